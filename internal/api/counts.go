@@ -108,9 +108,9 @@ func (c *counts) register(h huma.API) {
 	})
 }
 
-// tally counts the dead letters of a topic, by minute and reason, so that each is read once: from
-// the end of the log back to a day ago, and then what is new. One goroutine looks at the log at a
-// time; it lasts for tallyTime at most and ends with the API. Callers wait for it or do not.
+// tally counts the dead letters of a topic, by minute and reason, and reads each only once: first from
+// the end of the log back to a day ago, then new ones. At most one goroutine looks at the log. It
+// lasts for tallyTime at most and ends with the API. Callers may wait for it.
 type tally struct {
 	name  string
 	topic Topic
@@ -174,7 +174,7 @@ func (t *tally) wait(ctx context.Context) {
 	}
 }
 
-// count counts what is new, and then goes back; whole: it has come to what is a day old.
+// count counts new letters, and then goes back. whole says that it has reached letters that are a day old.
 func (t *tally) count(ctx context.Context, logs Logs, now time.Time) (whole bool, err error) {
 	bounds, err := logs.Bounds(ctx, t.topic.DeadLetters)
 	if err != nil {

@@ -128,9 +128,9 @@ func decodeCorrection(body []byte, contentType string) (*Correction, error) {
 	return c, nil
 }
 
-// decodeTimers reads the body of a POST, one timer after the other. It ends at the first that is
-// one too many, and does not go on for long where they are wrong: neither what it holds nor what
-// is answered grows with what was sent; the headers that it holds are counted as its caller's.
+// decodeTimers reads the body of a POST, one timer after the other. It stops at the first timer beyond the
+// limit, and after a number of wrong ones. So neither its memory nor its
+// answer grows with the body. The decoded headers count as the caller's memory.
 func decodeTimers(ctx context.Context, body []byte) ([]NewTimer, *Problem) {
 	var at int64 // where what is decoded begins
 	wrong := func(where string, err error) *Problem {
@@ -198,14 +198,13 @@ func decodeTimers(ctx context.Context, body []byte) ([]NewTimer, *Problem) {
 	return timers, nil
 }
 
-// isSyntax reports whether nothing can be read behind an error.
+// isSyntax reports whether nothing can be read after an error.
 func isSyntax(err error) bool {
 	var syntax *json.SyntaxError
 	return errors.As(err, &syntax) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// fault is an error of package json in words of JSON; body is what was decoded, and maybe what is
-// behind it.
+// fault says an error of package json in words of JSON. body is what was decoded, maybe with what follows.
 func fault(err error, body []byte) string {
 	var kind *json.UnmarshalTypeError
 	var corrupt base64.CorruptInputError
@@ -238,8 +237,8 @@ func fault(err error, body []byte) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxFaultLen)], "")
 }
 
-// notBase64 names the first field of JSON that is to be base64 and is not: the decoder's error has no
-// name. Nothing but the names of what is open is kept.
+// notBase64 names the first field of JSON that must be base64 and is not, because the decoder's error has no
+// name. It keeps only the names of the enclosing fields.
 func notBase64(body []byte) string {
 	d := json.NewDecoder(bytes.NewReader(bytes.TrimLeft(body, ", \t\r\n"))) // of a list it is behind a comma
 	type level struct {

@@ -15,9 +15,9 @@ import (
 
 type requestKey struct{}
 
-// bodyless keeps huma from limiting how long a body is read that there is not. net/http has
-// begun to look whether the caller is still there, and a limit that passes meanwhile is to it as
-// if he had gone: it cancels this call and all that come behind it on the connection.
+// bodyless keeps huma from setting a read deadline for a body that does not exist. net/http is already
+// reading, to notice when the caller goes. If a deadline passes meanwhile, it takes the caller for
+// gone, and cancels this call and all that follow on the connection.
 type bodyless struct{ http.ResponseWriter }
 
 func (w bodyless) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -25,7 +25,7 @@ func (w bodyless) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // SetReadDeadline does nothing.
 func (bodyless) SetReadDeadline(time.Time) error { return nil }
 
-// withRequest has handlers see the HTTP headers as they came, and huma no body where there is none.
+// withRequest shows handlers the HTTP headers as they came, and hides the body from huma if there is none.
 func withRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
@@ -71,8 +71,8 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	problem(http.StatusNotFound, ReasonNoPath, "there is nothing at %.100q; a slash in an ID is %%2F; /openapi.json says what there is", escaped).Write(w)
 }
 
-// panicked answers where a handler has panicked, and says so in the log, which net/http does for
-// Debug alone. What huma panics with when half an answer is written is that the caller is gone.
+// panicked answers for a handler that has panicked, and logs it; net/http logs to Debug only. If half an
+// answer is written, huma panics because the caller is gone.
 func (f *front) panicked(w *access.Recorder, r *http.Request) {
 	v := recover()
 	if v == nil {
@@ -89,7 +89,7 @@ func (f *front) panicked(w *access.Recorder, r *http.Request) {
 	problem(http.StatusInternalServerError, ReasonInternal, "the call has met a bug: the instance's log has more; please report it").Write(w)
 }
 
-// methodsAt are the methods that a path has.
+// methodsAt returns the methods that a path has.
 func methodsAt(mux *http.ServeMux, r *http.Request) (allow []string) {
 	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete} {
 		other := r.Clone(r.Context())

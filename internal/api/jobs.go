@@ -204,8 +204,8 @@ func (j *jobs) launch(ctx context.Context, one *job, perSecond int, run func(con
 	return &startedJob{Status: http.StatusAccepted, Location: "/v1/jobs/" + shown.ID, Body: JobStarted{Job: &shown}}, nil
 }
 
-// add keeps a job, and forgets the one that ended first if there are too many: those that run are
-// fewer.
+// add keeps a job. If there are too many, it forgets the one that ended first; fewer than that can
+// run.
 func (j *jobs) add(one *job) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -216,8 +216,8 @@ func (l *lists) askAll(ctx context.Context, topic Topic, c *route.Call) ([]route
 	return answers, asks.Wait()
 }
 
-// cursor is where a list goes on, as text. A place means the same to all partitions. The
-// filter is in it because with another one timers would be skipped.
+// cursor returns where a list goes on, as text. A query.Cursor means the same to all partitions. The
+// filter is part of it, because another filter would skip timers.
 func cursor(place query.Cursor, filter string) string {
 	if place.IsZero() {
 		return ""
@@ -274,10 +274,10 @@ func (l *lists) list(ctx context.Context, name string, f *Filter, order query.Or
 	return list, nil
 }
 
-// share is how many of a page's timers each partition is asked for. IDs choose partitions by a
-// hash, so one of them hardly ever has more of the next ones than shareSpread deviations above
-// the mean; by ID each timer is a random read of the store, so no more are asked for at first. Who
-// has more all the same is asked again, for twice the mean.
+// share returns how many of a page's timers each partition is asked for. A hash spreads IDs over
+// partitions, so a partition hardly ever has more of the next ones than shareSpread deviations above
+// the mean. In the order of IDs each timer is a random read of the store, so no more are asked for at first. A
+// partition that has more is asked again, for twice the mean.
 func share(limit int, partitions int32, again bool) int {
 	mean := float64(limit) / float64(partitions)
 	n := 2 * mean
@@ -292,8 +292,8 @@ func bytesShare(partitions int) int {
 	return min(pageBytes, max(leastPageBytes, 2*pageBytes/max(1, partitions)))
 }
 
-// reservePage takes room for the largest page that partitions may make together. When it is made
-// keep is called with its bytes, and gives back the rest.
+// reservePage takes room for the largest page that the partitions may make together. Once the page is made,
+// the caller calls keep with its bytes, which gives back the rest.
 func reservePage(ctx context.Context, partitions int) (keep func(bytes int), err error) {
 	room := int64(pageFactor*pageBytes + bytesShare(partitions)*partitions)
 	if p := access.Reserve(ctx, room); p != nil {
@@ -302,10 +302,10 @@ func reservePage(ctx context.Context, partitions int) (keep func(bytes int), err
 	return func(bytes int) { access.GiveBack(ctx, room-int64(pageFactor*bytes)) }, nil
 }
 
-// page merges pages of all partitions. Each is asked for its share, with some to spare, so that
-// what is held does not grow with the number of partitions, and again from where the merge has
-// come to until the page is full, of timers or of bytes. Where the filter passes little it ends before that, with less,
-// for a place is known from which to go on.
+// page merges pages of all partitions. Each partition is asked for its share, with some to spare, so
+// memory does not grow with the number of partitions. They are asked again from where the merge has
+// ended, until the page is full, of timers or of bytes. If the filter passes few timers, the page may end
+// before that: its cursor says where to go on.
 func (l *lists) page(ctx context.Context, name string, topic Topic, p query.Page) (query.List, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

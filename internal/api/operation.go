@@ -54,9 +54,9 @@ func config(version string) huma.Config {
 	}
 }
 
-// reasoned makes problems of huma's own errors: with a reason, with what is wrong in the
-// detail, and without what was sent, which may be a payload. What is wrong with a call is 400,
-// where huma says 422. The status that is set first counts, see access.Recorder.
+// reasoned turns huma's own errors into problems. They have a reason, and the fault in the
+// detail, but nothing that was sent, which may be a payload. A wrong call is 400,
+// not 422 as huma has it. The status that is set first counts, see access.Recorder.
 func reasoned(c huma.Context, _ string, v any) (any, error) {
 	if p, ok := v.(*Problem); ok {
 		p.RequestID = access.RequestOf(c.Context())
@@ -100,11 +100,10 @@ func reasoned(c huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
-// bodyUnread is what huma says of a body that cannot be read.
+// bodyUnread is huma's detail for a body that cannot be read.
 const bodyUnread = "cannot read request body"
 
-// bodyEnded is what huma passes on of a body without a length that goes beyond a limit which
-// stands before it.
+// bodyEnded is huma's detail for a body without a length that exceeds a limit in front of huma.
 var bodyEnded = (&http.MaxBytesError{}).Error()
 
 // operation is what all operations have in common.
@@ -141,8 +140,8 @@ func handle[In, Out any](h huma.API, op huma.Operation, do func(context.Context,
 	})
 }
 
-// describe sets the responses of an operation beside its usual one, which huma adds: statuses that
-// have the same body, and problems.
+// describe documents the responses of an operation: other statuses that have the same body, and
+// problems. huma adds the usual one.
 func describe[Body any](h huma.API, op *huma.Operation, others map[string]string) {
 	schemas := h.OpenAPI().Components.Schemas
 	op.Responses = map[string]*huma.Response{"default": {
@@ -166,8 +165,8 @@ func documentBody[Body any](h huma.API, op *huma.Operation, required bool) {
 	}}
 }
 
-// before has an operation refuse calls before their bodies are read. What a body takes is the
-// caller's who has the right to send it.
+// before adds a check to an operation that comes before the body is read. Only a caller with the right to send
+// a body may use memory for it.
 func before(op *huma.Operation, check func(c huma.Context) error) {
 	op.Middlewares = append(op.Middlewares, func(c huma.Context, next func(huma.Context)) {
 		if err := check(c); err != nil {

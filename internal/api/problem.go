@@ -38,11 +38,11 @@ const (
 	ReasonInternal        = "internal"               // what should not be: the detail is for a bug report
 )
 
-// retryAfter is what a caller is told to wait while a partition moves. A move takes a
-// second or two; who asks again too early is told so again.
+// retryAfter is how long a caller is told to wait while a partition moves, which takes a
+// second or two.
 const retryAfter = time.Second
 
-// stuckAfter is what a caller is told to wait for what is not over in a moment.
+// stuckAfter is how long a caller is told to wait for something that takes longer.
 const stuckAfter = 10 * time.Second
 
 // Problem is what is wrong, as RFC 9457 has it, with what only the API knows.
@@ -122,8 +122,8 @@ func badRequest(err error) *Problem {
 	return problem(http.StatusBadRequest, ReasonBadRequest, "%v", err)
 }
 
-// statusOf is the HTTP status of a request that became a dead letter: of what the caller can
-// mend 400, but for where HTTP has a better word.
+// statusOf returns the HTTP status of a request that became a dead letter: 400 if the caller can
+// mend it, unless HTTP has a better word.
 func statusOf(reason string) int {
 	switch waterclock.Reason(reason) {
 	case waterclock.ReasonValueTooLarge, waterclock.ReasonBatchTooLarge:

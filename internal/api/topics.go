@@ -8,7 +8,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Topic is a request topic that is served.
+// Topic is a topic that is served.
 type Topic struct {
 	Partitions int32
 	MaxBytes   int // of a record
@@ -35,7 +35,7 @@ type topics struct {
 	partitionOf      func(id []byte, n int32) int32
 }
 
-// caller names who calls.
+// caller returns the name of the caller.
 func (t *topics) caller(ctx context.Context) string {
 	if t.rights.Caller == nil {
 		return ""
@@ -43,7 +43,7 @@ func (t *topics) caller(ctx context.Context) string {
 	return t.rights.Caller(ctx)
 }
 
-// may is the problem of a caller that may not do something; nil: it may.
+// may returns nil if the caller may do something, else a problem.
 func (t *topics) may(ctx context.Context, role access.Role, topic, id string) error {
 	if t.rights.May == nil {
 		return nil
@@ -54,7 +54,7 @@ func (t *topics) may(ctx context.Context, role access.Role, topic, id string) er
 	return nil
 }
 
-// topic is a topic that is served and that the caller may use so.
+// topic returns a request topic, if it is served and the caller may use it so.
 func (t *topics) topic(ctx context.Context, role access.Role, name, id string) (Topic, error) {
 	if err := t.may(ctx, role, name, id); err != nil {
 		return Topic{}, err
@@ -62,7 +62,7 @@ func (t *topics) topic(ctx context.Context, role access.Role, name, id string) (
 	return t.served(name)
 }
 
-// some says why the caller may not use any ID of a topic, or that the topic is not served.
+// some returns nil if the topic is served and the caller may use some of its IDs, else a problem.
 func (t *topics) some(ctx context.Context, role access.Role, name string) error {
 	if err := t.mayAny(ctx, role, name); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (t *topics) some(ctx context.Context, role access.Role, name string) error 
 	return err
 }
 
-// mayAny says why the caller may not use any ID of a topic.
+// mayAny returns nil if the caller may use some IDs of a topic, else a problem.
 func (t *topics) mayAny(ctx context.Context, role access.Role, name string) error {
 	if t.rights.Some == nil {
 		return nil
@@ -90,12 +90,12 @@ func (t *topics) served(name string) (Topic, error) {
 	return topic, nil
 }
 
-// at is the partition of an ID.
+// at returns the partition of an ID.
 func (t *topics) at(name string, topic Topic, id []byte) timer.TopicPartition {
 	return timer.TopicPartition{Topic: name, Partition: t.partitionOf(id, topic.Partitions)}
 }
 
-// largest is the size of the largest body that any topic takes as JSON.
+// largest returns the size of the largest body, as JSON, that any topic takes.
 func (t *topics) largest() int64 {
 	n := 0
 	for _, topic := range t.requests {

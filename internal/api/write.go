@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// tooLarge says that Kafka would not take the record: so it cannot be a dead letter either.
+// tooLarge returns a problem if Kafka would not take the record. Then it cannot become a dead letter either.
 func tooLarge(r *route.Request, topic Topic) error {
 	n := recordOverhead + len(r.ID) + len(r.Value)
 	for _, h := range r.Headers {
@@ -29,13 +29,13 @@ const (
 	headerOverhead = 10      // two lengths
 )
 
-// callBytes is how large the requests of one call to an owner are together, but for one that
-// is larger alone: an instance bounds what it takes (api-body-limit).
+// callBytes limits the requests of one call to an owner, together; a single larger one goes alone. Instances
+// limit what they take (api-body-limit).
 const callBytes = 512 << 10
 
-// write writes requests of one partition and, if asked to, waits for what becomes of them. An
-// error says that none was written, or that it is not known of any. Where a part was written and
-// the next one fails, each request behind it is told of by itself.
+// write writes requests to one partition and waits for their outcomes, or only for Kafka if wait is
+// "written". An error means that none was written, or that it is not known of any. If a part was written and
+// the next part fails, each request of the rest has a Written of its own.
 func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait string, rs []route.Request) ([]route.Written, error) {
 	for i := range rs {
 		access.Wrote(ctx, string(rs[i].ID))
@@ -72,7 +72,7 @@ func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait strin
 	return all, nil
 }
 
-// fit is how many requests go with one call, at least one.
+// fit returns how many requests go with one call, at least one.
 func fit(rs []route.Request) int {
 	size := 0
 	for n := range rs {
@@ -87,7 +87,7 @@ func fit(rs []route.Request) int {
 	return len(rs)
 }
 
-// decided is what a caller is told of a request.
+// decided returns what a caller is told about a request.
 func decided(at timer.TopicPartition, id string, w *route.Written) (status int, r *Result, p *Problem) {
 	if w.Offset < 0 && w.Unknown {
 		return 0, nil, routed(fmt.Errorf("%w: %s", route.ErrUnknown, w.Problem))

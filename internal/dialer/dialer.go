@@ -93,13 +93,13 @@ func New(dial Func, log *slog.Logger, reg prometheus.Registerer) *Dialer {
 // more, or can again. Set it before anything is dialed.
 func (d *Dialer) OnChange(f func()) { d.changed = f }
 
-// AllReachable reports that no broker is known to be down or unresponsive; it costs
-// nothing.
+// AllReachable reports whether no broker is known to be down or unresponsive. It takes
+// no lock.
 func (d *Dialer) AllReachable() bool { return d.away.Load() == 0 }
 
-// LastLost is when a broker that this process has heard of was last found to be down
-// or
-// unresponsive. One that was away before it came the others have given up already.
+// LastLost returns when a broker that this process has heard from was last found to be down or
+// unresponsive. Brokers that were away before this process started do not count: the other instances have
+// given them up already.
 func (d *Dialer) LastLost() time.Time { return time.Unix(0, d.lost.Load()) }
 
 // Reachable reports whether the broker at addr, host:port as it was dialed, is
@@ -114,8 +114,8 @@ func (d *Dialer) Reachable(addr string) bool {
 	return b == nil || b.state == responsive
 }
 
-// unresponsiveError is why a connection to an unresponsive broker is refused. Clients take it
-// for what a broker that is down answers.
+// unresponsiveError says why a connection to an unresponsive broker is refused. To clients it looks
+// like the answer of a broker that is down.
 type unresponsiveError struct{}
 
 func (unresponsiveError) Error() string { return "the broker has been unresponsive" }
@@ -260,7 +260,7 @@ func hangUp(c net.Conn) {
 	_ = c.Close()
 }
 
-// count notes how many cannot be reached. The lock is held.
+// count updates the number of brokers that cannot be reached. The lock is held.
 func (d *Dialer) count() {
 	var away, mute int
 	for _, b := range d.brokers {
@@ -275,8 +275,8 @@ func (d *Dialer) count() {
 	d.gauge.Set(float64(mute))
 }
 
-// conn is a connection that tells since when its broker is waited for, and when
-// it speaks. Conn is nil while it is being opened.
+// conn is a connection that notes since when somebody waits for its broker, and when
+// the broker answers. Conn is nil while it is being opened.
 type conn struct {
 	net.Conn
 	d       *Dialer
