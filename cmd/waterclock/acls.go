@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 func aclsCommand(p *process) *cobra.Command {
-	var o aclOptions
+	var o commands.ACLOptions
 	cmd := &cobra.Command{
 		Use:   "acls",
 		Short: "print the Kafka ACL commands for the service and its users",
@@ -37,12 +40,8 @@ lists those of one alone, so that each team can have principals of its own.`,
 	fs.StringVar(&o.ConsumerGroup, "consumer-group", "consumers", "consumer group `NAME` of the consumers; dead letters are read by NAME-dead-letters, events by NAME-events")
 	fs.StringVar(&o.Tenant, "tenant", "", "list the users of the request `TOPIC` alone, and not what the service needs")
 	fs.BoolVar(&o.Repair, "repair", false, "also let the service write transaction markers that a broker has lost")
-	cmd.RunE = func(*cobra.Command, []string) error {
-		cfg, err := load()
-		if err != nil {
-			return err
-		}
+	cmd.RunE = configured(load, func(_ context.Context, cfg *config.Config) error {
 		return p.backend.acls(cfg, o, p.stdout)
-	}
+	})
 	return cmd
 }

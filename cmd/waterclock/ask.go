@@ -1,14 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,6 +31,7 @@ type asking struct {
 	to    client.Options
 	topic string
 	json  bool
+	limit int // of the items of a list
 }
 
 func (a *asking) flags(fs *pflag.FlagSet) {
@@ -49,14 +49,7 @@ func (a *asking) topicFlag(fs *pflag.FlagSet) {
 
 // client is the one that the flags choose.
 func (a *asking) client() (*client.Client, error) {
-	if a.to.URL == "" {
-		a.to.URL = defaultURL
-		for _, v := range a.p.environ {
-			if value, is := strings.CutPrefix(v, config.EnvURL+"="); is && value != "" {
-				a.to.URL = value
-			}
-		}
-	}
+	a.to.URL = cmp.Or(a.to.URL, a.p.env(config.EnvURL), defaultURL)
 	c, err := client.New(a.to)
 	if err != nil {
 		return nil, usagef("%v", err)
@@ -77,26 +70,41 @@ func (f *filter) flags(fs *pflag.FlagSet) {
 
 // query is the filter as the API has it.
 func (f *filter) query() (url.Values, error) {
-	q := make(url.Values)
-	for name, value := range map[string]string{"prefix": f.prefix, "target": f.target, "state": f.state} {
-		if value != "" {
-			q.Set(name, value)
-		}
-	}
+	q := texts("prefix", f.prefix, "target", f.target, "state", f.state)
 	for name, value := range map[string]string{"due-after": f.dueAfter, "due-before": f.dueBefore} {
-		if value == "" {
-			continue
+		if err := setTime(q, name, name, value, 1, "a duration from now, as in 10m"); err != nil {
+			return nil, err
 		}
-		at, err := time.Parse(time.RFC3339Nano, value)
-		if d, bad := parseSpan(value); bad == nil {
-			at, err = time.Now().Add(d), nil
-		}
-		if err != nil {
-			return nil, usagef("--%s is %q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or a duration from now, as in 10m", name, value)
-		}
-		q.Set(name, strconv.FormatInt(at.UnixMilli(), 10))
 	}
 	return q, nil
+}
+
+// texts returns a query of those names whose values are given.
+func texts(namesAndValues ...string) url.Values {
+	q := make(url.Values)
+	for i := 0; i < len(namesAndValues); i += 2 {
+		if value := namesAndValues[i+1]; value != "" {
+			q.Set(namesAndValues[i], value)
+		}
+	}
+	return q
+}
+
+// setTime sets a time in a query to the value of a flag, if that is given: an instant, or a distance
+// from now, which counts with the sign. relative says what such a distance is.
+func setTime(q url.Values, name, flag, value string, sign time.Duration, relative string) error {
+	if value == "" {
+		return nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, value)
+	if d, bad := parseSpan(value); bad == nil {
+		at, err = time.Now().Add(sign*d), nil
+	}
+	if err != nil {
+		return usagef("--%s is %q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or %s", flag, value, relative)
+	}
+	q.Set(name, strconv.FormatInt(at.UnixMilli(), 10))
+	return nil
 }
 
 func getCommand(p *process) *cobra.Command {
@@ -199,7 +207,6 @@ func (a *asking) print(v any, text func() string) error {
 func listCommand(p *process) *cobra.Command {
 	a := asking{p: p}
 	var f filter
-	var limit int
 	var order string
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -212,28 +219,21 @@ they fire or by ID. With --json it prints one timer a line.`,
 	a.flags(cmd.Flags())
 	a.topicFlag(cmd.Flags())
 	f.flags(cmd.Flags())
-	cmd.Flags().IntVar(&limit, "limit", 50, "list `N` timers at most; 0 for all")
+	a.limitFlag(cmd.Flags(), "timers")
 	cmd.Flags().StringVar(&order, "order", "due", "`ORDER`: due, as they fire, or id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q, err := f.query()
 		if err != nil {
 			return err
 		}
-		if limit < 0 {
-			return usagef("--limit is %d, needs 0 or more", limit)
-		}
-		c, err := a.client()
-		if err != nil {
-			return err
-		}
 		q.Set("order", order)
-		return a.list(cmd, c, q, limit)
+		return a.list(cmd, q)
 	}
 	return cmd
 }
 
-func (a *asking) list(cmd *cobra.Command, c *client.Client, q url.Values, limit int) error {
-	return a.pages("ID\tSTATE\tDUE\t\tTARGET\tOCCURRENCE", q, listPage, limit, func(show func(item any, line string) error) (string, error) {
+func (a *asking) list(cmd *cobra.Command, q url.Values) error {
+	return a.pages("ID\tSTATE\tDUE\t\tTARGET\tOCCURRENCE", q, listPage, func(c *client.Client, show func(item any, line string) error) (string, error) {
 		var got api.TimerList
 		if err := c.Call(cmd.Context(), http.MethodGet, client.Timers(a.topic), q, &got); err != nil {
 			return "", err
@@ -248,11 +248,24 @@ func (a *asking) list(cmd *cobra.Command, c *client.Client, q url.Values, limit 
 	})
 }
 
-// pages asks for one page of a list after another, by the limit and the cursor in q, until limit
-// items were shown; 0: all. page shows what one has, as lines of a table or of JSON, and returns the
+// limitFlag declares --limit, the number of items that pages shows.
+func (a *asking) limitFlag(fs *pflag.FlagSet, items string) {
+	fs.IntVar(&a.limit, "limit", 50, "list `N` "+items+" at most; 0 for all")
+}
+
+// pages asks for one page of a list after another, by the limit and the cursor in q, until --limit
+// items were shown. page shows the items of one page, as lines of a table or of JSON, and returns the
 // cursor of the next one.
-func (a *asking) pages(head string, q url.Values, most, limit int, page func(show func(item any, line string) error) (cursor string, err error)) error {
-	tw := tabwriter.NewWriter(a.p.stdout, 0, 0, 2, ' ', 0)
+func (a *asking) pages(head string, q url.Values, most int, page func(c *client.Client, show func(item any, line string) error) (cursor string, err error)) error {
+	limit := a.limit
+	if limit < 0 {
+		return usagef("--limit is %d, needs 0 or more", limit)
+	}
+	c, err := a.client()
+	if err != nil {
+		return err
+	}
+	tw := newTable(a.p.stdout)
 	if !a.json {
 		fmt.Fprintln(tw, head)
 	}
@@ -269,7 +282,7 @@ func (a *asking) pages(head string, q url.Values, most, limit int, page func(sho
 		if limit > 0 {
 			q.Set("limit", strconv.Itoa(min(most, limit-n)))
 		}
-		cursor, err := page(show)
+		cursor, err := page(c, show)
 		if err != nil {
 			return err
 		}

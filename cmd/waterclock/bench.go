@@ -351,13 +351,9 @@ const bareCommand = "bare"
 func benchBare(p *process) *cobra.Command {
 	cmd := &cobra.Command{Use: bareCommand, Short: "a bare loop of another bench", Hidden: true}
 	load := settings(p, cmd, config.Default(), (*config.Config).ValidateClient, config.Client, config.Log)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := load()
-		if err != nil {
-			return err
-		}
-		return bench.RunBare(cmd.Context(), cfg, ops.NewLogger(p.stderr, cfg), p.stdin, p.stdout)
-	}
+	cmd.RunE = configured(load, func(ctx context.Context, cfg *config.Config) error {
+		return bench.RunBare(ctx, cfg, ops.NewLogger(p.stderr, cfg), p.stdin, p.stdout)
+	})
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -38,18 +39,14 @@ check dev does the same for the settings of dev.`,
 }
 
 func checks(p *process, cmd *cobra.Command, load func() (*config.Config, error)) {
-	cmd.RunE = func(*cobra.Command, []string) error {
-		cfg, err := load()
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(p.stdout, "nothing is wrong: %s, tenants with settings of their own %d\n",
+	cmd.RunE = configured(load, func(_ context.Context, cfg *config.Config) error {
+		_, err := fmt.Fprintf(p.stdout, "nothing is wrong: %s, tenants with settings of their own %d\n",
 			strings.Join(servedTopics(cfg), ", "), len(cfg.Tenants))
 		for _, grant := range cfg.UnservedGrants() {
 			fmt.Fprintf(p.stderr, "note: api-users has a grant for topics that are not served here: %s\n", grant)
 		}
 		return err
-	}
+	})
 }
 
 // servedTopics names what is served, by kind.
@@ -72,18 +69,14 @@ takes. Secrets show as the names of their files.`,
 		Example: `  waterclock config print --config /etc/waterclock.yaml --group other`,
 	}
 	load := settings(p, cmd, config.Default(), (*config.Config).Validate, serveSettings()...)
-	cmd.RunE = func(*cobra.Command, []string) error {
-		cfg, err := load()
-		if err != nil {
-			return err
-		}
+	cmd.RunE = configured(load, func(_ context.Context, cfg *config.Config) error {
 		text, err := cfg.YAML()
 		if err != nil {
 			return err
 		}
 		_, err = p.stdout.Write(text)
 		return err
-	}
+	})
 	return cmd
 }
 

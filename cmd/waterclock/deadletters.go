@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,26 +65,12 @@ func (f *letterFlags) note(w io.Writer) {
 
 // query is the filter as the API has it.
 func (f *letterFlags) query() (url.Values, error) {
-	q := make(url.Values)
-	for name, value := range map[string]string{"reason": f.reason, "prefix": f.prefix} {
-		if value != "" {
-			q.Set(name, value)
-		}
+	q := texts("reason", f.reason, "prefix", f.prefix)
+	const ago = "how long ago, as in 10m"
+	if err := setTime(q, "after", "since", f.since, -1, ago); err != nil {
+		return nil, err
 	}
-	for _, x := range []struct{ flag, name, value string }{{"since", "after", f.since}, {"before", "before", f.before}} {
-		if x.value == "" {
-			continue
-		}
-		at, err := time.Parse(time.RFC3339Nano, x.value)
-		if d, bad := parseSpan(x.value); bad == nil {
-			at, err = time.Now().Add(-d), nil
-		}
-		if err != nil {
-			return nil, usagef("--%s is %q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or how long ago, as in 10m", x.flag, x.value)
-		}
-		q.Set(x.name, strconv.FormatInt(at.UnixMilli(), 10))
-	}
-	return q, nil
+	return q, setTime(q, "before", "before", f.before, -1, ago)
 }
 
 // lettersOf is the path of a topic's dead letters.
@@ -95,7 +79,6 @@ func lettersOf(topic string) string { return "/v1/topics/" + url.PathEscape(topi
 func lettersListCommand(p *process) *cobra.Command {
 	a := asking{p: p}
 	var f letterFlags
-	var limit int
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list dead letters, the newest first",
@@ -107,27 +90,20 @@ the detail. With --json it prints one a line, with headers and the beginning of 
 	a.flags(cmd.Flags())
 	a.topicFlag(cmd.Flags())
 	f.flags(cmd.Flags())
-	cmd.Flags().IntVar(&limit, "limit", 50, "list `N` dead letters at most; 0 for all")
+	a.limitFlag(cmd.Flags(), "dead letters")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q, err := f.query()
 		if err != nil {
 			return err
 		}
-		if limit < 0 {
-			return usagef("--limit is %d, needs 0 or more", limit)
-		}
 		f.note(p.stderr)
-		c, err := a.client()
-		if err != nil {
-			return err
-		}
-		return a.letters(cmd, c, q, limit)
+		return a.letters(cmd, q)
 	}
 	return cmd
 }
 
-func (a *asking) letters(cmd *cobra.Command, c *client.Client, q url.Values, limit int) error {
-	return a.pages("AT\tLETTER\tID\tREASON\tDETAIL", q, lettersPage, limit, func(show func(item any, line string) error) (string, error) {
+func (a *asking) letters(cmd *cobra.Command, q url.Values) error {
+	return a.pages("AT\tLETTER\tID\tREASON\tDETAIL", q, lettersPage, func(c *client.Client, show func(item any, line string) error) (string, error) {
 		var got api.DeadLetterList
 		if err := c.Call(cmd.Context(), http.MethodGet, lettersOf(a.topic), q, &got); err != nil {
 			return "", err
@@ -156,15 +132,11 @@ reason; "+" says that there are more, which are not counted yet.`,
 	a.flags(cmd.Flags())
 	cmd.Flags().StringVar(&a.topic, "topic", "", "only those of `TOPIC` (default: of all that may be read)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		q := make(url.Values)
-		if a.topic != "" {
-			q.Set("topic", a.topic)
-		}
 		var all api.DeadLetterCountList
-		if err := a.get(cmd, "/v1/dead-letters", q, &all); err != nil || a.json {
+		if err := a.get(cmd, "/v1/dead-letters", texts("topic", a.topic), &all); err != nil || a.json {
 			return err
 		}
-		tw := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+		tw := newTable(p.stdout)
 		fmt.Fprintln(tw, "TOPIC\tREASON\tLAST HOUR\tLAST DAY\tNEWEST")
 		var failed []string
 		for i := range all.Topics {
@@ -216,32 +188,19 @@ second resend with the same filter sends the same ones again.`,
 	fs.IntVar(&j.rate, "rate", 1000, "write `N` requests a second at most")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q, err := f.query()
-		switch {
-		case err != nil:
-			return err
-		case len(q) == 0 && !j.all && !j.dryRun:
-			return usagef("no filter chooses dead letters: say --all if all of topic %s are meant", j.topic)
-		case len(q) > 0 && j.all:
-			return usagef("--all and a filter exclude each other")
-		}
-		f.note(p.stderr)
-		q.Set("all", strconv.FormatBool(len(q) == 0))
-		q.Set("dry-run", strconv.FormatBool(j.dryRun))
-		q.Set("replace", strconv.FormatBool(replace))
-		q.Set("rate", strconv.Itoa(j.rate))
-		c, err := j.client()
 		if err != nil {
 			return err
 		}
-		var started api.JobStarted
-		if err := c.Call(cmd.Context(), http.MethodPost, lettersOf(j.topic)+"/resend", q, &started); err != nil {
+		f.note(p.stderr)
+		chosen := len(q) > 0
+		q.Set("all", strconv.FormatBool(!chosen))
+		q.Set("replace", strconv.FormatBool(replace))
+		started, c, err := j.start(cmd, lettersOf(j.topic)+"/resend", q, chosen, fmt.Sprintf("no filter chooses dead letters: say --all if all of topic %s are meant", j.topic))
+		if err != nil {
 			return err
 		}
 		if m := started.Letters; m != nil {
 			return j.print(m, func() string { return previewOf(m) })
-		}
-		if started.Job == nil {
-			return errors.New("the API answers neither a job nor a number")
 		}
 		return j.finish(cmd, c, "resend", started.Job)
 	}

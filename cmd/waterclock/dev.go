@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service/dev"
 )
 
 func devCommand(p *process) *cobra.Command {
@@ -34,7 +35,7 @@ change.`,
 		if err != nil {
 			return err
 		}
-		opts := devOptions{Config: cfg, Listen: cfg.Listen, Demo: cfg.Demo, Program: p.program, Out: p.stdout}
+		opts := dev.Options{Config: cfg, Listen: cfg.Listen, Demo: cfg.Demo, Program: p.program, Out: p.stdout}
 		return p.backend.dev(cmd.Context(), opts, log)
 	}
 	return cmd

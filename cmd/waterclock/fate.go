@@ -52,7 +52,7 @@ type asked struct {
 
 // said prints what became of a request that was sent; err is that of the sending. An error
 // says that the request has changed nothing, or may have.
-func (a *asked) said(out io.Writer, s *sent, err error) error {
+func (a *asked) said(out io.Writer, s *commands.Sent, err error) error {
 	switch {
 	case err != nil && s.Topic != "":
 		return fmt.Errorf("%w (what is written stays in the log and counts as soon as it is taken in)", err)
@@ -67,7 +67,7 @@ func (a *asked) said(out io.Writer, s *sent, err error) error {
 }
 
 // fate is what became of a request as a sentence. (One long switch: it is the table of them.)
-func (a *asked) fate(f *fate) (string, error) {
+func (a *asked) fate(f *commands.Fate) (string, error) {
 	id := a.id
 	switch f.Outcome {
 	case waterclock.EventScheduled:
@@ -103,7 +103,7 @@ func (a *asked) fate(f *fate) (string, error) {
 	return fmt.Sprintf("%s: %s", id, f.Outcome), nil
 }
 
-func refused(id string, f *fate) error {
+func refused(id string, f *commands.Fate) error {
 	switch {
 	case f.Refused != nil:
 		return fmt.Errorf("%s was refused: %s: %s", id, f.Refused.Reason, f.Refused.Detail)
@@ -115,7 +115,7 @@ func refused(id string, f *fate) error {
 
 // replaced is what is said where one request has taken the place of another: this one, or one
 // behind it in the same step.
-func (a *asked) replaced(f *fate) string {
+func (a *asked) replaced(f *commands.Fate) string {
 	if f.Source == f.Event.Previous {
 		return fmt.Sprintf("%s was scheduled, and a later request has taken its place: %s", a.id, f.Event.Source)
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,12 +37,8 @@ instance must serve plain HTTP there, without --http-web-config.`,
 	cmd.Flags().StringVar(&address, "http", "", "`ADDRESS` that the instance has for --http (default: "+config.EnvOf("http")+", else "+config.Default().HTTP+")")
 	cmd.Flags().BoolVar(&ready, "ready", false, "ask whether it is ready, and print what it waits for")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		for _, v := range p.environ {
-			if value, is := strings.CutPrefix(v, config.EnvOf("http")+"="); is {
-				address = cmp.Or(address, value)
-			}
-		}
-		host, port, err := net.SplitHostPort(cmp.Or(address, config.Default().HTTP))
+		address = cmp.Or(address, p.env(config.EnvOf("http")), config.Default().HTTP)
+		host, port, err := net.SplitHostPort(address)
 		if err != nil {
 			return usagef("--http is %q, needs host:port", address)
 		}

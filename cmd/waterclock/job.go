@@ -62,36 +62,41 @@ func (j *job) run(cmd *cobra.Command, action, topic string) error {
 		}
 	}
 	q, err := j.query()
-	switch {
-	case err != nil:
-		return err
-	case len(q) == 0 && !j.all && !j.dryRun:
-		return usagef("no filter chooses timers: say --all if all timers of topic %s are meant", topic)
-	case len(q) > 0 && j.all:
-		return usagef("--all and a filter exclude each other")
-	}
-	if len(q) == 0 {
-		q.Set("all", "true")
-	}
-	q.Set("dry-run", strconv.FormatBool(j.dryRun))
-	q.Set("rate", strconv.Itoa(j.rate))
-	c, err := j.client()
 	if err != nil {
 		return err
 	}
-	var started api.JobStarted
-	if err := c.Call(cmd.Context(), http.MethodPost, client.Timers(topic, action), q, &started); err != nil {
+	chosen := len(q) > 0
+	if !chosen {
+		q.Set("all", "true")
+	}
+	started, c, err := j.start(cmd, client.Timers(topic, action), q, chosen, fmt.Sprintf("no filter chooses timers: say --all if all timers of topic %s are meant", topic))
+	if err != nil {
 		return err
 	}
-	if started.Job == nil {
-		if started.Matching == nil {
-			return errors.New("the API answers neither a job nor a number")
-		}
-		return j.print(started.Matching, func() string {
-			return fmt.Sprintf("%s timers are pending that %s would be for", countOf(started.Matching), action)
-		})
+	if n := started.Matching; n != nil {
+		return j.print(n, func() string { return fmt.Sprintf("%s timers are pending that %s would be for", countOf(n), action) })
 	}
 	return j.finish(cmd, c, action, started.Job)
+}
+
+// start starts a job, or has its preview made. chosen says that a filter chooses; nothingChosen is the
+// error without one.
+func (j *job) start(cmd *cobra.Command, path string, q url.Values, chosen bool, nothingChosen string) (started api.JobStarted, c *client.Client, err error) {
+	switch {
+	case !chosen && !j.all && !j.dryRun:
+		return started, nil, usagef("%s", nothingChosen)
+	case chosen && j.all:
+		return started, nil, usagef("--all and a filter exclude each other")
+	}
+	q.Set("dry-run", strconv.FormatBool(j.dryRun))
+	q.Set("rate", strconv.Itoa(j.rate))
+	if c, err = j.client(); err != nil {
+		return started, nil, err
+	}
+	if err = c.Call(cmd.Context(), http.MethodPost, path, q, &started); err == nil && started.Job == nil && started.Matching == nil && started.Letters == nil {
+		err = errors.New("the API answers neither a job nor a number")
+	}
+	return started, c, err
 }
 
 // finish waits for the end of a job and says how it was.

@@ -48,6 +48,16 @@ type process struct {
 	log            *slog.Logger // of a command whose log is JSON: takes why it has ended; nil: none
 }
 
+// env returns an environment variable, "" if it is not set.
+func (p *process) env(name string) (value string) {
+	for _, v := range p.environ {
+		if is, ok := strings.CutPrefix(v, name+"="); ok {
+			value = is
+		}
+	}
+	return value
+}
+
 // goRun is where go run puts what it builds: a temporary directory, or its cache.
 var goRun = regexp.MustCompile(`/go-build(\d+)?/|/[0-9a-f]{2}/[0-9a-f]{64}-d/`)
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/service/commands"
+	"github.com/waterclock/waterclock/internal/service/dev"
 )
 
 // TestMain lets the scripts call the real program as waterclock.
@@ -59,12 +60,12 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 
 // calls is a backend that notes what it is called with and returns err.
 type calls struct {
-	steered     steerRequest
+	steered     commands.SteerRequest
 	err         error
 	cfg         *config.Config
-	dev         devOptions
-	request     scheduleRequest
-	fate        *fate
+	dev         dev.Options
+	request     commands.ScheduleRequest
+	fate        *commands.Fate
 	topic       string
 	id          string
 	create      bool
@@ -80,17 +81,17 @@ func (c *calls) backend() backend {
 			c.cfg = cfg
 			return c.err
 		},
-		dev: func(_ context.Context, o devOptions, _ *slog.Logger) error {
+		dev: func(_ context.Context, o dev.Options, _ *slog.Logger) error {
 			c.dev = o
 			return c.err
 		},
-		schedule: func(_ context.Context, cfg *config.Config, r scheduleRequest) (sent, error) {
+		schedule: func(_ context.Context, cfg *config.Config, r commands.ScheduleRequest) (commands.Sent, error) {
 			c.cfg, c.request = cfg, r
-			return sent{Topic: r.Topic, Partition: 3, Offset: 17, Due: due, Fate: c.fate}, c.err
+			return commands.Sent{Topic: r.Topic, Partition: 3, Offset: 17, Due: due, Fate: c.fate}, c.err
 		},
-		steer: func(_ context.Context, cfg *config.Config, r steerRequest) (sent, error) {
+		steer: func(_ context.Context, cfg *config.Config, r commands.SteerRequest) (commands.Sent, error) {
 			c.cfg, c.steered, c.topic, c.id = cfg, r, r.Topic, r.ID
-			return sent{Topic: r.Topic, Partition: 3, Offset: 18, Fate: c.fate}, c.err
+			return commands.Sent{Topic: r.Topic, Partition: 3, Offset: 18, Fate: c.fate}, c.err
 		},
 		topics: func(_ context.Context, cfg *config.Config, create bool, out io.Writer) error {
 			c.cfg, c.create = cfg, create
@@ -327,7 +328,7 @@ func TestSteer(t *testing.T) {
 	for _, action := range []commands.Action{commands.Cancel, commands.Trigger, commands.Pause, commands.Resume} {
 		var c calls
 		code, stdout, stderr := runWith(&c, nil, "", string(action), "--id", "a1", "--topic", "slow", "--if", "slow/3/17")
-		want := steerRequest{Topic: "slow", ID: "a1", Action: action, If: "slow/3/17"}
+		want := commands.SteerRequest{Topic: "slow", ID: "a1", Action: action, If: "slow/3/17"}
 		if code != exitOK || c.steered != want || stdout != string(action)+" of a1 written to slow/3/18\n" {
 			t.Errorf("%s: exit %d, %q, %q, %+v", action, code, stdout, stderr, c.steered)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 // recurrenceFlags are the flags of schedule that say how a timer recurs.
@@ -35,7 +36,7 @@ func (f *recurrenceFlags) by() string {
 }
 
 // read checks the flags, and reports whether the timer recurs.
-func (f *recurrenceFlags) read(given func(flag string) bool, r *recurrence) (recurs bool, err error) {
+func (f *recurrenceFlags) read(given func(flag string) bool, r *commands.Recurrence) (recurs bool, err error) {
 	switch every, cron := given("every"), given("cron"); {
 	case every && cron:
 		return false, usagef("--every and --cron exclude each other")
@@ -61,7 +62,7 @@ func (f *recurrenceFlags) read(given func(flag string) bool, r *recurrence) (rec
 	return true, f.rest(given, r)
 }
 
-func (f *recurrenceFlags) rest(given func(flag string) bool, r *recurrence) (err error) {
+func (f *recurrenceFlags) rest(given func(flag string) bool, r *commands.Recurrence) (err error) {
 	if given("zone") {
 		if _, err := calendar.LoadZone(f.zone); err != nil || f.zone == "" {
 			return usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", f.zone, calendar.DidYouMean(f.zone))

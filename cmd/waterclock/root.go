@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"strings"
 
@@ -180,5 +181,16 @@ func settings(p *process, cmd *cobra.Command, defaults config.Config, validate f
 			return nil, err
 		}
 		return cfg, validate(cfg)
+	}
+}
+
+// configured makes a command's life of a function that needs the configuration.
+func configured(load func() (*config.Config, error), run func(context.Context, *config.Config) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		cfg, err := load()
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), cfg)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/near"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 const (
@@ -102,11 +103,11 @@ shows only in waterclock dead-letters list.
 }
 
 // saysDue is when a request is due, or first due, as the end of a line.
-func saysDue(req *scheduleRequest, due time.Time) string {
+func saysDue(req *commands.ScheduleRequest, due time.Time) string {
 	switch text := due.UTC().Format(time.RFC3339Nano); {
 	case due.IsZero():
 		return ""
-	case req.Recur != recurrence{}:
+	case req.Recur != commands.Recurrence{}:
 		return ", first due " + text
 	default:
 		return ", due " + text
@@ -114,8 +115,8 @@ func saysDue(req *scheduleRequest, due time.Time) string {
 }
 
 // request checks the flags and makes a request of them.
-func (f *scheduleFlags) request(stdin io.Reader) (scheduleRequest, error) {
-	req := scheduleRequest{ID: f.id, To: f.to, If: f.condition, Partition: f.partition, NullKey: f.nullKey}
+func (f *scheduleFlags) request(stdin io.Reader) (commands.ScheduleRequest, error) {
+	req := commands.ScheduleRequest{ID: f.id, To: f.to, If: f.condition, Partition: f.partition, NullKey: f.nullKey}
 	switch {
 	case !f.given("id"):
 		req.ID = rand.Text()
@@ -197,7 +198,7 @@ func notOwn(name string) error {
 	return usagef("--header names %q, which speaks to the service: %s sets it", name, by)
 }
 
-func (f *scheduleFlags) due(req *scheduleRequest) error {
+func (f *scheduleFlags) due(req *commands.ScheduleRequest) error {
 	recurs, err := f.recur.read(f.given, &req.Recur)
 	if err != nil {
 		return err
@@ -241,7 +242,7 @@ func instant(flag, text string) (time.Time, error) {
 // far less, and the broker says so.
 const maxPayload = math.MaxInt32
 
-func (f *scheduleFlags) payload(req *scheduleRequest, stdin io.Reader) error {
+func (f *scheduleFlags) payload(req *commands.ScheduleRequest, stdin io.Reader) error {
 	if one, file := f.given("value"), f.given("value-file"); one && file || f.nullValue && (one || file) {
 		return usagef("--value, --value-file and --null-value exclude each other")
 	}

@@ -18,25 +18,25 @@ func TestSchedule(t *testing.T) {
 	if err := os.WriteFile(file, []byte("from a file\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	base := scheduleRequest{Topic: "timers", ID: "a1", In: 10 * time.Second, To: "orders", Partition: -1, Value: []byte{}}
+	base := commands.ScheduleRequest{Topic: "timers", ID: "a1", In: 10 * time.Second, To: "orders", Partition: -1, Value: []byte{}}
 	for _, c := range []struct {
 		name string
 		args []string
-		want func(*scheduleRequest)
+		want func(*commands.ScheduleRequest)
 	}{
-		{"plain", nil, func(*scheduleRequest) {}},
-		{"value", []string{"--value", "v"}, func(r *scheduleRequest) { r.Value = []byte("v") }},
-		{"file", []string{"--value-file", file}, func(r *scheduleRequest) { r.Value = []byte("from a file\n") }},
-		{"standard input", []string{"--value-file", "-"}, func(r *scheduleRequest) { r.Value = []byte("piped") }},
-		{"null value", []string{"--null-value"}, func(r *scheduleRequest) { r.Value = nil }},
-		{"key", []string{"--key", "k"}, func(r *scheduleRequest) { r.Key = []byte("k") }},
-		{"empty key", []string{"--key", ""}, func(r *scheduleRequest) { r.Key = []byte{} }},
-		{"null key", []string{"--null-key"}, func(r *scheduleRequest) { r.NullKey = true }},
-		{"wait", []string{"--wait"}, func(r *scheduleRequest) { r.Wait = 30 * time.Second }},
-		{"wait so long", []string{"--wait=2m"}, func(r *scheduleRequest) { r.Wait = 2 * time.Minute }},
-		{"remember", []string{"--remember", "7d"}, func(r *scheduleRequest) { r.Remember = new(7 * 24 * time.Hour) }},
-		{"partition", []string{"--partition", "7"}, func(r *scheduleRequest) { r.Partition = 7 }},
-		{"headers", []string{"--header", "a=1", "--header", "b=x=y,z", "--header", "a="}, func(r *scheduleRequest) {
+		{"plain", nil, func(*commands.ScheduleRequest) {}},
+		{"value", []string{"--value", "v"}, func(r *commands.ScheduleRequest) { r.Value = []byte("v") }},
+		{"file", []string{"--value-file", file}, func(r *commands.ScheduleRequest) { r.Value = []byte("from a file\n") }},
+		{"standard input", []string{"--value-file", "-"}, func(r *commands.ScheduleRequest) { r.Value = []byte("piped") }},
+		{"null value", []string{"--null-value"}, func(r *commands.ScheduleRequest) { r.Value = nil }},
+		{"key", []string{"--key", "k"}, func(r *commands.ScheduleRequest) { r.Key = []byte("k") }},
+		{"empty key", []string{"--key", ""}, func(r *commands.ScheduleRequest) { r.Key = []byte{} }},
+		{"null key", []string{"--null-key"}, func(r *commands.ScheduleRequest) { r.NullKey = true }},
+		{"wait", []string{"--wait"}, func(r *commands.ScheduleRequest) { r.Wait = 30 * time.Second }},
+		{"wait so long", []string{"--wait=2m"}, func(r *commands.ScheduleRequest) { r.Wait = 2 * time.Minute }},
+		{"remember", []string{"--remember", "7d"}, func(r *commands.ScheduleRequest) { r.Remember = new(7 * 24 * time.Hour) }},
+		{"partition", []string{"--partition", "7"}, func(r *commands.ScheduleRequest) { r.Partition = 7 }},
+		{"headers", []string{"--header", "a=1", "--header", "b=x=y,z", "--header", "a="}, func(r *commands.ScheduleRequest) {
 			r.Headers = append(r.Headers, header{"a", []byte("1")}, header{"b", []byte("x=y,z")}, header{"a", []byte{}})
 		}},
 	} {
@@ -72,17 +72,17 @@ func TestScheduleAt(t *testing.T) {
 }
 
 func TestScheduleRecurring(t *testing.T) {
-	lagos := recurrence{Cron: "0 9 * * mon-fri", Zone: "Africa/Lagos"}
+	lagos := commands.Recurrence{Cron: "0 9 * * mon-fri", Zone: "Africa/Lagos"}
 	until := time.Date(2030, 12, 31, 23, 59, 59, 0, time.UTC)
 	for _, c := range []struct {
 		args []string
-		want scheduleRequest
+		want commands.ScheduleRequest
 	}{
-		{[]string{"--every", "15m", "--count", "4"}, scheduleRequest{Recur: recurrence{Every: 15 * time.Minute, Count: 4}}},
-		{[]string{"--every", "1d", "--at", "2030-12-31T23:59:59Z"}, scheduleRequest{At: until, Recur: recurrence{Every: 24 * time.Hour}}},
-		{[]string{"--cron", lagos.Cron, "--zone", lagos.Zone}, scheduleRequest{Recur: lagos}},
+		{[]string{"--every", "15m", "--count", "4"}, commands.ScheduleRequest{Recur: commands.Recurrence{Every: 15 * time.Minute, Count: 4}}},
+		{[]string{"--every", "1d", "--at", "2030-12-31T23:59:59Z"}, commands.ScheduleRequest{At: until, Recur: commands.Recurrence{Every: 24 * time.Hour}}},
+		{[]string{"--cron", lagos.Cron, "--zone", lagos.Zone}, commands.ScheduleRequest{Recur: lagos}},
 		{[]string{"--cron", "@daily", "--until", "2030-12-31T23:59:59Z", "--jitter", "5m", "--catch-up", "none", "--max-late", "1h"},
-			scheduleRequest{Recur: recurrence{Cron: "@daily", Until: until, Jitter: new(5 * time.Minute), CatchUp: "none"}, MaxLate: new(time.Hour)}},
+			commands.ScheduleRequest{Recur: commands.Recurrence{Cron: "@daily", Until: until, Jitter: new(5 * time.Minute), CatchUp: "none"}, MaxLate: new(time.Hour)}},
 	} {
 		var got calls
 		code, stdout, stderr := runWith(&got, nil, "", append([]string{"schedule", "--id", "a1"}, c.args...)...)
@@ -165,26 +165,26 @@ func TestSaysFate(t *testing.T) {
 	schedule, pause := []string{"schedule", "--id", "a1", "--in", "10s", "--wait"}, []string{"pause", "--id", "a1", "--wait"}
 	cancel := []string{"cancel", "--id", "a1", "--wait"}
 	is, other := waterclock.Source{Topic: "timers", Partition: 3, Offset: 17}, waterclock.Source{Topic: "timers", Partition: 3, Offset: 9}
-	event := func(e waterclock.Event) *fate {
-		return &fate{Outcome: e.Type, Told: true, Source: is, Event: &e}
+	event := func(e waterclock.Event) *commands.Fate {
+		return &commands.Fate{Outcome: e.Type, Told: true, Source: is, Event: &e}
 	}
 	due := time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		name           string
 		args           []string
-		fate           *fate
+		fate           *commands.Fate
 		err            error
 		code           int
 		stdout, stderr string
 	}{
-		{"pending", schedule, &fate{Outcome: waterclock.EventScheduled}, nil, exitOK, scheduled + "a1 is pending\n", ""},
+		{"pending", schedule, &commands.Fate{Outcome: waterclock.EventScheduled}, nil, exitOK, scheduled + "a1 is pending\n", ""},
 		{"replaced", schedule, event(waterclock.Event{Type: waterclock.EventReplaced, Source: is, Previous: other}), nil, exitOK, scheduled + "a1 is pending, in place of timers/3/9\n", ""},
 		{"replaced by a later one", schedule, event(waterclock.Event{Type: waterclock.EventReplaced, Previous: is, Source: other}), nil, exitOK,
 			scheduled + "a1 was scheduled, and a later request has taken its place: timers/3/9\n", ""},
 		{"fired", schedule, event(waterclock.Event{Type: waterclock.EventFired, Source: is}), nil, exitOK, scheduled + "a1 was due and has fired\n", ""},
 		{"expired", schedule, event(waterclock.Event{Type: waterclock.EventExpired, Source: is, Lateness: time.Hour}), nil, exitError, scheduled,
 			"a1 has expired: it was 1h late when it was decided, which is beyond its --max-late; it is not emitted"},
-		{"refused", schedule, &fate{Outcome: waterclock.EventRejected, Refused: &waterclock.DeadLetter{Reason: waterclock.ReasonNoTarget, Detail: "there is none."}}, nil,
+		{"refused", schedule, &commands.Fate{Outcome: waterclock.EventRejected, Refused: &waterclock.DeadLetter{Reason: waterclock.ReasonNoTarget, Detail: "there is none."}}, nil,
 			exitError, scheduled, "a1 was refused: no-target: there is none."},
 		{"condition", append(schedule, "--if", "absent"), event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is, Source: other, Pending: &waterclock.Pending{Due: due}}), nil,
 			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for what is pending comes from timers/3/9, due 2030-01-01T09:00:00Z; nothing has changed"},
@@ -192,15 +192,15 @@ func TestSaysFate(t *testing.T) {
 			exitError, scheduled, "a1: condition-not-met: --if present does not hold, for nothing is pending; nothing has changed"},
 		{"condition of a remembered one", append(schedule, "--if", "absent"), event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is}), nil,
 			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for a timer of this ID has fired and keeps the ID taken (timer-remember); nothing has changed"},
-		{"no trace", schedule, &fate{}, nil, exitOK, scheduled + "a1 is decided: it was due and has fired, or a later request for a1 has taken its place\n", ""},
-		{"no trace, of one with a condition", append(schedule, "--if", "absent"), &fate{}, nil, exitError, scheduled,
+		{"no trace", schedule, &commands.Fate{}, nil, exitOK, scheduled + "a1 is decided: it was due and has fired, or a later request for a1 has taken its place\n", ""},
+		{"no trace, of one with a condition", append(schedule, "--if", "absent"), &commands.Fate{}, nil, exitError, scheduled,
 			"a1 is decided: it was due and has fired, or --if absent did not hold, or a later request for a1 has taken its place; which of them only events tell (the setting events)"},
 		{"nobody there", schedule, nil, errors.New("is anybody there?"), exitError, scheduled, "is anybody there? (what is written stays in the log and counts as soon as it is taken in)"},
 		{"paused", pause, event(waterclock.Event{Type: waterclock.EventPaused, Request: is}), nil, exitOK, paused + "a1 is paused\n", ""},
-		{"nothing to pause", pause, &fate{Outcome: commands.NothingDone, Told: true}, nil, exitError, paused, "a1: nothing has changed: nothing was pending under this ID, or it was paused already"},
-		{"nothing to cancel", cancel, &fate{Outcome: commands.NothingDone, Told: true}, nil, exitError, "cancel of a1 written to timers/3/18\n", "a1: nothing has changed: nothing was pending under this ID"},
+		{"nothing to pause", pause, &commands.Fate{Outcome: commands.NothingDone, Told: true}, nil, exitError, paused, "a1: nothing has changed: nothing was pending under this ID, or it was paused already"},
+		{"nothing to cancel", cancel, &commands.Fate{Outcome: commands.NothingDone, Told: true}, nil, exitError, "cancel of a1 written to timers/3/18\n", "a1: nothing has changed: nothing was pending under this ID"},
 		{"cancelled", cancel, event(waterclock.Event{Type: waterclock.EventCancelled, Cancel: is}), nil, exitOK, "cancel of a1 written to timers/3/18\na1 is cancelled\n", ""},
-		{"cancelled, without events", cancel, &fate{Outcome: waterclock.EventCancelled}, nil, exitOK,
+		{"cancelled, without events", cancel, &commands.Fate{Outcome: waterclock.EventCancelled}, nil, exitOK,
 			"cancel of a1 written to timers/3/18\na1 is not pending any more: it is cancelled, unless it fired in the same moment (with events that is told)\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

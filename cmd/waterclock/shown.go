@@ -21,8 +21,11 @@ import (
 // shownPayload is how many bytes of a payload get shows.
 const shownPayload = 2000
 
+// newTable returns what aligns columns that tabs separate.
+func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
 func describe(w io.Writer, t *api.Timer) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	tw := newTable(w)
 	row := func(name, value string) {
 		if value != "" {
 			fmt.Fprintf(tw, "%s\t%s\n", name, client.Printable(value))
@@ -114,7 +117,7 @@ func countOf(n *api.TimerCount) string {
 }
 
 func showCluster(w io.Writer, s *api.Cluster) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	tw := newTable(w)
 	fmt.Fprintln(tw, "INSTANCE\tAPI\tVERSION\tSINCE\t")
 	for i := range s.Instances {
 		in := &s.Instances[i]

@@ -108,7 +108,7 @@ const isNowTimeout = 5 * time.Second
 
 // steerCommand is a command that writes one request for a timer that is pending.
 func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra.Command {
-	r := steerRequest{Action: action}
+	r := commands.SteerRequest{Action: action}
 	cmd.Use = string(action)
 	load := clientSettings(p, cmd, &r.Topic)
 	cmd.Flags().StringVar(&r.ID, "id", "", "timer `ID`")

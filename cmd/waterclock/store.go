@@ -1,7 +1,7 @@
 package main
 
 import (
-	"strings"
+	"cmp"
 
 	"github.com/spf13/cobra"
 
@@ -23,13 +23,7 @@ replay at the next start.`,
 
 // dataDir declares --data-dir, with the default that serve has.
 func dataDir(p *process, cmd *cobra.Command) *string {
-	def := config.Default().DataDir
-	for _, kv := range p.environ {
-		if v, ok := strings.CutPrefix(kv, config.EnvPrefix+"DATA_DIR="); ok {
-			def = v
-		}
-	}
-	return cmd.Flags().String("data-dir", def, "`DIRECTORY` that serve was given")
+	return cmd.Flags().String("data-dir", cmp.Or(p.env(config.EnvOf("data-dir")), config.Default().DataDir), "`DIRECTORY` that serve was given")
 }
 
 func storeVerifyCommand(p *process) *cobra.Command {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
@@ -23,13 +25,9 @@ It exits 1 if a topic is missing or a setting is wrong.`,
 	load := settings(p, cmd, config.Default(), (*config.Config).ValidateTopics,
 		config.Client, config.Topics, config.Log)
 	create := cmd.Flags().Bool("create", false, "make the service's own topics that are missing")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := load()
-		if err != nil {
-			return err
-		}
-		return p.backend.topics(cmd.Context(), cfg, *create, p.stdout)
-	}
+	cmd.RunE = configured(load, func(ctx context.Context, cfg *config.Config) error {
+		return p.backend.topics(ctx, cfg, *create, p.stdout)
+	})
 	cmd.AddCommand(aclsCommand(p), followCommand(p))
 	return cmd
 }
@@ -62,12 +60,8 @@ It exits 1 if nothing was done that had to be.`,
 	var o commands.RepartitionOptions
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only count the timers that would move, and those that lie off their partition; instances may run")
 	cmd.Flags().StringSliceVar(&o.Restore, "restore", nil, "take what is pending from the data directories of all instances, `DIRECTORY,...`, where a changelog was lost")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := load()
-		if err != nil {
-			return err
-		}
-		return p.backend.follow(cmd.Context(), cfg, o, p.stdout)
-	}
+	cmd.RunE = configured(load, func(ctx context.Context, cfg *config.Config) error {
+		return p.backend.follow(ctx, cfg, o, p.stdout)
+	})
 	return cmd
 }

@@ -25,23 +25,11 @@ type backend struct {
 	acls        func(cfg *config.Config, o commands.ACLOptions, out io.Writer) error
 }
 
-// The commands' names for what they hand over.
-type (
-	devOptions      = dev.Options
-	scheduleRequest = commands.ScheduleRequest
-	steerRequest    = commands.SteerRequest
-	recurrence      = commands.Recurrence
-	sent            = commands.Sent
-	fate            = commands.Fate
-	aclOptions      = commands.ACLOptions
-
-	// header is unnamed, so that it can be assigned to the Kafka client's own
-	// type without importing that.
-	header = struct {
-		Key   string
-		Value []byte
-	}
-)
+// header is unnamed, so that it can be assigned to the Kafka client's own type without importing that.
+type header = struct {
+	Key   string
+	Value []byte
+}
 
 // realBackend returns the service itself.
 func realBackend() backend {
