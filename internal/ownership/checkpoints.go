@@ -65,7 +65,7 @@ func (nothing) Hold(context.Context) error            { return nil }
 func (nothing) Put(_, _ []byte, _ *timer.Timer) error { return nil }
 func (nothing) Delete([]byte) error                   { return nil }
 func (nothing) Checkpoint([]byte) error               { return nil }
-func (nothing) Flush(replay.Place) error              { return nil }
+func (nothing) Flush(replay.Point) error              { return nil }
 func (nothing) Rest()                                 {}
 
 // noTimers is the fold of a log in which there are checkpoints and claims alone.

@@ -226,7 +226,7 @@ func (f *Follower) open(ctx context.Context, why string) (err error) {
 	v := &f.view
 	f.first, f.met, f.missed, f.said = time.Time{}, time.Time{}, 0, time.Now()
 	f.replay = replay.NewReplay(partlog.NewReader(f.o.Client, f.log, v.from), fold)
-	f.replay.GoOn(v.last, replay.Place{
+	f.replay.GoOn(v.last, replay.Point{
 		Position: v.from, Named: v.view.Named, Epoch: partlog.Epoch(v.view.Epoch), Read: v.view.Read,
 	}, f.named)
 	f.replay.Progress = f.progress

@@ -194,7 +194,7 @@ func (i *intoLocal) Delete(id []byte) error { return i.sink.Delete(id) }
 func (i *intoLocal) Checkpoint(raw []byte) error { return i.sink.Checkpoint(raw) }
 
 // Flush implements replay.Fold.
-func (i *intoLocal) Flush(at replay.Place) error {
+func (i *intoLocal) Flush(at replay.Point) error {
 	i.sink.At(statestore.Mark{Named: at.Named, Epoch: int32(at.Epoch), Read: at.Read})
 	return i.sink.Flush(at.Position)
 }

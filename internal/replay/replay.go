@@ -49,14 +49,14 @@ type Fold interface {
 	Checkpoint(raw []byte) error
 	// Flush says that everything so far is the fold of the changelog below at. If only claims have
 	// followed the last named place, at is that place.
-	Flush(at Place) error
+	Flush(at Point) error
 	// Rest says, behind a Flush or an error, that nothing comes before the next Hold.
 	Rest()
 }
 
-// Place is a position in a changelog, and how to recognize it: an offset alone also exists in another
+// Point is a position in a changelog with the means to recognize it: the same offset also exists in another
 // log, and in the same log after it was cut and has grown again.
-type Place struct {
+type Point struct {
 	Position int64 // everything below it is folded
 	// Named says that the record directly before Position is the last checkpoint: its step names the
 	// place. The fold may include more of the log, but only claims, which change no timer.
@@ -85,7 +85,7 @@ type Replay struct {
 
 	last  wire.Checkpoint
 	found bool
-	at    Place // behind the last record that is not a claim
+	at    Point // behind the last record that is not a claim
 	// named takes the step found directly before at; nil: that was looked up, or is not needed.
 	named func(step string) error
 
@@ -101,7 +101,7 @@ func NewReplay(r *partlog.Reader, fold Fold) *Replay { return &Replay{r: r, fold
 // nil if it has none. If the place is named, the replay first reads the record before it again, and
 // calls named with the step whose checkpoint that is; "" if no checkpoint is committed there any
 // more. If named returns an error, To returns it and folds nothing.
-func (p *Replay) GoOn(last *wire.Checkpoint, at Place, named func(step string) error) {
+func (p *Replay) GoOn(last *wire.Checkpoint, at Point, named func(step string) error) {
 	if p.found = last != nil; p.found {
 		p.last = *last
 	}
@@ -300,7 +300,7 @@ func (p *Replay) record(rec *kgo.Record) error {
 }
 
 func (p *Replay) reached(rec *kgo.Record, named bool) {
-	p.at = Place{Position: rec.Offset + 1, Named: named, Epoch: partlog.EpochOf(rec.LeaderEpoch), Read: rec.Offset + 1}
+	p.at = Point{Position: rec.Offset + 1, Named: named, Epoch: partlog.EpochOf(rec.LeaderEpoch), Read: rec.Offset + 1}
 }
 
 // claim notes who has written last. Kept with the checkpoint it is not forgotten

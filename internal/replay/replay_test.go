@@ -47,7 +47,7 @@ func (f *foldLog) Put(id, value []byte, t *timer.Timer) error {
 }
 func (f *foldLog) Delete(id []byte) error      { return f.call("delete %s", id) }
 func (f *foldLog) Checkpoint(raw []byte) error { return f.call("checkpoint %s", stepOf(raw)) }
-func (f *foldLog) Flush(at Place) error        { return f.call("flush %d", at.Position) }
+func (f *foldLog) Flush(at Point) error        { return f.call("flush %d", at.Position) }
 func (f *foldLog) Hold(context.Context) error  { return nil }
 func (f *foldLog) Rest()                       { f.rests++ }
 

@@ -7,35 +7,33 @@ import (
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
-// A checkpoint with an epoch has format 2, one without has format 1.
+// A checkpoint with an epoch has format 2; without an epoch it has format 1.
 const (
 	checkpointFormat      = 2
 	plainCheckpointFormat = 1
 )
 
-// Checkpoint is written in every step, once for each partition that the step
-// touches: how far requests are taken in, and who says so.
+// Checkpoint says how far the requests of a partition are taken in, and who wrote that. Each step writes
+// one for each partition that it touches.
 //
 //	byte     1 or 2, the format
-//	16 bytes UUID of the request topic
-//	16 bytes UUID of the changelog
+//	UUID     of the request topic
+//	UUID     of the changelog
 //	uvarint  position
 //	varint   time
-//	text     step                  text = uvarint length, then that many bytes
+//	text     step
 //	text     group
 //	text     owner
-//	uvarint  epoch                 format 2 alone, at least 1
-//
-// varint is zigzag, as in encoding/binary; all numbers have their shortest form.
+//	uvarint  epoch, at least 1; only in format 2
 type Checkpoint struct {
 	Request   [16]byte // UUID of the request topic
 	Changelog [16]byte // UUID of the changelog topic
 	Position  int64    // offset of the next request to read, from 0
 	Step      string   // names the step, unique forever
 	Group     string   // consumer group of the owner
-	Owner     string   // instance that wrote it, for people
+	Owner     string   // instance that wrote it, for information only
 	Time      int64    // Unix milliseconds by the owner's clock
-	// Epoch is the leader epoch of the last request below Position, none if it is not known.
+	// Epoch is the leader epoch of the last request below Position, zero if it is not known.
 	Epoch partlog.Epoch
 }
 
@@ -59,8 +57,8 @@ func (c *Checkpoint) AppendTo(dst []byte) []byte {
 	return dst
 }
 
-// DecodeCheckpoint reads one checkpoint, which must take all of b; it keeps
-// nothing of b. Errors wrap ErrNewerFormat or ErrCorrupt.
+// DecodeCheckpoint decodes all of b as one checkpoint, which does not share b's memory. Errors wrap
+// ErrNewerFormat or ErrCorrupt.
 func DecodeCheckpoint(b []byte) (Checkpoint, error) {
 	d, err := open(b, checkpointFormat)
 	if err != nil {

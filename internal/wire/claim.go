@@ -8,31 +8,32 @@ import (
 const (
 	claimFormat = 1
 
-	// ClaimRecords is how many records a claim has, one behind the other with
-	// nothing between them. The last one names the step, the others name none.
-	// They tell a claim from other things that may stand between two steps of an
-	// owner who only counts offsets: see package ownership.
+	// ClaimRecords is the number of records of a claim, which have consecutive offsets. Only the last one
+	// names the step. An owner counts offsets to find out whether another owner wrote between its steps;
+	// the number tells a claim from the other things that may lie there. See package ownership.
 	ClaimRecords = 8
 )
 
-// Claim is the first thing that an owner writes to a changelog partition. Who
-// replays the partition and meets its own claim has seen all that earlier
-// owners committed. It holds no position: that of the last checkpoint before it
-// counts.
+// Claim is the first record that an owner writes to a changelog partition. When the owner's replay comes to
+// the claim, it has seen everything that earlier owners committed. A claim has no position: the last
+// checkpoint before it counts.
 //
 //	byte    1, the format
 //	varint  generation
 //	varint  time
-//	text    step, group, owner, member; four times as in Checkpoint
+//	text    step
+//	text    group
+//	text    owner
+//	text    member
 type Claim struct {
 	Step       string // names the claim's step, unique forever; see ClaimRecords
 	Group      string
-	Owner      string // instance, for people
+	Owner      string // instance, for information only
 	Member     string // member ID under which the partition was acquired
 	Generation int32  // of the group at that time
 	Time       int64  // Unix milliseconds by the owner's clock
-	// Appended is the record's timestamp, as Replay found it: the broker's clock
-	// in Unix milliseconds. It is no part of the bytes.
+	// Appended is the record's timestamp, by the broker's clock, in Unix milliseconds. A replay sets it;
+	// it is not part of the bytes.
 	Appended int64
 }
 
@@ -58,8 +59,8 @@ func (c Claim) Values() (values [ClaimRecords][]byte) {
 	return values
 }
 
-// DecodeClaim reads one claim, which must take all of b; it keeps nothing of b.
-// Errors wrap ErrNewerFormat or ErrCorrupt.
+// DecodeClaim decodes all of b as one claim, which does not share b's memory. Errors wrap ErrNewerFormat or
+// ErrCorrupt.
 func DecodeClaim(b []byte) (Claim, error) {
 	d, err := open(b, claimFormat)
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	maxDeadKeyBytes = 1024
 )
 
-// What waterclock-truncated says was left out, each with all before it.
+// Values of waterclock-truncated: what was left out.
 const (
 	truncatedValue   = "value"
 	truncatedHeaders = "value,headers"
@@ -32,11 +32,10 @@ const (
 // then reason, detail and source, on the same partition of the dead-letter
 // topic. Headers that an earlier dead letter left on it are replaced.
 //
-// What exceeds the topic's max.message.bytes goes without its value, if that
-// does not suffice without the headers that are passed through, and at last
-// without the rest of them and all but the first KiB of the key; then
-// waterclock-truncated names what is missing. The record has no timestamp, so
-// that it is kept from now on, and shares memory with rec.
+// If the record exceeds the topic's max.message.bytes, it goes without its value. If it is still too large, it
+// goes without the headers that are passed through, too, and then without all of its headers and with only the
+// first KiB of its key. waterclock-truncated names what is missing. The record has no timestamp, so that
+// retention counts from now, and shares memory with rec.
 func DeadRequest(to *topics.Topic, rec *kgo.Record, reason, detail string) *kgo.Record {
 	l := letter{
 		key:    rec.Key,
@@ -58,11 +57,10 @@ func DeadRequest(to *topics.Topic, rec *kgo.Record, reason, detail string) *kgo.
 	return l.record(to)
 }
 
-// DeadEmission returns the dead letter of an emission that its target refuses:
-// the request rebuilt from what is stored, so that it could be sent again. The
-// key is the timer's ID; the headers are those passed through, timer-at with the
-// instant, timer-target-*, waterclock-occurrence, then reason, detail and source.
-// Limits are as in DeadRequest; timer-* headers are the last to go.
+// DeadEmission returns the dead letter of an emission that its target refuses. It is the request, rebuilt from
+// the stored timer, so it could be sent again. The key is the timer's ID. The headers are those passed through,
+// timer-at with the due time, timer-target-*, waterclock-occurrence, then reason, detail and source. Limits are
+// as in DeadRequest; timer-* headers are the last to be left out.
 func DeadEmission(to *topics.Topic, src waterclock.Source, t *timer.Timer, reason, detail string) *kgo.Record {
 	l := letter{key: t.ID, value: t.Value, reason: reason, detail: detail, source: src}
 	l.timer = timerHeaders(t)
@@ -73,7 +71,7 @@ func DeadEmission(to *topics.Topic, src waterclock.Source, t *timer.Timer, reaso
 	return l.record(to)
 }
 
-// timerHeaders says in headers what the request of t asked for.
+// timerHeaders returns the headers of a request for t.
 func timerHeaders(t *timer.Timer) []kgo.RecordHeader {
 	hs := []kgo.RecordHeader{
 		header(waterclock.HeaderAt, waterclock.FormatInstant(t.FiresAt())),
@@ -109,11 +107,11 @@ func isVerdict(key string) bool {
 	return false
 }
 
-// letter is a dead letter before it is known what of it fits.
+// letter is a dead letter before it is cut to fit.
 type letter struct {
 	key, value     []byte
 	headers        []kgo.RecordHeader // all, in order
-	timer          []kgo.RecordHeader // those that say what was asked for
+	timer          []kgo.RecordHeader // those of the request
 	reason, detail string
 	source         waterclock.Source
 }
@@ -164,7 +162,7 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// SourceOf returns where rec stands: "topic/partition/offset" as text.
+// SourceOf returns where rec is: "topic/partition/offset" as text.
 func SourceOf(rec *kgo.Record) waterclock.Source {
 	return waterclock.Source{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
 }

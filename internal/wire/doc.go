@@ -1,6 +1,21 @@
-// Package wire is the format of every record that the service writes to its own topics, and of
-// the metadata of its offset commits.
+// Package wire has the formats of the records that the service writes to its own topics, and of the
+// metadata of its offset commits. docs/FORMAT.md has the same tables with examples.
 //
-// What it encodes it decodes, in this and in every later version. A decoder answers bytes of a
-// later version with ErrNewerFormat and any other bytes with ErrCorrupt, and never panics.
+//	topic          key                 value
+//	changelog      01 ID               a timer (package timer); null: no longer pending
+//	               02                  Checkpoint
+//	               03                  Claim
+//	checkpoints    02, 03              as in a changelog: it has no timers
+//	dead letters   key of the record   its value, with headers that say why: see DeadRequest
+//	events         ID, or empty        JSON: see Event
+//
+// A value in bytes begins with the number of its format. Then come fields without names:
+//
+//	uvarint   as in encoding/binary, in its shortest form
+//	varint    the same, zigzag
+//	text      uvarint length, then so many bytes
+//	UUID      16 bytes
+//
+// What the package encodes, this and every later version decodes. A decoder answers bytes of a later
+// version with ErrNewerFormat and any other bytes with ErrCorrupt, and never panics.
 package wire

@@ -12,28 +12,27 @@ import (
 // eventFormat is the version of events that is written.
 const eventFormat = 1
 
-// Event is one thing that happened to a timer; [waterclock.Event] says what each field
-// means to a reader.
+// Event is one thing that happened to a timer. [waterclock.Event] is its form for readers.
 type Event struct {
 	Type                     waterclock.EventType
 	ID                       []byte
 	At                       int64             // Unix milliseconds
 	Source, Previous, Cancel waterclock.Source // no topic: none
-	Request                  waterclock.Source // that steered, or did not count
-	// Occurred is the timer whose occurrence it is about, nil for none.
+	Request                  waterclock.Source // request that steered, or did not count
+	// Occurred is the timer whose occurrence the event is about, nil for none.
 	Occurred *timer.Timer
-	// Emission is the header waterclock-event of what was emitted, nil for nothing, and
-	// Partition where it was.
+	// Emission is the header waterclock-event of the emission, nil for none, and Partition is the
+	// partition it was written to.
 	Emission       []byte
 	Partition      int32
 	Reason, Detail string
-	// Pending is what is pending now, nil for nothing; Unknown: that is not said.
+	// Pending is the timer that is pending now, nil for none. Unknown: the event does not say.
 	Pending *timer.Timer
 	Unknown bool
 }
 
-// EventKey is the key of an event: the ID; empty, for a compacted topic takes no null,
-// where that is none.
+// EventKey returns the key of an event: the ID, or an empty key if there is no valid ID. (A compacted topic
+// takes no null key.)
 func EventKey(id []byte) []byte {
 	if n := len(id); n == 0 || n > waterclock.MaxIDBytes {
 		return []byte{}
@@ -41,9 +40,8 @@ func EventKey(id []byte) []byte {
 	return id
 }
 
-// AppendTo appends the value of the event's record: a JSON object, about 250 bytes, of
-// which every byte but those of texts has its fixed place. It is written by hand
-// because a lane stands still meanwhile, and as many are written as timers fire.
+// AppendTo appends the value of the event's record: a JSON object of about 250 bytes, whose members have a
+// fixed order. It does not use encoding/json because it runs once for each firing, and a lane waits for it.
 func (e *Event) AppendTo(dst []byte) []byte {
 	dst = append(dst, `{"format":`...)
 	dst = strconv.AppendInt(dst, eventFormat, 10)
@@ -91,7 +89,7 @@ func (e *Event) appendPending(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendName appends the name of a member, which is not the first.
+// appendName appends the name of a member other than the first.
 func appendName(dst []byte, name string) []byte {
 	dst = append(dst, ',', '"')
 	dst = append(dst, name...)
@@ -102,7 +100,7 @@ func appendNumber(dst []byte, name string, n int64) []byte {
 	return strconv.AppendInt(appendName(dst, name), n, 10)
 }
 
-// appendSource appends a place, if there is one.
+// appendSource appends a source, if there is one.
 func appendSource(dst []byte, name string, s *waterclock.Source) []byte {
 	if s.Topic == "" {
 		return dst

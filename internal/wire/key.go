@@ -2,13 +2,8 @@ package wire
 
 import "fmt"
 
-// Kind is the first byte of every changelog key, so no timer ID can equal a
-// reserved key:
-//
-//	0x01 ID       a timer: its value is the timer's bytes (internal/timer), a
-//	              null value says that it is no longer pending
-//	0x02          the checkpoint: a Checkpoint
-//	0x03          the claim: a Claim
+// Kind is the first byte of every changelog key. It separates timers, whose key goes on with the ID, from
+// checkpoints and claims, whose key is one byte.
 type Kind byte
 
 // The kinds.

@@ -9,9 +9,8 @@ const (
 	recordNumbers = 1 + 10 + 5 // attributes, timestamp and offset differences
 )
 
-// StoredBytes is the most that a record takes in a batch of its own, not
-// compressed: what a broker holds against max.message.bytes, and a client
-// against its own limit.
+// StoredBytes is the most that a record takes in a batch of its own, not compressed. Brokers compare that with
+// max.message.bytes, and clients with their own limit.
 func StoredBytes(rec *kgo.Record) int {
 	n := batchBytes + maxVarint32 + recordNumbers
 	n += maxVarint32 + len(rec.Key) + maxVarint32 + len(rec.Value) + maxVarint32

@@ -8,10 +8,6 @@ import (
 	"strings"
 )
 
-// maxNoteBytes is how long a broker lets the metadata of an offset commit be
-// (offset.metadata.max.bytes; Kafka counts UTF-16 units, a note is ASCII).
-const maxNoteBytes = 4096
-
 const (
 	notePrefix = "wc"
 	noteFormat = "wc1"
@@ -21,35 +17,33 @@ const (
 	noteAPI    = "api="
 )
 
-// ErrForeignNote says that an offset was not committed by waterclock: its
-// metadata is empty or somebody else's.
+// ErrForeignNote says that another program committed an offset: its metadata is empty or no note.
 var ErrForeignNote = errors.New("offset was committed by another program")
 
-// CommitNote is the metadata string of each offset that a step commits: it
-// tells afterwards whether a step of doubtful outcome was committed.
+// CommitNote is the metadata string of each offset that a step commits. It tells later whether a step with an
+// unknown outcome was committed.
 //
 //	wc1 step=STEP last=LAST partitions=COUNT api=URL
 //
-// Names and URL are %-escaped as in URLs, so they hold neither space nor "=";
-// all but "step=" is left out where it is empty or 0, and fields with other names
-// are passed over.
+// Names and the URL are %-escaped as in a URL's query, so they contain neither spaces nor "=". Empty fields
+// but step are left out. A reader skips fields that it does not know.
 type CommitNote struct {
 	Step string // the step that committed the offset
 	Last string // in a claim's note: the last step that was not a claim
-	// Partitions of the request topic as the step's owner knew it; 0: not said.
+	// Partitions is the partition count of the request topic, as the step's owner knew it; 0: not known.
 	Partitions int32
-	// API is the address that others reach its owner's API at, as a URL; empty: it has none.
+	// API is the URL at which other instances reach the owner's API; empty: it has none.
 	API string
 }
 
-// Process is the ID of the owner's process: what the name of a step begins with.
+// Process is the ID of the owner's process, with which the name of a step begins.
 func (n CommitNote) Process() string {
 	process, _, _ := strings.Cut(n.Step, "/")
 	return process
 }
 
-// String returns the note, ASCII. It is below maxNoteBytes if the names have at
-// most 600 bytes each.
+// String returns the note in ASCII. It is shorter than 4096 bytes, the brokers' default of
+// offset.metadata.max.bytes, if the names have at most 600 bytes each.
 func (n CommitNote) String() string {
 	s := noteFormat + " " + noteStep + url.QueryEscape(n.Step)
 	if n.Last != "" {

@@ -7,8 +7,8 @@ import (
 )
 
 var (
-	// ErrNewerFormat says that a later version of waterclock wrote the bytes:
-	// whoever reads them must not go on, and must not write either.
+	// ErrNewerFormat says that a later version of waterclock wrote the bytes. The reader must not go on,
+	// and must not write either.
 	ErrNewerFormat = errors.New("written by a newer version of waterclock")
 
 	// ErrCorrupt says that no version of waterclock wrote the bytes.
@@ -21,8 +21,8 @@ func appendText(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// decoder takes fields from the front of rest. After the first field that is
-// not there every further one is zero, and end returns ErrCorrupt.
+// decoder takes fields from the front of rest. After a field that is missing or malformed every further field
+// is zero, and end returns ErrCorrupt.
 type decoder struct {
 	rest []byte
 	bad  bool
@@ -49,8 +49,7 @@ func (d *decoder) take(n uint64) []byte {
 	return b
 }
 
-// uvarint takes only the shortest form of a number, so that one value has one
-// encoding.
+// uvarint takes a number only in its shortest form, so that each value has one encoding.
 func (d *decoder) uvarint() uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || n > 1 && d.rest[n-1] == 0 {
@@ -66,7 +65,7 @@ func (d *decoder) varint() int64 {
 	return int64(u>>1) ^ -int64(u&1) // zigzag
 }
 
-// offset takes a number that is not negative.
+// offset takes a number from 0.
 func (d *decoder) offset() int64 {
 	u := d.uvarint()
 	if u > math.MaxInt64 {
@@ -85,7 +84,7 @@ func (d *decoder) int32() int32 {
 	return int32(v)
 }
 
-// positive32 reads a number of at least 1.
+// positive32 takes a number from 1.
 func (d *decoder) positive32() int32 {
 	u := d.uvarint()
 	if u < 1 || u > math.MaxInt32 {
@@ -102,7 +101,7 @@ func (d *decoder) uuid() (id [16]byte) {
 	return id
 }
 
-// end is ErrCorrupt unless every field was there and nothing is left.
+// end returns ErrCorrupt unless all fields were well-formed and nothing is left.
 func (d *decoder) end() error {
 	if d.bad || len(d.rest) > 0 {
 		return ErrCorrupt
