@@ -330,10 +330,12 @@ func (a *apiRun) listing(order string, calls int) traffic {
 				Timers []timerJSON
 				Cursor string
 			}
-			err := json.Unmarshal(got.Body, &list)
+			if err := json.Unmarshal(got.Body, &list); err != nil {
+				return fmt.Errorf("answered %d, no list: %w: %.300s", got.Code, err, got.Body)
+			}
 			n := len(list.Timers)
-			if got.Code != http.StatusOK || err != nil || n == 0 || n < page && list.Cursor == "" { // a page has a limit in bytes, too
-				return fmt.Errorf("answered %d, %d timers of %d: %v: %.300s", got.Code, n, page, err, got.Body)
+			if got.Code != http.StatusOK || n == 0 || n < page && list.Cursor == "" { // a page has a limit in bytes, too
+				return fmt.Errorf("answered %d, %d timers of %d: %.300s", got.Code, n, page, got.Body)
 			}
 			for i := range list.Timers[1:] {
 				x, y := list.Timers[i], list.Timers[i+1]

@@ -127,10 +127,10 @@ func (c *OverloadConfig) measure(ctx context.Context, r *run) error {
 func (o *overload) open(ctx context.Context, name string, timers int) (s *stream, err error) {
 	s = &stream{due: o.c.due()}
 	b := o.nextBatch(0)
-	switch {
-	case o.name == overCancels:
+	switch o.name {
+	case overCancels:
 		s.cancel = func(i int) bool { return i%overKept != 0 }
-	case o.name == overHot:
+	case overHot:
 		b.place(o.partitions, func(p int) bool { return (p == 0) == (name != overBeside) })
 	}
 	s.phase, err = o.collect(ctx, name, o.target, b.open(timers), timers)
