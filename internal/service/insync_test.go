@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -19,7 +20,7 @@ import (
 // inSync is when a stopped instance's partitions were last in sync, as they say.
 func inSync(t *testing.T, dir string, live func(k *statestore.Handle, m statestore.Meta) error) (at []time.Time) {
 	t.Helper()
-	s, err := statestore.Open(statestore.Options{Dir: filepath.Join(dir, "store")})
+	s, err := statestore.Open(statestore.Options{Home: intake.Murmur2Partition, Dir: filepath.Join(dir, "store")})
 	if err != nil {
 		t.Fatal(err)
 	}
