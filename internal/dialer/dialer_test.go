@@ -30,13 +30,13 @@ type kafka struct {
 }
 
 func (k *kafka) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	if k.down.Load() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.down.Load() { // with the lock: kill leaves no connection behind
 		return nil, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
 	ours, theirs := net.Pipe()
-	k.mu.Lock()
 	k.conns = append(k.conns, theirs)
-	k.mu.Unlock()
 	go func() {
 		b := make([]byte, 64)
 		for {
@@ -57,9 +57,9 @@ func (k *kafka) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 // kill ends the broker: its connections break, new ones are refused.
 func (k *kafka) kill() {
-	k.down.Store(true)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.down.Store(true)
 	for _, c := range k.conns {
 		c.Close()
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -106,7 +107,7 @@ func (s *directoryScene) stop(in *rig.Instance) {
 // age has a stopped instance's directory say that it was in sync so much earlier.
 func (s *directoryScene) age(cfg *config.Config, by time.Duration) {
 	s.Helper()
-	store, err := statestore.Open(statestore.Options{Dir: filepath.Join(cfg.DataDir, "store")})
+	store, err := statestore.Open(statestore.Options{Home: intake.Murmur2Partition, Dir: filepath.Join(cfg.DataDir, "store")})
 	if err != nil {
 		s.Fatalf("open the directory: %v", err)
 	}
