@@ -2,64 +2,51 @@ package partition
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
-
-	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
+	"github.com/waterclock/waterclock/statestore"
 )
 
-// acquire makes this process the partition's owner (DESIGN.md, "Acquiring a
-// partition"). It returns where requests are to be read from, and the end of
-// the request log as of the acquisition, for the gate, and what Life.Own wants.
-func (p *Partition) acquire(ctx context.Context) (from, end, behind int64, err error) {
-	p.local.Handle = p.handle
-	a, err := p.life.Acquire(ctx, p.life.NewFollower(&p.local), p.begin)
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	from, end, err = p.requestPosition(ctx, &a.Last, a.Committed)
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	meta, err := p.handle.Meta()
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	p.pending.Store(meta.Pending)
-	p.taken.Store(true)
-	p.ledger.open(meta.Pending)
-	if err := p.handle.Live(a.Now, p.o.Token.Confirmed); err != nil {
-		return 0, 0, 0, err
-	}
-	return from, end, a.Behind, p.noteKeeps()
+// acquired is a partition that is acquired.
+type acquired struct {
+	*served
+	behind int64 // for Life.Own
+	end    int64 // of the request log, as of the acquisition
 }
 
-// raiseAfter is for how long delete.retention.ms must have been longer than noted before the longer value
-// is noted. By then the store's in-sync time is later than the change, and the store has every deletion
-// that was stamped before the change.
-const raiseAfter = 5 * time.Minute
-
-// noteKeeps tells the store for how long the changelog keeps deletions. The next opening of the view
-// needs the lowest value in force since the view was in sync.
-func (p *Partition) noteKeeps() error {
-	keeps := p.life.Settings().Keeps()
-	switch {
-	case keeps <= p.keeps:
-		p.raised = time.Time{}
-	case p.raised.IsZero():
-		p.raised = time.Now()
+// acquire makes this process the partition's owner (DESIGN.md, "Acquiring a
+// partition"), and makes the rooms for it.
+func (p *Partition) acquire(ctx context.Context, store *statestore.Handle, l *lane) (*acquired, error) {
+	// A replay may wait for half a minute until the disk keeps up.
+	through := context.AfterFunc(ctx, store.Release)
+	defer through()
+	p.local.Handle = store
+	got, err := p.life.Acquire(ctx, p.life.NewFollower(&p.local), p.begin)
+	if err != nil {
+		return nil, err
 	}
-	if keeps == p.keeps || p.keeps > 0 && keeps > p.keeps && time.Since(p.raised) < raiseAfter {
-		return nil
+	from, end, err := p.requestPosition(ctx, &got.Last, got.Committed)
+	if err != nil {
+		return nil, err
 	}
-	p.keeps = keeps
-	return p.handle.Keeps(keeps)
+	meta, err := store.Meta()
+	if err != nil {
+		return nil, err
+	}
+	if err := store.Live(got.Now, p.o.Token.Confirmed); err != nil {
+		return nil, err
+	}
+	s := p.newServed(l, store, from, meta.Pending)
+	if err := s.keeper.open(); err != nil {
+		return nil, err
+	}
+	p.served.Store(s)
+	p.taken.Store(true)
+	return &acquired{served: s, behind: got.Behind, end: end}, nil
 }
 
 // begin says where requests are read from whose changelog holds no checkpoint.
@@ -97,12 +84,4 @@ func (p *Partition) requestPosition(ctx context.Context, last *wire.Checkpoint, 
 		p.life.Log.Warn("the group's offset differs from the changelog's checkpoint and is ignored", "committed", committed, "checkpoint", last.Position)
 	}
 	return p.life.Input.ReadFrom(ctx, last)
-}
-
-// readError words an error of intake.
-func readError(err error) error {
-	if errors.Is(err, kerr.OffsetOutOfRange) {
-		return fmt.Errorf("the request log no longer holds the position: %w", err)
-	}
-	return fmt.Errorf("read requests: %w", err)
 }

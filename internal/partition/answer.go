@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -30,12 +31,20 @@ const (
 	overlayTries = 3
 )
 
-// answers is what a partition needs to answer, for one life.
+// Questions answers them. It is there before the partition is acquired, and between two acquisitions.
+type Questions struct {
+	*owned
+	now atomic.Pointer[answers] // nil: nothing is answered
+}
+
+// answers is what is needed to answer, for one life.
 type answers struct {
-	p       *Partition
+	*owned
+	q       *Questions
 	handle  *statestore.Handle
 	plans   *plans
 	decided *decisions
+	flush   func(context.Context) // has what is committed stored
 
 	count   chan struct{} // one slot, for a question that counts
 	turn    chan struct{} // one slot, for the user of the fields below; taken after count
@@ -43,29 +52,31 @@ type answers struct {
 	asked   time.Time // when the overlay was last used
 }
 
-// answer begins to answer questions; stopAnswering ends that.
-func (p *Partition) answer() {
-	a := &answers{p: p, handle: p.handle, plans: p.plans, overlay: overlays{p.plans, make([]planner.Overlay, len(p.plans.subs))}, count: make(chan struct{}, 1), turn: make(chan struct{}, 1), decided: newDecisions()}
-	p.answers.Store(a)
+// open begins to answer questions; close ends that.
+func (q *Questions) open(s *served, store *statestore.Handle, flush func(context.Context)) {
+	q.now.Store(&answers{
+		owned: q.owned, q: q, handle: store, plans: s.plans, decided: newDecisions(), flush: flush,
+		overlay: overlays{s.plans, make([]planner.Overlay, len(s.plans.subs))}, count: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+	})
 }
 
-func (p *Partition) stopAnswering() {
-	if a := p.answers.Swap(nil); a != nil {
+func (q *Questions) close() {
+	if a := q.now.Swap(nil); a != nil {
 		a.decided.end()
 	}
 }
 
 // answering returns what answers now, or why nothing does.
-func (p *Partition) answering() (*answers, error) {
-	a := p.answers.Load()
-	switch s, leaving := p.life.Serving(); {
-	case leaving, s == ownership.Gone, p.o.Token.Err() != nil:
-		return nil, fmt.Errorf("%v: %w", p.life.Requests(), query.ErrMoved)
+func (q *Questions) answering() (*answers, error) {
+	a := q.now.Load()
+	switch s, leaving := q.life.Serving(); {
+	case leaving, s == ownership.Gone, q.o.Token.Err() != nil:
+		return nil, fmt.Errorf("%v: %w", q.life.Requests(), query.ErrMoved)
 	case s != ownership.Live:
-		is := p.life.Status()
-		return nil, fmt.Errorf("%v: %w", p.life.Requests(), &query.NotLiveError{State: s.String(), Since: is.Since, Reason: is.Reason, Failed: s == ownership.Failed})
+		is := q.life.Status()
+		return nil, fmt.Errorf("%v: %w", q.life.Requests(), &query.NotLiveError{State: s.String(), Since: is.Since, Reason: is.Reason, Failed: s == ownership.Failed})
 	case a == nil:
-		return nil, fmt.Errorf("%v: %w", p.life.Requests(), &query.NotLiveError{State: ownership.Acquiring.String()})
+		return nil, fmt.Errorf("%v: %w", q.life.Requests(), &query.NotLiveError{State: ownership.Acquiring.String()})
 	}
 	return a, nil
 }
@@ -73,29 +84,28 @@ func (p *Partition) answering() (*answers, error) {
 // still returns err, with which an answer was found, if the answer may be given, and otherwise why not. It
 // asks the group: see Token.Certain.
 func (a *answers) still(ctx context.Context, err error) error {
-	p := a.p
-	if unsure := p.o.Token.Certain(ctx); unsure != nil {
-		return fmt.Errorf("%v: %w: %w", p.life.Requests(), query.ErrMoved, unsure)
+	if unsure := a.o.Token.Certain(ctx); unsure != nil {
+		return fmt.Errorf("%v: %w: %w", a.life.Requests(), query.ErrMoved, unsure)
 	}
 	if statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat) {
-		p.life.GiveUp(err) // it is repaired as if the partition itself had met it
+		a.life.GiveUp(err) // it is repaired as if the partition itself had met it
 	}
-	now, why := p.answering()
+	now, why := a.q.answering()
 	switch {
 	case why != nil:
 		return why
 	case now != a:
-		return fmt.Errorf("%v was acquired again: %w", p.life.Requests(), query.ErrMoved)
+		return fmt.Errorf("%v was acquired again: %w", a.life.Requests(), query.ErrMoved)
 	case errors.Is(err, statestore.ErrNotOwner), errors.Is(err, statestore.ErrClosed):
-		return fmt.Errorf("%v: %w", p.life.Requests(), query.ErrMoved)
+		return fmt.Errorf("%v: %w", a.life.Requests(), query.ErrMoved)
 	}
 	return err
 }
 
 // Get returns what is pending under an ID, nil for nothing. Errors wrap query.ErrMoved or
 // a query.NotLiveError where the partition cannot answer.
-func (p *Partition) Get(ctx context.Context, id []byte) (*query.Timer, error) {
-	a, err := p.answering()
+func (q *Questions) Get(ctx context.Context, id []byte) (*query.Timer, error) {
+	a, err := q.answering()
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return nil, err
 	}
@@ -107,14 +117,14 @@ func (p *Partition) Get(ctx context.Context, id []byte) (*query.Timer, error) {
 	if err := a.still(ctx, err); err != nil || t == nil {
 		return nil, err
 	}
-	return p.show(t, parked), nil
+	return a.show(t, parked), nil
 }
 
 // show returns a timer in the form that questions are answered in.
-func (p *Partition) show(t *timer.Timer, parked bool) *query.Timer {
+func (w *owned) show(t *timer.Timer, parked bool) *query.Timer {
 	return &query.Timer{
-		Timer: t, Topic: p.o.Topics.Request.Name, Partition: p.o.Partition,
-		Source: p.source(t.Offset).String(), State: stateOf(t, parked),
+		Timer: t, Topic: w.o.Topics.Request.Name, Partition: w.o.Partition,
+		Source: w.source(t.Offset).String(), State: stateOf(t, parked),
 	}
 }
 
@@ -165,11 +175,11 @@ func (a *answers) overlaid(ctx context.Context, s *slot, fn func(*statestore.Vie
 			return v, fn(v)
 		}
 		if try == overlayTries {
-			return nil, fmt.Errorf("%v: %w", a.p.life.Requests(), query.ErrBusy)
+			return nil, fmt.Errorf("%v: %w", a.life.Requests(), query.ErrBusy)
 		}
 		if try > 0 { // what the store lacks is more than there is room for
 			s.give()
-			a.p.Checkpoint(ctx)
+			a.flush(ctx)
 			if err := s.take(ctx); err != nil {
 				return nil, err
 			}
@@ -213,8 +223,8 @@ func (a *answers) begin(ctx context.Context) error {
 }
 
 // lapse ends an overlay that nobody has used for long.
-func (p *Partition) lapse() {
-	a := p.answers.Load()
+func (q *Questions) lapse() {
+	a := q.now.Load()
 	if a == nil {
 		return
 	}

@@ -32,9 +32,9 @@ func million(b *testing.B, overlay int) *core {
 		}
 		batch.Changes = append(batch.Changes, timer.ChangeOf(t.ID, timer.Absent, t))
 	}
-	c.ok(c.p.handle.Apply(batch))
+	c.ok(c.s.keeper.store.Apply(batch))
 	c.ok(g.store.Flush())
-	c.p.plans.planners[0].Begin(n)
+	c.s.plans.planners[0].Begin(n)
 	for i := range overlay {
 		c.schedule(i, 100_000+int64(i))
 	}
@@ -59,20 +59,20 @@ func BenchmarkAnswers(b *testing.B) {
 		prefix := fmt.Sprintf("overlay %d/", overlay)
 		b.Run(prefix+"get", func(b *testing.B) {
 			for b.Loop() {
-				if q, err := c.p.Get(ctx, fmt.Appendf(nil, "customer-%07d", rand.IntN(1_000_000))); err != nil || q == nil {
+				if q, err := c.p.Questions.Get(ctx, fmt.Appendf(nil, "customer-%07d", rand.IntN(1_000_000))); err != nil || q == nil {
 					b.Fatal(q, err)
 				}
 			}
 		})
 		b.Run(prefix+"get nothing", func(b *testing.B) {
 			for b.Loop() {
-				if q, err := c.p.Get(ctx, fmt.Appendf(nil, "nobody-%07d", rand.IntN(1_000_000))); err != nil || q != nil {
+				if q, err := c.p.Questions.Get(ctx, fmt.Appendf(nil, "nobody-%07d", rand.IntN(1_000_000))); err != nil || q != nil {
 					b.Fatal(q, err)
 				}
 			}
 		})
 		b.Run(prefix+"begin", func(b *testing.B) {
-			a := c.p.answers.Load()
+			a := c.p.Questions.now.Load()
 			for b.Loop() {
 				if err := a.begin(ctx); err != nil {
 					b.Fatal(err)
@@ -84,7 +84,7 @@ func BenchmarkAnswers(b *testing.B) {
 				b.Run(fmt.Sprintf("%spage of %d by %s", prefix, n, o), func(b *testing.B) {
 					page := query.Page{Order: o, Limit: n}
 					for b.Loop() {
-						l, err := c.p.List(ctx, page)
+						l, err := c.p.Questions.List(ctx, page)
 						if err != nil {
 							b.Fatal(err)
 						}
@@ -98,7 +98,7 @@ func BenchmarkAnswers(b *testing.B) {
 		} {
 			b.Run(prefix+"count "+name, func(b *testing.B) {
 				for b.Loop() {
-					if _, err := c.p.Count(ctx, f); err != nil {
+					if _, err := c.p.Questions.Count(ctx, f); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -106,7 +106,7 @@ func BenchmarkAnswers(b *testing.B) {
 		}
 		b.Run(prefix+"count until an hour and a day", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := c.p.CountUntil(ctx, query.Filter{}, []int64{c.now + 60_000, c.now + 3_600_000, c.now + 86_400_000}); err != nil {
+				if _, err := c.p.Questions.CountUntil(ctx, query.Filter{}, []int64{c.now + 60_000, c.now + 3_600_000, c.now + 86_400_000}); err != nil {
 					b.Fatal(err)
 				}
 			}

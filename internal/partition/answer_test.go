@@ -36,7 +36,7 @@ func same(q *query.Timer, t *timer.Timer) bool {
 func (c *core) walk(page query.Page) (all []*query.Timer) {
 	c.t.Helper()
 	for range 10_000 {
-		l, err := c.p.List(context.Background(), page)
+		l, err := c.p.Questions.List(context.Background(), page)
 		c.ok(err)
 		if page.Limit > 0 && len(l.Timers) > page.Limit {
 			c.t.Fatalf("a page of %d has %d", page.Limit, len(l.Timers))
@@ -64,7 +64,7 @@ func (c *core) answersAre(page query.Page) {
 	parked := map[string]bool{}
 	for i := range 44 {
 		id := fmt.Sprint("id", i)
-		q, err := c.p.Get(ctx, []byte(id))
+		q, err := c.p.Questions.Get(ctx, []byte(id))
 		c.ok(err)
 		if !same(q, fold[id]) {
 			c.t.Fatalf("asked for %s: %+v, committed is %+v", id, q, fold[id])
@@ -74,7 +74,7 @@ func (c *core) answersAre(page query.Page) {
 			c.g.seen["shown "+string(q.State)]++
 		}
 	}
-	if n, err := c.p.Count(ctx, query.Filter{}); err != nil || n != (query.Count{N: int64(len(fold)), Exact: true}) {
+	if n, err := c.p.Questions.Count(ctx, query.Filter{}); err != nil || n != (query.Count{N: int64(len(fold)), Exact: true}) {
 		c.t.Fatalf("%+v are counted, %d are committed: %v", n, len(fold), err)
 	}
 	var want []query.Cursor
@@ -95,7 +95,7 @@ func (c *core) answersAre(page query.Page) {
 	if !slices.Equal(places, want) {
 		c.t.Fatalf("%+v lists %v, committed are %v", page, places, want)
 	}
-	if n, err := c.p.Count(ctx, page.Filter); err != nil || n != (query.Count{N: int64(len(want)), Exact: true}) {
+	if n, err := c.p.Questions.Count(ctx, page.Filter); err != nil || n != (query.Count{N: int64(len(want)), Exact: true}) {
 		c.t.Fatalf("%+v counts %+v, committed are %d: %v", page.Filter, n, len(want), err)
 	}
 	c.countsAre(page.Filter, fold, parked)
@@ -104,7 +104,7 @@ func (c *core) answersAre(page query.Page) {
 func (c *core) countsAre(f query.Filter, fold map[string]*timer.Timer, parked map[string]bool) {
 	c.t.Helper()
 	bounds := []int64{c.now, c.now + 50, c.now + 20_000, math.MaxInt64 / 4}
-	counts, err := c.p.CountUntil(context.Background(), f, bounds)
+	counts, err := c.p.Questions.CountUntil(context.Background(), f, bounds)
 	c.ok(err)
 	for i, bound := range bounds {
 		var n int64
@@ -168,9 +168,9 @@ func answersAgainstModel(t *rapid.T, g *ground) {
 	c.o.Memory.Delta = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "delta bytes"))
 	c.p.o.Memory.Delta = c.o.Memory.Delta
 	actions := c.actions()
-	actions["forget the overlay"] = func(*rapid.T) { c.p.answers.Load().overlay.end() }
+	actions["forget the overlay"] = func(*rapid.T) { c.p.Questions.now.Load().overlay.end() }
 	actions[""] = func(t *rapid.T) {
-		if c.p.answers.Load().overlay.size() > 0 {
+		if c.p.Questions.now.Load().overlay.size() > 0 {
 			c.g.seen["overlay kept"]++
 		} else {
 			c.g.seen["overlay begun"]++
@@ -196,7 +196,7 @@ func TestACheckpointBehindTheView(t *testing.T) {
 	c.takes()
 	c.commit(true)
 	c.apply()
-	a := c.p.answers.Load()
+	a := c.p.Questions.now.Load()
 	a.overlay.look()
 	view, err := a.handle.View()
 	c.ok(err)
@@ -232,16 +232,16 @@ func TestNothingIsAnsweredOfWhatMayBeAnothers(t *testing.T) {
 	token := c.p.o.Token.(*holder)
 	for _, unsure := range []bool{false, true, false} {
 		token.unsure.Store(unsure)
-		_, get := c.p.Get(t.Context(), []byte("id1"))
-		_, list := c.p.List(t.Context(), query.Page{Order: query.ByID, Limit: 10})
-		_, count := c.p.Count(t.Context(), query.Filter{})
+		_, get := c.p.Questions.Get(t.Context(), []byte("id1"))
+		_, list := c.p.Questions.List(t.Context(), query.Page{Order: query.ByID, Limit: 10})
+		_, count := c.p.Questions.Count(t.Context(), query.Filter{})
 		for what, err := range map[string]error{"one": get, "a list": list, "a number": count} {
 			if errors.Is(err, query.ErrMoved) != unsure || !unsure && err != nil {
 				t.Errorf("unsure %v, asked for %s: %v", unsure, what, err)
 			}
 		}
 	}
-	a, err := c.p.answering()
+	a, err := c.p.Questions.answering()
 	c.ok(err)
 	token.unsure.Store(true)
 	if err := a.still(t.Context(), nil); !errors.Is(err, query.ErrMoved) {
@@ -253,7 +253,7 @@ func TestNothingIsAnsweredOfWhatMayBeAnothers(t *testing.T) {
 func TestTheOverlayEnds(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, 1000)
 	c.lazy = true
-	a := c.p.answers.Load()
+	a := c.p.Questions.now.Load()
 	for range 3 {
 		c.schedule(1, 50_000)
 		c.schedule(2, 50_000)
@@ -264,7 +264,7 @@ func TestTheOverlayEnds(t *testing.T) {
 			t.Fatalf("%d are listed, %d kept", n, a.overlay.size())
 		}
 		a.asked = a.asked.Add(-overlayKept - 1)
-		c.p.lapse()
+		c.p.Questions.lapse()
 		if a.overlay.size() > 0 || !a.asked.IsZero() {
 			t.Fatal("it is kept although nobody asks")
 		}
@@ -287,27 +287,27 @@ func TestAnOverlayThatIsTooLargeIsStored(t *testing.T) {
 		c.apply()
 	}
 	schedule()
-	a := c.p.answers.Load()
-	if _, err := c.p.List(t.Context(), query.Page{}); !errors.Is(err, query.ErrBusy) {
+	a := c.p.Questions.now.Load()
+	if _, err := c.p.Questions.List(t.Context(), query.Page{}); !errors.Is(err, query.ErrBusy) {
 		t.Fatalf("%v, where there is room for a few timers", err)
 	}
 	if a.overlay.size() > 0 {
 		t.Error("it is kept although it is too large")
 	}
-	c.p.setLooping(true)
-	defer c.p.setLooping(false)
+	c.s.keeper.checkpoints.asks.open()
+	defer c.s.keeper.checkpoints.close()
 	listed := make(chan error)
 	var l query.List
 	go func() {
 		var err error
-		l, err = c.p.List(t.Context(), query.Page{})
+		l, err = c.p.Questions.List(t.Context(), query.Page{})
 		listed <- err
 	}()
 	asked := 0
 	for done := false; !done; {
 		select {
 		case <-c.p.life.Kicked:
-			if w := c.p.askedFor(); w != nil {
+			if w := c.s.keeper.checkpoints.asks.takeAll(); w != nil {
 				asked++
 				c.checkpoint()
 				release(w)
@@ -358,7 +358,7 @@ func TestQuestionsBesideTheWork(t *testing.T) {
 			for ctx.Err() == nil {
 				seen := map[string]int{}
 				for at := page; ; {
-					l, err := p.List(ctx, at)
+					l, err := p.Questions.List(ctx, at)
 					if failed(err) {
 						return
 					}
@@ -383,15 +383,15 @@ func TestQuestionsBesideTheWork(t *testing.T) {
 	}
 	asking.Go(func() {
 		for ctx.Err() == nil {
-			n, err := p.Count(ctx, query.Filter{})
+			n, err := p.Questions.Count(ctx, query.Filter{})
 			if !failed(err) && n.N != always+1 {
 				t.Errorf("%d are counted", n.N)
 			}
-			p.lapse()
+			p.Questions.lapse()
 		}
 	})
 	for i := range 100 {
-		w, err := p.Watch()
+		w, err := p.Questions.Watch()
 		c.ok(err)
 		made, gone := c.schedule(1-i%2, 500_000), c.cancel(i%2)
 		asked := make(chan struct{})
@@ -402,7 +402,7 @@ func TestQuestionsBesideTheWork(t *testing.T) {
 			if failed(err) {
 				return
 			}
-			q, err := p.Get(ctx, made.Key)
+			q, err := p.Questions.Get(ctx, made.Key)
 			if !failed(err) && (d.Outcome != "scheduled" || q == nil || q.Offset != made.Offset) {
 				t.Errorf("decided %+v, pending is %+v", d, q)
 			}
@@ -421,7 +421,7 @@ func TestQuestionsBesideTheWork(t *testing.T) {
 			c.store()
 			c.thaw()
 		}
-		for len(c.p.handover.jobs) >= maxUnfolded-1 {
+		for len(c.s.keeper.handover.jobs) >= maxUnfolded-1 {
 			c.apply()
 		}
 	}
@@ -441,7 +441,7 @@ func (c *core) takes() {
 // another one of the same ID in the same step.
 func TestDecisions(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, 1000)
-	w, err := c.p.Watch()
+	w, err := c.p.Questions.Watch()
 	c.ok(err)
 	defer w.Close()
 	var want []string
@@ -484,7 +484,7 @@ func TestDecisions(t *testing.T) {
 			t.Errorf("request %d: %q (%s), want %q", i, got, d.Detail, want[i])
 		}
 	}
-	if q, err := c.p.Get(t.Context(), []byte("id1")); err != nil || q == nil || q.Due != base+80_000 {
+	if q, err := c.p.Questions.Get(t.Context(), []byte("id1")); err != nil || q == nil || q.Due != base+80_000 {
 		t.Errorf("what is decided is not seen: %+v, %v", q, err)
 	}
 }
@@ -499,12 +499,12 @@ func shortly(t *testing.T) context.Context {
 // A decision is told once the planner knows of the commit: who asks then sees it.
 func TestDecisionsAreToldBehindTheCommit(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, 1000)
-	w, err := c.p.Watch()
+	w, err := c.p.Questions.Watch()
 	c.ok(err)
 	defer w.Close()
 	c.schedule(1, 50_000)
 	c.takes()
-	c.p.plans.lock() // the commit waits for it
+	c.s.plans.lock() // the commit waits for it
 	committed := make(chan struct{})
 	go func() {
 		defer close(committed)
@@ -513,7 +513,7 @@ func TestDecisionsAreToldBehindTheCommit(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	d, err := w.Decision(ctx, 0)
-	c.p.plans.unlock()
+	c.s.plans.unlock()
 	<-committed
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("told before it is seen: %+v, %v", d, err)
@@ -530,7 +530,7 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 	c.schedule(1, 50_000)
 	c.takes()
 	c.commit(true)
-	w, err := c.p.Watch()
+	w, err := c.p.Questions.Watch()
 	c.ok(err)
 	c.cancel(1).Offset += 3
 	gap := make(chan error, 1)
@@ -549,7 +549,7 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 	if d, err := w.Decision(t.Context(), 4); err != nil || d.Outcome != "cancelled" {
 		t.Errorf("decided: %+v, %v", d, err)
 	}
-	d := c.p.answers.Load().decided
+	d := c.p.Questions.now.Load().decided
 	for at := range int64(maxDecisions) {
 		d.list = append(d.list, decided{offset: 5 + at})
 	}
@@ -559,7 +559,7 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 	if _, err := w.Decision(t.Context(), 4); !errors.Is(err, query.ErrForgotten) {
 		t.Errorf("others came behind it: %v", err)
 	}
-	again, err := c.p.Watch()
+	again, err := c.p.Questions.Watch()
 	c.ok(err)
 	w.Close()
 	w.Close()
@@ -568,7 +568,7 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 		_, err := again.Decision(t.Context(), 1<<40)
 		open <- err
 	}()
-	c.p.stopAnswering()
+	c.p.Questions.close()
 	if err := <-open; !errors.Is(err, query.ErrMoved) {
 		t.Errorf("at the end of a life: %v", err)
 	}
@@ -576,7 +576,7 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 	if n := d.watched.Load(); n != 0 || len(d.list) > 0 {
 		t.Errorf("%d watch, %d are remembered", n, len(d.list))
 	}
-	if _, err := c.p.Watch(); !query.Again(err) || !strings.Contains(err.Error(), "acquiring") {
+	if _, err := c.p.Questions.Watch(); !query.Again(err) || !strings.Contains(err.Error(), "acquiring") {
 		t.Errorf("watched although nothing answers: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/waterclock/waterclock/internal/planner"
 )
@@ -17,10 +18,12 @@ const (
 )
 
 // arrivals remembers when requests were read, by their offsets. No timer can fire before its request was
-// read, so lateness by our own doing counts from then at the earliest. mu guards all of it.
+// read, so lateness by our own doing counts from then at the earliest.
 type arrivals struct {
-	mu   sync.Mutex
-	list []arrival // by offset, and by time unless the clock was set back
+	opened atomic.Int64 // when the gate opened, Unix ms: what was due by then was missed
+
+	mu   sync.Mutex // guards list
+	list []arrival  // by offset, and by time unless the clock was set back
 }
 
 // arrival says when the requests from the offset of the arrival before it up to its own were read: at that
@@ -35,6 +38,7 @@ func (a *arrivals) begin(from int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.list = []arrival{{from, math.MinInt64}}
+	a.opened.Store(math.MaxInt64)
 }
 
 // read notes that everything below an offset is read by now.
@@ -69,34 +73,24 @@ func (a *arrivals) at(offset int64) int64 {
 	return a.list[i].at
 }
 
-// late reports whether a sub has timers that are late by our own doing: they should have been sealed before.
-// It looks at the timer that fires next. One that was missed while nobody ran counts from when the gate opened,
-// because timers that fall due since then wait behind it: they fire in the order of their due times.
-func (p *Partition) late(now int64) bool {
-	return p.plans.any(func(x *planner.Planner) bool {
-		at, ok := x.First(now)
-		return ok && now-max(at.Due, p.arrivals.at(at.Generation()), p.opened.Load()) > arrivalGrain
-	})
-}
-
 // ownLateness adds to own how late a firing is by our own doing, if its step was sealed at a moment (Unix ms):
 // since it was due, or since its request was read. Timers that were missed while nobody ran do not count, nor
 // those that waited for their target or for a request that steered them.
-func (p *Partition) ownLateness(own *tally, sealed int64, e *planner.Entry) {
+func (a *arrivals) ownLateness(own *tally, sealed int64, e *planner.Entry) {
 	due := e.Emit.FiresAt()
-	if due <= p.opened.Load() || e.Tag != nil || e.Emit.Steering != nil {
+	if due <= a.opened.Load() || e.Tag != nil || e.Emit.Steering != nil {
 		return
 	}
 	if sealed-due > arrivalGrain {
-		due = max(due, p.arrivals.at(e.Emit.Offset))
+		due = max(due, a.at(e.Emit.Offset))
 	}
 	own.add(max(0, sealed-due))
 }
 
 // notOpenedAhead ends that the gate opened by a clock that was ahead, and is set back: what falls due from now on was
 // not missed.
-func (p *Partition) notOpenedAhead(now int64) {
-	if at := p.opened.Load(); now < at && at != math.MaxInt64 {
-		p.opened.CompareAndSwap(at, now)
+func (a *arrivals) notOpenedAhead(now int64) {
+	if at := a.opened.Load(); now < at && at != math.MaxInt64 {
+		a.opened.CompareAndSwap(at, now)
 	}
 }

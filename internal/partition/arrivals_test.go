@@ -44,7 +44,6 @@ func TestOwnLateness(t *testing.T) {
 	c.acquire()
 	c.o.Metrics.Serve("r")
 	c.work()
-	c.p.arrivals.begin(c.position)
 	c.load()
 	own := func(what string, n uint64, sum float64) {
 		t.Helper()
@@ -67,10 +66,10 @@ func TestOwnLateness(t *testing.T) {
 	c.seal(10)
 	own("sealed late", 1, 0.3)
 	plan(2, 0)
-	if c.p.late(c.now) {
+	if c.s.lane.late(c.now) {
 		t.Error("what was due when it was read, just now, is late by our own doing")
 	}
-	if c.pass(20); !c.p.late(c.now) {
+	if c.pass(20); !c.s.lane.late(c.now) {
 		t.Error("what was read 20 ms ago, and could be sealed then, is not late")
 	}
 	c.seal(1)
@@ -81,12 +80,12 @@ func TestOwnLateness(t *testing.T) {
 	plan(3, 1000)
 	c.seal(10)
 	own("not due", 2, 0.32)
-	c.p.opened.Store(c.now + 1000)
+	c.s.arrivals.opened.Store(c.now + 1000)
 	c.pass(1000)
-	if c.p.late(c.now) {
+	if c.s.lane.late(c.now) {
 		t.Error("what was missed while nobody ran is late by our own doing")
 	}
-	if c.pass(200); !c.p.late(c.now) {
+	if c.pass(200); !c.s.lane.late(c.now) {
 		t.Error("200 ms after the gate opened what has fallen due since waits behind what was missed, and nothing is late")
 	}
 	c.seal(10)
@@ -104,10 +103,10 @@ func TestOwnLatenessAfterTheClockIsSetBack(t *testing.T) {
 	c.deliver(1)
 	c.work()
 	c.step(10)
-	if c.pass(1000); c.p.late(c.now) {
+	if c.pass(1000); c.s.lane.late(c.now) {
 		t.Error("what is due just now is late")
 	}
-	if c.pass(300); !c.p.late(c.now) {
+	if c.pass(300); !c.s.lane.late(c.now) {
 		t.Error("what was due 300 ms ago is not late by our own doing")
 	}
 	c.finish()

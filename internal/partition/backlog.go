@@ -19,6 +19,8 @@ type load struct {
 	bytes   int64
 }
 
+func loadOf(entries int, bytes int64) load { return load{entries, bytes} }
+
 func (l *load) add(entries int, bytes int64) { l.entries, l.bytes = l.entries+entries, l.bytes+bytes }
 
 func (l *load) plus(o load) load { return load{l.entries + o.entries, l.bytes + o.bytes} }
@@ -52,6 +54,13 @@ type backlog struct {
 	out       int        // requests of the step that is out
 	flow      flow
 	starved   bool // due timers wait for room; ended by folded
+}
+
+// newBacklog returns an empty one, and tells the budgets.
+func newBacklog(intake, emitted *budget.Account) *backlog {
+	b := &backlog{intake: intake, emitted: emitted}
+	b.settle()
+	return b
 }
 
 // reset forgets all counts.
@@ -168,30 +177,4 @@ func (b *backlog) onTheirWay() load {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.requests.plus(b.firings)
-}
-
-// pauseIfFull stops intake at its limits.
-func (p *Partition) pauseIfFull() {
-	p.pauseMu.Lock()
-	defer p.pauseMu.Unlock()
-	if !p.paused && p.backlog.full(false) {
-		p.paused = true
-		p.o.Reader.Pause(p.o.Topics.Request.Name, p.o.Partition)
-	}
-}
-
-// resumeIfFree lets intake go on once it is at half of its limits.
-func (p *Partition) resumeIfFree() {
-	p.pauseMu.Lock()
-	defer p.pauseMu.Unlock()
-	if p.paused && !p.backlog.full(true) {
-		p.paused = false
-		p.o.Reader.Resume(p.o.Topics.Request.Name, p.o.Partition)
-	}
-}
-
-func (p *Partition) isPaused() bool {
-	p.pauseMu.Lock()
-	defer p.pauseMu.Unlock()
-	return p.paused
 }

@@ -115,11 +115,11 @@ func (c *core) look(after time.Duration) {
 
 // park is the part of the partition's loop that parks and unparks.
 func (c *core) park() {
-	if c.p.checkpoints.writing {
+	if c.s.keeper.checkpoints.writing {
 		return
 	}
-	c.ok(c.p.parkAll())
-	for to := range c.p.parking.counts {
+	c.ok(c.s.keeper.parking.parkAll())
+	for to := range c.s.keeper.parking.counts {
 		c.g.seen["parked"]++
 		switch to.Partition {
 		case timer.AnyPartition:
@@ -128,9 +128,9 @@ func (c *core) park() {
 			c.g.seen["topic not known"]++
 		}
 	}
-	before := c.p.parked.Load()
-	c.ok(c.p.unpark())
-	if c.p.parked.Load() < before {
+	before := c.s.keeper.parking.n.Load()
+	c.ok(c.s.keeper.parking.unpark())
+	if c.s.keeper.parking.n.Load() < before {
 		c.g.seen["unparked for all"]++
 	}
 }

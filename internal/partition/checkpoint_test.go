@@ -37,7 +37,7 @@ func TestStoreIsNotAskedForWhatIsFrozen(t *testing.T) {
 		c.work()
 		c.seal(1)
 		c.commit(true)
-		for e := range c.p.handover.jobs[0].step.Entries() {
+		for e := range c.s.keeper.handover.jobs[0].step.Entries() {
 			if e.Outcome != want {
 				t.Fatalf("outcome %v, want %v", e.Outcome, want)
 			}
@@ -54,7 +54,7 @@ func TestStoreNeverHearsOfWhatIsShort(t *testing.T) {
 	c.turn(0)
 	c.schedule(2, 600_000)
 	c.turn(0)
-	if n := c.p.plans.deltaBytes(); n < 40 || n > 400 { // bytes
+	if n := c.s.plans.deltaBytes(); n < 40 || n > 400 { // bytes
 		t.Fatalf("%d bytes in the delta, want those of the timer that is not in the wheel", n)
 	}
 	c.cancel(2)
@@ -63,8 +63,8 @@ func TestStoreNeverHearsOfWhatIsShort(t *testing.T) {
 		c.turn(0)
 	}
 	c.work()
-	if n, _ := c.p.plans.size(); n != 0 || c.p.plans.deltaBytes() != 0 {
-		t.Fatalf("%d items, %d bytes in the delta", n, c.p.plans.deltaBytes())
+	if n, _ := c.s.plans.size(); n != 0 || c.s.plans.deltaBytes() != 0 {
+		t.Fatalf("%d items, %d bytes in the delta", n, c.s.plans.deltaBytes())
 	}
 	c.finish()
 }
@@ -74,17 +74,17 @@ func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 	c := newLazyCore(t)
 	c.schedule(1, 100_000)
 	c.turn(0)
-	d := &c.p.checkpoints
+	d := c.s.keeper.checkpoints
 	begins := func(limit int64) bool {
 		t.Helper()
 		c.p.o.Memory.Delta = budget.Alone(limit)
-		c.p.checkpoint(t.Context())
+		c.s.keeper.checkpoints.beginIfDue(t.Context())
 		return d.writing
 	}
-	if begins(c.p.plans.deltaBytes() + 1) {
+	if begins(c.s.plans.deltaBytes() + 1) {
 		t.Error("begun before the delta had its bytes")
 	}
-	if !begins(c.p.plans.deltaBytes()) {
+	if !begins(c.s.plans.deltaBytes()) {
 		t.Error("not begun although the delta has its bytes")
 	}
 	c.checkpoint()
@@ -113,10 +113,10 @@ func TestNothingIsFoldedBehindAFullDelta(t *testing.T) {
 	step := func(id int) int {
 		c.schedule(id, 100_000)
 		c.turn(0)
-		return len(c.p.handover.jobs)
+		return len(c.s.keeper.handover.jobs)
 	}
 	step(1)
-	c.p.o.Memory.Delta = budget.Alone(c.p.plans.deltaBytes())
+	c.p.o.Memory.Delta = budget.Alone(c.s.plans.deltaBytes())
 	c.freeze()
 	if n := step(2); n != 0 {
 		t.Fatalf("%d steps wait although the delta is empty", n)
@@ -129,7 +129,7 @@ func TestNothingIsFoldedBehindAFullDelta(t *testing.T) {
 	for range 2 {
 		c.apply()
 	}
-	if n := len(c.p.handover.jobs); n != 0 {
+	if n := len(c.s.keeper.handover.jobs); n != 0 {
 		t.Fatalf("%d steps wait behind the checkpoint", n)
 	}
 	c.finish()
@@ -141,13 +141,13 @@ func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
 	c := newLazyCore(t)
 	ask := func() chan struct{} {
 		answered := make(chan struct{})
-		asked := len(c.p.asked)
+		asked := len(c.s.keeper.checkpoints.asks.waiting)
 		go func() { c.p.Checkpoint(t.Context()); close(answered) }()
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-			c.p.mu.Lock()
-			n := len(c.p.asked)
-			c.p.mu.Unlock()
-			if n > asked || !c.p.looping {
+			c.s.keeper.checkpoints.asks.mu.Lock()
+			n := len(c.s.keeper.checkpoints.asks.waiting)
+			c.s.keeper.checkpoints.asks.mu.Unlock()
+			if n > asked || !c.s.keeper.checkpoints.asks.running {
 				break
 			}
 		}
@@ -162,9 +162,9 @@ func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
 		}
 	}
 	within(ask(), "while it is taken")
-	c.p.setLooping(true)
+	c.s.keeper.checkpoints.asks.open()
 	first := ask()
-	c.p.checkpoint(t.Context())
+	c.s.keeper.checkpoints.beginIfDue(t.Context())
 	within(first, "though nothing has changed")
 	c.schedule(1, 100_000)
 	c.turn(0)
@@ -179,12 +179,12 @@ func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
 	c.schedule(2, 100_000)
 	c.turn(0)
 	c.thaw()
-	c.p.checkpoint(t.Context())
+	c.s.keeper.checkpoints.beginIfDue(t.Context())
 	c.store()
 	c.thaw()
 	within(second, "to the next checkpoint")
 	third := ask()
-	c.p.setLooping(false)
+	c.s.keeper.checkpoints.close()
 	within(third, "at the end")
 	c.finish()
 }
@@ -203,10 +203,10 @@ func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
 			c.seal(5)
 			c.commit(true)
 		}
-		return c.p.nextJob()
+		return c.s.keeper.nextJob()
 	}()
 	c.o.Token.Refused(errors.New("lost"))
-	c.p.apply(j)
+	c.s.keeper.apply(j)
 	c.settle()
 	c.acquire()
 	c.finish()
@@ -235,15 +235,15 @@ func TestWhatACheckpointHoldsUpComesBetweenTwo(t *testing.T) {
 	}
 	full(10)
 	for i := 2; i < 6; i++ {
-		_, err := c.p.round(t.Context())
+		_, err := c.s.keeper.round(t.Context())
 		c.ok(err)
-		if n := len(c.p.handover.jobs); n != 0 {
+		if n := len(c.s.keeper.handover.jobs); n != 0 {
 			t.Errorf("%d steps wait for the end of the next checkpoint, want none behind that of the last", n)
 		}
 		full(i * 10)
 		c.store()
 	}
-	if n := len(c.p.parking.counts); n != 0 {
+	if n := len(c.s.keeper.parking.counts); n != 0 {
 		t.Error("what is parked stays so while each checkpoint is followed by the next")
 	}
 	c.finish()
@@ -271,7 +271,7 @@ func TestLoadsWaitForWhatIsToBeParked(t *testing.T) {
 	c.pass(100_000)
 	rounds := func() {
 		for range timers {
-			_, err := c.p.round(t.Context())
+			_, err := c.s.keeper.round(t.Context())
 			c.ok(err)
 			c.seal(5)
 			c.commit(true)
@@ -279,7 +279,7 @@ func TestLoadsWaitForWhatIsToBeParked(t *testing.T) {
 	}
 	rounds()
 	waiting := 0
-	for _, x := range c.p.toPark {
+	for _, x := range c.s.keeper.parking.inbox.list {
 		for _, l := range x.what {
 			waiting += len(l.Timers)
 		}
@@ -289,7 +289,7 @@ func TestLoadsWaitForWhatIsToBeParked(t *testing.T) {
 	}
 	c.store()
 	rounds()
-	if n := c.p.parked.Load(); n != timers {
+	if n := c.s.keeper.parking.n.Load(); n != timers {
 		t.Errorf("%d timers are parked behind the checkpoint, want %d", n, timers)
 	}
 	c.finish()

@@ -110,8 +110,8 @@ func TestSetBackWhatIsParkedWaitsForItsTime(t *testing.T) {
 	to := timer.TopicPartition{Topic: targetTopic}
 	c.look(time.Minute) // the probe finds the target healthy: one may pass
 	c.now -= hours
-	c.ok(c.p.unpark())
-	if left := c.p.parking.counts[to]; left > 0 {
+	c.ok(c.s.keeper.parking.unpark())
+	if left := c.s.keeper.parking.counts[to]; left > 0 {
 		t.Errorf("%d timers are still parked that are not due", left)
 	}
 	c.work()
@@ -150,8 +150,8 @@ func TestSetAheadWakesTheLane(t *testing.T) {
 	c.seal(roomy)
 	c.commit(true)
 	c.apply()
-	if c.seal(roomy); c.share != nil || c.p.Wait() == 0 || c.p.Wait() > 20*time.Second {
-		t.Fatalf("sleeps for %s", c.p.Wait())
+	if c.seal(roomy); c.share != nil || c.s.lane.Wait() == 0 || c.s.lane.Wait() > 20*time.Second {
+		t.Fatalf("sleeps for %s", c.s.lane.Wait())
 	}
 	c.now += 60_000
 	var s sleeper
@@ -159,10 +159,10 @@ func TestSetAheadWakesTheLane(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer ends.Wait()
 	defer cancel()
-	c.o.Lanes.Remove(c.p) // it is to be woken, and seals nothing
+	c.o.Lanes.Remove(c.s.lane) // it is to be woken, and seals nothing
 	c.o.Lanes.Add(&s)
 	ends.Go(func() { _ = c.o.Lanes.Run(ctx) })
 	s.until(t, 2) // when it begins, and because a source was added
-	ends.Go(func() { _ = c.p.loop(ctx) })
+	ends.Go(func() { _ = c.s.keeper.loop(ctx) })
 	s.until(t, 3)
 }

@@ -125,6 +125,7 @@ type core struct {
 	brokers *brokers
 
 	p       *Partition
+	s       *served            // its rooms
 	write   func()             // of the checkpoint that is under way
 	unheard bool               // a step was committed, and the partition does not know
 	room    int                // entries of a step in a turn
@@ -151,6 +152,29 @@ type core struct {
 	told      map[string]int64     // by the events, when what is pending is due; nil: there are none
 	aborted   map[*kgo.Record]bool // records of aborted steps
 	aborts    int
+}
+
+// newRooms is a partition with the rooms of an acquisition that reads requests from the start. It has no store.
+func newRooms(o Options) (*Partition, *served) {
+	for _, a := range []**budget.Account{&o.Memory.Wheel, &o.Memory.Requests, &o.Memory.Firings} {
+		if *a == nil {
+			*a = budget.Alone(1 << 20)
+		}
+	}
+	if o.Rules == nil {
+		o.Rules = new(intake.Rules)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Topics == nil {
+		o.Topics = new(topics.Set)
+	}
+	if o.Targets == nil {
+		o.Targets = targets.NewMetadata(nil, targets.MetadataOptions{})
+	}
+	p := New(o)
+	return p, p.newServed(newLane(p.owned), nil, 0, 0)
 }
 
 func newCore(t must, g *ground, wheelBytes int64, queue int) *core {
@@ -218,17 +242,16 @@ func (c *core) process() {
 func (c *core) acquire() {
 	c.t.Helper()
 	if c.p != nil {
-		c.p.parking.waiter.Close()
+		c.s.keeper.parking.waiter.Close()
 	}
 	c.o.Token = &holder{}
 	p := New(c.o)
-	p.checkpoints.done, c.write, c.unheard = make(chan error, 1), nil, false
-	p.checkpoints.aside = func(write func()) { c.write = write }
-	p.handle = c.o.Store.Acquire()
-	c.storeIsFold(p)
-	meta, err := p.handle.Meta()
+	c.write, c.unheard = nil, false
+	store := c.o.Store.Acquire()
+	c.storeIsFold(store)
+	meta, err := store.Meta()
 	c.ok(err)
-	replay, err := p.handle.Replay(c.set.Changelog.ID, time.UnixMilli(c.now))
+	replay, err := store.Replay(c.set.Changelog.ID, time.UnixMilli(c.now))
 	c.ok(err)
 	for _, x := range c.changelog {
 		kind, id, err := wire.ParseKey(x.key)
@@ -246,24 +269,23 @@ func (c *core) acquire() {
 		}
 	}
 	c.ok(replay.Flush(c.changelog[len(c.changelog)-1].offset + 1))
-	c.ok(p.handle.Live(time.UnixMilli(c.now), p.o.Token.Confirmed))
-
-	c.storeIsFold(p)
-	meta, err = p.handle.Meta()
+	c.ok(store.Live(time.UnixMilli(c.now), p.o.Token.Confirmed))
+	c.storeIsFold(store)
+	meta, err = store.Meta()
 	c.ok(err)
-	p.pending.Store(meta.Pending)
-	p.plans = p.newPlans(c.position)
-	p.pending.Store(0)
-	p.answer()
+	s := p.newServed(newLane(p.owned), store, c.position, meta.Pending)
+	s.keeper.checkpoints.aside = func(write func()) { c.write = write }
+	p.served.Store(s)
+	p.ledger.pending.Store(0)
+	p.Questions.open(s, store, p.Checkpoint)
 	p.life.SetState(ownership.Live)
-	p.delivered.Store(c.position)
-	p.life.Steps.Join(p)
+	p.life.Steps.Join(s.lane)
 	p.life.Own(c.end)
-	c.ok(p.openParked())
-	if len(p.parking.counts) > 0 {
+	c.ok(s.keeper.parking.open())
+	if len(s.keeper.parking.counts) > 0 {
 		c.g.seen["taken with parked timers"]++
 	}
-	c.p, c.share, c.opened, c.fires = p, nil, false, map[*sub]bool{}
+	c.p, c.s, c.share, c.opened, c.fires = p, s, nil, false, map[*sub]bool{}
 	c.high = c.now
 	c.given, _ = slices.BinarySearchFunc(c.requests, c.position, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
 	c.gate = len(c.requests)
@@ -298,7 +320,7 @@ func (c *core) fold(below int64) map[string]*timer.Timer {
 
 // storeIsFold checks that the store holds the fold of the changelog up to the
 // position that lies in it, parked or not.
-func (c *core) storeIsFold(p *Partition) {
+func (c *core) storeIsFold(store *statestore.Handle) {
 	c.t.Helper()
 	meta, err := c.o.Store.Verify()
 	c.ok(err)
@@ -307,10 +329,10 @@ func (c *core) storeIsFold(p *Partition) {
 	for id := range want {
 		ids = append(ids, []byte(id))
 	}
-	got, _, err := p.handle.GetAll(append(ids, []byte("nobody's")))
+	got, _, err := store.GetAll(append(ids, []byte("nobody's")))
 	c.ok(err)
 	refs := make([]timer.Ref, len(ids))
-	c.ok(p.handle.LookupAll(ids, refs))
+	c.ok(store.LookupAll(ids, refs))
 	for i, id := range ids {
 		tm := want[string(id)]
 		if got[i] == nil || !bytes.Equal(got[i].AppendTo(nil), tm.AppendTo(nil)) || refs[i] != tm.Ref() || got[len(ids)] != nil {
@@ -377,7 +399,7 @@ func (c *core) paused(g *kgo.Record, before int64) bool {
 // deliver gives the instance the next n requests, unless it has asked to pause.
 func (c *core) deliver(n int) {
 	n = min(n, len(c.requests)-c.given)
-	if n == 0 || c.p.paused {
+	if n == 0 || c.s.requests.paused {
 		return
 	}
 	recs := c.requests[c.given : c.given+n]
@@ -386,7 +408,7 @@ func (c *core) deliver(n int) {
 	if c.given < len(c.requests) {
 		next = c.requests[c.given].Offset // what lies between is markers
 	}
-	c.p.Deliver(intake.Read{Records: recs, Next: next, End: c.requests[len(c.requests)-1].Offset + 1})
+	c.s.requests.Deliver(intake.Read{Records: recs, Next: next, End: c.requests[len(c.requests)-1].Offset + 1})
 	c.open()
 }
 
@@ -396,14 +418,14 @@ func (c *core) open() {
 		return
 	}
 	c.opened = true
-	c.p.plans.open()
+	c.s.plans.open()
 }
 
 // work plans what is delivered. It beats the earlier generations of its IDs that are
 // not due yet.
 func (c *core) work() {
 	c.t.Helper()
-	for _, s := range c.p.plans.subs {
+	for _, s := range c.s.plans.subs {
 		c.workOn(s)
 	}
 }
@@ -477,7 +499,7 @@ func (c *core) condition(t *rapid.T, r *kgo.Record) {
 // parkDue parks what is due at one time, as if the owner before had done it.
 func (c *core) parkDue(due int64) {
 	var parked []*timer.Timer
-	_, _, err := c.p.handle.Scan(planner.Lowest, planner.Highest, 1<<20, 1<<30, func(x *timer.Timer) error {
+	_, _, err := c.s.keeper.store.Scan(planner.Lowest, planner.Highest, 1<<20, 1<<30, func(x *timer.Timer) error {
 		if x.Due == due {
 			parked = append(parked, x)
 		}
@@ -488,13 +510,13 @@ func (c *core) parkDue(due int64) {
 		c.t.Fatalf("nothing is due at %d", due)
 	}
 	to := timer.TopicPartition{Topic: targetTopic}
-	c.ok(c.p.handle.Park(targetName(to), parked))
-	c.p.countParked(to, int64(len(parked)))
-	c.p.parking.waiter.Wait(to)
+	c.ok(c.s.keeper.store.Park(targetName(to), parked))
+	c.s.keeper.parking.count(to, int64(len(parked)))
+	c.s.keeper.parking.waiter.Wait(to)
 }
 
 func (c *core) load() {
-	_, err := c.p.load()
+	_, err := c.s.keeper.load()
 	c.ok(err)
 }
 
@@ -505,7 +527,7 @@ func (c *core) seal(entries int) {
 		return
 	}
 	c.steps++
-	c.share = c.p.Seal(fmt.Sprint("step", c.steps), &transaction.Room{Entries: entries, Bytes: 1 << 20})
+	c.share = c.s.lane.Seal(fmt.Sprint("step", c.steps), &transaction.Room{Entries: entries, Bytes: 1 << 20})
 	if c.share == nil {
 		return
 	}
@@ -597,7 +619,7 @@ func (c *core) commit(told bool) {
 	}
 	if told {
 		share.Done(transaction.Committed)
-		for e := range c.p.handover.jobs[len(c.p.handover.jobs)-1].step.Entries() {
+		for e := range c.s.keeper.handover.jobs[len(c.s.keeper.handover.jobs)-1].step.Entries() {
 			switch e.Outcome {
 			case timer.None:
 				c.g.seen["rolled back"]++
@@ -612,7 +634,7 @@ func (c *core) commit(told bool) {
 // settlesWhatIsPlanned checks that no sub has a request below the position that it has yet to plan.
 func (c *core) settlesWhatIsPlanned() {
 	c.t.Helper()
-	for _, s := range c.p.plans.subs {
+	for _, s := range c.s.plans.subs {
 		for _, d := range s.inbox.list {
 			c.g.seen["a sub is behind"] += len(d.recs)
 			if len(d.recs) > 0 && d.recs[0].Offset < c.position {
@@ -709,8 +731,8 @@ func (c *core) abort() {
 }
 
 func (c *core) apply() {
-	if j := c.p.nextJob(); j != nil {
-		c.p.apply(j)
+	if j := c.s.keeper.nextJob(); j != nil {
+		c.s.keeper.apply(j)
 		if !c.lazy {
 			c.checkpoint()
 		}
@@ -719,9 +741,9 @@ func (c *core) apply() {
 
 // freeze begins a checkpoint, store has it written, and thaw tells the partition.
 func (c *core) freeze() {
-	if d := &c.p.checkpoints; !d.writing && !d.since.IsZero() {
+	if d := c.s.keeper.checkpoints; !d.writing && !d.since.IsZero() {
 		c.g.seen["frozen"]++
-		c.p.beginCheckpoint(context.Background())
+		c.s.keeper.checkpoints.begin(context.Background())
 	}
 }
 
@@ -729,11 +751,14 @@ func (c *core) store() {
 	if c.write != nil {
 		c.write()
 		c.write = nil
-		c.storeIsFold(c.p)
+		c.storeIsFold(c.s.keeper.store)
 	}
 }
 
-func (c *core) thaw() { c.ok(c.p.endCheckpoint()) }
+func (c *core) thaw() {
+	_, err := c.s.keeper.checkpoints.end()
+	c.ok(err)
+}
 
 func (c *core) checkpoint() {
 	c.store()
@@ -746,9 +771,9 @@ func (c *core) checkpoint() {
 // settle ends a life in order: the store has all that is committed.
 func (c *core) settle() {
 	c.store()
-	c.p.settle()
-	c.storeIsFold(c.p)
-	meta, err := c.p.handle.Meta()
+	c.s.keeper.stop()
+	c.storeIsFold(c.s.keeper.store)
+	meta, err := c.s.keeper.store.Meta()
 	c.ok(err)
 	if last := c.changelog[len(c.changelog)-1].offset; meta.Position <= last && !c.unheard {
 		c.t.Fatalf("the store's position is %d after an orderly end, the last record is at %d", meta.Position, last)
@@ -781,7 +806,7 @@ func (c *core) finish() {
 	c.heal()
 	c.rest(func() bool { return len(c.fold(math.MaxInt64)) == 0 })
 	c.checkpoint()
-	c.storeIsFold(c.p)
+	c.storeIsFold(c.s.keeper.store)
 	for i, g := range c.requests {
 		if c.bad(g) && c.dead[g.Offset] != 1 {
 			c.t.Fatalf("%d dead letters of bad request %d", c.dead[g.Offset], g.Offset)
@@ -794,13 +819,13 @@ func (c *core) finish() {
 		c.t.Fatalf("position %d at the end, last request %d", c.position, c.requests[n-1].Offset)
 	}
 	c.work()
-	if items, bytes := c.p.plans.size(); items > 0 || bytes > 0 {
+	if items, bytes := c.s.plans.size(); items > 0 || bytes > 0 {
 		c.t.Fatalf("the planner keeps %d items and %d bytes when nothing is pending", items, bytes)
 	}
-	if b := &c.p.backlog; b.requests != (load{}) || b.firings != (load{}) || b.committed != (load{}) {
+	if b := c.s.backlog; b.requests != (load{}) || b.firings != (load{}) || b.committed != (load{}) {
 		c.t.Fatalf("on their way at the end: %+v", b)
 	}
-	c.p.parking.waiter.Close()
+	c.s.keeper.parking.waiter.Close()
 	for range 3 {
 		c.look(time.Minute)
 	}
@@ -819,17 +844,17 @@ func (c *core) rest(done func() bool) {
 	for round, still := 0, 0; still < 4 || !done(); round++ {
 		if round > 1000 { // well over an hour; probes are 5 minutes apart at most
 			c.t.Fatalf("no end: %d of %d requests delivered, position %d, paused %v, parked %v, unhealthy %v",
-				c.given, len(c.requests), c.position, c.p.paused, c.p.parking.counts, c.o.Health.Unhealthy())
+				c.given, len(c.requests), c.position, c.s.requests.paused, c.s.keeper.parking.counts, c.o.Health.Unhealthy())
 		}
 		after := 5 * time.Second
 		if still > 4 { // nothing but probes is waited for
 			after = time.Minute
 		}
 		worked := c.turn(after)
-		if c.p.plans.wanted() || c.p.checkpoints.writing {
+		if c.s.plans.wanted() || c.s.keeper.checkpoints.writing {
 			c.checkpoint()
 		}
-		if still++; worked || c.p.backlog.onTheirWay().entries > 0 || c.given < len(c.requests) || len(c.p.handover.jobs) > 0 {
+		if still++; worked || c.s.backlog.onTheirWay().entries > 0 || c.given < len(c.requests) || len(c.s.keeper.handover.jobs) > 0 {
 			still = 0
 		}
 	}
@@ -978,7 +1003,7 @@ func (c *core) actions() map[string]func(*rapid.T) {
 		"bad":       func(t *rapid.T) { c.request(0, rapid.IntRange(0, 5).Draw(t, "id")) },
 		"deliver":   func(t *rapid.T) { c.deliver(rapid.IntRange(1, 8).Draw(t, "n")) },
 		"work":      func(*rapid.T) { c.work() },
-		"work2":     func(t *rapid.T) { c.workOn(rapid.SampledFrom(c.p.plans.subs).Draw(t, "sub")) },
+		"work2":     func(t *rapid.T) { c.workOn(rapid.SampledFrom(c.s.plans.subs).Draw(t, "sub")) },
 		"tick":      func(t *rapid.T) { c.pass(rapid.Int64Range(1, 60).Draw(t, "ms")) },
 		"leap":      func(t *rapid.T) { c.pass(rapid.Int64Range(5_000, 40_000).Draw(t, "ms")) },
 		"back": func(t *rapid.T) {
@@ -991,7 +1016,7 @@ func (c *core) actions() map[string]func(*rapid.T) {
 		"abort":  func(*rapid.T) { c.abort() },
 		"apply":  func(*rapid.T) { c.apply() },
 		"round": func(*rapid.T) {
-			_, err := c.p.round(context.Background())
+			_, err := c.s.keeper.round(context.Background())
 			c.ok(err)
 		},
 		"dies": func(t *rapid.T) {
@@ -1020,7 +1045,7 @@ func (c *core) actions() map[string]func(*rapid.T) {
 				c.settle()
 			}
 			if rapid.Bool().Draw(t, "another process") {
-				c.p.parking.waiter.Close()
+				c.s.keeper.parking.waiter.Close()
 				c.p = nil
 				c.process()
 			}

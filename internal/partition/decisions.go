@@ -59,8 +59,8 @@ type Watcher struct {
 
 // Watch begins to watch. It comes before a request is written, and Close when all is
 // known. Errors are those of Get.
-func (p *Partition) Watch() (*Watcher, error) {
-	a, err := p.answering()
+func (q *Questions) Watch() (*Watcher, error) {
+	a, err := q.answering()
 	if err != nil {
 		return nil, err
 	}
@@ -91,21 +91,21 @@ func (w *Watcher) Close() {
 // wrap query.ErrMoved if that is not to be known here any more, query.ErrForgotten if it
 // is not known, or the error of ctx.
 func (w *Watcher) Decision(ctx context.Context, offset int64) (query.Decision, error) {
-	p, d := w.a.p, w.a.decided
+	d := w.a.decided
 	x, wait, err := d.find(offset)
 	if wait != nil {
 		defer d.forget(offset, wait)
 		x, err = d.wait(ctx, wait)
 	}
 	if err != nil {
-		return query.Decision{}, fmt.Errorf("decision of %v, offset %d: %w", p.life.Requests(), offset, err)
+		return query.Decision{}, fmt.Errorf("decision of %v, offset %d: %w", w.a.life.Requests(), offset, err)
 	}
 	q := query.Decision{Outcome: string(eventTypes[x.outcome])}
 	if x.why != nil {
 		q.Reason, q.Detail = x.why.Reason, x.why.Detail
 	}
 	if x.left != nil {
-		q.Pending = p.show(x.left, false)
+		q.Pending = w.a.show(x.left, false)
 	}
 	return q, nil
 }
@@ -158,8 +158,8 @@ func (d *decisions) forget(offset int64, wait chan decided) {
 }
 
 // decide has those told who wait for requests of a step that is committed.
-func (p *Partition) decide(step *planner.Step) {
-	if a := p.answers.Load(); a != nil && a.decided.watched.Load() > 0 {
+func (q *Questions) decide(step *planner.Step) {
+	if a := q.now.Load(); a != nil && a.decided.watched.Load() > 0 {
 		a.decided.add(step)
 	}
 }

@@ -50,11 +50,11 @@ func originOf(t *topics.Topic, partition int32) origin {
 }
 
 // newEmissions builds n emissions, which have so many headers, their own and ours.
-func (p *Partition) newEmissions(now int64, n, headers int, in *slabs) emissions {
+func (w *owned) newEmissions(now int64, n, headers int, in *slabs) emissions {
 	m := emissions{
 		now:     time.UnixMilli(now),
-		request: originOf(&p.o.Topics.Request, p.o.Partition),
-		moved:   originOf(&p.o.Topics.Changelog, p.o.Partition),
+		request: originOf(&w.o.Topics.Request, w.o.Partition),
+		moved:   originOf(&w.o.Topics.Changelog, w.o.Partition),
 		slabs:   in,
 	}
 	in.records, in.headers = room(in.records, n), room(in.headers, headers)

@@ -17,8 +17,8 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-func emissionPartition() *Partition {
-	return &Partition{o: Options{Options: ownership.Options{Partition: 7, Topics: &topics.Set{
+func emissionPartition() *owned {
+	return &owned{o: Options{Options: ownership.Options{Partition: 7, Topics: &topics.Set{
 		Request:   topics.Topic{Name: "timers", ID: [16]byte{1, 2, 3, 250}, Partitions: 8},
 		Changelog: topics.Topic{Name: "timers.waterclock.changelog", ID: [16]byte{9}, Partitions: 8},
 	}}}}
@@ -128,11 +128,11 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 		c.apply()
 		c.load()
 		c.pass(30)
-		step := c.p.step(n, 1<<20)
+		step := c.s.lane.step(n, 1<<20)
 		if step == nil || step.Segments[0].Firings != n {
 			t.Fatalf("%+v is due, want %d firings", step, n)
 		}
-		s := &sealed{p: c.p, share: &transaction.Share{Emissions: make([]transaction.Emission, n)}, emitted: make([]*planner.Entry, n), at: c.now}
+		s := &sealed{l: c.s.lane, share: &transaction.Share{Emissions: make([]transaction.Emission, n)}, emitted: make([]*planner.Entry, n), at: c.now}
 		k := &part{segment: step.Segments[0], slabs: new(slabs), emissions: n}
 		s.emit(k)
 		if got, want := cap(k.slabs.headers), n*(headers+ownHeaders); got < want || got > want+want/4 {

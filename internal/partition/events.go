@@ -6,7 +6,6 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
@@ -30,22 +29,9 @@ const (
 	eventSlab  = 64 << 10
 )
 
-// tells reports whether there are events.
-func (p *Partition) tells() bool { return p.o.Topics.Events.Name != "" }
-
-// within is how many entries, of how many bytes, the segment of a step may have for its
-// events to find room in it too: as many as there are entries, at most.
-func (p *Partition) within(room *transaction.Room) (entries int, bytes int64) {
-	if !p.tells() {
-		return room.Entries, room.Bytes
-	}
-	entries = max(1, min(room.Entries/2, int(room.Bytes/(2*eventBytes))))
-	return entries, room.Bytes - int64(entries)*eventBytes
-}
-
 // events makes those of a part. Its emissions are made before.
 func (s *sealed) events(k *part) {
-	p := s.p
+	p := s.l
 	if !p.tells() {
 		return
 	}
@@ -87,19 +73,19 @@ var eventTypes = [timer.Outcomes]waterclock.EventType{
 // event is what an entry that is sealed at an instant does to its timer; false: nothing
 // has happened to one, as when a cancel found nothing, or a firing was rolled back. (One
 // long switch: it is the table of the events.)
-func (p *Partition) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
+func (w *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
 	result := e.Result()
-	ev = wire.Event{Type: eventTypes[result], ID: e.ID, At: at, Source: p.source(e.Before.Offset), Pending: e.After}
+	ev = wire.Event{Type: eventTypes[result], ID: e.ID, At: at, Source: w.source(e.Before.Offset), Pending: e.After}
 	if e.After.IsRemembered() {
 		ev.Pending = nil
 	}
 	switch result {
 	case timer.Scheduled:
-		ev.Source = p.source(e.After.Offset)
+		ev.Source = w.source(e.After.Offset)
 	case timer.Replaced:
-		ev.Source, ev.Previous = p.source(e.After.Offset), ev.Source
+		ev.Source, ev.Previous = w.source(e.After.Offset), ev.Source
 	case timer.Cancelled:
-		ev.Cancel = p.source(e.Request)
+		ev.Cancel = w.source(e.Request)
 	case timer.Fired:
 		ev.Occurred = e.Emit
 		ev.Partition, ev.Emission = emission.Partition, emission.Headers[len(emission.Headers)-1].Value
@@ -110,14 +96,14 @@ func (p *Partition) event(e *planner.Entry, at int64, emission *kgo.Record) (ev 
 		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
 	case timer.Refused:
 		rec := e.Tag.(*kgo.Record)
-		ev.ID, ev.Source, ev.Unknown = rec.Key, p.source(rec.Offset), true
+		ev.ID, ev.Source, ev.Unknown = rec.Key, w.source(rec.Offset), true
 		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
 	case timer.None:
 		return ev, e.After != nil && e.After.Ref() != e.Before // else what was remembered is forgotten
 	case timer.Triggered, timer.Paused, timer.Resumed:
-		ev.Request = p.source(e.Request)
+		ev.Request = w.source(e.Request)
 	case timer.Unmet:
-		ev.Request = p.source(e.Request)
+		ev.Request = w.source(e.Request)
 		if e.Before.IsAbsent() {
 			ev.Source = waterclock.Source{}
 		}

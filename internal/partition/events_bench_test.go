@@ -22,7 +22,7 @@ func BenchmarkSeal(b *testing.B) {
 			c.work()
 			sealed := 0
 			for b.Loop() {
-				c.p.Seal("step", &transaction.Room{Entries: 10_000, Bytes: 16 << 20}).Done(transaction.Aborted)
+				c.s.lane.Seal("step", &transaction.Room{Entries: 10_000, Bytes: 16 << 20}).Done(transaction.Aborted)
 				c.p.life.Own(c.end)
 				sealed += timers
 			}

@@ -182,7 +182,7 @@ func TestEventsCountInAStep(t *testing.T) {
 		c.work()
 	}
 	room := &transaction.Room{Entries: limit, Bytes: 8 << 20}
-	c.share = c.p.Seal("one", room)
+	c.share = c.s.lane.Seal("one", room)
 	timers, events := 0, 0
 	for _, r := range c.share.Records {
 		switch r.Topic {

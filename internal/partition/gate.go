@@ -44,26 +44,26 @@ const heldPatience = 10 * time.Second
 // transaction never ends: if the gate waited for those, one producer could stop a tenant's timers at each
 // acquisition. A live owner does not wait either; it reads such requests when the transaction ends.
 // So a request behind an open transaction counts as if it were written when the transaction ends.
-func (p *Partition) gate(ctx context.Context, end int64) {
-	look := partlog.NewReader(p.o.Reader.Client(), p.life.Requests(), p.delivered.Load())
+func (r *requests) gate(ctx context.Context, end int64) {
+	look := partlog.NewReader(r.o.Reader.Client(), r.life.Requests(), r.delivered.Load())
 	look.SetMaxBytes(gateBytes)
-	unpacker := p.o.Reader.Unpacker()
+	unpacker := r.o.Reader.Unpacker()
 	look.SetDecompressor(unpacker)
 	poll := time.NewTicker(gatePoll)
 	defer poll.Stop()
 	quiet, moved := gateQuiet, time.Now()
-	patience := cmp.Or(p.o.HeldPatience, heldPatience)
+	patience := cmp.Or(r.o.HeldPatience, heldPatience)
 	for look.Position() < end {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-poll.C:
-			if d := p.delivered.Load(); d > look.Position() {
+			if d := r.delivered.Load(); d > look.Position() {
 				look.SetPosition(d)
 				quiet, moved = gateQuiet, now
 				continue
 			}
-			if p.isPaused() {
+			if r.isPaused() {
 				moved = now
 			}
 			if now.Sub(moved) < quiet {
@@ -76,14 +76,14 @@ func (p *Partition) gate(ctx context.Context, end int64) {
 		tooLarge := errors.Is(err, kgo.ErrMaxDecompress) // requests, to be refused by intake
 		if err != nil && !tooLarge {
 			if ctx.Err() == nil {
-				p.life.GiveUp(fmt.Errorf("look at the request log: %w", err))
+				r.life.GiveUp(fmt.Errorf("look at the request log: %w", err))
 			}
 			return
 		}
 		held := !tooLarge && look.Position() == from && page.LastStable <= from
 		if held {
 			if patience -= waited; patience <= 0 { // not the time in which nobody answers
-				p.life.Log.Warn("timers fire although requests that were in the log at the acquisition cannot be read: a transaction of another producer is open; cancels among them may come too late",
+				r.life.Log.Warn("timers fire although requests that were in the log at the acquisition cannot be read: a transaction of another producer is open; cancels among them may come too late",
 					"from", from, "to", end)
 				break
 			}
@@ -93,7 +93,7 @@ func (p *Partition) gate(ctx context.Context, end int64) {
 			quiet, moved = min(2*quiet, gateQuietMax), time.Now()
 		}
 	}
-	p.plans.open()
-	p.life.SetState(ownership.Live)
-	p.life.Log.Info("partition live", "position", look.Position(), "pending", p.pending.Load())
+	r.plans.open()
+	r.life.SetState(ownership.Live)
+	r.life.Log.Info("partition live", "position", look.Position(), "pending", r.plans.pending())
 }

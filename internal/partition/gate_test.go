@@ -28,6 +28,7 @@ import (
 // fetches that the gate sends.
 type gated struct {
 	p       *Partition
+	s       *served
 	brokers *kfake.Cluster
 	end     int64
 	late    atomic.Int64 // how late the gate's next fetch is answered
@@ -55,14 +56,13 @@ func newGated(t *testing.T) *gated {
 	}
 	t.Cleanup(reader.Client().Close)
 	g := &gated{brokers: c, end: n, open: make(chan struct{})}
-	g.p = New(Options{
+	g.p, g.s = newRooms(Options{
 		Options: ownership.Options{
 			Topics: &topics.Set{Request: topics.Topic{Name: requests, ID: details[requests].ID, Partitions: 1}},
 			Client: cl, Targets: targets.NewMetadata(cl, targets.MetadataOptions{}), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		},
 		Reader: reader, Metrics: NewMetrics(prometheus.NewRegistry()), Rules: new(intake.Rules), Memory: Memory{Wheel: budget.Alone(1 << 20)},
 	})
-	g.p.plans = g.p.newPlans(0)
 	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		r := req.(*kmsg.FetchRequest)
@@ -81,7 +81,7 @@ func newGated(t *testing.T) *gated {
 // run waits for the gate until the test ends.
 func (g *gated) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { defer close(g.open); g.p.gate(ctx, g.end) }()
+	go func() { defer close(g.open); g.s.requests.gate(ctx, g.end) }()
 	t.Cleanup(func() { cancel(); <-g.open })
 }
 
@@ -102,7 +102,7 @@ func TestGateAsksLittleWhileIntakeIsBehind(t *testing.T) {
 	if g.p.Status().State == ownership.Live {
 		t.Error("open before the requests are planned")
 	}
-	g.p.delivered.Store(g.end)
+	g.s.requests.delivered.Store(g.end)
 	select {
 	case <-g.open:
 	case <-time.After(5 * time.Second):
@@ -117,15 +117,15 @@ func TestGateAsksLittleWhileIntakeIsBehind(t *testing.T) {
 // goes on.
 func TestGateAsksNothingWhileIntakeIsPaused(t *testing.T) {
 	g := newGated(t)
-	g.p.paused = true
+	g.s.requests.paused = true
 	g.run(t)
 	time.Sleep(4 * gateQuiet) // it would have asked twice
 	if n := g.asked.Load(); n > 0 {
 		t.Errorf("asked %d times", n)
 	}
-	g.p.pauseMu.Lock()
-	g.p.paused = false
-	g.p.pauseMu.Unlock()
+	g.s.requests.pauseMu.Lock()
+	g.s.requests.paused = false
+	g.s.requests.pauseMu.Unlock()
 	for end := time.Now().Add(20 * time.Second); g.asked.Load() == 0; time.Sleep(gatePoll) {
 		if time.Now().After(end) {
 			t.Fatal("it does not ask when intake goes on either")
@@ -136,27 +136,26 @@ func TestGateAsksNothingWhileIntakeIsPaused(t *testing.T) {
 // What the gate finds delivered is in the hands of who plans: else the word to open
 // would overtake it, and a cancel in the log would lose to what is due.
 func TestDeliveredIsInTheInbox(t *testing.T) {
-	p := New(Options{Options: ownership.Options{
+	_, s := newRooms(Options{Options: ownership.Options{
 		Topics: &topics.Set{Request: topics.Topic{Name: "r", Partitions: 1}}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 	}, Rules: new(intake.Rules), Metrics: NewMetrics(prometheus.NewRegistry()), Memory: Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}})
-	p.plans = p.newPlans(0)
-	in := p.plans.subs[0].inbox
+	in := s.plans.subs[0].inbox
 	in.mu.Lock() // who plans is just taking what there is
 	var handed sync.WaitGroup
-	handed.Go(func() { p.Deliver(intake.Read{Records: []*kgo.Record{{Offset: 6}}, Next: 7, End: 7}) })
-	for p.backlog.onTheirWay().entries == 0 {
+	handed.Go(func() { s.requests.Deliver(intake.Read{Records: []*kgo.Record{{Offset: 6}}, Next: 7, End: 7}) })
+	for s.backlog.onTheirWay().entries == 0 {
 		runtime.Gosched()
 	}
 	for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); runtime.Gosched() {
-		if p.delivered.Load() == 7 {
+		if s.requests.delivered.Load() == 7 {
 			t.Error("delivered, and nobody has it")
 			break
 		}
 	}
 	in.mu.Unlock()
 	handed.Wait()
-	if list, _ := in.takeAll(); len(list) != 1 || p.delivered.Load() != 7 {
-		t.Errorf("%d deliveries, up to %d", len(list), p.delivered.Load())
+	if list, _ := in.takeAll(); len(list) != 1 || s.requests.delivered.Load() != 7 {
+		t.Errorf("%d deliveries, up to %d", len(list), s.requests.delivered.Load())
 	}
 }
 
@@ -181,12 +180,12 @@ func TestTheGatesPatienceIsForTransactionsAlone(t *testing.T) {
 			if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: "r", Key: []byte("foreign")}).FirstErr(); err != nil {
 				t.Fatal(err)
 			}
-			g.p.delivered.Store(g.end)
+			g.s.requests.delivered.Store(g.end)
 			g.end++
 			pause := func(is bool) {
-				g.p.pauseMu.Lock()
-				defer g.p.pauseMu.Unlock()
-				g.p.paused = is
+				g.s.requests.pauseMu.Lock()
+				defer g.s.requests.pauseMu.Unlock()
+				g.s.requests.paused = is
 			}
 			if name == "paused" {
 				pause(true)
@@ -204,7 +203,7 @@ func TestTheGatesPatienceIsForTransactionsAlone(t *testing.T) {
 				default:
 				}
 			}
-			g.p.delivered.Store(g.end) // it has ended
+			g.s.requests.delivered.Store(g.end) // it has ended
 			select {
 			case <-g.open:
 			case <-time.After(20 * time.Second):

@@ -3,6 +3,8 @@ package partition
 import (
 	"sync"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/planner"
 )
 
 // handover is how the lane gives committed steps to the goroutine that keeps the store, in order. The lane puts a step
@@ -75,4 +77,13 @@ func (h *handover) awaitIdle(until time.Time) {
 	for (len(h.jobs) > 0 || h.applying) && time.Now().Before(until) {
 		h.changed.Wait()
 	}
+}
+
+// job is a committed step that is to be folded into the delta.
+type job struct {
+	step       *planner.Step
+	sealed     int64 // when it was sealed, Unix ms
+	committed  int64 // when its commit was answered; not before it was sealed, whatever the clock says
+	position   int64 // of the changelog, behind the step
+	checkpoint []byte
 }

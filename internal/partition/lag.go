@@ -59,22 +59,3 @@ func (l *lag) now(now time.Time, paused bool, u unread) (behind int64, age time.
 	}
 	return behind, age
 }
-
-// lagNow returns what the partition shows as its lag.
-func (p *Partition) lagNow() (behind int64, age time.Duration) {
-	paused := p.isPaused()
-	var u unread
-	e, known := p.life.Input.End()
-	if waits := e.End - p.delivered.Load(); known && waits > 0 && (paused || e.Held()) {
-		u.behind = waits
-		if e.Held() {
-			u.oldest = e.Since
-		}
-	}
-	return p.lag.now(p.o.Now(), paused, u)
-}
-
-func (p *Partition) showLag() {
-	behind, age := p.lagNow()
-	p.o.Metrics.setLag(p.o.Topics.Request.Name, p.o.Partition, behind, age)
-}

@@ -50,12 +50,12 @@ func TestLag(t *testing.T) {
 // Offsets behind an open transaction are a lag; those that no transaction holds are none,
 // because they are markers, or on their way.
 func TestLagBehindAnOpenTransaction(t *testing.T) {
-	p := New(Options{
+	p, s := newRooms(Options{
 		Options: ownership.Options{Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)},
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 		Memory:  Memory{Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)},
 	})
-	p.delivered.Store(100)
+	s.requests.delivered.Store(100)
 	for _, x := range []struct {
 		name   string
 		edge   partlog.Edge
@@ -67,7 +67,7 @@ func TestLagBehindAnOpenTransaction(t *testing.T) {
 		{"ended", partlog.Edge{Stable: 110, End: 110}, 0},
 	} {
 		p.life.Input.SetEnd(ownership.LogEnd{Edge: x.edge, Since: time.Now().Add(-time.Minute)})
-		behind, age := p.lagNow()
+		behind, age := s.requests.lagNow()
 		if behind != x.behind || (age > 50*time.Second) != (behind > 0) {
 			t.Errorf("%s: %d behind for %s, want %d", x.name, behind, age, x.behind)
 		}
@@ -76,17 +76,16 @@ func TestLagBehindAnOpenTransaction(t *testing.T) {
 
 // What is read last tells the lag until it is told that only markers are behind it.
 func TestLagEndsWithMarkers(t *testing.T) {
-	p := New(Options{
+	p, s := newRooms(Options{
 		Options: ownership.Options{Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Lanes: transaction.NewLanes(transaction.Options{})},
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 		Memory:  Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}, Rules: new(intake.Rules),
 	})
-	p.plans = p.newPlans(0)
-	p.Deliver(intake.Read{Records: []*kgo.Record{{Offset: 6, Timestamp: time.Now()}}, Next: 7, End: 8})
+	s.requests.Deliver(intake.Read{Records: []*kgo.Record{{Offset: 6, Timestamp: time.Now()}}, Next: 7, End: 8})
 	if behind, _ := p.lag.now(time.Now().Add(time.Hour), false, unread{}); behind != 1 {
 		t.Errorf("%d behind, want 1", behind)
 	}
-	p.Deliver(intake.Read{Next: 8, End: 7})
+	s.requests.Deliver(intake.Read{Next: 8, End: 7})
 	if behind, age := p.lag.now(time.Now().Add(time.Hour), false, unread{}); behind != 0 || age != 0 {
 		t.Errorf("%d behind, for %s", behind, age)
 	}

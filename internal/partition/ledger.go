@@ -14,9 +14,15 @@ import (
 // that was folded has changed in it, it must come to zero whenever every committed step
 // is folded: so it finds a timer whose outcome was counted and whose state did not
 // change, or the other way round.
-type ledger struct{ due atomic.Int64 }
+type ledger struct {
+	due     atomic.Int64
+	pending atomic.Int64 // timers in the store and the delta
+}
 
-func (l *ledger) open(pending int64) { l.due.Store(pending) }
+func (l *ledger) open(pending int64) {
+	l.pending.Store(pending)
+	l.due.Store(pending)
+}
 
 // add takes in the outcomes of a step; recur of them left a timer pending, for its
 // next occurrence, or as a remembered timer, minus those that are forgotten or replaced.
@@ -28,4 +34,4 @@ func (l *ledger) add(counts *[timer.Outcomes]int, recur int) {
 
 // balance is what was pending at the acquisition plus accepted minus outcomes minus
 // pending.
-func (l *ledger) balance(pending int64) int64 { return l.due.Load() - pending }
+func (l *ledger) balance() int64 { return l.due.Load() - l.pending.Load() }

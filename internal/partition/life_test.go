@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -18,14 +17,14 @@ func TestAcquiredAgainSealsNothingOfBefore(t *testing.T) {
 	c.schedule(1, -10)
 	c.deliver(1)
 	c.work()
-	if c.p.backlog.onTheirWay().entries == 0 {
+	if c.s.backlog.onTheirWay().entries == 0 {
 		t.Fatal("nothing is planned")
 	}
-	c.p.life.GiveUp(errors.New("the store had a hiccup"))
-	c.p.life.Steps.Leave(c.p)
-	c.p.reset()
-	c.p.life.Steps.Join(c.p)
-	if share := c.p.Seal("early", &transaction.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
+	c.p.life.Steps.Leave(c.s.lane)
+	c.p.life = ownership.New(c.o.Options, c.o.Metrics)
+	again := newLane(c.p.owned)
+	c.p.life.Steps.Join(again)
+	if share := again.Seal("early", &transaction.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
 		t.Errorf("before its claim a partition seals %d records and %d emissions planned by an earlier acquisition", len(share.Records), len(share.Emissions))
 	}
 }
@@ -147,7 +146,7 @@ func TestEvictedFarAheadIsLoadedAgain(t *testing.T) {
 	c.commit(true)
 	c.apply()
 	c.work()
-	if n, _ := c.p.plans.size(); n >= 20 {
+	if n, _ := c.s.plans.size(); n >= 20 {
 		t.Fatalf("%d items in memory: nothing was evicted", n)
 	}
 	for i := range 10 { // memory is free again before a load has seen that it was not
@@ -180,7 +179,7 @@ func TestForgettingAdmittedTimersLosesNoRows(t *testing.T) {
 	c.apply()
 	c.acquire()
 	c.parkDue(c.now - 5_000)
-	c.ok(c.p.unpark()) // the target is healthy again
+	c.ok(c.s.keeper.parking.unpark()) // the target is healthy again
 	c.work()
 	c.deliver(1)
 	c.work() // the request makes the wheel forget

@@ -37,8 +37,8 @@ func TestIntakePausesAtTheQueuesLimit(t *testing.T) {
 		{"committed", func() { c.seal(limit); c.commit(true) }, true},
 		{"in the store", c.apply, false},
 	} {
-		if s.do(); c.p.paused != s.paused {
-			t.Fatalf("%s: paused %v, want %v", s.name, c.p.paused, s.paused)
+		if s.do(); c.s.requests.paused != s.paused {
+			t.Fatalf("%s: paused %v, want %v", s.name, c.s.requests.paused, s.paused)
 		}
 	}
 }
@@ -57,8 +57,8 @@ func TestIntakeGoesOnAtHalfTheLimit(t *testing.T) {
 		c.seal(first)
 		c.commit(true)
 		c.apply()
-		if left := c.p.backlog.requests.entries; left != limit-first || c.p.paused != paused {
-			t.Errorf("%d of %d left: paused %v, want %v", left, limit, c.p.paused, paused)
+		if left := c.s.backlog.requests.entries; left != limit-first || c.s.requests.paused != paused {
+			t.Errorf("%d of %d left: paused %v, want %v", left, limit, c.s.requests.paused, paused)
 		}
 	}
 }
@@ -76,8 +76,8 @@ func TestIntakePausesAtTheQueuesBytes(t *testing.T) {
 		}
 		c.o.Memory.Requests = budget.Alone(bytes + more)
 		c.acquire()
-		if c.deliver(10); c.p.paused != paused {
-			t.Errorf("%d bytes, limit %d: paused %v, want %v", bytes, bytes+more, c.p.paused, paused)
+		if c.deliver(10); c.s.requests.paused != paused {
+			t.Errorf("%d bytes, limit %d: paused %v, want %v", bytes, bytes+more, c.s.requests.paused, paused)
 		}
 	}
 }
@@ -90,17 +90,17 @@ func TestIntakeDoesNotPauseForFirings(t *testing.T) {
 	for i := range 2 * limit {
 		c.schedule(i, far)
 	}
-	c.p.backlog.fired(limit, limit*queueEntry)
-	if c.deliver(limit - 1); c.p.paused {
+	c.s.backlog.fired(limit, limit*queueEntry)
+	if c.deliver(limit - 1); c.s.requests.paused {
 		t.Error("paused one below the limit, firings at theirs")
 	}
-	if c.deliver(1); !c.p.paused {
+	if c.deliver(1); !c.s.requests.paused {
 		t.Error("not paused at the limit")
 	}
 	c.work()
 	c.seal(limit)
 	c.commit(true)
-	if c.apply(); c.p.paused {
+	if c.apply(); c.s.requests.paused {
 		t.Error("paused with nothing on its way but firings")
 	}
 }
@@ -172,7 +172,7 @@ func TestFiringsAndRequestsShareAStep(t *testing.T) {
 func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
 	const n, room = 300, 1 << 20 // firings of 10 kB; the bytes of a step
 	c := newCore(t, newGround(t), 1<<30, roomy)
-	c.p.backlog.intake, c.p.backlog.emitted = budget.Alone(1<<30), budget.Alone(1<<30)
+	c.s.backlog.intake, c.s.backlog.emitted = budget.Alone(1<<30), budget.Alone(1<<30)
 	c.work() // the gate
 	c.load()
 	for i := range n {
@@ -235,7 +235,7 @@ func TestASuspectMayBeRolledBack(t *testing.T) {
 		c.deliver(1)
 		c.work()
 	}
-	if room := (transaction.Room{Entries: roomy, Bytes: 1 << 20}); c.p.Seal("all", &room) == nil || room.Entries != roomy-n {
+	if room := (transaction.Room{Entries: roomy, Bytes: 1 << 20}); c.s.lane.Seal("all", &room) == nil || room.Entries != roomy-n {
 		t.Errorf("a step takes %d of %d requests", roomy-room.Entries, n)
 	}
 }
@@ -262,8 +262,8 @@ func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 	c.commit(true)
 	for _, left := range []int{3, 1, 0} {
 		c.seal(roomy)
-		if n := len(c.share.Emissions); n != 3 || c.p.suspects != left {
-			t.Fatalf("%d emissions, %d suspects are counted, want 3, %d", n, c.p.suspects, left)
+		if n := len(c.share.Emissions); n != 3 || c.s.lane.suspects != left {
+			t.Fatalf("%d emissions, %d suspects are counted, want 3, %d", n, c.s.lane.suspects, left)
 		}
 		for i := range c.share.Emissions {
 			em := &c.share.Emissions[i]
@@ -277,8 +277,8 @@ func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 		}
 	}
 	c.commit(true)
-	if c.p.suspects != 0 {
-		t.Errorf("%d suspects are counted after the commit", c.p.suspects)
+	if c.s.lane.suspects != 0 {
+		t.Errorf("%d suspects are counted after the commit", c.s.lane.suspects)
 	}
 }
 
@@ -299,9 +299,9 @@ func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 
 // chunks counts what is planned, and how many steps it is at least.
 func (c *core) chunks() (entries, chunks int) {
-	for s := c.p.plans.take(1, 1, false); s != nil; s = c.p.plans.take(1, 1, false) {
+	for s := c.s.plans.take(1, 1, false); s != nil; s = c.s.plans.take(1, 1, false) {
 		entries, chunks = entries+s.Len(), chunks+1
-		c.p.plans.commit()
+		c.s.plans.commit()
 	}
 	return entries, chunks
 }
@@ -334,8 +334,8 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 	c.schedule(1, far)
 	c.deliver(1)
 	before := c.request(0, 2).Offset // the first of the batch
-	c.p.refuseBatch(before, before+500)
-	if on := c.p.backlog.onTheirWay(); on.entries != 2 || on.bytes == 0 {
+	c.s.requests.refuseBatch(before, before+500)
+	if on := c.s.backlog.onTheirWay(); on.entries != 2 || on.bytes == 0 {
 		t.Errorf("%+v is on its way, want 2", on)
 	}
 	c.work()
@@ -345,7 +345,7 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 	if len(c.dead) != 1 || c.dead[before] != 1 || c.position != before+500 {
 		t.Errorf("dead letters by offset %v, position %d; want one of %d and position %d", c.dead, c.position, before, before+500)
 	}
-	if on := c.p.backlog.onTheirWay(); on != (load{}) {
+	if on := c.s.backlog.onTheirWay(); on != (load{}) {
 		t.Errorf("%+v is left on its way", on)
 	}
 }
@@ -446,7 +446,7 @@ func TestALoadIsBounded(t *testing.T) {
 			c.apply()
 		}
 		c.acquire() // nothing is in memory
-		if more, err := c.p.load(); err != nil || more != tc.more {
+		if more, err := c.s.keeper.load(); err != nil || more != tc.more {
 			t.Errorf("%s: more %v, %v, want %v", tc.name, more, err, tc.more)
 		}
 	}
@@ -465,7 +465,7 @@ func TestAWheelForgetsBeyondItsShare(t *testing.T) {
 		}
 		c.deliver(n)
 		c.work()
-		_, bytes := c.p.plans.size()
+		_, bytes := c.s.plans.size()
 		return bytes
 	}
 	held := fill(1 << 20)
@@ -494,7 +494,7 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 			c.work()
 		}
 		room := transaction.Room{Entries: entries, Bytes: 1 << 20}
-		c.p.Seal("by entries", &room)
+		c.s.lane.Seal("by entries", &room)
 		if entries-room.Entries != want {
 			t.Errorf("room for %d entries: took %d, want %d", entries, entries-room.Entries, want)
 		}
@@ -512,7 +512,7 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 			c.work()
 		}
 		room := transaction.Room{Entries: roomy, Bytes: bytes - less}
-		c.p.Seal("by bytes", &room)
+		c.s.lane.Seal("by bytes", &room)
 		if took := roomy - room.Entries; took != want {
 			t.Errorf("room for %d bytes: took %d entries, want %d", bytes-less, took, want)
 		}
@@ -539,11 +539,11 @@ func TestAWheelForgetsWhatItWasAdmitted(t *testing.T) {
 	}
 	c.acquire()
 	c.parkDue(c.now - 5_000)
-	for len(c.p.parking.counts) > 0 {
-		c.ok(c.p.unpark())
+	for len(c.s.keeper.parking.counts) > 0 {
+		c.ok(c.s.keeper.parking.unpark())
 		c.work()
 	}
-	if _, bytes := c.p.plans.size(); bytes > share+share/4 {
+	if _, bytes := c.s.plans.size(); bytes > share+share/4 {
 		t.Errorf("%d bytes with a share of %d", bytes, share)
 	}
 	c.finish()

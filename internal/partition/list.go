@@ -26,8 +26,8 @@ const (
 // List returns pending timers as of one committed state, in order. Where that would be
 // too much for one answer, it is less than was asked for, maybe nothing, and Next says
 // where to go on. Errors are those of Get, and of a place of another order.
-func (p *Partition) List(ctx context.Context, page query.Page) (query.List, error) {
-	a, err := p.answering()
+func (q *Questions) List(ctx context.Context, page query.Page) (query.List, error) {
+	a, err := q.answering()
 	if err != nil {
 		return query.List{}, err
 	}
@@ -41,7 +41,7 @@ func (p *Partition) List(ctx context.Context, page query.Page) (query.List, erro
 		page.Limit = maxPage
 	}
 	var list query.List
-	s := &slot{of: p.o.Scans}
+	s := &slot{of: q.o.Scans}
 	err = a.many(ctx, s, func(v *statestore.View) error {
 		b := &builder{a: a, page: &page, slot: s}
 		b.over, b.cut = a.candidates(&page)
@@ -58,7 +58,7 @@ func (p *Partition) List(ctx context.Context, page query.Page) (query.List, erro
 // candidates are those timers of the overlay that a page may have, in order, and whether
 // there are more.
 func (a *answers) candidates(page *query.Page) (found []planner.Known, cut bool) {
-	part, by := a.p.o.Partition, byDue
+	part, by := a.q.o.Partition, byDue
 	if page.Order == query.ByID {
 		by = byID
 	}
@@ -149,7 +149,7 @@ func (b *builder) build(ctx context.Context, v *statestore.View) (query.List, er
 }
 
 func (b *builder) place(t *timer.Timer) query.Cursor {
-	return query.CursorOf(b.page.Order, &query.Timer{Timer: t, Partition: b.a.p.o.Partition})
+	return query.CursorOf(b.page.Order, &query.Timer{Timer: t, Partition: b.a.o.Partition})
 }
 
 // takeOver adds the overlay's first timers as long as they are before something. It
@@ -167,7 +167,7 @@ func (b *builder) takeOver(before func(planner.Known) bool) bool {
 
 // add adds a timer to the page, and reports whether there is room for more.
 func (b *builder) add(t *timer.Timer, parked bool) bool {
-	b.list.Timers = append(b.list.Timers, b.a.p.show(t, parked))
+	b.list.Timers = append(b.list.Timers, b.a.q.show(t, parked))
 	b.bytes += t.Size()
 	b.shown += t.Size() - len(t.Value)
 	return !b.full()
@@ -179,8 +179,8 @@ func (b *builder) full() bool {
 
 // Count counts the pending timers that a filter matches: for nothing if that is all of
 // them; else in one scan, which has a bound. Errors are those of Get.
-func (p *Partition) Count(ctx context.Context, f query.Filter) (query.Count, error) {
-	a, err := p.answering()
+func (q *Questions) Count(ctx context.Context, f query.Filter) (query.Count, error) {
+	a, err := q.answering()
 	if err != nil {
 		return query.Count{}, err
 	}
@@ -210,7 +210,7 @@ func (a *answers) counting(ctx context.Context, f *query.Filter, fn func(*timer.
 		return err
 	}
 	defer func() { <-a.count }()
-	s := &scan{a: a, f: f, rows: maxCountRows, slot: &slot{of: a.p.o.Scans}}
+	s := &scan{a: a, f: f, rows: maxCountRows, slot: &slot{of: a.q.o.Scans}}
 	return a.many(ctx, s.slot, func(*statestore.View) error {
 		for x := range a.overlay.all() {
 			if x.Timer != nil && f.Match(&query.Timer{Timer: x.Timer, State: stateOf(x.Timer, false)}) {
@@ -228,8 +228,8 @@ func (a *answers) counting(ctx context.Context, f *query.Filter, fn func(*timer.
 // CountUntil counts what fires before each of some instants, Unix ms, which ascend: what
 // is due, or triggered, and not paused. It takes one scan, which has a bound. Errors are
 // those of Get.
-func (p *Partition) CountUntil(ctx context.Context, f query.Filter, bounds []int64) ([]query.Count, error) {
-	a, err := p.answering()
+func (q *Questions) CountUntil(ctx context.Context, f query.Filter, bounds []int64) ([]query.Count, error) {
+	a, err := q.answering()
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 			if len(recs) > 0 {
 				end = recs[len(recs)-1].Offset + 1
 			}
-			c.p.Deliver(intake.Read{Records: recs, Next: next, Epoch: epoch, End: end})
+			c.s.requests.Deliver(intake.Read{Records: recs, Next: next, Epoch: epoch, End: end})
 			c.work()
 		}
 		commits := func(position int64, epoch int32, entries int) {
@@ -68,7 +68,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 		if c.seal(10); c.share != nil {
 			t.Fatal("markers are passed at once")
 		}
-		if wait := c.p.Wait(); wait <= 0 || wait > ownership.PassPause {
+		if wait := c.s.lane.Wait(); wait <= 0 || wait > ownership.PassPause {
 			t.Fatalf("the lane waits for %s", wait)
 		}
 		c.now += passPause
@@ -77,7 +77,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 		if c.seal(10); c.share != nil {
 			t.Fatal("they are passed again")
 		}
-		if wait := c.p.Wait(); wait < ownership.PassPause {
+		if wait := c.s.lane.Wait(); wait < ownership.PassPause {
 			t.Fatalf("the lane waits for %s, though there is nothing to do", wait)
 		}
 		c.now -= 2 * passPause // a clock that is set back

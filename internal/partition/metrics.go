@@ -160,7 +160,7 @@ var outcomeNames = map[timer.Outcome]string{
 }
 
 // committed counts what a committed step did; sealed and committed are when, in Unix ms.
-func (m *Metrics) committed(p *Partition, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
+func (m *Metrics) committed(p *owned, a *arrivals, l *ledger, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
 	topic := p.o.Topics.Request.Name
 	toSeal, toCommit, own := m.sealed.tally(), m.delivered.tally(), m.own.tally()
 	var counts [timer.Outcomes]int
@@ -184,7 +184,7 @@ func (m *Metrics) committed(p *Partition, sealed, committed int64, entries iter.
 		case e.Emit != nil:
 			toSeal.add(sealed - e.Emit.FiresAt())
 			toCommit.add(committed - e.Emit.FiresAt())
-			p.ownLateness(&own, sealed, e)
+			a.ownLateness(&own, sealed, e)
 		}
 	}
 	m.sealed.add("", &toSeal)
@@ -193,7 +193,7 @@ func (m *Metrics) committed(p *Partition, sealed, committed int64, entries iter.
 	if n := counts[timer.Scheduled] + counts[timer.Replaced]; n > 0 {
 		m.accepted.WithLabelValues(topic).Add(float64(n))
 	}
-	p.ledger.add(&counts, recur+remembered)
+	l.add(&counts, recur+remembered)
 	for o, n := range counts {
 		if n > 0 && outcomeNames[timer.Outcome(o)] != "" {
 			m.outcomes.WithLabelValues(topic, outcomeNames[timer.Outcome(o)]).Add(float64(n))

@@ -4,8 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/intake"
-	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -24,18 +23,21 @@ func TestOverdue(t *testing.T) {
 		{"due now", []int64{now}, 0},
 		{"the oldest", []int64{now - 1000, now - 2000, now + 5}, 2 * time.Second},
 	} {
-		p := &Partition{clock: clock{now: func() time.Time { return time.UnixMilli(now) }}, o: Options{Rules: new(intake.Rules), Memory: Memory{Wheel: budget.Alone(1 << 20)}}}
-		if got, waits := p.overdue(); got != 0 || waits != 0 {
+		p, s := newRooms(Options{Options: ownership.Options{Now: func() time.Time { return time.UnixMilli(now) }}})
+		overdue := func() (time.Duration, time.Duration) {
+			is := p.Status()
+			return is.Overdue, is.Uncommitted
+		}
+		if got, waits := overdue(); got != 0 || waits != 0 {
 			t.Errorf("not taken: %s", got)
 		}
-		p.plans = p.newPlans(0)
-		p.answer()
+		p.Questions.open(s, nil, nil)
 		var timers []*timer.Timer
 		for i, due := range c.due {
 			timers = append(timers, &timer.Timer{ID: []byte{byte(i)}, Due: due, Offset: int64(i)})
 		}
-		p.plans.load(planner.Lowest, planner.Highest, timers)
-		if got, waits := p.overdue(); got != c.want || waits != c.want {
+		s.plans.load(planner.Lowest, planner.Highest, timers)
+		if got, waits := overdue(); got != c.want || waits != c.want {
 			t.Errorf("%s: %s and %s, want %s", c.name, got, waits, c.want)
 		}
 	}

@@ -21,7 +21,7 @@ type overlays struct {
 
 // begin begins them one by one. What steps change meanwhile is in the planners' lists for take.
 func (o *overlays) begin(ctx context.Context) error {
-	most := o.plans.p.o.Memory.Overlay.Limit() / int64(len(o.of))
+	most := o.plans.o.Memory.Overlay.Limit() / int64(len(o.of))
 	for i, s := range o.plans.subs {
 		over := &o.of[i]
 		s.mu.Lock()
@@ -47,7 +47,7 @@ func (o *overlays) begin(ctx context.Context) error {
 
 func (o *overlays) end() {
 	o.plans.ask(func(s *sub) { o.of[s.number].End(s.planner) })
-	o.plans.p.o.Memory.Overlay.Set(0)
+	o.plans.o.Memory.Overlay.Set(0)
 }
 
 // look notes what the store has by now. Make the view of it behind this call.
@@ -71,7 +71,7 @@ func (o *overlays) take() (whole bool) {
 		o.of[i].Settle()
 		bytes += o.of[i].Bytes()
 	}
-	o.plans.p.o.Memory.Overlay.Set(bytes)
+	o.plans.o.Memory.Overlay.Set(bytes)
 	return true
 }
 

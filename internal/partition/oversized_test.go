@@ -18,7 +18,7 @@ import (
 
 // oversizedAt is a partition of a log of two transactions of one record each, the
 // first committed, the second aborted, and where these lie.
-func oversizedAt(t *testing.T) (p *Partition, committed, aborted int64) {
+func oversizedAt(t *testing.T) (p *Partition, s *served, committed, aborted int64) {
 	t.Helper()
 	const requests = "r"
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, requests))
@@ -45,7 +45,7 @@ func oversizedAt(t *testing.T) (p *Partition, committed, aborted int64) {
 		}
 		at[how] = r.Offset
 	}
-	p = New(Options{
+	p, s = newRooms(Options{
 		Options: ownership.Options{
 			Topics: &topics.Set{Request: topics.Topic{Name: requests, ID: details[requests].ID, Partitions: 1}},
 			Client: cl, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
@@ -53,7 +53,7 @@ func oversizedAt(t *testing.T) (p *Partition, committed, aborted int64) {
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 	})
 	p.life.Own(0)
-	return p, at[kgo.TryCommit], at[kgo.TryAbort]
+	return p, s, at[kgo.TryCommit], at[kgo.TryAbort]
 }
 
 // look has p look at the log until known is true.
@@ -73,15 +73,15 @@ func look(t *testing.T, p *Partition, known func() bool) {
 // A batch that is too large is passed when it is known whose it is, and not before:
 // one of an aborted transaction leaves nothing, another one is to be refused.
 func TestABatchThatIsTooLargeMayBeAborted(t *testing.T) {
-	p, committed, aborted := oversizedAt(t)
-	if p.SkipBatch(aborted, aborted+1) {
+	p, s, committed, aborted := oversizedAt(t)
+	if s.requests.SkipBatch(aborted, aborted+1) {
 		t.Fatal("passed before anybody has looked")
 	}
-	look(t, p, func() bool { return p.SkipBatch(aborted, aborted+1) })
-	if p.delivered.Load() != aborted+1 {
-		t.Errorf("not passed, delivered up to %d", p.delivered.Load())
+	look(t, p, func() bool { return s.requests.SkipBatch(aborted, aborted+1) })
+	if s.requests.delivered.Load() != aborted+1 {
+		t.Errorf("not passed, delivered up to %d", s.requests.delivered.Load())
 	}
-	if b := p.backlog.onTheirWay(); b != (load{}) {
+	if b := s.backlog.onTheirWay(); b != (load{}) {
 		t.Errorf("on their way: %+v", b)
 	}
 	wasAborted := true
@@ -96,13 +96,13 @@ func TestABatchThatIsTooLargeMayBeAborted(t *testing.T) {
 
 // A look that tells nothing ends, and the next question begins another one.
 func TestALookThatTellsNothingIsRepeated(t *testing.T) {
-	p, _, aborted := oversizedAt(t)
-	p.SkipBatch(aborted, aborted+1)
+	p, s, _, aborted := oversizedAt(t)
+	s.requests.SkipBatch(aborted, aborted+1)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	p.life.Look(ctx)
-	if p.SkipBatch(aborted, aborted+1) {
+	if s.requests.SkipBatch(aborted, aborted+1) {
 		t.Fatal("a look that was cut short tells something")
 	}
-	look(t, p, func() bool { return p.SkipBatch(aborted, aborted+1) })
+	look(t, p, func() bool { return s.requests.SkipBatch(aborted, aborted+1) })
 }

@@ -1,15 +1,21 @@
 package partition
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
 )
 
 // Unhealthy targets. While a target partition is unhealthy its due timers stay pending
@@ -19,17 +25,6 @@ import (
 // and where no partition is healthy that a null key might go to
 // (timer.AnyPartition): those are parked for the topic.
 
-// parked is what Run knows of timers that are parked: its own.
-type parked struct {
-	counts map[timer.TopicPartition]int64 // about how many, by target
-	moved  bool                           // since they were last shown
-	waiter *targets.Waiter                // for those targets
-	// looked is when it was last looked for what is too late among them, and reached
-	// up to where, for targets that have more.
-	looked  time.Time
-	reached map[timer.TopicPartition]timer.Ref
-}
-
 const (
 	// lookForLate is how often parked timers are looked at for those that are too
 	// late: loadRows of them at most, and of one target minLookRows at least.
@@ -37,60 +32,110 @@ const (
 	minLookRows = 64
 )
 
-// hold is the planner's Hold. While nothing is unhealthy it does not look: a target
-// that is not known shows when the firing is sealed.
-func (p *Partition) hold(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
-	if p.o.Health.AllHealthy() {
-		return timer.TopicPartition{}, false
+// parking is what the keeper knows of timers that are parked: its own, but for the fields that say so.
+type parking struct {
+	*owned
+	store      *statestore.Handle
+	plans      *plans
+	inbox      *parkInbox
+	wakeForDue func() // has the lane look at what may be due now
+
+	waiter *targets.Waiter                // for the targets that timers are parked for
+	counts map[timer.TopicPartition]int64 // about how many, by target
+	moved  bool                           // since they were last shown
+	// looked is when it was last looked for what is too late among them, and reached
+	// up to where, for targets that have more.
+	looked  time.Time
+	reached map[timer.TopicPartition]timer.Ref
+
+	// What follows is safe for all.
+	n      atomic.Int64 // about how many are parked
+	oldest atomic.Int64 // due time of the oldest one, Unix ms, as of the last look; 0: none is
+	by     atomic.Pointer[map[timer.TopicPartition]int64]
+}
+
+func newParking(own *owned, store *statestore.Handle, p *plans, in *parkInbox, wakeForDue func()) *parking {
+	return &parking{
+		owned: own, store: store, plans: p, inbox: in, wakeForDue: wakeForDue, waiter: own.o.Health.Waiter(own.life.Kick),
+		counts: make(map[timer.TopicPartition]int64), reached: make(map[timer.TopicPartition]timer.Ref),
 	}
-	to, refused := p.route(&t.Target, permitOf(permit))
-	return to, refused == nil && !p.o.Health.Allow(to, permitOf(permit))
 }
 
-// permitOf is a permit that went through the planner.
-func permitOf(tag any) *targets.Permit {
-	permit, _ := tag.(*targets.Permit)
-	return permit
+// parkInbox is how the goroutines that plan firings hand timers to the keeper whose targets are unhealthy.
+type parkInbox struct {
+	kick func()
+
+	mu    sync.Mutex // guards what follows
+	list  []parkings
+	bytes int64 // held by their timers
 }
 
-// park has the partition's goroutine park timers.
-func (p *Partition) park(all []parkings) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, x := range all {
-		p.toPark = append(p.toPark, x)
-		for _, l := range x.what {
-			p.toParkBytes += l.Bytes
-		}
-		p.life.Kick()
+// parkings are the timers of one sub that are to be parked.
+type parkings struct {
+	sub  *sub
+	what planner.Parkings
+}
+
+func (in *parkInbox) put(s *sub, what planner.Parkings) {
+	if what == nil {
+		return
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.list = append(in.list, parkings{s, what})
+	for _, l := range what {
+		in.bytes += l.Bytes
+	}
+	in.kick()
+}
+
+func (in *parkInbox) takeAll() []parkings {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	all := in.list
+	in.list, in.bytes = nil, 0
+	return all
+}
+
+func (in *parkInbox) held() int64 {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.bytes
+}
+
+func (k *parking) close() { k.waiter.Close() }
+
+// show adds what is parked to a status.
+func (k *parking) show(s *ownership.Status) {
+	s.Parked = k.n.Load()
+	if oldest := k.oldest.Load(); oldest != 0 {
+		s.OldestParked = max(0, time.Duration(k.clock.millis()-oldest)*time.Millisecond)
+	}
+	if by := k.by.Load(); by != nil {
+		s.ParkedBy = *by
 	}
 }
 
 // muchToPark reports whether so much waits to be parked that no more is to be loaded:
 // no wheel counts it, and while a checkpoint is written nothing is parked.
-func (p *Partition) muchToPark() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.toParkBytes >= p.o.Memory.Delta.Limit()
-}
+func (k *parking) muchToPark() bool { return k.inbox.held() >= k.o.Memory.Delta.Limit() }
+
+// round parks and unparks what there is.
+func (k *parking) round() error { return errors.Join(k.parkAll(), k.unpark(), k.expire()) }
 
 // parkAll moves rows. It is the partition's goroutine's, which scans too: a load
 // before has met the items, one after does not have the rows.
-func (p *Partition) parkAll() error {
-	p.mu.Lock()
-	all := p.toPark
-	p.toPark, p.toParkBytes = nil, 0
-	p.mu.Unlock()
-	for _, x := range all {
+func (k *parking) parkAll() error {
+	for _, x := range k.inbox.takeAll() {
 		for to, l := range x.what {
-			if err := p.handle.Park(targetName(to), l.Timers); err != nil {
+			if err := k.store.Park(targetName(to), l.Timers); err != nil {
 				return fmt.Errorf("park timers of %s: %w", targetName(to), err)
 			}
 			if to == planner.Unreckoned {
-				p.o.Metrics.warnUnreckoned(p, l.Timers[0])
+				k.o.Metrics.warnUnreckoned(k.owned, l.Timers[0])
 			}
-			p.countParked(to, int64(len(l.Timers)))
-			p.parking.waiter.Wait(to)
+			k.count(to, int64(len(l.Timers)))
+			k.waiter.Wait(to)
 			x.sub.mu.Lock()
 			x.sub.planner.Parked(l)
 			x.sub.mu.Unlock()
@@ -101,23 +146,23 @@ func (p *Partition) parkAll() error {
 
 // unpark lets pass what Health admits. The counts of what is parked may be too
 // large, for of what was cancelled nobody tells.
-func (p *Partition) unpark() error {
-	if p.plans.crowded() {
+func (k *parking) unpark() error {
+	if k.plans.crowded() {
 		return nil // what is ready stays so
 	}
-	for _, to := range p.parking.waiter.Ready() {
-		n := min(p.parking.counts[to], loadRows)
+	for _, to := range k.waiter.Ready() {
+		n := min(k.counts[to], loadRows)
 		if n == 0 {
 			continue
 		}
-		admit, permit := p.parking.waiter.Admit(to, int(n))
+		admit, permit := k.waiter.Admit(to, int(n))
 		for admit > 0 { // told again when there is none
-			notDue, err := p.unparkSome(to, admit, permit)
+			notDue, err := k.unparkSome(to, admit, permit)
 			if err != nil {
 				return fmt.Errorf("unpark timers of %s: %w", targetName(to), err)
 			}
 			admit = 0
-			if notDue && p.parking.counts[to] > 0 {
+			if notDue && k.counts[to] > 0 {
 				admit = loadRows
 			}
 		}
@@ -129,69 +174,69 @@ func (p *Partition) unpark() error {
 // due pass. notDue says that some are not, because the clock was set back: they
 // need no admission, and nor does what is still parked, for it is due later. They
 // wait as any other timer, at the place of the horizon that they lower.
-func (p *Partition) unparkSome(to timer.TopicPartition, admit int, permit *targets.Permit) (notDue bool, err error) {
-	timers, err := p.handle.Unpark(targetName(to), admit, loadBytes)
+func (k *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets.Permit) (notDue bool, err error) {
+	timers, err := k.store.Unpark(targetName(to), admit, loadBytes)
 	if err != nil {
 		return false, err
 	}
-	p.unparked(to, len(timers))
-	now := p.clock.millis()
+	k.unparked(to, len(timers))
+	now := k.clock.millis()
 	due := slices.IndexFunc(timers, func(t *timer.Timer) bool { return t.FiresAt() > now })
 	if due >= 0 {
-		p.plans.lower(timers[due:])
+		k.plans.lower(timers[due:])
 		timers = timers[:due]
 	}
-	p.plans.admit(timers, permit, now)
-	p.wakeForDue()
+	k.plans.admit(timers, permit, now)
+	k.wakeForDue()
 	return due >= 0, nil
 }
 
 // unparked notes that n timers of a target are parked no more; 0: none is.
-func (p *Partition) unparked(to timer.TopicPartition, n int) {
-	left := p.parking.counts[to] - int64(n)
+func (k *parking) unparked(to timer.TopicPartition, n int) {
+	left := k.counts[to] - int64(n)
 	if n == 0 {
 		left = 0
 	}
-	p.countParked(to, left-p.parking.counts[to])
+	k.count(to, left-k.counts[to])
 	if left > 0 {
-		p.parking.waiter.Wait(to)
+		k.waiter.Wait(to)
 	} else {
-		p.parking.waiter.Leave(to)
+		k.waiter.Leave(to)
 	}
 }
 
-// expireParked looks at parked timers in turn, and has those that are too late by now
+// expire looks at parked timers in turn, and has those that are too late by now
 // expire, which needs no target. Those whose targets could not be examined go on when it is
 // their turn, those whose recurrence could not be worked out when it can.
-func (p *Partition) expireParked() error {
-	if len(p.parking.counts) == 0 {
-		p.oldest.Store(0)
+func (k *parking) expire() error {
+	if len(k.counts) == 0 {
+		k.oldest.Store(0)
 		return nil
 	}
-	if time.Since(p.parking.looked) < lookForLate {
+	if time.Since(k.looked) < lookForLate {
 		return nil
 	}
-	p.parking.looked = time.Now()
-	if err := p.lookForOldest(); err != nil {
+	k.looked = time.Now()
+	if err := k.lookForOldest(); err != nil {
 		return err
 	}
-	if p.plans.crowded() {
+	if k.plans.crowded() {
 		return nil
 	}
-	now := p.clock.millis()
+	now := k.clock.millis()
 	late := func(t *timer.Timer) bool { return planner.Expires(t, now) }
 	turn := func(t *timer.Timer) bool {
-		return t.FiresAt() <= now && (late(t) || p.o.Targets.Turn(t.Target.Topic))
+		return t.FiresAt() <= now && (late(t) || k.o.Targets.Turn(t.Target.Topic))
 	}
-	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn, planner.Unreckoned: p.plans.reckons} {
-		if p.parking.counts[to] > 0 {
-			if err := p.unparkIf(to, loadRows, chosen, now); err != nil {
+	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn, planner.Unreckoned: k.plans.reckons} {
+		if k.counts[to] > 0 {
+			if err := k.unparkIf(to, loadRows, chosen, now); err != nil {
 				return err
 			}
 		}
 	}
-	rows, left := max(minLookRows, loadRows/max(1, len(p.parking.counts))), loadRows
-	for to := range p.parking.counts { // in any order: each has its turn
+	rows, left := max(minLookRows, loadRows/max(1, len(k.counts))), loadRows
+	for to := range k.counts { // in any order: each has its turn
 		if left < rows {
 			break
 		}
@@ -199,7 +244,7 @@ func (p *Partition) expireParked() error {
 			continue // the occurrence after the one that is too late is not known
 		}
 		left -= rows
-		if err := p.unparkIf(to, rows, late, now); err != nil {
+		if err := k.unparkIf(to, rows, late, now); err != nil {
 			return err
 		}
 	}
@@ -207,8 +252,8 @@ func (p *Partition) expireParked() error {
 }
 
 // lookForOldest notes the due time of the oldest parked timer.
-func (p *Partition) lookForOldest() error {
-	targets, err := p.handle.Parked()
+func (k *parking) lookForOldest() error {
+	targets, err := k.store.Parked()
 	if err != nil {
 		return fmt.Errorf("look for the oldest parked timer: %w", err)
 	}
@@ -218,64 +263,74 @@ func (p *Partition) lookForOldest() error {
 			oldest = t.Oldest
 		}
 	}
-	p.oldest.Store(oldest)
+	k.oldest.Store(oldest)
 	return nil
 }
 
 // unparkIf has those of some timers of a target go on that are chosen, and looks at the
 // next ones when it is called again.
-func (p *Partition) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer.Timer) bool, now int64) error {
-	from, ok := p.parking.reached[to]
+func (k *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer.Timer) bool, now int64) error {
+	from, ok := k.reached[to]
 	if !ok {
 		from = planner.Lowest
 	}
-	timers, next, err := p.handle.UnparkIf(targetName(to), from, rows, loadBytes, chosen)
+	timers, next, err := k.store.UnparkIf(targetName(to), from, rows, loadBytes, chosen)
 	if err != nil {
 		return fmt.Errorf("look at parked timers of %s: %w", targetName(to), err)
 	}
-	if p.parking.reached[to] = next; next.Compare(planner.Lowest) <= 0 {
-		delete(p.parking.reached, to)
+	if k.reached[to] = next; next.Compare(planner.Lowest) <= 0 {
+		delete(k.reached, to)
 	}
 	if len(timers) == 0 {
 		return nil
 	}
-	p.unparked(to, len(timers))
-	p.plans.admit(timers, nil, now)
-	p.wakeForDue()
+	k.unparked(to, len(timers))
+	k.plans.admit(timers, nil, now)
+	k.wakeForDue()
 	return nil
 }
 
-// openParked learns what was parked when the partition was acquired: each of those
+// open learns what was parked when the partition was acquired: each of those
 // targets is suspected, and probed at once.
-func (p *Partition) openParked() error {
-	parked, err := p.handle.Parked()
+func (k *parking) open() error {
+	parked, err := k.store.Parked()
 	if err != nil {
 		return fmt.Errorf("read parked timers: %w", err)
 	}
-	p.parking.waiter = p.o.Health.Waiter(p.life.Kick)
-	p.parking.counts = make(map[timer.TopicPartition]int64)
-	p.parking.reached = make(map[timer.TopicPartition]timer.Ref)
-	p.parked.Store(0)
-	p.parking.moved = true
+	k.moved = true
 	for _, t := range parked {
 		to, err := parseTarget(t.Target)
 		if err != nil {
 			return err
 		}
-		p.o.Health.Suspect(to)
-		p.countParked(to, t.Count)
-		p.parking.waiter.Wait(to)
+		k.o.Health.Suspect(to)
+		k.count(to, t.Count)
+		k.waiter.Wait(to)
 	}
 	return nil
 }
 
-// countParked counts what is parked for a target.
-func (p *Partition) countParked(to timer.TopicPartition, more int64) {
-	if p.parking.counts[to] += more; p.parking.counts[to] <= 0 {
-		delete(p.parking.counts, to)
+// count counts what is parked for a target.
+func (k *parking) count(to timer.TopicPartition, more int64) {
+	if k.counts[to] += more; k.counts[to] <= 0 {
+		delete(k.counts, to)
 	}
-	p.parked.Add(more)
-	p.parking.moved = true
+	k.n.Add(more)
+	k.moved = true
+}
+
+// publish shows others the counts, which are the keeper's own, if they moved.
+func (k *parking) publish() {
+	if !k.moved {
+		return
+	}
+	k.moved = false
+	if len(k.counts) == 0 {
+		k.by.Store(nil)
+		return
+	}
+	by := maps.Clone(k.counts)
+	k.by.Store(&by)
 }
 
 func targetName(p timer.TopicPartition) string {

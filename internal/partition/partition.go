@@ -3,131 +3,41 @@ package partition
 import (
 	"context"
 	"errors"
-	"math"
-	"sync"
 	"sync/atomic"
-	"time"
 
-	"golang.org/x/sync/semaphore"
-
-	"github.com/waterclock/waterclock/intake"
-	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/targets"
-	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
 
-const (
-	// maxBatch is how many requests join as one, and maxBatchBytes how many bytes
-	// they hold, but for one that is larger alone.
-	maxBatch      = 500
-	maxBatchBytes = 1 << 20
-	// loadWindow is how far ahead of now the wheel is filled, memory allowing.
-	loadWindow = 30 * time.Second
-	// loadRows and loadBytes bound one scan of the store.
-	loadRows  = 4096
-	loadBytes = 4 << 20
-	// leastLoad is how many bytes of it are scanned at least, though the wheel may hold
-	// less.
-	leastLoad = 64 << 10
-	// maxUnfolded is how many committed steps may wait to be folded; then
-	// the partition seals nothing until it has caught up.
-	maxUnfolded = 8
-)
-
-// never is later than every due time.
-const never = math.MaxInt64
-
-// Options of a partition: what it is made of.
-type Options struct {
-	ownership.Options
-	Rules   *intake.Rules
-	Store   *statestore.Partition
-	Reader  *intake.Reader
-	Replays *semaphore.Weighted
-	Scans   *semaphore.Weighted // of who asks for many; nil: no limit
-	Memory  Memory
-	// HeldPatience is for how long the gate waits for open transactions; 0 is the usual 10 s.
-	HeldPatience time.Duration
-	Metrics      *Metrics
-	Stamps       *Stamps // nil: the clock is compared at acquisitions alone
-	// SubPartitions says for each acquisition how many planners the partition's timers are spread
-	// over, at least 1; nil for one.
-	SubPartitions func() int
-	// BeforeApply is for tests, nil otherwise: it is called when a committed
-	// step is about to be folded into the delta.
-	BeforeApply func(topic string, partition int32)
-	// BeforeLookup is for tests, nil otherwise: it is called when the store is about to be asked
-	// for IDs.
-	BeforeLookup func(ids [][]byte)
-}
-
-// Memory is what a partition may hold of what it shares with others. Run closes it.
-type Memory struct {
-	Wheel    *budget.Account // timers that are kept because they fall due soon
-	Delta    *budget.Account // changes that are committed, at whose limit a checkpoint of the store begins
-	Requests *budget.Account // requests on their way, and all that is committed and not folded: then intake pauses
-	Firings  *budget.Account // firings on their way
-	Overlay  *budget.Account // what questions about many hold of what the store lacks
-	Replay   int             // bytes that a replay takes; 0: see replay.Replay
-}
-
-func (m *Memory) close() {
-	for _, a := range []*budget.Account{m.Wheel, m.Delta, m.Requests, m.Firings, m.Overlay} {
-		a.Close()
-	}
-}
-
-// Partition is one owned request partition. It implements transaction.Source and
-// intake.Sink.
+// Partition is one owned request partition. Its rooms live from one acquisition to the next: see served.
 type Partition struct {
-	life  *ownership.Life
-	o     Options
-	clock clock
+	*owned
+	Questions *Questions
 
-	// Run's own.
-	handle      *statestore.Handle
-	keeps       time.Duration   // delete.retention.ms as last noted by noteKeeps; 0: never
-	raised      time.Time       // since when the setting is longer than noted; zero: it is not
-	local       ownership.Local // the view that handle is the right to
-	checkpoints checkpoints
-	parking     parked
-	strayed     atomic.Bool // a request has come whose ID belongs on another partition
+	local   ownership.Local // Run's own
+	strayed atomic.Bool     // a request has come whose ID belongs on another partition
+	lag     lag
+	ledger  ledger
+	taken   atomic.Bool            // the partition is acquired, and the store open
+	served  atomic.Pointer[served] // the rooms of the last acquisition, nil before the first
+}
 
-	// The lane's own.
-	suspects int   // entries that are not committed and are suspects
-	stepped  int64 // when the last step was sealed, Unix ms
-
-	// What follows is safe for all.
-	backlog   backlog
-	ledger    ledger
-	lag       lag
-	arrivals  arrivals
-	opened    atomic.Int64 // when the gate opened, Unix ms: what was due by then was missed
-	pending   atomic.Int64
-	taken     atomic.Bool // pending is that of the store; reset ends it
-	parked    atomic.Int64
-	oldest    atomic.Int64 // due time of the oldest parked timer, Unix ms, as of the last look; 0: none is
-	parkedBy  atomic.Pointer[map[timer.TopicPartition]int64]
-	delivered atomic.Int64            // every request below was given by intake
-	answers   atomic.Pointer[answers] // nil: nothing is answered
-	nextDue   atomic.Int64            // when Seal may find something by itself, Unix ms; never: something wakes the lane
-
-	handover *handover
-
-	mu          sync.Mutex      // guards what follows
-	looping     bool            // Run sees to checkpoints
-	asked       []chan struct{} // closed when what was committed is in the store
-	toPark      []parkings
-	toParkBytes int64 // held by their timers
-
-	// plans are there from the claim on: before intake, the lane and who asks can reach them, and
-	// until these cannot any more.
-	plans *plans
-
-	pauseMu sync.Mutex // guards paused; held over Reader.Pause and Resume
-	paused  bool
+// served are the rooms of one acquisition, one for each goroutine that owns state:
+//
+//	requests  what intake delivers, on its way to the goroutines of the subs, which plan
+//	lane      what is due, sealed into steps
+//	keeper    what is committed, on its way into the store
+//
+// They meet at the planners (plans), under locks that are held over no I/O. What one hands to another goes through
+// a queue that says so: inbox, handover, parkInbox.
+type served struct {
+	plans    *plans
+	backlog  *backlog
+	arrivals *arrivals
+	requests *requests
+	lane     *lane
+	keeper   *keeper
 }
 
 // New returns a partition that Run will acquire.
@@ -135,44 +45,23 @@ func New(o Options) *Partition {
 	if o.Health == nil {
 		o.Health = targets.NewHealth(targets.HealthOptions{Targets: o.Targets, Logger: o.Logger})
 	}
-	p := &Partition{
-		life: ownership.New(o.Options, o.Metrics), o: o, clock: clock{now: o.Now},
-		handover: newHandover(), backlog: backlog{intake: o.Memory.Requests, emitted: o.Memory.Firings},
+	own := &owned{o: o, life: ownership.New(o.Options, o.Metrics), clock: clock{now: o.Now}}
+	return &Partition{
+		owned: own, Questions: &Questions{owned: own},
+		local: ownership.Local{Slots: o.Replays, Room: o.Memory.Replay, AcceptLost: o.AcceptLost},
 	}
-	p.local = ownership.Local{Slots: o.Replays, Room: o.Memory.Replay, AcceptLost: o.AcceptLost}
-	p.nextDue.Store(never)
-	return p
 }
 
 // Run acquires the partition and serves it until ctx ends or its token dies.
 func (p *Partition) Run(ctx context.Context) {
 	defer p.o.Memory.close()
 	p.life.Run(ctx, func(ctx context.Context) error {
-		defer p.reset()
 		err := p.serve(ctx)
 		if statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat) {
 			p.local.Damage = err
 		}
 		return err
 	})
-}
-
-// reset forgets everything planned: the next serve begins from what is
-// committed. The lane holds nothing of the partition at that point.
-func (p *Partition) reset() {
-	p.taken.Store(false)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.toPark, p.toParkBytes = nil, 0
-	p.handover.clear()
-	p.suspects = 0
-	p.plans = nil
-	p.backlog.reset()
-	p.pauseMu.Lock()
-	p.paused = false
-	p.pauseMu.Unlock()
-	p.o.Memory.Wheel.Set(0)
-	p.o.Memory.Delta.Set(0)
 }
 
 // Life is what the partition has in common with those of other kinds.
@@ -185,50 +74,61 @@ func (p *Partition) Serving() (s ownership.State, leaving bool) { return p.life.
 func (p *Partition) SetLogEnd(e ownership.LogEnd) { p.life.Input.SetEnd(e) }
 
 // Drain stops sealing and waits, for a second at most, until the step under way is applied.
-func (p *Partition) Drain() { p.handover.awaitIdle(p.life.Drain()) }
+func (p *Partition) Drain() {
+	until := p.life.Drain()
+	if s := p.served.Load(); s != nil {
+		s.keeper.handover.awaitIdle(until)
+	}
+}
 
-// serve is one acquisition and the life after it.
+// Wake has the lane and the partition look at the clock again: it was set.
+func (p *Partition) Wake() {
+	p.o.Lanes.Wake()
+	p.life.Kick()
+}
+
+// Checkpoint has what is committed brought into the store, and waits for that,
+// unless ctx ends first or the partition is not live.
+func (p *Partition) Checkpoint(ctx context.Context) {
+	if s := p.served.Load(); s != nil {
+		s.keeper.flush(ctx)
+	}
+}
+
+// newServed makes the rooms of an acquisition. The lane's is there already: it has sealed the claim.
+func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending int64) *served {
+	s := &served{backlog: newBacklog(p.o.Memory.Requests, p.o.Memory.Firings), arrivals: new(arrivals), lane: l}
+	s.arrivals.begin(from)
+	p.ledger.open(pending)
+	toPark := &parkInbox{kick: p.life.Kick}
+	s.plans = newPlans(p.owned, planning{store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed}, from, pending)
+	s.requests = newRequests(p.owned, s.plans, &p.lag, from)
+	l.plans, l.toPark, l.questions = s.plans, toPark, p.Questions
+	s.keeper = newKeeper(p.owned, store, s, toPark, &p.ledger, p.Questions)
+	return s
+}
+
+// serve is one acquisition and the life after it. Then the rooms are stopped in this order: nothing more is planned,
+// nobody is answered, nothing is sealed, and what is committed is in the store.
 func (p *Partition) serve(ctx context.Context) error {
 	p.life.SetState(ownership.Acquiring)
-	p.handle, p.keeps = p.o.Store.Acquire(), 0
-	defer p.handle.Release()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var others sync.WaitGroup
-	p.checkpoints = checkpoints{done: make(chan error, 1), aside: others.Go}
-	defer p.settle()
-	p.life.Steps.Join(p)
-	defer p.life.Steps.Leave(p)
-	// A replay may wait for half a minute until the disk keeps up.
-	through := context.AfterFunc(ctx, p.handle.Release)
-	from, end, behind, err := p.acquire(ctx)
-	through()
+	store := p.o.Store.Acquire()
+	defer store.Release()
+	l := newLane(p.owned)
+	p.life.Steps.Join(l)
+	a, err := p.acquire(ctx, store, l)
 	if err != nil {
+		p.life.Steps.Leave(l)
 		return err
 	}
-	if err := p.openParked(); err != nil {
-		return err
-	}
-	defer p.parking.waiter.Close()
-	p.plans = p.newPlans(from)
-	p.answer()
-	defer p.stopAnswering()
-	p.delivered.Store(from)
-	p.arrivals.begin(from)
-	p.opened.Store(math.MaxInt64)
+	defer p.taken.Store(false)
+	defer a.keeper.stop()
+	defer p.life.Steps.Leave(l)
+	p.Questions.open(a.served, store, a.keeper.flush)
+	defer p.Questions.close()
 	p.life.SetState(ownership.Gated)
-
-	ctx, cancel = context.WithCancel(ctx)
-	defer others.Wait()
-	defer cancel()
-	for _, s := range p.plans.subs {
-		others.Go(func() { s.planAll(ctx) })
-	}
-	p.life.Own(behind)
-	p.o.Reader.Add(p.o.Topics.Request.Name, p.o.Partition, from, p)
-	defer p.o.Reader.Remove(p.o.Topics.Request.Name, p.o.Partition, p)
-	others.Go(func() { p.gate(ctx, end) })
-	p.setLooping(true)
-	defer p.setLooping(false)
-	return p.loop(ctx)
+	p.life.Own(a.behind)
+	a.requests.start(ctx, a.end)
+	defer a.requests.stop()
+	return a.keeper.loop(ctx)
 }

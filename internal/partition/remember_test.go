@@ -58,7 +58,7 @@ func TestRememberedThroughRestarts(t *testing.T) {
 			restart(c)
 			again := once(1)
 			turns("id1 condition-not-met")
-			left, err := c.p.Get(context.Background(), first.Key)
+			left, err := c.p.Questions.Get(context.Background(), first.Key)
 			if err != nil || left == nil || left.State != query.Remembered || left.Remember.Token != "the-token" || left.Source != "r/0/0" {
 				t.Fatalf("remembered as %+v, %v", left, err)
 			}
@@ -92,7 +92,7 @@ func TestRememberedThroughRestarts(t *testing.T) {
 			}
 			c.pass(5000)
 			turns()
-			if n := c.p.plans.pending(); n != 0 || len(c.fold(1<<62)) != 0 {
+			if n := c.s.plans.pending(); n != 0 || len(c.fold(1<<62)) != 0 {
 				t.Errorf("%d are left when all memories have ended", n)
 			}
 		})

@@ -1,124 +1,102 @@
 package partition
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/planner"
-	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// inbox holds, in order, what intake has delivered and the goroutine that plans has yet to
-// take. mu guards what follows it.
-type inbox struct {
-	wake chan struct{}
+// requests is what becomes of requests from intake to the goroutines of the subs, which plan. It implements intake.Sink,
+// on the reader's goroutine.
+type requests struct {
+	*owned
+	plans    *plans
+	backlog  *backlog
+	arrivals *arrivals
+	lag      *lag
 
-	mu    sync.Mutex
-	list  []delivery
-	ahead load // room for firings that are to be planned ahead; the last word counts, there may have been several
+	delivered atomic.Int64 // every request below was given by intake
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
+
+	pauseMu sync.Mutex // guards paused; held over Reader.Pause and Resume
+	paused  bool
 }
 
-// delivery is a run of requests that are planned as one, one batch that is too large
-// to be looked into, or the word to open the gate.
-type delivery struct {
-	recs     []*kgo.Record
-	position int64            // just behind the last one
-	bytes    int64            // that they hold in memory
-	refusal  *planner.Refusal // of the one record, which stands for the batch
-	open     bool
+func newRequests(own *owned, p *plans, l *lag, from int64) *requests {
+	r := &requests{owned: own, plans: p, backlog: p.backlog, arrivals: p.arrivals, lag: l}
+	r.delivered.Store(from)
+	return r
 }
 
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
-
-func (in *inbox) put(d delivery) {
-	in.mu.Lock()
-	in.list = append(in.list, d)
-	in.mu.Unlock()
-	in.rouse()
-}
-
-// putAhead has firings planned: see plans.fireAhead.
-func (in *inbox) putAhead(room load) {
-	in.mu.Lock()
-	in.ahead = room
-	in.mu.Unlock()
-	in.rouse()
-}
-
-func (in *inbox) rouse() {
-	select {
-	case in.wake <- struct{}{}:
-	default:
+// start has requests read and planned. Nothing fires before all requests below end are planned.
+func (r *requests) start(ctx context.Context, end int64) {
+	ctx, r.cancel = context.WithCancel(ctx)
+	for _, s := range r.plans.subs {
+		r.running.Go(func() { s.planAll(ctx) })
 	}
+	r.o.Reader.Add(r.o.Topics.Request.Name, r.o.Partition, r.delivered.Load(), r)
+	r.running.Go(func() { r.gate(ctx, end) })
 }
 
-func (in *inbox) takeAll() (list []delivery, ahead load) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	list, ahead = in.list, in.ahead
-	in.list, in.ahead = nil, load{}
-	return list, ahead
+// stop waits until nothing is read or planned any more.
+func (r *requests) stop() {
+	r.o.Reader.Remove(r.o.Topics.Request.Name, r.o.Partition, r)
+	r.cancel()
+	r.running.Wait()
 }
 
 // Deliver takes requests in, to be planned. It implements intake.Sink.
-func (p *Partition) Deliver(r intake.Read) {
-	recs, end := r.Records, r.End
-	p.life.Input.Read(recs, r.Next, r.Epoch)
+func (r *requests) Deliver(got intake.Read) {
+	recs, end := got.Records, got.End
+	r.life.Input.Read(recs, got.Next, got.Epoch)
 	if n := len(recs); n > 0 {
-		p.life.Input.WatchRetention(recs[0].Timestamp)
-		now := p.o.Now()
-		p.lag.read(end-recs[n-1].Offset-1, recs[n-1].Timestamp, now)
-		p.arrivals.read(recs[n-1].Offset+1, now.UnixMilli())
+		r.life.Input.WatchRetention(recs[0].Timestamp)
+		now := r.o.Now()
+		r.lag.read(end-recs[n-1].Offset-1, recs[n-1].Timestamp, now)
+		r.arrivals.read(recs[n-1].Offset+1, now.UnixMilli())
 	} else {
-		p.lag.ends(end - p.delivered.Load())
+		r.lag.ends(end - r.delivered.Load())
 	}
-	p.showLag()
-	p.plans.hand(recs, r.Next)
-	p.delivered.Store(max(p.delivered.Load(), r.Next)) // after hand: the gate opens behind what it finds delivered
+	r.showLag()
+	r.plans.hand(recs, got.Next)
+	r.delivered.Store(max(r.delivered.Load(), got.Next)) // after hand: the gate opens behind what it finds delivered
 	if len(recs) == 0 {
-		p.o.Lanes.Wake() // markers are to be passed, see mayPass
+		r.o.Lanes.Wake() // markers are to be passed, see mayPass
 	}
-	p.pauseIfFull()
-}
-
-// batchOf returns how many of the records are planned as one batch, and about how
-// many bytes they hold: a step takes it whole, so it is bounded in count and bytes.
-func batchOf(recs []*kgo.Record) (n int, bytes int64) {
-	for n < min(maxBatch, len(recs)) {
-		size := recordSize(recs[n])
-		if n > 0 && bytes+size > maxBatchBytes {
-			break
-		}
-		n, bytes = n+1, bytes+size
-	}
-	return n, bytes
+	r.pauseIfFull()
 }
 
 // SkipBatch implements intake.Sink.
-func (p *Partition) SkipBatch(first, next int64) bool {
-	known, aborted := p.life.Input.LookedAt(first, next)
+func (r *requests) SkipBatch(first, next int64) bool {
+	known, aborted := r.life.Input.LookedAt(first, next)
 	switch {
 	case !known:
 		return false
 	case aborted:
-		p.delivered.Store(next) // there is no request in it
+		r.delivered.Store(next) // there is no request in it
 	default:
-		p.refuseBatch(first, next)
+		r.refuseBatch(first, next)
 	}
 	return true
 }
 
 // refuseBatch has a batch of requests that is too large to be looked into become one
 // dead letter, in its place.
-func (p *Partition) refuseBatch(first, next int64) {
-	p.life.Log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
-	rec := &kgo.Record{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: first}
-	p.plans.handOne(delivery{recs: []*kgo.Record{rec}, position: next, bytes: recordSize(rec), refusal: batchTooLarge(first, next)})
-	p.delivered.Store(next)
+func (r *requests) refuseBatch(first, next int64) {
+	r.life.Log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
+	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: first}
+	r.plans.handOne(delivery{recs: []*kgo.Record{rec}, position: next, bytes: recordSize(rec), refusal: batchTooLarge(first, next)})
+	r.delivered.Store(next)
 }
 
 func batchTooLarge(first, next int64) *planner.Refusal {
@@ -128,24 +106,57 @@ func batchTooLarge(first, next int64) *planner.Refusal {
 }
 
 // Fail takes an error of reading. It implements intake.Sink.
-func (p *Partition) Fail(err error) { p.life.GiveUp(readError(err)) }
+func (r *requests) Fail(err error) { r.life.GiveUp(readError(err)) }
 
-// recordSize is about how many bytes a record holds in memory, as it is or, which
-// is more, once it is planned.
-func recordSize(r *kgo.Record) int64 {
-	n := planner.TimerMemory + planner.EntryMemory + len(r.Key) + len(r.Value)
-	for i := range r.Headers {
-		n += 40 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
+// readError words an error of intake.
+func readError(err error) error {
+	if errors.Is(err, kerr.OffsetOutOfRange) {
+		return fmt.Errorf("the request log no longer holds the position: %w", err)
 	}
-	return int64(n)
+	return fmt.Errorf("read requests: %w", err)
 }
 
-// source names the record that a generation of this partition comes from: a
-// request, or the changelog's where the timer was moved here.
-func (p *Partition) source(generation int64) waterclock.Source {
-	generation = timer.Ref{Offset: generation}.Generation()
-	if at, moved := timer.MovedAt(generation); moved {
-		return waterclock.Source{Topic: p.o.Topics.Changelog.Name, Partition: p.o.Partition, Offset: at}
+// pauseIfFull stops intake at its limits.
+func (r *requests) pauseIfFull() {
+	r.pauseMu.Lock()
+	defer r.pauseMu.Unlock()
+	if !r.paused && r.backlog.full(false) {
+		r.paused = true
+		r.o.Reader.Pause(r.o.Topics.Request.Name, r.o.Partition)
 	}
-	return waterclock.Source{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: generation}
+}
+
+// resumeIfFree lets intake go on once it is at half of its limits.
+func (r *requests) resumeIfFree() {
+	r.pauseMu.Lock()
+	defer r.pauseMu.Unlock()
+	if r.paused && !r.backlog.full(true) {
+		r.paused = false
+		r.o.Reader.Resume(r.o.Topics.Request.Name, r.o.Partition)
+	}
+}
+
+func (r *requests) isPaused() bool {
+	r.pauseMu.Lock()
+	defer r.pauseMu.Unlock()
+	return r.paused
+}
+
+// lagNow returns what the partition shows as its lag.
+func (r *requests) lagNow() (behind int64, age time.Duration) {
+	paused := r.isPaused()
+	var u unread
+	e, known := r.life.Input.End()
+	if waits := e.End - r.delivered.Load(); known && waits > 0 && (paused || e.Held()) {
+		u.behind = waits
+		if e.Held() {
+			u.oldest = e.Since
+		}
+	}
+	return r.lag.now(r.o.Now(), paused, u)
+}
+
+func (r *requests) showLag() {
+	behind, age := r.lagNow()
+	r.o.Metrics.setLag(r.o.Topics.Request.Name, r.o.Partition, behind, age)
 }

@@ -37,8 +37,8 @@ func TestNullKeyWithoutAnyLeaderHoldsUpNobody(t *testing.T) {
 	}
 	c.park()
 	anyOf := timer.TopicPartition{Topic: targetTopic, Partition: timer.AnyPartition}
-	if c.p.parking.counts[anyOf] != 1 {
-		t.Fatalf("not parked: %v", c.p.parking.counts)
+	if c.s.keeper.parking.counts[anyOf] != 1 {
+		t.Fatalf("not parked: %v", c.s.keeper.parking.counts)
 	}
 	c.brokers.leaders[targetTopic][1] = 0
 	c.look(time.Second)
@@ -103,8 +103,8 @@ func TestPartitionsThatAreNotThere(t *testing.T) {
 	}
 	round()
 	beyond := timer.TopicPartition{Topic: targetTopic, Partition: timer.Beyond}
-	if n := c.p.parking.counts[beyond]; n != few || len(c.p.parking.counts) != 1 {
-		t.Errorf("parked: %v, want %d for %v", c.p.parking.counts, few, beyond)
+	if n := c.s.keeper.parking.counts[beyond]; n != few || len(c.s.keeper.parking.counts) != 1 {
+		t.Errorf("parked: %v, want %d for %v", c.s.keeper.parking.counts, few, beyond)
 	}
 	if c.emitted[int64(few)] == nil {
 		t.Error("what goes to a partition that is there is held")
@@ -123,8 +123,8 @@ func TestPartitionsThatAreNotThere(t *testing.T) {
 	for _, n := range c.dead {
 		dead += n
 	}
-	if dead != few || len(c.p.parking.counts) > 0 {
-		t.Errorf("%d dead letters of %d, parked: %v", dead, few, c.p.parking.counts)
+	if dead != few || len(c.s.keeper.parking.counts) > 0 {
+		t.Errorf("%d dead letters of %d, parked: %v", dead, few, c.s.keeper.parking.counts)
 	}
 }
 
@@ -153,6 +153,6 @@ func TestPartitionsThatCome(t *testing.T) {
 		fired += c.fired()
 	}
 	if fired != 1 || c.emitted[0] == nil {
-		t.Errorf("%d fire, want the one whose partition has come; parked: %v", fired, c.p.parking.counts)
+		t.Errorf("%d fire, want the one whose partition has come; parked: %v", fired, c.s.keeper.parking.counts)
 	}
 }

@@ -126,7 +126,7 @@ func (s *scan) byDue(ctx context.Context, fn func(ref timer.Ref, row *statestore
 			continue
 		}
 		err = s.v.Due(x.from, x.to, x.parked, func(row *statestore.Row) (more bool, err error) {
-			place := query.DueCursor(row.Ref, s.a.p.o.Partition)
+			place := query.DueCursor(row.Ref, s.a.o.Partition)
 			if place.Compare(s.after) <= 0 {
 				return true, nil
 			}
@@ -182,7 +182,7 @@ func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *sta
 	all := rest == query.Filter{}
 	done = true
 	err = s.v.IDs([]byte(s.after.ID()), []byte(s.f.Prefix), func(id []byte, at statestore.Location) (more bool, err error) {
-		place := query.IDCursor(id, s.a.p.o.Partition)
+		place := query.IDCursor(id, s.a.o.Partition)
 		if place.Compare(s.after) <= 0 {
 			return true, nil
 		}

@@ -19,14 +19,14 @@ import (
 func TestSchedulesAreRememberedOnceForATopic(t *testing.T) {
 	rules := &intake.Rules{Topic: "r"}
 	for partition := range int32(3) {
-		p := New(Options{
+		_, s := newRooms(Options{
 			Options: ownership.Options{
 				Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Partition: partition, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 			},
 			Metrics: NewMetrics(prometheus.NewRegistry()), Rules: rules, Memory: Memory{Wheel: budget.Alone(1 << 20)},
 		})
 		daily := &timer.Timer{ID: []byte("id"), Due: 1, Occurrence: 1, Recurrence: &timer.Recurrence{Cron: "@daily", Until: timer.NoUntil}}
-		p.newPlans(0).load(planner.Lowest, timer.Ref{Due: 10}, []*timer.Timer{daily})
+		s.plans.load(planner.Lowest, timer.Ref{Due: 10}, []*timer.Timer{daily})
 	}
 	if n := rules.Schedules().Len(); n != 1 {
 		t.Errorf("%d schedules, want 1", n)

@@ -2,13 +2,11 @@ package partition
 
 import (
 	"errors"
-	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/clocks"
-	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/transaction"
@@ -17,7 +15,7 @@ import (
 
 // sealed is a step of the partition's plans made into a share.
 type sealed struct {
-	p          *Partition
+	l          *lane
 	step       *planner.Step
 	parts      []part           // by sub
 	emitted    []*planner.Entry // parallel to share.Emissions
@@ -44,123 +42,9 @@ type part struct {
 	events    []*kgo.Record
 }
 
-// forever is how long a source sleeps that something else wakes.
-const forever = time.Duration(math.MaxInt64)
-
-// Seal implements transaction.Source. It asks no broker, and waits for none: the lane
-// stands still meanwhile. What cannot be placed by
-// what is known is rolled back like what goes to an unhealthy target.
-func (p *Partition) Seal(step string, room *transaction.Room) *transaction.Share {
-	p.nextDue.Store(never)
-	return p.life.Steps.Seal(step, room, p.seal)
-}
-
-// seal makes a share of what is due.
-func (p *Partition) seal(name string, room *transaction.Room) *transaction.Share {
-	if p.handover.full() {
-		return nil
-	}
-	entries, bytes := p.within(room)
-	if p.suspects > 0 {
-		entries, bytes = 1, 1 // one chunk: each suspect costs a round trip
-	}
-	step := p.step(entries, bytes)
-	if step == nil {
-		return nil
-	}
-	s := &sealed{p: p, step: step}
-	s.build(name)
-	room.Entries -= step.Len() + s.told
-	room.Bytes -= step.Bytes() + int64(s.told)*eventBytes
-	return s.share
-}
-
-// step plans what is due and takes a prefix of the sequences; nil if nothing is
-// planned. p.Mu is held.
-func (p *Partition) step(entries int, bytes int64) *planner.Step {
-	p.notOpenedAhead(p.clock.millis())
-	now, fire := p.clock.millis(), p.roomToFire(load{entries, bytes}, load{})
-	fired, toPark := p.plans.fire(now, fire, p.hold)
-	p.backlog.fired(fired.Entries, fired.Bytes)
-	p.park(toPark)
-	if p.plans.relieved() {
-		p.life.Kick()
-	}
-	step := p.plans.take(entries, bytes, p.mayPass(now))
-	if step != nil && p.backlog.sealed(now, load{entries, bytes}, step, p.late(now)) {
-		p.life.Kick() // what was held back goes on
-	}
-	due, ok := p.plans.next()
-	if step != nil {
-		p.stepped = now
-		if ok && due <= now {
-			p.fireAhead(load{entries, bytes}, loadOf(step.Firings()))
-		}
-		return step
-	}
-	if ok = ok && fire.entries > 0 && fire.bytes > 0; p.plans.couldPass() && (!ok || due > p.stepped+passPause) {
-		due, ok = p.stepped+passPause, true
-	}
-	if ok {
-		p.nextDue.Store(due) // what is due sooner meanwhile finds it never, and wakes the lane
-	}
-	return nil
-}
-
-// passPause is ownership.PassPause in ms.
-const passPause = int64(ownership.PassPause / time.Millisecond)
-
-// mayPass reports whether a step without entries may raise the position. A transaction leaves a marker behind
-// its requests, and may leave aborted records. Mostly the position passes those together with the requests before
-// them. If they are read later, or if there are no requests before them, no step would pass them, and Kafka's
-// tools would show a lag for ever. It costs a step, so it is done once a second at most.
-func (p *Partition) mayPass(now int64) bool {
-	return now < p.stepped || now >= p.stepped+passPause // sooner: the clock was set back
-}
-
-// fireAhead has firings planned for the next step while one is out. step is the room that this one had, and out the
-// firings that it has. Otherwise the lane would wait for the planning, which takes about as long as a transaction.
-// They are due, and stand where they would if the next step were sealed now; its seal looks at clock and targets
-// again. No more is planned than a step has room for, and nothing if all that is due goes into one step.
-func (p *Partition) fireAhead(step, out load) {
-	room := p.roomToFire(step, out)
-	if room.entries > 0 && room.bytes > 0 {
-		p.plans.fireAhead(room)
-	}
-}
-
-// roomToFire is how many firings may be planned for a step, and how many bytes of them: see flow. out are the
-// firings of the step before it, if that is out.
-func (p *Partition) roomToFire(step, out load) load {
-	room := p.backlog.roomToFire()
-	ready, requests := p.plans.ready()
-	ready = load{max(0, ready.entries-out.entries), max(0, ready.bytes-out.bytes)}
-	if requests {
-		step = p.backlog.share(step)
-	}
-	return load{min(room.entries, step.entries-ready.entries), min(room.bytes, step.bytes-ready.bytes)}
-}
-
-// Wait implements transaction.Source: as of the last Seal.
-func (p *Partition) Wait() time.Duration {
-	due := p.nextDue.Load()
-	if due == never {
-		return forever
-	}
-	return max(0, p.clock.until(due))
-}
-
-// wakeForDue has the lane seal when something in memory falls due sooner than it
-// thinks.
-func (p *Partition) wakeForDue() {
-	if due, ok := p.plans.next(); ok && due < p.nextDue.Load() {
-		p.o.Lanes.Wake()
-	}
-}
-
 // build makes records of the step. What the subs add is made side by side where that is much.
 func (s *sealed) build(step string) {
-	p := s.p
+	p := s.l
 	s.mark, s.began = p.clock.mark(), time.Now()
 	s.at = s.mark.Wall
 	s.share = &transaction.Share{Token: p.o.Token, Done: s.done}
@@ -211,7 +95,7 @@ func (s *sealed) route(k *part) {
 			continue
 		}
 		permit := permitOf(e.Tag)
-		to, refused := s.p.route(&e.Emit.Target, permit)
+		to, refused := s.l.route(&e.Emit.Target, permit)
 		switch {
 		case e.Emit.FiresAt() > s.at: // the clock was set back
 			back = append(back, e)
@@ -220,9 +104,9 @@ func (s *sealed) route(k *part) {
 		case refused != nil:
 			e.Refusal, k.dead = refused, true
 			k.refused = append(k.refused, e)
-		case !s.p.o.Health.Allow(to, permit):
+		case !s.l.o.Health.Allow(to, permit):
 			if to.Partition < 0 {
-				s.p.o.Health.Suspect(to) // nobody is blamed for what is not known
+				s.l.o.Health.Suspect(to) // nobody is blamed for what is not known
 			}
 			back = append(back, e)
 		default:
@@ -248,7 +132,7 @@ func (s *sealed) emit(k *part) {
 			headers += len(e.Emit.Headers) + ownHeaders
 		}
 	}
-	made, i := s.p.newEmissions(s.at, k.emissions, headers, k.slabs), k.first
+	made, i := s.l.newEmissions(s.at, k.emissions, headers, k.slabs), k.first
 	for e := range k.segment.Entries() {
 		if e.Emit == nil || e.Refusal != nil {
 			continue
@@ -264,7 +148,7 @@ func (s *sealed) emit(k *part) {
 // deadLetters adds those of the step: they are recreated for each step, because kgo
 // leaves in a record the context of the step that it was first sent with.
 func (s *sealed) deadLetters() {
-	p := s.p
+	p := s.l
 	at, to, now := p.life.Records.DeadLetterPartition(), p.life.Records.DeadLetterTopic(), p.o.Metrics.clocks.Brokers(s.mark)
 	for e := range s.step.Entries() {
 		if e.Refusal == nil {
@@ -277,11 +161,11 @@ func (s *sealed) deadLetters() {
 	}
 }
 
-func (p *Partition) deadLetter(to *topics.Topic, e *planner.Entry) *kgo.Record {
+func (w *owned) deadLetter(to *topics.Topic, e *planner.Entry) *kgo.Record {
 	if rec, ok := e.Tag.(*kgo.Record); ok && e.Refused() {
 		return wire.DeadRequest(to, rec, e.Refusal.Reason, e.Refusal.Detail)
 	}
-	return wire.DeadEmission(to, p.source(e.Emit.Offset), e.Emit, e.Refusal.Reason, e.Refusal.Detail)
+	return wire.DeadEmission(to, w.source(e.Emit.Offset), e.Emit, e.Refusal.Reason, e.Refusal.Detail)
 }
 
 // changes makes changelog records of what the segment changes.
@@ -295,7 +179,7 @@ func (s *sealed) changes(k *part) {
 	for i := range changes {
 		first := len(keys)
 		keys = wire.TimerKey(keys, changes[i].ID)
-		records = append(records, *s.p.life.Records.Changelog(keys[first:len(keys):len(keys)], changes[i].Value))
+		records = append(records, *s.l.life.Records.Changelog(keys[first:len(keys):len(keys)], changes[i].Value))
 		s.share.Records[k.records+i] = &records[i]
 	}
 	k.slabs.changes, k.slabs.keys = records, keys
@@ -314,7 +198,7 @@ func (s *sealed) free() {
 
 // done takes the outcome of the segment's step.
 func (s *sealed) done(o transaction.Outcome) {
-	p := s.p
+	p := s.l
 	switch o {
 	case transaction.Committed:
 		p.o.Stamps.Offer(p.life.Changelog(), s.share.Records[s.changelog-1].Offset, s.mark, p.clock.mark())
@@ -336,15 +220,21 @@ func (s *sealed) done(o transaction.Outcome) {
 
 // commit has what the step did folded.
 func (s *sealed) commit() {
-	p := s.p
+	p := s.l
 	p.plans.commit()
-	p.decide(s.step)
-	p.backlog.commit(loadOf(s.step.Requests()), loadOf(s.step.Firings()), time.Since(s.began))
+	p.questions.decide(s.step)
+	p.plans.backlog.commit(loadOf(s.step.Requests()), loadOf(s.step.Firings()), time.Since(s.began))
 	p.handover.put(s.job())
 	p.life.Kick()
 }
 
-func loadOf(entries int, bytes int64) load { return load{entries, bytes} }
+func (s *sealed) job() *job {
+	j := &job{step: s.step, sealed: s.at, committed: max(s.at, s.l.clock.millis()), checkpoint: s.checkpoint}
+	for _, r := range s.share.Records[:s.changelog] {
+		j.position = max(j.position, r.Offset+1)
+	}
+	return j
+}
 
 // giveBack puts the step back. What was known of targets is looked at again.
 func (s *sealed) giveBack() {
@@ -353,8 +243,8 @@ func (s *sealed) giveBack() {
 			e.Refusal = nil
 		}
 	}
-	s.p.plans.putBack()
-	s.p.backlog.returned()
+	s.l.plans.putBack()
+	s.l.plans.backlog.returned()
 }
 
 // verdicts notes what the targets said of the emissions of an aborted step, and rolls back those whose
@@ -372,10 +262,10 @@ func (s *sealed) verdicts(k *part) {
 		switch {
 		case em.Suspect && !e.Suspect:
 			e.Suspect = true
-			s.p.suspects++
+			s.l.suspects++
 		case em.Cleared && e.Suspect:
 			e.Suspect = false
-			s.p.suspects--
+			s.l.suspects--
 		}
 	}
 	k.sub.mu.Lock()
@@ -385,12 +275,12 @@ func (s *sealed) verdicts(k *part) {
 
 // cleared takes the suspects of a committed step out of the count.
 func (s *sealed) cleared() {
-	if s.p.suspects == 0 {
+	if s.l.suspects == 0 {
 		return
 	}
 	for e := range s.step.Entries() {
 		if e.Suspect {
-			s.p.suspects--
+			s.l.suspects--
 		}
 	}
 }

@@ -99,10 +99,10 @@ func TestPausedThroughRestarts(t *testing.T) {
 	for range 3 {
 		c.turn(0)
 	}
-	if len(c.emitted) > 0 || c.p.handle == nil {
+	if len(c.emitted) > 0 || c.s.keeper.store == nil {
 		t.Fatalf("%d fire that are paused", len(c.emitted))
 	}
-	if _, bytes := c.p.plans.size(); bytes > 0 {
+	if _, bytes := c.s.plans.size(); bytes > 0 {
 		t.Errorf("what is paused holds %d bytes of the wheel", bytes)
 	}
 	c.steer(0, waterclock.HeaderResume)
@@ -166,7 +166,7 @@ func TestLargeTimersAreSteeredInSmallBatches(t *testing.T) {
 	for limit, perBatch := range map[int]int{0: 1, maxBatchBytes / 4: 4, 2 * maxBatchBytes: 1} {
 		c := newCore(t, newGround(t), 1<<30, 1000)
 		c.o.Rules.Limits.RecordBytes = limit
-		c.p.backlog.intake, c.p.backlog.emitted = budget.Alone(1<<30), budget.Alone(1<<30)
+		c.s.backlog.intake, c.s.backlog.emitted = budget.Alone(1<<30), budget.Alone(1<<30)
 		for id := range timers {
 			c.schedule(id, 1000).Value = make([]byte, size)
 		}
@@ -177,7 +177,7 @@ func TestLargeTimersAreSteeredInSmallBatches(t *testing.T) {
 			c.steer(id, waterclock.HeaderPause)
 		}
 		c.takeAll()
-		if held := c.p.backlog.onTheirWay().bytes; held < timers*size {
+		if held := c.s.backlog.onTheirWay().bytes; held < timers*size {
 			t.Errorf("%d bytes are on their way, at least %d are held", held, timers*size)
 		}
 		for steps := 0; ; steps++ {
@@ -190,7 +190,7 @@ func TestLargeTimersAreSteeredInSmallBatches(t *testing.T) {
 			c.commit(true)
 			c.apply()
 		}
-		if on := c.p.backlog.onTheirWay(); on != (load{}) {
+		if on := c.s.backlog.onTheirWay(); on != (load{}) {
 			t.Errorf("on their way at the end: %+v", on)
 		}
 		for _, is := range c.fold(1 << 60) {

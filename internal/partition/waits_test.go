@@ -78,11 +78,11 @@ func TestMetadataHeldBackHoldsUpNobody(t *testing.T) {
 		t.Errorf("%d emissions, want the one whose target is known", n)
 	}
 	status := c.p.Status()
-	c.p.publishParked()
+	c.s.keeper.parking.publish()
 	if status.Parked != 1 {
-		t.Errorf("%d timers are parked, want the one whose target is not known: %v", status.Parked, c.p.parking.counts)
+		t.Errorf("%d timers are parked, want the one whose target is not known: %v", status.Parked, c.s.keeper.parking.counts)
 	}
-	c.ok(c.p.expireParked()) // looks for the oldest
+	c.ok(c.s.keeper.parking.expire()) // looks for the oldest
 	if s := c.p.Status(); s.OldestParked < 10*time.Millisecond || s.OldestParked > time.Minute || s.Overdue != 0 {
 		t.Errorf("the parked one is overdue for %s, and others for %s", s.OldestParked, s.Overdue)
 	}
@@ -92,10 +92,10 @@ func TestMetadataHeldBackHoldsUpNobody(t *testing.T) {
 	close(answer)
 	for n := 0; n == 0; n = c.fired() {
 		if time.Since(at) > 20*time.Second {
-			t.Fatalf("not fired though the brokers answer: parked %v", c.p.parking.counts)
+			t.Fatalf("not fired though the brokers answer: parked %v", c.s.keeper.parking.counts)
 		}
 	}
-	c.ok(c.p.expireParked())
+	c.ok(c.s.keeper.parking.expire())
 	if s := c.p.Status(); s.OldestParked != 0 {
 		t.Errorf("nothing is parked, and overdue for %s", s.OldestParked)
 	}
@@ -135,16 +135,16 @@ func TestUnknownTargetsWaitInTurn(t *testing.T) {
 		c.deliver(200)
 		c.o.Health.Round(ctx, func(probe func()) { probe() })
 		c.fired()
-		c.p.parking.looked = time.Time{}
-		c.ok(c.p.expireParked())
-		if n := len(c.p.parking.counts); n > atATime {
+		c.s.keeper.parking.looked = time.Time{}
+		c.ok(c.s.keeper.parking.expire())
+		if n := len(c.s.keeper.parking.counts); n > atATime {
 			t.Fatalf("timers are parked for %d targets, want %d at most", n, atATime)
 		}
 		if n := len(c.o.Health.Unhealthy()); n > atATime {
 			t.Fatalf("%d breakers, want %d at most", n, atATime)
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d dead letters of %d, parked for %d targets, the one that exists fired: %v", len(c.dead), names, len(c.p.parking.counts), c.emitted[other.Offset] != nil)
+			t.Fatalf("%d dead letters of %d, parked for %d targets, the one that exists fired: %v", len(c.dead), names, len(c.s.keeper.parking.counts), c.emitted[other.Offset] != nil)
 		}
 	}
 	for c.emitted[other.Offset] == nil { // no place becomes free meanwhile
@@ -155,7 +155,7 @@ func TestUnknownTargetsWaitInTurn(t *testing.T) {
 	}
 	for len(c.dead) < names {
 		var parked []string
-		for to := range c.p.parking.counts {
+		for to := range c.s.keeper.parking.counts {
 			parked = append(parked, to.Topic)
 		}
 		c.ok(c.o.Targets.Refresh(ctx, parked...))
@@ -227,21 +227,21 @@ func TestAdmittedFiringsHeedABreakerThatOpensAgain(t *testing.T) {
 			c.brokers.unresponsive[p] = true
 			c.deliver(1)
 			c.fired()
-			if c.p.parking.counts[p] != 1 {
-				t.Fatalf("not parked: %v", c.p.parking.counts)
+			if c.s.keeper.parking.counts[p] != 1 {
+				t.Fatalf("not parked: %v", c.s.keeper.parking.counts)
 			}
 			c.heal()
 			c.look(breakerTime)
 			c.park() // admitted
-			if len(c.p.parking.counts) > 0 {
+			if len(c.s.keeper.parking.counts) > 0 {
 				t.Fatal("nothing is admitted")
 			}
 			if planned {
 				c.work()
 			}
 			c.o.Health.Trip(map[timer.TopicPartition]error{p: context.DeadlineExceeded})
-			if n := c.fired(); n > 0 || c.p.parking.counts[p] != 1 {
-				t.Errorf("%d emissions to a target whose breaker is open, parked %v", n, c.p.parking.counts)
+			if n := c.fired(); n > 0 || c.s.keeper.parking.counts[p] != 1 {
+				t.Errorf("%d emissions to a target whose breaker is open, parked %v", n, c.s.keeper.parking.counts)
 			}
 			c.finish()
 		})
@@ -271,8 +271,8 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 				c.look(3 * time.Second) // several at once are a broker's death for a while
 			}
 			anyOf := timer.TopicPartition{Topic: targetTopic, Partition: timer.AnyPartition}
-			if c.p.parking.counts[anyOf] != 8 {
-				t.Fatalf("parked: %v, want all for any partition", c.p.parking.counts)
+			if c.s.keeper.parking.counts[anyOf] != 8 {
+				t.Fatalf("parked: %v, want all for any partition", c.s.keeper.parking.counts)
 			}
 			delete(c.brokers.unresponsive, timer.TopicPartition{Topic: targetTopic, Partition: 2})
 			if taken {
@@ -291,7 +291,7 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 				c.fired()
 			}
 			if len(c.emitted) != 8 {
-				t.Errorf("%d of 8 fired though a partition answers: parked %v", len(c.emitted), c.p.parking.counts)
+				t.Errorf("%d of 8 fired though a partition answers: parked %v", len(c.emitted), c.s.keeper.parking.counts)
 			}
 			c.finish()
 		})
@@ -339,11 +339,11 @@ func TestAllThatIsParkedPasses(t *testing.T) {
 	}
 	c.acquire()
 	c.parkDue(c.now - 5_000)
-	if c.park(); len(c.p.parking.counts) != 1 {
-		t.Errorf("not in chunks: %v", c.p.parking.counts)
+	if c.park(); len(c.s.keeper.parking.counts) != 1 {
+		t.Errorf("not in chunks: %v", c.s.keeper.parking.counts)
 	}
-	if c.park(); len(c.p.parking.counts) > 0 {
-		t.Errorf("still parked: %v", c.p.parking.counts)
+	if c.park(); len(c.s.keeper.parking.counts) > 0 {
+		t.Errorf("still parked: %v", c.s.keeper.parking.counts)
 	}
 	c.finish()
 }

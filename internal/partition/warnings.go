@@ -2,6 +2,7 @@ package partition
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -71,7 +72,7 @@ func (w *warnings) allow(of warning, now time.Time) (ok bool, unsaid int) {
 func (m *Metrics) Mute() { m.warnings.muted = true }
 
 // warnUnreckoned warns that timers wait for the rules of their time zones.
-func (m *Metrics) warnUnreckoned(p *Partition, t *timer.Timer) {
+func (m *Metrics) warnUnreckoned(p *owned, t *timer.Timer) {
 	if ok, unsaid := m.warnings.allow(warning{p.o.Topics.Request.Name, unreckonedWarning}, time.Now()); ok {
 		p.life.Log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on its machine",
 			"zone", t.Recurrence.Zone, "timer", string(t.ID[:min(len(t.ID), warnedID)]), "not_logged_before", unsaid)
@@ -79,7 +80,7 @@ func (m *Metrics) warnUnreckoned(p *Partition, t *timer.Timer) {
 }
 
 // warnRefused logs an entry that became a dead letter.
-func (m *Metrics) warnRefused(p *Partition, e *planner.Entry) {
+func (m *Metrics) warnRefused(p *owned, e *planner.Entry) {
 	if m.warnings.muted {
 		return
 	}
@@ -98,22 +99,22 @@ func (m *Metrics) warnRefused(p *Partition, e *planner.Entry) {
 
 // misplaced counts a request that its producer has put on another partition than
 // its key's, and logs it.
-func (p *Partition) misplaced(rec *kgo.Record) {
-	p.o.Metrics.misplaced(rec.Topic)
-	p.strayed.Store(true)
-	ok, unsaid := p.o.Metrics.warnings.allow(warning{rec.Topic, misplacedWarning}, time.Now())
+func (w *owned) misplaced(rec *kgo.Record, strayed *atomic.Bool) {
+	w.o.Metrics.misplaced(rec.Topic)
+	strayed.Store(true)
+	ok, unsaid := w.o.Metrics.warnings.allow(warning{rec.Topic, misplacedWarning}, time.Now())
 	if !ok {
 		return
 	}
-	p.warn(unsaid, "a producer uses another partitioner: cancels and replacements by others will miss its timers; set its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
-		"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on", intake.Murmur2Partition(rec.Key, p.o.Topics.Request.Partitions))
+	w.warn(unsaid, "a producer uses another partitioner: cancels and replacements by others will miss its timers; set its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
+		"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on", intake.Murmur2Partition(rec.Key, w.o.Topics.Request.Partitions))
 }
 
-func (p *Partition) warn(unsaid int, msg string, attrs ...any) {
+func (w *owned) warn(unsaid int, msg string, attrs ...any) {
 	if unsaid > 0 {
 		attrs = append(attrs, "not_logged_before", unsaid)
 	}
-	p.life.Log.Warn(msg, attrs...)
+	w.life.Log.Warn(msg, attrs...)
 }
 
 func shortID(id []byte) string {

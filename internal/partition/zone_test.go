@@ -65,15 +65,15 @@ func TestATimerWaitsForTheRulesOfItsZone(t *testing.T) {
 	c.load()
 	c.open()
 	c.now += 5000
-	if n := c.fired(); n != 0 || c.p.parking.counts[planner.Unreckoned] != 2 {
-		t.Fatalf("%d fire, parked are %v", n, c.p.parking.counts)
+	if n := c.fired(); n != 0 || c.s.keeper.parking.counts[planner.Unreckoned] != 2 {
+		t.Fatalf("%d fire, parked are %v", n, c.s.keeper.parking.counts)
 	}
 	c.cancel(1)
 	c.deliver(1)
 	know()
 	for range 100 { // a zone that is not known is looked for again, each second
-		c.p.parking.looked = time.Time{}
-		c.ok(c.p.expireParked())
+		c.s.keeper.parking.looked = time.Time{}
+		c.ok(c.s.keeper.parking.expire())
 		c.work()
 		if c.seal(100); c.share != nil && len(c.share.Emissions) > 0 {
 			if n := len(c.share.Emissions); n != 1 || string(c.share.Emissions[0].Record.Key) != "id0" {

@@ -174,7 +174,7 @@ func TestDecisionsAreSeen(t *testing.T) {
 		rig.Until(t, patience, "what was triggered is gone", func() bool {
 			for n := range int32(partitions) {
 				w.ask(n, func(p *partition.Partition) (err error) {
-					is, err = p.Get(t.Context(), []byte(id))
+					is, err = p.Questions.Get(t.Context(), []byte(id))
 					return err
 				})
 				if is != nil {

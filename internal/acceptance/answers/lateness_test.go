@@ -93,19 +93,19 @@ func (w *world) askAll(ctx context.Context, asked []int) {
 	}
 	page := query.Page{Limit: 1000}
 	loop(0, func(p *partition.Partition) error {
-		l, err := p.List(ctx, page)
+		l, err := p.Questions.List(ctx, page)
 		page.After = l.Next
 		return err
 	})
 	loop(1, func(p *partition.Partition) error {
-		_, err := p.Count(ctx, query.Filter{Target: "none"})
+		_, err := p.Questions.Count(ctx, query.Filter{Target: "none"})
 		return err
 	})
 	tick := time.NewTicker(5 * time.Millisecond)
 	w.t.Cleanup(tick.Stop)
 	loop(2, func(p *partition.Partition) error {
 		<-tick.C
-		_, err := p.Get(ctx, []byte(id(7)))
+		_, err := p.Questions.Get(ctx, []byte(id(7)))
 		return err
 	})
 }

@@ -86,7 +86,7 @@ func (w *world) page(page query.Page) query.List {
 	parts := make([]query.List, partitions)
 	for n := range parts {
 		w.ask(int32(n), func(p *partition.Partition) (err error) {
-			parts[n], err = p.List(w.t.Context(), page)
+			parts[n], err = p.Questions.List(w.t.Context(), page)
 			return err
 		})
 	}
@@ -97,7 +97,7 @@ func (w *world) count(f query.Filter) (all int64) {
 	w.t.Helper()
 	for n := range int32(partitions) {
 		w.ask(n, func(p *partition.Partition) error {
-			c, err := p.Count(w.t.Context(), f)
+			c, err := p.Questions.Count(w.t.Context(), f)
 			all += c.N
 			return err
 		})
@@ -112,7 +112,7 @@ func (w *world) watched(cl *kgo.Client, r *kgo.Record) (d query.Decision, is *qu
 	watchers := make([]*partition.Watcher, partitions)
 	for n := range watchers {
 		w.ask(int32(n), func(p *partition.Partition) (err error) {
-			watchers[n], err = p.Watch()
+			watchers[n], err = p.Questions.Watch()
 			return err
 		})
 		defer watchers[n].Close()
@@ -125,7 +125,7 @@ func (w *world) watched(cl *kgo.Client, r *kgo.Record) (d query.Decision, is *qu
 		w.t.Fatalf("request %s/%d/%d: %v", r.Topic, r.Partition, r.Offset, err)
 	}
 	w.ask(r.Partition, func(p *partition.Partition) (err error) {
-		is, err = p.Get(ctx, r.Key)
+		is, err = p.Questions.Get(ctx, r.Key)
 		return err
 	})
 	return d, is

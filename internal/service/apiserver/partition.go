@@ -21,31 +21,31 @@ type answering struct {
 
 // Get implements route.Partition.
 func (a answering) Get(ctx context.Context, id []byte) (*query.Timer, error) {
-	t, err := a.p.Get(ctx, id)
+	t, err := a.p.Questions.Get(ctx, id)
 	return t, a.unanswered(err)
 }
 
 // List implements route.Partition.
 func (a answering) List(ctx context.Context, p query.Page) (query.List, error) {
-	l, err := a.p.List(ctx, p)
+	l, err := a.p.Questions.List(ctx, p)
 	return l, a.unanswered(err)
 }
 
 // Count implements route.Partition.
 func (a answering) Count(ctx context.Context, f query.Filter) (query.Count, error) {
-	n, err := a.p.Count(ctx, f)
+	n, err := a.p.Questions.Count(ctx, f)
 	return n, a.unanswered(err)
 }
 
 // CountUntil implements route.Partition.
 func (a answering) CountUntil(ctx context.Context, f query.Filter, until []int64) ([]query.Count, error) {
-	n, err := a.p.CountUntil(ctx, f, until)
+	n, err := a.p.Questions.CountUntil(ctx, f, until)
 	return n, a.unanswered(err)
 }
 
 // Watch implements route.Partition.
 func (a answering) Watch() (route.Watch, error) {
-	w, err := a.p.Watch()
+	w, err := a.p.Questions.Watch()
 	if err != nil {
 		return nil, a.unanswered(err)
 	}

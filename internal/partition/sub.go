@@ -17,7 +17,7 @@ import (
 func (s *sub) planAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.planHanded(); err != nil {
-			s.plans.p.life.GiveUp(err)
+			s.plans.life.GiveUp(err)
 			return
 		}
 		select {
@@ -33,11 +33,11 @@ func (s *sub) planHanded() error {
 		if err := s.plan(&d); err != nil {
 			return err
 		}
-		s.plans.p.o.Lanes.Wake()
+		s.plans.o.Lanes.Wake()
 	}
 	if ahead != (load{}) { // behind what was read before: there may be cancels
-		s.fireAhead(ahead)
-		s.plans.p.o.Lanes.Wake()
+		s.fire(s.plans.clock.millis(), ahead, s.plans.backlog.behind(len(s.plans.subs)))
+		s.plans.o.Lanes.Wake()
 	}
 	return nil
 }
@@ -45,15 +45,15 @@ func (s *sub) planHanded() error {
 // plan does what a delivery asks for: see delivery.
 func (s *sub) plan(d *delivery) error {
 	if d.open {
-		now := s.plans.p.clock.millis()
-		s.plans.p.opened.Store(now)
+		now := s.plans.clock.millis()
+		s.plans.arrivals.opened.Store(now)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.planner.Open(now)
 		return nil
 	}
 	for len(d.recs) > 0 {
-		b, err := s.judgeSome(d)
+		b, err := s.validateSome(d)
 		if err == nil {
 			err = s.planBatch(b)
 		}
@@ -65,20 +65,23 @@ func (s *sub) plan(d *delivery) error {
 	return nil
 }
 
-// fireAhead plans firings of due timers, as many as there is room for.
-func (s *sub) fireAhead(room load) {
-	p := s.plans.p
+// fire plans firings of due timers, as many as there is room for; behind bounds those behind requests that are not
+// settled. The timers whose targets are unhealthy go to the keeper instead.
+func (s *sub) fire(now int64, room, behind load) load {
+	p := s.plans
 	s.mu.Lock()
-	fired, held := s.planner.Fire(p.clock.millis(), room.entries, room.bytes, p.hold)
+	if len(p.subs) > 1 {
+		s.planner.Behind(behind.entries, behind.bytes)
+	}
+	fired, held := s.planner.Fire(now, room.entries, room.bytes, p.hold)
 	s.mu.Unlock()
 	p.backlog.fired(fired.Entries, fired.Bytes)
-	if held != nil {
-		p.park([]parkings{{s, held}})
-	}
+	p.toPark.put(s, held)
+	return load{fired.Entries, fired.Bytes}
 }
 
 func (s *sub) planBatch(b *planner.Batch) error {
-	p := s.plans.p
+	p := s.plans
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if unknown := s.planner.Meet(b); !unknown.Empty() {
@@ -87,11 +90,11 @@ func (s *sub) planBatch(b *planner.Batch) error {
 			p.o.BeforeLookup(unknown.IDs)
 		}
 		refs := make([]timer.Ref, len(unknown.IDs))
-		err := p.handle.LookupAll(unknown.IDs, refs)
+		err := p.store.LookupAll(unknown.IDs, refs)
 		var timers []*timer.Timer
 		var parked []bool
 		if err == nil && len(unknown.Whole) > 0 {
-			timers, parked, err = p.handle.GetAll(unknown.Whole)
+			timers, parked, err = p.store.GetAll(unknown.Whole)
 		}
 		s.mu.Lock()
 		if err != nil {
@@ -103,10 +106,10 @@ func (s *sub) planBatch(b *planner.Batch) error {
 	return nil
 }
 
-// judgeSome takes records off the delivery and makes a batch of requests of them: all of them, or
+// validateSome takes records off the delivery and makes a batch of requests of them: all of them, or
 // up to the last one of maxDepending that depend on what is pending.
-func (s *sub) judgeSome(d *delivery) (*planner.Batch, error) {
-	p := s.plans.p
+func (s *sub) validateSome(d *delivery) (*planner.Batch, error) {
+	p := s.plans
 	now, rules := p.clock.millis(), p.o.Rules.Current()
 	b := planner.NewBatch(len(d.recs))
 	if rules.Quota.Pending > 0 {
@@ -148,13 +151,13 @@ func maxDepending(rules *intake.Rules) int {
 // validate adds a record to a batch, as a request or as a refusal. It reports whether its outcome
 // depends on what is pending.
 func (s *sub) validate(b *planner.Batch, rec *kgo.Record, now int64) (depends bool, err error) {
-	p := s.plans.p
+	p := s.plans
 	r, misplaced, refused := p.o.Rules.Validate(rec, now)
 	switch {
 	case misplaced && refused != nil && refused.Reason == waterclock.ReasonWrongPartition:
 		p.o.Metrics.misplaced(rec.Topic) // the refusal says it
 	case misplaced:
-		p.misplaced(rec)
+		p.misplaced(rec, p.strayed)
 	}
 	if refused != nil {
 		b.Refuse(rec, rec.Offset, plannersRefusal(refused))

@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -11,6 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/tracker"
+	"github.com/waterclock/waterclock/statestore"
 )
 
 // plans are the sub-partitions of a partition: one planner each. A hash says which of them an ID
@@ -31,7 +33,8 @@ import (
 // tracker, arrivals, Targets and Health. A commit holds all of them, so whoever holds all of them sees each
 // step whole or not at all.
 type plans struct {
-	p        *Partition
+	*owned
+	planning
 	subs     []*sub
 	planners []*planner.Planner // of subs, each guarded by its lock
 	seed     maphash.Seed
@@ -40,6 +43,15 @@ type plans struct {
 
 	mu      sync.Mutex // guards tracker
 	tracker *tracker.Tracker
+}
+
+// planning is what planning needs besides planners.
+type planning struct {
+	store    *statestore.Handle
+	backlog  *backlog
+	arrivals *arrivals
+	toPark   *parkInbox
+	strayed  *atomic.Bool // a request has come whose ID belongs on another partition
 }
 
 // sub is one sub-partition.
@@ -52,26 +64,30 @@ type sub struct {
 	planner *planner.Planner
 }
 
+// foldAtOnce is about how many changes and entries are folded while the planner is
+// locked: half a millisecond's worth.
+const foldAtOnce = 2000
+
 // muchToDo is how many entries or changes are worth a goroutine for each sub.
 const muchToDo = 1000
 
 // newPlans makes planners for a partition whose requests are settled below from. All planners of a
 // request topic share one cache of schedules, so a tenant's expressions are held once.
-func (p *Partition) newPlans(from int64) *plans {
+func newPlans(own *owned, with planning, from, pending int64) *plans {
 	n := 1
-	if p.o.SubPartitions != nil {
-		n = p.o.SubPartitions()
+	if own.o.SubPartitions != nil {
+		n = own.o.SubPartitions()
 	}
-	all := &plans{p: p, seed: maphash.MakeSeed(), tracker: tracker.New(n, from)}
+	all := &plans{owned: own, planning: with, seed: maphash.MakeSeed(), tracker: tracker.New(n, from)}
 	count := new(planner.Count)
 	for i := range n {
-		x := planner.New(from, p.clock.millis(), p.o.Memory.Wheel.Limit()/int64(n))
-		x.Share(p.o.Rules.Schedules())
+		x := planner.New(from, own.clock.millis(), own.o.Memory.Wheel.Limit()/int64(n))
+		x.Share(own.o.Rules.Schedules())
 		x.CountIn(count)
 		all.subs = append(all.subs, &sub{plans: all, number: i, inbox: newInbox(), planner: x})
 		all.planners = append(all.planners, x)
 	}
-	all.planners[0].Begin(p.pending.Load())
+	all.planners[0].Begin(pending)
 	return all
 }
 
@@ -246,7 +262,7 @@ func (a *plans) handed(runs []tracker.Run, next int64) {
 }
 
 func (a *plans) put(s *sub, d delivery) {
-	a.p.backlog.delivered(len(d.recs), d.bytes)
+	a.backlog.delivered(len(d.recs), d.bytes)
 	s.inbox.put(d)
 }
 
@@ -274,12 +290,6 @@ func (a *plans) planned(s *sub, position int64) {
 
 // Steps.
 
-// parkings are the timers of one sub that are to be parked.
-type parkings struct {
-	sub  *sub
-	what planner.Parkings
-}
-
 // ready is what waits to be taken: see planner.Ready.
 func (a *plans) ready() (firings load, requests bool) {
 	a.ask(func(s *sub) {
@@ -292,42 +302,21 @@ func (a *plans) ready() (firings load, requests bool) {
 
 // fire plans firings of due timers. Each sub has an even part of the room, so a burst in one leaves the
 // others theirs. What they do not need is for those that have more.
-func (a *plans) fire(now int64, room load, hold planner.Hold) (fired planner.Fired, toPark []parkings) {
+func (a *plans) fire(now int64, room load) {
 	n := len(a.subs)
-	part, all := load{room.entries / n, room.bytes / int64(n)}, make([]planner.Fired, n)
-	what, behind := make([]planner.Parkings, n), a.p.backlog.behind(n)
-	fire := func(s *sub, room load) planner.Parkings {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if n > 1 {
-			s.planner.Behind(behind.entries, behind.bytes)
-		}
-		more, held := s.planner.Fire(now, room.entries, room.bytes, hold)
-		all[s.number].Entries += more.Entries
-		all[s.number].Bytes += more.Bytes
-		return held
-	}
-	a.each(min(part.entries, a.last), func(s *sub) { what[s.number] = fire(s, part) })
-	for i, f := range all {
-		fired.Entries, fired.Bytes = fired.Entries+f.Entries, fired.Bytes+f.Bytes
-		if what[i] != nil {
-			toPark = append(toPark, parkings{a.subs[i], what[i]})
-		}
+	part, all, behind := load{room.entries / n, room.bytes / int64(n)}, make([]load, n), a.backlog.behind(n)
+	a.each(min(part.entries, a.last), func(s *sub) { all[s.number] = s.fire(now, part, behind) })
+	var fired load
+	for _, f := range all {
+		fired = fired.plus(f)
 	}
 	a.turn++
 	for i := 0; i < n && n > 1; i++ {
 		s := a.subs[(a.turn+i)%n]
-		left := load{room.entries - fired.Entries, room.bytes - fired.Bytes}
-		if before := all[s.number]; before.Entries >= part.entries || before.Bytes >= part.bytes {
-			held := fire(s, left)
-			fired.Entries += all[s.number].Entries - before.Entries
-			fired.Bytes += all[s.number].Bytes - before.Bytes
-			if held != nil {
-				toPark = append(toPark, parkings{s, held})
-			}
+		if f := all[s.number]; f.entries >= part.entries || f.bytes >= part.bytes {
+			fired = fired.plus(s.fire(now, load{room.entries - fired.entries, room.bytes - fired.bytes}, behind))
 		}
 	}
-	return fired, toPark
 }
 
 // couldPass reports whether a step without requests would raise the position.

@@ -1,0 +1,257 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// keeper keeps the store: it folds committed steps, has checkpoints written, scans the store for the wheels and moves
+// parked timers. All of it is the goroutine's that calls loop; a checkpoint is written beside it.
+type keeper struct {
+	*owned
+	store       *statestore.Handle
+	plans       *plans
+	backlog     *backlog
+	arrivals    *arrivals
+	lane        *lane
+	requests    *requests
+	questions   *Questions
+	ledger      *ledger
+	handover    *handover
+	parking     *parking
+	checkpoints *checkpoints
+
+	keeps  time.Duration // delete.retention.ms as last noted by noteKeeps; 0: never
+	raised time.Time     // since when the setting is longer than noted; zero: it is not
+}
+
+func newKeeper(own *owned, store *statestore.Handle, s *served, toPark *parkInbox, l *ledger, q *Questions) *keeper {
+	return &keeper{
+		owned: own, store: store, plans: s.plans, backlog: s.backlog, arrivals: s.arrivals, lane: s.lane, requests: s.requests,
+		questions: q, ledger: l, handover: s.lane.handover,
+		parking:     newParking(own, store, s.plans, toPark, s.lane.wakeForDue),
+		checkpoints: newCheckpoints(own, store, s.plans),
+	}
+}
+
+// open learns what the store holds of the partition.
+func (k *keeper) open() error {
+	return errors.Join(k.noteKeeps(), k.parking.open())
+}
+
+// flush has what is committed brought into the store, and waits for that, unless ctx ends first or loop does not run.
+func (k *keeper) flush(ctx context.Context) {
+	done := k.checkpoints.asks.ask()
+	if done == nil {
+		return
+	}
+	k.life.Kick()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// stop brings what is committed into the store, at the end of a life: nothing
+// is sealed any more. What cannot be stored is replayed by the next owner.
+func (k *keeper) stop() {
+	k.parking.close()
+	if err := k.settle(); err != nil && !errors.Is(err, statestore.ErrEnded) {
+		k.life.Log.Warn("the last changes are not in the local store and will be replayed", "err", err)
+	}
+	k.handover.clear()
+	k.backlog.reset()
+	k.o.Memory.Wheel.Set(0)
+	k.o.Memory.Delta.Set(0)
+}
+
+// settle stores what is committed. The last checkpoint that was begun has to end before.
+func (k *keeper) settle() error {
+	c := k.checkpoints
+	if err := c.await(); err != nil || c.lost {
+		return err
+	}
+	for j := k.nextJob(); j != nil; j = k.nextJob() {
+		k.count(j)
+		k.foldIn(j)
+	}
+	return c.last()
+}
+
+// loop folds committed steps, has checkpoints written, and loads the wheel.
+func (k *keeper) loop(ctx context.Context) error {
+	k.checkpoints.asks.open()
+	defer k.checkpoints.close()
+	ctx, cancel := context.WithCancel(ctx) // for the checkpoint that is being written too
+	defer cancel()
+	t := beats.NewTicker(ownership.Tick)
+	defer t.Stop()
+	for {
+		more, err := k.round(ctx)
+		if err != nil {
+			return err
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return ownership.ErrStopped
+		case <-k.life.Failed():
+			return k.life.Failure()
+		case <-k.life.Kicked:
+		case <-t.C:
+			if err := k.noteKeeps(); err != nil {
+				return err
+			}
+			k.parking.publish()
+			k.requests.showLag()
+			k.life.Steps.AwaitLeader()
+			k.noticeJump()
+			k.questions.lapse()
+		}
+	}
+}
+
+// round looks once at all that may wait, and says whether more is to be loaded. What a
+// checkpoint holds up, which are timers to be parked or to be let pass and steps behind a
+// full delta, has its turn before the next one begins: that may be at once, each time.
+func (k *keeper) round(ctx context.Context) (more bool, err error) {
+	ended, err := k.checkpoints.end()
+	if err != nil {
+		return false, err
+	}
+	if ended {
+		k.lane.wakeForDue()
+	}
+	if !k.checkpoints.writing { // else they would wait for the store
+		if err := k.parking.round(); err != nil {
+			return false, err
+		}
+	}
+	for j := k.nextJob(); j != nil; j = k.nextJob() {
+		k.apply(j)
+	}
+	k.requests.resumeIfFree()
+	k.checkpoints.beginIfDue(ctx)
+	k.life.Look(ctx)
+	return k.load()
+}
+
+// noticeJump has the lane seal what is due before its time to sleep is over: the clock
+// was set ahead, or the machine was suspended, and timers do not follow that.
+func (k *keeper) noticeJump() {
+	if k.lane.Wait() == 0 {
+		k.o.Lanes.Wake()
+	}
+}
+
+// load scans a chunk of the store and gives the planner what it finds. It reports
+// whether another should follow at once.
+func (k *keeper) load() (more bool, err error) {
+	from, wheels, ok := k.roomToLoad()
+	to := timer.Ref{Due: k.clock.millis() + loadWindow.Milliseconds(), Offset: math.MinInt64}
+	if !ok || k.parking.muchToPark() || from.Due > to.Due-loadWindow.Milliseconds()/2 {
+		return false, nil
+	}
+	var found []*timer.Timer
+	topic := ""
+	next, done, err := k.store.Scan(from, to, loadRows, min(loadBytes, max(leastLoad, wheels)), func(t *timer.Timer) error {
+		if t.Target.Topic != topic {
+			topic = t.Target.Topic
+			k.o.Targets.Prefetch(topic)
+		}
+		found = append(found, t)
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("scan the store: %w", err)
+	}
+	if done {
+		next = to
+	}
+	k.plans.load(from, next, found)
+	k.lane.wakeForDue()
+	return !done, nil
+}
+
+// roomToLoad returns where a scan is to begin, and how many bytes the wheels may hold,
+// which changes with what other partitions hold.
+func (k *keeper) roomToLoad() (from timer.Ref, wheels int64, ok bool) {
+	_, held := k.plans.size()
+	k.o.Memory.Wheel.Set(held)
+	wheels = k.o.Memory.Wheel.Limit()
+	from, ok = k.plans.loadFrom(wheels)
+	return from, wheels, ok
+}
+
+// nextJob returns the next committed step, nil if there is none, or none is to be
+// folded before the checkpoint that is under way has ended.
+func (k *keeper) nextJob() *job {
+	if k.checkpoints.writing && k.checkpoints.full() {
+		return nil
+	}
+	return k.handover.next()
+}
+
+// apply folds a committed step into the delta, whatever has become of the token: what
+// comes behind the step may be folded in too.
+func (k *keeper) apply(j *job) {
+	k.count(j)
+	if k.o.BeforeApply != nil {
+		k.o.BeforeApply(k.o.Topics.Request.Name, k.o.Partition)
+	}
+	k.foldIn(j)
+	starved := k.backlog.folded(load{j.step.Len(), j.step.Bytes()})
+	k.requests.resumeIfFree()
+	if starved {
+		k.o.Lanes.Wake()
+	}
+}
+
+// count counts what a committed step did: once, before its entries are let go.
+func (k *keeper) count(j *job) {
+	k.o.Metrics.committed(k.owned, k.arrivals, k.ledger, j.sealed, j.committed, j.step.Entries())
+}
+
+func (k *keeper) foldIn(j *job) {
+	defer func() {
+		if k.handover.applied() {
+			k.o.Lanes.Wake()
+		}
+	}()
+	k.checkpoints.note(j)
+	k.store.Behind(j.step.Len())
+	k.ledger.pending.Add(int64(k.plans.fold(j.step)))
+	k.lane.wakeForDue()
+}
+
+// raiseAfter is for how long delete.retention.ms must have been longer than noted before the longer value
+// is noted. By then the store's in-sync time is later than the change, and the store has every deletion
+// that was stamped before the change.
+const raiseAfter = 5 * time.Minute
+
+// noteKeeps tells the store for how long the changelog keeps deletions. The next opening of the view
+// needs the lowest value in force since the view was in sync.
+func (k *keeper) noteKeeps() error {
+	keeps := k.life.Settings().Keeps()
+	switch {
+	case keeps <= k.keeps:
+		k.raised = time.Time{}
+	case k.raised.IsZero():
+		k.raised = time.Now()
+	}
+	if keeps == k.keeps || k.keeps > 0 && keeps > k.keeps && time.Since(k.raised) < raiseAfter {
+		return nil
+	}
+	k.keeps = keeps
+	return k.store.Keeps(keeps)
+}

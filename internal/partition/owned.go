@@ -1,0 +1,27 @@
+package partition
+
+import (
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// owned is the partition that is owned, as every room knows it.
+type owned struct {
+	o     Options
+	life  *ownership.Life
+	clock clock
+}
+
+// source names the record that a generation of this partition comes from: a
+// request, or the changelog's where the timer was moved here.
+func (w *owned) source(generation int64) waterclock.Source {
+	generation = timer.Ref{Offset: generation}.Generation()
+	if at, moved := timer.MovedAt(generation); moved {
+		return waterclock.Source{Topic: w.o.Topics.Changelog.Name, Partition: w.o.Partition, Offset: at}
+	}
+	return waterclock.Source{Topic: w.o.Topics.Request.Name, Partition: w.o.Partition, Offset: generation}
+}
+
+// tells reports whether there are events.
+func (w *owned) tells() bool { return w.o.Topics.Events.Name != "" }
