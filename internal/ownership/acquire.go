@@ -55,6 +55,7 @@ type acquirer struct {
 	// What follows is safe for all.
 	found    atomic.Pointer[wire.CommitNote] // what the committed offset said when the acquisition began
 	follower atomic.Pointer[Follower]        // of the last acquisition
+	unended  atomic.Bool                     // it waits for the end of a transaction of a former owner
 }
 
 // acquire makes this process the partition's owner, see the package comment for the order.
@@ -65,10 +66,12 @@ func (a *acquirer) acquire(ctx context.Context, f *Follower, begin func(ctx cont
 	if err := sameTopics(ctx, a.o); err != nil {
 		return got, err
 	}
+	defer a.unended.Store(false)
 	committed, note, err := a.stableOffset(ctx)
 	if err != nil {
 		return got, err
 	}
+	a.unended.Store(false)
 	if err := samePartitions(a.o, note); err != nil {
 		return got, err
 	}
@@ -174,6 +177,7 @@ func (a *acquirer) stableOffset(ctx context.Context) (at int64, note wire.Commit
 			if err := a.endHanging(ctx, true); err != nil {
 				return 0, note, err
 			}
+			a.unended.Store(true)
 			help = time.Now().Add(hangingAfter)
 		}
 		select {
@@ -202,13 +206,23 @@ func (a *acquirer) help(ctx context.Context, f *Follower, stop func()) error {
 		now := f.position.Load()
 		if now != last || f.waiting.Load() || a.o.Targets.Leaders.Stalled(a.o.Topics.Changelog.Name, a.o.Partition) {
 			last = now
+			a.unended.Store(false)
 			continue
 		}
 		if err := a.endHanging(ctx, false); err != nil {
 			stop()
 			return err
 		}
+		a.unended.Store(true)
 	}
+}
+
+// reason is why the acquisition does not get on, as far as is known; "" if nothing is.
+func (a *acquirer) reason() string {
+	if !a.unended.Load() {
+		return ""
+	}
+	return "waiting for the end of a transaction of the former owner, whose markers the brokers have not written yet"
 }
 
 // endHanging ends what a former owner left open. offsets: the committed offset

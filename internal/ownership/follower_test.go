@@ -181,8 +181,14 @@ func TestATakeWithoutALeaderAsksForNoTransactions(t *testing.T) {
 	if n := asked.Load(); n > 0 {
 		t.Errorf("asked %d times without a leader", n)
 	}
+	if s := l.Status(); strings.Contains(s.Reason, "transaction") {
+		t.Errorf("%q, though there is no leader", s.Reason)
+	}
 	looks(0, func() bool { return asked.Load() > 0 })
 	if asked.Load() == 0 {
 		t.Error("nobody looks although there is a leader")
+	}
+	if s := l.Status(); !strings.Contains(s.Reason, "end of a transaction") {
+		t.Errorf("%q does not say what is waited for", s.Reason)
 	}
 }

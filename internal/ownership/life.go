@@ -262,7 +262,7 @@ func (l *Life) Status() Status {
 	if failure != nil {
 		s.Reason = failure.Error()
 	} else {
-		s.Reason = l.Steps.reason()
+		s.Reason = cmp.Or(l.Steps.reason(), l.acquirer.reason())
 	}
 	if trouble := l.trouble.Load(); trouble != nil {
 		s.Reason = cmp.Or(s.Reason, *trouble)
