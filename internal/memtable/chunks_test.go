@@ -174,3 +174,35 @@ func TestASlotThatWasOpenKeepsNoMemory(t *testing.T) {
 		t.Errorf("first is %v, %v", k, ok)
 	}
 }
+
+// Objects that come to the open slot and are taken out, not first and not in order, while others stay there and
+// nothing fires: of those that are gone no entries are left.
+func TestWhatLeavesTheOpenSlotLeavesNoEntries(t *testing.T) {
+	const stay, batches, each = 1000, 100, 1000
+	for _, k := range []Kind{Soon, Later} {
+		table := New(1000, 6)
+		put := func(id string, due int64) (number int32) {
+			number = table.AddObject(id)
+			table.Put(number, k, Key{Due: due})
+			return number
+		}
+		for i := range stay {
+			put(fmt.Sprint("stays", i), 100)
+		}
+		most := 0
+		for range batches {
+			var numbers []int32
+			for i := range each {
+				numbers = append(numbers, put(fmt.Sprint("goes", i), 900))
+			}
+			for _, number := range numbers {
+				table.Remove(number)
+				table.Forget(number)
+			}
+			most = max(most, cap(table.wheel(k).late))
+		}
+		if limit := 4 * (stay + each + maxReady); most > limit {
+			t.Errorf("kind %d: there is room for %d entries of %d objects, want %d at most", k, most, stay+each, limit)
+		}
+	}
+}
