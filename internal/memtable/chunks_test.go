@@ -132,6 +132,31 @@ func TestOneThatIsReplacedTakesSmallChunks(t *testing.T) {
 	}
 }
 
+// What comes and goes alone, beside many that stay, asks for small chunks too: as a request does that meets one of
+// many timers and cancels it.
+func TestOneBesideManyTakesSmallChunks(t *testing.T) {
+	const stay, turns = 2000, 1000
+	table := New(0, 6)
+	for i := range stay {
+		table.AddStored(waits(fmt.Sprint("stays", i), 10_000_000, 200))
+	}
+	made, last := 0, -1
+	for i := range turns {
+		table.AddStored(waits("goes", 10_000_000, 200))
+		level, slot, at, _ := table.Find([]byte("goes")).place().split()
+		if at != last {
+			made += cap(table.soon.buckets[level][slot].chunks[at].b)
+		}
+		last = at
+		if table.drop("goes"); i == 0 {
+			made = 0 // it may have been there
+		}
+	}
+	if limit := turns * 1 << 10; made > limit {
+		t.Errorf("chunks of %d bytes are made, want %d at most", made, limit)
+	}
+}
+
 // A slot that many records were in leaves nothing behind.
 func TestALongSlotLeavesNothing(t *testing.T) {
 	table := New(0, 6)

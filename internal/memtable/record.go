@@ -145,9 +145,12 @@ func (b *bucket) append(r *Record) (at, offset int) {
 	}
 	at = len(b.chunks) - 1
 	if at < 0 || cap(b.chunks[at].b)-len(b.chunks[at].b) < size {
+		room := 0
+		if at >= 0 { // no more than is there, and little if the last chunk has no record left
+			room = min(chunkBytes, b.live, 2*cap(b.chunks[at].b))
+		}
 		at++
-		room := min(chunkBytes, max(minChunk, b.live)) // no more than is there
-		b.chunks = append(b.chunks, chunk{b: make([]byte, 0, max(room, size))})
+		b.chunks = append(b.chunks, chunk{b: make([]byte, 0, max(room, minChunk, size))})
 	}
 	c := &b.chunks[at]
 	offset = len(c.b)
