@@ -2,6 +2,7 @@ package memtable
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -171,6 +172,70 @@ func TestALongSlotLeavesNothing(t *testing.T) {
 	}
 	if n != 2*4096 || cap(table.soon.ready) > maxReady || table.soon.memory() != 0 || len(table.index.cells) > minCells || table.objects != nil {
 		t.Errorf("of %d room for %d, %d bytes and %d cells are left", n, cap(table.soon.ready), table.soon.memory(), len(table.index.cells))
+	}
+}
+
+// The same holds of objects that were due when they came.
+func TestManyThatWereLateLeaveNothing(t *testing.T) {
+	table := New(1000, 6)
+	for i := range 2 * maxReady {
+		table.Put(table.AddObject(fmt.Sprint(i)), Soon, Key{Due: 900, Seq: int64(i)})
+	}
+	for at := table.Pop(1000); at != 0; at = table.Pop(1000) {
+		table.Forget(at.Number())
+	}
+	if entries := cap(table.soon.ready) + cap(table.soon.late); entries > maxReady || table.soon.memory() != 0 || table.Len() != 0 {
+		t.Errorf("room for %d entries, %d bytes and %d IDs are left", entries, table.soon.memory(), table.Len())
+	}
+}
+
+// A long slot whose records move to lower levels is not in memory twice.
+func TestASlotThatIsSpreadIsNotThereTwice(t *testing.T) {
+	const n, size = 8000, 2000
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	moves, most := 0, int64(0)
+	w := newWheel(Soon, 0, 6, func(*Record, []byte, Ref, Ref) {
+		if moves++; moves == n-1 {
+			most = heap()
+		}
+	})
+	before := heap()
+	for i := range n {
+		b := waits(fmt.Sprint(i), 1_000_000, size)
+		w.add(&Record{Bytes: b, Stored: timer.Absent}, keyOf(b))
+	}
+	w.first(999_000)
+	if limit := before + n*size*3/2; moves < n || most > limit {
+		t.Errorf("after %d moves of %d records %d bytes were taken, want %d at most", moves, n, most-before, limit-before)
+	}
+}
+
+// What is due in the time of a slot that is open is no record, and what comes behind it is one.
+func TestWhatIsAboutToFireIsNoRecord(t *testing.T) {
+	table := New(1000, 6) // that slot ends at 1024
+	for due, want := range map[int64]bool{900: false, 1000: false, 1023: false, 1024: true} {
+		if table.AddStored(waits(fmt.Sprint(due), due, 0)) != want {
+			t.Errorf("what is due at %d is a record: %v", due, !want)
+		}
+	}
+}
+
+// What is evicted from the horizon on waits to be stored, and is a record meanwhile, although the horizon was higher
+// before.
+func TestWhatIsEvictedIsARecord(t *testing.T) {
+	table := New(0, 6)
+	table.Approach(2000, nil)
+	b := waits("a", 1000, 0)
+	number := table.AddObject("a")
+	table.Put(number, Soon, keyOf(b))
+	table.Evict(keyOf(b), func(number int32) { table.Put(number, Later, keyOf(b)) })
+	if !table.Encode(number, Record{Bytes: b, State: Dirty, Stored: timer.Absent}) || table.In(Later) != 1 {
+		t.Error("it is an object")
 	}
 }
 
