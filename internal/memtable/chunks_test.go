@@ -170,7 +170,7 @@ func TestALongSlotLeavesNothing(t *testing.T) {
 		table.Forget(number)
 		n++
 	}
-	if n != 2*4096 || cap(table.soon.ready) > maxReady || table.soon.memory() != 0 || len(table.index.cells) > minCells || table.objects != nil {
+	if n != 2*maxReady || cap(table.soon.ready) > maxReady || table.soon.memory() != 0 || len(table.index.cells) > minCells || table.objects != nil {
 		t.Errorf("of %d room for %d, %d bytes and %d cells are left", n, cap(table.soon.ready), table.soon.memory(), len(table.index.cells))
 	}
 }

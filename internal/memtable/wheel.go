@@ -11,7 +11,7 @@ const (
 	levels   = (64 + slotBits - 1) / slotBits
 	// maxReady is how many entries there is room for while none is ready, and how many more than
 	// half of them may be of dead records.
-	maxReady = 4096
+	maxReady = 256
 )
 
 // wheel has records and references in the order of firing. It is a hierarchical timing wheel whose slots are
