@@ -158,6 +158,31 @@ func TestOneBesideManyTakesSmallChunks(t *testing.T) {
 	}
 }
 
+// Of many records of which most are cancelled, those that stay take no more than they are counted with, and what
+// slots may hold of the dead.
+func TestOfMostThatAreCancelledLittleStays(t *testing.T) {
+	const n = 196_000 // the index has as many cells as it may
+	table := New(0, 6)
+	for i := range n {
+		table.AddStored(waits(fmt.Sprint("id", i), 10_000_000, 100))
+	}
+	for i, left := 0, n; i < n; i++ {
+		if i%20 == 0 {
+			continue
+		}
+		table.drop(fmt.Sprint("id", i))
+		if left--; left%500 != 0 {
+			continue
+		}
+		if index := 16 * len(table.index.cells); index > 86*left {
+			t.Fatalf("the index takes %d bytes of each of %d records", index/left, left)
+		}
+		if took, limit := table.soon.memory(), 2*int(table.SoonBytes())+2*chunkBytes; took > limit {
+			t.Fatalf("chunks take %d bytes of %d records, want %d at most", took, left, limit)
+		}
+	}
+}
+
 // A slot that many records were in leaves nothing behind.
 func TestALongSlotLeavesNothing(t *testing.T) {
 	table := New(0, 6)

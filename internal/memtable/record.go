@@ -11,7 +11,7 @@ const (
 	// MaxBytes is the size of the largest timer that is a record. Beside a larger one an object
 	// does not matter.
 	MaxBytes = 4 << 10
-	// overhead is about how many bytes a record takes beside those of the timer: 21 to 43 of
+	// overhead is about how many bytes a record takes beside those of the timer: 21 to 85 of
 	// the index, its header, its share of what is not filled of the last chunks. Dead records
 	// may hold as much again as the others, and 16 KiB a slot.
 	overhead = 48
