@@ -2,6 +2,7 @@ package memtable
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"unsafe"
 
@@ -132,6 +133,56 @@ func TestOneThatIsReplacedTakesSmallChunks(t *testing.T) {
 	}
 }
 
+// What comes and goes alone, beside many that stay, asks for small chunks too: as a request does that meets one of
+// many timers and cancels it.
+func TestOneBesideManyTakesSmallChunks(t *testing.T) {
+	const stay, turns = 2000, 1000
+	table := New(0, 6)
+	for i := range stay {
+		table.AddStored(waits(fmt.Sprint("stays", i), 10_000_000, 200))
+	}
+	made, last := 0, -1
+	for i := range turns {
+		table.AddStored(waits("goes", 10_000_000, 200))
+		level, slot, at, _ := table.Find([]byte("goes")).place().split()
+		if at != last {
+			made += cap(table.soon.buckets[level][slot].chunks[at].b)
+		}
+		last = at
+		if table.drop("goes"); i == 0 {
+			made = 0 // it may have been there
+		}
+	}
+	if limit := turns * 1 << 10; made > limit {
+		t.Errorf("chunks of %d bytes are made, want %d at most", made, limit)
+	}
+}
+
+// Of many records of which most are cancelled, those that stay take no more than they are counted with, and what
+// slots may hold of the dead.
+func TestOfMostThatAreCancelledLittleStays(t *testing.T) {
+	const n = 196_000 // the index has as many cells as it may
+	table := New(0, 6)
+	for i := range n {
+		table.AddStored(waits(fmt.Sprint("id", i), 10_000_000, 100))
+	}
+	for i, left := 0, n; i < n; i++ {
+		if i%20 == 0 {
+			continue
+		}
+		table.drop(fmt.Sprint("id", i))
+		if left--; left%500 != 0 {
+			continue
+		}
+		if index := 16 * len(table.index.cells); index > 86*left {
+			t.Fatalf("the index takes %d bytes of each of %d records", index/left, left)
+		}
+		if took, limit := table.soon.memory(), 2*int(table.SoonBytes())+2*chunkBytes; took > limit {
+			t.Fatalf("chunks take %d bytes of %d records, want %d at most", took, left, limit)
+		}
+	}
+}
+
 // A slot that many records were in leaves nothing behind.
 func TestALongSlotLeavesNothing(t *testing.T) {
 	table := New(0, 6)
@@ -144,8 +195,72 @@ func TestALongSlotLeavesNothing(t *testing.T) {
 		table.Forget(number)
 		n++
 	}
-	if n != 2*4096 || cap(table.soon.ready) > maxReady || table.soon.memory() != 0 || len(table.index.cells) > minCells || table.objects != nil {
+	if n != 2*maxReady || cap(table.soon.ready) > maxReady || table.soon.memory() != 0 || len(table.index.cells) > minCells || table.objects != nil {
 		t.Errorf("of %d room for %d, %d bytes and %d cells are left", n, cap(table.soon.ready), table.soon.memory(), len(table.index.cells))
+	}
+}
+
+// The same holds of objects that were due when they came.
+func TestManyThatWereLateLeaveNothing(t *testing.T) {
+	table := New(1000, 6)
+	for i := range 2 * maxReady {
+		table.Put(table.AddObject(fmt.Sprint(i)), Soon, Key{Due: 900, Seq: int64(i)})
+	}
+	for at := table.Pop(1000); at != 0; at = table.Pop(1000) {
+		table.Forget(at.Number())
+	}
+	if entries := cap(table.soon.ready) + cap(table.soon.late); entries > maxReady || table.soon.memory() != 0 || table.Len() != 0 {
+		t.Errorf("room for %d entries, %d bytes and %d IDs are left", entries, table.soon.memory(), table.Len())
+	}
+}
+
+// A long slot whose records move to lower levels is not in memory twice.
+func TestASlotThatIsSpreadIsNotThereTwice(t *testing.T) {
+	const n, size = 8000, 2000
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	moves, most := 0, int64(0)
+	w := newWheel(Soon, 0, 6, func(*Record, []byte, Ref, Ref) {
+		if moves++; moves == n-1 {
+			most = heap()
+		}
+	})
+	before := heap()
+	for i := range n {
+		b := waits(fmt.Sprint(i), 1_000_000, size)
+		w.add(&Record{Bytes: b, Stored: timer.Absent}, keyOf(b))
+	}
+	w.first(999_000)
+	if limit := before + n*size*3/2; moves < n || most > limit {
+		t.Errorf("after %d moves of %d records %d bytes were taken, want %d at most", moves, n, most-before, limit-before)
+	}
+}
+
+// What is due in the time of a slot that is open is no record, and what comes behind it is one.
+func TestWhatIsAboutToFireIsNoRecord(t *testing.T) {
+	table := New(1000, 6) // that slot ends at 1024
+	for due, want := range map[int64]bool{900: false, 1000: false, 1023: false, 1024: true} {
+		if table.AddStored(waits(fmt.Sprint(due), due, 0)) != want {
+			t.Errorf("what is due at %d is a record: %v", due, !want)
+		}
+	}
+}
+
+// What is evicted from the horizon on waits to be stored, and is a record meanwhile, although the horizon was higher
+// before.
+func TestWhatIsEvictedIsARecord(t *testing.T) {
+	table := New(0, 6)
+	table.Approach(2000, nil)
+	b := waits("a", 1000, 0)
+	number := table.AddObject("a")
+	table.Put(number, Soon, keyOf(b))
+	table.Evict(keyOf(b), func(number int32) { table.Put(number, Later, keyOf(b)) })
+	if !table.Encode(number, Record{Bytes: b, State: Dirty, Stored: timer.Absent}) || table.In(Later) != 1 {
+		t.Error("it is an object")
 	}
 }
 
@@ -172,5 +287,37 @@ func TestASlotThatWasOpenKeepsNoMemory(t *testing.T) {
 	}
 	if k, ok := table.First(1000); !ok || k.Due != 1000 {
 		t.Errorf("first is %v, %v", k, ok)
+	}
+}
+
+// Objects that come to the open slot and are taken out, not first and not in order, while others stay there and
+// nothing fires: of those that are gone no entries are left.
+func TestWhatLeavesTheOpenSlotLeavesNoEntries(t *testing.T) {
+	const stay, batches, each = 1000, 100, 1000
+	for _, k := range []Kind{Soon, Later} {
+		table := New(1000, 6)
+		put := func(id string, due int64) (number int32) {
+			number = table.AddObject(id)
+			table.Put(number, k, Key{Due: due})
+			return number
+		}
+		for i := range stay {
+			put(fmt.Sprint("stays", i), 100)
+		}
+		most := 0
+		for range batches {
+			var numbers []int32
+			for i := range each {
+				numbers = append(numbers, put(fmt.Sprint("goes", i), 900))
+			}
+			for _, number := range numbers {
+				table.Remove(number)
+				table.Forget(number)
+			}
+			most = max(most, cap(table.wheel(k).late))
+		}
+		if limit := 4 * (stay + each + maxReady); most > limit {
+			t.Errorf("kind %d: there is room for %d entries of %d objects, want %d at most", k, most, stay+each, limit)
+		}
 	}
 }

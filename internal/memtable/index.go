@@ -114,8 +114,8 @@ func (x *index) remove(sum uint64, at Ref) {
 			gap = i
 		}
 	}
-	if len(x.cells) > minCells && x.n < len(x.cells)/16 {
-		x.resize(len(x.cells) / 4)
+	if len(x.cells) > minCells && x.n < len(x.cells)/16*3 {
+		x.resize(len(x.cells) / 2)
 	}
 }
 

@@ -11,7 +11,7 @@ const (
 	// MaxBytes is the size of the largest timer that is a record. Beside a larger one an object
 	// does not matter.
 	MaxBytes = 4 << 10
-	// overhead is about how many bytes a record takes beside those of the timer: 21 to 43 of
+	// overhead is about how many bytes a record takes beside those of the timer: 21 to 85 of
 	// the index, its header, its share of what is not filled of the last chunks. Dead records
 	// may hold as much again as the others, and 16 KiB a slot.
 	overhead = 48
@@ -145,9 +145,12 @@ func (b *bucket) append(r *Record) (at, offset int) {
 	}
 	at = len(b.chunks) - 1
 	if at < 0 || cap(b.chunks[at].b)-len(b.chunks[at].b) < size {
+		room := 0
+		if at >= 0 { // no more than is there, and little if the last chunk has no record left
+			room = min(chunkBytes, b.live, 2*cap(b.chunks[at].b))
+		}
 		at++
-		room := min(chunkBytes, max(minChunk, b.live)) // no more than is there
-		b.chunks = append(b.chunks, chunk{b: make([]byte, 0, max(room, size))})
+		b.chunks = append(b.chunks, chunk{b: make([]byte, 0, max(room, minChunk, size))})
 	}
 	c := &b.chunks[at]
 	offset = len(c.b)

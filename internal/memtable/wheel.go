@@ -9,8 +9,9 @@ const (
 	slotBits = 6
 	slots    = 1 << slotBits
 	levels   = (64 + slotBits - 1) / slotBits
-	// maxReady is how many entries there is room for while none is ready.
-	maxReady = 4096
+	// maxReady is how many entries there is room for while none is ready, and how many more than
+	// half of them may be of dead records.
+	maxReady = 256
 )
 
 // wheel has records and references in the order of firing. It is a hierarchical timing wheel whose slots are
@@ -143,18 +144,19 @@ func (w *wheel) count(r *Record, n int) {
 	}
 }
 
-// tidy looks at a slot of which records were taken out. If much of it is dead, the others move.
+// tidy looks at a slot of which records were taken out. If much of it is dead, or many entries are of dead records,
+// the others move.
 func (w *wheel) tidy(level, slot int) {
-	b := &w.buckets[level][slot]
+	b, open := &w.buckets[level][slot], level == 0 && slot == w.open()
 	switch {
 	case b.n == 0:
 		*b = bucket{}
 		w.occupied[level] &^= 1 << slot
-		if level == 0 && slot == w.open() {
+		if open {
 			w.clear()
 		}
-	case b.wasteful():
-		if level == 0 && slot == w.open() {
+	case b.wasteful(), open && len(w.ready)+len(w.late) > 2*b.n+maxReady:
+		if open {
 			w.clear()
 		}
 		w.spread(level, slot)

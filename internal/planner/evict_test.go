@@ -116,3 +116,33 @@ func TestItemsToBeUsedAgainAreLetGo(t *testing.T) {
 func (p *Planner) records() int {
 	return p.known.table.Len() - p.known.table.Objects() - p.known.table.Buried()
 }
+
+// Items are used again also behind many at a time, while one of those stays.
+func TestItemsAreUsedAgainBehindManyAtATime(t *testing.T) {
+	p := New(0, 0, 1<<40)
+	request := func(id string, s *timer.Timer) {
+		if s != nil {
+			s.ID, s.Offset, s.Occurrence = []byte(id), p.Position(), 1
+		}
+		plan(p, timer.Request{ID: []byte(id), Offset: p.Position(), Schedule: s}, nil)
+	}
+	request("stays", &timer.Timer{Due: 1 << 40, Value: make([]byte, memtable.MaxBytes)})
+	for i := range 3 * maxSpare {
+		request(fmt.Sprint("id", i), nil)
+	}
+	p.fold()
+	if n := p.known.table.Objects(); n != 1 {
+		t.Fatalf("%d items are left, want 1", n)
+	}
+	used := map[*Item]int{}
+	for i := range 10 {
+		id := fmt.Sprint("more", i)
+		request(id, nil)
+		it, _, _ := p.lookup([]byte(id))
+		used[it]++
+		p.fold()
+	}
+	if len(used) != 1 {
+		t.Errorf("%d items are made for 10 IDs, one after the other", len(used))
+	}
+}

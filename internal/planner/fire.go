@@ -32,7 +32,7 @@ type Fired struct {
 	Bytes   int64
 }
 
-// dueItems are items that are due; the lists are used again and again.
+// dueItems are items that are due; the lists are used again, unless they are long.
 type dueItems struct{ free, behind []*Item }
 
 // Fire plans the firings of timers that are due now: limit at most, and one more than
@@ -160,6 +160,12 @@ func (d *dueItems) clear() {
 	clear(d.free)
 	clear(d.behind)
 	d.free, d.behind = d.free[:0], d.behind[:0]
+	if cap(d.free) > maxFirings {
+		d.free = nil
+	}
+	if cap(d.behind) > maxFirings {
+		d.behind = nil
+	}
 }
 
 // fireAll adds chunks of firings to a list. An entry keeps its whole chunk in memory

@@ -25,11 +25,13 @@ func (k *known) item(number int32, id string, ref timer.Ref, t *timer.Timer) *It
 	if int(number) == len(k.items) {
 		k.items = append(k.items, nil)
 	}
-	it := k.items[number]
-	if it == nil {
+	var it *Item
+	if last := len(k.spare) - 1; last >= 0 {
+		it, k.spare = k.spare[last], k.spare[:last]
+	} else {
 		it = new(Item)
-		k.items[number] = it
 	}
+	k.items[number] = it
 	it.number, it.id, it.ref, it.timer = number, id, ref, t
 	return it
 }
@@ -149,13 +151,14 @@ func (k *known) forget(it *Item) {
 // overlay may look at it: nobody else does, for no entry of it is left that is not folded, no
 // batch and no checkpoint that knows it, and who parks looks at the timer too.
 func (k *known) retire(it *Item) {
-	switch n := k.table.Objects(); {
-	case n == 0: // not to hold on to what was long once
-		k.items = nil
-	case !k.watched && len(k.items)-n <= maxSpare:
+	if k.table.Objects() == 0 { // not to hold on to what was long once
+		k.items, k.spare = nil, nil
+		return
+	}
+	k.items[it.number] = nil
+	if !k.watched && len(k.spare) < maxSpare {
 		*it = Item{}
-	default:
-		k.items[it.number] = nil
+		k.spare = append(k.spare, it)
 	}
 }
 

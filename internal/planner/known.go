@@ -9,7 +9,8 @@ import (
 // of the table. What is not in it is in the store as it is, or nowhere.
 type known struct {
 	table   *memtable.Table
-	items   []*Item // by the number of their objects; those of free numbers are empty, or nil
+	items   []*Item // by the number of their objects; nil: the number is free
+	spare   []*Item // to be used again: empty
 	delta   delta
 	watched bool // an overlay may look at items that were forgotten
 

@@ -40,3 +40,44 @@ func TestTopicsHaveMemoryOfTheirOwn(t *testing.T) {
 		t.Errorf("%d topics are remembered", n)
 	}
 }
+
+// What has an item again, and waits as one, has bytes of its own: those of its record would keep the chunk that they
+// are part of. So does what the delta knows of it.
+func TestWhatWaitsKeepsNoChunk(t *testing.T) {
+	p := New(0, 0, 1<<40)
+	p.Open(0)
+	p.Load(Lowest, timer.Ref{Due: 10_000}, []*timer.Timer{{ID: []byte("stored"), Due: 1000, Occurrence: 1, Value: make([]byte, 10)}})
+	ids := []string{"stored", string(committed(p, 1000)[0].ID)}
+	record := func(id string) []byte {
+		t.Helper()
+		_, r, at := p.lookup([]byte(id))
+		if at == 0 {
+			t.Fatalf("%q is no record", id)
+		}
+		return r.Bytes
+	}
+	owns := func(what string, of *timer.Timer, record []byte) {
+		t.Helper()
+		begin, end, at := unsafe.Pointer(&record[0]), unsafe.Pointer(&record[len(record)-1]), unsafe.Pointer(&of.Value[0])
+		if uintptr(begin) <= uintptr(at) && uintptr(at) <= uintptr(end) {
+			t.Errorf("%s: %q keeps its record", what, of.ID)
+		}
+	}
+	for _, id := range ids {
+		b := record(id)
+		it := p.known.find([]byte(id))
+		owns("a request meets it", it.timer, b)
+		p.known.encode(it)
+	}
+	records := [][]byte{record(ids[0]), record(ids[1])}
+	p.Fire(1000, 10, 1<<40, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, true })
+	for i, id := range ids {
+		it, _, _ := p.lookup([]byte(id))
+		owns("its target is unhealthy", it.timer, records[i])
+		if after := it.change.after; after != nil {
+			owns("the delta", after, records[i])
+		} else if i == 1 {
+			t.Error("the delta does not know it")
+		}
+	}
+}

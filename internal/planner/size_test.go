@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"fmt"
 	"runtime"
 	"testing"
 
@@ -10,12 +11,6 @@ import (
 // A planner with a timer or none takes no more than Memory says.
 func TestAnEmptyPlannerTakes(t *testing.T) {
 	const n = 500
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	all, before := make([]*Planner, n), heap()
 	for i := range all {
 		p := New(0, 0, 1<<20)
@@ -26,4 +21,42 @@ func TestAnEmptyPlannerTakes(t *testing.T) {
 		t.Errorf("a planner with one timer takes %d bytes, more than %d", each, Memory)
 	}
 	runtime.KeepAlive(all)
+}
+
+// A planner with nothing to do takes no more than that either if it had much to do once, all of which was in one step.
+func TestAPlannerThatHasFiredTakes(t *testing.T) {
+	const n, timers = 50, 5000
+	all, before := make([]*Planner, n), heap()
+	for i := range all {
+		p := New(0, 1000, 1<<40)
+		p.Load(Lowest, timer.Ref{Due: 1 << 40}, nil)
+		b := NewBatch(timers)
+		b.Position = timers
+		for i := range timers {
+			s := &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 900, Occurrence: 1}
+			b.Add(nil, timer.Request{ID: s.ID, Offset: s.Offset, Schedule: s}, nil)
+		}
+		p.planNew(b)
+		p.fold()
+		p.Open(1000)
+		p.Fire(1000, timers, 1<<40, free)
+		p.fold()
+		p.Freeze()
+		p.Thaw()
+		if ids, bytes := p.Size(); ids != 0 || bytes != 0 || p.DeltaBytes() != 0 {
+			t.Fatalf("%d IDs and %d bytes are left, and %d of the delta", ids, bytes, p.DeltaBytes())
+		}
+		all[i] = p
+	}
+	if each := (heap() - before) / n; each > Memory {
+		t.Errorf("a planner that has fired %d timers takes %d bytes, more than %d", timers, each, Memory)
+	}
+	runtime.KeepAlive(all)
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
