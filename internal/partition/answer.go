@@ -56,13 +56,14 @@ type answers struct {
 func (q *Questions) open(s *served, store *statestore.Handle, flush func(context.Context)) {
 	q.now.Store(&answers{
 		owned: q.owned, q: q, handle: store, plans: s.plans, decided: newDecisions(), flush: flush,
-		overlay: overlays{s.plans, make([]planner.Overlay, len(s.plans.subs))}, count: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		overlay: overlays{plans: s.plans, of: make([]planner.Overlay, len(s.plans.subs))}, count: make(chan struct{}, 1), turn: make(chan struct{}, 1),
 	})
 }
 
 func (q *Questions) close() {
 	if a := q.now.Swap(nil); a != nil {
 		a.decided.end()
+		a.overlay.close()
 	}
 }
 

@@ -580,3 +580,39 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 		t.Errorf("watched although nothing answers: %v", err)
 	}
 }
+
+// What questions hold is given back at the end of an acquisition, and what a question that is still under way does
+// then changes nothing.
+func TestOverlaysAreGivenBackAtTheEnd(t *testing.T) {
+	shared := budget.New(1<<20, map[string]int32{"r": 1, "other": 1})
+	other := shared.Open("other")
+	all := other.Limit()
+	c := newCore(t, newGround(t), 1<<20, 1000)
+	c.p.o.Memory.Overlay = shared.Open("r")
+	c.lazy = true
+	for i := range 500 {
+		c.schedule(i, 10_000)
+	}
+	c.deliver(500)
+	c.work()
+	for range 5 {
+		c.seal(100)
+		c.commit(true)
+		c.apply()
+	}
+	a := c.p.Questions.now.Load()
+	if _, err := c.p.Questions.List(t.Context(), query.Page{}); err != nil {
+		t.Fatal(err)
+	}
+	if other.Limit() == all {
+		t.Fatal("the overlay is in no budget")
+	}
+	c.leave()
+	if got := other.Limit(); got != all {
+		t.Errorf("after the end others may have %d bytes of the overlays', want %d", got, all)
+	}
+	a.overlay.take()
+	if got := other.Limit(); got != all {
+		t.Errorf("behind a late question others may have %d bytes of the overlays', want %d", got, all)
+	}
+}
