@@ -88,8 +88,8 @@ func (a *answers) still(ctx context.Context, err error) error {
 	if unsure := a.o.Token.Certain(ctx); unsure != nil {
 		return fmt.Errorf("%v: %w: %w", a.life.Requests(), query.ErrMoved, unsure)
 	}
-	if statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat) {
-		a.life.GiveUp(err) // it is repaired as if the partition itself had met it
+	if damaged := statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat); damaged && a.q.now.Load() == a {
+		a.life.GiveUp(err) // it is repaired as if the partition itself had met it; a later acquisition meets it by itself
 	}
 	now, why := a.q.answering()
 	switch {

@@ -20,6 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
 )
 
 // same reports whether what is shown is a timer, but for whether it is parked, which is
@@ -614,5 +615,20 @@ func TestOverlaysAreGivenBackAtTheEnd(t *testing.T) {
 	a.overlay.take()
 	if got := other.Limit(); got != all {
 		t.Errorf("behind a late question others may have %d bytes of the overlays', want %d", got, all)
+	}
+}
+
+// A question may meet damage and outlive its acquisition while the group is asked. The acquisition that follows has
+// repaired the damage: it need not end.
+func TestALateQuestionEndsNoLaterAcquisition(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, 1000)
+	before := c.p.Questions.now.Load()
+	c.p.Questions.close()
+	c.p.Questions.open(c.s, c.s.keeper.store, func(context.Context) {})
+	if err := before.still(t.Context(), statestore.ErrNewerFormat); err == nil {
+		t.Error("a question of an acquisition that has ended is answered")
+	}
+	if err := c.p.life.Failure(); err != nil {
+		t.Errorf("a question of an acquisition that has ended ends the next one: %v", err)
 	}
 }
