@@ -131,7 +131,7 @@ func (p *Planner) Fold(s *Segment, limit int) (pending int, done bool) {
 	if len(s.first)+len(s.rest) > 0 {
 		return pending, false
 	}
-	p.committed = p.committed[1:]
+	p.committed[0], p.committed = nil, p.committed[1:]
 	p.known.delta.folded = s.number
 	return pending, true
 }
