@@ -56,6 +56,7 @@ func New(o Options) *Partition {
 // Run acquires the partition and serves it until ctx ends or its token dies.
 func (p *Partition) Run(ctx context.Context) {
 	defer p.o.Memory.close()
+	defer p.o.Metrics.goneLag(p.o.Topics.Request.Name, p.o.Partition)
 	p.life.Run(ctx, func(ctx context.Context) error {
 		err := p.serve(ctx)
 		if statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat) {
