@@ -56,13 +56,14 @@ type answers struct {
 func (q *Questions) open(s *served, store *statestore.Handle, flush func(context.Context)) {
 	q.now.Store(&answers{
 		owned: q.owned, q: q, handle: store, plans: s.plans, decided: newDecisions(), flush: flush,
-		overlay: overlays{s.plans, make([]planner.Overlay, len(s.plans.subs))}, count: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		overlay: overlays{plans: s.plans, of: make([]planner.Overlay, len(s.plans.subs))}, count: make(chan struct{}, 1), turn: make(chan struct{}, 1),
 	})
 }
 
 func (q *Questions) close() {
 	if a := q.now.Swap(nil); a != nil {
 		a.decided.end()
+		a.overlay.close()
 	}
 }
 
@@ -87,8 +88,8 @@ func (a *answers) still(ctx context.Context, err error) error {
 	if unsure := a.o.Token.Certain(ctx); unsure != nil {
 		return fmt.Errorf("%v: %w: %w", a.life.Requests(), query.ErrMoved, unsure)
 	}
-	if statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat) {
-		a.life.GiveUp(err) // it is repaired as if the partition itself had met it
+	if damaged := statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat); damaged && a.q.now.Load() == a {
+		a.life.GiveUp(err) // it is repaired as if the partition itself had met it; a later acquisition meets it by itself
 	}
 	now, why := a.q.answering()
 	switch {

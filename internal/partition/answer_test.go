@@ -20,6 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
 )
 
 // same reports whether what is shown is a timer, but for whether it is parked, which is
@@ -578,5 +579,56 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 	}
 	if _, err := c.p.Questions.Watch(); !query.Again(err) || !strings.Contains(err.Error(), "acquiring") {
 		t.Errorf("watched although nothing answers: %v", err)
+	}
+}
+
+// What questions hold is given back at the end of an acquisition, and what a question that is still under way does
+// then changes nothing.
+func TestOverlaysAreGivenBackAtTheEnd(t *testing.T) {
+	shared := budget.New(1<<20, map[string]int32{"r": 1, "other": 1})
+	other := shared.Open("other")
+	all := other.Limit()
+	c := newCore(t, newGround(t), 1<<20, 1000)
+	c.p.o.Memory.Overlay = shared.Open("r")
+	c.lazy = true
+	for i := range 500 {
+		c.schedule(i, 10_000)
+	}
+	c.deliver(500)
+	c.work()
+	for range 5 {
+		c.seal(100)
+		c.commit(true)
+		c.apply()
+	}
+	a := c.p.Questions.now.Load()
+	if _, err := c.p.Questions.List(t.Context(), query.Page{}); err != nil {
+		t.Fatal(err)
+	}
+	if other.Limit() == all {
+		t.Fatal("the overlay is in no budget")
+	}
+	c.leave()
+	if got := other.Limit(); got != all {
+		t.Errorf("after the end others may have %d bytes of the overlays', want %d", got, all)
+	}
+	a.overlay.take()
+	if got := other.Limit(); got != all {
+		t.Errorf("behind a late question others may have %d bytes of the overlays', want %d", got, all)
+	}
+}
+
+// A question may meet damage and outlive its acquisition while the group is asked. The acquisition that follows has
+// repaired the damage: it need not end.
+func TestALateQuestionEndsNoLaterAcquisition(t *testing.T) {
+	c := newCore(t, newGround(t), 1<<20, 1000)
+	before := c.p.Questions.now.Load()
+	c.p.Questions.close()
+	c.p.Questions.open(c.s, c.s.keeper.store, func(context.Context) {})
+	if err := before.still(t.Context(), statestore.ErrNewerFormat); err == nil {
+		t.Error("a question of an acquisition that has ended is answered")
+	}
+	if err := c.p.life.Failure(); err != nil {
+		t.Errorf("a question of an acquisition that has ended ends the next one: %v", err)
 	}
 }

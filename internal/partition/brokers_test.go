@@ -128,9 +128,9 @@ func (c *core) park() {
 			c.g.seen["topic not known"]++
 		}
 	}
-	before := c.s.keeper.parking.n.Load()
+	before := c.p.parked.n.Load()
 	c.ok(c.s.keeper.parking.unpark())
-	if c.s.keeper.parking.n.Load() < before {
+	if c.p.parked.n.Load() < before {
 		c.g.seen["unparked for all"]++
 	}
 }

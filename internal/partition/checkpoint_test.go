@@ -289,7 +289,7 @@ func TestLoadsWaitForWhatIsToBeParked(t *testing.T) {
 	}
 	c.store()
 	rounds()
-	if n := c.s.keeper.parking.n.Load(); n != timers {
+	if n := c.p.parked.n.Load(); n != timers {
 		t.Errorf("%d timers are parked behind the checkpoint, want %d", n, timers)
 	}
 	c.finish()

@@ -36,7 +36,7 @@ func (h *handover) next() *job {
 		return nil
 	}
 	j := h.jobs[0]
-	h.jobs, h.applying = h.jobs[1:], true
+	h.jobs[0], h.jobs, h.applying = nil, h.jobs[1:], true
 	return j
 }
 

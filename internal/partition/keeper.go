@@ -33,11 +33,11 @@ type keeper struct {
 	raised time.Time     // since when the setting is longer than noted; zero: it is not
 }
 
-func newKeeper(own *owned, store *statestore.Handle, s *served, toPark *parkInbox, l *ledger, q *Questions) *keeper {
+func newKeeper(own *owned, store *statestore.Handle, s *served, toPark *parkInbox, parked *parkedCounts, l *ledger, q *Questions) *keeper {
 	return &keeper{
 		owned: own, store: store, plans: s.plans, backlog: s.backlog, arrivals: s.arrivals, lane: s.lane, requests: s.requests,
 		questions: q, ledger: l, handover: s.lane.handover,
-		parking:     newParking(own, store, s.plans, toPark, s.lane.wakeForDue),
+		parking:     newParking(own, store, s.plans, toPark, parked, s.lane.wakeForDue),
 		checkpoints: newCheckpoints(own, store, s.plans),
 	}
 }

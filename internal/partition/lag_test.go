@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"time"
@@ -88,5 +89,28 @@ func TestLagEndsWithMarkers(t *testing.T) {
 	s.requests.Deliver(intake.Read{Next: 8, End: 7})
 	if behind, age := p.lag.now(time.Now().Add(time.Hour), false, unread{}); behind != 0 || age != 0 {
 		t.Errorf("%d behind, for %s", behind, age)
+	}
+}
+
+// The owner of a partition shows its lag, nobody else does: alerts would go on, and a scaler would count it twice.
+func TestAFormerOwnerShowsNoLag(t *testing.T) {
+	g := newGround(t)
+	shown := func() int {
+		ch := make(chan prometheus.Metric, 10)
+		g.metrics.lagRecords.Collect(ch)
+		g.metrics.lagSeconds.Collect(ch)
+		return len(ch)
+	}
+	c := newCore(t, g, 1<<20, 1000)
+	c.schedule(1, 10_000)
+	c.deliver(1)
+	if shown() != 2 {
+		t.Fatalf("an owner has %d gauges of its lag, want 2", shown())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c.p.Run(ctx)
+	if n := shown(); n > 0 {
+		t.Errorf("%d gauges of the lag are left when the partition has gone", n)
 	}
 }

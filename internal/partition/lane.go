@@ -63,7 +63,7 @@ func (l *lane) seal(name string, room *transaction.Room) *transaction.Share {
 }
 
 // step plans what is due and takes a prefix of the sequences; nil if nothing is
-// planned. l.Mu is held.
+// planned.
 func (l *lane) step(entries int, bytes int64) *planner.Step {
 	l.plans.arrivals.notOpenedAhead(l.clock.millis())
 	now, fire := l.clock.millis(), l.roomToFire(load{entries, bytes}, load{})

@@ -152,6 +152,13 @@ func (m *Metrics) setLag(topic string, partition int32, records int64, age time.
 	m.lagSeconds.WithLabelValues(topic, p).Set(max(0, age.Seconds()))
 }
 
+// goneLag ends the lag of a partition that this process does not own any more.
+func (m *Metrics) goneLag(topic string, partition int32) {
+	p := strconv.Itoa(int(partition))
+	m.lagRecords.DeleteLabelValues(topic, p)
+	m.lagSeconds.DeleteLabelValues(topic, p)
+}
+
 var outcomeNames = map[timer.Outcome]string{
 	timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled", timer.NotFound: "not_found",
 	timer.Fired: "fired", timer.Expired: "expired", timer.Refused: "refused",

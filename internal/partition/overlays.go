@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"maps"
+	"sync"
 
 	"github.com/waterclock/waterclock/internal/planner"
 )
@@ -17,6 +18,27 @@ import (
 type overlays struct {
 	plans *plans
 	of    []planner.Overlay // by sub
+
+	mu     sync.Mutex // guards closed; held over Memory.Overlay.Set
+	closed bool       // the acquisition has ended, and the memory belongs to the next one
+}
+
+// hold tells the budget how many bytes they hold.
+func (o *overlays) hold(bytes int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closed {
+		o.plans.o.Memory.Overlay.Set(bytes)
+	}
+}
+
+// close gives their memory back at the end of an acquisition. A question may still use them: it is about to find out
+// that it has no answer, and changes the budget no more. It is safe for all.
+func (o *overlays) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	o.plans.o.Memory.Overlay.Set(0)
 }
 
 // begin begins them one by one. What steps change meanwhile is in the planners' lists for take.
@@ -47,7 +69,7 @@ func (o *overlays) begin(ctx context.Context) error {
 
 func (o *overlays) end() {
 	o.plans.ask(func(s *sub) { o.of[s.number].End(s.planner) })
-	o.plans.o.Memory.Overlay.Set(0)
+	o.hold(0)
 }
 
 // look notes what the store has by now. Make the view of it behind this call.
@@ -71,7 +93,7 @@ func (o *overlays) take() (whole bool) {
 		o.of[i].Settle()
 		bytes += o.of[i].Bytes()
 	}
-	o.plans.o.Memory.Overlay.Set(bytes)
+	o.hold(bytes)
 	return true
 }
 

@@ -48,15 +48,20 @@ type parking struct {
 	looked  time.Time
 	reached map[timer.TopicPartition]timer.Ref
 
-	// What follows is safe for all.
+	shown *parkedCounts // the partition's
+}
+
+// parkedCounts are what others see of parked timers. They are safe for all, and outlive the acquisition: until the
+// next one they are the best that is known.
+type parkedCounts struct {
 	n      atomic.Int64 // about how many are parked
 	oldest atomic.Int64 // due time of the oldest one, Unix ms, as of the last look; 0: none is
 	by     atomic.Pointer[map[timer.TopicPartition]int64]
 }
 
-func newParking(own *owned, store *statestore.Handle, p *plans, in *parkInbox, wakeForDue func()) *parking {
+func newParking(own *owned, store *statestore.Handle, p *plans, in *parkInbox, shown *parkedCounts, wakeForDue func()) *parking {
 	return &parking{
-		owned: own, store: store, plans: p, inbox: in, wakeForDue: wakeForDue, waiter: own.o.Health.Waiter(own.life.Kick),
+		owned: own, store: store, plans: p, inbox: in, shown: shown, wakeForDue: wakeForDue, waiter: own.o.Health.Waiter(own.life.Kick),
 		counts: make(map[timer.TopicPartition]int64), reached: make(map[timer.TopicPartition]timer.Ref),
 	}
 }
@@ -106,12 +111,12 @@ func (in *parkInbox) held() int64 {
 func (k *parking) close() { k.waiter.Close() }
 
 // show adds what is parked to a status.
-func (k *parking) show(s *ownership.Status) {
-	s.Parked = k.n.Load()
-	if oldest := k.oldest.Load(); oldest != 0 {
-		s.OldestParked = max(0, time.Duration(k.clock.millis()-oldest)*time.Millisecond)
+func (c *parkedCounts) show(s *ownership.Status, now int64) {
+	s.Parked = c.n.Load()
+	if oldest := c.oldest.Load(); oldest != 0 {
+		s.OldestParked = max(0, time.Duration(now-oldest)*time.Millisecond)
 	}
-	if by := k.by.Load(); by != nil {
+	if by := c.by.Load(); by != nil {
 		s.ParkedBy = *by
 	}
 }
@@ -210,7 +215,7 @@ func (k *parking) unparked(to timer.TopicPartition, n int) {
 // their turn, those whose recurrence could not be worked out when it can.
 func (k *parking) expire() error {
 	if len(k.counts) == 0 {
-		k.oldest.Store(0)
+		k.shown.oldest.Store(0)
 		return nil
 	}
 	if time.Since(k.looked) < lookForLate {
@@ -263,7 +268,7 @@ func (k *parking) lookForOldest() error {
 			oldest = t.Oldest
 		}
 	}
-	k.oldest.Store(oldest)
+	k.shown.oldest.Store(oldest)
 	return nil
 }
 
@@ -298,6 +303,7 @@ func (k *parking) open() error {
 		return fmt.Errorf("read parked timers: %w", err)
 	}
 	k.moved = true
+	k.shown.n.Store(0)
 	for _, t := range parked {
 		to, err := parseTarget(t.Target)
 		if err != nil {
@@ -315,7 +321,7 @@ func (k *parking) count(to timer.TopicPartition, more int64) {
 	if k.counts[to] += more; k.counts[to] <= 0 {
 		delete(k.counts, to)
 	}
-	k.n.Add(more)
+	k.shown.n.Add(more)
 	k.moved = true
 }
 
@@ -326,11 +332,11 @@ func (k *parking) publish() {
 	}
 	k.moved = false
 	if len(k.counts) == 0 {
-		k.by.Store(nil)
+		k.shown.by.Store(nil)
 		return
 	}
 	by := maps.Clone(k.counts)
-	k.by.Store(&by)
+	k.shown.by.Store(&by)
 }
 
 func targetName(p timer.TopicPartition) string {

@@ -19,8 +19,9 @@ type Partition struct {
 	strayed atomic.Bool     // a request has come whose ID belongs on another partition
 	lag     lag
 	ledger  ledger
+	parked  parkedCounts
 	taken   atomic.Bool            // the partition is acquired, and the store open
-	served  atomic.Pointer[served] // the rooms of the last acquisition, nil before the first
+	served  atomic.Pointer[served] // the rooms of the acquisition; nil before it and behind it
 }
 
 // served are the rooms of one acquisition, one for each goroutine that owns state:
@@ -55,6 +56,7 @@ func New(o Options) *Partition {
 // Run acquires the partition and serves it until ctx ends or its token dies.
 func (p *Partition) Run(ctx context.Context) {
 	defer p.o.Memory.close()
+	defer p.o.Metrics.goneLag(p.o.Topics.Request.Name, p.o.Partition)
 	p.life.Run(ctx, func(ctx context.Context) error {
 		err := p.serve(ctx)
 		if statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat) {
@@ -104,7 +106,7 @@ func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending i
 	s.plans = newPlans(p.owned, planning{store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed}, from, pending)
 	s.requests = newRequests(p.owned, s.plans, &p.lag, from)
 	l.plans, l.toPark, l.questions = s.plans, toPark, p.Questions
-	s.keeper = newKeeper(p.owned, store, s, toPark, &p.ledger, p.Questions)
+	s.keeper = newKeeper(p.owned, store, s, toPark, &p.parked, &p.ledger, p.Questions)
 	return s
 }
 
@@ -121,8 +123,7 @@ func (p *Partition) serve(ctx context.Context) error {
 		p.life.Steps.Leave(l)
 		return err
 	}
-	defer p.taken.Store(false)
-	defer a.keeper.stop()
+	defer p.leave(a.served)
 	defer p.life.Steps.Leave(l)
 	p.Questions.open(a.served, store, a.keeper.flush)
 	defer p.Questions.close()
@@ -131,4 +132,12 @@ func (p *Partition) serve(ctx context.Context) error {
 	a.requests.start(ctx, a.end)
 	defer a.requests.stop()
 	return a.keeper.loop(ctx)
+}
+
+// leave ends an acquisition: what is committed goes into the store. Nothing of the rooms is held from here on, because
+// their budgets are zero, and the next acquisition may be far away or never come.
+func (p *Partition) leave(s *served) {
+	s.keeper.stop()
+	p.served.Store(nil)
+	p.taken.Store(false)
 }

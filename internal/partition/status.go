@@ -21,8 +21,9 @@ func (p *Partition) Status() ownership.Status {
 	if a := p.Questions.now.Load(); a != nil {
 		s.Overdue, s.Uncommitted = a.plans.overdue(p.clock.millis())
 	}
+	p.parked.show(&s, p.clock.millis())
+	s.Behind, s.Lag = p.lag.now(p.o.Now(), false, unread{})
 	if r := p.served.Load(); r != nil {
-		r.keeper.parking.show(&s)
 		queued := r.backlog.onTheirWay()
 		s.Queued, s.QueuedBytes = queued.entries, queued.bytes
 		s.Behind, s.Lag = r.requests.lagNow()
