@@ -166,7 +166,7 @@ func (a *apiRun) judge(ctx context.Context, target *kgo.Client, job jobJSON) (c 
 	if err != nil {
 		return c, err
 	}
-	fired, err := a.firedOf(ctx, target, log)
+	fired, early, err := a.firedOf(ctx, target, log)
 	if err != nil {
 		return c, err
 	}
@@ -178,6 +178,7 @@ func (a *apiRun) judge(ctx context.Context, target *kgo.Client, job jobJSON) (c 
 	c = f.Judge(left, time.Now().UnixMilli(), func(id string, t *history.Timer) bool {
 		return !strings.HasPrefix(id, newPrefix) && !strings.HasPrefix(id, soonPrefix) && !t.Replaced
 	})
+	c.Early += early
 	c.Altered += max(f.Cancelled-job.Changed, job.Changed-f.Cancelled) + max(f.NotCancelled-job.Spared, job.Spared-f.NotCancelled)
 	return c, a.keptAll(ctx, &c)
 }
@@ -208,11 +209,12 @@ func (a *apiRun) requestsOf(ctx context.Context, prefix string) (log []history.R
 	return log, nil
 }
 
-// firedOf counts emissions by source until all has come that must: what falls due soon and is named by
-// no cancel. Of what is named by one, and has fired before, the emission is there, for the job
+// firedOf counts emissions by source, and those that were early, until all has come that must: what falls due
+// soon and is named by no cancel. Of what is named by one, and has fired before, the emission is there, for the job
 // knows what became of each. What has not come within pendingTimeout is lost.
-func (a *apiRun) firedOf(ctx context.Context, target *kgo.Client, log []history.Request) (map[string]int, error) {
-	fired, missing, named := make(map[string]int), make(map[string]bool), make(map[string]bool)
+func (a *apiRun) firedOf(ctx context.Context, target *kgo.Client, log []history.Request) (fired map[string]int, early int, err error) {
+	fired = make(map[string]int)
+	missing, named := make(map[string]bool), make(map[string]bool)
 	for _, q := range log {
 		named[q.Cancels] = true
 	}
@@ -223,20 +225,24 @@ func (a *apiRun) firedOf(ctx context.Context, target *kgo.Client, log []history.
 	}
 	for quiet, deadline := false, time.Now().Add(pendingTimeout+firesWithin); !quiet || len(missing) > 0 && time.Now().Before(deadline); {
 		wait, cancel := context.WithTimeout(ctx, time.Second)
-		fetches := target.PollFetches(wait)
+		fetches, at := target.PollFetches(wait), time.Now()
 		cancel()
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return nil, 0, ctx.Err()
 		}
 		quiet = fetches.NumRecords() == 0
-		fetches.EachRecord(func(r *kgo.Record) {
-			if source := (history.Received{Record: r}).Header(waterclock.HeaderSource); source != "" && strings.HasPrefix(string(r.Key), gonePrefix) {
+		fetches.EachRecord(func(record *kgo.Record) {
+			r := history.Received{Record: record, At: at}
+			if source := r.Header(waterclock.HeaderSource); source != "" && strings.HasPrefix(string(r.Key), gonePrefix) {
 				fired[source]++
 				delete(missing, source)
+				if r.Early() {
+					early++
+				}
 			}
 		})
 	}
-	return fired, nil
+	return fired, early, nil
 }
 
 // left are the sources of the timers of the prefix that are pending, by ID.

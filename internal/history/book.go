@@ -45,6 +45,7 @@ type Book struct {
 	byReceipt []int32
 	byStamp   []int32
 	counts    Counts
+	stopped   int  // doomed timers that were cancelled in time, as the instance says
 	closed    bool // nothing more is scheduled
 	first     time.Time
 	last      time.Time
@@ -112,6 +113,7 @@ func (b *Book) Cancelled(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.counts.Cancelled += n
+	b.stopped += n
 	b.check()
 }
 
@@ -214,14 +216,22 @@ func (b *Book) altered(n int, value []byte) bool {
 	return !bytes.Equal(value, b.value)
 }
 
-// Counts returns the verdict. What is missing counts as lost.
+// Counts returns the verdict. What is missing counts as lost. Doomed timers are counted apart: one that
+// came although it was cancelled must not make up for another one that is missing.
 func (b *Book) Counts() Counts {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := b.counts
-	if c.Lost = c.Scheduled - c.Cancelled - c.Received; c.Lost < 0 { // doomed ones came although they were cancelled
-		c.Lost, c.Uncancelled = 0, c.Uncancelled-c.Lost
+	c, absent := b.counts, 0 // doomed timers that have not come
+	for _, late := range b.byReceipt {
+		switch late {
+		case unseen:
+			c.Lost++
+		case doomed:
+			absent++
+		}
 	}
+	c.Lost += max(0, absent-b.stopped)
+	c.Uncancelled += max(0, b.stopped-absent)
 	return c
 }
 

@@ -99,6 +99,22 @@ func TestBookOfOneTimer(t *testing.T) {
 	}
 }
 
+// A loss is not made up for by a timer that came although it was cancelled.
+func TestLossBesideCancelInVain(t *testing.T) {
+	b := NewBook(Timers{Prefix: "p-", Value: payload}, 3)
+	for range 3 {
+		b.Schedule(due)
+	}
+	b.Doom(0)
+	b.Doom(1)
+	b.Receive(emission(0, 1, due))
+	b.Cancelled(2) // so the instance has cancelled both, and 2 must come
+	b.Close()
+	if got, want := b.Counts(), (Counts{Scheduled: 3, Cancelled: 2, Received: 1, Lost: 1, Uncancelled: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 // Each occurrence of a recurring timer is booked by itself, and must come once.
 func TestBookOfRecurringTimers(t *testing.T) {
 	const timers, last = 2, 3

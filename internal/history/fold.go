@@ -68,7 +68,7 @@ func NewFold(log []Request, fired map[string]int) *Fold {
 }
 
 // Judge compares the log with the sources of what is pending now, by ID: what the log leaves
-// pending must be pending, or have fired once if it was due before now (Unix ms). A timer for
+// pending must be pending, or have fired once if it was due by now (Unix ms). A timer for
 // which mustGo is true must not be pending.
 func (f *Fold) Judge(pending map[string]string, now int64, mustGo func(id string, t *Timer) bool) (c Counts) {
 	scheduled := make(map[string]bool, len(f.timers)) // sources that were not replaced
@@ -84,7 +84,9 @@ func (f *Fold) Judge(pending map[string]string, now int64, mustGo func(id string
 		switch {
 		case !t.Pending && there, t.Pending && mustGo(id, t):
 			c.Uncancelled++
-		case t.Pending && !overdue && !there, t.Pending && overdue && fired == 0:
+		case t.Pending && fired > 0 && t.Due > now:
+			c.Early++
+		case t.Pending && fired == 0 && (overdue || !there):
 			c.Lost++
 		case there && (source != t.Source || overdue):
 			c.Altered++

@@ -28,6 +28,8 @@ func TestFold(t *testing.T) {
 		{"fired twice", []Request{{soon, "t/0/1", 1, ""}}, map[string]int{"t/0/1": 2}, nil, Counts{Received: 1, Duplicated: 1}, 0, 0},
 		{"not fired", []Request{{soon, "t/0/1", 1, ""}}, nil, nil, Counts{Lost: 1}, 0, 0},
 		{"fired what was replaced", []Request{{gone, "t/0/1", far, ""}, {gone, "t/0/2", far, ""}}, map[string]int{"t/0/1": 1}, pending{gone: "t/0/2"}, Counts{Uncancelled: 1}, 0, 0},
+		{"fired early, and there", []Request{{soon, "t/0/1", far, ""}}, map[string]int{"t/0/1": 1}, pending{soon: "t/0/1"}, Counts{Received: 1, Early: 1}, 0, 0},
+		{"fired early", []Request{{soon, "t/0/1", far, ""}}, map[string]int{"t/0/1": 1}, nil, Counts{Received: 1, Early: 1}, 0, 0},
 		{"nobody has scheduled it", nil, nil, pending{gone: "t/0/1"}, Counts{Altered: 1}, 0, 0},
 	} {
 		f := NewFold(c.log, c.fired)

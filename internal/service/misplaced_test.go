@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -93,4 +95,44 @@ func TestMisplacedTimersAreCounted(t *testing.T) {
 	in.Ready(now, limit)
 	counted(0)
 	in.Balanced(timers)
+}
+
+// A directory whose misplaced timers were not counted, or for another number of partitions, is wiped at the
+// next start, and at no later one. So is one that an older build has written.
+func TestUncountedDirectoryIsWipedOnce(t *testing.T) {
+	t.Parallel()
+	const before, now, timers = 2, 3, 60
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(before, requests))
+	cfg := rig.Config(t, c.ListenAddrs(), requests)
+	start := func(when string, check config.Check, partitions int, wipes bool) {
+		t.Helper()
+		cfg.PartitionerCheck = check
+		in, log := rig.ServeLogged(t, cfg, service.Options{})
+		in.Ready(partitions, limit)
+		if when == "first" {
+			for i := range timers {
+				rig.Send(t, cl, rig.Timer(requests, "out", fmt.Sprint("id", i), time.Now().Add(time.Hour)))
+			}
+		}
+		in.Balanced(timers)
+		if n := len(log.Lines("wiping the local view")); (n > 0) != wipes || n > partitions {
+			t.Errorf("%s: %d views were wiped, wanted any: %v", when, n, wipes)
+		}
+		if err := in.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start("first", config.CheckOff, before, false)
+	start("still uncounted", config.CheckOff, before, false)
+	start("counted", config.CheckWarn, before, true)
+	start("counted before", config.CheckWarn, before, false)
+	kafkatest.GrowTopics(t, kadm.NewClient(cl), now, requests)
+	if err := commands.Repartition(t.Context(), cfg, commands.RepartitionOptions{}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	start("grown", config.CheckWarn, now, true)
+	start("grown before", config.CheckWarn, now, false)
+	start("uncounted again", config.CheckOff, now, false)
+	start("counted again", config.CheckWarn, now, true)
+	start("counted for good", config.CheckWarn, now, false)
 }

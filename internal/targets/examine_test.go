@@ -56,3 +56,43 @@ func TestUnknownTopicsAreBounded(t *testing.T) {
 		t.Errorf("asked for %d names in %d questions within %s, want %d at most", n, questions.Load(), took, most)
 	}
 }
+
+// While all places are taken a further topic waits. Places come free as soon as nothing asks for their topics any
+// more, and then topics that are in use stay, also those that were asked for without the lock.
+func TestPlacesComeFree(t *testing.T) {
+	now := time.Now()
+	targets := NewMetadata(nil, MetadataOptions{Now: func() time.Time { return now }})
+	for _, name := range []string{"used", "unused"} {
+		targets.topics[name] = &cachedTopic{TopicInfo: TopicInfo{Leader: []bool{true}}, fetched: now, used: now, maxBytes: 1}
+	}
+	targets.publish()
+	examine := func(n int) bool { name := fmt.Sprint("gone-", n); return targets.Examine(name).Topic == name }
+	for n := range maxExamined {
+		if !examine(n) {
+			t.Fatalf("there is no place for topic %d", n)
+		}
+	}
+	for range 3 {
+		now = now.Add(targetRefresh)
+		for n := range maxExamined {
+			targets.Cached(fmt.Sprint("gone-", n)) // something waits for it
+		}
+		if examine(maxExamined) {
+			t.Fatal("there is a place, although all topics are asked for")
+		}
+	}
+	now = now.Add(targetIdle)
+	targets.Cached("used")
+	if !examine(maxExamined) {
+		t.Error("nothing asks for the topics that have the places, and none is free")
+	}
+	if _, known := targets.Cached("used"); !known {
+		t.Error("a topic that is in use was forgotten")
+	}
+	if _, known := targets.Cached("unused"); known {
+		t.Error("a topic that nobody uses was kept")
+	}
+	if n := len(targets.topics); n != 2 {
+		t.Errorf("%d topics are held, want 2", n)
+	}
+}

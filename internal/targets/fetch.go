@@ -178,7 +178,7 @@ func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (m
 		rt.Topic = kmsg.StringPtr(n)
 		req.Topics = append(req.Topics, rt)
 	}
-	resp, err := req.RequestWith(ctx, of)
+	resp, err := within(ctx, func() (*kmsg.MetadataResponse, error) { return req.RequestWith(ctx, of) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -189,6 +189,27 @@ func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (m
 		}
 	}
 	return answers, resp.Brokers, nil
+}
+
+// within asks and waits for the answer until ctx ends. kgo looks at a request's context only once there is
+// a connection, and a broker may take one and not answer its handshake. What is not waited for any more
+// ends when kgo gives the connection up, or is closed.
+func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	type answer struct {
+		it  T
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		it, err := ask()
+		answers <- answer{it, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.it, a.err
+	case <-ctx.Done():
+		return *new(T), ctx.Err()
+	}
 }
 
 // askOthers asks other brokers about topics that one does not know. A broker that
@@ -270,7 +291,7 @@ func (t *Metadata) fetchLimits(ctx context.Context, names []string, began time.T
 		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, n, []string{"max.message.bytes", "cleanup.policy"}
 		req.Resources = append(req.Resources, r)
 	}
-	resp, err := req.RequestWith(ctx, t.client)
+	resp, err := within(ctx, func() (*kmsg.DescribeConfigsResponse, error) { return req.RequestWith(ctx, t.client) })
 	if err != nil {
 		return // a topic that has no limit yet stays unknown, and is asked for again
 	}

@@ -186,17 +186,11 @@ func (p *Prober) open(id string) (*kgo.Client, error) {
 	return cl, nil
 }
 
-// abort ends a probe's transaction, and waits for that no longer than probeEnd: kgo looks at a
-// context only once there is a connection.
+// abort ends a probe's transaction, and waits for that no longer than probeEnd.
 func (p *Prober) abort(ctx context.Context, c *kgo.Client) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeEnd)
 	defer cancel()
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = c.EndTransaction(ctx, kgo.TryAbort) }()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-	}
+	_, _ = within(ctx, func() (struct{}, error) { return struct{}{}, c.EndTransaction(ctx, kgo.TryAbort) })
 }
 
 const (

@@ -379,3 +379,35 @@ func TestIDsOfFailedProbesAreNotKeptForever(t *testing.T) {
 		}
 	})
 }
+
+// Whatever brokers do not answer, a probe ends: a Health has maxProbes places, and waits for probes when it
+// stops.
+func TestProbeEndsWhateverIsNotAnswered(t *testing.T) {
+	for _, key := range []kmsg.Key{kmsg.ApiVersions, kmsg.Metadata, kmsg.DescribeConfigs, kmsg.FindCoordinator, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.EndTxn} {
+		for what, known := range map[string]bool{"the target is known": true, "the target is not known": false} {
+			t.Run(key.Name()+", "+what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c, opts, cl := kafkatest.Bubble(t, 2, "t")
+					m := NewMetadata(cl, MetadataOptions{})
+					if known {
+						if err := m.Refresh(t.Context(), "t"); err != nil {
+							t.Fatal(err)
+						}
+					}
+					over := make(chan struct{})
+					t.Cleanup(func() { close(over) })
+					c.ControlKey(key.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
+						c.KeepControl()
+						c.SleepControl(func() { <-over })
+						return nil, nil, false
+					})
+					start := time.Now()
+					err := proberOf(opts, m).Probe(t.Context(), timer.TopicPartition{Topic: "t"})
+					if took := time.Since(start); took > EmissionDeadline+probeEnd+lookupTimeout {
+						t.Errorf("it took %s: %v", took, err)
+					}
+				})
+			})
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -140,7 +141,7 @@ func (w *world) lookUp(p *rig.Process, moved, gone, n int) {
 // age makes a directory older: what says when it was last in sync.
 func (w *world) age(dir string, by time.Duration) {
 	w.Helper()
-	s, err := statestore.Open(statestore.Options{Dir: filepath.Join(dir, "store")})
+	s, err := statestore.Open(statestore.Options{Home: intake.Murmur2Partition, Dir: filepath.Join(dir, "store")})
 	if err != nil {
 		w.Fatal(err)
 	}

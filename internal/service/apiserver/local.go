@@ -26,6 +26,9 @@ const (
 	// apiRoom is what those of one partition may hold of it, in bytes, and requestMemory what
 	// one takes beside its own.
 	apiRoom, requestMemory = 4 << 20, 512
+	// apiBatch is the largest batch that the producer makes, whatever topics take: what brokers take in one
+	// request by default (socket.request.max.bytes). kgo makes no client for larger ones.
+	apiBatch = 100 << 20
 	// apiDelivery is how long a request is tried to be written.
 	apiDelivery = 10 * time.Second
 	// latenessOf is the time over which an instance tells how late its firings were.
@@ -69,7 +72,7 @@ func newLocal(in *Instance, url string) (*local, error) {
 	cl, err := kgo.NewClient(append(slices.Clone(in.Options),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
 		kgo.RecordDeliveryTimeout(apiDelivery), kgo.MaxBufferedRecords(apiBuffered), kgo.MaxBufferedBytes(apiBufferedBytes),
-		kgo.ProducerBatchMaxBytes(int32(largest)), kgo.UnknownTopicRetries(-1))...)
+		kgo.ProducerBatchMaxBytes(int32(min(largest, apiBatch))), kgo.UnknownTopicRetries(-1))...)
 	if err != nil {
 		return nil, fmt.Errorf("build the API's producer: %w", err)
 	}

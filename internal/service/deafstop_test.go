@@ -1,0 +1,57 @@
+package service_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/service"
+)
+
+// deaf is a way to brokers. Once it is shut they take connections, and whatever is sent, and answer nothing.
+type deaf struct{ shut atomic.Bool }
+
+func (d *deaf) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return deafConn{c, d}, nil
+}
+
+type deafConn struct {
+	net.Conn
+	d *deaf
+}
+
+// Write implements net.Conn.
+func (c deafConn) Write(b []byte) (int, error) {
+	if c.d.shut.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// An instance ends soon although no broker answers any more and timers fall due.
+func TestStopWhileNoBrokerAnswers(t *testing.T) {
+	t.Parallel()
+	cfg, d := rig.Config(t, fake(t, "one").ListenAddrs(), requests), &deaf{}
+	o := service.Options{Dial: d.dial}
+	withAPI(t, cfg, &o)
+	in := rig.Serve(t, cfg, o)
+	in.Ready(2, limit)
+	schedule(t, cfg, 200, time.Second)
+	in.Balanced(200)
+	d.shut.Store(true)
+	start := time.Now()
+	if err := in.Stop(); err != nil {
+		t.Error(err)
+	}
+	// Leaving the group, the API's calls and aborts beside the lanes have a few seconds each.
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}

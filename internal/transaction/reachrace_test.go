@@ -1,0 +1,171 @@
+package transaction
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// onNewClient is a hook that is called as soon as there is a client.
+type onNewClient func()
+
+// OnNewClient implements kgo.HookNewClient.
+func (f onNewClient) OnNewClient(*kgo.Client) { f() }
+
+// loseAll says that none of the brokers can be reached.
+func (r *fakeReach) loseAll(addrs []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gone = make(map[string]bool)
+	for _, addr := range addrs {
+		r.gone[addr] = true
+	}
+}
+
+// A coordinator is lost after it was chosen and before its opening is noted, so that Reached finds
+// nothing to give up. The opening is given up all the same.
+func TestOpeningWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l, reach := awayLane(t)
+		hold(t, c, kmsg.InitProducerID, func(kmsg.Request) bool { return true })
+		l.o.Client = append(l.o.Client, kgo.WithHooks(onNewClient(func() {
+			reach.loseAll(c.ListenAddrs())
+			l.of.Reached()
+		})))
+		start := time.Now()
+		l.pool.open(0)
+		if err := l.pool.await(t.Context()); !errors.Is(err, errAway) {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > soonAway {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// lateReach is Leaders that lose all brokers once AllReachable was asked so often.
+type lateReach struct {
+	*fakeReach
+	asked atomic.Int32
+	lost  func()
+}
+
+func (r *lateReach) AllReachable() bool {
+	there := r.fakeReach.AllReachable()
+	if r.asked.Add(-1) == 0 {
+		r.lost()
+	}
+	return there
+}
+
+// A coordinator is lost after the pool has looked at its clients and before the step has said which of them
+// it needs, so that Reached finds nothing to give up. The step is given up all the same.
+func TestStepWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l, reach := awayLane(t)
+		late := &lateReach{fakeReach: reach}
+		late.lost = func() {
+			reach.loseAll(c.ListenAddrs())
+			l.of.Reached()
+		}
+		l.o.Leaders = late
+		l.pool.prepare(t.Context())
+		hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
+		s := &fakeSource{ems: func() []Emission { return nil }}
+		l.of.Add(s)
+		late.asked.Store(int32(len(l.pool.clients))) // each of them once, in tend
+		start := time.Now()
+		if _, err := l.step(t.Context()); !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
+			t.Errorf("%v, %v", err, s.outcomes)
+		}
+		if took := time.Since(start); took > soonAway {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// Brokers and leaders come and go all the time, while lanes open clients and run steps. The lanes neither
+// stand still nor leave anything behind.
+func TestReachThatChangesAllTheTime(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLanes(t, 3, 2)
+		reach := &fakeReach{}
+		l.of.o.Leaders = reach
+		var committed atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = l.of.Run(ctx) })
+		sources := make([]*countingSource, 4)
+		for i := range sources {
+			sources[i] = &countingSource{l: l, committed: &committed}
+			l.of.Add(sources[i])
+		}
+		for k := range 3 {
+			running.Go(func() {
+				random := rand.New(rand.NewPCG(seed, uint64(k)))
+				addrs := c.ListenAddrs()
+				for ctx.Err() == nil {
+					switch random.IntN(4) {
+					case 0:
+						reach.lose(addrs[random.IntN(len(addrs))])
+					case 1:
+						reach.loseLeader(timer.TopicPartition{Topic: "t"})
+					default:
+						reach.mu.Lock()
+						reach.gone, reach.leads = nil, nil
+						reach.mu.Unlock()
+					}
+					l.of.Reached()
+					_ = sleep(ctx, time.Duration(random.IntN(20))*time.Millisecond)
+				}
+			})
+		}
+		_ = sleep(ctx, 20*time.Second)
+		if committed.Load() == 0 {
+			t.Error("nothing was committed while brokers came and went")
+		}
+		cancel()
+		running.Wait()
+		for i, s := range sources {
+			if n := s.out.Load(); n != 0 {
+				t.Errorf("source %d has %d shares out", i, n)
+			}
+		}
+	})
+}
+
+// countingSource always has something ready, and counts its shares.
+type countingSource struct {
+	l         *Lane
+	committed *atomic.Int64
+	out       atomic.Int32
+}
+
+func (s *countingSource) Seal(step string, room *Room) *Share {
+	room.Entries--
+	s.out.Add(1)
+	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}}
+	if !s.l.o.Leaders.Away(timer.TopicPartition{Topic: "t"}) {
+		sh.Emissions = []Emission{{Record: &kgo.Record{Topic: "t", Value: []byte("x")}}}
+	}
+	sh.Done = func(o Outcome) {
+		if s.out.Add(-1); o == Committed {
+			s.committed.Add(1)
+		}
+	}
+	return sh
+}
+
+func (*countingSource) Wait() time.Duration { return maxSleep }
