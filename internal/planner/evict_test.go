@@ -112,6 +112,24 @@ func TestItemsToBeUsedAgainAreLetGo(t *testing.T) {
 	}
 }
 
+// A timer that is replaced while a checkpoint is written, which has the former one, is a record again when that ends.
+func TestWhatIsReplacedBesideACheckpointIsARecordBehindIt(t *testing.T) {
+	p := New(0, 0, 1<<40)
+	p.Load(Lowest, timer.Ref{Due: 10_000}, nil)
+	committed(p, 1000)
+	p.Freeze()
+	committed(p, 2000) // the same ID
+	if p.records() != 0 {
+		t.Fatal("it is a record, and the checkpoint's")
+	}
+	if p.Thaw(); p.records() != 1 {
+		t.Errorf("it is an item behind the checkpoint")
+	}
+	if all := p.Freeze(); len(all) != 1 || all[0].Before.Due != 1000 || all[0].After.Due != 2000 {
+		t.Errorf("the next checkpoint has %v", all)
+	}
+}
+
 // records is how many timers are encoded.
 func (p *Planner) records() int {
 	return p.known.table.Len() - p.known.table.Objects() - p.known.table.Buried()
