@@ -163,9 +163,18 @@ func (m *model) checkSlots(w *wheel, want int) {
 			if occupied := w.occupied[level]>>slot&1 == 1; occupied != (b.n > 0 && !open) {
 				m.t.Fatalf("slot %d of level %d is occupied: %v, with %d records", slot, level, occupied, b.n)
 			}
-			live := 0
-			if b.each(func(r *Record, _, _ int) { live += r.length() }); live != b.live {
+			live, marked := 0, make([]int32, len(b.chunks))
+			b.each(func(r *Record, i, _ int) {
+				live += r.length()
+				marked[i] += int32(marks(r.State))
+			})
+			if live != b.live {
 				m.t.Fatalf("%d bytes are live, counted %d", live, b.live)
+			}
+			for i, n := range marked {
+				if b.chunks[i].marked != n {
+					m.t.Fatalf("%d records of a chunk are dirty or being flushed, counted %d", n, b.chunks[i].marked)
+				}
 			}
 			if b.wasteful() {
 				m.t.Fatalf("%d bytes in %d chunks are held for %d", b.held, len(b.chunks), b.live)

@@ -126,8 +126,9 @@ type bucket struct {
 //
 // Its memory does not move.
 type chunk struct {
-	b []byte
-	n int // records; what has none left has no memory either
+	b      []byte
+	n      int32 // records; what has none left has no memory either
+	marked int32 // that are dirty or being flushed
 }
 
 func marks(s State) int {
@@ -135,6 +136,12 @@ func marks(s State) int {
 		return 1
 	}
 	return 0
+}
+
+// mark counts records of a chunk that are dirty or being flushed.
+func (b *bucket) mark(i, n int) {
+	b.chunks[i].marked += int32(n)
+	b.marked += n
 }
 
 // append adds a record behind the others.
@@ -163,7 +170,7 @@ func (b *bucket) append(r *Record) (at, offset int) {
 	c.n++
 	b.n++
 	b.live, b.held = b.live+len(c.b)-offset, b.held+len(c.b)-offset
-	b.marked += marks(state)
+	b.mark(at, marks(state))
 	return at, offset
 }
 
@@ -199,7 +206,7 @@ func (b *bucket) remove(r *Record, i, offset int) {
 	c.b[offset] &= byte(placed) // it tells where the next one begins
 	b.n--
 	b.live -= r.length()
-	b.marked -= marks(r.State)
+	b.mark(i, -marks(r.State))
 	if c.n--; c.n == 0 {
 		b.held -= len(c.b)
 		c.b = nil
@@ -216,11 +223,31 @@ func (b *bucket) wasteful() bool {
 func (b *bucket) each(fn func(r *Record, i, offset int)) {
 	var r Record // one: it escapes
 	for i := range b.chunks {
-		c := chunk{b: b.chunks[i].b} // fn may empty it
-		for offset, next := 0, 0; offset < len(c.b); offset = next {
-			if r, next = c.read(offset); r.State&alive != 0 {
-				fn(&r, i, offset)
+		b.eachOf(i, &r, fn)
+	}
+}
+
+// eachMarked does so with those that are dirty or being flushed. It costs all records of the chunks that have one.
+func (b *bucket) eachMarked(fn func(r *Record, i, offset int)) {
+	var r Record
+	for i := range b.chunks {
+		if b.chunks[i].marked == 0 {
+			continue
+		}
+		b.eachOf(i, &r, func(r *Record, i, offset int) {
+			if marks(r.State) != 0 {
+				fn(r, i, offset)
 			}
+		})
+	}
+}
+
+// eachOf calls fn with each record of a chunk.
+func (b *bucket) eachOf(i int, r *Record, fn func(r *Record, i, offset int)) {
+	c := chunk{b: b.chunks[i].b} // fn may empty it
+	for offset, next := 0, 0; offset < len(c.b); offset = next {
+		if *r, next = c.read(offset); r.State&alive != 0 {
+			fn(r, i, offset)
 		}
 	}
 }

@@ -295,11 +295,7 @@ func (w *wheel) eachMarked(fn func(*Record, place)) {
 			if all[slot].marked == 0 {
 				continue
 			}
-			w.each(level, slot, func(r *Record, at place) {
-				if marks(r.State) != 0 {
-					fn(r, at)
-				}
-			})
+			all[slot].eachMarked(func(r *Record, i, offset int) { fn(r, placeOf(level, slot, i, offset)) })
 			w.tidy(level, slot)
 		}
 	}
@@ -316,9 +312,9 @@ func (w *wheel) flush(fn func(Record)) {
 
 // clean has a record that is being flushed be neither.
 func (w *wheel) clean(r *Record, at place) {
-	level, slot, _, _ := at.split()
+	level, slot, c, _ := at.split()
 	w.mark(at, r.State&^Flushing)
-	w.buckets[level][slot].marked--
+	w.buckets[level][slot].mark(c, -1)
 	w.marked--
 }
 

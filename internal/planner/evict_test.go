@@ -44,6 +44,33 @@ func TestWhatIsNearestIsNotEvicted(t *testing.T) {
 	}
 }
 
+// Memory that is full asks for no load, from the load on that filled it until half of it is free.
+func TestMemoryThatIsFullAsksForNoLoad(t *testing.T) {
+	const n = 100
+	var timers []*timer.Timer
+	size := int64(0)
+	for i := range n {
+		timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
+		r := memtable.Record{Bytes: timers[i].AppendTo(nil)}
+		size += r.Size()
+	}
+	p := New(0, 0, size-1)
+	p.Open(0)
+	p.Load(Lowest, timer.Ref{Due: 1_000_000}, timers)
+	for i := range n {
+		free := i >= n/2+1 // of the limit
+		if relieved := p.Relieved(); relieved != (i == n/2+1) {
+			t.Errorf("after %d of %d: relieved %v", i, n, relieved)
+		}
+		if _, ok := p.LoadFrom(); ok != free {
+			t.Errorf("after %d of %d: load %v", i, n, ok)
+		}
+		if got := fired(p, 1000*int64(1+i), n); len(got) != 1 {
+			t.Fatalf("%v fire", got)
+		}
+	}
+}
+
 // What recurs holds more while it fires than while it waits: the limit holds then too.
 func TestFiringKeepsTheLimit(t *testing.T) {
 	const n, limit = 100, 25_000
@@ -112,6 +139,24 @@ func TestItemsToBeUsedAgainAreLetGo(t *testing.T) {
 	}
 }
 
+// A timer that is replaced while a checkpoint is written, which has the former one, is a record again when that ends.
+func TestWhatIsReplacedBesideACheckpointIsARecordBehindIt(t *testing.T) {
+	p := New(0, 0, 1<<40)
+	p.Load(Lowest, timer.Ref{Due: 10_000}, nil)
+	committed(p, 1000)
+	p.Freeze()
+	committed(p, 2000) // the same ID
+	if p.records() != 0 {
+		t.Fatal("it is a record, and the checkpoint's")
+	}
+	if p.Thaw(); p.records() != 1 {
+		t.Errorf("it is an item behind the checkpoint")
+	}
+	if all := p.Freeze(); len(all) != 1 || all[0].Before.Due != 1000 || all[0].After.Due != 2000 {
+		t.Errorf("the next checkpoint has %v", all)
+	}
+}
+
 // records is how many timers are encoded.
 func (p *Planner) records() int {
 	return p.known.table.Len() - p.known.table.Objects() - p.known.table.Buried()
@@ -134,6 +179,12 @@ func TestItemsAreUsedAgainBehindManyAtATime(t *testing.T) {
 	if n := p.known.table.Objects(); n != 1 {
 		t.Fatalf("%d items are left, want 1", n)
 	}
+	if n := len(p.known.spare); n > maxSpare {
+		t.Errorf("%d items are kept to be used again, want %d at most", n, maxSpare)
+	}
+	var asked Overlay // while somebody asks, items are not used again
+	asked.Begin(p, nil, 1<<20)
+	asked.End(p)
 	used := map[*Item]int{}
 	for i := range 10 {
 		id := fmt.Sprint("more", i)

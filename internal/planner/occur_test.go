@@ -72,6 +72,20 @@ func TestCatchingUpHoldsNobodyUp(t *testing.T) {
 	}
 }
 
+// If more is due than fires at a time, a timer that catches up does not have its turn again before others that are due
+// for the first time.
+func TestCatchingUpWaitsItsTurn(t *testing.T) {
+	timers := []*timer.Timer{recurring("a", 1, 1, timer.CatchUpAll)}
+	for i := range 3 {
+		timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "p", i), Offset: int64(i), Due: 900, Occurrence: 1})
+	}
+	p := ready(timers...)
+	p.Open(0)
+	wants(t, "first", fired(p, 1000, 2), "a/1", "p0/1")
+	wants(t, "then", fired(p, 1000, 2), "p1/1", "p2/1")
+	wants(t, "then the others", fired(p, 1000, 2), "a/2", "a/3")
+}
+
 // What was rolled back with the firing before it is pending again, and did not expire.
 func TestWhatIsRolledBackDoesNotExpire(t *testing.T) {
 	p := ready(recurring("a", 100, 100, timer.CatchUpAll))

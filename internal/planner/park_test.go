@@ -176,6 +176,16 @@ func TestNothingIsCountedOfWhatWasNotMissed(t *testing.T) {
 	}
 }
 
+// A clock that was ahead by less than a second, and is right again, has let nothing go of what is due since.
+func TestWhatIsDueBehindAClockThatWasAheadWasNotMissed(t *testing.T) {
+	p := ready()
+	p.Begin(1)
+	p.Open(0)
+	p.Admit([]*timer.Timer{recurring("n", 900, 100, timer.CatchUpNone)}, nil, 1500)
+	wants(t, "what was missed", fired(p, 1000, 10))
+	wants(t, "what comes", fired(p, 1100, 10), "n/3")
+}
+
 // What an hour that never was has missed is kept for nothing when the clock is set back: it does not
 // keep others from coming back, and it fires when it is due.
 func TestCrowdedEndsWithTheClockThatSaidSo(t *testing.T) {
