@@ -34,7 +34,7 @@ func (p *Partition) Misplaced() (n int64, known bool) {
 
 // showMisplaced follows a change of state; p.write is held.
 func (p *Partition) showMisplaced() {
-	if p.state.Partitions == 0 {
+	if p.s.o.Home == nil || p.state.Partitions == 0 {
 		p.misplaced.Store(-1)
 		return
 	}
