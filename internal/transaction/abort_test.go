@@ -1,9 +1,16 @@
 package transaction
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -102,4 +109,85 @@ func TestAbortBufferedRecordsGivesUp(t *testing.T) {
 	src.committed(4)
 	s.settled(0, []string{"1", "2", "3", "4"}, []string{"1", "2", "3", "4"})
 	t.Logf("%d produce requests were held", held.Hits())
+}
+
+// fencedSource is a source whose first share objects to its commit.
+type fencedSource struct {
+	fakeSource
+	sealed int
+}
+
+func (s *fencedSource) Seal(step string, room *Room) *Share {
+	share := s.fakeSource.Seal(step, room)
+	if s.sealed++; s.sealed == 1 {
+		share.Fence = func() error { return errors.New("a claim stands before it") }
+	}
+	return share
+}
+
+// The coordinator does not answer the abort of a step, whatever asks for it, and does it much later. The lane goes on
+// with another ID, and nothing of the step that was aborted is ever seen.
+func TestAbortThatIsNotAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		let := make(chan struct{})
+		answer := sync.OnceFunc(func() { close(let) })
+		t.Cleanup(answer)
+		var id atomic.Pointer[string] // of the first step
+		for _, key := range []kmsg.Key{kmsg.EndTxn, kmsg.InitProducerID} {
+			c.ControlKey(key.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				of := id.Load()
+				switch r := r.(type) {
+				case *kmsg.EndTxnRequest:
+					if of == nil {
+						of = &r.TransactionalID
+						id.Store(of)
+					}
+					if r.TransactionalID == *of {
+						c.SleepControl(func() { <-let })
+					}
+				case *kmsg.InitProducerIDRequest:
+					if of != nil && *r.TransactionalID == *of {
+						c.SleepControl(func() { <-let })
+					}
+				}
+				return nil, nil, false
+			})
+		}
+		n := 0
+		s := &fencedSource{fakeSource: fakeSource{ems: func() []Emission {
+			n++
+			return []Emission{{Record: &kgo.Record{Topic: "good", Value: fmt.Append(nil, "of share ", n)}}}
+		}}}
+		l.of.Add(s)
+		start := time.Now()
+		for range 3 {
+			if _, err := l.step(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(start); took > abortTimeout+answerTimeout+time.Second {
+			t.Errorf("it took %s", took)
+		}
+		if want := []Outcome{Aborted, Committed, Committed}; !slices.Equal(s.outcomes, want) {
+			t.Errorf("%v, want %v", s.outcomes, want)
+		}
+		answer()
+		time.Sleep(time.Minute)
+		cl, err := kgo.NewClient(append(slices.Clone(l.o.Client), kgo.ConsumeTopics("good"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cl.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var seen []string
+		for ctx.Err() == nil {
+			cl.PollFetches(ctx).EachRecord(func(r *kgo.Record) { seen = append(seen, string(r.Value)) })
+		}
+		if want := []string{"of share 2", "of share 3"}; !slices.Equal(seen, want) {
+			t.Errorf("%q is seen, want %q", seen, want)
+		}
+	})
 }
