@@ -254,12 +254,13 @@ func TestWhatIsAboutToFireIsNoRecord(t *testing.T) {
 // before.
 func TestWhatIsEvictedIsARecord(t *testing.T) {
 	table := New(0, 6)
+	table.Put(table.AddObject("far"), Later, Key{Due: 5000})
 	table.Approach(2000, nil)
 	b := waits("a", 1000, 0)
 	number := table.AddObject("a")
 	table.Put(number, Soon, keyOf(b))
 	table.Evict(keyOf(b), func(number int32) { table.Put(number, Later, keyOf(b)) })
-	if !table.Encode(number, Record{Bytes: b, State: Dirty, Stored: timer.Absent}) || table.In(Later) != 1 {
+	if !table.Encode(number, Record{Bytes: b, State: Dirty, Stored: timer.Absent}) || table.In(Later) != 2 {
 		t.Error("it is an object")
 	}
 }

@@ -206,7 +206,7 @@ func TestTableAgainstModel(t *testing.T) {
 	})
 	t.Logf("seen: %v", seen)
 	for _, what := range []string{"refused", "encoded", "decoded", "buried", "dug up", "popped", "popped objects", "evicted", "later", "approached", "flushed", "set back"} {
-		if seen[what] == 0 {
+		if seen[what] == 0 && !testing.Short() { // then there are a fifth of the runs
 			t.Errorf("nothing was %s", what)
 		}
 	}

@@ -1175,6 +1175,9 @@ func (m *model) finish() {
 	if items, held := p.Size(); items != 0 || held != 0 || p.DeltaBytes() != 0 || waiting(p) != 0 || len(p.sequence.first)+len(p.sequence.rest) != 0 {
 		m.t.Fatalf("%d items of %d bytes are left, the delta has %d", items, held, p.DeltaBytes())
 	}
+	if k := &p.known; k.missed != 0 || p.tally.leaving != 0 || k.table.Objects()+k.table.Changed()+k.table.Buried() != 0 || len(k.items)+len(k.delta.items)+len(k.delta.frozen) != 0 {
+		m.t.Fatalf("of nothing %d bytes were missed, %d entries leave, %d objects, %d changes and %d tombstones are there", k.missed, p.tally.leaving, k.table.Objects(), k.table.Changed(), k.table.Buried())
+	}
 }
 
 func (m *model) quiet() bool {

@@ -86,6 +86,17 @@ func TestCatchingUpWaitsItsTurn(t *testing.T) {
 	wants(t, "then the others", fired(p, 1000, 2), "a/2", "a/3")
 }
 
+// Nor is it encoded meanwhile, as a timer that has its turn when it is due.
+func TestCatchingUpWaitsItsTurnAsAnItem(t *testing.T) {
+	p := ready(recurring("a", 1, 500, timer.CatchUpAll),
+		&timer.Timer{ID: []byte("b"), Offset: 8, Due: 1, Occurrence: 1},
+		&timer.Timer{ID: []byte("c"), Offset: 9, Due: 1, Occurrence: 1},
+		&timer.Timer{ID: []byte("d"), Offset: 10, Due: 900, Occurrence: 1})
+	p.Open(0)
+	wants(t, "first", fired(p, 1000, 2), "a/1", "b/1")
+	wants(t, "then", fired(p, 1000, 2), "c/1", "d/1")
+}
+
 // What was rolled back with the firing before it is pending again, and did not expire.
 func TestWhatIsRolledBackDoesNotExpire(t *testing.T) {
 	p := ready(recurring("a", 100, 100, timer.CatchUpAll))
