@@ -83,6 +83,9 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 		// In the wipe, or in the first tables behind it.
 		p := rig.Start(t, args(dir)...)
 		rig.Until(w, patience, "a wipe", func() bool { return strings.Contains(p.Output(), "wiping the local view") })
+		if !strings.Contains(p.Output(), "it was last in sync at") {
+			t.Fatalf("it is wiped for another reason than its age: %s", p.Output())
+		}
 		kill(p, 150)
 		w.verify(dir)
 		// In the replay that goes on from there.
