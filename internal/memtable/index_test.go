@@ -86,7 +86,7 @@ func TestIndexAgainstModel(t *testing.T) {
 			},
 		})
 	})
-	if !shrunk || !wrapped || !alike {
+	if (!shrunk || !wrapped || !alike) && !testing.Short() { // then there are a fifth of the runs
 		t.Errorf("the table became smaller: %v; a sum had its place behind the end: %v; or two: %v", shrunk, wrapped, alike)
 	}
 }
