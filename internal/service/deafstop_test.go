@@ -44,7 +44,7 @@ func TestStopWhileNoBrokerAnswers(t *testing.T) {
 	in := rig.Serve(t, cfg, o)
 	in.Ready(2, limit)
 	schedule(t, cfg, 200, time.Second)
-	in.Balanced(200)
+	rig.Until(t, limit, "timers are taken in", func() bool { return in.Metric("waterclock_outcomes_total", "outcome", "scheduled") == 200 })
 	d.shut.Store(true)
 	start := time.Now()
 	if err := in.Stop(); err != nil {
