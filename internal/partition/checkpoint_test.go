@@ -294,3 +294,41 @@ func TestLoadsWaitForWhatIsToBeParked(t *testing.T) {
 	}
 	c.finish()
 }
+
+// Steps may be committed as fast as they are folded, for as long as there is load. A checkpoint begins all the same when
+// the delta is full, and the next round folds the rest.
+func TestACheckpointBeginsWhileStepsKeepComing(t *testing.T) {
+	c := newLazyCore(t)
+	c.p.o.Memory.Delta = budget.Alone(1)
+	step := func(id int) {
+		c.schedule(id, 50_000)
+		c.takes()
+		c.commit(true)
+	}
+	const steps = 5 * maxUnfolded
+	folded := 0
+	c.p.o.BeforeApply = func(string, int32) {
+		if folded++; folded < steps {
+			step(folded)
+		}
+	}
+	step(0)
+	_, err := c.s.keeper.round(t.Context())
+	c.ok(err)
+	if c.write == nil || folded > maxUnfolded {
+		t.Errorf("%d steps are folded in one round, want %d at most; a checkpoint has begun: %v", folded, maxUnfolded, c.write != nil)
+	}
+	for len(c.p.life.Kicked) > 0 {
+		<-c.p.life.Kicked
+		_, err := c.s.keeper.round(t.Context())
+		c.ok(err)
+		if c.write != nil {
+			c.store()
+			c.p.life.Kick() // by whoever has written it
+		}
+	}
+	if folded != steps {
+		t.Errorf("%d steps are folded when nobody kicks any more, want %d", folded, steps)
+	}
+	c.finish()
+}

@@ -137,7 +137,11 @@ func (k *keeper) round(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
-	for j := k.nextJob(); j != nil; j = k.nextJob() {
+	for range maxUnfolded { // those that come meanwhile kick: they have the next round, or a checkpoint would never begin
+		j := k.nextJob()
+		if j == nil {
+			break
+		}
 		k.apply(j)
 	}
 	k.requests.resumeIfFree()

@@ -62,15 +62,20 @@ func (t *Metadata) examine(topic string, most int) bool {
 	return true
 }
 
-// inUse returns the topics that are in use, and forgets the others. The lock is held.
+// inUse returns the topics that are in use, and forgets the others. It forgets too that a topic was asked for
+// partitions beyond its last, if that is long ago: until then each use of the topic takes the lock, and it is
+// asked for each second. The lock is held.
 func (t *Metadata) inUse(now time.Time) (names []string) {
 	t.noteUsed(now)
 	for name, e := range t.topics {
 		if e.idle(now) {
 			delete(t.topics, name)
 			t.Leaders.forget(name)
-		} else {
-			names = append(names, name)
+			continue
+		}
+		names = append(names, name)
+		if now.Sub(e.asked) > targetIdle {
+			e.beyond = time.Time{}
 		}
 	}
 	t.publish()

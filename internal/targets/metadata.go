@@ -139,7 +139,8 @@ type cachedTopic struct {
 	missing  time.Time // since when nobody who was asked has known it; zero: somebody has
 	maxBytes int32
 
-	beyond time.Time // since when a partition is asked for that it does not have
+	beyond time.Time // since when a partition is asked for that it does not have; inUse ends it
+	asked  time.Time // when such a partition was asked for last
 
 	refuted   int // times in a row
 	refutedAt time.Time
@@ -369,6 +370,7 @@ func (t *Metadata) doubts(topic string) bool {
 // lacks is Lacks of a partition beyond the last. The lock is held.
 func (t *Metadata) lacks(e *cachedTopic) bool {
 	now := t.o.Now()
+	e.asked = now
 	if e.beyond.IsZero() {
 		e.beyond = now
 		t.publish()

@@ -52,6 +52,39 @@ func TestSnapshotFollowsEachChange(t *testing.T) {
 	}
 }
 
+// A topic that was asked for a partition that it does not have, by one request, is known like any other again
+// after some time: it is not asked for each second for as long as it is in use.
+func TestATopicIsNotDoubtedForever(t *testing.T) {
+	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, "t"))
+	now := time.Now()
+	targets := NewMetadata(cl, MetadataOptions{Now: func() time.Time { return now }})
+	targets.lookUp(t, "t")
+	beyond := timer.TopicPartition{Topic: "t", Partition: 2}
+	lacks := func() bool {
+		t.Helper()
+		targets.lookUp(t, "t")
+		targets.inUse(now)
+		return targets.Lacks(beyond)
+	}
+	for want := range 2 {
+		if got := lacks(); got != (want == 1) {
+			t.Errorf("the partition is missing: %v", got)
+		}
+		now = now.Add(missingAfter)
+	}
+	for range 2 * targetIdle / targetRefresh {
+		now = now.Add(targetRefresh)
+		targets.Cached("t")
+		targets.inUse(now)
+	}
+	if (*targets.known.Load())["t"] == nil {
+		t.Error("nothing has asked for the partition for a long time, and the topic is still doubted")
+	}
+	if lacks() {
+		t.Error("that the partition is missing is known without a new look")
+	}
+}
+
 // BenchmarkCached is what a worker or a lane asks for each timer, from all cores.
 func BenchmarkCached(b *testing.B) {
 	targets := NewMetadata(nil, MetadataOptions{})
