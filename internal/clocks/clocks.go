@@ -32,6 +32,9 @@
 //     of them, and never one that is behind.
 //   - After the measurement a broker's clock was set. Nothing tells us before the next measurement, a
 //     minute later. Until then a timestamp may be rejected: the step is retried until it is accepted.
+//   - The machine stood still with both its clocks (a virtual machine that was paused), or was suspended
+//     and set back by just that time. Nothing tells us either: until the next measurement [Clocks.Ahead]
+//     says what was true before, and [Clocks.Brokers] is too early.
 package clocks
 
 import (
@@ -86,7 +89,7 @@ func (c *Clocks) Measured(before, after Mark, stamped time.Time) bool {
 
 // Ahead returns by how much the owner's clock is ahead of the brokers', plus or minus half of MaxWidth;
 // negative while it is behind. It is unknown before the first measurement, and from when the clock was
-// set or the machine was suspended until the next one.
+// set or the machine was suspended until the next one. The package comment says when it may be wrong.
 func (c *Clocks) Ahead(now Mark) (ahead time.Duration, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
