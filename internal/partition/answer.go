@@ -42,7 +42,7 @@ type answers struct {
 	*owned
 	q       *Questions
 	handle  *statestore.Handle
-	plans   *plans
+	subs    *subPartitions
 	decided *decisions
 	flush   func(context.Context) // has what is committed stored
 
@@ -55,8 +55,8 @@ type answers struct {
 // open begins to answer questions; close ends that.
 func (q *Questions) open(s *served, store *statestore.Handle, flush func(context.Context)) {
 	q.now.Store(&answers{
-		owned: q.owned, q: q, handle: store, plans: s.plans, decided: newDecisions(), flush: flush,
-		overlay: overlays{plans: s.plans, of: make([]planner.Overlay, len(s.plans.subs))}, count: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		owned: q.owned, q: q, handle: store, subs: s.subs, decided: newDecisions(), flush: flush,
+		overlay: overlays{subs: s.subs, of: make([]planner.Overlay, len(s.subs.all))}, count: make(chan struct{}, 1), turn: make(chan struct{}, 1),
 	})
 }
 
@@ -110,7 +110,7 @@ func (q *Questions) Get(ctx context.Context, id []byte) (*query.Timer, error) {
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return nil, err
 	}
-	committed, parked := a.plans.committed(id), false
+	committed, parked := a.subs.committed(id), false
 	t, known := committed.Find()
 	if !known {
 		t, parked, err = a.handle.Find(id)

@@ -34,7 +34,7 @@ func million(b *testing.B, overlay int) *core {
 	}
 	c.ok(c.s.keeper.store.Apply(batch))
 	c.ok(g.store.Flush())
-	c.s.plans.planners[0].Begin(n)
+	c.s.subs.planners[0].Begin(n)
 	for i := range overlay {
 		c.schedule(i, 100_000+int64(i))
 	}

@@ -505,7 +505,7 @@ func TestDecisionsAreToldBehindTheCommit(t *testing.T) {
 	defer w.Close()
 	c.schedule(1, 50_000)
 	c.takes()
-	c.s.plans.lock() // the commit waits for it
+	c.s.subs.lock() // the commit waits for it
 	committed := make(chan struct{})
 	go func() {
 		defer close(committed)
@@ -514,7 +514,7 @@ func TestDecisionsAreToldBehindTheCommit(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	d, err := w.Decision(ctx, 0)
-	c.s.plans.unlock()
+	c.s.subs.unlock()
 	<-committed
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("told before it is seen: %+v, %v", d, err)

@@ -24,7 +24,7 @@ const checkpointPause = 500 * time.Millisecond
 type checkpoints struct {
 	*owned
 	store *statestore.Handle
-	plans *plans
+	subs  *subPartitions
 	asks  asks
 	aside func(func()) // runs what writes a checkpoint
 
@@ -39,8 +39,8 @@ type checkpoints struct {
 	lost    bool            // one has failed: nothing more can be stored
 }
 
-func newCheckpoints(own *owned, store *statestore.Handle, p *plans) *checkpoints {
-	return &checkpoints{owned: own, store: store, plans: p, done: make(chan error, 1), aside: func(f func()) { go f() }}
+func newCheckpoints(own *owned, store *statestore.Handle, p *subPartitions) *checkpoints {
+	return &checkpoints{owned: own, store: store, subs: p, done: make(chan error, 1), aside: func(f func()) { go f() }}
 }
 
 // asks are callers that wait for a checkpoint.
@@ -107,7 +107,7 @@ func (c *checkpoints) note(j *job) {
 }
 
 // full reports whether the delta has its part of the memory.
-func (c *checkpoints) full() bool { return c.o.Memory.Delta.Set(c.plans.deltaBytes()) }
+func (c *checkpoints) full() bool { return c.o.Memory.Delta.Set(c.subs.deltaBytes()) }
 
 // end ends the one that has been written, if there is one. Then timers may be due that waited for it.
 func (c *checkpoints) end() (ended bool, err error) {
@@ -132,7 +132,7 @@ func (c *checkpoints) beginIfDue(ctx context.Context) {
 	if c.writing {
 		return
 	}
-	wanted, asked := c.plans.wanted(), c.asks.takeAll()
+	wanted, asked := c.subs.wanted(), c.asks.takeAll()
 	switch {
 	case c.since.IsZero():
 		release(asked)
@@ -159,7 +159,7 @@ func (c *checkpoints) begin(ctx context.Context) {
 
 // freeze makes the delta a batch for the store.
 func (c *checkpoints) freeze() *statestore.Batch {
-	changes := c.plans.freeze()
+	changes := c.subs.freeze()
 	c.o.Memory.Delta.Set(0)
 	c.writing, c.since = true, time.Time{}
 	return &statestore.Batch{
@@ -175,7 +175,7 @@ func (c *checkpoints) written(err error) error {
 		return fmt.Errorf("write a checkpoint of the store: %w", err)
 	}
 	c.store.Unsaved(c.since) // changes are in sync no earlier than this one
-	c.plans.thaw()
+	c.subs.thaw()
 	c.writing, c.ended = false, time.Now()
 	release(c.waiters)
 	c.waiters = nil

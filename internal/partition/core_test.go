@@ -135,7 +135,7 @@ type core struct {
 	given   int // requests delivered to this instance
 	gate    int // requests in the log when it acquired the partition
 	opened  bool
-	fires   map[*sub]bool // the gate is open for who plans
+	fires   map[*subPartition]bool // the gate is open for who plans
 
 	requests  []*kgo.Record
 	changelog []change
@@ -285,7 +285,7 @@ func (c *core) acquire() {
 	if len(s.keeper.parking.counts) > 0 {
 		c.g.seen["taken with parked timers"]++
 	}
-	c.p, c.s, c.share, c.opened, c.fires = p, s, nil, false, map[*sub]bool{}
+	c.p, c.s, c.share, c.opened, c.fires = p, s, nil, false, map[*subPartition]bool{}
 	c.high = c.now
 	c.given, _ = slices.BinarySearchFunc(c.requests, c.position, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
 	c.gate = len(c.requests)
@@ -418,20 +418,20 @@ func (c *core) open() {
 		return
 	}
 	c.opened = true
-	c.s.plans.open()
+	c.s.subs.open()
 }
 
 // work plans what is delivered. It beats the earlier generations of its IDs that are
 // not due yet.
 func (c *core) work() {
 	c.t.Helper()
-	for _, s := range c.s.plans.subs {
+	for _, s := range c.s.subs.all {
 		c.workOn(s)
 	}
 }
 
 // workOn has one sub plan what it was handed.
-func (c *core) workOn(s *sub) {
+func (c *core) workOn(s *subPartition) {
 	c.t.Helper()
 	for _, d := range s.inbox.list {
 		c.fires[s] = c.fires[s] || d.open
@@ -634,7 +634,7 @@ func (c *core) commit(told bool) {
 // settlesWhatIsPlanned checks that no sub has a request below the position that it has yet to plan.
 func (c *core) settlesWhatIsPlanned() {
 	c.t.Helper()
-	for _, s := range c.s.plans.subs {
+	for _, s := range c.s.subs.all {
 		for _, d := range s.inbox.list {
 			c.g.seen["a sub is behind"] += len(d.recs)
 			if len(d.recs) > 0 && d.recs[0].Offset < c.position {
@@ -819,7 +819,7 @@ func (c *core) finish() {
 		c.t.Fatalf("position %d at the end, last request %d", c.position, c.requests[n-1].Offset)
 	}
 	c.work()
-	if items, bytes := c.s.plans.size(); items > 0 || bytes > 0 {
+	if items, bytes := c.s.subs.size(); items > 0 || bytes > 0 {
 		c.t.Fatalf("the planner keeps %d items and %d bytes when nothing is pending", items, bytes)
 	}
 	if b := c.s.backlog; b.requests != (load{}) || b.firings != (load{}) || b.committed != (load{}) {
@@ -851,7 +851,7 @@ func (c *core) rest(done func() bool) {
 			after = time.Minute
 		}
 		worked := c.turn(after)
-		if c.s.plans.wanted() || c.s.keeper.checkpoints.writing {
+		if c.s.subs.wanted() || c.s.keeper.checkpoints.writing {
 			c.checkpoint()
 		}
 		if still++; worked || c.s.backlog.onTheirWay().entries > 0 || c.given < len(c.requests) || len(c.s.keeper.handover.jobs) > 0 {
@@ -1003,7 +1003,7 @@ func (c *core) actions() map[string]func(*rapid.T) {
 		"bad":       func(t *rapid.T) { c.request(0, rapid.IntRange(0, 5).Draw(t, "id")) },
 		"deliver":   func(t *rapid.T) { c.deliver(rapid.IntRange(1, 8).Draw(t, "n")) },
 		"work":      func(*rapid.T) { c.work() },
-		"work2":     func(t *rapid.T) { c.workOn(rapid.SampledFrom(c.s.plans.subs).Draw(t, "sub")) },
+		"work2":     func(t *rapid.T) { c.workOn(rapid.SampledFrom(c.s.subs.all).Draw(t, "sub")) },
 		"tick":      func(t *rapid.T) { c.pass(rapid.Int64Range(1, 60).Draw(t, "ms")) },
 		"leap":      func(t *rapid.T) { c.pass(rapid.Int64Range(5_000, 40_000).Draw(t, "ms")) },
 		"back": func(t *rapid.T) {

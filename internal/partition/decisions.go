@@ -68,7 +68,7 @@ func (q *Questions) Watch() (*Watcher, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.watched.Add(1) == 1 { // first: a step that does not see it is in the position
-		d.position = a.plans.position()
+		d.position = a.subs.position()
 		d.list, d.bytes = nil, 0
 	}
 	return &Watcher{a: a}, nil

@@ -7,7 +7,7 @@
 //
 // One struct for each goroutine that owns state. They are made for one acquisition, and each starts and stops itself:
 //
-//   - requests takes what intake delivers, and runs one goroutine for each sub-partition (sub.planAll). That
+//   - requests takes what intake delivers, and runs one goroutine for each sub-partition (subPartition.planAll). That
 //     validates requests, looks up what is not known, and plans; also firings for the next step, while one is out
 //     that is full of them.
 //   - lane is what the lane's goroutine calls: it plans what is due, seals it, and takes the outcome.
@@ -15,7 +15,7 @@
 //     scan of it. A checkpoint is written by a goroutine beside it, see checkpoints.
 //   - Questions answers on the goroutines of its callers.
 //
-// They meet at the planners, under locks that are held over no I/O: see plans. What one hands to another goes through
+// They meet at the planners, under locks that are held over no I/O: see subPartitions. What one hands to another goes through
 // a queue: inbox (to the subs), handover (committed steps, to the keeper), parkInbox (timers to be parked, to the keeper).
 //
 // # The gate

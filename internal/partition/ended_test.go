@@ -23,7 +23,7 @@ func TestNothingIsHeldOfAnAcquisitionThatHasEnded(t *testing.T) {
 	c.schedule(1, 10_000)
 	c.deliver(1)
 	c.work()
-	before := weak.Make(c.s.plans.planners[0])
+	before := weak.Make(c.s.subs.planners[0])
 	c.leave()
 	for range 5 {
 		runtime.GC()

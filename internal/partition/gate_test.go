@@ -133,13 +133,13 @@ func TestGateAsksNothingWhileIntakeIsPaused(t *testing.T) {
 	}
 }
 
-// What the gate finds delivered is in the hands of who plans: else the word to open
+// What the gate finds delivered is in the hands of who subs: else the word to open
 // would overtake it, and a cancel in the log would lose to what is due.
 func TestDeliveredIsInTheInbox(t *testing.T) {
 	_, s := newRooms(Options{Options: ownership.Options{
 		Topics: &topics.Set{Request: topics.Topic{Name: "r", Partitions: 1}}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 	}, Rules: new(intake.Rules), Metrics: NewMetrics(prometheus.NewRegistry()), Memory: Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}})
-	in := s.plans.subs[0].inbox
+	in := s.subs.all[0].inbox
 	in.mu.Lock() // who plans is just taking what there is
 	var handed sync.WaitGroup
 	handed.Go(func() { s.requests.Deliver(intake.Read{Records: []*kgo.Record{{Offset: 6}}, Next: 7, End: 7}) })

@@ -37,7 +37,7 @@ func (in *inbox) put(d delivery) {
 	in.rouse()
 }
 
-// putAhead has firings planned: see plans.fireAhead.
+// putAhead has firings planned: see subPartitions.fireAhead.
 func (in *inbox) putAhead(room load) {
 	in.mu.Lock()
 	in.ahead = room

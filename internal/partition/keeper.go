@@ -18,7 +18,7 @@ import (
 type keeper struct {
 	*owned
 	store       *statestore.Handle
-	plans       *plans
+	subs        *subPartitions
 	backlog     *backlog
 	arrivals    *arrivals
 	lane        *lane
@@ -35,10 +35,10 @@ type keeper struct {
 
 func newKeeper(own *owned, store *statestore.Handle, s *served, toPark *parkInbox, parked *parkedCounts, l *ledger, q *Questions) *keeper {
 	return &keeper{
-		owned: own, store: store, plans: s.plans, backlog: s.backlog, arrivals: s.arrivals, lane: s.lane, requests: s.requests,
+		owned: own, store: store, subs: s.subs, backlog: s.backlog, arrivals: s.arrivals, lane: s.lane, requests: s.requests,
 		questions: q, ledger: l, handover: s.lane.handover,
-		parking:     newParking(own, store, s.plans, toPark, parked, s.lane.wakeForDue),
-		checkpoints: newCheckpoints(own, store, s.plans),
+		parking:     newParking(own, store, s.subs, toPark, parked, s.lane.wakeForDue),
+		checkpoints: newCheckpoints(own, store, s.subs),
 	}
 }
 
@@ -182,7 +182,7 @@ func (k *keeper) load() (more bool, err error) {
 	if done {
 		next = to
 	}
-	k.plans.load(from, next, found)
+	k.subs.load(from, next, found)
 	k.lane.wakeForDue()
 	return !done, nil
 }
@@ -190,10 +190,10 @@ func (k *keeper) load() (more bool, err error) {
 // roomToLoad returns where a scan is to begin, and how many bytes the wheels may hold,
 // which changes with what other partitions hold.
 func (k *keeper) roomToLoad() (from timer.Ref, wheels int64, ok bool) {
-	_, held := k.plans.size()
+	_, held := k.subs.size()
 	k.o.Memory.Wheel.Set(held)
 	wheels = k.o.Memory.Wheel.Limit()
-	from, ok = k.plans.loadFrom(wheels)
+	from, ok = k.subs.loadFrom(wheels)
 	return from, wheels, ok
 }
 
@@ -234,7 +234,7 @@ func (k *keeper) foldIn(j *job) {
 	}()
 	k.checkpoints.note(j)
 	k.store.Behind(j.step.Len())
-	k.ledger.pending.Add(int64(k.plans.fold(j.step)))
+	k.ledger.pending.Add(int64(k.subs.fold(j.step)))
 	k.lane.wakeForDue()
 }
 

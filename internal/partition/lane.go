@@ -15,7 +15,7 @@ import (
 // ownership.Steps), but for Wait and wakeForDue, which are safe for all.
 type lane struct {
 	*owned
-	plans     *plans // nil until the partition is acquired
+	subs      *subPartitions // nil until the partition is acquired
 	toPark    *parkInbox
 	questions *Questions
 	handover  *handover
@@ -65,17 +65,17 @@ func (l *lane) seal(name string, room *transaction.Room) *transaction.Share {
 // step plans what is due and takes a prefix of the sequences; nil if nothing is
 // planned.
 func (l *lane) step(entries int, bytes int64) *planner.Step {
-	l.plans.arrivals.notOpenedAhead(l.clock.millis())
+	l.subs.arrivals.notOpenedAhead(l.clock.millis())
 	now, fire := l.clock.millis(), l.roomToFire(load{entries, bytes}, load{})
-	l.plans.fire(now, fire)
-	if l.plans.relieved() {
+	l.subs.fire(now, fire)
+	if l.subs.relieved() {
 		l.life.Kick()
 	}
-	step := l.plans.take(entries, bytes, l.mayPass(now))
-	if step != nil && l.plans.backlog.sealed(now, load{entries, bytes}, step, l.late(now)) {
+	step := l.subs.take(entries, bytes, l.mayPass(now))
+	if step != nil && l.subs.backlog.sealed(now, load{entries, bytes}, step, l.late(now)) {
 		l.life.Kick() // what was held back goes on
 	}
-	due, ok := l.plans.next()
+	due, ok := l.subs.next()
 	if step != nil {
 		l.stepped = now
 		if ok && due <= now {
@@ -83,7 +83,7 @@ func (l *lane) step(entries int, bytes int64) *planner.Step {
 		}
 		return step
 	}
-	if ok = ok && fire.entries > 0 && fire.bytes > 0; l.plans.couldPass() && (!ok || due > l.stepped+passPause) {
+	if ok = ok && fire.entries > 0 && fire.bytes > 0; l.subs.couldPass() && (!ok || due > l.stepped+passPause) {
 		due, ok = l.stepped+passPause, true
 	}
 	if ok {
@@ -110,18 +110,18 @@ func (l *lane) mayPass(now int64) bool {
 func (l *lane) fireAhead(step, out load) {
 	room := l.roomToFire(step, out)
 	if room.entries > 0 && room.bytes > 0 {
-		l.plans.fireAhead(room)
+		l.subs.fireAhead(room)
 	}
 }
 
 // roomToFire is how many firings may be planned for a step, and how many bytes of them: see flow. out are the
 // firings of the step before it, if that is out.
 func (l *lane) roomToFire(step, out load) load {
-	room := l.plans.backlog.roomToFire()
-	ready, requests := l.plans.ready()
+	room := l.subs.backlog.roomToFire()
+	ready, requests := l.subs.ready()
 	ready = load{max(0, ready.entries-out.entries), max(0, ready.bytes-out.bytes)}
 	if requests {
-		step = l.plans.backlog.share(step)
+		step = l.subs.backlog.share(step)
 	}
 	return load{min(room.entries, step.entries-ready.entries), min(room.bytes, step.bytes-ready.bytes)}
 }
@@ -138,7 +138,7 @@ func (l *lane) Wait() time.Duration {
 // wakeForDue has the lane seal when something in memory falls due sooner than it
 // thinks.
 func (l *lane) wakeForDue() {
-	if due, ok := l.plans.next(); ok && due < l.nextDue.Load() {
+	if due, ok := l.subs.next(); ok && due < l.nextDue.Load() {
 		l.o.Lanes.Wake()
 	}
 }
@@ -147,9 +147,9 @@ func (l *lane) wakeForDue() {
 // It looks at the timer that fires next. One that was missed while nobody ran counts from when the gate opened,
 // because timers that fall due since then wait behind it: they fire in the order of their due times.
 func (l *lane) late(now int64) bool {
-	return l.plans.any(func(x *planner.Planner) bool {
+	return l.subs.any(func(x *planner.Planner) bool {
 		at, ok := x.First(now)
-		return ok && now-max(at.Due, l.plans.arrivals.at(at.Generation()), l.plans.arrivals.opened.Load()) > arrivalGrain
+		return ok && now-max(at.Due, l.subs.arrivals.at(at.Generation()), l.subs.arrivals.opened.Load()) > arrivalGrain
 	})
 }
 

@@ -146,7 +146,7 @@ func TestEvictedFarAheadIsLoadedAgain(t *testing.T) {
 	c.commit(true)
 	c.apply()
 	c.work()
-	if n, _ := c.s.plans.size(); n >= 20 {
+	if n, _ := c.s.subs.size(); n >= 20 {
 		t.Fatalf("%d items in memory: nothing was evicted", n)
 	}
 	for i := range 10 { // memory is free again before a load has seen that it was not

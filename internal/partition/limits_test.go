@@ -299,9 +299,9 @@ func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 
 // chunks counts what is planned, and how many steps it is at least.
 func (c *core) chunks() (entries, chunks int) {
-	for s := c.s.plans.take(1, 1, false); s != nil; s = c.s.plans.take(1, 1, false) {
+	for s := c.s.subs.take(1, 1, false); s != nil; s = c.s.subs.take(1, 1, false) {
 		entries, chunks = entries+s.Len(), chunks+1
-		c.s.plans.commit()
+		c.s.subs.commit()
 	}
 	return entries, chunks
 }
@@ -465,7 +465,7 @@ func TestAWheelForgetsBeyondItsShare(t *testing.T) {
 		}
 		c.deliver(n)
 		c.work()
-		_, bytes := c.s.plans.size()
+		_, bytes := c.s.subs.size()
 		return bytes
 	}
 	held := fill(1 << 20)
@@ -543,7 +543,7 @@ func TestAWheelForgetsWhatItWasAdmitted(t *testing.T) {
 		c.ok(c.s.keeper.parking.unpark())
 		c.work()
 	}
-	if _, bytes := c.s.plans.size(); bytes > share+share/4 {
+	if _, bytes := c.s.subs.size(); bytes > share+share/4 {
 		t.Errorf("%d bytes with a share of %d", bytes, share)
 	}
 	c.finish()

@@ -185,7 +185,7 @@ func (q *Questions) Count(ctx context.Context, f query.Filter) (query.Count, err
 		return query.Count{}, err
 	}
 	if f == (query.Filter{}) {
-		return query.Count{N: a.plans.pending(), Exact: true}, a.still(ctx, nil)
+		return query.Count{N: a.subs.pending(), Exact: true}, a.still(ctx, nil)
 	}
 	var n int64
 	done := true

@@ -16,8 +16,8 @@ import (
 // the store is written before they are begun again (answers.begin), so they begin small: without the timers
 // that came and went, and without what the checkpoint has stored.
 type overlays struct {
-	plans *plans
-	of    []planner.Overlay // by sub
+	subs *subPartitions
+	of   []planner.Overlay // by sub
 
 	mu     sync.Mutex // guards closed; held over Memory.Overlay.Set
 	closed bool       // the acquisition has ended, and the memory belongs to the next one
@@ -28,7 +28,7 @@ func (o *overlays) hold(bytes int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.closed {
-		o.plans.o.Memory.Overlay.Set(bytes)
+		o.subs.o.Memory.Overlay.Set(bytes)
 	}
 }
 
@@ -38,13 +38,13 @@ func (o *overlays) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
-	o.plans.o.Memory.Overlay.Set(0)
+	o.subs.o.Memory.Overlay.Set(0)
 }
 
 // begin begins them one by one. What steps change meanwhile is in the planners' lists for take.
 func (o *overlays) begin(ctx context.Context) error {
-	most := o.plans.o.Memory.Overlay.Limit() / int64(len(o.of))
-	for i, s := range o.plans.subs {
+	most := o.subs.o.Memory.Overlay.Limit() / int64(len(o.of))
+	for i, s := range o.subs.all {
 		over := &o.of[i]
 		s.mu.Lock()
 		n := s.planner.Changed()
@@ -68,22 +68,22 @@ func (o *overlays) begin(ctx context.Context) error {
 }
 
 func (o *overlays) end() {
-	o.plans.ask(func(s *sub) { o.of[s.number].End(s.planner) })
+	o.subs.ask(func(s *subPartition) { o.of[s.number].End(s.planner) })
 	o.hold(0)
 }
 
 // look notes what the store has by now. Make the view of it behind this call.
-func (o *overlays) look() { o.plans.ask(func(s *sub) { o.of[s.number].Look(s.planner) }) }
+func (o *overlays) look() { o.subs.ask(func(s *subPartition) { o.of[s.number].Look(s.planner) }) }
 
 // take takes over what was committed up to now. It reports whether the overlays are whole and not too
 // large. If not they have ended, and are to be begun again.
 func (o *overlays) take() (whole bool) {
 	whole = true
-	o.plans.lock()
-	for i, x := range o.plans.planners {
+	o.subs.lock()
+	for i, x := range o.subs.planners {
 		whole = o.of[i].Take(x) && whole
 	}
-	o.plans.unlock()
+	o.subs.unlock()
 	if !whole {
 		o.end()
 		return false
@@ -120,7 +120,7 @@ func (o *overlays) all() iter.Seq[planner.Known] {
 
 // ids returns the same IDs, valid until take. Clone them to keep them.
 func (o *overlays) ids() ids {
-	all := ids{plans: o.plans, of: make([]planner.IDs, len(o.of))}
+	all := ids{subs: o.subs, of: make([]planner.IDs, len(o.of))}
 	for i := range o.of {
 		all.of[i] = o.of[i].IDs()
 	}
@@ -129,8 +129,8 @@ func (o *overlays) ids() ids {
 
 // ids are IDs that the store is not the truth about. The zero value has none.
 type ids struct {
-	plans *plans
-	of    []planner.IDs // by sub
+	subs *subPartitions
+	of   []planner.IDs // by sub
 }
 
 func (s ids) clone() ids {
@@ -149,4 +149,4 @@ func (s ids) none() bool {
 	return true
 }
 
-func (s ids) has(id []byte) bool { return !s.none() && s.of[s.plans.of(id).number].Has(id) }
+func (s ids) has(id []byte) bool { return !s.none() && s.of[s.subs.of(id).number].Has(id) }

@@ -36,7 +36,7 @@ const (
 type parking struct {
 	*owned
 	store      *statestore.Handle
-	plans      *plans
+	subs       *subPartitions
 	inbox      *parkInbox
 	wakeForDue func() // has the lane look at what may be due now
 
@@ -59,9 +59,9 @@ type parkedCounts struct {
 	by     atomic.Pointer[map[timer.TopicPartition]int64]
 }
 
-func newParking(own *owned, store *statestore.Handle, p *plans, in *parkInbox, shown *parkedCounts, wakeForDue func()) *parking {
+func newParking(own *owned, store *statestore.Handle, p *subPartitions, in *parkInbox, shown *parkedCounts, wakeForDue func()) *parking {
 	return &parking{
-		owned: own, store: store, plans: p, inbox: in, shown: shown, wakeForDue: wakeForDue, waiter: own.o.Health.Waiter(own.life.Kick),
+		owned: own, store: store, subs: p, inbox: in, shown: shown, wakeForDue: wakeForDue, waiter: own.o.Health.Waiter(own.life.Kick),
 		counts: make(map[timer.TopicPartition]int64), reached: make(map[timer.TopicPartition]timer.Ref),
 	}
 }
@@ -77,11 +77,11 @@ type parkInbox struct {
 
 // parkings are the timers of one sub that are to be parked.
 type parkings struct {
-	sub  *sub
+	sub  *subPartition
 	what planner.Parkings
 }
 
-func (in *parkInbox) put(s *sub, what planner.Parkings) {
+func (in *parkInbox) put(s *subPartition, what planner.Parkings) {
 	if what == nil {
 		return
 	}
@@ -152,7 +152,7 @@ func (k *parking) parkAll() error {
 // unpark lets pass what Health admits. The counts of what is parked may be too
 // large, for of what was cancelled nobody tells.
 func (k *parking) unpark() error {
-	if k.plans.crowded() {
+	if k.subs.crowded() {
 		return nil // what is ready stays so
 	}
 	for _, to := range k.waiter.Ready() {
@@ -188,10 +188,10 @@ func (k *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets
 	now := k.clock.millis()
 	due := slices.IndexFunc(timers, func(t *timer.Timer) bool { return t.FiresAt() > now })
 	if due >= 0 {
-		k.plans.lower(timers[due:])
+		k.subs.lower(timers[due:])
 		timers = timers[:due]
 	}
-	k.plans.admit(timers, permit, now)
+	k.subs.admit(timers, permit, now)
 	k.wakeForDue()
 	return due >= 0, nil
 }
@@ -225,7 +225,7 @@ func (k *parking) expire() error {
 	if err := k.lookForOldest(); err != nil {
 		return err
 	}
-	if k.plans.crowded() {
+	if k.subs.crowded() {
 		return nil
 	}
 	now := k.clock.millis()
@@ -233,7 +233,7 @@ func (k *parking) expire() error {
 	turn := func(t *timer.Timer) bool {
 		return t.FiresAt() <= now && (late(t) || k.o.Targets.Turn(t.Target.Topic))
 	}
-	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn, planner.Unreckoned: k.plans.reckons} {
+	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn, planner.Unreckoned: k.subs.reckons} {
 		if k.counts[to] > 0 {
 			if err := k.unparkIf(to, loadRows, chosen, now); err != nil {
 				return err
@@ -290,7 +290,7 @@ func (k *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer
 		return nil
 	}
 	k.unparked(to, len(timers))
-	k.plans.admit(timers, nil, now)
+	k.subs.admit(timers, nil, now)
 	k.wakeForDue()
 	return nil
 }

@@ -30,10 +30,10 @@ type Partition struct {
 //	lane      what is due, sealed into steps
 //	keeper    what is committed, on its way into the store
 //
-// They meet at the planners (plans), under locks that are held over no I/O. What one hands to another goes through
+// They meet at the planners (subPartitions), under locks that are held over no I/O. What one hands to another goes through
 // a queue that says so: inbox, handover, parkInbox.
 type served struct {
-	plans    *plans
+	subs     *subPartitions
 	backlog  *backlog
 	arrivals *arrivals
 	requests *requests
@@ -103,9 +103,9 @@ func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending i
 	s.arrivals.begin(from)
 	p.ledger.open(pending)
 	toPark := &parkInbox{kick: p.life.Kick}
-	s.plans = newPlans(p.owned, planning{store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed}, from, pending)
-	s.requests = newRequests(p.owned, s.plans, &p.lag, from)
-	l.plans, l.toPark, l.questions = s.plans, toPark, p.Questions
+	s.subs = newSubPartitions(p.owned, planning{store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed}, from, pending)
+	s.requests = newRequests(p.owned, s.subs, &p.lag, from)
+	l.subs, l.toPark, l.questions = s.subs, toPark, p.Questions
 	s.keeper = newKeeper(p.owned, store, s, toPark, &p.parked, &p.ledger, p.Questions)
 	return s
 }

@@ -19,7 +19,7 @@ import (
 // on the reader's goroutine.
 type requests struct {
 	*owned
-	plans    *plans
+	subs     *subPartitions
 	backlog  *backlog
 	arrivals *arrivals
 	lag      *lag
@@ -32,8 +32,8 @@ type requests struct {
 	paused  bool
 }
 
-func newRequests(own *owned, p *plans, l *lag, from int64) *requests {
-	r := &requests{owned: own, plans: p, backlog: p.backlog, arrivals: p.arrivals, lag: l}
+func newRequests(own *owned, p *subPartitions, l *lag, from int64) *requests {
+	r := &requests{owned: own, subs: p, backlog: p.backlog, arrivals: p.arrivals, lag: l}
 	r.delivered.Store(from)
 	return r
 }
@@ -41,7 +41,7 @@ func newRequests(own *owned, p *plans, l *lag, from int64) *requests {
 // start has requests read and planned. Nothing fires before all requests below end are planned.
 func (r *requests) start(ctx context.Context, end int64) {
 	ctx, r.cancel = context.WithCancel(ctx)
-	for _, s := range r.plans.subs {
+	for _, s := range r.subs.all {
 		r.running.Go(func() { s.planAll(ctx) })
 	}
 	r.o.Reader.Add(r.o.Topics.Request.Name, r.o.Partition, r.delivered.Load(), r)
@@ -68,7 +68,7 @@ func (r *requests) Deliver(got intake.Read) {
 		r.lag.ends(end - r.delivered.Load())
 	}
 	r.showLag()
-	r.plans.hand(recs, got.Next)
+	r.subs.hand(recs, got.Next)
 	r.delivered.Store(max(r.delivered.Load(), got.Next)) // after hand: the gate opens behind what it finds delivered
 	if len(recs) == 0 {
 		r.o.Lanes.Wake() // markers are to be passed, see mayPass
@@ -95,7 +95,7 @@ func (r *requests) SkipBatch(first, next int64) bool {
 func (r *requests) refuseBatch(first, next int64) {
 	r.life.Log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
 	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: first}
-	r.plans.handOne(delivery{recs: []*kgo.Record{rec}, position: next, bytes: recordSize(rec), refusal: batchTooLarge(first, next)})
+	r.subs.handOne(delivery{recs: []*kgo.Record{rec}, position: next, bytes: recordSize(rec), refusal: batchTooLarge(first, next)})
 	r.delivered.Store(next)
 }
 

@@ -19,7 +19,7 @@ func (p *Partition) Status() ownership.Status {
 		s.Ledger = p.ledger.balance()
 	}
 	if a := p.Questions.now.Load(); a != nil {
-		s.Overdue, s.Uncommitted = a.plans.overdue(p.clock.millis())
+		s.Overdue, s.Uncommitted = a.subs.overdue(p.clock.millis())
 	}
 	p.parked.show(&s, p.clock.millis())
 	s.Behind, s.Lag = p.lag.now(p.o.Now(), false, unread{})

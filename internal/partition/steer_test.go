@@ -102,7 +102,7 @@ func TestPausedThroughRestarts(t *testing.T) {
 	if len(c.emitted) > 0 || c.s.keeper.store == nil {
 		t.Fatalf("%d fire that are paused", len(c.emitted))
 	}
-	if _, bytes := c.s.plans.size(); bytes > 0 {
+	if _, bytes := c.s.subs.size(); bytes > 0 {
 		t.Errorf("what is paused holds %d bytes of the wheel", bytes)
 	}
 	c.steer(0, waterclock.HeaderResume)

@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// plans are the sub-partitions of a partition: one planner each. A hash says which of them an ID
+// subPartitions are the sub-partitions of a partition: one planner each. A hash says which of them an ID
 // belongs to, so all that package planner promises holds for the IDs of each. The rest of the partition
 // does not know how many there are. They live from one acquisition to the next, and nothing of them is
 // stored: each life may have another number, and has another hash.
@@ -32,11 +32,11 @@ import (
 // numbers. They are held for about a millisecond at most: over no I/O, and over no lock but those of the
 // tracker, arrivals, Targets and Health. A commit holds all of them, so whoever holds all of them sees each
 // step whole or not at all.
-type plans struct {
+type subPartitions struct {
 	*owned
 	planning
-	subs     []*sub
-	planners []*planner.Planner // of subs, each guarded by its lock
+	all      []*subPartition
+	planners []*planner.Planner // of all, each guarded by its lock
 	seed     maphash.Seed
 	turn     int // the lane's own: the sub whose firings get the room left over by others first
 	last     int // the lane's own: entries of the last step
@@ -54,9 +54,9 @@ type planning struct {
 	strayed  *atomic.Bool // a request has come whose ID belongs on another partition
 }
 
-// sub is one sub-partition.
-type sub struct {
-	plans  *plans
+// subPartition is one of them.
+type subPartition struct {
+	subs   *subPartitions
 	number int
 	inbox  *inbox
 
@@ -71,20 +71,20 @@ const foldAtOnce = 2000
 // muchToDo is how many entries or changes are worth a goroutine for each sub.
 const muchToDo = 1000
 
-// newPlans makes planners for a partition whose requests are settled below from. All planners of a
+// newSubPartitions makes planners for a partition whose requests are settled below from. All planners of a
 // request topic share one cache of schedules, so a tenant's expressions are held once.
-func newPlans(own *owned, with planning, from, pending int64) *plans {
+func newSubPartitions(own *owned, with planning, from, pending int64) *subPartitions {
 	n := 1
 	if own.o.SubPartitions != nil {
 		n = own.o.SubPartitions()
 	}
-	all := &plans{owned: own, planning: with, seed: maphash.MakeSeed(), tracker: tracker.New(n, from)}
+	all := &subPartitions{owned: own, planning: with, seed: maphash.MakeSeed(), tracker: tracker.New(n, from)}
 	count := new(planner.Count)
 	for i := range n {
 		x := planner.New(from, own.clock.millis(), own.o.Memory.Wheel.Limit()/int64(n))
 		x.Share(own.o.Rules.Schedules())
 		x.CountIn(count)
-		all.subs = append(all.subs, &sub{plans: all, number: i, inbox: newInbox(), planner: x})
+		all.all = append(all.all, &subPartition{subs: all, number: i, inbox: newInbox(), planner: x})
 		all.planners = append(all.planners, x)
 	}
 	all.planners[0].Begin(pending)
@@ -92,43 +92,43 @@ func newPlans(own *owned, with planning, from, pending int64) *plans {
 }
 
 // of is the sub that an ID belongs to.
-func (a *plans) of(id []byte) *sub {
-	if len(a.subs) == 1 {
-		return a.subs[0]
+func (a *subPartitions) of(id []byte) *subPartition {
+	if len(a.all) == 1 {
+		return a.all[0]
 	}
-	return a.subs[maphash.Bytes(a.seed, id)%uint64(len(a.subs))]
+	return a.all[maphash.Bytes(a.seed, id)%uint64(len(a.all))]
 }
 
 // lock takes all locks.
-func (a *plans) lock() {
-	for _, s := range a.subs {
+func (a *subPartitions) lock() {
+	for _, s := range a.all {
 		s.mu.Lock()
 	}
 }
 
-func (a *plans) unlock() {
-	for _, s := range a.subs {
+func (a *subPartitions) unlock() {
+	for _, s := range a.all {
 		s.mu.Unlock()
 	}
 }
 
 // each calls f for each sub, without its lock; side by side if there are many entries.
-func (a *plans) each(entries int, f func(*sub)) {
+func (a *subPartitions) each(entries int, f func(*subPartition)) {
 	var others sync.WaitGroup
 	defer others.Wait()
-	for _, s := range a.subs[1:] {
+	for _, s := range a.all[1:] {
 		if entries >= muchToDo {
 			others.Go(func() { f(s) })
 		} else {
 			f(s)
 		}
 	}
-	f(a.subs[0])
+	f(a.all[0])
 }
 
 // ask calls f for each sub in turn, with its lock held.
-func (a *plans) ask(f func(*sub)) {
-	for _, s := range a.subs {
+func (a *subPartitions) ask(f func(*subPartition)) {
+	for _, s := range a.all {
 		s.mu.Lock()
 		f(s)
 		s.mu.Unlock()
@@ -136,20 +136,20 @@ func (a *plans) ask(f func(*sub)) {
 }
 
 // any reports whether f holds for one of the planners.
-func (a *plans) any(f func(*planner.Planner) bool) (found bool) {
-	a.ask(func(s *sub) { found = found || f(s.planner) })
+func (a *subPartitions) any(f func(*planner.Planner) bool) (found bool) {
+	a.ask(func(s *subPartition) { found = found || f(s.planner) })
 	return found
 }
 
 // sum adds up f over the planners.
-func (a *plans) sum(f func(*planner.Planner) int64) (n int64) {
-	a.ask(func(s *sub) { n += f(s.planner) })
+func (a *subPartitions) sum(f func(*planner.Planner) int64) (n int64) {
+	a.ask(func(s *subPartition) { n += f(s.planner) })
 	return n
 }
 
 // earliest is the least that f returns of a planner; false if it returns nothing of any.
-func (a *plans) earliest(f func(*planner.Planner) (int64, bool)) (due int64, ok bool) {
-	a.ask(func(s *sub) {
+func (a *subPartitions) earliest(f func(*planner.Planner) (int64, bool)) (due int64, ok bool) {
+	a.ask(func(s *subPartition) {
 		if d, has := f(s.planner); has && (!ok || d < due) {
 			due, ok = d, true
 		}
@@ -158,25 +158,25 @@ func (a *plans) earliest(f func(*planner.Planner) (int64, bool)) (due int64, ok 
 }
 
 // next is when fire may next have something to do: see planner.Next.
-func (a *plans) next() (due int64, ok bool) { return a.earliest((*planner.Planner).Next) }
+func (a *subPartitions) next() (due int64, ok bool) { return a.earliest((*planner.Planner).Next) }
 
 // crowded reports whether there is no room for more timers that were parked.
-func (a *plans) crowded() bool { return a.any((*planner.Planner).Crowded) }
+func (a *subPartitions) crowded() bool { return a.any((*planner.Planner).Crowded) }
 
 // wanted reports whether a timer waits for a checkpoint of the store.
-func (a *plans) wanted() bool { return a.any((*planner.Planner).Wanted) }
+func (a *subPartitions) wanted() bool { return a.any((*planner.Planner).Wanted) }
 
 // relieved reports, once for each time, that a wheel which was full has room again.
-func (a *plans) relieved() (any bool) {
-	a.ask(func(s *sub) { any = s.planner.Relieved() || any })
+func (a *subPartitions) relieved() (any bool) {
+	a.ask(func(s *subPartition) { any = s.planner.Relieved() || any })
 	return any
 }
 
 // deltaBytes is about what the deltas hold.
-func (a *plans) deltaBytes() int64 { return a.sum((*planner.Planner).DeltaBytes) }
+func (a *subPartitions) deltaBytes() int64 { return a.sum((*planner.Planner).DeltaBytes) }
 
 // pending is how many timers are pending by what is committed.
-func (a *plans) pending() (n int64) {
+func (a *subPartitions) pending() (n int64) {
 	a.lock()
 	defer a.unlock()
 	for _, x := range a.planners {
@@ -186,16 +186,16 @@ func (a *plans) pending() (n int64) {
 }
 
 // position is that of the last step that is committed.
-func (a *plans) position() int64 {
-	s := a.subs[0]
+func (a *subPartitions) position() int64 {
+	s := a.all[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.planner.Position()
 }
 
 // size is how many IDs something is kept of, and about how many bytes the wheels hold.
-func (a *plans) size() (items int, bytes int64) {
-	a.ask(func(s *sub) {
+func (a *subPartitions) size() (items int, bytes int64) {
+	a.ask(func(s *subPartition) {
 		n, held := s.planner.Size()
 		items, bytes = items+n, bytes+held
 	})
@@ -204,7 +204,7 @@ func (a *plans) size() (items int, bytes int64) {
 
 // overdue is how long ago the oldest timer in memory fell due whose firing is not planned yet, and
 // the same for the oldest one whose firing is not committed.
-func (a *plans) overdue(now int64) (unplanned, uncommitted time.Duration) {
+func (a *subPartitions) overdue(now int64) (unplanned, uncommitted time.Duration) {
 	since := func(f func(*planner.Planner) (int64, bool)) time.Duration {
 		due, ok := a.earliest(f)
 		if !ok {
@@ -219,9 +219,9 @@ func (a *plans) overdue(now int64) (unplanned, uncommitted time.Duration) {
 // Requests.
 
 // hand gives requests, in the order of their log, each to the sub of its ID. There are no more below next.
-func (a *plans) hand(recs []*kgo.Record, next int64) {
-	parts := make([][]*kgo.Record, len(a.subs))
-	if len(a.subs) == 1 {
+func (a *subPartitions) hand(recs []*kgo.Record, next int64) {
+	parts := make([][]*kgo.Record, len(a.all))
+	if len(a.all) == 1 {
 		parts[0] = recs
 	} else {
 		for _, r := range recs {
@@ -239,50 +239,50 @@ func (a *plans) hand(recs []*kgo.Record, next int64) {
 	for i, part := range parts {
 		for len(part) > 0 {
 			n, bytes := batchOf(part)
-			a.put(a.subs[i], delivery{recs: part[:n], position: part[n-1].Offset + 1, bytes: bytes})
+			a.put(a.all[i], delivery{recs: part[:n], position: part[n-1].Offset + 1, bytes: bytes})
 			part = part[n:]
 		}
 	}
 }
 
 // handOne gives a sub one request that stands for all up to a position.
-func (a *plans) handOne(d delivery) {
+func (a *subPartitions) handOne(d delivery) {
 	s := a.of(d.recs[0].Key)
-	runs := make([]tracker.Run, len(a.subs))
+	runs := make([]tracker.Run, len(a.all))
 	runs[s.number] = tracker.Run{First: d.recs[0].Offset, Behind: d.position}
 	a.handed(runs, d.position)
 	a.put(s, d)
 }
 
-func (a *plans) handed(runs []tracker.Run, next int64) {
+func (a *subPartitions) handed(runs []tracker.Run, next int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.tracker.Hand(runs)
 	a.tracker.Pass(next)
 }
 
-func (a *plans) put(s *sub, d delivery) {
+func (a *subPartitions) put(s *subPartition, d delivery) {
 	a.backlog.delivered(len(d.recs), d.bytes)
 	s.inbox.put(d)
 }
 
 // open lets timers fire: those of each sub as soon as it has planned what it was handed so far. Any cancel
 // of theirs that could still win is among that.
-func (a *plans) open() {
-	for _, s := range a.subs {
+func (a *subPartitions) open() {
+	for _, s := range a.all {
 		s.inbox.put(delivery{open: true})
 	}
 }
 
 // bound is the position below which all subs have planned.
-func (a *plans) bound() int64 {
+func (a *subPartitions) bound() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.tracker.Bound()
 }
 
 // planned notes that a sub has planned all its requests below a position.
-func (a *plans) planned(s *sub, position int64) {
+func (a *subPartitions) planned(s *subPartition, position int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.tracker.Planned(s.number, position)
@@ -291,8 +291,8 @@ func (a *plans) planned(s *sub, position int64) {
 // Steps.
 
 // ready is what waits to be taken: see planner.Ready.
-func (a *plans) ready() (firings load, requests bool) {
-	a.ask(func(s *sub) {
+func (a *subPartitions) ready() (firings load, requests bool) {
+	a.ask(func(s *subPartition) {
 		n, bytes, waits := s.planner.Ready()
 		firings.add(n, bytes)
 		requests = requests || waits
@@ -302,17 +302,17 @@ func (a *plans) ready() (firings load, requests bool) {
 
 // fire plans firings of due timers. Each sub has an even part of the room, so a burst in one leaves the
 // others theirs. What they do not need is for those that have more.
-func (a *plans) fire(now int64, room load) {
-	n := len(a.subs)
+func (a *subPartitions) fire(now int64, room load) {
+	n := len(a.all)
 	part, all, behind := load{room.entries / n, room.bytes / int64(n)}, make([]load, n), a.backlog.behind(n)
-	a.each(min(part.entries, a.last), func(s *sub) { all[s.number] = s.fire(now, part, behind) })
+	a.each(min(part.entries, a.last), func(s *subPartition) { all[s.number] = s.fire(now, part, behind) })
 	var fired load
 	for _, f := range all {
 		fired = fired.plus(f)
 	}
 	a.turn++
 	for i := 0; i < n && n > 1; i++ {
-		s := a.subs[(a.turn+i)%n]
+		s := a.all[(a.turn+i)%n]
 		if f := all[s.number]; f.entries >= part.entries || f.bytes >= part.bytes {
 			fired = fired.plus(s.fire(now, load{room.entries - fired.entries, room.bytes - fired.bytes}, behind))
 		}
@@ -320,22 +320,22 @@ func (a *plans) fire(now int64, room load) {
 }
 
 // couldPass reports whether a step without requests would raise the position.
-func (a *plans) couldPass() bool {
+func (a *subPartitions) couldPass() bool {
 	return a.bound() > a.position() && !a.any(func(x *planner.Planner) bool { _, _, requests := x.Ready(); return requests })
 }
 
 // fireAhead has the subs plan firings for the next step while one is out, an even part of the room each.
 // The next seal takes those that are planned by then, and plans the rest itself (fire).
-func (a *plans) fireAhead(room load) {
-	n := len(a.subs)
+func (a *subPartitions) fireAhead(room load) {
+	n := len(a.all)
 	part := load{room.entries / n, room.bytes / int64(n)}
-	for _, s := range a.subs {
+	for _, s := range a.all {
 		s.inbox.putAhead(part)
 	}
 }
 
 // take seals a step: see planner.Take. With pass it may be empty, if that raises the position.
-func (a *plans) take(entries int, bytes int64, pass bool) *planner.Step {
+func (a *subPartitions) take(entries int, bytes int64, pass bool) *planner.Step {
 	bound := a.bound()
 	a.lock()
 	defer a.unlock()
@@ -347,23 +347,23 @@ func (a *plans) take(entries int, bytes int64, pass bool) *planner.Step {
 }
 
 // commit takes the step that is out off the sequences.
-func (a *plans) commit() {
+func (a *subPartitions) commit() {
 	a.lock()
 	defer a.unlock()
 	planner.Commit(a.planners)
 }
 
 // putBack has the step that is out sealed again.
-func (a *plans) putBack() {
+func (a *subPartitions) putBack() {
 	a.lock()
 	defer a.unlock()
 	planner.Return(a.planners)
 }
 
 // fold takes a step into the deltas, and returns by how many more timers are pending.
-func (a *plans) fold(step *planner.Step) (pending int) {
-	each := make([]int, len(a.subs))
-	a.each(step.Len(), func(s *sub) {
+func (a *subPartitions) fold(step *planner.Step) (pending int) {
+	each := make([]int, len(a.all))
+	a.each(step.Len(), func(s *subPartition) {
 		for done := false; !done; {
 			var more int
 			s.mu.Lock()
@@ -379,10 +379,10 @@ func (a *plans) fold(step *planner.Step) (pending int) {
 }
 
 // freeze begins a checkpoint of the store, and returns what is to be written; thaw ends it.
-func (a *plans) freeze() []timer.Change {
-	parts, n := make([][]timer.Change, len(a.subs)), 0
-	a.ask(func(s *sub) { n += s.planner.Changed() })
-	a.each(n, func(s *sub) {
+func (a *subPartitions) freeze() []timer.Change {
+	parts, n := make([][]timer.Change, len(a.all)), 0
+	a.ask(func(s *subPartition) { n += s.planner.Changed() })
+	a.each(n, func(s *subPartition) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		parts[s.number] = s.planner.Freeze()
@@ -393,14 +393,14 @@ func (a *plans) freeze() []timer.Change {
 	return slices.Concat(parts...)
 }
 
-func (a *plans) thaw() { a.ask(func(s *sub) { s.planner.Thaw() }) }
+func (a *subPartitions) thaw() { a.ask(func(s *subPartition) { s.planner.Thaw() }) }
 
 // Loads, parked timers, look-ups.
 
 // loadFrom gives the wheels so many bytes in all, and returns where a scan is to begin; false if all are full.
-func (a *plans) loadFrom(wheels int64) (from timer.Ref, ok bool) {
-	a.ask(func(s *sub) {
-		s.planner.Resize(wheels / int64(len(a.subs)))
+func (a *subPartitions) loadFrom(wheels int64) (from timer.Ref, ok bool) {
+	a.ask(func(s *subPartition) {
+		s.planner.Resize(wheels / int64(len(a.all)))
 		if at, has := s.planner.LoadFrom(); has && (!ok || at.Compare(from) < 0) {
 			from, ok = at, true
 		}
@@ -409,8 +409,8 @@ func (a *plans) loadFrom(wheels int64) (from timer.Ref, ok bool) {
 }
 
 // split sorts timers by sub, in their order.
-func (a *plans) split(timers []*timer.Timer) [][]*timer.Timer {
-	parts := make([][]*timer.Timer, len(a.subs))
+func (a *subPartitions) split(timers []*timer.Timer) [][]*timer.Timer {
+	parts := make([][]*timer.Timer, len(a.all))
 	if len(parts) == 1 {
 		parts[0] = timers
 		return parts
@@ -423,15 +423,15 @@ func (a *plans) split(timers []*timer.Timer) [][]*timer.Timer {
 }
 
 // load takes in the timers that a scan has found between two places.
-func (a *plans) load(from, to timer.Ref, timers []*timer.Timer) {
+func (a *subPartitions) load(from, to timer.Ref, timers []*timer.Timer) {
 	parts := a.split(timers)
-	a.ask(func(s *sub) { s.planner.Load(from, to, parts[s.number]) })
+	a.ask(func(s *subPartition) { s.planner.Load(from, to, parts[s.number]) })
 }
 
 // lower has each sub load its timers again from the place of the first one of these on.
-func (a *plans) lower(timers []*timer.Timer) {
+func (a *subPartitions) lower(timers []*timer.Timer) {
 	parts := a.split(timers)
-	a.ask(func(s *sub) {
+	a.ask(func(s *subPartition) {
 		if part := parts[s.number]; len(part) > 0 {
 			s.planner.Lower(part[0].Ref())
 		}
@@ -439,9 +439,9 @@ func (a *plans) lower(timers []*timer.Timer) {
 }
 
 // admit lets parked timers pass: see planner.Admit.
-func (a *plans) admit(timers []*timer.Timer, permit any, now int64) {
+func (a *subPartitions) admit(timers []*timer.Timer, permit any, now int64) {
 	parts := a.split(timers)
-	a.ask(func(s *sub) {
+	a.ask(func(s *subPartition) {
 		if part := parts[s.number]; len(part) > 0 {
 			s.planner.Admit(part, permit, now)
 		}
@@ -449,10 +449,10 @@ func (a *plans) admit(timers []*timer.Timer, permit any, now int64) {
 }
 
 // reckons reports whether a timer's recurrence can be worked out: see planner.Reckons.
-func (a *plans) reckons(t *timer.Timer) bool { return a.planners[0].Reckons(t) }
+func (a *subPartitions) reckons(t *timer.Timer) bool { return a.planners[0].Reckons(t) }
 
 // committed is what the planner knows of the committed state of an ID.
-func (a *plans) committed(id []byte) planner.Committed {
+func (a *subPartitions) committed(id []byte) planner.Committed {
 	s := a.of(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 // planAll plans what is handed to a sub, on a goroutine of its own, until ctx ends. It waits for the store
 // if it has to look up IDs. Firings do not wait for it, nor do other subs. A look-up that fails ends the
 // life: the partition is acquired again.
-func (s *sub) planAll(ctx context.Context) {
+func (s *subPartition) planAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.planHanded(); err != nil {
-			s.plans.life.GiveUp(err)
+			s.subs.life.GiveUp(err)
 			return
 		}
 		select {
@@ -27,26 +27,26 @@ func (s *sub) planAll(ctx context.Context) {
 	}
 }
 
-func (s *sub) planHanded() error {
+func (s *subPartition) planHanded() error {
 	list, ahead := s.inbox.takeAll()
 	for _, d := range list {
 		if err := s.plan(&d); err != nil {
 			return err
 		}
-		s.plans.o.Lanes.Wake()
+		s.subs.o.Lanes.Wake()
 	}
 	if ahead != (load{}) { // behind what was read before: there may be cancels
-		s.fire(s.plans.clock.millis(), ahead, s.plans.backlog.behind(len(s.plans.subs)))
-		s.plans.o.Lanes.Wake()
+		s.fire(s.subs.clock.millis(), ahead, s.subs.backlog.behind(len(s.subs.all)))
+		s.subs.o.Lanes.Wake()
 	}
 	return nil
 }
 
 // plan does what a delivery asks for: see delivery.
-func (s *sub) plan(d *delivery) error {
+func (s *subPartition) plan(d *delivery) error {
 	if d.open {
-		now := s.plans.clock.millis()
-		s.plans.arrivals.opened.Store(now)
+		now := s.subs.clock.millis()
+		s.subs.arrivals.opened.Store(now)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.planner.Open(now)
@@ -60,17 +60,17 @@ func (s *sub) plan(d *delivery) error {
 		if err != nil {
 			return err
 		}
-		s.plans.planned(s, b.Position)
+		s.subs.planned(s, b.Position)
 	}
 	return nil
 }
 
 // fire plans firings of due timers, as many as there is room for; behind bounds those behind requests that are not
 // settled. The timers whose targets are unhealthy go to the keeper instead.
-func (s *sub) fire(now int64, room, behind load) load {
-	p := s.plans
+func (s *subPartition) fire(now int64, room, behind load) load {
+	p := s.subs
 	s.mu.Lock()
-	if len(p.subs) > 1 {
+	if len(p.all) > 1 {
 		s.planner.Behind(behind.entries, behind.bytes)
 	}
 	fired, held := s.planner.Fire(now, room.entries, room.bytes, p.hold)
@@ -80,8 +80,8 @@ func (s *sub) fire(now int64, room, behind load) load {
 	return load{fired.Entries, fired.Bytes}
 }
 
-func (s *sub) planBatch(b *planner.Batch) error {
-	p := s.plans
+func (s *subPartition) planBatch(b *planner.Batch) error {
+	p := s.subs
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if unknown := s.planner.Meet(b); !unknown.Empty() {
@@ -108,8 +108,8 @@ func (s *sub) planBatch(b *planner.Batch) error {
 
 // validateSome takes records off the delivery and makes a batch of requests of them: all of them, or
 // up to the last one of maxDepending that depend on what is pending.
-func (s *sub) validateSome(d *delivery) (*planner.Batch, error) {
-	p := s.plans
+func (s *subPartition) validateSome(d *delivery) (*planner.Batch, error) {
+	p := s.subs
 	now, rules := p.clock.millis(), p.o.Rules.Current()
 	b := planner.NewBatch(len(d.recs))
 	if rules.Quota.Pending > 0 {
@@ -150,8 +150,8 @@ func maxDepending(rules *intake.Rules) int {
 
 // validate adds a record to a batch, as a request or as a refusal. It reports whether its outcome
 // depends on what is pending.
-func (s *sub) validate(b *planner.Batch, rec *kgo.Record, now int64) (depends bool, err error) {
-	p := s.plans
+func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (depends bool, err error) {
+	p := s.subs
 	r, misplaced, refused := p.o.Rules.Validate(rec, now)
 	switch {
 	case misplaced && refused != nil && refused.Reason == waterclock.ReasonWrongPartition:

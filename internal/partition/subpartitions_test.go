@@ -14,9 +14,9 @@ import (
 )
 
 // idsOf are n numbers of IDs that belong to a sub.
-func (c *core) idsOf(s *sub, n int) (ids []int) {
+func (c *core) idsOf(s *subPartition, n int) (ids []int) {
 	for id := 0; len(ids) < n; id++ {
-		if c.s.plans.of([]byte(fmt.Sprint("id", id))) == s {
+		if c.s.subs.of([]byte(fmt.Sprint("id", id))) == s {
 			ids = append(ids, id)
 		}
 	}
@@ -24,15 +24,15 @@ func (c *core) idsOf(s *sub, n int) (ids []int) {
 }
 
 // step runs a whole step, and returns how many emissions it had of each sub.
-func (c *core) step(room int) map[*sub]int {
+func (c *core) step(room int) map[*subPartition]int {
 	c.t.Helper()
 	c.seal(room)
 	if c.share == nil {
 		return nil
 	}
-	fired := map[*sub]int{}
+	fired := map[*subPartition]int{}
 	for _, e := range c.share.Emissions {
-		fired[c.s.plans.of(e.Record.Key)]++
+		fired[c.s.subs.of(e.Record.Key)]++
 	}
 	c.commit(true)
 	c.apply()
@@ -46,7 +46,7 @@ func TestWhatWaitsInOneSubHoldsUpNoFiring(t *testing.T) {
 	const subs, each = 4, 5
 	for _, next := range []int{1, 3, 4} {
 		c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
-		all := c.s.plans.subs
+		all := c.s.subs.all
 		for _, s := range all {
 			for _, id := range c.idsOf(s, each) {
 				c.schedule(id, 1000)
@@ -89,7 +89,7 @@ func TestWhatWaitsInOneSubHoldsUpNoFiring(t *testing.T) {
 func TestABurstInOneSubLeavesOthersTheirs(t *testing.T) {
 	const subs, burst, few, room = 4, 200, 5, 40
 	c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
-	all := c.s.plans.subs
+	all := c.s.subs.all
 	for i, s := range all {
 		for _, id := range c.idsOf(s, map[bool]int{true: burst, false: few}[i == 0]) {
 			c.schedule(id, 1000)
@@ -144,7 +144,7 @@ func TestALimitOfPendingTimersIsOneForAllSubs(t *testing.T) {
 	}
 	c.deliver(n)
 	var planning sync.WaitGroup
-	for _, s := range c.s.plans.subs {
+	for _, s := range c.s.subs.all {
 		planning.Go(func() {
 			if err := s.planHanded(); err != nil {
 				t.Error(err)
@@ -173,9 +173,9 @@ func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
 		recs = append(recs, &kgo.Record{Offset: at, Key: fmt.Append(nil, at%10)})
 	}
 	recs[7].Key = nil
-	c.s.plans.hand(recs, recs[len(recs)-1].Offset+1)
-	of, n := map[string]*sub{}, 0
-	for _, s := range c.s.plans.subs {
+	c.s.subs.hand(recs, recs[len(recs)-1].Offset+1)
+	of, n := map[string]*subPartition{}, 0
+	for _, s := range c.s.subs.all {
 		last := int64(-1)
 		list, _ := s.inbox.takeAll()
 		for _, d := range list {
@@ -210,7 +210,7 @@ func TestFiringsArePlannedBesideAStep(t *testing.T) {
 		c.load()
 		c.step(100)
 		ready := func() int {
-			firings, _ := c.s.plans.ready()
+			firings, _ := c.s.subs.ready()
 			return firings.entries
 		}
 		c.pass(1000)
@@ -218,7 +218,7 @@ func TestFiringsArePlannedBesideAStep(t *testing.T) {
 			c.seal(room)
 			out := len(c.share.Emissions)
 			if fired+out == n {
-				for _, s := range c.s.plans.subs {
+				for _, s := range c.s.subs.all {
 					if s.inbox.ahead != (load{}) {
 						t.Errorf("%d subs: there is something to do for one, and nothing is due", subs)
 					}
@@ -262,9 +262,9 @@ func TestASubThatWaitsPlansAheadOnce(t *testing.T) {
 		for range 10 {
 			c.step(room)
 		}
-		before, _ := c.s.plans.ready()
+		before, _ := c.s.subs.ready()
 		c.work()
-		if after, _ := c.s.plans.ready(); after.entries > before.entries+room {
+		if after, _ := c.s.subs.ready(); after.entries > before.entries+room {
 			t.Errorf("%d subs: %d firings are planned ahead for a step of %d", subs, after.entries-before.entries, room)
 		}
 		c.finish()
@@ -292,7 +292,7 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 	c.pass(10_000)
 	ctx, cancel := context.WithCancel(t.Context())
 	var planning sync.WaitGroup
-	for _, s := range c.s.plans.subs {
+	for _, s := range c.s.subs.all {
 		planning.Go(func() { s.planAll(ctx) })
 	}
 	fired := map[string]int{}
@@ -338,7 +338,7 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 func TestFiringsThatWaitForALookUpLeaveRoomForOthers(t *testing.T) {
 	const n = 100
 	c := newCoreOf(t, newGround(t), 1<<20, n, 2)
-	slow, other := c.s.plans.subs[0], c.s.plans.subs[1]
+	slow, other := c.s.subs.all[0], c.s.subs.all[1]
 	ids := c.idsOf(other, 5*n)
 	for _, id := range ids[:5] {
 		c.schedule(id, 1000)
