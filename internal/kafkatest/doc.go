@@ -8,8 +8,8 @@
 //
 //	func TestMain(m *testing.M) { kafkatest.Main(m) }
 //
-// Two test processes of a machine run clusters at a time, or one that measures (Alone,
-// MainAlone); others wait, each for those that came before. Where Java 17 or Maven is
+// Two test processes of a machine run clusters at a time, or three where there are four cores, or one
+// that measures (Alone, MainAlone); others wait, each for those that came before. Where Java 17 or Maven is
 // missing, or with -short, tests that ask for a broker skip and say why. The environment
 // decides the rest:
 //

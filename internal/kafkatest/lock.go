@@ -9,17 +9,18 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// machineLock lets as many processes of this machine run clusters at a time as
-// there are files, each with one of them locked; or one that is alone, with all.
-// Inside the process it counts, so that a test may start a cluster beside the
-// shared one. Who puts a token into turn may change the count between 0 and 1,
+// machineLock lets as many processes of this machine run clusters at a time as it has
+// places for, each with the file of one place locked; or one process alone, with all
+// files locked. Inside the process it counts, so that a test may start a cluster beside the
+// shared one. The goroutine that puts a token into turn may change the count between 0 and 1,
 // which takes as long as another process runs its tests; mu guards the fields
-// below it and is never held for long. Who waits for files holds the gate, a file
-// too, and nobody else does: so nobody waits for ever, and who is to be alone is not
+// below it and is never held for long. A process that waits for files holds the gate, which is
+// a file too. So nobody waits for ever, and a process that is to be alone is not
 // overtaken by those that come behind it.
 type machineLock struct {
 	gate  string
-	paths []string
+	paths []string      // of all places
+	open  int           // how many of them this machine uses
 	turn  chan struct{} // capacity 1
 
 	mu      sync.Mutex
@@ -28,17 +29,20 @@ type machineLock struct {
 	unlock  func() // set while holders > 0
 }
 
-// processesAtATime have clusters on one machine: one leaves two cores idle most of
-// its time, as its tests wait.
-const processesAtATime = 2
+// maxPlaces is how many processes have clusters at a time on the largest machine.
+const maxPlaces = 4
+
+// placesOn is how many of them have clusters at a time on a machine with so many cores:
+// a process leaves most of two cores idle, as its tests wait.
+func placesOn(cores int) int { return min(max(2, cores*3/4), maxPlaces) }
 
 // newMachineLock names the lock that all test processes of a machine share.
-func newMachineLock(dir string) *machineLock {
+func newMachineLock(dir string, cores int) *machineLock {
 	at := func(what any) string {
 		return filepath.Join(dir, fmt.Sprintf("waterclock-kafkatest-%v.lock", what))
 	}
-	l := &machineLock{gate: at("gate"), turn: make(chan struct{}, 1)}
-	for i := range processesAtATime {
+	l := &machineLock{gate: at("gate"), open: placesOn(cores), turn: make(chan struct{}, 1)}
+	for i := range maxPlaces {
 		l.paths = append(l.paths, at(i))
 	}
 	return l
@@ -105,12 +109,12 @@ func (l *machineLock) join() bool {
 // acquire; if that has gone, it gives both back.
 func (l *machineLock) lockFiles(ctx context.Context, locked chan<- fileLock) {
 	l.mu.Lock()
-	count := 1
+	paths, count := l.paths[:l.open], 1
 	if l.alone {
-		count = len(l.paths)
+		paths, count = l.paths, len(l.paths)
 	}
 	l.mu.Unlock()
-	got := lockSome(l.gate, l.paths, count)
+	got := lockSome(l.gate, paths, count)
 	select {
 	case locked <- got:
 	case <-ctx.Done():

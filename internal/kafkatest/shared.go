@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -51,7 +52,7 @@ type processState struct {
 
 // process is a variable because that is what it stands for: there is one.
 var process = &processState{
-	lock:    newMachineLock(os.TempDir()),
+	lock:    newMachineLock(os.TempDir(), runtime.NumCPU()),
 	tools:   sync.OnceValues(func() (localkafka.Tools, error) { return localkafka.Find(context.Background()) }),
 	counted: map[string]bool{},
 }

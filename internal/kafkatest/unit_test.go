@@ -26,7 +26,7 @@ func TestTopicIsValidAndUnique(t *testing.T) {
 
 func TestMachineLock(t *testing.T) {
 	dir := t.TempDir()
-	mine, other := newMachineLock(dir), newMachineLock(dir) // other stands for another process
+	mine, other := newMachineLock(dir, 2), newMachineLock(dir, 8) // other stands for another process
 	mine.setAlone(true)
 	for range 2 {
 		if err := mine.acquire(t.Context()); err != nil {
@@ -70,7 +70,7 @@ func lockers(t *testing.T, alone ...bool) (ls []*machineLock) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, alone := range alone {
-		l := newMachineLock(dir)
+		l := newMachineLock(dir, 2)
 		if !l.setAlone(alone) {
 			t.Fatal("a lock that nobody holds")
 		}
@@ -114,8 +114,8 @@ func comes(t *testing.T, got <-chan error) {
 	}
 }
 
-// Two processes have the lock, a third one waits for either, and one that must be
-// alone for both. Who comes behind that one waits too: it is not overtaken.
+// On a machine with two cores two processes have the lock, a third one waits for either, and one
+// that must be alone for both. A process that comes behind that one waits too: it does not overtake.
 func TestMachineLockIsForTwoOrOneAlone(t *testing.T) {
 	ls := lockers(t, false, false, false, true, false)
 	first, second, third, alone, last := ls[0], ls[1], ls[2], ls[3], ls[4]
