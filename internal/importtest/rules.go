@@ -74,7 +74,7 @@ const service = "internal/service"
 
 // forTests are the directories that only tests, and each other, may import.
 func forTests() []string {
-	return []string{"internal/kafkatest", "internal/rig"}
+	return []string{"internal/await", "internal/kafkatest", "internal/rig"}
 }
 
 // onTests reports whether a directory is there for tests.

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/membership"
@@ -175,8 +176,8 @@ func TestFollowUnderLoadThenTakeOver(t *testing.T) {
 	}
 	for range 5 { // under load it gets to where the log ended
 		at := end()
-		rig.Until(t, patience, "the follower gets there", func() bool { return f.Position() >= at })
-		rig.Wait(t, time.Second)
+		await.Until(t, patience, "the follower gets there", func() bool { return f.Position() >= at })
+		await.For(t, time.Second)
 	}
 	if n := first.Metric("waterclock_hanging_transactions_ended_total"); n != 0 {
 		t.Errorf("%v transactions of the owner were ended", n)

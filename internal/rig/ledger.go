@@ -8,6 +8,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
@@ -56,11 +57,11 @@ func (w *Web) unsettled(when, wrong string) {
 // wrong at the limit. While timers fall due the ledger is off by a step's size
 // for milliseconds, so only one that stays so is wrong.
 func (w *Web) unbalanced(pending float64, limit time.Duration) (wrong string) {
-	for start := time.Now(); ; time.Sleep(untilNextLook(start)) {
-		if wrong = w.account(pending); wrong == "" || time.Since(start) > limit {
-			return wrong
-		}
-	}
+	await.Within(limit, func() bool {
+		wrong = w.account(pending)
+		return wrong == ""
+	})
+	return wrong
 }
 
 // account looks at the ledger once.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/waterclock/waterclock/internal/await"
 )
 
 // Web is what an instance shows over HTTP.
@@ -50,17 +52,16 @@ func (w *Web) Readyz() (int, string) { return w.get("/readyz") }
 // returns how long that took. It fails the test at the limit.
 func (w *Web) Ready(n int, limit time.Duration) time.Duration {
 	w.t.Helper()
-	start := time.Now()
-	for {
-		status, body := w.get("/readyz")
-		if status == http.StatusOK && strings.Count(body, `"live"`) == n {
-			return time.Since(start)
-		}
-		if time.Since(start) > limit {
-			w.t.Fatalf("rig: not ready with %d live partitions within %s: %d %s", n, limit, status, body)
-		}
-		time.Sleep(poll)
+	var status int
+	var body string
+	took, came := await.Within(limit, func() bool {
+		status, body = w.get("/readyz")
+		return status == http.StatusOK && strings.Count(body, `"live"`) == n
+	})
+	if !came {
+		w.t.Fatalf("rig: not ready with %d live partitions within %s: %d %s", n, limit, status, body)
 	}
+	return took
 }
 
 // Metric returns the sum of a metric's samples whose labels include the given
@@ -81,6 +82,9 @@ func (w *Web) Metric(name string, labels ...string) float64 {
 	return sum(families[name], labels...)
 }
 
+// parseEvery is how often all metrics are parsed at most, to note which were seen.
+const parseEvery = 100 * time.Millisecond
+
 // parseAll reports whether a look at one metric reads all of them: where it is noted
 // which were seen, now and then.
 func (w *Web) parseAll() bool {
@@ -89,7 +93,7 @@ func (w *Web) parseAll() bool {
 	}
 	now := time.Now().UnixNano()
 	last := w.parsed.Load()
-	return now-last > int64(pollAtMost) && w.parsed.CompareAndSwap(last, now)
+	return now-last > int64(parseEvery) && w.parsed.CompareAndSwap(last, now)
 }
 
 // familyOf returns the lines of one metric. To parse all of them takes twice the time

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/partition"
@@ -71,13 +72,13 @@ func TestPartitionsThatAreAcquiredAgainUnderLoad(t *testing.T) {
 		return rig.Timer(requests, target, fmt.Sprint("id", n), time.Now().Add(rand.N(1500*time.Millisecond)))
 	})
 	for range lives {
-		rig.Wait(t, rand.N(1200*time.Millisecond))
+		await.For(t, rand.N(1200*time.Millisecond))
 		parts[rand.N(len(parts))].Life().GiveUp(errors.New("the test ends this life"))
 	}
 	n := stream.Stop()
 	in.Ready(2, limit)
 	var received []history.Received
-	rig.Until(t, limit, "all timers fire", func() bool {
+	await.Until(t, limit, "all timers fire", func() bool {
 		short, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		reader.PollFetches(short).EachRecord(func(r *kgo.Record) { received = append(received, history.Received{Record: r, At: time.Now()}) })

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -51,7 +52,7 @@ func TestTopicsThatChangeAreNoticedAtOnce(t *testing.T) {
 			in.Ready(partitions, limit)
 			v.change(t, kadm.NewClient(cl))
 			begin := time.Now()
-			rig.Until(t, v.within, "it stops and says so", func() bool {
+			await.Until(t, v.within, "it stops and says so", func() bool {
 				status, body := in.Readyz()
 				for _, w := range v.want {
 					if status == 200 || !strings.Contains(body, w) {
@@ -61,7 +62,7 @@ func TestTopicsThatChangeAreNoticedAtOnce(t *testing.T) {
 				return true
 			})
 			took := time.Since(begin)
-			rig.Until(t, limit, "failed partitions", func() bool {
+			await.Until(t, limit, "failed partitions", func() bool {
 				return in.Metric("waterclock_partitions", "state", "failed") == partitions
 			})
 			all, owned := in.Metric("waterclock_topic_partitions", "topic", requests), in.Metric("waterclock_partitions", "topic", requests)
@@ -97,11 +98,11 @@ func TestDeadLetterTopicLost(t *testing.T) {
 		in.Ready(1, limit)
 		letters := func() float64 { return in.Metric("waterclock_dead_letters_total") }
 		bad(t)
-		rig.Until(t, limit, "a dead letter", func() bool { return letters() == 1 })
+		await.Until(t, limit, "a dead letter", func() bool { return letters() == 1 })
 		lose(t)
 		bad(t)
-		rig.Until(t, limit, "a dead letter in the new topic", func() bool { return letters() == 2 })
-		rig.Until(t, limit, "the new topic holds it", func() bool { // adm may know for seconds that there is none
+		await.Until(t, limit, "a dead letter in the new topic", func() bool { return letters() == 2 })
+		await.Until(t, limit, "the new topic holds it", func() bool { // adm may know for seconds that there is none
 			ends, err := adm.ListEndOffsets(t.Context(), dead)
 			o, ok := ends.Lookup(dead, 0)
 			return err == nil && ok && o.Offset > 0
@@ -114,7 +115,7 @@ func TestDeadLetterTopicLost(t *testing.T) {
 		in := rig.Serve(t, &forbid, service.Options{})
 		in.Ready(1, limit)
 		lose(t)
-		rig.Until(t, limit, "it stops and says so", func() bool {
+		await.Until(t, limit, "it stops and says so", func() bool {
 			status, body := in.Readyz()
 			return status != 200 && strings.Contains(body, dead+": topic is missing")
 		})
@@ -141,7 +142,7 @@ func TestTopicsGrownByHand(t *testing.T) {
 	}
 	kafkatest.GrowTopics(t, kadm.NewClient(cl), now, requests, topics.Changelog(requests), topics.DeadLetters(requests))
 	in = rig.Serve(t, cfg, service.Options{})
-	rig.Until(t, limit, "no partition is served", func() bool {
+	await.Until(t, limit, "no partition is served", func() bool {
 		_, body := in.Readyz()
 		return in.Metric("waterclock_partitions", "state", "failed") == now && strings.Contains(body, "has 7 partitions and its timers lie as for 3")
 	})

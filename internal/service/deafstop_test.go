@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 )
@@ -44,7 +45,7 @@ func TestStopWhileNoBrokerAnswers(t *testing.T) {
 	in := rig.Serve(t, cfg, o)
 	in.Ready(2, limit)
 	schedule(t, cfg, 200, time.Second)
-	rig.Until(t, limit, "timers are taken in", func() bool { return in.Metric("waterclock_outcomes_total", "outcome", "scheduled") == 200 })
+	await.Until(t, limit, "timers are taken in", func() bool { return in.Metric("waterclock_outcomes_total", "outcome", "scheduled") == 200 })
 	d.shut.Store(true)
 	start := time.Now()
 	if err := in.Stop(); err != nil {

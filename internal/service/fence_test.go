@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -76,25 +77,25 @@ func TestClaimOfAnotherGroupWhileRunning(t *testing.T) {
 	s := newStranger(t, c.ListenAddrs())
 	all := func() bool { return fired() == float64(sent) }
 	fire()
-	rig.Until(t, limit, "the first fire", all)
+	await.Until(t, limit, "the first fire", all)
 	for range 3 {
 		for p := range int32(2) {
 			s.claim(p)
 			s.end(kgo.TryAbort)
 		}
 		fire()
-		rig.Until(t, limit, "those behind an aborted claim fire", all)
+		await.Until(t, limit, "those behind an aborted claim fire", all)
 	}
 	before := fired()
 	s.claim(0)
 	fire()
-	rig.Until(t, limit, "those of the other partition fire", func() bool { return fired() > before })
-	rig.Wait(t, time.Second)
+	await.Until(t, limit, "those of the other partition fire", func() bool { return fired() > before })
+	await.For(t, time.Second)
 	if all() {
 		t.Error("timers behind an open claim have fired")
 	}
 	s.end(kgo.TryAbort)
-	rig.Until(t, limit, "those behind the claim fire when it is aborted", all)
+	await.Until(t, limit, "those behind the claim fire when it is aborted", all)
 
 	before = fired()
 	for p := range int32(2) {
@@ -102,7 +103,7 @@ func TestClaimOfAnotherGroupWhileRunning(t *testing.T) {
 		s.end(kgo.TryCommit)
 	}
 	fire()
-	rig.Until(t, limit, "both partitions refuse", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 2 })
+	await.Until(t, limit, "both partitions refuse", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 2 })
 	if got := fired(); got != before {
 		t.Errorf("%v timers fired behind the claim of another group", got-before)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -110,7 +111,7 @@ func TestReadinessAndDirectoryAcrossARestart(t *testing.T) {
 		}
 		return n
 	}
-	rig.Until(t, limit, "all timers are pending", func() bool { return pending(in) == timers })
+	await.Until(t, limit, "all timers are pending", func() bool { return pending(in) == timers })
 	if err := in.Stop(); err != nil {
 		t.Fatal(err)
 	}

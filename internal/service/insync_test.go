@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -58,7 +59,7 @@ func TestInSyncTimeIsTheBrokers(t *testing.T) {
 			in := rig.Serve(t, cfg, clock)
 			in.Ready(2, limit)
 			taken := time.Now()
-			rig.Wait(t, 2*time.Second) // ten heartbeats and flushes
+			await.For(t, 2*time.Second) // ten heartbeats and flushes
 			if err := in.Stop(); err != nil {
 				t.Fatal(err)
 			}
@@ -90,12 +91,12 @@ func TestInSyncTimeBehindAPauseWithoutNetwork(t *testing.T) {
 		Now: func() time.Time { return time.Now().Add(time.Duration(slept.Load())) },
 	})
 	in.Ready(2, limit)
-	rig.Wait(t, time.Second)
+	await.For(t, time.Second)
 	w.Blackhole(true)
 	asleep := time.Now()
 	slept.Store(int64(25 * time.Hour))
-	rig.Wait(t, 500*time.Millisecond) // five flushes
-	_ = in.Stop()                     // it cannot say goodbye
+	await.For(t, 500*time.Millisecond) // five flushes
+	_ = in.Stop()                      // it cannot say goodbye
 	w.Blackhole(false)
 	for _, at := range inSync(t, cfg.DataDir, nil) {
 		if at.Before(begun) || at.After(asleep) {
@@ -123,7 +124,7 @@ func TestViewThatIsTooOldIsWiped(t *testing.T) {
 			cfg := rig.Config(t, c.ListenAddrs(), requests)
 			first := rig.Serve(t, cfg, service.Options{})
 			schedule(t, cfg, 10, 100*time.Hour)
-			rig.Until(t, limit, "all pending", func() bool { return first.Metric("waterclock_pending_timers") == 10 })
+			await.Until(t, limit, "all pending", func() bool { return first.Metric("waterclock_pending_timers") == 10 })
 			if err := first.Stop(); err != nil {
 				t.Fatal(err)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/repartition"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -49,7 +50,7 @@ func TestInstanceThatStartsWhileTimersFollow(t *testing.T) {
 	meanwhile := func() time.Time {
 		if calls.Add(1) == 5 { // it judges: the transaction has begun
 			in = rig.Serve(t, cfg, service.Options{})
-			rig.Until(t, limit, "nothing is served", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == now })
+			await.Until(t, limit, "nothing is served", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == now })
 		}
 		return time.Now()
 	}

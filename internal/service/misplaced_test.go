@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -41,7 +42,7 @@ func TestMisplacedTimersAreCounted(t *testing.T) {
 	in := serve()
 	counted := func(n int) {
 		t.Helper()
-		rig.Until(t, limit, fmt.Sprint(n, " are counted"), func() bool {
+		await.Until(t, limit, fmt.Sprint(n, " are counted"), func() bool {
 			return strings.Contains(in.Metrics(), fmt.Sprintf("waterclock_misplaced_timers{topic=%q} %d\n", requests, n))
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -38,14 +39,14 @@ func TestTopicCheckThatFails(t *testing.T) {
 	in, log := rig.ServeLogged(t, cfg, service.Options{})
 	in.Ready(2, limit)
 	checks := func(result string) float64 { return in.Metric("waterclock_topic_checks_total", "result", result) }
-	rig.Until(t, limit, "a good check", func() bool { return checks("ok") > 0 })
+	await.Until(t, limit, "a good check", func() bool { return checks("ok") > 0 })
 	refuse.Store(true)
-	rig.Until(t, limit, "a check that fails", func() bool { return checks("error") > 0 })
+	await.Until(t, limit, "a check that fails", func() bool { return checks("error") > 0 })
 	if len(log.Lines("cannot check topics")) == 0 {
 		t.Error("it is not said")
 	}
 	in.Ready(2, limit)
 	refuse.Store(false)
 	good := checks("ok")
-	rig.Until(t, limit, "a good check again", func() bool { return checks("ok") > good })
+	await.Until(t, limit, "a good check again", func() bool { return checks("ok") > good })
 }

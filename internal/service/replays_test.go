@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -37,7 +38,7 @@ func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
 	first := rig.Serve(t, cfg, service.Options{})
 	schedule(t, cfg, 10*n, 100*time.Hour)
-	rig.Until(t, limit, "all pending", func() bool { return int(first.Metric("waterclock_pending_timers")) == 10*n })
+	await.Until(t, limit, "all pending", func() bool { return int(first.Metric("waterclock_pending_timers")) == 10*n })
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
 	state := func(name string) int { return int(in.Metric("waterclock_partitions", "state", name)) }
 	began := make(map[string]bool)
 	most := 0
-	rig.Until(t, limit, "every replay has had a slot, and the one that can has gone through", func() bool {
+	await.Until(t, limit, "every replay has had a slot, and the one that can has gone through", func() bool {
 		most = max(most, state(ownership.Replaying.String()))
 		_, is := readyz(t, in)
 		for p, status := range is.Topics[requests] {
@@ -60,7 +61,7 @@ func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
 	if most != slots {
 		t.Errorf("up to %d replay at once, want %d", most, slots)
 	}
-	rig.Until(t, limit, "every place was given back", func() bool { return state(ownership.Acquiring.String()) == n-1 })
+	await.Until(t, limit, "every place was given back", func() bool { return state(ownership.Acquiring.String()) == n-1 })
 	if err := x.EndTransaction(t.Context(), kgo.TryAbort); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 )
@@ -56,8 +57,8 @@ func TestAcquisitionWaitsWithoutTheRightToRepair(t *testing.T) {
 		return resp, nil, true
 	})
 	in, log := rig.ServeLogged(t, rig.Config(t, c.ListenAddrs(), requests), service.Options{})
-	rig.Until(t, limit, "a look at the group's offsets", func() bool { return asked.Load() > 0 })
-	rig.Wait(t, time.Second) // it would look five times
+	await.Until(t, limit, "a look at the group's offsets", func() bool { return asked.Load() > 0 })
+	await.For(t, time.Second) // it would look five times
 	unstable.Store(false)
 	in.Ready(2, limit)
 	if n := asked.Load(); n > 4 { // both partitions may ask at the same moment, and a client again

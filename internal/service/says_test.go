@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 )
@@ -107,7 +108,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 	rig.Send(t, client(kgo.StickyKeyPartitioner(nil)), recs...)
 	rig.Send(t, client(kgo.ManualPartitioner()), // one of them is the wrong partition
 		&kgo.Record{Topic: requests, Partition: 0, Key: []byte("wandering")}, &kgo.Record{Topic: requests, Partition: 1, Key: []byte("wandering")})
-	rig.Until(t, limit, "all are refused", func() bool { return in.Metric("waterclock_dead_letters_total") == n+1 })
+	await.Until(t, limit, "all are refused", func() bool { return in.Metric("waterclock_dead_letters_total") == n+1 })
 	lines := log.Lines("reason=unknown-header")
 	if len(lines) == 0 || len(lines) >= n {
 		t.Fatalf("%d lines for %d refusals", len(lines), n)
@@ -120,7 +121,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 	if got := log.Lines("reason=target-unknown"); len(got) != 1 || !regexp.MustCompile(`level=WARN msg="a timer could not be delivered.* timer=nowhere source=requests/`).MatchString(got[0]) {
 		t.Errorf("of what could not be delivered: %q", got)
 	}
-	rig.Until(t, limit, "the wanderer is counted", func() bool { return in.Metric("waterclock_misplaced_requests_total") == 1 })
+	await.Until(t, limit, "the wanderer is counted", func() bool { return in.Metric("waterclock_misplaced_requests_total") == 1 })
 	if got := log.Lines("another partitioner"); len(got) != 1 || !strings.Contains(got[0], "timer=wandering") {
 		t.Errorf("of the wrong partition: %q", got)
 	}
@@ -151,7 +152,7 @@ func TestNoBrokerIsSaidOnce(t *testing.T) {
 		tries.Add(1)
 		return (&net.Dialer{}).DialContext(ctx, network, addr)
 	}})
-	rig.Until(t, limit, "three tries", func() bool { return tries.Load() >= 3 })
+	await.Until(t, limit, "three tries", func() bool { return tries.Load() >= 3 })
 	if lines := log.Lines("no broker can be reached"); len(lines) != 1 {
 		t.Errorf("it is said %d times", len(lines))
 	}

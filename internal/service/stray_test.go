@@ -9,6 +9,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/service/commands"
@@ -31,9 +32,9 @@ func TestTimerOffItsPartition(t *testing.T) {
 	rec := rig.Timer(requests, target, "a1", time.Now().Add(time.Hour))
 	rec.Partition = 1 - intake.Murmur2Partition([]byte("a1"), 2)
 	rig.Send(t, cl, rec)
-	rig.Until(t, limit, "the log says it", func() bool { return len(log.Lines("a producer uses another partitioner")) == 1 })
+	await.Until(t, limit, "the log says it", func() bool { return len(log.Lines("a producer uses another partitioner")) == 1 })
 	var is api.Timer
-	rig.Until(t, limit, "the API finds it", func() bool { return get("/v1/topics/"+requests+"/timers/a1", &is) == 200 })
+	await.Until(t, limit, "the API finds it", func() bool { return get("/v1/topics/"+requests+"/timers/a1", &is) == 200 })
 	if is.Partition != rec.Partition || is.Note == "" {
 		t.Errorf("%+v", is)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -69,7 +70,7 @@ func TestFailedPartitionIsNotMoving(t *testing.T) {
 	in := rig.Serve(t, cfg, o)
 	in.Ready(2, limit)
 	kafkatest.GrowTopics(t, kadm.NewClient(cl), 3, requests)
-	rig.Until(t, limit, "failed partitions", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 2 })
+	await.Until(t, limit, "failed partitions", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 2 })
 	for _, path := range []string{"/timers/a", "/timers", "/timers/count"} {
 		var p api.Problem
 		status := get("/v1/topics/"+requests+path, &p)
@@ -98,7 +99,7 @@ func TestUnreachableKafkaIsNotMoving(t *testing.T) {
 	in.Ready(2, limit)
 	g.set(true)
 	var p api.Problem
-	rig.Until(t, limit, "the API says that Kafka cannot be reached", func() bool {
+	await.Until(t, limit, "the API says that Kafka cannot be reached", func() bool {
 		p = api.Problem{}
 		return get("/v1/topics/"+requests+"/timers/a", &p) == http.StatusServiceUnavailable && p.Reason == api.ReasonKafka
 	})
@@ -107,13 +108,13 @@ func TestUnreachableKafkaIsNotMoving(t *testing.T) {
 			t.Errorf("%q lacks %q", p.Detail, w)
 		}
 	}
-	rig.Until(t, limit, "/v1/cluster says it", func() bool {
+	await.Until(t, limit, "/v1/cluster says it", func() bool {
 		var is api.Cluster
 		return get("/v1/cluster", &is) == http.StatusOK && strings.Contains(is.Instances[0].Problem, "no broker")
 	})
 	g.set(false)
 	in.Ready(2, limit)
-	rig.Until(t, limit, "the API answers", func() bool {
+	await.Until(t, limit, "the API answers", func() bool {
 		return get("/v1/topics/"+requests+"/timers/a", new(api.Problem)) == http.StatusNotFound
 	})
 }

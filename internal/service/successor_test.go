@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -80,7 +81,7 @@ func TestASuccessorOfTheSameNameAnswersAlone(t *testing.T) {
 			})
 		}
 		answers := func(method string, n int) {
-			rig.Until(t, limit, "it answers", func() bool {
+			await.Until(t, limit, "it answers", func() bool {
 				mu.Lock()
 				defer mu.Unlock()
 				some := 0

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 )
@@ -54,7 +55,7 @@ func TestNotReadyWhenNoBrokerAnswers(t *testing.T) {
 	in, log := rig.ServeLogged(t, cfg, service.Options{Dial: g.dial})
 	in.Ready(2, limit)
 	g.set(true)
-	took := rig.Until(t, limit, "not ready", func() bool {
+	took := await.Until(t, limit, "not ready", func() bool {
 		status, _ := in.Readyz()
 		return status == http.StatusServiceUnavailable
 	})
@@ -64,10 +65,10 @@ func TestNotReadyWhenNoBrokerAnswers(t *testing.T) {
 	if _, body := in.Readyz(); !strings.Contains(body, "no broker has answered for group "+cfg.Group) {
 		t.Errorf("no reason: %s", body)
 	}
-	rig.Until(t, limit, "the log says it", func() bool { return len(log.Lines("not ready: no broker has answered")) == 1 })
+	await.Until(t, limit, "the log says it", func() bool { return len(log.Lines("not ready: no broker has answered")) == 1 })
 	g.set(false)
 	in.Ready(2, limit)
-	rig.Until(t, limit, "the log says it", func() bool { return len(log.Lines("the brokers answer again")) == 1 })
+	await.Until(t, limit, "the log says it", func() bool { return len(log.Lines("the brokers answer again")) == 1 })
 	for words, most := range map[string]int{"a broker is down": 1, "cannot look after open transactions": 0, "group manage loop errored": 0} {
 		if n := len(log.Lines(words)); n > most {
 			t.Errorf("%q is said %d times for one loss", words, n)

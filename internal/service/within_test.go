@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -26,7 +27,7 @@ func TestRetentionIsLoweredAndAPartitionComesBack(t *testing.T) {
 	first := rig.Config(t, c.ListenAddrs(), requests)
 	in := rig.Serve(t, first, service.Options{})
 	schedule(t, first, timers, 100*time.Hour)
-	rig.Until(t, limit, "all pending", func() bool { return in.Metric("waterclock_pending_timers") == timers })
+	await.Until(t, limit, "all pending", func() bool { return in.Metric("waterclock_pending_timers") == timers })
 	if err := in.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -45,16 +46,16 @@ func TestRetentionIsLoweredAndAPartitionComesBack(t *testing.T) {
 		return func() bool { return in.Metric("waterclock_partitions", "state", "live") == n }
 	}
 	in, log := rig.ServeLogged(t, first, service.Options{})
-	rig.Until(t, limit, "each has a partition", func() bool { return live(in, 1)() && live(other, 1)() })
+	await.Until(t, limit, "each has a partition", func() bool { return live(in, 1)() && live(other, 1)() })
 	if wiped := log.Lines("wiping the local view"); len(wiped) > 0 {
 		t.Fatalf("within the bound: %s", wiped)
 	}
 	kafkatest.SetTopic(t, kadm.NewClient(cl), topics.Changelog(requests), "delete.retention.ms", fmt.Sprint((4 * time.Hour).Milliseconds()))
-	rig.Wait(t, 2*time.Second) // for so long settings that were just read count
+	await.For(t, 2*time.Second) // for so long settings that were just read count
 	if err := other.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	rig.Until(t, limit, "the partition is back", live(in, 2))
+	await.Until(t, limit, "the partition is back", live(in, 2))
 	if wiped := log.Lines("wiping the local view"); len(wiped) != 1 {
 		t.Errorf("%d views were wiped, want that of the partition that came back: %s", len(wiped), wiped)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/query"
@@ -41,7 +42,7 @@ func TestPagesAcrossRebalances(t *testing.T) {
 		}
 		return rig.Timer(w.requests, w.target, fmt.Sprint("stream-", n), time.Now().Add(time.Duration(n*7919%4000)*time.Millisecond))
 	})
-	rig.Until(t, patience, "all are pending", func() bool { return w.count(query.Filter{Prefix: "stay-"}) == stay })
+	await.Until(t, patience, "all are pending", func() bool { return w.count(query.Filter{Prefix: "stay-"}) == stay })
 
 	var third *rig.Instance
 	for _, walk := range []struct {
@@ -57,7 +58,7 @@ func TestPagesAcrossRebalances(t *testing.T) {
 		}},
 		{"one joins, by ID", query.Page{Order: query.ByID, Filter: query.Filter{Prefix: "st"}}, func() {
 			third = w.serve()
-			rig.Until(t, patience, "it has a partition", func() bool { return live(third) > 0 })
+			await.Until(t, patience, "it has a partition", func() bool { return live(third) > 0 })
 		}},
 		{"the other stops, by ID", query.Page{Order: query.ByID, Filter: query.Filter{Target: w.target}}, func() {
 			if err := second.Stop(); err != nil {
@@ -103,7 +104,7 @@ func TestPagesAcrossRebalances(t *testing.T) {
 		t.Logf("%s: %d pages with %d timers in %s, the longest took %s", walk.name, pages, len(seen), time.Since(start).Round(time.Millisecond), longest.Round(time.Millisecond))
 	}
 	stream.Stop()
-	rig.Until(t, patience, "what streamed has fired", func() bool { return w.count(query.Filter{}) == stay })
+	await.Until(t, patience, "what streamed has fired", func() bool { return w.count(query.Filter{}) == stay })
 	if n := w.count(query.Filter{DueAfter: due.UnixMilli(), DueBefore: due.Add(half).UnixMilli()}); n != early {
 		t.Errorf("%d are due in the first half, want %d", n, early)
 	}
@@ -171,7 +172,7 @@ func TestDecisionsAreSeen(t *testing.T) {
 			}
 		}
 		var is *query.Timer
-		rig.Until(t, patience, "what was triggered is gone", func() bool {
+		await.Until(t, patience, "what was triggered is gone", func() bool {
 			for n := range int32(partitions) {
 				w.ask(n, func(p *partition.Partition) (err error) {
 					is, err = p.Questions.Get(t.Context(), []byte(id))

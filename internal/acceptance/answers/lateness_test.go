@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/query"
@@ -32,7 +33,7 @@ func TestQuestionsDoNotSlowFirings(t *testing.T) {
 		recs[i] = rig.Timer(w.requests, w.target, id(i), time.Now().Add(time.Hour))
 	}
 	rig.Send(t, cl, recs...)
-	rig.Until(t, patience, "all are pending", func() bool { return w.count(query.Filter{}) == pending })
+	await.Until(t, patience, "all are pending", func() bool { return w.count(query.Filter{}) == pending })
 	out := kafkatest.Collect(t, w.c, w.target)
 	start := time.Now()
 	s := rig.StartStream(t, w.c.Client(t), rate, func(n int) *kgo.Record {

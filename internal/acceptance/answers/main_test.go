@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/query"
@@ -58,7 +59,7 @@ func (w *world) serve() *rig.Instance {
 func (w *world) ask(n int32, fn func(*partition.Partition) error) {
 	w.t.Helper()
 	var err error
-	_, answered := rig.Within(patience, func() bool {
+	_, answered := await.Within(patience, func() bool {
 		w.mu.Lock()
 		all := slices.Clone(w.mine)
 		w.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -81,7 +82,7 @@ func collect(t *testing.T, c *kafkatest.Cluster, topic string, n int) map[string
 	t.Helper()
 	cl := c.Client(t, kgo.ConsumeTopics(topic), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	all := make(map[string]*kgo.Record)
-	rig.Until(t, limit, fmt.Sprint(n, " records on ", topic), func() bool {
+	await.Until(t, limit, fmt.Sprint(n, " records on ", topic), func() bool {
 		cl.PollRecords(t.Context(), 1).EachRecord(func(r *kgo.Record) {
 			id := header(r, "waterclock-id")
 			if id == "" {
@@ -107,7 +108,7 @@ func TestTwoInstances(t *testing.T) {
 	steady := func(who *asked, method, path, body string, headers ...string) answer {
 		t.Helper()
 		var got answer
-		rig.Until(t, limit, method+" "+path+" is answered", func() bool {
+		await.Until(t, limit, method+" "+path+" is answered", func() bool {
 			got = who.call(t, method, path, body, headers...)
 			return got.status != 503
 		})

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -110,7 +111,7 @@ func TestBesideAnOlderInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	newer.Ready(partitions, limit)
-	rig.Until(t, limit, "what was only written is decided too", func() bool {
+	await.Until(t, limit, "what was only written is decided too", func() bool {
 		return a.call(t, "GET", from+"/count", "").body["count"] == 20.0
 	})
 }

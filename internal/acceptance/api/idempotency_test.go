@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -38,7 +39,7 @@ func TestIdempotencyBeyondTheFiring(t *testing.T) {
 	fired.WaitFor(n, limit)
 	same := func(in *asked) {
 		t.Helper()
-		rig.Until(t, limit, "the call is the same", func() bool {
+		await.Until(t, limit, "the call is the same", func() bool {
 			got := post(in, "v")
 			return got.status == 200 && strings.Count(got.text, `"unchanged"`) == n && strings.Count(got.text, `"remembered"`) == n
 		})

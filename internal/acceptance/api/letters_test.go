@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -40,7 +41,7 @@ func TestManyDeadLetters(t *testing.T) {
 	}
 	counted := func(topic string, want int, reasons map[string]float64) {
 		t.Helper()
-		rig.Until(t, limit, fmt.Sprintf("%d are counted", want), func() bool {
+		await.Until(t, limit, fmt.Sprintf("%d are counted", want), func() bool {
 			one := a.call(t, "GET", "/v1/dead-letters?topic="+topic, "").is(t, 200, "").body["topics"].([]any)[0].(map[string]any)
 			for _, r := range one["reasons"].([]any) {
 				r := r.(map[string]any)
@@ -57,7 +58,7 @@ func TestManyDeadLetters(t *testing.T) {
 		t.Helper()
 		started := a.call(t, "POST", "/v1/topics/"+topic+"/dead-letters/resend?"+query, "").is(t, 202, "")
 		var job map[string]any
-		rig.Until(t, limit, "the job ends", func() bool {
+		await.Until(t, limit, "the job ends", func() bool {
 			job = a.call(t, "GET", started.header.Get("Location"), "").is(t, 200, "").body
 			return job["state"] != "running"
 		})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -41,7 +42,7 @@ func TestDeadLetters(t *testing.T) {
 		a.call(t, "PUT", fmt.Sprintf("%s/bad-%02d", timersOf(requests), i), fmt.Sprint("payload ", i), "timer-after", "soon", "timer-target-topic", target, "waterclock-pass", "a=1").is(t, 400, "bad-duration")
 	}
 	// Their step is committed; its marker comes to the topic a moment later.
-	rig.Until(t, limit, "all are to be read", func() bool {
+	await.Until(t, limit, "all are to be read", func() bool {
 		return len(a.call(t, "GET", letters+"?limit=100", "").is(t, 200, "").body["deadLetters"].([]any)) == n
 	})
 	seen := map[string]map[string]any{}

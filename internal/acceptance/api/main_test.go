@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -122,7 +123,7 @@ func two(t testing.TB, c *kafkatest.Cluster, requests, key string) (one, other *
 // share waits until each of two instances owns half of the partitions.
 func share(t testing.TB, one, other *rig.Web) {
 	t.Helper()
-	rig.Until(t, limit, "both own some", func() bool {
+	await.Until(t, limit, "both own some", func() bool {
 		s, x := one.Readyz()
 		u, y := other.Readyz()
 		return s == 200 && u == 200 && strings.Count(x, `"live"`) == partitions/2 && strings.Count(y, `"live"`) == partitions/2

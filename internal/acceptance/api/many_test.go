@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/rig"
 )
 
 // A thousand timers in one call, listed page by page while the other instance answers for half
@@ -25,7 +25,7 @@ func TestManyTimers(t *testing.T) {
 	for i := range timers {
 		items = append(items, fmt.Sprintf(`{"id":"%c-%04d","value":"v","at":"%d","target":{"topic":"%s"}}`, 'a'+i%2, i, due+int64(i%10), target))
 	}
-	rig.Until(t, limit, "all are scheduled", func() bool {
+	await.Until(t, limit, "all are scheduled", func() bool {
 		got := a.call(t, "POST", from, `{"timers":[`+strings.Join(items, ",")+`]}`, "Content-Type", "application/json").is(t, 200, "")
 		return strings.Count(got.text, `"status":201`)+strings.Count(got.text, `"status":200`) >= timers && !strings.Contains(got.text, `"problem"`)
 	})
@@ -48,7 +48,7 @@ func TestManyTimers(t *testing.T) {
 	}
 	job := b.call(t, "POST", from+"/cancel?prefix=a-&rate=1000", "").is(t, 202, "")
 	again := a.call(t, "PUT", from+"/a-0998", "again", "timer-after", "2h", "timer-target-topic", target)
-	rig.Until(t, limit, "the job is done", func() bool {
+	await.Until(t, limit, "the job is done", func() bool {
 		return b.call(t, "GET", job.header.Get("Location"), "").body["state"] != "running"
 	})
 	done := b.call(t, "GET", job.header.Get("Location"), "").is(t, 200, "").body

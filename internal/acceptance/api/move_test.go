@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -30,7 +31,7 @@ func TestTheOwnerIsKilled(t *testing.T) {
 	share(t, &one.Web, &other.Web)
 	from := timersOf(requests)
 	const timers = 50
-	rig.Until(t, limit, "timers are scheduled", func() bool {
+	await.Until(t, limit, "timers are scheduled", func() bool {
 		for i := range timers {
 			if got := a.call(t, "PUT", fmt.Sprintf("%s/before-%d", from, i), "v", "timer-after", "1h", "timer-target-topic", target); got.status != 200 && got.status != 201 {
 				return false

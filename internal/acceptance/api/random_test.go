@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -135,7 +136,7 @@ func (w *world) join(t *testing.T) {
 		asked: &asked{client(t), "http://" + addr},
 		p:     rig.Start(t, rig.Arguments(w.seeds, w.requests, t.TempDir(), "--api", addr, "--api-key-file", w.key)...),
 	}
-	rig.Until(t, limit, "it listens", func() bool { return m.asked.call(t, "GET", "/docs", "").status != 0 })
+	await.Until(t, limit, "it listens", func() bool { return m.asked.call(t, "GET", "/docs", "").status != 0 })
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.members, w.all = append(w.members, m), append(w.all, m)
@@ -159,7 +160,7 @@ func (w *world) live() (n int, shared bool) {
 // settled waits until every partition is live, and each instance has its share.
 func (w *world) settled(t *testing.T) {
 	t.Helper()
-	rig.Until(t, moveLimit, "all partitions are live again", func() bool {
+	await.Until(t, moveLimit, "all partitions are live again", func() bool {
 		n, shared := w.live()
 		return n == randomPartitions && shared
 	})
@@ -181,7 +182,7 @@ func (w *world) moving(do func()) {
 // it stands until others have its partitions, and then goes on, and one ends in order.
 func (w *world) churn(t *testing.T, rounds int) {
 	for round := range rounds {
-		rig.Wait(t, 2*time.Second)
+		await.For(t, 2*time.Second)
 		switch round % 3 {
 		case 0:
 			w.leaves(t, (*rig.Process).Kill)
@@ -191,13 +192,13 @@ func (w *world) churn(t *testing.T, rounds int) {
 		case 2:
 			w.leaves(t, func(p *rig.Process) { p.Term(); p.Exit(limit) })
 		}
-		rig.Wait(t, time.Second)
+		await.For(t, time.Second)
 		w.moving(func() {
 			w.join(t)
 			w.settled(t)
 		})
 	}
-	rig.Wait(t, 2*time.Second)
+	await.For(t, 2*time.Second)
 }
 
 // away has an instance not be asked any more.
@@ -226,13 +227,13 @@ func (w *world) sleeps(t *testing.T) {
 		m := w.away()
 		m.p.Pause()
 		w.settled(t)
-		rig.Wait(t, 2*time.Second) // others change what was its
+		await.For(t, 2*time.Second) // others change what was its
 		w.mu.Lock()
 		from := m.killed
 		m.killed = time.Time{}
 		w.members = append(append([]*member{}, w.members...), m)
 		w.mu.Unlock()
-		rig.Wait(t, 200*time.Millisecond) // calls wait for it
+		await.For(t, 200*time.Millisecond) // calls wait for it
 		m.p.Continue()
 		w.mu.Lock()
 		m.slept = append(m.slept, move{from, time.Now()})
@@ -352,12 +353,12 @@ func (w *world) rest(t *testing.T) {
 		if !j.who.killed.IsZero() {
 			continue // it has ended with its instance
 		}
-		rig.Until(t, moveLimit, "a job ends", func() bool {
+		await.Until(t, moveLimit, "a job ends", func() bool {
 			state := j.who.asked.call(t, "GET", j.got.header.Get("Location"), "").body["state"]
 			return state != nil && state != "running"
 		})
 	}
-	rig.Until(t, limit, "all has fired that is due", func() bool {
+	await.Until(t, limit, "all has fired that is due", func() bool {
 		for _, filter := range []string{"state=triggered", "state=parked", "state=pending&due-before=" + soon} {
 			got := w.anyone().asked.call(t, "GET", timersOf(w.requests)+"/count?"+filter, "")
 			if got.status != 200 || got.body["count"] != 0.0 {

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/rig"
 )
 
 const (
@@ -138,7 +138,7 @@ func TestWhatAFailingBrokerCosts(t *testing.T) {
 func (s *scene) run(rate int, accidents []accident, apart bool) (rows []row) {
 	s.placeReplicas(-1)
 	l := s.load(rate)
-	rig.Until(s.t, time.Minute, "emissions", func() bool { return s.out.count() > 10*rate })
+	await.Until(s.t, time.Minute, "emissions", func() bool { return s.out.count() > 10*rate })
 	var spans []span
 	for _, a := range accidents {
 		if a.broker == theController {
@@ -149,20 +149,20 @@ func (s *scene) run(rate int, accidents []accident, apart bool) (rows []row) {
 			away = a.broker
 		}
 		s.placeReplicas(away)
-		rig.Wait(s.t, settle)
+		await.For(s.t, settle)
 		r := row{fault: a.name, broker: a.broker, controller: s.controller() == a.broker, coordinator: s.coordinator() == a.broker}
 		from := time.Now()
 		a.do(s, a.broker)
-		rig.Wait(s.t, costPause)
+		await.For(s.t, costPause)
 		a.fixed(s, a.broker)
 		s.c.AwaitInSync(s.t)
-		rig.Until(s.t, time.Minute, "the instance ready after the fault", s.ready)
-		rig.Wait(s.t, 2*time.Second)
+		await.Until(s.t, time.Minute, "the instance ready after the fault", s.ready)
+		await.For(s.t, 2*time.Second)
 		rows, spans = append(rows, r), append(spans, span{a.name, from, from.Add(costWindow)})
 	}
 	n := l.Stop()
-	rig.Until(s.t, wellAhead+time.Minute, fmt.Sprint(n, " emissions"), func() bool { return s.out.count() >= n })
-	rig.Wait(s.t, time.Second) // for what must not come
+	await.Until(s.t, wellAhead+time.Minute, fmt.Sprint(n, " emissions"), func() bool { return s.out.count() >= n })
+	await.For(s.t, time.Second) // for what must not come
 	s.out.exact(s.t, n)
 	received, written := s.out.list(), s.reference.list()
 	for i := range rows {

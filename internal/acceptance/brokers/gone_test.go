@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -52,22 +53,22 @@ func TestReadersAreFreeAfterTheSessionOfAnInstanceThatIsGone(t *testing.T) {
 			other.Ready(2, time.Minute)
 			out := read(t, c, target)
 			l := steady(t, c, 100, requests, target)
-			rig.Until(t, time.Minute, "emissions", func() bool { return len(out.all()) > 100 })
+			await.Until(t, time.Minute, "emissions", func() bool { return len(out.all()) > 100 })
 
 			openStep(t, v, c, settings().Group, target)
 			gone := time.Now().Add(-longStep)
 			how.gone(v)
-			rig.Until(t, 2*time.Minute, "the other instance serves all partitions", func() bool {
+			await.Until(t, 2*time.Minute, "the other instance serves all partitions", func() bool {
 				status, body := other.Readyz()
 				return status == 200 && countLive(body) == 4
 			})
-			rig.Wait(t, 3*time.Second)
+			await.For(t, 3*time.Second)
 			end := time.Now()
 			how.back(v)
-			rig.Wait(t, 3*time.Second)
+			await.For(t, 3*time.Second)
 			n := l.Stop()
-			rig.Until(t, wellAhead+time.Minute, fmt.Sprint(n, " emissions"), func() bool { return len(out.all()) >= n })
-			rig.Wait(t, time.Second) // for what must not come
+			await.Until(t, wellAhead+time.Minute, fmt.Sprint(n, " emissions"), func() bool { return len(out.all()) >= n })
+			await.For(t, time.Second) // for what must not come
 			received := out.all()
 			exact(t, received, n)
 			longest, _ := span{how.name, gone, end}.silence(received, target)
@@ -93,7 +94,7 @@ func openStep(t testing.TB, v *rig.Victim, c *kafkatest.Cluster, group, topic st
 	for {
 		v.Hold(kmsg.EndTxn.Int16())
 		v.Held()
-		rig.Wait(t, longStep)
+		await.For(t, longStep)
 		open, err := adm.ListTransactions(t.Context(), nil, []string{"Ongoing"})
 		if err != nil {
 			t.Fatalf("list transactions: %v", err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/child"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/localkafka"
@@ -40,7 +41,7 @@ func TestClusterRestoredAndDirectoriesKept(t *testing.T) {
 		p := rig.Start(t, rig.Arguments(c.Seeds(), requests, dir)...)
 		p.Ready(partitions, limit)
 		do(p)
-		rig.Until(t, limit, fmt.Sprint(pending, " timers are pending"), func() bool { return p.Metric("waterclock_pending_timers") == float64(pending) })
+		await.Until(t, limit, fmt.Sprint(pending, " timers are pending"), func() bool { return p.Metric("waterclock_pending_timers") == float64(pending) })
 		p.Term()
 		if code := p.Exit(limit); code != 0 {
 			t.Errorf("exit %d", code)

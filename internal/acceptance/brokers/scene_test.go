@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -56,7 +57,7 @@ func newScene(t *testing.T, properties map[string]string) *scene {
 	s.target = s.c.CreateTopic(t, scenePartition, nil, kafkatest.Topic(t)+"-target")
 	s.plain = s.c.CreateTopic(t, scenePartition, nil, kafkatest.Topic(t)+"-plain")
 	s.serve = rig.Start(t, rig.Arguments(s.c.Seeds(), s.requests, t.TempDir())...)
-	rig.Until(t, time.Minute, "the instance serves all partitions", s.ready)
+	await.Until(t, time.Minute, "the instance serves all partitions", s.ready)
 	s.out, s.reference = arrive(t, s.c, s.target, s.plain)
 	writePlain(t, s.c, s.plain, scenePartition)
 	return s
@@ -155,7 +156,7 @@ func (s *scene) placeReplicas(away int) {
 	if _, err := s.adm.AlterPartitionAssignments(ctx, req); err != nil {
 		s.t.Fatalf("place replicas: %v", err)
 	}
-	rig.Until(s.t, time.Minute, "leaders where they should be", func() bool {
+	await.Until(s.t, time.Minute, "leaders where they should be", func() bool {
 		if _, err := s.adm.ElectLeaders(ctx, kadm.ElectPreferredReplica, elect); err != nil {
 			return false
 		}

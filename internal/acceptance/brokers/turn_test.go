@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -60,12 +61,12 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		}
 		return n == requestPartitions
 	}
-	rig.Until(t, time.Minute, "three instances serve all partitions", ready)
+	await.Until(t, time.Minute, "three instances serve all partitions", ready)
 	out, seen := read(t, c, target), &reader{}
 	observe(t, c, targetPartitions, seen.take, target, plain)
 	writePlain(t, c, plain, targetPartitions)
 	l := steady(t, c, 200, requests, target)
-	rig.Until(t, time.Minute, "emissions on every partition", func() bool { return len(out.all()) > 300 })
+	await.Until(t, time.Minute, "emissions on every partition", func() bool { return len(out.all()) > 300 })
 
 	var spans []span
 	fault := func(name string, do func()) {
@@ -74,19 +75,19 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 		from := time.Now()
 		do()
 		c.AwaitInSync(t)
-		rig.Until(t, time.Minute, "instances ready after "+name, ready)
+		await.Until(t, time.Minute, "instances ready after "+name, ready)
 		fixed := time.Now()
-		rig.Until(t, time.Minute, "emissions on every partition after "+name, func() bool { return seen.partitions(target, fixed) == targetPartitions })
-		rig.Wait(t, 2*time.Second)
+		await.Until(t, time.Minute, "emissions on every partition after "+name, func() bool { return seen.partitions(target, fixed) == targetPartitions })
+		await.For(t, 2*time.Second)
 		spans = append(spans, span{name, from, time.Now()})
 	}
 	from := time.Now()
-	rig.Wait(t, 5*time.Second)
+	await.For(t, 5*time.Second)
 	spans = append(spans, span{"no fault", from, time.Now()})
 	for i := range 3 {
 		fault(fmt.Sprintf("broker %d killed and restarted", i), func() { c.Kill(i); c.Restart(i) })
 	}
-	fault("broker 1 paused for 15 s", func() { c.Pause(1); rig.Wait(t, pause); c.Resume(1) })
+	fault("broker 1 paused for 15 s", func() { c.Pause(1); await.For(t, pause); c.Resume(1) })
 
 	n := l.Stop()
 	t.Cleanup(func() {
@@ -94,8 +95,8 @@ func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
 			explain(t, c, ps, out.all(), requests, target)
 		}
 	})
-	rig.Until(t, wellAhead+time.Minute, fmt.Sprint(n, " emissions"), func() bool { return len(out.all()) >= n })
-	rig.Wait(t, time.Second) // for what must not come
+	await.Until(t, wellAhead+time.Minute, fmt.Sprint(n, " emissions"), func() bool { return len(out.all()) >= n })
+	await.For(t, time.Second) // for what must not come
 	exact(t, out.all(), n)
 	received := seen.all()
 	calm, _ := spans[0].silence(received, target)

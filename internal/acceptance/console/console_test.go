@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -357,11 +358,11 @@ func TestLatenessInABrowser(t *testing.T) {
 		t.Errorf("before anything has fired: %+v", l)
 	}
 	put(t, at, "late", "x", "Timer-At", strconv.FormatInt(time.Now().Add(-20*time.Second).UnixMilli(), 10))
-	rig.Until(t, patience, "a firing is late", func() bool { return cluster().Instances[0].Lateness != nil })
+	await.Until(t, patience, "a firing is late", func() bool { return cluster().Instances[0].Lateness != nil })
 	if l := cluster().Instances[0].Lateness; l.Firings != 1 || l.P99Seconds < 10 || l.P99Seconds > 60 || l.OverSeconds > 300 || l.OverSeconds <= 0 {
 		t.Errorf("one that was 20 s late: %+v", l)
 	}
-	rig.Until(t, patience, "the figures move by themselves", func() bool { return !strings.Contains(b.text(), "nothing fired") })
+	await.Until(t, patience, "the figures move by themselves", func() bool { return !strings.Contains(b.text(), "nothing fired") })
 }
 
 // A request that was refused is a dead letter, which is seen, and can be sent again.

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -104,7 +105,7 @@ func TestTargetNotAuthorized(t *testing.T) {
 	if _, err := adm.DeleteACLs(t.Context(), rule(taken, kadm.OpAny).Deny(anyone).DenyHosts("*").Allow(anyone).AllowHosts("*")); err != nil {
 		t.Fatal(err)
 	}
-	rig.Wait(t, 3*time.Second) // for so long a refusal may be remembered
+	await.For(t, 3*time.Second) // for so long a refusal may be remembered
 	send(20, "", taken)
 	done()
 

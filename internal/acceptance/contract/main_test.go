@@ -14,6 +14,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -224,7 +225,7 @@ func serve(t *testing.T, cfg *config.Config, partitions int) *rig.Instance {
 // awaitPending waits until the instance holds n timers.
 func awaitPending(t testing.TB, in *rig.Instance, n float64) {
 	t.Helper()
-	await(t, fmt.Sprint(n, " pending timers"), func() (float64, bool) {
+	awaitCount(t, fmt.Sprint(n, " pending timers"), func() (float64, bool) {
 		got := in.Metric("waterclock_pending_timers")
 		return got, got == n
 	})
@@ -234,16 +235,16 @@ func awaitPending(t testing.TB, in *rig.Instance, n float64) {
 // moment after that, and is not pending, never will.
 func awaitSettled(t testing.TB, in *rig.Instance, n int) {
 	t.Helper()
-	await(t, fmt.Sprint(n, " settled requests"), func() (float64, bool) {
+	awaitCount(t, fmt.Sprint(n, " settled requests"), func() (float64, bool) {
 		got := in.Metric("waterclock_outcomes_total") - in.Metric("waterclock_outcomes_total", "outcome", "fired")
 		return got, got >= float64(n)
 	})
 }
 
-func await(t testing.TB, what string, look func() (float64, bool)) {
+func awaitCount(t testing.TB, what string, look func() (float64, bool)) {
 	t.Helper()
 	got := 0.0
-	_, ok := rig.Within(arrive, func() (ok bool) {
+	_, ok := await.Within(arrive, func() (ok bool) {
 		got, ok = look()
 		return ok
 	})

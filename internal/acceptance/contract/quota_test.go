@@ -69,7 +69,7 @@ func TestRequestsBeyondTheRate(t *testing.T) {
 	}
 	decided := func(topic string, all int) {
 		t.Helper()
-		await(t, fmt.Sprint(all, " outcomes on ", topic), func() (float64, bool) {
+		awaitCount(t, fmt.Sprint(all, " outcomes on ", topic), func() (float64, bool) {
 			fired, letters := by(topic)
 			return float64(fired + letters), fired+letters >= all
 		})
@@ -115,7 +115,7 @@ func TestRequestsBeyondTheRate(t *testing.T) {
 	reload <- &next // taken over when the second one is taken
 	before, _ := by(refusing)
 	produce(t, client, burst("third")...)
-	await(t, "everything", func() (float64, bool) {
+	awaitCount(t, "everything", func() (float64, bool) {
 		fired, _ := by(refusing)
 		return float64(fired), fired >= before+n
 	})
@@ -200,7 +200,7 @@ func TestTenantsMaxLate(t *testing.T) {
 		request(requests, "later is fine", "v", at(late), to(out), header("timer-max-late", "2h")),
 		request(requests, "on time", "v", header("timer-after", "1ms"), to(out)))
 	emissions.WaitFor(2, arrive)
-	await(t, "one that expired", func() (float64, bool) {
+	awaitCount(t, "one that expired", func() (float64, bool) {
 		n := in.Metric("waterclock_outcomes_total", "outcome", "expired")
 		return n, n == 1
 	})

@@ -10,8 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/rig"
 )
 
 const (
@@ -134,7 +134,7 @@ func (s *scene) races(t *testing.T, rng *rand.Rand, round int, early float64) (h
 // dueNow returns how many of races, which are about in order of when, are to be
 // written by now, having slept until there is at least one.
 func dueNow(t testing.TB, races []*race) (n int) {
-	rig.Wait(t, time.Until(races[0].when))
+	await.For(t, time.Until(races[0].when))
 	now := time.Now()
 	for n < len(races) && !races[n].when.After(now) {
 		n++

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -159,10 +160,10 @@ func testRestart(t *testing.T, directory func(*testing.T, string), pace int) boo
 		t.Logf("it took %s until the first instance had stopped, at a pace of %d", took, pace)
 		return false
 	}
-	rig.Wait(t, time.Until(start.Add(at(whileDown)+time.Second))) // let it fall due
+	await.For(t, time.Until(start.Add(at(whileDown)+time.Second))) // let it fall due
 	down := tell(func(x *told) []act { return x.down })
 	directory(t, cfg.DataDir)
-	rig.Wait(t, time.Until(start.Add(at(startAgain))))
+	await.For(t, time.Until(start.Add(at(startAgain))))
 
 	s.in = rig.Serve(t, cfg, service.Options{})
 	ready := s.in.Ready(4, arrive)

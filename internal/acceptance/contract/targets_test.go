@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -65,7 +66,7 @@ func targetGainsPartitions(t *testing.T, apart time.Duration) bool {
 	s.out.WaitFor(500, arrive)
 	kafkatest.GrowTopics(t, kadm.NewClient(s.client), after, s.target)
 	grown := time.Now()
-	await(t, fmt.Sprint(after, " partitions"), func() (float64, bool) {
+	awaitCount(t, fmt.Sprint(after, " partitions"), func() (float64, bool) {
 		topics, err := kadm.NewClient(s.client).ListTopics(t.Context(), s.target)
 		n := len(topics[s.target].Partitions)
 		return float64(n), err == nil && n == after
@@ -174,7 +175,7 @@ func TestTargetRecreatedWhileRunning(t *testing.T) {
 	}
 	s.cluster.CreateTopic(t, 3, nil, s.target)
 	recreated := kafkatest.Collect(t, s.cluster, s.target)
-	rig.Wait(t, tolerance)
+	await.For(t, tolerance)
 	again := send(50, time.Now().Add(200*time.Millisecond))
 	// What was refused is sent again as it lies there, and fires at once.
 	var fixed []*kgo.Record
@@ -237,7 +238,7 @@ func TestTargetSizeLimitChangesWhileRunning(t *testing.T) {
 	s.dead.WaitFor(len(tooLarge), arrive)
 	s.out.WaitFor(len(wants), arrive)
 	limit(1_000_000)
-	rig.Wait(t, tolerance)
+	await.For(t, tolerance)
 	wants = append(wants, send("raised", time.Now().Add(500*time.Millisecond))...)
 	awaitSettled(t, s.in, requests)
 	awaitPending(t, s.in, 0)
@@ -425,7 +426,7 @@ func TestATargetMadeJustInTime(t *testing.T) {
 	if r := out.WaitFor(1, arrive)[0]; r.At.Sub(due) > onTime {
 		t.Errorf("a timer with a target came %s late beside two without", r.At.Sub(due))
 	}
-	await(t, "timers wait for their topics", func() (float64, bool) {
+	awaitCount(t, "timers wait for their topics", func() (float64, bool) {
 		got := in.Metric("waterclock_parked_timers_by_target", "partition", "unknown")
 		return got, got == 2
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -59,7 +60,7 @@ func TestEventsAreTheHistory(t *testing.T) {
 	for batch := range batches {
 		if batch == batches/3 || batch == 2*batches/3 {
 			p.Kill()
-			rig.Wait(t, historyDown)
+			await.For(t, historyDown)
 			p = rig.Start(t, serve...)
 		}
 		var recs []*kgo.Record
@@ -68,7 +69,7 @@ func TestEventsAreTheHistory(t *testing.T) {
 		}
 		rig.Send(t, cl, recs...)
 		h.sent += len(recs)
-		rig.Wait(t, time.Until(begun.Add(time.Duration(batch)*historySent/batches)))
+		await.For(t, time.Until(begun.Add(time.Duration(batch)*historySent/batches)))
 	}
 	p.Ready(historyPartitions, time.Minute)
 	p.Balanced(float64(h.far))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -38,7 +39,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	killed, stopped, paused := start(), start(), start()
 	begin := time.Now()
 	// All three have some, so that each event moves partitions.
-	rig.Until(t, handover, "three instances share all partitions", func() bool {
+	await.Until(t, handover, "three instances share all partitions", func() bool {
 		return serving(groupPartitions, killed, stopped, paused) && live(killed) > 0 && live(stopped) > 0 && live(paused) > 0
 	})
 	begun := time.Now()
@@ -47,7 +48,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	event := func(what string, ps ...*rig.Process) {
 		t.Helper()
 		at := time.Now()
-		rig.Until(t, handover, what, func() bool { return serving(groupPartitions, ps...) })
+		await.Until(t, handover, what, func() bool { return serving(groupPartitions, ps...) })
 		t.Logf("%s at %s: all partitions live after %s", what, since(begun, at), time.Since(at).Round(time.Millisecond))
 		out.WaitFor(len(out.Records())+int(settle.Seconds()*streamRate/2), handover)
 	}
@@ -58,7 +59,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	event("kill -9", stopped, paused)
 
 	joined := start()
-	rig.Until(t, handover, "the fourth has partitions", func() bool { return live(joined) > 0 })
+	await.Until(t, handover, "the fourth has partitions", func() bool { return live(joined) > 0 })
 	event("a fourth joins", stopped, paused, joined)
 
 	term := time.Now()
@@ -76,9 +77,9 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	paused.Pause()
 	at := time.Now()
 	event("pause", joined)
-	rig.Until(t, pause, "pause is over", func() bool { return time.Since(at) >= pause })
+	await.Until(t, pause, "pause is over", func() bool { return time.Since(at) >= pause })
 	paused.Continue()
-	rig.Until(t, handover, "the continued one has partitions again", func() bool {
+	await.Until(t, handover, "the continued one has partitions again", func() bool {
 		status, _ := paused.Readyz()
 		return status == http.StatusOK && live(joined) < groupPartitions && live(paused) > 0
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -67,7 +68,7 @@ func awaitStream(t testing.TB, out *kafkatest.Collector, n int, limit time.Durat
 		missing[streamID(i)] = true
 	}
 	seen := 0
-	_, came := rig.Within(limit, func() bool {
+	_, came := await.Within(limit, func() bool {
 		records := out.Records()
 		for _, r := range records[seen:] {
 			delete(missing, r.Header("waterclock-id"))

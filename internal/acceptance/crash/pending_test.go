@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -94,13 +95,13 @@ func crash(t *testing.T, c *kafkatest.Cluster, pending int) (r run) {
 
 	due := loadPending(t, c, requests, target, pending)
 	// All of them: only the stream shall write behind the flush that is awaited.
-	rig.Until(t, 2*time.Minute, "pending timers", func() bool {
+	await.Until(t, 2*time.Minute, "pending timers", func() bool {
 		return p.Metric("waterclock_outcomes_total", "outcome", "scheduled") >= float64(pending)
 	})
 	var s *rig.Stream
 	flushed := awaitFlush(t, p, adm, changelog, func() { s = stream(t, c, requests, target) })
 	noticed := total(ends(t, adm, changelog))
-	rig.Until(t, 2*time.Minute, "changelog grows behind the flush", func() bool {
+	await.Until(t, 2*time.Minute, "changelog grows behind the flush", func() bool {
 		return total(ends(t, adm, changelog)) >= noticed+tail
 	})
 	held := p.Metric("waterclock_pending_timers")
@@ -183,7 +184,7 @@ func awaitFlush(t testing.TB, p *rig.Process, adm *kadm.Client, changelog string
 	begin = sync.OnceFunc(begin)
 	for at := (time.Time{}); ; {
 		n := p.Metric("waterclock_store_flushes_total")
-		rig.Until(t, 90*time.Second, "a flush of the store", func() bool {
+		await.Until(t, 90*time.Second, "a flush of the store", func() bool {
 			return p.Metric("waterclock_store_flushes_total") > n
 		})
 		if !at.IsZero() && time.Since(at) > flushTakes {
@@ -207,7 +208,7 @@ func restart(t testing.TB, c *kafkatest.Cluster, out *kafkatest.Collector, reque
 	ready := time.Now()
 	var got kafkatest.Received
 	seen := 0
-	rig.Until(t, 30*time.Second, "emission of "+id, func() bool {
+	await.Until(t, 30*time.Second, "emission of "+id, func() bool {
 		records := out.Records()
 		defer func() { seen = len(records) }()
 		for _, r := range records[seen:] {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -38,7 +39,7 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	out.WaitFor(len(out.Records())+streamRate, handover)
 	old.Continue()
 	// It is fenced, no member any more, and must say so.
-	rig.Until(t, 15*time.Second, "the old one is not ready", func() bool { return live(old) < 0 })
+	await.Until(t, 15*time.Second, "the old one is not ready", func() bool { return live(old) < 0 })
 	out.WaitFor(len(out.Records())+streamRate, handover)
 	if n := live(replacement); n != crashPartitions {
 		t.Errorf("after the old one went on the replacement has %d live partitions", n)

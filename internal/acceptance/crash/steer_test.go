@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -61,15 +62,15 @@ func TestSteeredTimersAreExact(t *testing.T) {
 		}
 		half := len(recs) / 2
 		rig.Send(t, cl, recs[:half]...)
-		rig.Until(t, time.Minute, phase.outcome, func() bool { return p.Metric("waterclock_outcomes_total", "outcome", phase.outcome) > 0 })
+		await.Until(t, time.Minute, phase.outcome, func() bool { return p.Metric("waterclock_outcomes_total", "outcome", phase.outcome) > 0 })
 		rig.Send(t, cl, recs[half:]...)
 		killed()
 		want := 0
 		for _, fired := range s.want {
 			want += len(fired)
 		}
-		rig.Until(t, 2*time.Minute, "what fires", func() bool { return len(out.Records()) >= want })
-		rig.Wait(t, steeredMissed)
+		await.Until(t, 2*time.Minute, "what fires", func() bool { return len(out.Records()) >= want })
+		await.For(t, steeredMissed)
 	}
 	p.Balanced(3 * steeredOfAKind)
 	p.Term()

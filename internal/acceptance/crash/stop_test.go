@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -33,7 +34,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 				return rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), more...)...)
 			}
 			first, second := start("wc-0"), start("wc-1")
-			rig.Until(t, handover, "both have partitions", func() bool {
+			await.Until(t, handover, "both have partitions", func() bool {
 				return serving(crashPartitions, first, second) && live(first) > 0 && live(second) > 0
 			})
 			out := kafkatest.Collect(t, c, target)
@@ -47,7 +48,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 				t.Errorf("SIGTERM: exit %d", code)
 			}
 			exited := time.Since(at)
-			rig.Until(t, enough, "the other takes over", func() bool { return serving(crashPartitions, second) })
+			await.Until(t, enough, "the other takes over", func() bool { return serving(crashPartitions, second) })
 			t.Logf("SIGTERM: exit 0 after %s; the other has all partitions live after %s",
 				exited.Round(time.Millisecond), time.Since(at).Round(time.Millisecond))
 			out.WaitFor(len(out.Records())+streamRate, handover)
@@ -79,7 +80,7 @@ func TestUnreachableBrokersAtStart(t *testing.T) {
 	p := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...)
 	given := rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir())...)
 	for _, x := range []*rig.Process{p, given} {
-		rig.Until(t, 30*time.Second, "it says so", func() bool { return strings.Contains(x.Output(), line) })
+		await.Until(t, 30*time.Second, "it says so", func() bool { return strings.Contains(x.Output(), line) })
 		if status, body := x.Healthz(); status != 200 {
 			t.Errorf("/healthz without a broker: %d %s", status, body)
 		}

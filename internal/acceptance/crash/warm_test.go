@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -59,7 +60,7 @@ func TestFullStopKeepsDirectoriesWarm(t *testing.T) {
 		recs = append(recs, rig.Timer(requests, "nobody", fmt.Sprint("p-", i), time.Now().Add(24*time.Hour)))
 	}
 	rig.Send(t, c.Client(t), recs...)
-	rig.Until(t, handover, "all pending", func() bool { return sum(ins, "waterclock_pending_timers") == pending })
+	await.Until(t, handover, "all pending", func() bool { return sum(ins, "waterclock_pending_timers") == pending })
 	stop(ins)
 	for _, order := range [][]int{{2, 0, 1}, {1, 2, 0}} {
 		ins = all(order)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -39,7 +40,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 			if before >= n {
 				t.Fatal("all had come before the instance was killed")
 			}
-			rig.Until(w, patience, "all are in the log", func() bool { return w.count() == n })
+			await.Until(w, patience, "all are in the log", func() bool { return w.count() == n })
 			if deleted {
 				w.deleteOffsets()
 			}
@@ -95,7 +96,7 @@ func TestPausedPastTheSession(t *testing.T) {
 			next.Ready(w.partitions, patience)
 			w.out.WaitFor(len(w.out.Records())+500, patience)
 			v.GoOn()
-			rig.Until(t, patience, "both have partitions", func() bool {
+			await.Until(t, patience, "both have partitions", func() bool {
 				return live(&v.Web)+live(&next.Web) == w.partitions && live(&v.Web) > 0
 			})
 			w.out.WaitFor(len(w.out.Records())+500, patience)
@@ -123,7 +124,7 @@ func TestInstancesComeAndGo(t *testing.T) {
 	stop := w.stream(1000)
 	for range 3 {
 		second := rig.Serve(t, w.config(), service.Options{})
-		rig.Until(t, patience, "the second has its share", func() bool { return live(&second.Web) > 0 && live(&first.Web)+live(&second.Web) == w.partitions })
+		await.Until(t, patience, "the second has its share", func() bool { return live(&second.Web) > 0 && live(&first.Web)+live(&second.Web) == w.partitions })
 		w.out.WaitFor(len(w.out.Records())+500, patience)
 		if err := first.Stop(); err != nil {
 			t.Fatal(err)
@@ -164,7 +165,7 @@ func TestAnswerToEndTxnMissing(t *testing.T) {
 				t.Fatal(err)
 			}
 			if f.resolves {
-				rig.Until(w, patience, "a step resolved", func() bool { return in.Metric("waterclock_transactions_resolved_total") > 0 })
+				await.Until(w, patience, "a step resolved", func() bool { return in.Metric("waterclock_transactions_resolved_total") > 0 })
 			}
 			fault.Release()
 			w.out.WaitFor(len(w.out.Records())+500, patience)

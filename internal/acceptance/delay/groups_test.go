@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -37,7 +38,7 @@ func TestGroupTakesOverUnderLoad(t *testing.T) {
 	loser := w.serveAs("b", false)
 	fails := func(in *rig.Instance) {
 		t.Helper()
-		rig.Until(t, patience, "all partitions refuse", func() bool { _, failed := states(in); return failed == w.partitions })
+		await.Until(t, patience, "all partitions refuse", func() bool { _, failed := states(in); return failed == w.partitions })
 		if _, body := in.Readyz(); strings.Count(body, sentence) != w.partitions {
 			t.Errorf("/readyz: %s", body)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -147,7 +148,7 @@ func (w *world) trickle(n int, over time.Duration) {
 			for i := part * n / parts; i < (part+1)*n/parts; i++ {
 				w.produce(w.record("r", i))
 			}
-			rig.Wait(w.T, over/parts)
+			await.For(w.T, over/parts)
 		}
 	}()
 }
@@ -238,7 +239,7 @@ func (w *world) deleteOffsets() {
 	for p := range w.partitions {
 		set.Add(w.topic, int32(p))
 	}
-	rig.Until(w, patience, "offsets deleted", func() bool {
+	await.Until(w, patience, "offsets deleted", func() bool {
 		resp, err := adm.DeleteOffsets(w.Context(), w.group(), set)
 		if err == nil {
 			err = resp.Error()

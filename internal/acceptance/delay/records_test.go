@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -166,7 +167,7 @@ func TestTimestamps(t *testing.T) {
 		w.produce(r)
 		w.flush()
 	}
-	rig.Until(t, patience, "all records are read", func() bool { return in.Metric("waterclock_pending_timers") >= 1 })
+	await.Until(t, patience, "all records are read", func() bool { return in.Metric("waterclock_pending_timers") >= 1 })
 	ahead.Store(0)
 	w.finish(patience)
 	dues := make(map[string]string)

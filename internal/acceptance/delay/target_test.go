@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -19,7 +20,7 @@ func TestTargetThatIsMadeLater(t *testing.T) {
 	in := rig.Serve(t, cfg, service.Options{MissingAfter: patience})
 	in.Ready(w.partitions, patience)
 	w.send("r", 20)
-	rig.Until(t, patience, "records wait for the target", func() bool {
+	await.Until(t, patience, "records wait for the target", func() bool {
 		return in.Metric("waterclock_parked_timers", "topic", w.topic) == 20
 	})
 	c.CreateTopic(t, 2, nil, cfg.Delay[0].Target)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -33,7 +34,7 @@ func TestCheckpointsLost(t *testing.T) {
 	kafkatest.DeleteTopics(t, w.c.Admin(t), w.topic+".waterclock.checkpoints")
 	w.send("second", 100)
 	in := rig.Serve(t, w.config(), service.Options{})
-	rig.Until(t, patience, "the partitions refuse", func() bool { _, failed := states(in); return failed == w.partitions })
+	await.Until(t, patience, "the partitions refuse", func() bool { _, failed := states(in); return failed == w.partitions })
 	if _, body := in.Readyz(); strings.Count(body, "the checkpoints were lost") != w.partitions || !strings.Contains(body, "--accept-lost-changelog") {
 		t.Errorf("/readyz: %s", body)
 	}
@@ -57,12 +58,12 @@ func TestTopicMadeAnew(t *testing.T) {
 		w.cl.Close()
 		kafkatest.DeleteTopics(t, adm, w.topic)
 		var made kadm.CreateTopicResponse
-		rig.Until(t, patience, "the topic is recreated", func() (ok bool) {
+		await.Until(t, patience, "the topic is recreated", func() (ok bool) {
 			var err error
 			made, err = adm.CreateTopic(t.Context(), int32(w.partitions), 1, nil, w.topic)
 			return err == nil
 		})
-		rig.Until(t, patience, "the topic is there", func() bool {
+		await.Until(t, patience, "the topic is there", func() bool {
 			d, err := adm.ListTopics(kadm.WithAuthorizedOps(t.Context()), w.topic) // not from a cache
 			return err == nil && d[w.topic].Err == nil && d[w.topic].ID == made.ID && len(d[w.topic].Partitions) == w.partitions
 		})
@@ -77,7 +78,7 @@ func TestTopicMadeAnew(t *testing.T) {
 	w.send("second", 100)
 	w.out.WaitFor(was+100, patience)
 	recreated()
-	rig.Until(t, patience, "the topic is stopped", func() bool { _, failed := states(in); return failed == w.partitions })
+	await.Until(t, patience, "the topic is stopped", func() bool { _, failed := states(in); return failed == w.partitions })
 	if _, body := in.Readyz(); !strings.Contains(body, "recreated") || !strings.Contains(body, "restart every instance") {
 		t.Errorf("/readyz: %s", body)
 	}
@@ -102,7 +103,7 @@ func TestTopicGrows(t *testing.T) {
 	w.served(func(*rig.Instance) { w.send("first", 100) })
 	kafkatest.GrowTopics(t, w.c.Admin(t), 5, w.topic)
 	w.partitions = 5
-	rig.Until(t, patience, "the producer knows", func() bool {
+	await.Until(t, patience, "the producer knows", func() bool {
 		w.cl.ForceMetadataRefresh()
 		w.send("second", 50)
 		w.mu.Lock()

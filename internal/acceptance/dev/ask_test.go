@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
@@ -17,7 +18,7 @@ func TestCommandsOfTheAPI(t *testing.T) {
 	broker := rig.FreeAddr(t)
 	p := rig.Start(t, "dev", "--listen", broker, "--data-dir", t.TempDir(), "--demo=false")
 	var api []string
-	rig.Until(t, patience, "the API", func() bool {
+	await.Until(t, patience, "the API", func() bool {
 		api = regexp.MustCompile(`HTTP API on (http://127\.0\.0\.1:\d+),`).FindStringSubmatch(p.Output())
 		return api != nil && strings.Contains(p.Output(), "Ctrl-C stops.")
 	})
@@ -40,7 +41,7 @@ func TestCommandsOfTheAPI(t *testing.T) {
 	for _, id := range []string{"c17/a", "c17/b", "c17/c", "other"} {
 		call(0, "schedule", "--id", id, "--in", "1h", "--to", "orders", "--value", "v of "+id)
 	}
-	rig.Until(t, patience, "all are pending", func() bool { return strings.TrimSpace(call(0, "count")) == "4" })
+	await.Until(t, patience, "all are pending", func() bool { return strings.TrimSpace(call(0, "count")) == "4" })
 
 	says(call(0, "count", "--prefix", "c17/", "--due-before", "2h"), `^3\n$`)
 	says(call(0, "count", "--due-after", "2h"), `^0\n$`)
@@ -52,7 +53,7 @@ func TestCommandsOfTheAPI(t *testing.T) {
 
 	says(call(0, "pause", "--prefix", "c17/"), `pause done: 3 changed, 0 spared, 0 failed, of 3 seen`)
 	says(call(0, "resume", "--id", "c17/a"), `resume of c17/a written to timers/`)
-	rig.Until(t, patience, "one is resumed", func() bool { return strings.TrimSpace(call(0, "count", "--state", "paused")) == "2" })
+	await.Until(t, patience, "one is resumed", func() bool { return strings.TrimSpace(call(0, "count", "--state", "paused")) == "2" })
 	says(call(0, "cancel", "--state", "paused", "--dry-run"), `^2 timers are pending that cancel would be for\n$`)
 	says(call(0, "cancel", "--state", "paused"), `cancel done: 2 changed`)
 	says(call(0, "cancel", "--dry-run"), `^2 timers are pending that`)

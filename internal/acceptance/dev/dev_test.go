@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
@@ -86,7 +87,7 @@ func sees(t *testing.T, command, want, other string) {
 		}
 		seen <- lines.Err() == nil
 	}()
-	rig.Until(t, patience, command+" shows "+want, func() bool {
+	await.Until(t, patience, command+" shows "+want, func() bool {
 		run(t, exec.Command("sh", "-c", other))
 		return len(seen) > 0
 	})
@@ -112,7 +113,7 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 	addr, dir := rig.FreeAddr(t), t.TempDir()
 	start := func() *rig.Process {
 		p := rig.Start(t, "dev", "--listen", addr, "--data-dir", dir)
-		rig.Until(t, patience, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
+		await.Until(t, patience, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
 		checkDemo(t, p.Output())
 		if !strings.Contains(p.Output(), "on "+addr+", data in "+dir+"\n") || !strings.Contains(p.Output(), "isolation.level=read_committed") {
 			t.Errorf("does not say where it listens, or how to consume:\n%s", p.Output())
@@ -141,12 +142,12 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 		request("misspelt", "m", "timer-aftr", "1s", "timer-target-topic", "orders"),
 	)
 	before := consume(t, addr, "orders")
-	rig.Until(t, patience, "plain fires", func() bool { return before.has("plain") })
+	await.Until(t, patience, "plain fires", func() bool { return before.has("plain") })
 	for _, want := range []string{
 		"refused   misspelt: unknown-header: ", "refused   chained: target-not-allowed: ", "fired     plain on topic orders: p (emitted ",
 		"scheduled plain on topic timers, due ", "scheduled a1 on topic timers, due in ", "cancel    a1 on topic timers\n", "cancel    cancelled on topic timers\n",
 	} {
-		rig.Until(t, patience, want, func() bool { return strings.Contains(first.Output(), want) })
+		await.Until(t, patience, want, func() bool { return strings.Contains(first.Output(), want) })
 	}
 	first.Settled()
 	first.Term()
@@ -172,7 +173,7 @@ func TestDevFirstAndSecondStart(t *testing.T) {
 		t.Errorf("says nothing of pending timers:\n%s", second.Output())
 	}
 	after := consume(t, addr, "orders", "demo")
-	rig.Until(t, patience, "late fires", func() bool { return after.has("late") })
+	await.Until(t, patience, "late fires", func() bool { return after.has("late") })
 	<-time.After(time.Second) // for what must not come: a1 was due before late
 	all := after.all(t)
 	for id, n := range map[string]int{"plain": 1, "down": 1, "late": 1, "demo-1": 2, "demo-2": 2, "demo-3": 2} {
@@ -198,7 +199,7 @@ func TestDevRefusals(t *testing.T) {
 	drivesProcesses(t)
 	listen, dir := rig.FreeAddr(t), t.TempDir()
 	first := rig.Start(t, "dev", "--listen", listen, "--data-dir", dir, "--demo=false")
-	rig.Until(t, patience, "commands to try", func() bool { return strings.Contains(first.Output(), "Ctrl-C stops.") })
+	await.Until(t, patience, "commands to try", func() bool { return strings.Contains(first.Output(), "Ctrl-C stops.") })
 	if strings.Contains(first.Output(), "scheduled") {
 		t.Errorf("--demo=false schedules:\n%s", first.Output())
 	}
@@ -230,12 +231,12 @@ func TestDevRefusals(t *testing.T) {
 	cl := client(t, listen)
 	rig.Send(t, cl, request("still-here", "v", "timer-after", "100ms", "timer-target-topic", "orders"))
 	c := consume(t, listen, "orders")
-	rig.Until(t, patience, "the first dev goes on", func() bool { return c.has("still-here") })
+	await.Until(t, patience, "the first dev goes on", func() bool { return c.has("still-here") })
 	if n := len(c.all(t)["still-here"]); n != 1 {
 		t.Errorf("%d emissions", n)
 	}
 	for _, want := range []string{"scheduled still-here on topic timers, due ", "fired     still-here on topic orders: v "} {
-		rig.Until(t, patience, "without the demo it prints "+want, func() bool { return strings.Contains(first.Output(), want) })
+		await.Until(t, patience, "without the demo it prints "+want, func() bool { return strings.Contains(first.Output(), want) })
 	}
 }
 
@@ -246,7 +247,7 @@ func TestScheduleRefusals(t *testing.T) {
 	drivesProcesses(t)
 	listen := rig.FreeAddr(t)
 	p := rig.Start(t, "dev", "--listen", listen, "--data-dir", t.TempDir(), "--demo=false")
-	rig.Until(t, patience, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
+	await.Until(t, patience, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
 	for _, c := range []struct {
 		name, brokers, to string
 		args              []string
@@ -281,7 +282,7 @@ func TestDevKilledWhilePending(t *testing.T) {
 	addr, dir := rig.FreeAddr(t), t.TempDir()
 	start := func() *rig.Process {
 		p := rig.Start(t, "dev", "--listen", addr, "--data-dir", dir, "--demo=false")
-		rig.Until(t, patience, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
+		await.Until(t, patience, "commands to try", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
 		return p
 	}
 	first := start()
@@ -294,14 +295,14 @@ func TestDevKilledWhilePending(t *testing.T) {
 	}
 	rig.Send(t, cl, records...)
 	before := consume(t, addr, "orders")
-	rig.Until(t, patience, "half have fired and half are pending", func() bool {
+	await.Until(t, patience, "half have fired and half are pending", func() bool {
 		return before.count() >= timers && first.Metric("waterclock_pending_timers") == timers
 	})
 	first.Kill()
 
 	second := start()
 	after := consume(t, addr, "orders")
-	rig.Until(t, patience, "all have fired", func() bool { return after.count() >= 2*timers })
+	await.Until(t, patience, "all have fired", func() bool { return after.count() >= 2*timers })
 	<-time.After(500 * time.Millisecond) // for what must not come
 	all := after.all(t)
 	if len(all) != 2*timers || after.count() != 2*timers {

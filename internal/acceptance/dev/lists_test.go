@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -147,7 +148,7 @@ func TestDocumentedMetrics(t *testing.T) {
 		rig.Send(t, cl, r)
 	}
 	kafkatest.Collect(t, c, target).WaitFor(1, patience)
-	rig.Until(t, patience, "the refusal is counted", func() bool { return in.Metric("waterclock_dead_letters_total") > 0 })
+	await.Until(t, patience, "the refusal is counted", func() bool { return in.Metric("waterclock_dead_letters_total") > 0 })
 
 	text := section(t, operations, "Metrics")
 	for name := range strings.FieldsSeq("waterclock_outcomes_total waterclock_lateness_seconds waterclock_dead_letters_total") {

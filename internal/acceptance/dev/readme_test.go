@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -137,7 +138,7 @@ func (r *reader) startDev(t *testing.T, b block) {
 			t.Errorf("dev was not stopped in order:\n%s", p.out)
 		}
 	})
-	rig.Until(t, patience, "dev shows commands", func() bool { return strings.Contains(p.out.String(), "Ctrl-C stops.") })
+	await.Until(t, patience, "dev shows commands", func() bool { return strings.Contains(p.out.String(), "Ctrl-C stops.") })
 	checkDemo(t, p.out.String())
 	if !strings.Contains(p.out.String(), "  go run ./cmd/waterclock schedule --brokers "+r.dev) {
 		t.Errorf("the commands shown are not called as dev was:\n%s", p.out)
@@ -194,7 +195,7 @@ func (r *reader) serves(t *testing.T, cmd *exec.Cmd, broker, id string) {
 	cl := client(t, broker)
 	rig.Send(t, cl, request(id, "v", "timer-after", "100ms", "timer-target-topic", "orders"))
 	c := consume(t, broker, "orders")
-	rig.Until(t, patience, id+" fires", func() bool { return c.has(id) })
+	await.Until(t, patience, id+" fires", func() bool { return c.has(id) })
 	if n := len(c.all(t)[id]); n != 1 {
 		t.Errorf("%d emissions", n)
 	}
@@ -267,7 +268,7 @@ func (r *reader) checkFired(t *testing.T) {
 	}
 	c := consume(t, r.dev, "orders")
 	for _, id := range r.fires {
-		rig.Until(t, patience, id+" fires", func() bool { return c.has(id) })
+		await.Until(t, patience, id+" fires", func() bool { return c.has(id) })
 	}
 	<-time.After(time.Second) // for what must not come
 	all := c.all(t)

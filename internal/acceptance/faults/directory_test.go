@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -119,7 +120,7 @@ func TestWrongDirectory(t *testing.T) {
 	}
 	p := rig.Start(t, s.arguments()...)
 	p.Ready(partitions, readyLimit)
-	rig.Until(t, readyLimit, "the timer is pending again", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
+	await.Until(t, readyLimit, "the timer is pending again", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
 	t.Run("in use", func(t *testing.T) {
 		refused(t, rig.Start(t, s.arguments()...), 1, s.dir, "data directory is in use by another process", "stop that process", "--data-dir")
 		if status, body := p.Readyz(); status != http.StatusOK {
@@ -195,7 +196,7 @@ func TestCopiedDirectory(t *testing.T) {
 	many("later", "v", late)
 	pending(t, 4*each, second)
 	first = rig.Start(t, s.arguments()...) // its directory is the old one now
-	rig.Until(t, readyLimit, "both own partitions", func() bool {
+	await.Until(t, readyLimit, "both own partitions", func() bool {
 		status, _ := first.Healthz()
 		return status == http.StatusOK && first.Metric("waterclock_partitions", "state", "live") == partitions/2 && second.Metric("waterclock_partitions", "state", "live") == partitions/2
 	})

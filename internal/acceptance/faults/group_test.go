@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -130,7 +131,7 @@ func TestGroupInUseByAnotherProgram(t *testing.T) {
 				topic = s.requests
 			}
 			leave, _ := v.join(t, s, topic)
-			rig.Until(t, exitLimit, "the other is a member", func() bool { return inUse(t, s) })
+			await.Until(t, exitLimit, "the other is a member", func() bool { return inUse(t, s) })
 			s.spread(t, target, "id-", 40, time.Now())
 			p := rig.Start(t, s.arguments()...)
 			want := s.words([]string{
@@ -138,7 +139,7 @@ func TestGroupInUseByAnotherProgram(t *testing.T) {
 				v.says, "stop them, or give waterclock a group of its own with --group",
 			})
 			t.Log(notReady(t, p, want...))
-			rig.Until(t, exitLimit, "the log has the error", func() bool {
+			await.Until(t, exitLimit, "the log has the error", func() bool {
 				return strings.Contains(p.Output(), "level=ERROR msg=\"cannot join the group\"")
 			})
 			if n := p.Metric("waterclock_group_foreign"); n != 1 {

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -24,13 +25,13 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 	rising := func(t *testing.T, in *rig.Web, names ...string) {
 		t.Helper()
 		for _, name := range names {
-			rig.Until(t, readyLimit, name+" is not 0", func() bool { return in.Metric(name) > 0 })
+			await.Until(t, readyLimit, name+" is not 0", func() bool { return in.Metric(name) > 0 })
 		}
 	}
 	settled := func(t *testing.T, in *rig.Web, names ...string) {
 		t.Helper()
 		for _, name := range append(names, "waterclock_ledger") {
-			rig.Until(t, readyLimit, name+" is 0", func() bool { return in.Metric(name) == 0 })
+			await.Until(t, readyLimit, name+" is 0", func() bool { return in.Metric(name) == 0 })
 		}
 	}
 
@@ -56,7 +57,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 				t.Fatalf("the machine is too slow for this test: what is due fires, %s too early for it", late)
 			}
 		}
-		rig.Until(t, readyLimit, "all are pending", func() bool { inTime(); return in.Metric("waterclock_pending_timers") == n })
+		await.Until(t, readyLimit, "all are pending", func() bool { inTime(); return in.Metric("waterclock_pending_timers") == n })
 		fetches := wire.Hold(kmsg.Fetch.Int16())
 		t.Cleanup(fetches.Release)
 		if err := fetches.Wait(t.Context()); err != nil {
@@ -146,7 +147,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 		p := rig.Start(t, s.arguments()...)
 		p.Ready(partitions, readyLimit)
 		p.Pause()
-		rig.Wait(t, 6*time.Second)
+		await.For(t, 6*time.Second)
 		p.Continue()
 		rising(t, &p.Web, "waterclock_pauses_total")
 		settled(t, &p.Web)

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -111,7 +112,7 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 		slices.Sort(lines)
 		return lines
 	}
-	rig.Until(t, readyLimit, "three partitions are wiped", func() bool { return len(wiped()) >= 3 })
+	await.Until(t, readyLimit, "three partitions are wiped", func() bool { return len(wiped()) >= 3 })
 	p.Ready(partitions, readyLimit)
 	pending(t, n+2, p)
 	exactly(t, out, n+2)
@@ -143,7 +144,7 @@ func copyInUse(t testing.TB, to, from string) {
 		})
 		return b.String()
 	}
-	rig.Until(t, exitLimit, "a copy while nothing changed", func() bool {
+	await.Until(t, exitLimit, "a copy while nothing changed", func() bool {
 		if err := os.RemoveAll(to); err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +185,7 @@ func TestDirectoryCopiedWhileInUse(t *testing.T) {
 	pending(t, n, first)
 
 	second := rig.Start(t, twin.arguments()...)
-	rig.Until(t, readyLimit, "both own partitions", func() bool {
+	await.Until(t, readyLimit, "both own partitions", func() bool {
 		status, _ := second.Healthz()
 		return status == 200 && first.Metric("waterclock_partitions", "state", "live") == partitions/2 && second.Metric("waterclock_partitions", "state", "live") == partitions/2
 	})
@@ -193,7 +194,7 @@ func TestDirectoryCopiedWhileInUse(t *testing.T) {
 	first.Kill() // the copy has all partitions now, the original is what a crash leaves
 	second.Ready(partitions, readyLimit)
 	first = rig.Start(t, s.arguments()...)
-	rig.Until(t, readyLimit, "both own partitions again", func() bool {
+	await.Until(t, readyLimit, "both own partitions again", func() bool {
 		status, _ := first.Healthz()
 		return status == 200 && first.Metric("waterclock_partitions", "state", "live") == partitions/2
 	})

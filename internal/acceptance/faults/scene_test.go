@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -70,7 +71,7 @@ func (s *scene) ensure(t testing.TB) {
 func (s *scene) remove(t testing.TB, topic string) {
 	t.Helper()
 	kafkatest.DeleteTopics(t, s.c.Admin(t), topic)
-	rig.Until(t, exitLimit, topic+" is gone", func() bool {
+	await.Until(t, exitLimit, topic+" is gone", func() bool {
 		r, err := s.c.Admin(t).ListTopics(t.Context(), topic)
 		return err == nil && !r.Has(topic)
 	})
@@ -80,7 +81,7 @@ func (s *scene) remove(t testing.TB, topic string) {
 func (s *scene) grow(t testing.TB, topic string, to int) {
 	t.Helper()
 	kafkatest.GrowTopics(t, s.c.Admin(t), to, topic)
-	rig.Until(t, exitLimit, "more partitions", func() bool {
+	await.Until(t, exitLimit, "more partitions", func() bool {
 		r, err := s.c.Admin(t).ListTopics(t.Context(), topic)
 		return err == nil && len(r[topic].Partitions) == to
 	})
@@ -91,7 +92,7 @@ func (s *scene) set(t testing.TB, topic, setting, value string) {
 	t.Helper()
 	adm := s.c.Admin(t)
 	kafkatest.SetTopic(t, adm, topic, setting, value)
-	rig.Until(t, exitLimit, setting+" is "+value, func() bool {
+	await.Until(t, exitLimit, setting+" is "+value, func() bool {
 		all, err := adm.DescribeTopicConfigs(t.Context(), topic)
 		if err != nil {
 			return false

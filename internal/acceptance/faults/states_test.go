@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -24,7 +25,7 @@ func (s *scene) served(t testing.TB) {
 	p.Ready(partitions, readyLimit)
 	target := s.c.CreateTopic(t, 1, nil, s.requests+"-out")
 	rig.Send(t, s.c.Client(t), timer(s.requests, target, "far", "v", time.Now().Add(time.Hour)))
-	rig.Until(t, readyLimit, "the timer is pending", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
+	await.Until(t, readyLimit, "the timer is pending", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
 	p.Term()
 	if code := p.Exit(exitLimit); code != 0 {
 		t.Fatalf("stopped with %d", code)
@@ -127,7 +128,7 @@ func TestStates(t *testing.T) {
 			before := s.written(t)
 			p := rig.Start(t, s.arguments(more...)...)
 			want, body := s.words(v.want), ""
-			rig.Until(t, exitLimit, "/readyz says "+strings.Join(want, ", "), func() bool {
+			await.Until(t, exitLimit, "/readyz says "+strings.Join(want, ", "), func() bool {
 				var status int
 				status, body = p.Readyz()
 				if status == 200 {
@@ -165,7 +166,7 @@ func TestStates(t *testing.T) {
 			}
 			p = rig.Start(t, s.arguments(append(more, v.cure)...)...)
 			p.Ready(partitions, readyLimit)
-			rig.Until(t, readyLimit, "the timer is pending again", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
+			await.Until(t, readyLimit, "the timer is pending again", func() bool { return p.Metric("waterclock_pending_timers") == 1 })
 		})
 	}
 }
@@ -180,7 +181,7 @@ func TestUnresponsiveBroker(t *testing.T) {
 	}
 	t.Cleanup(func() { l.Close() })
 	p := rig.Start(t, rig.Arguments([]string{l.Addr().String()}, "timers", t.TempDir())...)
-	rig.Until(t, exitLimit, "the broker is counted as unresponsive", func() bool {
+	await.Until(t, exitLimit, "the broker is counted as unresponsive", func() bool {
 		status, _ := p.Healthz()
 		return status == 200 && p.Metric("waterclock_unresponsive_brokers") == 1
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -28,7 +29,7 @@ func (s *scene) running(t testing.TB) (p *rig.Process, target string, out *kafka
 // returns what it says.
 func notReady(t testing.TB, p *rig.Process, want ...string) (body string) {
 	t.Helper()
-	rig.Until(t, exitLimit, "/readyz says "+strings.Join(want, ", "), func() bool {
+	await.Until(t, exitLimit, "/readyz says "+strings.Join(want, ", "), func() bool {
 		var status int
 		status, body = p.Readyz()
 		for _, w := range want {
@@ -72,7 +73,7 @@ func stopped(t testing.TB, p *rig.Process) {
 // pending waits until the instances have n pending timers together.
 func pending(t testing.TB, n float64, ps ...*rig.Process) {
 	t.Helper()
-	rig.Until(t, readyLimit, fmt.Sprint(n, " pending timers"), func() bool {
+	await.Until(t, readyLimit, fmt.Sprint(n, " pending timers"), func() bool {
 		sum := 0.0
 		for _, p := range ps {
 			sum += p.Metric("waterclock_pending_timers")

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -77,13 +78,13 @@ func TestKafkasToolsShowTheGroup(t *testing.T) {
 	adm := c.Admin(t)
 	// Markers are written behind the answer that a transaction has ended.
 	var ends kadm.ListedOffsets
-	rig.Until(t, readyLimit, "both markers at the end of each partition", func() bool {
+	await.Until(t, readyLimit, "both markers at the end of each partition", func() bool {
 		sum, err := int64(0), error(nil)
 		ends, err = adm.ListEndOffsets(context.Background(), s.requests)
 		ends.Each(func(end kadm.ListedOffset) { sum += end.Offset })
 		return err == nil && sum == 2*n+2*partitions
 	})
-	rig.Until(t, readyLimit, "kadm shows no lag", func() bool {
+	await.Until(t, readyLimit, "kadm shows no lag", func() bool {
 		lags, err := adm.Lag(context.Background(), group)
 		return err == nil && len(lags[group].Lag[s.requests]) == partitions && lags[group].Lag.Total() == 0
 	})

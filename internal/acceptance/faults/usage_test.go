@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
@@ -80,7 +81,7 @@ func TestWrongUsage(t *testing.T) {
 func TestAddressInUse(t *testing.T) {
 	t.Parallel()
 	first := rig.Start(t, rig.Arguments([]string{"127.0.0.1:1"}, "timers", t.TempDir())...)
-	rig.Until(t, exitLimit, "the first serves HTTP", func() bool { status, _ := first.Healthz(); return status == 200 })
+	await.Until(t, exitLimit, "the first serves HTTP", func() bool { status, _ := first.Healthz(); return status == 200 })
 	addr := first.Addr()
 	for _, flag := range []string{"http", "pprof"} {
 		t.Run(flag, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -95,8 +96,8 @@ func TestCommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) {
 		values(want, fired, "k+1")
 	}
 	w.send(k...)
-	rig.Until(w, patience, "step k is committed", func() bool { return len(changes(changelog.Records())) == 3*n })
-	rig.Until(w, patience, "its apply is held", func() bool { return s.holds(1) })
+	await.Until(w, patience, "step k is committed", func() bool { return len(changes(changelog.Records())) == 3*n })
+	await.Until(w, patience, "its apply is held", func() bool { return s.holds(1) })
 	if got := in.Metric("waterclock_pending_timers"); got != 0 {
 		t.Fatalf("%v timers are in the store, want none: the apply is held", got)
 	}
@@ -105,7 +106,7 @@ func TestCommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) {
 	if got := in.Metric("waterclock_pending_timers"); got != 0 {
 		t.Errorf("%v timers are in the store, want none: the apply is held", got)
 	}
-	rig.Until(w, patience, "tombstones", func() bool {
+	await.Until(w, patience, "tombstones", func() bool {
 		ended := 0
 		for _, c := range changes(changelog.Records()) {
 			if c[len(c)-1] == "tombstone" {
@@ -161,8 +162,8 @@ func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 	changelog := kafkatest.Collect(t, w.c, w.changelog())
 	s.arm()
 	w.send(step...)
-	rig.Until(w, patience, "both partitions hang in an apply", func() bool { return s.holds(2) })
-	rig.Until(w, patience, "the step is committed", func() bool {
+	await.Until(w, patience, "both partitions hang in an apply", func() bool { return s.holds(2) })
+	await.Until(w, patience, "the step is committed", func() bool {
 		zs := 0
 		for id := range changes(changelog.Records()) {
 			if id[0] == 'z' {
@@ -181,13 +182,13 @@ func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 			onB++
 		}
 	}
-	rig.Until(w, patience, "B has settled what lies on its partition", func() bool {
+	await.Until(w, patience, "B has settled what lies on its partition", func() bool {
 		return b.Metric("waterclock_outcomes_total") == float64(onB)
 	})
 	if err := b.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	rig.Until(w, patience, "A is given the partition again", func() bool {
+	await.Until(w, patience, "A is given the partition again", func() bool {
 		_, body := a.Readyz()
 		return strings.Contains(body, `"acquiring"`)
 	})

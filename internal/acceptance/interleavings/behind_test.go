@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -21,7 +22,7 @@ func (w *world) ahead(n int64) {
 	w.Helper()
 	var last *kgo.Record
 	logged := kafkatest.Collect(w.T, w.c, w.changelog())
-	rig.Until(w, patience, "a checkpoint", func() bool {
+	await.Until(w, patience, "a checkpoint", func() bool {
 		for _, r := range logged.Records() {
 			if kind, _, err := wire.ParseKey(r.Key); err == nil && kind == wire.KindCheckpoint {
 				last = r.Record
@@ -59,12 +60,12 @@ func TestRequestLogThatEndsBeforeThePosition(t *testing.T) {
 			const missing = 5
 			w.ahead(missing)
 			in := rig.Serve(t, w.config(), service.Options{})
-			rig.Wait(t, 2*time.Second) // it looks meanwhile
+			await.For(t, 2*time.Second) // it looks meanwhile
 			if status, body := in.Readyz(); status == http.StatusOK || strings.Contains(body, "failed") {
 				t.Errorf("%d %s two seconds after the start, want an acquisition under way", status, body)
 			}
 			if !x.come {
-				rig.Until(w, patience, "a refusal", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 1 })
+				await.Until(w, patience, "a refusal", func() bool { return in.Metric("waterclock_partitions", "state", "failed") == 1 })
 				if _, body := in.Readyz(); !strings.Contains(body, "failed") {
 					t.Errorf("/readyz says %s", body)
 				}

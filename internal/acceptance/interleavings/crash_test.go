@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -71,7 +72,7 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 	}
 	var within [3]int // kills by how many partitions were live
 	kill := func(p *rig.Process, most int) {
-		rig.Wait(t, time.Duration(rng.IntN(most))*time.Millisecond) // where in it is what the seed says
+		await.For(t, time.Duration(rng.IntN(most))*time.Millisecond) // where in it is what the seed says
 		p.Kill()
 		within[strings.Count(p.Output(), "partition live")]++
 	}
@@ -82,7 +83,7 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 		}
 		// In the wipe, or in the first tables behind it.
 		p := rig.Start(t, args(dir)...)
-		rig.Until(w, patience, "a wipe", func() bool { return strings.Contains(p.Output(), "wiping the local view") })
+		await.Until(w, patience, "a wipe", func() bool { return strings.Contains(p.Output(), "wiping the local view") })
 		if !strings.Contains(p.Output(), "it was last in sync at") {
 			t.Fatalf("it is wiped for another reason than its age: %s", p.Output())
 		}
@@ -90,7 +91,7 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 		w.verify(dir)
 		// In the replay that goes on from there.
 		p = rig.Start(t, args(dir)...)
-		rig.Until(w, patience, "an acquisition", func() bool {
+		await.Until(w, patience, "an acquisition", func() bool {
 			_, body := p.Readyz()
 			return strings.Contains(body, "replaying") || strings.Contains(body, "live")
 		})

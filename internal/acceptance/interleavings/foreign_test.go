@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -52,7 +53,7 @@ func TestRequestsOfAbortedTransactions(t *testing.T) {
 	w.pending(&first.Web, pending)
 	// The tracker's position is behind the last committed request, no matter
 	// what lies between.
-	rig.Until(w, patience, "the group's offset behind the last request", func() bool {
+	await.Until(w, patience, "the group's offset behind the last request", func() bool {
 		offsets, err := w.adm.FetchOffsets(t.Context(), w.group())
 		if err != nil {
 			return false

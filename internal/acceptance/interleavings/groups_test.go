@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -52,7 +53,7 @@ func (g *groups) states(in *rig.Instance) (live, failed int) {
 // sentence that says why.
 func (g *groups) loses(in *rig.Instance, log *rig.Log, n int) {
 	g.Helper()
-	rig.Until(g, patience, fmt.Sprintf("%d partitions refuse", n), func() bool { _, failed := g.states(in); return failed == n })
+	await.Until(g, patience, fmt.Sprintf("%d partitions refuse", n), func() bool { _, failed := g.states(in); return failed == n })
 	if status, body := in.Readyz(); (status == http.StatusOK) != (n == 0) || strings.Count(body, sentence) != n {
 		g.Errorf("/readyz: %d %s", status, body)
 	}
@@ -161,7 +162,7 @@ func TestGroupTakesOverUnderLoad(t *testing.T) {
 		}
 		heir.Ready(g.partitions, patience)
 		g.out.WaitFor(len(g.out.Records())+perSecond, patience)
-		rig.Until(t, patience, "the former owner refuses", func() bool { _, failed := g.states(owner); return failed == g.partitions })
+		await.Until(t, patience, "the former owner refuses", func() bool { _, failed := g.states(owner); return failed == g.partitions })
 		if owned != nil && len(owned.Lines(sentence)) < g.partitions {
 			t.Errorf("round %d: the log of the loser says the sentence %d times", round, len(owned.Lines(sentence)))
 		}
@@ -187,7 +188,7 @@ func TestGroupsAtOnce(t *testing.T) {
 			load := g.load(perSecond, 500*time.Millisecond)
 			a, logA := g.serve("a", accept)
 			b, logB := g.serve("b", accept)
-			rig.Until(t, patience, "each partition has one owner", func() bool {
+			await.Until(t, patience, "each partition has one owner", func() bool {
 				liveA, failedA := g.states(a)
 				liveB, failedB := g.states(b)
 				return liveA+liveB == partitions && failedA+failedB == partitions && liveA+failedA == partitions

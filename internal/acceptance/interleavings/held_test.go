@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -55,17 +56,17 @@ func TestForeignTransactionUnderLoad(t *testing.T) {
 	gauge := func(name string, more ...string) float64 {
 		return in.Metric(name, append(more, "topic", w.requests, "partition", "0")...)
 	}
-	rig.Until(t, open, "the lag counts to the log's end", func() bool {
+	await.Until(t, open, "the lag counts to the log's end", func() bool {
 		return gauge("waterclock_intake_lag_records") > 50 && gauge("waterclock_intake_lag_seconds") > 1
 	})
-	rig.Until(t, open, "a metric names the producer", func() bool {
+	await.Until(t, open, "a metric names the producer", func() bool {
 		return gauge("waterclock_intake_held_seconds", "transactional_id", "billing-"+w.requests) > 2
 	})
 	status, body := in.Readyz()
 	if status != http.StatusOK || !strings.Contains(body, "billing-"+w.requests) || !strings.Contains(body, "open since "+begun.UTC().Format("2006-01-02T15:")) {
 		t.Errorf("/readyz is %d and says %s", status, body)
 	}
-	rig.Until(t, open, "the log names the producer", func() bool { return len(log.Lines("billing-"+w.requests)) > 0 })
+	await.Until(t, open, "the log names the producer", func() bool { return len(log.Lines("billing-"+w.requests)) > 0 })
 	if lag := in.Metric("waterclock_intake_lag_records", "topic", w.requests, "partition", "1"); lag > 50 {
 		t.Errorf("the other partition lags by %v records", lag)
 	}
@@ -87,7 +88,7 @@ func TestForeignTransactionUnderLoad(t *testing.T) {
 			values(want, fmt.Sprintf("load-%d-%d", p, i), "1")
 		}
 	}
-	rig.Until(t, patience, "lag, /readyz and the metric say that it is over", func() bool {
+	await.Until(t, patience, "lag, /readyz and the metric say that it is over", func() bool {
 		_, body := in.Readyz()
 		return gauge("waterclock_intake_lag_records") == 0 && gauge("waterclock_intake_held_seconds") == 0 && !strings.Contains(body, "billing") &&
 			len(log.Lines("it has ended")) > 0
@@ -118,7 +119,7 @@ func TestGateBehindAForeignTransaction(t *testing.T) {
 			in, log := rig.ServeLogged(t, w.config(), service.Options{HeldPatience: c.patience})
 			want := map[string][]string{"b": {"1"}, "foreign": {"1"}}
 			if c.ends {
-				rig.Until(t, patience, "the gate waits, and /readyz says for whom", func() bool {
+				await.Until(t, patience, "the gate waits, and /readyz says for whom", func() bool {
 					_, body := in.Readyz()
 					return strings.Contains(body, `"gated"`) && strings.Contains(body, "x-"+w.requests)
 				})

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -52,7 +53,7 @@ func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 			ended++
 		}
 	}
-	rig.Until(w, patience, "all pending", func() bool {
+	await.Until(w, patience, "all pending", func() bool {
 		return v.Metric("waterclock_pending_timers")+heir.Metric("waterclock_pending_timers") == n
 	})
 	v.Hold(kmsg.Produce.Int16())
@@ -131,12 +132,12 @@ func TestJoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 			t.Logf("B live with both after %s", b.Ready(2, patience))
 			w.out.WaitFor(n, patience)
 			joins.Release()
-			rig.Until(w, patience, "A is a member again", func() bool {
+			await.Until(w, patience, "A is a member again", func() bool {
 				g := w.describeGroup()
 				return len(g.Members) == 2 && g.State == "Stable"
 			})
 			firings.Release()
-			rig.Until(w, patience, "A has noticed", func() bool { return len(logA.Lines("partition lost")) > 0 })
+			await.Until(w, patience, "A has noticed", func() bool { return len(logA.Lines("partition lost")) > 0 })
 			a.Ready(1, patience)
 			b.Ready(1, patience)
 			for i := range 10 {

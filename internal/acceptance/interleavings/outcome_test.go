@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -90,7 +91,7 @@ func answerMissing(t *testing.T, f fault) bool {
 	w.at(due.Add(500 * time.Millisecond)) // every firing is planned
 	w.send(meanwhile...)
 	if f.resolves {
-		rig.Until(w, patience, "the step resolved", func() bool { return in.Metric("waterclock_transactions_resolved_total") > 0 })
+		await.Until(w, patience, "the step resolved", func() bool { return in.Metric("waterclock_transactions_resolved_total") > 0 })
 	}
 	fault.Release()
 	if again := log.Lines("acquiring the partition again"); len(again) > 0 || len(log.Lines("partition lost")) > 0 {
@@ -141,7 +142,7 @@ func TestCoordinatorFailsOver(t *testing.T) {
 		before := len(w.out.Records())
 		start := time.Now()
 		c.Kill(int(id))
-		rig.Until(w, patience, "emissions again", func() bool { return len(w.out.Records()) > before+perSecond/2 && time.Since(start) > time.Second })
+		await.Until(w, patience, "emissions again", func() bool { return len(w.out.Records()) > before+perSecond/2 && time.Since(start) > time.Second })
 		t.Logf("broker %d killed: longest silence of the target %s", id, silence(w.out.Records(), start))
 		c.Restart(int(id))
 	}

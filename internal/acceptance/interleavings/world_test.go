@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -94,13 +95,13 @@ func (w *world) send(recs ...*kgo.Record) {
 // pending waits until the instance holds just n timers in its store.
 func (w *world) pending(in *rig.Web, n int) {
 	w.Helper()
-	rig.Until(w, patience, fmt.Sprintf("%d pending timers", n), func() bool {
+	await.Until(w, patience, fmt.Sprintf("%d pending timers", n), func() bool {
 		return in.Metric("waterclock_pending_timers") == float64(n)
 	})
 }
 
 // at waits for an instant.
-func (w *world) at(when time.Time) { rig.Wait(w, time.Until(when)) }
+func (w *world) at(when time.Time) { await.For(w, time.Until(when)) }
 
 // finish waits until every ID of want was emitted with these values, one after
 // the other, and checks that nothing else comes: nothing lost, duplicated or early.
@@ -121,7 +122,7 @@ func (w *world) finish(want map[string][]string) {
 			w.Fatalf("send: %v", err)
 		}
 	}
-	rig.Until(w, patience, "barriers", func() bool {
+	await.Until(w, patience, "barriers", func() bool {
 		barriers := 0
 		for _, r := range w.out.Records() {
 			if strings.HasPrefix(r.Header("waterclock-id"), "barrier-") {

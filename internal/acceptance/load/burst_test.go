@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/memory"
@@ -60,10 +61,10 @@ func TestPeakMemoryWhileABrokerIsPaused(t *testing.T) {
 	l := newLoaded(t, c, kgo.SnappyCompression())
 	first := time.Now().Add(burstLead / 2)
 	l.send(n, func(i int) time.Time { return first.Add(time.Duration(i) * time.Second / steady) })
-	rig.Wait(t, time.Until(first.Add((steadyFor-brokerPause)/2)))
+	await.For(t, time.Until(first.Add((steadyFor-brokerPause)/2)))
 	before := l.out.Received()
 	c.Pause(0)
-	rig.Wait(t, brokerPause)
+	await.For(t, brokerPause)
 	c.Resume(0)
 	if before == 0 || before > n/2 {
 		t.Errorf("%d of %d timers had fired when the broker was paused", before, n)

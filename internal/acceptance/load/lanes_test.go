@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -35,12 +36,12 @@ func TestLanesJoinAndLeave(t *testing.T) {
 	go func() {
 		sent <- sendAll(cl, 0, many, func(i int) *kgo.Record { return timer(requests, target, i, at, nil) })
 	}()
-	rig.Until(t, time.Minute, "another lane joins", func() bool { return lanes() > 1 })
+	await.Until(t, time.Minute, "another lane joins", func() bool { return lanes() > 1 })
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
-	rig.Until(t, time.Minute, "all have fired", func() bool { return out.Received() == many })
-	rig.Until(t, time.Minute, "one lane is left", func() bool { return lanes() == 1 })
+	await.Until(t, time.Minute, "all have fired", func() bool { return out.Received() == many })
+	await.Until(t, time.Minute, "one lane is left", func() bool { return lanes() == 1 })
 
 	committed := func() float64 { return p.Metric("waterclock_transactions_total", "outcome", "committed") }
 	before, begun := committed(), time.Now()
@@ -49,7 +50,7 @@ func TestLanesJoinAndLeave(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	rig.Until(t, time.Minute, "all have fired", func() bool { return out.Received() == many+few })
+	await.Until(t, time.Minute, "all have fired", func() bool { return out.Received() == many+few })
 	steps, most := committed()-before, float64(time.Since(begun)/interval)*11/10
 	if steps > most || lanes() != 1 {
 		t.Errorf("%v transactions at %d timers a second, want at most %v of one lane; there are %v lanes", steps, rate, most, lanes())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -76,7 +77,7 @@ func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 	t.Logf("%d fired: first received after %s, last after %s; %s", million,
 		first.Sub(start).Round(time.Millisecond), last.Sub(start).Round(time.Millisecond), w)
 	w.check()
-	rig.Wait(t, quiet)
+	await.For(t, quiet)
 	rig.Fired(t, out, million)
 	if fired := rig.FiredBelow(out, million); fired != million {
 		kafkatest.Inexact(t, "%d timers are lost, and as many fired that were cancelled", million-fired)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -41,7 +42,7 @@ func TestKillInOverload(t *testing.T) {
 			})
 		}()
 		before := out.Received()
-		rig.Until(t, sendLimit, "an overload", func() bool {
+		await.Until(t, sendLimit, "an overload", func() bool {
 			return p.Metric("waterclock_intake_lag_records") >= floodBehind && out.Received() > before
 		})
 		_, peak := p.Memory()
@@ -54,7 +55,7 @@ func TestKillInOverload(t *testing.T) {
 		}
 		p.Ready(partitions, settleLimit)
 	}
-	rig.Until(t, settleLimit, "all fired", func() bool { return out.Received() == 2*flood })
+	await.Until(t, settleLimit, "all fired", func() bool { return out.Received() == 2*flood })
 	p.Balanced(0)
 	rig.Fired(t, out, 2*flood)
 	stop(t, p)

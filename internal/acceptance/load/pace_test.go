@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -42,7 +43,7 @@ func (w *wired) transactions() int { return w.wire.Requests(kmsg.EndTxn.Int16())
 // fired waits until all of so many timers have fired, each once.
 func (w *wired) fired(t *testing.T, timers int) {
 	t.Helper()
-	rig.Until(t, time.Minute, "all have fired", func() bool { return w.out.Received() == timers })
+	await.Until(t, time.Minute, "all have fired", func() bool { return w.out.Received() == timers })
 	rig.Fired(t, w.out, timers)
 }
 
@@ -81,7 +82,7 @@ func TestFiringIntervalCountedByTheBroker(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		rig.Until(t, time.Minute, "all are pending", func() bool { return w.Metric("waterclock_pending_timers") == moments*together })
+		await.Until(t, time.Minute, "all are pending", func() bool { return w.Metric("waterclock_pending_timers") == moments*together })
 		if time.Now().After(begin) {
 			t.Fatal("the machine is too slow: timers are due that were to be pending")
 		}

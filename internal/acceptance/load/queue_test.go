@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
@@ -74,7 +75,7 @@ func (w *watch) look() {
 // until waits for ok and ends the test if it stays false for the limit.
 func (w *watch) until(limit time.Duration, what string, ok func() bool) time.Duration {
 	w.t.Helper()
-	return rig.Until(w.t, limit, what, func() bool {
+	return await.Until(w.t, limit, what, func() bool {
 		w.look()
 		return ok()
 	})

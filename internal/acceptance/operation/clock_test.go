@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -31,7 +32,7 @@ func TestClockOffset(t *testing.T) {
 	}
 	ahead.Store(int64(3 * time.Second))
 	rig.Send(t, c.Client(t), timers(requests, target, "id-", 1, time.Now(), 0, nil)...)
-	rig.Until(t, time.Minute, "an offset of about 3 s", func() bool { return math.Abs(offset()-3) < 0.5 })
+	await.Until(t, time.Minute, "an offset of about 3 s", func() bool { return math.Abs(offset()-3) < 0.5 })
 }
 
 // The clock is set back while timers sleep: they wait until the time has come
@@ -125,9 +126,9 @@ func TestOwnersClockHoursAhead(t *testing.T) {
 	rig.Send(t, cl, timers(s.requests, target, "past-", n, start, 0, nil)...)
 	rig.Send(t, cl, timers(s.requests, target, "soon-", n, soon, 0, nil)...)
 	rig.Send(t, cl, timers(s.requests, stamped, "stamped-", n, start, 0, nil)...)
-	rig.Until(t, time.Minute, "the clock is refused", func() bool { return s.refused() == 3 })
+	await.Until(t, time.Minute, "the clock is refused", func() bool { return s.refused() == 3 })
 	rig.Exactly(t, outStamped.WaitFor(n, time.Minute), n)
-	rig.Until(t, time.Minute, "all others are parked", func() bool { return s.Metric("waterclock_parked_timers") == 2*n })
+	await.Until(t, time.Minute, "all others are parked", func() bool { return s.Metric("waterclock_parked_timers") == 2*n })
 	// A minute apart at the most: the hour and the minute tell.
 	utc := time.Now().UTC()
 	if status, says, text := s.readyz(target+"/", "refuse the time of this machine, "+utc.Add(hours).Format("2006-01-02T15:"),
@@ -148,9 +149,9 @@ func TestOwnersClockHoursAhead(t *testing.T) {
 	}
 
 	s.ahead.Store(0)
-	rig.Until(t, time.Minute, "the clock is right", func() bool { return s.refused() == 0 })
+	await.Until(t, time.Minute, "the clock is right", func() bool { return s.refused() == 0 })
 	t.Logf("the clock is right %s before the later ones are due", time.Until(soon).Round(time.Second))
-	rig.Until(t, 10*time.Second, "ready", func() bool { status, _, _ := s.readyz(); return status == 200 })
+	await.Until(t, 10*time.Second, "ready", func() bool { status, _, _ := s.readyz(); return status == 200 })
 	rig.Exactly(t, out.WaitFor(n+n/2, 2*time.Minute), n+n/2)
 	for _, r := range out.Records() {
 		if due := r.Header("waterclock-due"); due > strconv.FormatInt(r.Timestamp.UnixMilli(), 10) || due > strconv.FormatInt(r.At.UnixMilli(), 10) {
@@ -203,7 +204,7 @@ func TestTargetThatAllowsNoClockToBeOff(t *testing.T) {
 	target, out := s.target(t, "out", nil)
 	cl := s.c.Client(t)
 	rig.Send(t, cl, timers(s.requests, strict, "strict-", n, time.Now(), 0, nil)...)
-	rig.Until(t, time.Minute, "the topic is unhealthy", func() bool { return s.refused() == 3 })
+	await.Until(t, time.Minute, "the topic is unhealthy", func() bool { return s.refused() == 3 })
 	rig.Send(t, cl, timers(s.requests, target, "id-", n, time.Now(), 0, nil)...)
 	rig.Exactly(t, out.WaitFor(n, time.Minute), n)
 	if status, says, text := s.readyz(strict+"/", "message.timestamp.after.max.ms"); status != 200 || !says {

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -41,7 +42,7 @@ func TestSettingsAlteredUnderLoad(t *testing.T) {
 	share := func() {
 		t.Helper()
 		other.Ready(partitions/2, limit)
-		rig.Until(t, limit, "each has its share", func() bool { return live() == partitions/2 })
+		await.Until(t, limit, "each has its share", func() bool { return live() == partitions/2 })
 	}
 	share()
 	leaves := func() {
@@ -73,20 +74,20 @@ func TestSettingsAlteredUnderLoad(t *testing.T) {
 	for _, x := range rows {
 		kafkatest.SetTopic(t, adm, x.topic, x.setting, x.high)
 		leaves()
-		rig.Until(t, limit, x.setting+" raised: one has all", func() bool { return live() == partitions })
+		await.Until(t, limit, x.setting+" raised: one has all", func() bool { return live() == partitions })
 		kafkatest.SetTopic(t, adm, x.topic, x.setting, x.low)
 		other = comes()
 		share()
 	}
 
 	kafkatest.SetTopic(t, adm, changelog, "message.timestamp.type", "CreateTime")
-	rig.Wait(t, 4*time.Second) // what instances have read of the settings serves them for 2 s
+	await.For(t, 4*time.Second) // what instances have read of the settings serves them for 2 s
 	leaves()
-	rig.Until(t, limit, "what has moved waits", func() bool { return stays.Metric("waterclock_partitions", "state", "acquiring") == partitions/2 })
+	await.Until(t, limit, "what has moved waits", func() bool { return stays.Metric("waterclock_partitions", "state", "acquiring") == partitions/2 })
 	if n := live(); n != partitions/2 {
 		t.Errorf("%d partitions are live, want the %d that did not move", n, partitions/2)
 	}
-	rig.Until(t, limit, "it says why", func() bool {
+	await.Until(t, limit, "it says why", func() bool {
 		_, body := stays.Readyz()
 		return strings.Contains(body, changelog+": message.timestamp.type is CreateTime, needed: LogAppendTime")
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -37,7 +38,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 		{"deleted", "topic is missing", func(r string) { kafkatest.DeleteTopics(t, adm, r) }},
 		{"recreated", "ID is", func(r string) {
 			kafkatest.DeleteTopics(t, adm, r)
-			rig.Until(t, 30*time.Second, "recreated", func() bool {
+			await.Until(t, 30*time.Second, "recreated", func() bool {
 				_, err := adm.CreateTopic(t.Context(), partitions, 1, nil, r)
 				return err == nil
 			})
@@ -62,7 +63,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 	const long = 20
 	grown := name + "-" + cases[0].name
 	rig.Send(t, c.Client(t), timers(grown, target, "long-", long, time.Now().Add(time.Hour), time.Second, []byte("v"))...)
-	rig.Until(t, time.Minute, "they are pending", func() bool { return in.Metric("waterclock_pending_timers", "topic", grown) == long })
+	await.Until(t, time.Minute, "they are pending", func() bool { return in.Metric("waterclock_pending_timers", "topic", grown) == long })
 	if n := in.Metric("waterclock_misplaced_timers", "topic", grown); n != 0 {
 		t.Errorf("%v timers lie off their partition before anything has happened", n)
 	}
@@ -98,7 +99,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 
 	// First what is no reason to stop.
 	kafkatest.SetTopic(t, adm, topics.Changelog(good), "min.compaction.lag.ms", "1")
-	rig.Until(t, 20*time.Second, "the alert", func() bool {
+	await.Until(t, 20*time.Second, "the alert", func() bool {
 		return in.Metric("waterclock_topic_problems", "topic", good, "severity", "alert") > 0 && in.Metric("waterclock_topic_checks_total", "topic", good, "result", "alert") > 0
 	})
 	if len(log.Lines("min.compaction.lag.ms is 1")) == 0 {
@@ -109,7 +110,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 	}
 	for i, x := range cases {
 		x.do(all[i+1])
-		rig.Until(t, 40*time.Second, x.name+" is stopped", func() bool {
+		await.Until(t, 40*time.Second, x.name+" is stopped", func() bool {
 			return in.Metric("waterclock_topic_problems", "topic", all[i+1], "severity", "stop") > 0
 		})
 		status, body := in.Readyz()
@@ -122,7 +123,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 			}
 		}
 		before := sent.Load()
-		rig.Until(t, 30*time.Second, "the good topic goes on", func() bool { return int64(len(out.Records())) > before+20 })
+		await.Until(t, 30*time.Second, "the good topic goes on", func() bool { return int64(len(out.Records())) > before+20 })
 	}
 	var counted strings.Builder
 	moving := *cfg
@@ -134,7 +135,7 @@ func TestTopicsThatChangeWhileRunning(t *testing.T) {
 		t.Errorf("%d timers are to be moved: %s", off, counted.String())
 	}
 	// Partitions that are still ours are failed, the good ones live.
-	rig.Until(t, 10*time.Second, "failed partitions", func() bool {
+	await.Until(t, 10*time.Second, "failed partitions", func() bool {
 		return in.Metric("waterclock_partitions", "topic", name+"-policy", "state", "failed") == partitions
 	})
 	if n := in.Metric("waterclock_partitions", "topic", good, "state", "live"); n != partitions {
@@ -220,7 +221,7 @@ func TestClockSetAhead(t *testing.T) {
 	if len(ids) != n || len(received) != n {
 		kafkatest.Inexact(t, "%d emissions of %d timers", len(received), len(ids))
 	}
-	rig.Until(t, time.Minute, "the jump is counted", func() bool {
+	await.Until(t, time.Minute, "the jump is counted", func() bool {
 		return in.Metric("waterclock_clock_jumps_total", "direction", "ahead") == 1
 	})
 	in.Balanced(0)
@@ -242,12 +243,12 @@ func TestTopicRecreatedBetweenChecks(t *testing.T) {
 	rig.Send(t, cl, timers(requests, target, "before-", 5, time.Now(), time.Millisecond, nil)...)
 	out.WaitFor(5, time.Minute)
 	kafkatest.DeleteTopics(t, adm, requests)
-	rig.Until(t, 30*time.Second, "recreated", func() bool {
+	await.Until(t, 30*time.Second, "recreated", func() bool {
 		_, err := adm.CreateTopic(t.Context(), 1, 1, nil, requests)
 		return err == nil
 	})
 	recreated := c.Client(t)
-	rig.Until(t, time.Minute, "the partition has failed", func() bool {
+	await.Until(t, time.Minute, "the partition has failed", func() bool {
 		_ = recreated.ProduceSync(t.Context(), timers(requests, target, "after-", 1, time.Now(), time.Millisecond, nil)...).FirstErr()
 		return in.Metric("waterclock_partitions", "state", "failed") == 1
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -101,7 +102,7 @@ func (w *world) soon(ahead time.Duration) time.Time {
 }
 
 // at waits for an instant of the owner's clock.
-func (w *world) at(when time.Time) { rig.Wait(w, when.Sub(w.now())) }
+func (w *world) at(when time.Time) { await.For(w, when.Sub(w.now())) }
 
 // firing is one emission. due and stamp are Unix milliseconds, stamp by the owner's
 // clock.
@@ -135,7 +136,7 @@ func (w *world) number(r kafkatest.Received, header string) int64 {
 // fired waits until the timer has fired n times.
 func (w *world) fired(id string, n int) {
 	w.Helper()
-	rig.Until(w, patience, fmt.Sprintf("%s has fired %d times", id, n), func() bool { return w.count(id) >= n })
+	await.Until(w, patience, fmt.Sprintf("%s has fired %d times", id, n), func() bool { return w.count(id) >= n })
 }
 
 func (w *world) count(id string) (n int) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -29,7 +30,7 @@ func (w *world) takes(yes bool) {
 // parked waits until that many timers are parked.
 func (w *world) parked(in *rig.Instance, n float64) {
 	w.Helper()
-	rig.Until(w, patience, "timers are parked", func() bool { return in.Metric("waterclock_parked_timers") == n })
+	await.Until(w, patience, "timers are parked", func() bool { return in.Metric("waterclock_parked_timers") == n })
 }
 
 // A target takes no writes for some seconds: the occurrences due before its breaker
@@ -64,7 +65,7 @@ func TestTargetFailsAndComesBack(t *testing.T) {
 			w.at(w.now().Add(2 * every))
 			o.over = w.now()
 			w.takes(true)
-			rig.Until(t, patience, "the target is healthy again", func() bool {
+			await.Until(t, patience, "the target is healthy again", func() bool {
 				return len(log.Lines("healthy again")) > 0 && in.Metric("waterclock_parked_timers") == 0
 			})
 			o.to = w.now()
@@ -108,7 +109,7 @@ func TestParkedTimersExpireWithoutTheirTarget(t *testing.T) {
 	if got := expired(); got != 0 {
 		t.Fatalf("%v have expired when all are parked: the machine is too slow for this test", got)
 	}
-	rig.Until(t, patience, "what is parked expires", func() bool { return expired() == late+count })
+	await.Until(t, patience, "what is parked expires", func() bool { return expired() == late+count })
 	took := w.now().Sub(first.Add(6 * time.Second))
 	t.Logf("expired within %s of the time", took.Round(time.Millisecond))
 	in.Balanced(lasting)

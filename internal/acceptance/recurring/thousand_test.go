@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -29,7 +30,7 @@ func TestThousandTimersEachSecondThroughAKill(t *testing.T) {
 	}
 	one, two := start("one"), start("two")
 	live := func(p *rig.Process) float64 { return p.Metric("waterclock_partitions", "state", "live") }
-	rig.Until(t, patience, "both have partitions", func() bool {
+	await.Until(t, patience, "both have partitions", func() bool {
 		return up(one) && up(two) && live(one) == partitions/2 && live(two) == partitions/2
 	})
 	first := w.soon(3 * time.Second)
@@ -44,7 +45,7 @@ func TestThousandTimersEachSecondThroughAKill(t *testing.T) {
 	w.at(first.Add(time.Duration(count/4) * every))
 	one.Kill()
 	killed := time.Now()
-	rig.Until(t, patience, "the other one has all", func() bool { return live(two) == partitions })
+	await.Until(t, patience, "the other one has all", func() bool { return live(two) == partitions })
 	over := time.Now()
 	if over.After(first.Add(time.Duration(count-3) * every)) {
 		t.Fatal("the machine is too slow for this test")

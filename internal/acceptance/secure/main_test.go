@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -231,7 +232,7 @@ func says(t *testing.T, in *rig.Instance, log *rig.Log, words ...string) {
 	has := func(text string) bool {
 		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 	}
-	rig.Until(t, patience, fmt.Sprintf("it says %q", words), func() bool {
+	await.Until(t, patience, fmt.Sprintf("it says %q", words), func() bool {
 		status, body := in.Readyz()
 		return status == http.StatusServiceUnavailable && has(body) && slices.ContainsFunc(log.Lines("do not let this instance"), has)
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -137,7 +138,7 @@ func (w *world) eachRight(t *testing.T) {
 		switch {
 		case toTarget && r.prefixed: // nothing can ask for it: dead letters tell
 		case toTarget:
-			rig.Until(t, patience, "it says what is missing for the target", func() bool {
+			await.Until(t, patience, "it says what is missing for the target", func() bool {
 				return len(log.Lines(sentence[0]+" on topic "+target)) > 0 && len(log.Lines(sentence[2])) > 0
 			})
 			if status, body := in.Readyz(); status != http.StatusOK {
@@ -172,7 +173,7 @@ func (w *world) eachRight(t *testing.T) {
 		}
 		w.grant(t, r)
 		in.Ready(partitions, patience)
-		rig.Until(t, patience, "no problem is left", func() bool { return in.Metric("waterclock_access_problems") == 0 })
+		await.Until(t, patience, "no problem is left", func() bool { return in.Metric("waterclock_access_problems") == 0 })
 		out.WaitFor(len(ids), patience)
 		t.Logf("without %s: said after %v, works again after %v", r, said.Round(time.Millisecond), time.Since(begin).Round(time.Millisecond))
 	}
@@ -215,7 +216,7 @@ func (w *world) nothing(t *testing.T) {
 			w.grant(t, r)
 		}
 	}
-	rig.Until(t, patience, "two rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 2 })
+	await.Until(t, patience, "two rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 2 })
 	says(t, in, log, "lacks the right Create on topic "+deadLetters(requests))
 	for _, r := range rules {
 		if r.operation == "Create" {

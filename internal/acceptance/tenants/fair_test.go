@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -144,7 +145,7 @@ func (w *world) phase(during func()) latency {
 	if during != nil {
 		during()
 	}
-	rig.Wait(w, phase-time.Since(begin))
+	await.For(w, phase-time.Since(begin))
 	s.Stop()
 	end := time.Now()
 	w.out.WaitFor(w.sent, patience)
@@ -206,6 +207,6 @@ func (w *world) drain() {
 	taken := func() float64 {
 		return w.in.Metric("waterclock_outcomes_total", "topic", w.noisy, "outcome", "scheduled") + w.in.Metric("waterclock_outcomes_total", "topic", w.noisy, "outcome", "refused")
 	}
-	rig.Until(w, patience, "the noise is taken in", func() bool { return taken() == float64(w.noise) })
+	await.Until(w, patience, "the noise is taken in", func() bool { return taken() == float64(w.noise) })
 	w.reload <- w.cfg
 }

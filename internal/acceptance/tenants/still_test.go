@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -76,7 +77,7 @@ func TestATenantThatStandsStillHoldsNobodyUp(t *testing.T) {
 	}
 	var last int64
 	still := time.Now()
-	rig.Until(t, patience, "the noisy tenant stands still", func() bool {
+	await.Until(t, patience, "the noisy tenant stands still", func() bool {
 		if n := settled(); n != last {
 			last, still = n, time.Now()
 		}

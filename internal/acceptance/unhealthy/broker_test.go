@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -89,7 +90,7 @@ func TestCoordinatorAwayTripsNoBreaker(t *testing.T) {
 func coordinatorOf(t *testing.T, c *kafkatest.Cluster, group string) (node int32) {
 	t.Helper()
 	adm := c.Admin(t)
-	rig.Until(t, patience, "a coordinator", func() bool {
+	await.Until(t, patience, "a coordinator", func() bool {
 		id := hanging.TransactionalIDPrefix(group) + "any" // __transaction_state has one partition
 		found := adm.FindTxnCoordinators(t.Context(), id)[id]
 		node = found.NodeID

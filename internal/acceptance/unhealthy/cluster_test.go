@@ -8,9 +8,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/rig"
 )
 
 // onBroker creates a topic whose one partition has one replica, on a broker.
@@ -37,7 +37,7 @@ func bystander(t *testing.T, c *kafkatest.Cluster, group string) int {
 	t.Helper()
 	adm := c.Admin(t)
 	busy := map[int32]bool{}
-	rig.Until(t, patience, "coordinators", func() bool {
+	await.Until(t, patience, "coordinators", func() bool {
 		id := hanging.TransactionalIDPrefix(group) + "any" // __transaction_state has one partition
 		txn, grp := adm.FindTxnCoordinators(t.Context(), id)[id], adm.FindGroupCoordinators(t.Context(), group)[group]
 		if txn.Err != nil || grp.Err != nil {
@@ -66,7 +66,7 @@ func leaderless(t *testing.T, cl *kgo.Client, topic string, without int) {
 		if i == without {
 			continue
 		}
-		rig.Until(t, patience, topic+" has no leader", func() bool {
+		await.Until(t, patience, topic+" has no leader", func() bool {
 			resp, err := req.RequestWith(t.Context(), cl.Broker(i))
 			return err == nil && len(resp.Topics) == 1 && len(resp.Topics[0].Partitions) == 1 && resp.Topics[0].Partitions[0].Leader < 0
 		})
@@ -79,7 +79,7 @@ func moveTo(t *testing.T, cl *kgo.Client, topic string, broker int32) {
 	adm := kadm.NewClient(cl)
 	kafkatest.SetTopic(t, adm, topic, "min.insync.replicas", "1")
 	kafkatest.AssignFirst(t, adm, []int32{broker}, topic)
-	rig.Until(t, patience, topic+" is moved", func() bool {
+	await.Until(t, patience, topic+" is moved", func() bool {
 		m, err := adm.Metadata(t.Context(), topic)
 		p := m.Topics[topic].Partitions[0]
 		return err == nil && p.Leader == broker && len(p.Replicas) == 1

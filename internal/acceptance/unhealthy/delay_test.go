@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -49,7 +50,7 @@ func TestTargetOfAFixedDelayTopicAway(t *testing.T) {
 	leaderless(t, cl, ill, away)
 	send(0, "away", perRound, toIll)
 	send(0, "behind", perRound)
-	rig.Until(t, patience, "records wait for the target", func() bool {
+	await.Until(t, patience, "records wait for the target", func() bool {
 		return in.Metric("waterclock_parked_timers_by_target", "topic", topic, "target", ill) == 2*perRound
 	})
 	for round := range 5 {
@@ -80,5 +81,5 @@ func TestTargetOfAFixedDelayTopicAway(t *testing.T) {
 	if n := len(out.Records()); n != sent {
 		t.Errorf("%d records came, %d were sent", n, sent)
 	}
-	rig.Until(t, patience, "nothing waits", func() bool { return in.Metric("waterclock_parked_timers", "topic", topic) == 0 })
+	await.Until(t, patience, "nothing waits", func() bool { return in.Metric("waterclock_parked_timers", "topic", topic) == 0 })
 }

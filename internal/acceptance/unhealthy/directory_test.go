@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -94,7 +95,7 @@ func (s *directoryScene) send(recs ...*kgo.Record) {
 
 func (s *directoryScene) pending(in *rig.Instance, n int) {
 	s.Helper()
-	rig.Until(s, soon, fmt.Sprintf("%d pending timers", n), func() bool { return in.Metric("waterclock_pending_timers") == float64(n) })
+	await.Until(s, soon, fmt.Sprintf("%d pending timers", n), func() bool { return in.Metric("waterclock_pending_timers") == float64(n) })
 }
 
 func (s *directoryScene) stop(in *rig.Instance) {
@@ -189,7 +190,7 @@ func TestIdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
 	// What is recorded lags by two heartbeats and a flush.
 	for range 12 {
 		from, flushed := time.Now(), first.Metric("waterclock_store_flushes_total")
-		rig.Until(s, soon, "a flush of the store", func() bool {
+		await.Until(s, soon, "a flush of the store", func() bool {
 			return time.Since(from) > flush*2/3 && first.Metric("waterclock_store_flushes_total") > flushed
 		})
 	}
@@ -281,7 +282,7 @@ func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 		if again {
 			ingests++ // the wipe before it
 		}
-		rig.Until(t, soon, "a flush of the replay", func() bool { return in.Metric("waterclock_store_ingests_total") >= ingests })
+		await.Until(t, soon, "a flush of the replay", func() bool { return in.Metric("waterclock_store_ingests_total") >= ingests })
 		if _, body := in.Readyz(); !strings.Contains(body, `"replaying"`) {
 			t.Errorf("not in the middle of a replay: %s", body)
 		}

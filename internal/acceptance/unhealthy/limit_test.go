@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -47,7 +48,7 @@ func TestOwnTopicsThatTakeLessThanBefore(t *testing.T) {
 	fires := func(what, id string, more int) {
 		t.Helper()
 		from := count(id)
-		rig.Until(t, patience, what, func() bool { return count(id) >= from+more })
+		await.Until(t, patience, what, func() bool { return count(id) >= from+more })
 	}
 	send(0, "large", large, "500ms")
 	send(1, "small", []byte("v"), "200ms")
@@ -56,7 +57,7 @@ func TestOwnTopicsThatTakeLessThanBefore(t *testing.T) {
 
 	kafkatest.SetTopic(t, adm, changelog, "max.message.bytes", less)
 	kafkatest.SetTopic(t, adm, letters, "max.message.bytes", less)
-	rig.Until(t, patience, "the partition says what it wants", func() bool {
+	await.Until(t, patience, "the partition says what it wants", func() bool {
 		_, why := in.Readyz()
 		return strings.Contains(why, changelog+"/0 takes no writes") && strings.Contains(why, "max.message.bytes")
 	})
@@ -90,5 +91,5 @@ func TestOwnTopicsThatTakeLessThanBefore(t *testing.T) {
 	for _, id := range []string{"large", "small", "behind"} {
 		rig.Send(t, cl, &kgo.Record{Topic: requests, Partition: map[string]int32{"small": 1}[id], Key: []byte(id)})
 	}
-	rig.Until(t, patience, "nothing is pending", func() bool { return in.Metric("waterclock_pending_timers") == 0 })
+	await.Until(t, patience, "nothing is pending", func() bool { return in.Metric("waterclock_pending_timers") == 0 })
 }

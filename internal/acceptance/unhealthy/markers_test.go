@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -144,7 +145,7 @@ func (e *ending) schedule(due time.Time) {
 		}
 	}
 	rig.Send(e.T, e.cl, recs...)
-	rig.Until(e.T, patience, e.name+": all pending", func() bool { return e.in.Metric("waterclock_pending_timers") == float64(len(recs)) })
+	await.Until(e.T, patience, e.name+": all pending", func() bool { return e.in.Metric("waterclock_pending_timers") == float64(len(recs)) })
 	if time.Now().After(due) {
 		e.Fatal("the machine is too slow for this test")
 	}
@@ -169,7 +170,7 @@ func (e *ending) ends() {
 func (e *ending) resolved() {
 	e.Helper()
 	if !e.commit {
-		rig.Until(e.T, patience, e.name+": the step resolved", func() bool { return e.in.Metric("waterclock_transactions_resolved_total") > 0 })
+		await.Until(e.T, patience, e.name+": the step resolved", func() bool { return e.in.Metric("waterclock_transactions_resolved_total") > 0 })
 		e.end.Release()
 	}
 }
@@ -177,16 +178,16 @@ func (e *ending) resolved() {
 func (e *ending) targetMissed() {
 	e.Helper()
 	e.resolved()
-	rig.Until(e.T, patience, e.name+": the alert", func() bool { return e.in.Metric("waterclock_missing_markers") > 0 })
+	await.Until(e.T, patience, e.name+": the alert", func() bool { return e.in.Metric("waterclock_missing_markers") > 0 })
 	e.out.WaitFor(warm+inStep, patience) // those of the other target
 }
 
 func (e *ending) targetBack() {
 	e.Helper()
-	rig.Until(e.T, patience, e.name+": a marker written", func() bool { return e.in.Metric("waterclock_markers_written_total") > 0 })
+	await.Until(e.T, patience, e.name+": a marker written", func() bool { return e.in.Metric("waterclock_markers_written_total") > 0 })
 	rig.Send(e.T, e.cl, rig.Timer(e.requests, e.unhealthy, "behind", time.Now()))
 	checkAll(e.T, e.out, warm+2*inStep+1)
-	rig.Until(e.T, patience, e.name+": the end of the alert", func() bool { return e.in.Metric("waterclock_missing_markers") == 0 })
+	await.Until(e.T, patience, e.name+": the end of the alert", func() bool { return e.in.Metric("waterclock_missing_markers") == 0 })
 	e.Logf("%s: markers written: %v, steps aborted %v, resolved %v, IDs retired %v", e.name, e.in.Metric("waterclock_markers_written_total"),
 		e.in.Metric("waterclock_transactions_total", "outcome", "aborted"), e.in.Metric("waterclock_transactions_resolved_total"), e.in.Metric("waterclock_transactional_ids_retired_total"))
 }
@@ -207,7 +208,7 @@ func (e *ending) ownerGoes() {
 
 func (e *ending) nextAcquires() {
 	e.Helper()
-	rig.Until(e.T, patience, e.name+": a leader", func() bool {
+	await.Until(e.T, patience, e.name+": a leader", func() bool {
 		m, err := kadm.NewClient(e.cl).Metadata(e.Context(), e.unhealthy)
 		return err == nil && m.Topics[e.unhealthy].Partitions[0].Leader >= 0
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -45,7 +46,7 @@ func TestMarkerLostOnTheGroupsOffsetsTheNextAcquisitionRepairsIt(t *testing.T) {
 		recs = append(recs, rig.Timer(requests, target, fmt.Sprint("id-", i), due))
 	}
 	rig.Send(t, cl, recs...)
-	rig.Until(t, patience, "all pending", func() bool { return a.Metric("waterclock_pending_timers") == n })
+	await.Until(t, patience, "all pending", func() bool { return a.Metric("waterclock_pending_timers") == n })
 	end := wire.Hold(kmsg.EndTxn.Int16())
 	if err := end.Wait(t.Context()); err != nil {
 		t.Fatal(err)

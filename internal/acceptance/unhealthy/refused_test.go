@@ -13,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -96,7 +97,7 @@ func startRefusals(t *testing.T, partitions int32, of func(requests string) stri
 	r.out.WaitFor(300, patience)
 	r.written.WaitFor(1, patience)
 	begun := time.Now()
-	rig.Wait(t, calmFor)
+	await.For(t, calmFor)
 	now, received := time.Now(), others(r.out.Records(), partitions)
 	r.calm = silence(received, r.target, begun, now)
 	before := lateness(received, begun, now.Add(-time.Second))
@@ -118,13 +119,13 @@ func (r *refusals) stopOneReplica() {
 		kafkatest.SetTopic(r.t, r.adm, topic, "min.insync.replicas", "1")
 	}
 	kafkatest.AssignFirst(r.t, r.adm, []int32{leader, int32(victim)}, r.requests, r.topic)
-	rig.Until(r.t, patience, r.topic+"/0 has two replicas", func() bool {
+	await.Until(r.t, patience, r.topic+"/0 has two replicas", func() bool {
 		m, err := r.adm.Metadata(r.t.Context(), r.requests, r.topic)
 		return err == nil && len(m.Topics[r.topic].Partitions[0].Replicas) == 2 && len(m.Topics[r.requests].Partitions[0].Replicas) == 2
 	})
 	r.c.Stop(victim)
 	r.stopped = time.Now()
-	rig.Until(r.t, patience, r.topic+"/0 has one replica in sync", func() bool {
+	await.Until(r.t, patience, r.topic+"/0 has one replica in sync", func() bool {
 		m, err := r.adm.Metadata(r.t.Context(), r.topic)
 		p := m.Topics[r.topic].Partitions[0]
 		return err == nil && p.Leader == leader && len(p.ISR) == 1
@@ -172,15 +173,15 @@ func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 	kafkatest.NeedSlow(t)
 	const partitions = 4
 	r := startRefusals(t, partitions, topics.Changelog)
-	rig.Wait(t, time.Until(r.stopped.Add(brokerDeath)))
+	await.For(t, time.Until(r.stopped.Add(brokerDeath)))
 	r.begin()
 	begun := time.Now()
-	rig.Until(t, patience, "one is stalled", func() bool { return r.partitions(r.in, "stalled") == 1 })
+	await.Until(t, patience, "one is stalled", func() bool { return r.partitions(r.in, "stalled") == 1 })
 	status, body := r.in.Readyz()
 	if says := "changelog/0 takes no writes"; status == http.StatusOK || !strings.Contains(body, says) {
 		t.Errorf("/readyz is %d and does not say %q: %s", status, says, body)
 	}
-	rig.Wait(t, 20*time.Second)
+	await.For(t, 20*time.Second)
 	now := time.Now()
 	during := lateness(others(r.out.Records(), partitions), begun, now.Add(-2*time.Second))
 	if len(during) < 500 {
@@ -197,15 +198,15 @@ func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := rig.Serve(t, r.cfg, service.Options{})
-	rig.Until(t, patience, "the others are live", func() bool {
+	await.Until(t, patience, "the others are live", func() bool {
 		return r.partitions(next, "live") == partitions-1
 	})
 	begun = time.Now()
-	rig.Wait(t, 8*time.Second)
+	await.For(t, 8*time.Second)
 	r.held("the others beside a claim that is not taken", others(r.out.Records(), partitions), begun, time.Now())
 	// The former owner's last step may lie there without a marker, which is not taken either. Between two tries of
 	// the claim there may be no reason.
-	rig.Until(t, patience, "/readyz says why an acquisition does not get on", func() bool {
+	await.Until(t, patience, "/readyz says why an acquisition does not get on", func() bool {
 		_, body := next.Readyz()
 		return (strings.Contains(body, `"acquiring"`) || strings.Contains(body, `"replaying"`)) &&
 			(strings.Contains(body, "takes no writes") || strings.Contains(body, "end of a transaction"))
@@ -240,13 +241,13 @@ func TestDeadLettersThatAreNotTakenGoElsewhere(t *testing.T) {
 		}
 	}
 	t.Logf("dead letters are there after %s", time.Since(begun))
-	rig.Until(t, patience, "everybody is live", func() bool {
+	await.Until(t, patience, "everybody is live", func() bool {
 		return r.partitions(r.in, "live") == partitions
 	})
-	rig.Wait(t, 10*time.Second)
+	await.For(t, 10*time.Second)
 	r.held("timers beside dead letters that are not taken", r.out.Records(), begun, time.Now())
 	r.end()
-	rig.Until(t, patience, "dead letters go to their own partition again", func() bool {
+	await.Until(t, patience, "dead letters go to their own partition again", func() bool {
 		bad("bad")
 		return slices.ContainsFunc(dead.Records(), func(r kafkatest.Received) bool { return r.Partition == 0 })
 	})
@@ -263,12 +264,12 @@ func TestEventsThatAreNotTakenStallTheirPartitionAlone(t *testing.T) {
 	told := kafkatest.Collect(t, r.c, r.topic)
 	r.begin()
 	begun := time.Now()
-	rig.Until(t, patience, "one is stalled", func() bool { return r.partitions(r.in, "stalled") == 1 })
+	await.Until(t, patience, "one is stalled", func() bool { return r.partitions(r.in, "stalled") == 1 })
 	status, body := r.in.Readyz()
 	if says := "events/0 takes no writes"; status == http.StatusOK || !strings.Contains(body, says) {
 		t.Errorf("/readyz is %d and does not say %q: %s", status, says, body)
 	}
-	rig.Wait(t, 10*time.Second)
+	await.For(t, 10*time.Second)
 	now := time.Now()
 	if n := r.partitions(r.in, "live"); n != partitions-1 {
 		t.Errorf("%v partitions are live", n)
@@ -283,7 +284,7 @@ func TestEventsThatAreNotTakenStallTheirPartitionAlone(t *testing.T) {
 	n := r.load.Stop()
 	checkAll(t, r.out, n)
 	fired := make(map[string]int)
-	rig.Until(t, patience, "every firing is told", func() bool {
+	await.Until(t, patience, "every firing is told", func() bool {
 		clear(fired)
 		for _, rec := range told.Records() {
 			if e, err := waterclock.ParseEvent(rec.Record); err != nil {

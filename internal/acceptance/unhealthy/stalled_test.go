@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -42,11 +43,11 @@ func TestChangelogWithoutLeaderStallsItsPartitionAlone(t *testing.T) {
 
 	c.Stop(victim)
 	stalled := func() float64 { return in.Metric("waterclock_partitions", "topic", ill, "state", "stalled") }
-	rig.Until(t, patience, "stalled", func() bool { return stalled() == 1 })
+	await.Until(t, patience, "stalled", func() bool { return stalled() == 1 })
 	begun = time.Now()
 	var status int
 	var body string
-	rig.Until(t, 10*time.Second, "the reason", func() bool {
+	await.Until(t, 10*time.Second, "the reason", func() bool {
 		status, body = in.Readyz()
 		return status != http.StatusOK && strings.Contains(body, "no leader for "+ill+".waterclock.changelog/0")
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -93,7 +94,7 @@ func (s *scene) send(recs ...*kgo.Record) {
 	rig.Send(s, s.cl, recs...)
 }
 
-func (s *scene) at(when time.Time) { rig.Wait(s, time.Until(when)) }
+func (s *scene) at(when time.Time) { await.For(s, time.Until(when)) }
 
 // load sends 100 timers a second, due half a second later, until it is stopped;
 // mix, if not nil, sends something else instead of the n-th.
@@ -223,7 +224,7 @@ func TestOtherTargetsNoticeOneGap(t *testing.T) {
 		s.cfg.DataDir = directory
 		in = rig.Serve(t, s.cfg, service.Options{})
 		in.Ready(4, soon)
-		rig.Until(s, soon, "timers are parked again", func() bool { return in.Metric("waterclock_parked_timers") > 0 })
+		await.Until(s, soon, "timers are parked again", func() bool { return in.Metric("waterclock_parked_timers") > 0 })
 	}
 	s.at(down.Add(away))
 	for _, r := range s.out.Records() {
@@ -269,7 +270,7 @@ func (s *scene) rolledBack(log *rig.Log) {
 	if said := log.Lines("is unhealthy"); len(said) > 0 {
 		s.Errorf("the target was found unhealthy before the requests came: %s", said)
 	}
-	rig.Until(s, soon, "the target is found unhealthy", func() bool { return len(log.Lines("is unhealthy")) > 0 })
+	await.Until(s, soon, "the target is found unhealthy", func() bool { return len(log.Lines("is unhealthy")) > 0 })
 }
 
 // parked cancels and replaces parked timers.
@@ -291,9 +292,9 @@ func (s *scene) parked(in *rig.Instance) {
 		)
 	}
 	s.send(first...)
-	rig.Until(s, soon, "timers are parked", func() bool { return in.Metric("waterclock_parked_timers") >= was+5*each })
+	await.Until(s, soon, "timers are parked", func() bool { return in.Metric("waterclock_parked_timers") >= was+5*each })
 	s.send(second...)
-	rig.Until(s, soon, "a replaced one is emitted", func() bool {
+	await.Until(s, soon, "a replaced one is emitted", func() bool {
 		n := 0
 		for _, r := range s.out.Records() {
 			if strings.HasPrefix(string(r.Key), "parked-moved-") {
@@ -318,7 +319,7 @@ func (s *scene) settled(in *rig.Instance, dead *kafkatest.Collector) {
 	}
 	dead.WaitFor(letters, soon)
 	s.out.WaitFor(emissions, soon)
-	rig.Until(s, soon, "only timers of the far future are pending", func() bool { return in.Metric("waterclock_pending_timers") == each })
+	await.Until(s, soon, "only timers of the far future are pending", func() bool { return in.Metric("waterclock_pending_timers") == each })
 	s.out.Quiet(time.Second)
 	got := make(map[string]string)
 	for id, rs := range rig.Emissions(s.T, s.out.Records()) {
