@@ -4,6 +4,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // itemMemory is about what a queued record holds beside its bytes.
@@ -37,6 +38,8 @@ type queue struct {
 
 // none is the due time of what need not wait: before any.
 const none = 0
+
+func (q *queue) size() timer.Size { return timer.Size{Entries: len(q.items), Bytes: q.bytes} }
 
 // add takes an item whose own time is due.
 func (q *queue) add(it item, due int64) {

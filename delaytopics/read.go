@@ -73,7 +73,7 @@ func judgeTime(at int64) *intake.Refusal {
 // full reports whether the queue has enough: from its limit on, down to half of it. The
 // lock is held.
 func (p *Partition) full() bool {
-	return p.o.Queue.Set(partition.QueueBytes(len(p.queue.items), p.queue.bytes))
+	return p.o.Queue.Set(partition.QueueBytes(p.queue.size()))
 }
 
 // resume goes on reading when there is room and what was read is due soon. The lock is

@@ -822,7 +822,7 @@ func (c *core) finish() {
 	if items, bytes := c.s.subs.size(); items > 0 || bytes > 0 {
 		c.t.Fatalf("the planner keeps %d items and %d bytes when nothing is pending", items, bytes)
 	}
-	if b := c.s.backlog; b.requests != (load{}) || b.firings != (load{}) || b.committed != (load{}) {
+	if b := c.s.backlog; b.requests != (timer.Size{}) || b.firings != (timer.Size{}) || b.committed != (timer.Size{}) {
 		c.t.Fatalf("on their way at the end: %+v", b)
 	}
 	c.s.keeper.parking.waiter.Close()
@@ -854,7 +854,7 @@ func (c *core) rest(done func() bool) {
 		if c.s.subs.wanted() || c.s.keeper.checkpoints.writing {
 			c.checkpoint()
 		}
-		if still++; worked || c.s.backlog.onTheirWay().entries > 0 || c.given < len(c.requests) || len(c.s.keeper.handover.jobs) > 0 {
+		if still++; worked || c.s.backlog.onTheirWay().Entries > 0 || c.given < len(c.requests) || len(c.s.keeper.handover.jobs) > 0 {
 			still = 0
 		}
 	}

@@ -167,7 +167,7 @@ func (q *Questions) decide(step *planner.Step) {
 func (d *decisions) add(step *planner.Step) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if n, _ := step.Requests(); n > 0 {
+	if step.Requests().Entries > 0 {
 		before := len(d.list)
 		for e := range step.Entries() {
 			if e.Firing() {

@@ -128,8 +128,8 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 		c.apply()
 		c.load()
 		c.pass(30)
-		step := c.s.lane.step(n, 1<<20)
-		if step == nil || step.Segments[0].Firings != n {
+		step := c.s.lane.step(timer.Size{Entries: n, Bytes: 1 << 20})
+		if step == nil || step.Segments[0].Firings.Entries != n {
 			t.Fatalf("%+v is due, want %d firings", step, n)
 		}
 		s := &sealed{l: c.s.lane, share: &transaction.Share{Emissions: make([]transaction.Emission, n)}, emitted: make([]*planner.Entry, n), at: c.now}

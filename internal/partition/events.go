@@ -29,6 +29,8 @@ const (
 	eventSlab  = 64 << 10
 )
 
+func sizeOfEvents(n int) timer.Size { return timer.Size{Entries: n, Bytes: int64(n) * eventBytes} }
+
 // events makes those of a part. Its emissions are made before.
 func (s *sealed) events(k *part) {
 	p := s.l

@@ -143,7 +143,7 @@ func TestDeliveredIsInTheInbox(t *testing.T) {
 	in.mu.Lock() // who plans is just taking what there is
 	var handed sync.WaitGroup
 	handed.Go(func() { s.requests.Deliver(intake.Read{Records: []*kgo.Record{{Offset: 6}}, Next: 7, End: 7}) })
-	for s.backlog.onTheirWay().entries == 0 {
+	for s.backlog.onTheirWay().Entries == 0 {
 		runtime.Gosched()
 	}
 	for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); runtime.Gosched() {

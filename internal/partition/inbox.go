@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // inbox holds, in order, what intake has delivered and the goroutine that plans has yet to
@@ -15,7 +16,7 @@ type inbox struct {
 
 	mu    sync.Mutex
 	list  []delivery
-	ahead load // room for firings that are to be planned ahead; the last word counts, there may have been several
+	ahead timer.Size // room for firings that are to be planned ahead; the last word counts, there may have been several
 }
 
 // delivery is a run of requests that are planned as one, one batch that is too large
@@ -38,7 +39,7 @@ func (in *inbox) put(d delivery) {
 }
 
 // putAhead has firings planned: see subPartitions.fireAhead.
-func (in *inbox) putAhead(room load) {
+func (in *inbox) putAhead(room timer.Size) {
 	in.mu.Lock()
 	in.ahead = room
 	in.mu.Unlock()
@@ -52,11 +53,11 @@ func (in *inbox) rouse() {
 	}
 }
 
-func (in *inbox) takeAll() (list []delivery, ahead load) {
+func (in *inbox) takeAll() (list []delivery, ahead timer.Size) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	list, ahead = in.list, in.ahead
-	in.list, in.ahead = nil, load{}
+	in.list, in.ahead = nil, timer.Size{}
 	return list, ahead
 }
 

@@ -214,7 +214,7 @@ func (k *keeper) apply(j *job) {
 		k.o.BeforeApply(k.o.Topics.Request.Name, k.o.Partition)
 	}
 	k.foldIn(j)
-	starved := k.backlog.folded(load{j.step.Len(), j.step.Bytes()})
+	starved := k.backlog.folded(j.step.Size())
 	k.requests.resumeIfFree()
 	if starved {
 		k.o.Lanes.Wake()

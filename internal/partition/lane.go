@@ -7,6 +7,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
@@ -47,43 +48,42 @@ func (l *lane) seal(name string, room *transaction.Room) *transaction.Share {
 	if l.handover.full() {
 		return nil
 	}
-	entries, bytes := l.within(room)
+	within := l.within(*room)
 	if l.suspects > 0 {
-		entries, bytes = 1, 1 // one chunk: each suspect costs a round trip
+		within = timer.Size{Entries: 1, Bytes: 1} // one chunk: each suspect costs a round trip
 	}
-	step := l.step(entries, bytes)
+	step := l.step(within)
 	if step == nil {
 		return nil
 	}
 	s := &sealed{l: l, step: step}
 	s.build(name)
-	room.Entries -= step.Len() + s.told
-	room.Bytes -= step.Bytes() + int64(s.told)*eventBytes
+	*room = room.Minus(step.Size()).Minus(sizeOfEvents(s.told))
 	return s.share
 }
 
 // step plans what is due and takes a prefix of the sequences; nil if nothing is
 // planned.
-func (l *lane) step(entries int, bytes int64) *planner.Step {
+func (l *lane) step(room timer.Size) *planner.Step {
 	l.subs.arrivals.notOpenedAhead(l.clock.millis())
-	now, fire := l.clock.millis(), l.roomToFire(load{entries, bytes}, load{})
+	now, fire := l.clock.millis(), l.roomToFire(room, timer.Size{})
 	l.subs.fire(now, fire)
 	if l.subs.relieved() {
 		l.life.Kick()
 	}
-	step := l.subs.take(entries, bytes, l.mayPass(now))
-	if step != nil && l.subs.backlog.sealed(now, load{entries, bytes}, step, l.late(now)) {
+	step := l.subs.take(room, l.mayPass(now))
+	if step != nil && l.subs.backlog.sealed(now, room, step, l.late(now)) {
 		l.life.Kick() // what was held back goes on
 	}
 	due, ok := l.subs.next()
 	if step != nil {
 		l.stepped = now
 		if ok && due <= now {
-			l.fireAhead(load{entries, bytes}, loadOf(step.Firings()))
+			l.fireAhead(room, step.Firings())
 		}
 		return step
 	}
-	if ok = ok && fire.entries > 0 && fire.bytes > 0; l.subs.couldPass() && (!ok || due > l.stepped+passPause) {
+	if ok = ok && !fire.IsUsedUp(); l.subs.couldPass() && (!ok || due > l.stepped+passPause) {
 		due, ok = l.stepped+passPause, true
 	}
 	if ok {
@@ -107,23 +107,22 @@ func (l *lane) mayPass(now int64) bool {
 // firings that it has. Otherwise the lane would wait for the planning, which takes about as long as a transaction.
 // They are due, and stand where they would if the next step were sealed now; its seal looks at clock and targets
 // again. No more is planned than a step has room for, and nothing if all that is due goes into one step.
-func (l *lane) fireAhead(step, out load) {
+func (l *lane) fireAhead(step, out timer.Size) {
 	room := l.roomToFire(step, out)
-	if room.entries > 0 && room.bytes > 0 {
+	if !room.IsUsedUp() {
 		l.subs.fireAhead(room)
 	}
 }
 
 // roomToFire is how many firings may be planned for a step, and how many bytes of them: see flow. out are the
 // firings of the step before it, if that is out.
-func (l *lane) roomToFire(step, out load) load {
+func (l *lane) roomToFire(step, out timer.Size) timer.Size {
 	room := l.subs.backlog.roomToFire()
 	ready, requests := l.subs.ready()
-	ready = load{max(0, ready.entries-out.entries), max(0, ready.bytes-out.bytes)}
 	if requests {
 		step = l.subs.backlog.share(step)
 	}
-	return load{min(room.entries, step.entries-ready.entries), min(room.bytes, step.bytes-ready.bytes)}
+	return room.Min(step.Minus(ready.Minus(out).Max(timer.Size{})))
 }
 
 // Wait implements transaction.Source: as of the last Seal.
@@ -153,12 +152,11 @@ func (l *lane) late(now int64) bool {
 	})
 }
 
-// within is how many entries, of how many bytes, the segment of a step may have for its
-// events to find room in it too: as many as there are entries, at most.
-func (l *lane) within(room *transaction.Room) (entries int, bytes int64) {
+// within is the part of a room that entries may take so that their events fit too: one for each entry at most.
+func (l *lane) within(room timer.Size) timer.Size {
 	if !l.tells() {
-		return room.Entries, room.Bytes
+		return room
 	}
-	entries = max(1, min(room.Entries/2, int(room.Bytes/(2*eventBytes))))
-	return entries, room.Bytes - int64(entries)*eventBytes
+	entries := max(1, min(room.Entries/2, int(room.Bytes/(2*eventBytes))))
+	return timer.Size{Entries: entries, Bytes: room.Bytes - int64(entries)*eventBytes}
 }

@@ -17,7 +17,7 @@ func TestAcquiredAgainSealsNothingOfBefore(t *testing.T) {
 	c.schedule(1, -10)
 	c.deliver(1)
 	c.work()
-	if c.s.backlog.onTheirWay().entries == 0 {
+	if c.s.backlog.onTheirWay().Entries == 0 {
 		t.Fatal("nothing is planned")
 	}
 	c.p.life.Steps.Leave(c.s.lane)

@@ -57,7 +57,7 @@ func TestIntakeGoesOnAtHalfTheLimit(t *testing.T) {
 		c.seal(first)
 		c.commit(true)
 		c.apply()
-		if left := c.s.backlog.requests.entries; left != limit-first || c.s.requests.paused != paused {
+		if left := c.s.backlog.requests.Entries; left != limit-first || c.s.requests.paused != paused {
 			t.Errorf("%d of %d left: paused %v, want %v", left, limit, c.s.requests.paused, paused)
 		}
 	}
@@ -90,7 +90,7 @@ func TestIntakeDoesNotPauseForFirings(t *testing.T) {
 	for i := range 2 * limit {
 		c.schedule(i, far)
 	}
-	c.s.backlog.fired(limit, limit*queueEntry)
+	c.s.backlog.fired(timer.Size{Entries: limit, Bytes: limit * queueEntry})
 	if c.deliver(limit - 1); c.s.requests.paused {
 		t.Error("paused one below the limit, firings at theirs")
 	}
@@ -110,27 +110,27 @@ func TestIntakeDoesNotPauseForFirings(t *testing.T) {
 func TestFiringsWaitAtTheirLimit(t *testing.T) {
 	const limit, bytes = 40, 40 * queueEntry
 	b := backlog{intake: budget.Alone(bytes), emitted: budget.Alone(bytes)}
-	room := func(what string, want load) {
+	room := func(what string, want timer.Size) {
 		t.Helper()
 		if got := b.roomToFire(); got != want {
 			t.Errorf("%s: room %+v, want %+v", what, got, want)
 		}
 	}
-	b.delivered(limit, bytes)
-	room("requests at their limit", load{limit, bytes})
-	b.fired(limit-1, bytes-1)
-	room("one below it", load{1, 1})
-	b.fired(1, 0)
-	room("at it", load{0, 1})
-	b.commit(load{limit, bytes}, load{limit, 0}, 0)
-	room("what is not folded at twice the limit", load{0, 1})
-	if !b.folded(load{1, 1}) {
+	b.delivered(timer.Size{Entries: limit, Bytes: bytes})
+	room("requests at their limit", timer.Size{Entries: limit, Bytes: bytes})
+	b.fired(timer.Size{Entries: limit - 1, Bytes: bytes - 1})
+	room("one below it", timer.Size{Entries: 1, Bytes: 1})
+	b.fired(timer.Size{Entries: 1})
+	room("at it", timer.Size{Entries: 0, Bytes: 1})
+	b.commit(timer.Size{Entries: limit, Bytes: bytes}, timer.Size{Entries: limit, Bytes: 0}, 0)
+	room("what is not folded at twice the limit", timer.Size{Entries: 0, Bytes: 1})
+	if !b.folded(timer.Size{Entries: 1, Bytes: 1}) {
 		t.Error("nobody is told that there is room again")
 	}
-	room("one folded", load{1, 1})
-	b.folded(load{2*limit - 1, bytes - 1})
-	room("all folded", load{limit, 1})
-	if b.folded(load{}) {
+	room("one folded", timer.Size{Entries: 1, Bytes: 1})
+	b.folded(timer.Size{Entries: 2*limit - 1, Bytes: bytes - 1})
+	room("all folded", timer.Size{Entries: limit, Bytes: 1})
+	if b.folded(timer.Size{}) {
 		t.Error("told that there is room, which there was")
 	}
 }
@@ -299,7 +299,7 @@ func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 
 // chunks counts what is planned, and how many steps it is at least.
 func (c *core) chunks() (entries, chunks int) {
-	for s := c.s.subs.take(1, 1, false); s != nil; s = c.s.subs.take(1, 1, false) {
+	for s := c.s.subs.take(timer.Size{Entries: 1, Bytes: 1}, false); s != nil; s = c.s.subs.take(timer.Size{Entries: 1, Bytes: 1}, false) {
 		entries, chunks = entries+s.Len(), chunks+1
 		c.s.subs.commit()
 	}
@@ -335,7 +335,7 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 	c.deliver(1)
 	before := c.request(0, 2).Offset // the first of the batch
 	c.s.requests.refuseBatch(before, before+500)
-	if on := c.s.backlog.onTheirWay(); on.entries != 2 || on.bytes == 0 {
+	if on := c.s.backlog.onTheirWay(); on.Entries != 2 || on.Bytes == 0 {
 		t.Errorf("%+v is on its way, want 2", on)
 	}
 	c.work()
@@ -345,7 +345,7 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 	if len(c.dead) != 1 || c.dead[before] != 1 || c.position != before+500 {
 		t.Errorf("dead letters by offset %v, position %d; want one of %d and position %d", c.dead, c.position, before, before+500)
 	}
-	if on := c.s.backlog.onTheirWay(); on != (load{}) {
+	if on := c.s.backlog.onTheirWay(); on != (timer.Size{}) {
 		t.Errorf("%+v is left on its way", on)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -81,7 +82,7 @@ func TestABatchThatIsTooLargeMayBeAborted(t *testing.T) {
 	if s.requests.delivered.Load() != aborted+1 {
 		t.Errorf("not passed, delivered up to %d", s.requests.delivered.Load())
 	}
-	if b := s.backlog.onTheirWay(); b != (load{}) {
+	if b := s.backlog.onTheirWay(); b != (timer.Size{}) {
 		t.Errorf("on their way: %+v", b)
 	}
 	wasAborted := true

@@ -223,7 +223,7 @@ func (s *sealed) commit() {
 	p := s.l
 	p.subs.commit()
 	p.questions.decide(s.step)
-	p.subs.backlog.commit(loadOf(s.step.Requests()), loadOf(s.step.Firings()), time.Since(s.began))
+	p.subs.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began))
 	p.handover.put(s.job())
 	p.life.Kick()
 }

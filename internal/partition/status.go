@@ -25,7 +25,7 @@ func (p *Partition) Status() ownership.Status {
 	s.Behind, s.Lag = p.lag.now(p.o.Now(), false, unread{})
 	if r := p.served.Load(); r != nil {
 		queued := r.backlog.onTheirWay()
-		s.Queued, s.QueuedBytes = queued.entries, queued.bytes
+		s.Queued, s.QueuedBytes = queued.Entries, queued.Bytes
 		s.Behind, s.Lag = r.requests.lagNow()
 	}
 	return s

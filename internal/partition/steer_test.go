@@ -177,7 +177,7 @@ func TestLargeTimersAreSteeredInSmallBatches(t *testing.T) {
 			c.steer(id, waterclock.HeaderPause)
 		}
 		c.takeAll()
-		if held := c.s.backlog.onTheirWay().bytes; held < timers*size {
+		if held := c.s.backlog.onTheirWay().Bytes; held < timers*size {
 			t.Errorf("%d bytes are on their way, at least %d are held", held, timers*size)
 		}
 		for steps := 0; ; steps++ {
@@ -190,7 +190,7 @@ func TestLargeTimersAreSteeredInSmallBatches(t *testing.T) {
 			c.commit(true)
 			c.apply()
 		}
-		if on := c.s.backlog.onTheirWay(); on != (load{}) {
+		if on := c.s.backlog.onTheirWay(); on != (timer.Size{}) {
 			t.Errorf("on their way at the end: %+v", on)
 		}
 		for _, is := range c.fold(1 << 60) {

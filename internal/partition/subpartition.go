@@ -35,7 +35,7 @@ func (s *subPartition) planHanded() error {
 		}
 		s.subs.o.Lanes.Wake()
 	}
-	if ahead != (load{}) { // behind what was read before: there may be cancels
+	if ahead != (timer.Size{}) { // behind what was read before: there may be cancels
 		s.fire(s.subs.clock.millis(), ahead, s.subs.backlog.behind(len(s.subs.all)))
 		s.subs.o.Lanes.Wake()
 	}
@@ -67,17 +67,17 @@ func (s *subPartition) plan(d *delivery) error {
 
 // fire plans firings of due timers, as many as there is room for; behind bounds those behind requests that are not
 // settled. The timers whose targets are unhealthy go to the keeper instead.
-func (s *subPartition) fire(now int64, room, behind load) load {
+func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 	p := s.subs
 	s.mu.Lock()
 	if len(p.all) > 1 {
-		s.planner.Behind(behind.entries, behind.bytes)
+		s.planner.Behind(behind)
 	}
-	fired, held := s.planner.Fire(now, room.entries, room.bytes, p.hold)
+	fired, held := s.planner.Fire(now, room.Entries, room.Bytes, p.hold)
 	s.mu.Unlock()
-	p.backlog.fired(fired.Entries, fired.Bytes)
+	p.backlog.fired(fired)
 	p.toPark.put(s, held)
-	return load{fired.Entries, fired.Bytes}
+	return fired
 }
 
 func (s *subPartition) planBatch(b *planner.Batch) error {
@@ -102,7 +102,7 @@ func (s *subPartition) planBatch(b *planner.Batch) error {
 		}
 		unknown.Found(refs, timers, parked, p.clock.millis())
 	}
-	p.backlog.delivered(0, s.planner.Plan(b))
+	p.backlog.delivered(timer.Size{Bytes: s.planner.Plan(b)})
 	return nil
 }
 

@@ -262,7 +262,7 @@ func (a *subPartitions) handed(runs []tracker.Run, next int64) {
 }
 
 func (a *subPartitions) put(s *subPartition, d delivery) {
-	a.backlog.delivered(len(d.recs), d.bytes)
+	a.backlog.delivered(timer.Size{Entries: len(d.recs), Bytes: d.bytes})
 	s.inbox.put(d)
 }
 
@@ -291,10 +291,10 @@ func (a *subPartitions) planned(s *subPartition, position int64) {
 // Steps.
 
 // ready is what waits to be taken: see planner.Ready.
-func (a *subPartitions) ready() (firings load, requests bool) {
+func (a *subPartitions) ready() (firings timer.Size, requests bool) {
 	a.ask(func(s *subPartition) {
-		n, bytes, waits := s.planner.Ready()
-		firings.add(n, bytes)
+		n, waits := s.planner.Ready()
+		firings = firings.Plus(n)
 		requests = requests || waits
 	})
 	return firings, requests
@@ -302,44 +302,41 @@ func (a *subPartitions) ready() (firings load, requests bool) {
 
 // fire plans firings of due timers. Each sub has an even part of the room, so a burst in one leaves the
 // others theirs. What they do not need is for those that have more.
-func (a *subPartitions) fire(now int64, room load) {
+func (a *subPartitions) fire(now int64, room timer.Size) {
 	n := len(a.all)
-	part, all, behind := load{room.entries / n, room.bytes / int64(n)}, make([]load, n), a.backlog.behind(n)
-	a.each(min(part.entries, a.last), func(s *subPartition) { all[s.number] = s.fire(now, part, behind) })
-	var fired load
-	for _, f := range all {
-		fired = fired.plus(f)
+	part, all, behind := room.Over(n), make([]timer.Size, n), a.backlog.behind(n)
+	a.each(min(part.Entries, a.last), func(s *subPartition) { all[s.number] = s.fire(now, part, behind) })
+	for _, fired := range all {
+		room = room.Minus(fired)
 	}
 	a.turn++
 	for i := 0; i < n && n > 1; i++ {
 		s := a.all[(a.turn+i)%n]
-		if f := all[s.number]; f.entries >= part.entries || f.bytes >= part.bytes {
-			fired = fired.plus(s.fire(now, load{room.entries - fired.entries, room.bytes - fired.bytes}, behind))
+		if part.Minus(all[s.number]).IsUsedUp() {
+			room = room.Minus(s.fire(now, room, behind))
 		}
 	}
 }
 
 // couldPass reports whether a step without requests would raise the position.
 func (a *subPartitions) couldPass() bool {
-	return a.bound() > a.position() && !a.any(func(x *planner.Planner) bool { _, _, requests := x.Ready(); return requests })
+	return a.bound() > a.position() && !a.any(func(x *planner.Planner) bool { _, requests := x.Ready(); return requests })
 }
 
 // fireAhead has the subs plan firings for the next step while one is out, an even part of the room each.
 // The next seal takes those that are planned by then, and plans the rest itself (fire).
-func (a *subPartitions) fireAhead(room load) {
-	n := len(a.all)
-	part := load{room.entries / n, room.bytes / int64(n)}
+func (a *subPartitions) fireAhead(room timer.Size) {
 	for _, s := range a.all {
-		s.inbox.putAhead(part)
+		s.inbox.putAhead(room.Over(len(a.all)))
 	}
 }
 
 // take seals a step: see planner.Take. With pass it may be empty, if that raises the position.
-func (a *subPartitions) take(entries int, bytes int64, pass bool) *planner.Step {
+func (a *subPartitions) take(room timer.Size, pass bool) *planner.Step {
 	bound := a.bound()
 	a.lock()
 	defer a.unlock()
-	step := planner.Take(a.planners, planner.Room{Entries: entries, Bytes: bytes, Pass: pass}, bound)
+	step := planner.Take(a.planners, room, pass, bound)
 	if a.last = 0; step != nil {
 		a.last = step.Len()
 	}

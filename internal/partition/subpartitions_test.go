@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
@@ -211,7 +212,7 @@ func TestFiringsArePlannedBesideAStep(t *testing.T) {
 		c.step(100)
 		ready := func() int {
 			firings, _ := c.s.subs.ready()
-			return firings.entries
+			return firings.Entries
 		}
 		c.pass(1000)
 		for fired := 0; fired < n; {
@@ -219,7 +220,7 @@ func TestFiringsArePlannedBesideAStep(t *testing.T) {
 			out := len(c.share.Emissions)
 			if fired+out == n {
 				for _, s := range c.s.subs.all {
-					if s.inbox.ahead != (load{}) {
+					if s.inbox.ahead != (timer.Size{}) {
 						t.Errorf("%d subs: there is something to do for one, and nothing is due", subs)
 					}
 				}
@@ -264,8 +265,8 @@ func TestASubThatWaitsPlansAheadOnce(t *testing.T) {
 		}
 		before, _ := c.s.subs.ready()
 		c.work()
-		if after, _ := c.s.subs.ready(); after.entries > before.entries+room {
-			t.Errorf("%d subs: %d firings are planned ahead for a step of %d", subs, after.entries-before.entries, room)
+		if after, _ := c.s.subs.ready(); after.Entries > before.Entries+room {
+			t.Errorf("%d subs: %d firings are planned ahead for a step of %d", subs, after.Entries-before.Entries, room)
 		}
 		c.finish()
 	}

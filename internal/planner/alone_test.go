@@ -1,9 +1,11 @@
 package planner
 
+import "github.com/waterclock/waterclock/internal/timer"
+
 // One planner alone.
 
 func (p *Planner) Take(entries int, bytes int64) *Segment {
-	if s := Take([]*Planner{p}, Room{Entries: entries, Bytes: bytes}, NoBound); s != nil {
+	if s := Take([]*Planner{p}, timer.Size{Entries: entries, Bytes: bytes}, false, NoBound); s != nil {
 		return s.Segments[0]
 	}
 	return nil

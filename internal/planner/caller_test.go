@@ -304,7 +304,7 @@ func (c *caller) take(entries int) bool {
 	if c.out != nil {
 		c.t.Fatal("a step is out already")
 	}
-	if c.out = planner.Take(c.planners, planner.Room{Entries: entries, Bytes: unlimited}, c.bound()); c.out != nil {
+	if c.out = planner.Take(c.planners, timer.Size{Entries: entries, Bytes: unlimited}, false, c.bound()); c.out != nil {
 		c.route(true)
 	}
 	return c.out != nil

@@ -25,13 +25,6 @@ const (
 // is what Admit was given with it, nil for most. It must not call the planner.
 type Hold func(t *timer.Timer, permit any) (by timer.TopicPartition, held bool)
 
-// Fired is what was added to the sequence beside requests: so many entries that hold
-// about so many bytes.
-type Fired struct {
-	Entries int
-	Bytes   int64
-}
-
 // dueItems are items that are due; the lists are used again, unless they are long.
 type dueItems struct{ free, behind []*Item }
 
@@ -40,8 +33,8 @@ type dueItems struct{ free, behind []*Item }
 // until it can be; but what is too late, and would fire else, waits for nothing. fired
 // tells also of what was planned since the last call for timers that come at another
 // time by the rules of their zones.
-func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fired, parkings Parkings) {
-	fired, p.moved = p.moved, Fired{}
+func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired timer.Size, parkings Parkings) {
+	fired, p.moved = p.moved, timer.Size{}
 	p.opened = min(p.opened, now)
 	p.known.notAhead(now, p.ahead)
 	p.known.table.SetBack(now + setBack) // else nothing is encoded until it is there again
@@ -56,7 +49,7 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 			if it == nil {
 				break
 			}
-			if it.unsettled() && behind.full() && it.permit == nil {
+			if it.unsettled() && behind.IsUsedUp() && it.permit == nil {
 				if decoded {
 					it.own()
 				}
@@ -76,7 +69,7 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 				}
 				p.hold(it, by, now, &parkings)
 			} else if p.due.add(it); it.unsettled() {
-				behind.take(Held(it.timer) + EntryMemory)
+				behind = behind.Minus(timer.Size{Entries: 1, Bytes: Held(it.timer) + EntryMemory})
 			}
 		}
 		if n == limit {
@@ -94,38 +87,21 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired Fire
 	return fired, parkings
 }
 
-// Behind bounds the firings that stand behind requests which are not settled: so many, of so many bytes. More
+// Behind bounds the firings that stand behind requests which are not settled. More
 // wait until their own requests are folded. While one planner of a partition waits for a look-up, requests that
 // others have planned are not settled, and firings behind these must leave room for firings that could go. A planner that has no
 // others beside it needs no bound, and has none at first.
-func (p *Planner) Behind(entries int, bytes int64) { p.behind = &behindRoom{entries, bytes} }
-
-// behindRoom is how many firings may still be planned behind requests that are not settled, and how many bytes of them; nil: any.
-type behindRoom struct {
-	entries int
-	bytes   int64
-}
-
-func (b *behindRoom) full() bool { return b != nil && (b.entries <= 0 || b.bytes <= 0) }
-
-func (b *behindRoom) take(bytes int64) {
-	if b != nil {
-		b.entries, b.bytes = b.entries-1, b.bytes-bytes
-	}
-}
+func (p *Planner) Behind(room timer.Size) { p.behind = room }
 
 // roomBehind is what Behind leaves beside the firings that stand there.
-func (p *Planner) roomBehind() *behindRoom {
-	if p.behind == nil {
-		return nil
-	}
-	left := *p.behind
+func (p *Planner) roomBehind() timer.Size {
+	left := p.behind
 	for _, c := range p.sequence.rest {
 		if c.fires() {
-			left.entries, left.bytes = left.entries-len(c.entries), left.bytes-c.bytes
+			left = left.Minus(c.size())
 		}
 	}
-	return &left
+	return left
 }
 
 // unsettled reports whether an earlier entry of the item is not committed.
@@ -170,7 +146,7 @@ func (d *dueItems) clear() {
 
 // fireAll adds chunks of firings to a list. An entry keeps its whole chunk in memory
 // until it is folded: so a chunk is as long as what it holds.
-func (p *Planner) fireAll(list []*chunk, items []*Item, now int64, fired *Fired) []*chunk {
+func (p *Planner) fireAll(list []*chunk, items []*Item, now int64, fired *timer.Size) []*chunk {
 	for len(items) > 0 {
 		n, bytes := 0, int64(0)
 		for n < min(len(items), maxFirings) && (n == 0 || bytes < maxFiringBytes) {
@@ -185,7 +161,7 @@ func (p *Planner) fireAll(list []*chunk, items []*Item, now int64, fired *Fired)
 			}
 		}
 		list, items = append(list, c), items[n:]
-		fired.Entries, fired.Bytes = fired.Entries+n, fired.Bytes+bytes
+		*fired = fired.Plus(c.size())
 	}
 	return list
 }

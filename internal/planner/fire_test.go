@@ -42,8 +42,8 @@ func TestFiringsAreTakenInChunks(t *testing.T) {
 		if fired.Entries != c.timers {
 			t.Fatalf("%s: %d fire, want %d", c.name, fired.Entries, c.timers)
 		}
-		if s := p.Take(1, 1); s.Firings != c.first || s.Requests != 0 {
-			t.Errorf("%s: a step takes %d whole, want %d", c.name, s.Firings, c.first)
+		if s := p.Take(1, 1); s.Firings.Entries != c.first || s.Requests.Entries != 0 {
+			t.Errorf("%s: a step takes %d whole, want %d", c.name, s.Firings.Entries, c.first)
 		}
 	}
 }

@@ -142,7 +142,7 @@ func (m *model) restart() {
 	m.p = newPlanner(m.position(), m.now, m.limit, m.grain)
 	m.p.known.table.Blind, m.p.ahead = m.blind, m.ahead
 	if m.behind >= 0 {
-		m.p.Behind(m.behind, math.MaxInt64)
+		m.p.Behind(timer.Size{Entries: m.behind, Bytes: math.MaxInt64})
 	}
 	m.p.Begin(int64(len(m.state)))
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
@@ -316,10 +316,10 @@ func (m *model) fire(limit int, bytes int64) {
 			m.parkings = append(m.parkings, parking{target: target, Parking: l})
 		}
 	}
-	if left := m.p.roomBehind(); left != nil {
-		m.saw("left to wait behind requests", left.full() && waiting(m.p) > waits && len(m.unhealthy) == 0)
-		if left.entries < min(0, room.entries)-permits {
-			m.t.Fatalf("%d firings more than %d stand behind requests", -left.entries, m.behind)
+	if left := m.p.roomBehind(); m.behind >= 0 {
+		m.saw("left to wait behind requests", left.IsUsedUp() && waiting(m.p) > waits && len(m.unhealthy) == 0)
+		if left.Entries < min(0, room.Entries)-permits {
+			m.t.Fatalf("%d firings more than %d stand behind requests", -left.Entries, m.behind)
 		}
 	}
 	const each = 1000 // bytes, at most
@@ -362,7 +362,7 @@ func (m *model) seal(entries int, size int64) {
 	}
 	s := m.p.Take(entries, size)
 	if s == nil {
-		if firings, _, requests := m.p.Ready(); firings > 0 || requests {
+		if firings, requests := m.p.Ready(); firings.Entries > 0 || requests {
 			m.t.Fatalf("nothing is taken of %d firings, requests: %v", firings, requests)
 		}
 		return
@@ -380,8 +380,8 @@ func (m *model) seal(entries int, size int64) {
 			}
 		}
 	}
-	if s.Requests != requests || s.Firings != firings || s.Bytes() != held {
-		m.t.Fatalf("a segment of %d and %d entries, %d bytes; want %d, %d, %d", s.Requests, s.Firings, s.Bytes(), requests, firings, held)
+	if s.Requests.Entries != requests || s.Firings.Entries != firings || s.Requests.Bytes+s.Firings.Bytes != held {
+		m.t.Fatalf("a segment of %d and %d entries, %d bytes; want %d, %d, %d", s.Requests.Entries, s.Firings.Entries, s.Requests.Bytes+s.Firings.Bytes, requests, firings, held)
 	}
 	if len(chunks) > 1 && (s.Len() > entries || held > size) {
 		m.t.Fatalf("%d entries of %d bytes are taken, want %d and %d at most", s.Len(), held, entries, size)

@@ -83,7 +83,7 @@ func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 	p.tally.note(e)
 	p.known.set(it, t)
 	p.sequence.rest = append(p.sequence.rest, c)
-	p.moved.Entries, p.moved.Bytes = p.moved.Entries+1, p.moved.Bytes+c.bytes
+	p.moved = p.moved.Plus(c.size())
 }
 
 // resume has what a request resumed go on at now: which of the occurrences that were

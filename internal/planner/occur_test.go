@@ -128,11 +128,11 @@ func TestWhatTheRulesMoveIsSaidToBeOnItsWay(t *testing.T) {
 	p.Plan(b)
 	fired, _ := p.Fire(0, 10, 1<<40, free) // the gate is not open
 	s := p.Take(10, 1<<40)
-	if s.Firings != 2 || s.Requests != 1 {
-		t.Fatalf("%d firings and %d requests are planned", s.Firings, s.Requests)
+	if s.Firings.Entries != 2 || s.Requests.Entries != 1 {
+		t.Fatalf("%d firings and %d requests are planned", s.Firings.Entries, s.Requests.Entries)
 	}
-	if fired.Entries != s.Firings || fired.Bytes != s.FiringBytes {
-		t.Errorf("fired %+v, and the segment has %d of %d bytes", fired, s.Firings, s.FiringBytes)
+	if fired != s.Firings {
+		t.Errorf("fired %+v, and the segment has %+v", fired, s.Firings)
 	}
 	if again, _ := p.Fire(0, 10, 1<<40, free); again.Entries != 0 {
 		t.Errorf("told again: %+v", again)

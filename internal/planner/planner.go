@@ -20,8 +20,8 @@ const Memory = 24 << 10
 // Planner is what is known and planned of one partition, or of a part of it. Make one with [New].
 type Planner struct {
 	known  known
-	behind *behindRoom // see Behind
-	ahead  int64       // see the constant
+	behind timer.Size // see Behind
+	ahead  int64      // see the constant
 	open   bool
 	opened int64 // what was due by then was missed: nobody ran, Unix ms
 	wanted bool  // see Wanted; ended by Freeze
@@ -32,7 +32,7 @@ type Planner struct {
 	committed []*Segment // that are not folded to the end
 	notes     *notes     // of steps, for who asks; nil: nobody does
 	due       dueItems
-	moved     Fired // what reschedule has planned, until Fire tells
+	moved     timer.Size // what reschedule has planned, until Fire tells
 	schedules *calendar.Cache
 }
 
@@ -44,7 +44,7 @@ func New(position, now, bytes int64) *Planner { return newPlanner(position, now,
 func newPlanner(position, now, bytes int64, grain uint) *Planner {
 	return &Planner{
 		known: known{table: memtable.New(now, grain), topics: make(map[string]string), horizon: Lowest, limit: bytes},
-		ahead: ahead, sequence: sequence{position: position}, schedules: new(calendar.Cache), tally: tally{count: new(Count)},
+		ahead: ahead, behind: timer.Size{Entries: math.MaxInt, Bytes: math.MaxInt64}, sequence: sequence{position: position}, schedules: new(calendar.Cache), tally: tally{count: new(Count)},
 	}
 }
 

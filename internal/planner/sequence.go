@@ -3,6 +3,8 @@ package planner
 import (
 	"iter"
 	"math"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // chunk is a batch of requests, or some firings.
@@ -16,6 +18,8 @@ type chunk struct {
 
 // fires reports whether these are firings.
 func (c *chunk) fires() bool { return c.position < 0 }
+
+func (c *chunk) size() timer.Size { return timer.Size{Entries: len(c.entries), Bytes: c.bytes} }
 
 // never is later than every due time.
 const never = math.MaxInt64
@@ -41,10 +45,8 @@ type sequence struct {
 type Segment struct {
 	// Position is that of the step.
 	Position int64
-	// Requests and Firings are how many entries there are, RequestBytes and
-	// FiringBytes about what they hold in memory.
-	Requests, Firings         int
-	RequestBytes, FiringBytes int64
+	// Requests and Firings are the sizes of the entries in memory.
+	Requests, Firings timer.Size
 
 	number      int64 // of the step among those that are committed, from 1
 	first, rest []*chunk
@@ -69,11 +71,8 @@ func (s *Segment) Entries() iter.Seq[*Entry] {
 	}
 }
 
-// Len is how many entries there are.
-func (s *Segment) Len() int { return s.Requests + s.Firings }
-
-// Bytes is about what they hold in memory.
-func (s *Segment) Bytes() int64 { return s.RequestBytes + s.FiringBytes }
+// Len is the number of entries.
+func (s *Segment) Len() int { return s.Requests.Entries + s.Firings.Entries }
 
 // Uncommitted returns the earliest due time of a firing that is planned and not committed,
 // sealed ones included; one that was rolled back counts until its step is. false: there is none.
@@ -105,11 +104,11 @@ func behind(list, committed []*chunk) []*chunk {
 	return list[len(committed):]
 }
 
-// Ready returns how many firings wait to be taken before all requests, about what they
-// hold in memory, and whether requests wait.
-func (p *Planner) Ready() (firings int, bytes int64, requests bool) {
+// Ready returns the size of the firings that wait to be taken before all requests, and whether requests
+// wait.
+func (p *Planner) Ready() (firings timer.Size, requests bool) {
 	for _, c := range p.sequence.first {
-		firings, bytes = firings+len(c.entries), bytes+c.bytes
+		firings = firings.Plus(c.size())
 	}
-	return firings, bytes, len(p.sequence.rest) > 0
+	return firings, len(p.sequence.rest) > 0
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Several planners may share a partition's requests, each with its own IDs: sub-partitions. They plan
@@ -23,25 +25,21 @@ import (
 //   - All entries of an ID are in the sequence of one planner, of which each step takes a prefix. So
 //     they keep their order.
 
-// Room is how much a step has room for.
-type Room struct {
-	Entries int
-	Bytes   int64
-	// Pass: a step may be empty, if that raises the position.
-	Pass  bool
-	taken bool // something was: only the first chunk may be larger than the room
+// room is how much a step still has room for.
+type room struct {
+	timer.Size
+	taken bool // something was taken: only the first chunk may be larger than the room
 }
 
 // NoBound is the bound of a step that takes all requests there are.
 const NoBound = math.MaxInt64
 
 // take reports whether a chunk fits, and then makes the room smaller by it. The first chunk always fits.
-func (r *Room) take(c *chunk) bool {
+func (r *room) take(c *chunk) bool {
 	if r.taken && (len(c.entries) > r.Entries || c.bytes > r.Bytes) {
 		return false
 	}
-	r.taken = true
-	r.Entries, r.Bytes = r.Entries-len(c.entries), r.Bytes-c.bytes
+	r.taken, r.Size = true, r.Minus(c.size())
 	return true
 }
 
@@ -52,36 +50,26 @@ type Step struct {
 	Segments []*Segment // by planner
 }
 
-// Len is how many entries there are.
-func (s *Step) Len() (n int) {
+// Len is the number of entries.
+func (s *Step) Len() int { return s.Size().Entries }
+
+// Size is the size of all entries in memory.
+func (s *Step) Size() timer.Size { return s.Requests().Plus(s.Firings()) }
+
+// Requests is the size of the requests in memory.
+func (s *Step) Requests() (n timer.Size) {
 	for _, g := range s.Segments {
-		n += g.Len()
+		n = n.Plus(g.Requests)
 	}
 	return n
 }
 
-// Bytes is about what they hold in memory.
-func (s *Step) Bytes() (n int64) {
+// Firings is the size of the firings in memory.
+func (s *Step) Firings() (n timer.Size) {
 	for _, g := range s.Segments {
-		n += g.Bytes()
+		n = n.Plus(g.Firings)
 	}
 	return n
-}
-
-// Requests is how many requests there are, and about what they hold in memory.
-func (s *Step) Requests() (n int, bytes int64) {
-	for _, g := range s.Segments {
-		n, bytes = n+g.Requests, bytes+g.RequestBytes
-	}
-	return n, bytes
-}
-
-// Firings is how many firings there are, and about what they hold in memory.
-func (s *Step) Firings() (n int, bytes int64) {
-	for _, g := range s.Segments {
-		n, bytes = n+g.Firings, bytes+g.FiringBytes
-	}
-	return n, bytes
 }
 
 // Entries returns all entries: those of an ID in order.
@@ -100,15 +88,17 @@ func (s *Step) Entries() iter.Seq[*Entry] {
 // Take seals a prefix of each planner's sequence: first the firings that wait for nothing, by due time; then,
 // if there is room for all those, requests below bound in the order of their log, with the firings that stand
 // behind them. It takes whole chunks, one at least. If there are several planners it cuts batches of requests at
-// the position that the step comes to. It returns nil if there is nothing to take (but see Room.Pass). There is one step at a time:
+// the position that the step comes to. It returns nil if there is nothing to take. With pass the step may be empty, if that raises
+// the position. There is one step at a time:
 // Commit or Return ends it.
-func Take(planners []*Planner, room Room, bound int64) *Step {
-	first, all := takeFirst(planners, &room)
+func Take(planners []*Planner, limit timer.Size, pass bool, bound int64) *Step {
+	left := room{Size: limit}
+	first, all := takeFirst(planners, &left)
 	step := &Step{Position: planners[0].sequence.position, Segments: make([]*Segment, len(planners))}
 	var rest []int
 	if all {
 		whole := bound
-		if rest, bound = takeRest(planners, &room, bound); bound == whole && bound != NoBound {
+		if rest, bound = takeRest(planners, &left, bound); bound == whole && bound != NoBound {
 			step.Position = max(step.Position, bound)
 		}
 	}
@@ -121,7 +111,7 @@ func Take(planners []*Planner, room Room, bound int64) *Step {
 		step.Position = max(step.Position, s.sum())
 		step.Segments[i] = s
 	}
-	if step.Len() == 0 && (!room.Pass || step.Position == planners[0].sequence.position) {
+	if step.Len() == 0 && (!pass || step.Position == planners[0].sequence.position) {
 		return nil
 	}
 	for i, p := range planners {
@@ -136,7 +126,7 @@ func Take(planners []*Planner, room Room, bound int64) *Step {
 
 // takeFirst returns how many chunks of firings that wait for nothing are taken from each planner, and whether
 // those are all.
-func takeFirst(planners []*Planner, room *Room) (taken []int, all bool) {
+func takeFirst(planners []*Planner, left *room) (taken []int, all bool) {
 	taken = make([]int, len(planners))
 	for {
 		var next *chunk
@@ -149,7 +139,7 @@ func takeFirst(planners []*Planner, room *Room) (taken []int, all bool) {
 		if next == nil {
 			return taken, true
 		}
-		if !room.take(next) {
+		if !left.take(next) {
 			return taken, false
 		}
 		taken[of]++
@@ -158,9 +148,9 @@ func takeFirst(planners []*Planner, room *Room) (taken []int, all bool) {
 
 // takeRest does the same for requests and the firings behind them. It returns the position below which the
 // step takes all requests: bound, or lower if there is no room.
-func takeRest(planners []*Planner, room *Room, bound int64) (taken []int, lowered int64) {
+func takeRest(planners []*Planner, left *room, bound int64) (taken []int, lowered int64) {
 	taken = make([]int, len(planners))
-	had := *room
+	had := *left
 	for {
 		var next *chunk
 		of, at := 0, bound
@@ -180,7 +170,7 @@ func takeRest(planners []*Planner, room *Room, bound int64) (taken []int, lowere
 		if next == nil {
 			return taken, bound
 		}
-		if !room.take(next) {
+		if !left.take(next) {
 			break
 		}
 		taken[of]++
@@ -210,17 +200,17 @@ func takeRest(planners []*Planner, room *Room, bound int64) (taken []int, lowere
 
 // fits returns the highest position up to bound below which all has room, or else from. What is whole below
 // from is counted once.
-func fits(planners []*Planner, room Room, from, bound int64) int64 {
+func fits(planners []*Planner, all room, from, bound int64) int64 {
 	rests := make([][]*chunk, len(planners))
 	for i, p := range planners {
 		rests[i] = p.sequence.rest
 		for len(rests[i]) > 0 && rests[i][0].below(from) == len(rests[i][0].entries) {
-			room.leave(rests[i][0], from)
+			all.leave(rests[i][0], from)
 			rests[i] = rests[i][1:]
 		}
 	}
 	return from + int64(sort.Search(int(bound-from), func(more int) bool {
-		left := room
+		left := all
 		for _, rest := range rests {
 			for len(rest) > 0 && left.leave(rest[0], from+int64(more)+1) {
 				rest = rest[1:]
@@ -232,7 +222,7 @@ func fits(planners []*Planner, room Room, from, bound int64) int64 {
 
 // leave makes the room smaller by what a chunk has below a bound, and reports whether that is all of it and there was
 // room.
-func (r *Room) leave(c *chunk, bound int64) bool {
+func (r *room) leave(c *chunk, bound int64) bool {
 	n := c.below(bound)
 	r.Entries, r.Bytes = r.Entries-n, r.Bytes-c.bytes*int64(n)/int64(len(c.entries))
 	return n == len(c.entries) && r.Entries >= 0 && r.Bytes >= 0
@@ -276,10 +266,10 @@ func (s *Segment) sum() (position int64) {
 	for _, list := range [2][]*chunk{s.first, s.rest} {
 		for _, c := range list {
 			if c.fires() {
-				s.Firings, s.FiringBytes = s.Firings+len(c.entries), s.FiringBytes+c.bytes
+				s.Firings = s.Firings.Plus(c.size())
 				continue
 			}
-			s.Requests, s.RequestBytes = s.Requests+len(c.entries), s.RequestBytes+c.bytes
+			s.Requests = s.Requests.Plus(c.size())
 			position = c.position
 		}
 	}

@@ -90,11 +90,11 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 				room := rapid.IntRange(1, 4).Draw(t, "room")
 				b, firings := bound(), 0
 				for _, p := range ps {
-					k, _, _ := p.Ready()
-					firings += k
+					k, _ := p.Ready()
+					firings += k.Entries
 				}
 				pass := rapid.Bool().Draw(t, "pass")
-				if out = Take(ps, Room{Entries: room, Bytes: 1 << 40, Pass: pass}, b); out == nil {
+				if out = Take(ps, timer.Size{Entries: room, Bytes: 1 << 40}, pass, b); out == nil {
 					if first := slices.IndexFunc(all, func(at int64) bool { return !settled[at] }); firings > 0 || first >= 0 && all[first] < b {
 						t.Fatalf("nothing is taken of %d firings and of requests below %d", firings, b)
 					}
@@ -121,7 +121,7 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 				if out.Len() > max(room, biggest) {
 					t.Fatalf("%d entries in room for %d", out.Len(), room)
 				}
-				if k, _ := out.Firings(); firings > 0 && k == 0 {
+				if k := out.Firings().Entries; firings > 0 && k == 0 {
 					t.Fatalf("none of %d firings is taken", firings)
 				}
 			},
@@ -199,15 +199,15 @@ func TestABatchIsCutAtTheBound(t *testing.T) {
 		requests, firings int
 		position          int64
 	}{{3, 2, 0, 3}, {3, 0, 0, 0}, {4, 0, 0, 0}, {5, 1, 0, 5}, {math.MaxInt64, 1, 4, 7}} {
-		s := Take([]*Planner{p}, Room{Entries: 100, Bytes: 1 << 40}, want.bound)
+		s := Take([]*Planner{p}, timer.Size{Entries: 100, Bytes: 1 << 40}, false, want.bound)
 		if s == nil {
 			if want.requests > 0 {
 				t.Fatalf("nothing is taken below %d", want.bound)
 			}
 			continue
 		}
-		if n, bytes := s.Requests(); n != want.requests || bytes != int64(100*n) || s.Segments[0].Firings != want.firings || s.Position != want.position {
-			t.Errorf("below %d: %d requests of %d bytes, %d firings, position %d; want %+v", want.bound, n, bytes, s.Segments[0].Firings, s.Position, want)
+		if n, bytes := s.Requests().Entries, s.Requests().Bytes; n != want.requests || bytes != int64(100*n) || s.Segments[0].Firings.Entries != want.firings || s.Position != want.position {
+			t.Errorf("below %d: %d requests of %d bytes, %d firings, position %d; want %+v", want.bound, n, bytes, s.Segments[0].Firings.Entries, s.Position, want)
 		}
 		Commit([]*Planner{p})
 		for done := false; !done; {
@@ -247,7 +247,7 @@ func TestAStepIsFilledHoweverManyPlannersThereAre(t *testing.T) {
 			}
 			steps := 0
 			for ; ; steps++ {
-				s := Take(ps, Room{Entries: room, Bytes: 1 << 40}, int64(2*n*each))
+				s := Take(ps, timer.Size{Entries: room, Bytes: 1 << 40}, false, int64(2*n*each))
 				if s == nil {
 					break
 				}

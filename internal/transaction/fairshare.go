@@ -51,7 +51,7 @@ func (p *Lanes) fairSharesLocked(members []*member, room Room, now time.Time) fa
 		}
 	}
 	if p.sharedLocked(o.backlogged, members, now) {
-		o.room = Room{min(room.Entries, sharedStepEntries), min(room.Bytes, sharedStepBytes)}
+		o.room = room.Min(Room{Entries: sharedStepEntries, Bytes: sharedStepBytes})
 	}
 	o.left = room
 	for _, m := range members {
@@ -62,7 +62,7 @@ func (p *Lanes) fairSharesLocked(members []*member, room Room, now time.Time) fa
 			o.left.Bytes -= m.last.room.Bytes
 		}
 	}
-	o.left = Room{min(o.left.Entries, o.room.Entries), min(o.left.Bytes, o.room.Bytes)}
+	o.left = o.left.Min(o.room)
 	return o
 }
 
@@ -107,7 +107,7 @@ func (o *fairShares) of(m *member, room Room) Room {
 	if !m.last.all { // what was set aside for it, too
 		entries, bytes = entries+m.last.room.Entries, bytes+m.last.room.Bytes
 	}
-	return Room{min(room.Entries, max(minStepEntries, entries)), min(room.Bytes, max(minPortionBytes, bytes))}
+	return room.Min(Room{Entries: max(minStepEntries, entries), Bytes: max(minPortionBytes, bytes)})
 }
 
 // taken is what a source has taken of what it was offered; share is nil for nothing.
@@ -117,7 +117,7 @@ func taken(share *Share, offered, left Room) portion {
 	}
 	return portion{
 		topic: share.Offset.Topic,
-		room:  Room{offered.Entries - left.Entries, offered.Bytes - left.Bytes},
+		room:  offered.Minus(left),
 		all:   left.Entries <= offered.Entries/4 || left.Bytes <= offered.Bytes/4,
 	}
 }

@@ -130,7 +130,7 @@ func TestStepsAreShortWhileOthersAreServed(t *testing.T) {
 	members := []*member{{Source: noisy}, {Source: quiet}}
 	l.of.members = members
 	step := func(ready int) (others Room) {
-		all := Room{MaxStepEntries, MaxStepBytes}
+		all := Room{Entries: MaxStepEntries, Bytes: MaxStepBytes}
 		p := l.of.fairSharesLocked(members, all, now)
 		for _, m := range members {
 			noisy.ready, quiet.ready = 1<<30, ready

@@ -235,7 +235,8 @@ func (l *Lane) finish(ctx context.Context, shares []*Share, start time.Time, err
 func (l *Lane) seal(name string) (shares []*Share) {
 	for {
 		wakes := l.of.wakes.Load()
-		room := Room{Entries: l.size.limit, Bytes: MaxStepBytes}
+		limit := Room{Entries: l.size.limit, Bytes: MaxStepBytes}
+		room := limit
 		members, fair, others := l.of.claim(room, time.Now())
 		full := false
 		l.more = false
@@ -247,17 +248,15 @@ func (l *Lane) seal(name string) (shares []*Share) {
 			took := taken(share, offered, left)
 			l.more = l.more || took.all
 			all = append(all, asked{m, share, took})
-			room.Entries -= offered.Entries - left.Entries
-			room.Bytes -= offered.Bytes - left.Bytes
+			room = room.Minus(offered.Minus(left))
 			if share != nil {
 				shares = append(shares, share)
 			}
-			if full = room.Entries <= 0 || room.Bytes <= 0 || len(shares) >= MaxStepPartitions; full || share.suspects() {
+			if full = room.IsUsedUp() || len(shares) >= MaxStepPartitions; full || share.suspects() {
 				break
 			}
 		}
-		used := Room{l.size.limit - room.Entries, MaxStepBytes - room.Bytes}
-		several := l.of.sealed(all, members[len(all):], fair.room, used, full)
+		several := l.of.sealed(all, members[len(all):], fair.room, limit.Minus(room), full)
 		if len(all) < len(members) {
 			l.more, others = true, true
 		}

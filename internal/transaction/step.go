@@ -26,10 +26,7 @@ const (
 )
 
 // Room is what is left of a step's limits.
-type Room struct {
-	Entries int
-	Bytes   int64
-}
+type Room = timer.Size
 
 // Source is a partition that contributes to steps. One goroutine at a time calls Seal.
 type Source interface {
