@@ -2,8 +2,7 @@ package waterclock
 
 // Reason is a code on a dead letter, in [HeaderReason]: why a request or an
 // emission was rejected. The list is fixed and no two codes overlap; a
-// later version may add to it, so take an unknown code for a fault that you do
-// not know.
+// later version may add to it, so expect codes that you do not know.
 type Reason string
 
 // Why a request is refused. A refused request changes nothing.
@@ -24,25 +23,25 @@ const (
 	// service.
 	ReasonValueTooLarge Reason = "value-too-large"
 
-	// ReasonUnsupported: a request in the words of another scheduler asks for what
-	// waterclock does not do.
+	// ReasonUnsupported: a request in another scheduler's format asks for
+	// something that waterclock does not do.
 	ReasonUnsupported Reason = "unsupported"
 
-	// ReasonBadValue: the request topic takes requests of another scheduler whose
-	// schedule is the value, and this one is none.
+	// ReasonBadValue: the request topic takes requests in another scheduler's format,
+	// whose value is the schedule, and this value is not one.
 	ReasonBadValue Reason = "bad-value"
 
 	// ReasonBatchTooLarge: a batch of requests is larger, when decompressed, than
-	// the service takes. None of them is looked at, and one dead letter, without
-	// key and value, stands for them all; its detail has their offsets.
+	// the service takes. None of them is read. One dead letter, without key and
+	// value, stands for all of them; its detail has their offsets.
 	ReasonBatchTooLarge Reason = "batch-too-large"
 
 	// ReasonHeaderCase: a timer- header is spelt with upper-case letters:
 	// Timer-At.
 	ReasonHeaderCase Reason = "header-case"
 
-	// ReasonUnknownHeader: a header begins with timer- and is none that exists:
-	// most likely it is misspelt.
+	// ReasonUnknownHeader: a header begins with timer- and is not known; it is
+	// probably misspelt.
 	ReasonUnknownHeader Reason = "unknown-header"
 
 	// ReasonDuplicateHeader: a timer- header is given twice.
@@ -71,16 +70,16 @@ const (
 	// -resume.
 	ReasonTwoActions Reason = "two-actions"
 
-	// ReasonSteeringDueTime: timer-trigger, -pause or -resume comes together with a due
-	// time.
+	// ReasonSteeringDueTime: the request has one of timer-trigger, -pause and -resume
+	// together with a due time.
 	ReasonSteeringDueTime Reason = "steering-with-due-time"
 
 	// ReasonBadIf: the value of timer-if is not absent, present or the waterclock-source of
 	// a timer.
 	ReasonBadIf Reason = "bad-if"
 
-	// ReasonNoDueTime: nothing says when: there is neither timer-at, timer-after,
-	// timer-every nor timer-cron, and it is no cancel.
+	// ReasonNoDueTime: the request has no due time: neither timer-at, timer-after,
+	// timer-every nor timer-cron is there, and it is not a cancel.
 	ReasonNoDueTime Reason = "no-due-time"
 
 	// ReasonBadTime: the value of timer-at is neither RFC 3339 with a zone nor
@@ -88,30 +87,30 @@ const (
 	ReasonBadTime Reason = "bad-time"
 
 	// ReasonSecondsNotMillis: the value of timer-at or timer-until is a number below
-	// 100000000000: seconds, where milliseconds are due.
+	// 100000000000: probably seconds instead of milliseconds.
 	ReasonSecondsNotMillis Reason = "seconds-not-milliseconds"
 
 	// ReasonBadDuration: the value of timer-after is not a duration with units
 	// that have a fixed length.
 	ReasonBadDuration Reason = "bad-duration"
 
-	// ReasonNoTimestamp: the due time counts from the record's timestamp and it has
-	// none.
+	// ReasonNoTimestamp: the due time counts from the record's timestamp, and the
+	// record has none.
 	ReasonNoTimestamp Reason = "no-timestamp"
 
 	// ReasonBeyondHorizon: the due time lies further ahead than the limit (100
 	// years).
 	ReasonBeyondHorizon Reason = "beyond-horizon"
 
-	// ReasonNoRecurrence: timer-zone, -until, -count, -jitter or -catch-up is given
-	// and nothing says how the timer recurs.
+	// ReasonNoRecurrence: the request has timer-zone, -until, -count, -jitter or
+	// -catch-up, but neither timer-every nor timer-cron.
 	ReasonNoRecurrence Reason = "no-recurrence"
 
 	// ReasonBadInterval: the value of timer-every is not a duration with units that
 	// have a fixed length.
 	ReasonBadInterval Reason = "bad-interval"
 
-	// ReasonIntervalTooShort: occurrences of the timer are nearer to each other than
+	// ReasonIntervalTooShort: occurrences of the timer are closer to each other than
 	// the limit (100 ms).
 	ReasonIntervalTooShort Reason = "interval-too-short"
 
@@ -119,8 +118,8 @@ const (
 	// fields.
 	ReasonBadCron Reason = "bad-cron"
 
-	// ReasonCronNeverDue: no date of the calendar matches timer-cron, as with the
-	// 30th of February.
+	// ReasonCronNeverDue: no date matches timer-cron, for example the 30th of
+	// February.
 	ReasonCronNeverDue Reason = "cron-never-due"
 
 	// ReasonUnknownZone: the value of timer-zone is not the IANA name of a time zone
@@ -131,7 +130,7 @@ const (
 	// Unix milliseconds.
 	ReasonBadUntil Reason = "bad-until"
 
-	// ReasonUntilBeforeFirst: timer-until lies before the first occurrence.
+	// ReasonUntilBeforeFirst: the value of timer-until is before the first occurrence.
 	ReasonUntilBeforeFirst Reason = "until-before-first"
 
 	// ReasonBadCount: the value of timer-count is not a number from 1 on.
@@ -149,19 +148,19 @@ const (
 	ReasonBadMaxLate Reason = "bad-max-late"
 
 	// ReasonBadRemember: the value of timer-remember is not a duration of up to
-	// MaxRemember, with a token of printable ASCII behind one space if there is one.
+	// MaxRemember, optionally followed by one space and a token of printable ASCII.
 	ReasonBadRemember Reason = "bad-remember"
 
-	// ReasonNoTarget: there is no timer-target-topic and the request topic has
-	// no default target.
+	// ReasonNoTarget: the request has no timer-target-topic, and the request
+	// topic has no default target.
 	ReasonNoTarget Reason = "no-target"
 
-	// ReasonBadTarget: the value of timer-target-topic is no valid name of a
+	// ReasonBadTarget: the value of timer-target-topic is not a valid name of a
 	// Kafka topic.
 	ReasonBadTarget Reason = "bad-target"
 
-	// ReasonTargetNotAllowed: the target topic is not on the list of those that
-	// the request topic may write to.
+	// ReasonTargetNotAllowed: the target topic is not among those that requests
+	// of this topic may name.
 	ReasonTargetNotAllowed Reason = "target-not-allowed"
 
 	// ReasonBadTargetKeyNull: the value of timer-target-key-null is not true.
@@ -171,12 +170,12 @@ const (
 	// from 0 to 2147483647.
 	ReasonBadPartition Reason = "bad-partition"
 
-	// ReasonWrongPartition: the record lies on another partition than its key
+	// ReasonWrongPartition: the record is not on the partition that its key
 	// belongs to, so a cancel from another producer would miss it.
 	ReasonWrongPartition Reason = "wrong-partition"
 
-	// ReasonMovedMeanwhile: the timers were moved to other partitions, or a new topic, before
-	// the request was taken in, and it depends on what was pending: send it again.
+	// ReasonMovedMeanwhile: the timers were moved to other partitions, or to a new topic, before
+	// the request was read, and it depends on a pending timer: send it again.
 	ReasonMovedMeanwhile Reason = "moved-meanwhile"
 
 	// ReasonOverQuota: the request topic has more requests a second, or more
@@ -187,8 +186,8 @@ const (
 	// topic, is not a number from 0 to 2147483646.
 	ReasonBadAttempt Reason = "bad-attempt"
 
-	// ReasonNoEffect: a timer- header that only requests have is on a record of a
-	// fixed-delay topic, where timer-target-topic alone is read.
+	// ReasonNoEffect: a record of a fixed-delay topic has a timer- header that only
+	// requests may have; only timer-target-topic is read there.
 	ReasonNoEffect Reason = "no-effect"
 )
 
@@ -208,7 +207,7 @@ const (
 	// target topic.
 	ReasonTargetNotAuthorized Reason = "target-not-authorized"
 	// ReasonTargetRefused: the target topic refuses the record for another
-	// reason, such as a policy of the broker; the detail has the broker's word.
+	// reason, such as a policy of the broker; the detail has the broker's message.
 	ReasonTargetRefused Reason = "target-refused"
 )
 
@@ -271,7 +270,7 @@ func Reasons() []Reason {
 	}
 }
 
-// Meaning is one English sentence on what r says; empty for a reason that this
+// Meaning explains r in one English sentence; empty for a reason that this
 // version does not know. (One long switch: it is the table of the reasons.)
 func (r Reason) Meaning() string {
 	switch r {
@@ -284,15 +283,15 @@ func (r Reason) Meaning() string {
 	case ReasonValueTooLarge:
 		return "The value is larger than the limit set for the service."
 	case ReasonUnsupported:
-		return "A request in the words of another scheduler asks for what waterclock does not do."
+		return "A request in another scheduler's format asks for something that waterclock does not do."
 	case ReasonBadValue:
-		return "The request topic takes requests of another scheduler whose schedule is the value, and this value is none."
+		return "The request topic takes requests in another scheduler's format, whose value is the schedule, and this value is not one."
 	case ReasonBatchTooLarge:
-		return "A batch of requests is larger, when decompressed, than the service takes; none of them was looked at, and this letter stands for them all."
+		return "A batch of requests is larger, when decompressed, than the service takes. None of them was read; this letter stands for all of them."
 	case ReasonHeaderCase:
 		return "A timer- header is spelt with upper-case letters: Timer-At."
 	case ReasonUnknownHeader:
-		return "A header begins with timer- and is none that exists: most likely it is misspelt."
+		return "A header begins with timer- and is not known; it is probably misspelt."
 	case ReasonDuplicateHeader:
 		return "A timer- header is given twice."
 	case ReasonNotUTF8:
@@ -310,37 +309,37 @@ func (r Reason) Meaning() string {
 	case ReasonTwoActions:
 		return "The request has two of timer-cancel, -trigger, -pause and -resume."
 	case ReasonSteeringDueTime:
-		return "Timer-trigger, -pause or -resume comes together with a due time."
+		return "The request has one of timer-trigger, -pause and -resume together with a due time."
 	case ReasonBadIf:
 		return "The value of timer-if is not absent, present or the waterclock-source of a timer."
 	case ReasonNoDueTime:
-		return "Nothing says when: there is neither timer-at, timer-after, timer-every nor timer-cron, and it is no cancel."
+		return "The request has no due time: neither timer-at, timer-after, timer-every nor timer-cron is there, and it is not a cancel."
 	case ReasonBadTime:
 		return "The value of timer-at is neither RFC 3339 with a zone nor Unix milliseconds."
 	case ReasonSecondsNotMillis:
-		return "The value of timer-at or timer-until is a number below 100000000000: seconds, where milliseconds are due."
+		return "The value of timer-at or timer-until is a number below 100000000000: probably seconds instead of milliseconds."
 	case ReasonBadDuration:
 		return "The value of timer-after is not a duration with units that have a fixed length."
 	case ReasonNoTimestamp:
-		return "The due time counts from the record's timestamp and it has none."
+		return "The due time counts from the record's timestamp, and the record has none."
 	case ReasonBeyondHorizon:
 		return "The due time lies further ahead than the limit (100 years)."
 	case ReasonNoRecurrence:
-		return "timer-zone, -until, -count, -jitter or -catch-up is given and nothing says how the timer recurs."
+		return "The request has timer-zone, -until, -count, -jitter or -catch-up, but neither timer-every nor timer-cron."
 	case ReasonBadInterval:
 		return "The value of timer-every is not a duration with units that have a fixed length."
 	case ReasonIntervalTooShort:
-		return "Occurrences of the timer are nearer to each other than the limit (100 ms)."
+		return "Occurrences of the timer are closer to each other than the limit (100 ms)."
 	case ReasonBadCron:
 		return "The value of timer-cron is not a cron expression of 5 or 6 fields."
 	case ReasonCronNeverDue:
-		return "No date of the calendar matches timer-cron, as with the 30th of February."
+		return "No date matches timer-cron, for example the 30th of February."
 	case ReasonUnknownZone:
 		return "The value of timer-zone is not the IANA name of a time zone that the service knows."
 	case ReasonBadUntil:
 		return "The value of timer-until is neither RFC 3339 with a zone nor Unix milliseconds."
 	case ReasonUntilBeforeFirst:
-		return "timer-until lies before the first occurrence."
+		return "The value of timer-until is before the first occurrence."
 	case ReasonBadCount:
 		return "The value of timer-count is not a number from 1 on."
 	case ReasonBadJitter:
@@ -350,31 +349,31 @@ func (r Reason) Meaning() string {
 	case ReasonBadMaxLate:
 		return "The value of timer-max-late is not a duration with units that have a fixed length."
 	case ReasonBadRemember:
-		return "The value of timer-remember is not a duration of up to 7 days, maybe with a token of 1 to 64 printable characters behind one space."
+		return "The value of timer-remember is not a duration of up to 7 days, optionally followed by one space and a token of 1 to 64 printable characters."
 	case ReasonNoTarget:
-		return "There is no timer-target-topic and the request topic has no default target."
+		return "The request has no timer-target-topic, and the request topic has no default target."
 	case ReasonBadTarget:
-		return "The value of timer-target-topic is no valid name of a Kafka topic."
+		return "The value of timer-target-topic is not a valid name of a Kafka topic."
 	case ReasonTargetNotAllowed:
-		return "The target topic is not on the list of those that the request topic may write to."
+		return "The target topic is not among those that requests of this topic may name."
 	case ReasonBadTargetKeyNull:
 		return "The value of timer-target-key-null is not true."
 	case ReasonBadPartition:
 		return "The value of timer-target-partition is not a number from 0 to 2147483647."
 	case ReasonWrongPartition:
-		return "The record lies on another partition than its key belongs to, so a cancel from another producer would miss it."
+		return "The record is not on the partition that its key belongs to, so a cancel from another producer would miss it."
 	case ReasonMovedMeanwhile:
-		return "The timers were moved to other partitions, or a new topic, before the request was taken in, and it depends on what was pending: send it again."
+		return "The timers were moved to other partitions, or to a new topic, before the request was read, and it depends on a pending timer: send it again."
 	case ReasonOverQuota:
 		return "The request topic has more requests a second, or more pending timers, than its configuration allows."
 	case ReasonBadAttempt:
 		return "The value of waterclock-attempt, on a record of a fixed-delay topic, is not a number from 0 to 2147483646."
 	case ReasonNoEffect:
-		return "A timer- header that only requests have is on a record of a fixed-delay topic, where timer-target-topic alone is read."
+		return "A record of a fixed-delay topic has a timer- header that only requests may have; only timer-target-topic is read there."
 	case ReasonTargetUnknown:
-		return "The target topic does not exist, and has not for 10 s."
+		return "The target topic has not existed for 10 s."
 	case ReasonTargetPartitionUnknown:
-		return "The target topic has no partition of the number asked for, and has not for 10 s."
+		return "The target topic has not had a partition of this number for 10 s."
 	case ReasonTargetTooLarge:
 		return "The emission is larger than the target topic takes."
 	case ReasonTargetNotAuthorized:
