@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -34,13 +35,14 @@ const (
 // errForeign says that an assignment was not made by an instance of waterclock.
 var errForeign = errors.New("not assigned by an instance of waterclock")
 
-// What the leader assigns to a member is Kafka's ConsumerProtocolAssignment. Its user data are
-// encoded like those of a subscription (userdata.go). So far they have no fields.
+// What the leader assigns to a member is Kafka's ConsumerProtocolAssignment. Its user data (userdata.go)
+// say which partitions the member is to follow besides.
 
 // assignments are what a leader sends out.
 type assignments struct {
 	plan    *kgo.BalancePlan
-	foreign []string // members that get nothing
+	foreign []string            // members that get nothing
+	follow  map[string][]Follow // by member, in the order of views
 }
 
 // IntoSyncAssignment implements kgo.IntoSyncAssignment. The result depends only on the plan: kgo compares it.
@@ -55,7 +57,7 @@ func (a *assignments) IntoSyncAssignment() []kmsg.SyncGroupRequestGroupAssignmen
 	for i := range all {
 		var one kmsg.ConsumerMemberAssignment
 		if one.ReadFrom(all[i].MemberAssignment) == nil { // kgo wrote it just now
-			one.UserData = appendHeader(nil)
+			one.UserData = appendFollow(appendHeader(nil), a.follow[all[i].MemberID])
 			all[i].MemberAssignment = one.AppendTo(nil)
 		}
 	}
@@ -63,21 +65,30 @@ func (a *assignments) IntoSyncAssignment() []kmsg.SyncGroupRequestGroupAssignmen
 }
 
 // readAssignment decodes an assignment. Errors wrap errForeign, errNewerUserData or errBadUserData.
-func readAssignment(raw []byte) (map[string][]int32, error) {
+func readAssignment(raw []byte) (owned map[string][]int32, follow []Follow, err error) {
 	var a kmsg.ConsumerMemberAssignment
 	if err := a.ReadFrom(raw); err != nil {
-		return nil, fmt.Errorf("%w: %w", errForeign, err)
+		return nil, nil, fmt.Errorf("%w: %w", errForeign, err)
 	}
-	_, err := eachField(a.UserData, func(uint64, []byte) bool { return false })
-	switch {
+	var r userDataReader
+	_, err = eachField(a.UserData, func(tag uint64, content []byte) bool {
+		if tag != tagFollow {
+			return false
+		}
+		for _, x := range r.listed(content, 1) {
+			follow = append(follow, Follow{x.topic, x.partition, x.values[0] == 1})
+		}
+		return true
+	})
+	switch err = cmp.Or(err, r.err); {
 	case errors.Is(err, errNoUserData):
-		return nil, errForeign
+		return nil, nil, errForeign
 	case err != nil:
-		return nil, fmt.Errorf("assignment: %w", err)
+		return nil, nil, fmt.Errorf("assignment: %w", err)
 	}
-	owned := make(map[string][]int32, len(a.Topics))
+	owned = make(map[string][]int32, len(a.Topics))
 	for _, t := range a.Topics {
 		owned[t.Topic] = t.Partitions
 	}
-	return owned, nil
+	return owned, follow, nil
 }

@@ -67,7 +67,7 @@ func TestAssignmentOfOthers(t *testing.T) {
 		{"no assignment", []byte{0, 0, 0}, errForeign},
 		{"a newer format", with(append([]byte(userDataMagic), userDataFormat+1)), errNewerUserData},
 		{"a field that must be known", with(append(ours, 1, 1, 0)), errNewerUserData},
-		{"a field that may be skipped", with(append(appendHeader(nil), 2, 1, 0)), nil},
+		{"a field that may be skipped", with(append(appendHeader(nil), 8, 1, 0)), nil},
 		{"cut", with(append(appendHeader(nil), 2, 9, 0)), errBadUserData},
 		{"ours", with(appendHeader(nil)), nil},
 	} {
@@ -96,7 +96,7 @@ func TestStrangersGetNothing(t *testing.T) {
 		t.Errorf("%d members get an answer", len(got))
 	}
 	for id, want := range map[string]int{"us": 2, "sticky": 0, "garbled": 0} {
-		owned, err := readAssignment(got[id])
+		owned, _, err := readAssignment(got[id])
 		if err != nil || len(owned["t"]) != want || len(owned["other"]) != 0 {
 			t.Errorf("%s gets %v, %v", id, owned, err)
 		}
@@ -114,9 +114,22 @@ func TestStrangersGetNothing(t *testing.T) {
 func FuzzAssignment(f *testing.F) {
 	f.Add((&kmsg.ConsumerMemberAssignment{UserData: appendHeader(nil)}).AppendTo(nil))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		owned, err := readAssignment(raw)
+		owned, _, err := readAssignment(raw)
 		if err != nil && (owned != nil || !foreign(err)) {
 			t.Fatalf("%v, %v", owned, err)
 		}
 	})
+}
+
+// FORMAT.md draws these bytes.
+func TestFollowBytes(t *testing.T) {
+	want := []Follow{{"t", 1, true}, {"t", 2, false}}
+	var a kmsg.ConsumerMemberAssignment
+	a.UserData = appendFollow(appendHeader(nil), want)
+	if got := hex.EncodeToString(a.UserData); got != "77636c6b01"+"02"+"07"+"01"+"74"+"02"+"01"+"01"+"00"+"00" {
+		t.Errorf("%s", got)
+	}
+	if owned, got, err := readAssignment(a.AppendTo(nil)); err != nil || len(owned) > 0 || !slices.Equal(got, want) {
+		t.Errorf("%v, %v, %v", owned, got, err)
+	}
 }

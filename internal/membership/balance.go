@@ -17,6 +17,8 @@ type balancer struct {
 	lease             *lease
 	process           string
 	views             func() []View
+	standbys          Standbys
+	leaving           func() bool        // the member hands its partitions over; nil: it does not
 	strangers         func(ids []string) // is told which members have no user data of ours; a member that does not lead knows of none
 	// round is that of the join under way; nil: this member does not lead. Only the goroutine of kgo that
 	// manages the group uses it.
@@ -43,6 +45,10 @@ func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 		views = b.views() // owned partitions too: they show how far behind other members' views are
 	}
 	d := newUserData(b.process, views)
+	if b.standbys.Copies != nil {
+		d.follow(b.standbys.Copies())
+	}
+	d.leaving = b.leaving != nil && b.leaving()
 	meta.UserData = d.encode()
 	return meta.AppendTo(nil)
 }
@@ -53,10 +59,13 @@ func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 // its topics have changed (KIP-814). For balancers that kgo does not know that would be all. So it is stale, and
 // the leader has the group rebalance once.
 func (b *balancer) ParseSyncAssignment(raw []byte) (map[string][]int32, error) {
-	owned, err := readAssignment(raw)
+	owned, follow, err := readAssignment(raw)
 	if err != nil {
 		b.lease.breakUp(fmt.Errorf("%w: %w", ErrLost, err))
 		return nil, err
+	}
+	if b.standbys.Follow != nil {
+		b.standbys.Follow(follow)
 	}
 	var strangers []string
 	if b.round != nil {
@@ -70,7 +79,7 @@ func (b *balancer) ParseSyncAssignment(raw []byte) (map[string][]int32, error) {
 // MemberBalancer implements kgo.GroupBalancer. A member without our user data gets nothing, and nothing that it
 // says matters.
 func (b *balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.GroupMemberBalancer, map[string]struct{}, error) {
-	r := new(round)
+	r := &round{standbys: &b.standbys}
 	var ours []kmsg.JoinGroupResponseMember
 	for _, m := range members {
 		if subscribesAsOurs(m.ProtocolMetadata) {
@@ -86,8 +95,9 @@ func (b *balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.G
 
 // round is one balancing of the group. It implements kgo.ConsumerBalancerBalance.
 type round struct {
-	foreign []string // members without our user data
-	asked   bool     // kgo has asked for assignments
+	standbys *Standbys
+	foreign  []string // members without our user data
+	asked    bool     // kgo has asked for assignments
 }
 
 // Balance implements kgo.ConsumerBalancerBalance.
@@ -95,15 +105,22 @@ func (r *round) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kgo.I
 	r.asked = true
 	p := newPlacement(cb, topics)
 	p.place()
-	plan := cb.NewPlan()
+	h := newHandout(p, r.standbys)
+	h.decide()
+	plan, follow := cb.NewPlan(), make(map[string][]Follow)
 	for i := range p.parts {
-		if x := &p.parts[i]; x.at >= 0 {
-			member, _ := cb.MemberAt(x.at)
+		x := &p.parts[i]
+		if at := h.give[i]; at >= 0 {
+			member, _ := cb.MemberAt(at)
 			plan.AddPartition(member, x.topic, x.partition)
+		}
+		for at, next := range h.follow[i] {
+			member, _ := cb.MemberAt(at)
+			follow[member.MemberID] = append(follow[member.MemberID], Follow{x.topic, x.partition, next})
 		}
 	}
 	plan.AdjustCooperative(cb) // a partition that moves is assigned to nobody until its owner has given it up
-	return &assignments{plan, r.foreign}
+	return &assignments{plan, r.foreign, follow}
 }
 
 // placement decides which member gets which partition, by these rules in this order:
@@ -114,15 +131,27 @@ func (r *round) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kgo.I
 //     a partition goes to a member with a view of it, and an owner with too many gives up those
 //     that others have views of.
 //
+// A partition of which its new owner has no copy stays elsewhere for the time being: see handout.
+//
 // The result depends only on what the members say: members are visited in kgo's order, partitions
 // in the order of their topics' names. This is the transportation problem: place evens out loads
 // along the shortest chains of moves, and then replaces cycles of moves by cheaper ones
 // until there is none; then no placement is cheaper.
 type placement struct {
-	subscribed []map[string]bool // by member
-	loads      []int
-	parts      []part // ordered
+	members []candidacy
+	loads   []int
+	parts   []part // ordered
 }
+
+// candidacy is what a member may be given.
+type candidacy struct {
+	subscribed map[string]bool
+	follows    bool // it follows what the leader says
+	leaving    bool // it is given nothing
+}
+
+// may reports whether a member may be given a partition of a topic.
+func (c *candidacy) may(topic string) bool { return c.subscribed[topic] && !c.leaving }
 
 // part is a partition.
 type part struct {
@@ -132,7 +161,17 @@ type part struct {
 	claimed   int32
 	at        int           // member that gets it, -1: none
 	views     map[int]int64 // position by member
+	copies    map[int]bool  // members that follow it, and whether their copies have caught up
 	furthest  int64         // of the views' positions
+}
+
+// seen notes that a member has a view that stands at a position.
+func (x *part) seen(member int, position int64) {
+	if x.views == nil {
+		x.views, x.copies = make(map[int]int64), make(map[int]bool)
+	}
+	x.views[member] = max(x.views[member], position)
+	x.furthest = max(x.furthest, position)
 }
 
 const (
@@ -165,12 +204,11 @@ func newPlacement(cb *kgo.ConsumerBalancer, topics map[string]int32) *placement 
 		return &p.parts[at+int(n)]
 	}
 	cb.EachMember(func(_ *kmsg.JoinGroupResponseMember, meta *kmsg.ConsumerMemberMetadata) {
-		member := len(p.subscribed)
+		member := len(p.members)
 		subscribed := make(map[string]bool, len(meta.Topics))
 		for _, name := range meta.Topics {
 			subscribed[name] = true
 		}
-		p.subscribed = append(p.subscribed, subscribed)
 		for _, owned := range meta.OwnedPartitions {
 			for _, n := range owned.Partitions {
 				if x := find(owned.Topic, n); x != nil && subscribed[owned.Topic] && (x.owner < 0 || meta.Generation > x.claimed) {
@@ -179,20 +217,34 @@ func newPlacement(cb *kgo.ConsumerBalancer, topics map[string]int32) *placement 
 			}
 		}
 		d, err := decodeUserData(meta.UserData)
+		p.members = append(p.members, candidacy{subscribed, d.follows, d.leaving})
 		if err != nil {
 			return // a newer version: its views are not known
 		}
 		for _, v := range d.views {
 			if x := find(v.Topic, v.Partition); x != nil {
-				if x.views == nil {
-					x.views = make(map[int]int64)
-				}
-				x.views[member] = v.Position
-				x.furthest = max(x.furthest, v.Position)
+				x.seen(member, v.Position)
+			}
+		}
+		for _, c := range d.copies {
+			if x := find(c.Topic, c.Partition); x != nil {
+				x.seen(member, c.Position)
+				x.copies[member] = c.CaughtUp
 			}
 		}
 	})
+	p.stayIfAll()
 	return p
+}
+
+// stayIfAll keeps members that are leaving if all members are: somebody has to own the partitions.
+func (p *placement) stayIfAll() {
+	if slices.ContainsFunc(p.members, func(c candidacy) bool { return !c.leaving }) {
+		return
+	}
+	for i := range p.members {
+		p.members[i].leaving = false
+	}
 }
 
 // cost returns the cost of giving a partition to a member.
@@ -232,8 +284,8 @@ func (p *placement) move(i, to int) {
 // keep leaves owned partitions where they are.
 func (p *placement) keep() {
 	for i := range p.parts {
-		if owner := p.parts[i].owner; owner >= 0 {
-			p.move(i, owner)
+		if x := &p.parts[i]; x.owner >= 0 && p.members[x.owner].may(x.topic) {
+			p.move(i, x.owner)
 		}
 	}
 }
@@ -252,7 +304,7 @@ func (p *placement) offers(may func(x *part, member int) bool) (all []offer) {
 			here = x.cost(x.at)
 		}
 		for member := range p.loads {
-			if p.subscribed[member][x.topic] && may(x, member) {
+			if p.members[member].may(x.topic) && may(x, member) {
 				all = append(all, offer{i, member, x.cost(member) - here})
 			}
 		}
@@ -300,7 +352,7 @@ func (p *placement) fill() {
 		}
 		best := -1
 		for member, load := range p.loads {
-			if p.subscribed[member][x.topic] && (best < 0 || cmp.Or(cmp.Compare(load, p.loads[best]), cmp.Compare(x.cost(member), x.cost(best))) < 0) {
+			if p.members[member].may(x.topic) && (best < 0 || cmp.Or(cmp.Compare(load, p.loads[best]), cmp.Compare(x.cost(member), x.cost(best))) < 0) {
 				best = member
 			}
 		}
@@ -332,7 +384,7 @@ func (p *placement) edges() [][]edge {
 		}
 		here := x.cost(x.at)
 		for to := range p.loads {
-			if e := &m[x.at][to]; to != x.at && p.subscribed[to][x.topic] && (e.part < 0 || x.cost(to)-here < e.cost) {
+			if e := &m[x.at][to]; to != x.at && p.members[to].may(x.topic) && (e.part < 0 || x.cost(to)-here < e.cost) {
 				*e = edge{i, x.cost(to) - here}
 			}
 		}

@@ -382,7 +382,7 @@ func TestBalanceLeavesLevelLittle(t *testing.T) {
 	const members, partitions = 50, 5000
 	p := &placement{loads: make([]int, members)}
 	for range members {
-		p.subscribed = append(p.subscribed, map[string]bool{"r": true})
+		p.members = append(p.members, candidacy{subscribed: map[string]bool{"r": true}})
 	}
 	for i := range int32(partitions) {
 		p.parts = append(p.parts, part{topic: "r", partition: i, at: -1, views: map[int]int64{int(i) % 7: int64(i)}, furthest: int64(i)})

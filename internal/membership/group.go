@@ -48,6 +48,8 @@ type Options struct {
 	// Views returns the local views of changelogs that the process has, the youngest first;
 	// nil: it has none. It is called before each join and must be quick.
 	Views func() []View
+	// Standbys is about partitions that the process does not own; the zero value: there are no copies of them.
+	Standbys Standbys
 }
 
 // Handler acquires the partitions that come and go. Its methods are called by the
@@ -69,9 +71,10 @@ type Group struct {
 	mu      sync.Mutex // guards what follows
 	tokens  map[timer.TopicPartition]*Token
 	joined  bool
-	problem string // see Problem
-	foreign bool   // see Foreign
-	pulse   *pulse // of the client of the last session; nil before the first
+	problem string      // see Problem
+	foreign bool        // see Foreign
+	pulse   *pulse      // of the client of the last session; nil before the first
+	client  *kgo.Client // of the session; nil between two
 
 	// foreignSaid is when it was last said that others use the group; Run's own.
 	foreignSaid  time.Time
@@ -79,6 +82,7 @@ type Group struct {
 	asking       *kgo.Client // asks the group beside the group client; Run's own
 	// resigned: leave at the end of Run, whatever Options say.
 	resigned atomic.Bool
+	leaving  atomic.Bool // see HandOver
 }
 
 // New returns a membership that Run will begin.
@@ -150,15 +154,17 @@ func (g *Group) session(ctx context.Context) (was transaction.Member, err error)
 	g.mu.Lock()
 	g.pulse = p
 	g.mu.Unlock()
-	cl, err := g.client(l, p)
+	cl, err := g.newClient(l, p)
 	if err != nil {
 		return was, err
 	}
+	g.setClient(cl)
 	poll, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var polling sync.WaitGroup
 	refused := make(chan error, 1)
 	polling.Go(func() { g.poll(poll, cl, refused) })
 	defer func() {
+		g.setClient(nil)
 		stop()
 		was.ID, was.Generation = cl.GroupMetadata()
 		was.InstanceID = l.instance
@@ -184,8 +190,27 @@ func (g *Group) session(ctx context.Context) (was transaction.Member, err error)
 	}
 }
 
-func (g *Group) client(l *lease, p *pulse) (*kgo.Client, error) {
-	b := &balancer{GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: g.o.Process, views: g.o.Views, strangers: g.led}
+func (g *Group) setClient(cl *kgo.Client) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.client = cl
+}
+
+// Rejoin has the group balance again, because what this member says about itself has changed. It does not wait.
+func (g *Group) Rejoin() {
+	g.mu.Lock()
+	cl := g.client
+	g.mu.Unlock()
+	if cl != nil {
+		cl.ForceRebalance()
+	}
+}
+
+func (g *Group) newClient(l *lease, p *pulse) (*kgo.Client, error) {
+	b := &balancer{
+		GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: g.o.Process, views: g.o.Views, standbys: g.o.Standbys,
+		leaving: g.leaving.Load, strangers: g.led,
+	}
 	opts := append([]kgo.Opt{}, g.o.Client...)
 	opts = append(opts,
 		kgo.WithHooks(p),

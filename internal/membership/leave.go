@@ -3,11 +3,39 @@ package membership
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
+
+// HandOver has the other members take over all partitions, each as soon as a member has caught up with it, and returns
+// when they have, or when there are no others, or when ctx ends. From then on the group gives this member nothing. Its
+// partitions are served meanwhile.
+func (g *Group) HandOver(ctx context.Context) {
+	g.leaving.Store(true)
+	g.Rejoin()
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	var looked time.Time
+	for g.holds() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if time.Since(looked) > aloneInterval {
+			looked = time.Now()
+			if of := g.settled(ctx); len(of.Members) == 1 {
+				return
+			}
+		}
+	}
+}
+
+// aloneInterval is how often a member that hands over looks whether there are others.
+const aloneInterval = time.Second
 
 // leave says goodbye; a static member's client would not do so by itself.
 func (g *Group) leave(cl *kgo.Client) {

@@ -29,6 +29,15 @@ import (
 //	      uvarint  number of partitions, at least 1; ascending, for each
 //	        uvarint  number of the partition, less that of the one before, less 1
 //	        uvarint  position in the changelog that the view stands at
+//	04  copies   the changelogs that the process follows; there, if empty, if it follows what the leader
+//	             says. As 02, and for each partition
+//	        uvarint  1 if the copy has caught up, else 0
+//	06  leaving  empty: the process hands its partitions over and will leave
+//
+// The user data of an assignment begin in the same way and have other fields:
+//
+//	02  follow   the changelogs that the member is to follow: as 02 above, but for the position
+//	        uvarint  1 if the member is to own the partition once it has caught up, else 0
 //
 // A value has exactly one encoding.
 const (
@@ -37,12 +46,18 @@ const (
 
 	tagProcess = 1
 	tagViews   = 2
+	tagCopies  = 4
+	tagLeaving = 6
+	tagFollow  = 2 // of an assignment
 	mustKnow   = 1 // the bit of a tag
 
 	maxProcess = 64
 	// maxViewBytes limits the encoded views. The user data of all members lie in one
 	// record of the group, which must not exceed the limit of __consumer_offsets (1 MiB).
 	maxViewBytes = 16 << 10
+	// maxFollowed is how many partitions a member follows at most: it has to name each of them
+	// when it joins.
+	maxFollowed = 1000
 )
 
 var (
@@ -58,10 +73,26 @@ type View struct {
 	Position  int64 // of the next changelog record that it lacks; never negative
 }
 
+// Copy is a local view of a changelog that the process does not own and follows.
+type Copy struct {
+	View
+	CaughtUp bool // it has everything that the changelog held seconds ago
+}
+
+// Follow is a partition that the leader of the group has a member follow.
+type Follow struct {
+	Topic     string
+	Partition int32
+	Next      bool // the member is to own it once it has caught up
+}
+
 // userData is what a member says about itself.
 type userData struct {
 	process string
 	views   []View // ordered by topic and partition, each once
+	copies  []Copy // in the same order
+	follows bool   // the process follows what the leader says
+	leaving bool
 }
 
 // newUserData keeps the first views, as many as there is room for.
@@ -83,29 +114,76 @@ func newUserData(process string, views []View) userData {
 	return d
 }
 
+// follow adds what the process follows.
+func (d *userData) follow(copies []Copy) {
+	d.follows, d.copies = true, slices.Clone(copies[:min(len(copies), maxFollowed)])
+	slices.SortFunc(d.copies, func(a, b Copy) int { return compareViews(a.View, b.View) })
+}
+
 func compareViews(a, b View) int {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 }
 
 func (d *userData) encode() []byte {
 	b := appendBytes(append(appendHeader(nil), tagProcess), []byte(d.process))
-	var views []byte
-	for rest := d.views; len(rest) > 0; {
-		n := slices.IndexFunc(rest, func(v View) bool { return v.Topic != rest[0].Topic })
-		if n < 0 {
-			n = len(rest)
-		}
-		views = binary.AppendUvarint(appendBytes(views, []byte(rest[0].Topic)), uint64(n))
-		before := int32(-1)
-		for _, v := range rest[:n] {
-			views = binary.AppendUvarint(views, uint64(v.Partition-before-1))
-			views = binary.AppendUvarint(views, uint64(v.Position))
-			before = v.Partition
-		}
-		rest = rest[n:]
+	if len(d.views) > 0 {
+		b = appendBytes(append(b, tagViews), appendListed(len(d.views), 1, func(i int) listed {
+			return listed{d.views[i].Topic, d.views[i].Partition, [2]uint64{uint64(d.views[i].Position)}}
+		}))
 	}
-	if len(views) > 0 {
-		b = appendBytes(append(b, tagViews), views)
+	if d.follows {
+		b = appendBytes(append(b, tagCopies), appendListed(len(d.copies), 2, func(i int) listed {
+			c := d.copies[i]
+			return listed{c.Topic, c.Partition, [2]uint64{uint64(c.Position), flag(c.CaughtUp)}}
+		}))
+	}
+	if d.leaving {
+		b = appendBytes(append(b, tagLeaving), nil)
+	}
+	return b
+}
+
+func flag(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// appendFollow appends the field of an assignment, if there is anything to follow. The order is that of views.
+func appendFollow(b []byte, follow []Follow) []byte {
+	if len(follow) == 0 {
+		return b
+	}
+	return appendBytes(append(b, tagFollow), appendListed(len(follow), 1, func(i int) listed {
+		return listed{follow[i].Topic, follow[i].Partition, [2]uint64{flag(follow[i].Next)}}
+	}))
+}
+
+// listed is a partition in a field that lists partitions, with its values.
+type listed struct {
+	topic     string
+	partition int32
+	values    [2]uint64 // as many as the field has
+}
+
+// appendListed encodes n partitions, ordered by topic and number, with so many values of each.
+func appendListed(n, values int, at func(i int) listed) (b []byte) {
+	for i := 0; i < n; {
+		topic, end := at(i).topic, i+1
+		for end < n && at(end).topic == topic {
+			end++
+		}
+		b = binary.AppendUvarint(appendBytes(b, []byte(topic)), uint64(end-i))
+		before := int32(-1)
+		for ; i < end; i++ {
+			x := at(i)
+			b = binary.AppendUvarint(b, uint64(x.partition-before-1))
+			for _, value := range x.values[:values] {
+				b = binary.AppendUvarint(b, value)
+			}
+			before = x.partition
+		}
 	}
 	return b
 }
@@ -126,7 +204,16 @@ func decodeUserData(b []byte) (d userData, err error) {
 		case tagProcess:
 			d.process = string(content)
 		case tagViews:
-			d.views = r.views(content)
+			for _, x := range r.listed(content, maxPosition) {
+				d.views = append(d.views, View{x.topic, x.partition, int64(x.values[0])})
+			}
+		case tagCopies:
+			d.follows = true
+			for _, x := range r.listed(content, maxPosition, 1) {
+				d.copies = append(d.copies, Copy{View{x.topic, x.partition, int64(x.values[0])}, x.values[1] == 1})
+			}
+		case tagLeaving:
+			d.leaving = true
 		default:
 			return false
 		}
@@ -200,23 +287,33 @@ func (r *userDataReader) bytes() []byte {
 	return content
 }
 
-// views reads the content of the field.
-func (r *userDataReader) views(content []byte) (vs []View) {
+// maxPosition is the largest offset.
+const maxPosition = 1<<63 - 1
+
+// listed reads the content of a field that lists partitions, with as many values of each as there are limits, none
+// larger than its limit.
+func (r *userDataReader) listed(content []byte, limits ...uint64) (all []listed) {
 	in := userDataReader{rest: content}
 	for in.err == nil && len(in.rest) > 0 {
 		topic, n := string(in.bytes()), in.uvarint()
-		if n == 0 || n > uint64(len(in.rest)) || len(vs) > 0 && topic <= vs[len(vs)-1].Topic {
+		if n == 0 || n > uint64(len(in.rest)) || len(all) > 0 && topic <= all[len(all)-1].topic {
 			in.fail()
 			break
 		}
 		next := uint64(0)
 		for range n {
-			partition, position := next+in.uvarint(), in.uvarint()
-			if partition > 1<<31-1 || position > 1<<63-1 || partition < next {
+			partition := next + in.uvarint()
+			x := listed{topic: topic, partition: int32(partition)}
+			for i, limit := range limits {
+				if x.values[i] = in.uvarint(); x.values[i] > limit {
+					in.fail()
+				}
+			}
+			if partition > 1<<31-1 || partition < next || in.err != nil {
 				in.fail()
 				break
 			}
-			vs = append(vs, View{topic, int32(partition), int64(position)})
+			all = append(all, x)
 			next = partition + 1
 		}
 	}
@@ -224,5 +321,5 @@ func (r *userDataReader) views(content []byte) (vs []View) {
 		r.fail()
 		return nil
 	}
-	return vs
+	return all
 }

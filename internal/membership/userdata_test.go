@@ -15,7 +15,10 @@ import (
 )
 
 func sampleUserData() userData {
-	return userData{process: "p1", views: []View{{"orders", 0, 1000}, {"t", 3, 0}, {"t", 5, 7}}}
+	return userData{
+		process: "p1", views: []View{{"orders", 0, 1000}, {"t", 3, 0}, {"t", 5, 7}},
+		follows: true, copies: []Copy{{View{"t", 1, 9}, true}, {View{"t", 3, 4}, false}}, leaving: true,
+	}
 }
 
 // FORMAT.md draws these bytes.
@@ -24,7 +27,10 @@ func TestUserDataBytes(t *testing.T) {
 		"01" + "02" + "7031" + // process p1
 		"02" + "12" + // views, 18 bytes
 		"06" + "6f7264657273" + "01" + "00" + "e807" + // orders: one partition, 0 at 1000
-		"01" + "74" + "02" + "03" + "00" + "01" + "07") // t: two partitions, 3 at 0, and 5 at 7
+		"01" + "74" + "02" + "03" + "00" + "01" + "07" + // t: two partitions, 3 at 0, and 5 at 7
+		"04" + "09" + // copies, 9 bytes
+		"01" + "74" + "02" + "01" + "09" + "01" + "01" + "04" + "00" + // t: two partitions, 1 at 9, caught up, and 3 at 4
+		"06" + "00") // leaving
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +62,7 @@ func TestUserDataOfOthers(t *testing.T) {
 		{"a version before it", meta.UserData, errNoUserData},
 		{"a newer format", newer, errNewerUserData},
 		{"a field that must be known", append(bytes.Clone(ours), 3, 1, 0), errNewerUserData},
-		{"a field that may be skipped", append(bytes.Clone(ours), 4, 1, 0), nil},
+		{"a field that may be skipped", append(bytes.Clone(ours), 8, 1, 0), nil},
 		{"no process", append([]byte(userDataMagic), userDataFormat), errBadUserData},
 		{"cut", ours[:len(ours)-1], errBadUserData},
 		{"a number that is not the shortest", append([]byte(userDataMagic), userDataFormat, tagProcess, 0x81, 0, 'a'), errBadUserData},
