@@ -3,9 +3,12 @@ package partition
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -107,7 +110,13 @@ func (c *checkpoints) note(j *job) {
 }
 
 // full reports whether the delta has its part of the memory.
-func (c *checkpoints) full() bool { return c.o.Memory.Delta.Set(c.subs.deltaBytes()) }
+func (c *checkpoints) full() bool { return c.o.Memory.Delta.Set(c.deltaBytes()) }
+
+// deltaBytes is about what the deltas hold.
+func (c *checkpoints) deltaBytes() (n int64) {
+	c.subs.ask(func(s *subPartition) { n += s.planner.DeltaBytes() })
+	return n
+}
 
 // end ends the one that has been written, if there is one. Then timers may be due that waited for it.
 func (c *checkpoints) end() (ended bool, err error) {
@@ -132,7 +141,7 @@ func (c *checkpoints) beginIfDue(ctx context.Context) {
 	if c.writing {
 		return
 	}
-	wanted, asked := c.subs.wanted(), c.asks.takeAll()
+	wanted, asked := c.subs.any((*planner.Planner).Wanted), c.asks.takeAll()
 	switch {
 	case c.since.IsZero():
 		release(asked)
@@ -159,7 +168,17 @@ func (c *checkpoints) begin(ctx context.Context) {
 
 // freeze makes the delta a batch for the store.
 func (c *checkpoints) freeze() *statestore.Batch {
-	changes := c.subs.freeze()
+	parts, n := make([][]timer.Change, len(c.subs.all)), 0
+	c.subs.ask(func(s *subPartition) { n += s.planner.Changed() })
+	c.subs.each(n, func(s *subPartition) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		parts[s.number] = s.planner.Freeze()
+	})
+	changes := parts[0]
+	if len(parts) > 1 {
+		changes = slices.Concat(parts...)
+	}
 	c.o.Memory.Delta.Set(0)
 	c.writing, c.since = true, time.Time{}
 	return &statestore.Batch{
@@ -175,7 +194,7 @@ func (c *checkpoints) written(err error) error {
 		return fmt.Errorf("write a checkpoint of the store: %w", err)
 	}
 	c.store.Unsaved(c.since) // changes are in sync no earlier than this one
-	c.subs.thaw()
+	c.subs.ask(func(s *subPartition) { s.planner.Thaw() })
 	c.writing, c.ended = false, time.Now()
 	release(c.waiters)
 	c.waiters = nil

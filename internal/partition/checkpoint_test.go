@@ -54,7 +54,7 @@ func TestStoreNeverHearsOfWhatIsShort(t *testing.T) {
 	c.turn(0)
 	c.schedule(2, 600_000)
 	c.turn(0)
-	if n := c.s.subs.deltaBytes(); n < 40 || n > 400 { // bytes
+	if n := c.s.keeper.checkpoints.deltaBytes(); n < 40 || n > 400 { // bytes
 		t.Fatalf("%d bytes in the delta, want those of the timer that is not in the wheel", n)
 	}
 	c.cancel(2)
@@ -63,8 +63,8 @@ func TestStoreNeverHearsOfWhatIsShort(t *testing.T) {
 		c.turn(0)
 	}
 	c.work()
-	if n, _ := c.s.subs.size(); n != 0 || c.s.subs.deltaBytes() != 0 {
-		t.Fatalf("%d items, %d bytes in the delta", n, c.s.subs.deltaBytes())
+	if n, _ := c.s.subs.size(); n != 0 || c.s.keeper.checkpoints.deltaBytes() != 0 {
+		t.Fatalf("%d items, %d bytes in the delta", n, c.s.keeper.checkpoints.deltaBytes())
 	}
 	c.finish()
 }
@@ -81,10 +81,10 @@ func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 		c.s.keeper.checkpoints.beginIfDue(t.Context())
 		return d.writing
 	}
-	if begins(c.s.subs.deltaBytes() + 1) {
+	if begins(c.s.keeper.checkpoints.deltaBytes() + 1) {
 		t.Error("begun before the delta had its bytes")
 	}
-	if !begins(c.s.subs.deltaBytes()) {
+	if !begins(c.s.keeper.checkpoints.deltaBytes()) {
 		t.Error("not begun although the delta has its bytes")
 	}
 	c.checkpoint()
@@ -116,7 +116,7 @@ func TestNothingIsFoldedBehindAFullDelta(t *testing.T) {
 		return len(c.s.keeper.handover.jobs)
 	}
 	step(1)
-	c.p.o.Memory.Delta = budget.Alone(c.s.subs.deltaBytes())
+	c.p.o.Memory.Delta = budget.Alone(c.s.keeper.checkpoints.deltaBytes())
 	c.freeze()
 	if n := step(2); n != 0 {
 		t.Fatalf("%d steps wait although the delta is empty", n)

@@ -418,7 +418,7 @@ func (c *core) open() {
 		return
 	}
 	c.opened = true
-	c.s.subs.open()
+	c.s.requests.open()
 }
 
 // work plans what is delivered. It beats the earlier generations of its IDs that are
@@ -851,7 +851,7 @@ func (c *core) rest(done func() bool) {
 			after = time.Minute
 		}
 		worked := c.turn(after)
-		if c.s.subs.wanted() || c.s.keeper.checkpoints.writing {
+		if c.s.subs.any((*planner.Planner).Wanted) || c.s.keeper.checkpoints.writing {
 			c.checkpoint()
 		}
 		if still++; worked || c.s.backlog.onTheirWay().Entries > 0 || c.given < len(c.requests) || len(c.s.keeper.handover.jobs) > 0 {

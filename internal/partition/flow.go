@@ -63,7 +63,9 @@ const (
 	maxReadAhead = 2 * transaction.MaxStepEntries
 	// leastReadAhead is how many may wait always.
 	leastReadAhead = 100
-	// longStep is how long a step may take before less is taken in, while timers fire.
+	// longStep is how long a step may take before less is taken in, while timers fire. transaction.size makes steps
+	// smaller for another reason: it leaves out round trips, which fewer entries would not shorten, and stops at
+	// half a step. If brokers are slow all steps are long, however small, and what was read waits for them.
 	longStep = 100 * time.Millisecond
 	// firingsFor is how long after a firing more of them are expected, in ms.
 	firingsFor = 1000

@@ -93,7 +93,7 @@ func (r *requests) gate(ctx context.Context, end int64) {
 			quiet, moved = min(2*quiet, gateQuietMax), time.Now()
 		}
 	}
-	r.subs.open()
+	r.open()
 	r.life.SetState(ownership.Live)
 	r.life.Log.Info("partition live", "position", look.Position(), "pending", r.subs.pending())
 }

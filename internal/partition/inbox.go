@@ -7,6 +7,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/tracker"
 )
 
 // inbox holds, in order, what intake has delivered and the goroutine that plans has yet to
@@ -38,7 +39,7 @@ func (in *inbox) put(d delivery) {
 	in.rouse()
 }
 
-// putAhead has firings planned: see subPartitions.fireAhead.
+// putAhead has firings planned: see stepPlanner.fireAhead.
 func (in *inbox) putAhead(room timer.Size) {
 	in.mu.Lock()
 	in.ahead = room
@@ -59,6 +60,56 @@ func (in *inbox) takeAll() (list []delivery, ahead timer.Size) {
 	list, ahead = in.list, in.ahead
 	in.list, in.ahead = nil, timer.Size{}
 	return list, ahead
+}
+
+// hand gives requests, in the order of their log, each to the sub-partition of its ID. There are no more below next.
+func (r *requests) hand(recs []*kgo.Record, next int64) {
+	all := r.subs.all
+	parts := make([][]*kgo.Record, len(all))
+	if len(all) == 1 {
+		parts[0] = recs
+	} else {
+		for _, rec := range recs {
+			n := r.subs.of(rec.Key).number
+			parts[n] = append(parts[n], rec)
+		}
+	}
+	runs := make([]tracker.Run, len(parts))
+	for i, part := range parts {
+		if n := len(part); n > 0 {
+			runs[i] = tracker.Run{First: part[0].Offset, Behind: part[n-1].Offset + 1}
+		}
+	}
+	r.subs.progress.handed(runs, next)
+	for i, part := range parts {
+		for len(part) > 0 {
+			n, bytes := batchOf(part)
+			r.put(all[i], delivery{recs: part[:n], position: part[n-1].Offset + 1, bytes: bytes})
+			part = part[n:]
+		}
+	}
+}
+
+// handOne gives a sub-partition one request that stands for all up to a position.
+func (r *requests) handOne(d delivery) {
+	s := r.subs.of(d.recs[0].Key)
+	runs := make([]tracker.Run, len(r.subs.all))
+	runs[s.number] = tracker.Run{First: d.recs[0].Offset, Behind: d.position}
+	r.subs.progress.handed(runs, d.position)
+	r.put(s, d)
+}
+
+func (r *requests) put(s *subPartition, d delivery) {
+	r.backlog.delivered(timer.Size{Entries: len(d.recs), Bytes: d.bytes})
+	s.inbox.put(d)
+}
+
+// open lets timers fire: those of each sub-partition as soon as it has planned what it was handed so far. Every cancel
+// of its timers that could still win is among that.
+func (r *requests) open() {
+	for _, s := range r.subs.all {
+		s.inbox.put(delivery{open: true})
+	}
 }
 
 // batchOf returns how many of the records are planned as one batch, and about how

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -182,7 +184,8 @@ func (k *keeper) load() (more bool, err error) {
 	if done {
 		next = to
 	}
-	k.subs.load(from, next, found)
+	parts := k.subs.split(found)
+	k.subs.ask(func(s *subPartition) { s.planner.Load(from, next, parts[s.number]) })
 	k.lane.wakeForDue()
 	return !done, nil
 }
@@ -193,7 +196,12 @@ func (k *keeper) roomToLoad() (from timer.Ref, wheels int64, ok bool) {
 	_, held := k.subs.size()
 	k.o.Memory.Wheel.Set(held)
 	wheels = k.o.Memory.Wheel.Limit()
-	from, ok = k.subs.loadFrom(wheels)
+	k.subs.ask(func(s *subPartition) {
+		s.planner.Resize(wheels / int64(len(k.subs.all)))
+		if at, has := s.planner.LoadFrom(); has && (!ok || at.Compare(from) < 0) {
+			from, ok = at, true
+		}
+	})
 	return from, wheels, ok
 }
 
@@ -234,8 +242,27 @@ func (k *keeper) foldIn(j *job) {
 	}()
 	k.checkpoints.note(j)
 	k.store.Behind(j.step.Len())
-	k.ledger.pending.Add(int64(k.subs.fold(j.step)))
+	k.ledger.pending.Add(k.fold(j.step))
 	k.lane.wakeForDue()
+}
+
+// foldAtOnce is about how many changes and entries are folded while the planner is
+// locked: half a millisecond's worth.
+const foldAtOnce = 2000
+
+// fold takes a step into the deltas, and returns by how many more timers are pending.
+func (k *keeper) fold(step *planner.Step) int64 {
+	var pending atomic.Int64
+	k.subs.each(step.Len(), func(s *subPartition) {
+		for done := false; !done; {
+			var more int
+			s.mu.Lock()
+			more, done = s.planner.Fold(step.Segments[s.number], foldAtOnce)
+			s.mu.Unlock()
+			pending.Add(int64(more))
+		}
+	})
+	return pending.Load()
 }
 
 // raiseAfter is for how long delete.retention.ms must have been longer than noted before the longer value

@@ -299,9 +299,9 @@ func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 
 // chunks counts what is planned, and how many steps it is at least.
 func (c *core) chunks() (entries, chunks int) {
-	for s := c.s.subs.take(timer.Size{Entries: 1, Bytes: 1}, false); s != nil; s = c.s.subs.take(timer.Size{Entries: 1, Bytes: 1}, false) {
+	for s := c.s.lane.steps.take(timer.Size{Entries: 1, Bytes: 1}, false); s != nil; s = c.s.lane.steps.take(timer.Size{Entries: 1, Bytes: 1}, false) {
 		entries, chunks = entries+s.Len(), chunks+1
-		c.s.subs.commit()
+		c.s.lane.steps.commit()
 	}
 	return entries, chunks
 }

@@ -36,7 +36,7 @@ func TestOverdue(t *testing.T) {
 		for i, due := range c.due {
 			timers = append(timers, &timer.Timer{ID: []byte{byte(i)}, Due: due, Offset: int64(i)})
 		}
-		s.subs.load(planner.Lowest, planner.Highest, timers)
+		s.subs.planners[0].Load(planner.Lowest, planner.Highest, timers)
 		if got, waits := overdue(); got != c.want || waits != c.want {
 			t.Errorf("%s: %s and %s, want %s", c.name, got, waits, c.want)
 		}

@@ -152,7 +152,7 @@ func (k *parking) parkAll() error {
 // unpark lets pass what Health admits. The counts of what is parked may be too
 // large, for of what was cancelled nobody tells.
 func (k *parking) unpark() error {
-	if k.subs.crowded() {
+	if k.subs.any((*planner.Planner).Crowded) {
 		return nil // what is ready stays so
 	}
 	for _, to := range k.waiter.Ready() {
@@ -188,10 +188,15 @@ func (k *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets
 	now := k.clock.millis()
 	due := slices.IndexFunc(timers, func(t *timer.Timer) bool { return t.FiresAt() > now })
 	if due >= 0 {
-		k.subs.lower(timers[due:])
+		parts := k.subs.split(timers[due:])
+		k.subs.ask(func(s *subPartition) {
+			if part := parts[s.number]; len(part) > 0 {
+				s.planner.Lower(part[0].Ref())
+			}
+		})
 		timers = timers[:due]
 	}
-	k.subs.admit(timers, permit, now)
+	k.admit(timers, permit, now)
 	k.wakeForDue()
 	return due >= 0, nil
 }
@@ -225,7 +230,7 @@ func (k *parking) expire() error {
 	if err := k.lookForOldest(); err != nil {
 		return err
 	}
-	if k.subs.crowded() {
+	if k.subs.any((*planner.Planner).Crowded) {
 		return nil
 	}
 	now := k.clock.millis()
@@ -233,7 +238,7 @@ func (k *parking) expire() error {
 	turn := func(t *timer.Timer) bool {
 		return t.FiresAt() <= now && (late(t) || k.o.Targets.Turn(t.Target.Topic))
 	}
-	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn, planner.Unreckoned: k.subs.reckons} {
+	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn, planner.Unreckoned: k.subs.planners[0].Reckons} {
 		if k.counts[to] > 0 {
 			if err := k.unparkIf(to, loadRows, chosen, now); err != nil {
 				return err
@@ -254,6 +259,16 @@ func (k *parking) expire() error {
 		}
 	}
 	return nil
+}
+
+// admit lets deferred timers pass: see planner.Admit.
+func (k *parking) admit(timers []*timer.Timer, permit any, now int64) {
+	parts := k.subs.split(timers)
+	k.subs.ask(func(s *subPartition) {
+		if part := parts[s.number]; len(part) > 0 {
+			s.planner.Admit(part, permit, now)
+		}
+	})
 }
 
 // lookForOldest notes the due time of the oldest parked timer.
@@ -290,7 +305,7 @@ func (k *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer
 		return nil
 	}
 	k.unparked(to, len(timers))
-	k.subs.admit(timers, nil, now)
+	k.admit(timers, nil, now)
 	k.wakeForDue()
 	return nil
 }

@@ -103,9 +103,11 @@ func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending i
 	s.arrivals.begin(from)
 	p.ledger.open(pending)
 	toPark := &parkInbox{kick: p.life.Kick}
-	s.subs = newSubPartitions(p.owned, planning{store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed}, from, pending)
-	s.requests = newRequests(p.owned, s.subs, &p.lag, from)
-	l.subs, l.toPark, l.questions = s.subs, toPark, p.Questions
+	with := &planning{owned: p.owned, store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed}
+	s.subs = newSubPartitions(with, from, pending)
+	s.requests = newRequests(s.subs, with, &p.lag, from)
+	l.steps = &stepPlanner{owned: p.owned, subs: s.subs, backlog: s.backlog, arrivals: s.arrivals}
+	l.questions = p.Questions
 	s.keeper = newKeeper(p.owned, store, s, toPark, &p.parked, &p.ledger, p.Questions)
 	return s
 }

@@ -32,8 +32,8 @@ type requests struct {
 	paused  bool
 }
 
-func newRequests(own *owned, p *subPartitions, l *lag, from int64) *requests {
-	r := &requests{owned: own, subs: p, backlog: p.backlog, arrivals: p.arrivals, lag: l}
+func newRequests(subs *subPartitions, with *planning, l *lag, from int64) *requests {
+	r := &requests{owned: with.owned, subs: subs, backlog: with.backlog, arrivals: with.arrivals, lag: l}
 	r.delivered.Store(from)
 	return r
 }
@@ -68,7 +68,7 @@ func (r *requests) Deliver(got intake.Read) {
 		r.lag.ends(end - r.delivered.Load())
 	}
 	r.showLag()
-	r.subs.hand(recs, got.Next)
+	r.hand(recs, got.Next)
 	r.delivered.Store(max(r.delivered.Load(), got.Next)) // after hand: the gate opens behind what it finds delivered
 	if len(recs) == 0 {
 		r.o.Lanes.Wake() // markers are to be passed, see mayPass
@@ -95,7 +95,7 @@ func (r *requests) SkipBatch(first, next int64) bool {
 func (r *requests) refuseBatch(first, next int64) {
 	r.life.Log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
 	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: first}
-	r.subs.handOne(delivery{recs: []*kgo.Record{rec}, position: next, bytes: recordSize(rec), refusal: batchTooLarge(first, next)})
+	r.handOne(delivery{recs: []*kgo.Record{rec}, position: next, bytes: recordSize(rec), refusal: batchTooLarge(first, next)})
 	r.delivered.Store(next)
 }
 

@@ -26,7 +26,7 @@ func TestSchedulesAreRememberedOnceForATopic(t *testing.T) {
 			Metrics: NewMetrics(prometheus.NewRegistry()), Rules: rules, Memory: Memory{Wheel: budget.Alone(1 << 20)},
 		})
 		daily := &timer.Timer{ID: []byte("id"), Due: 1, Occurrence: 1, Recurrence: &timer.Recurrence{Cron: "@daily", Until: timer.NoUntil}}
-		s.subs.load(planner.Lowest, timer.Ref{Due: 10}, []*timer.Timer{daily})
+		s.subs.planners[0].Load(planner.Lowest, timer.Ref{Due: 10}, []*timer.Timer{daily})
 	}
 	if n := rules.Schedules().Len(); n != 1 {
 		t.Errorf("%d schedules, want 1", n)

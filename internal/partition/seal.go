@@ -48,9 +48,9 @@ func (s *sealed) build(step string) {
 	s.mark, s.began = p.clock.mark(), time.Now()
 	s.at = s.mark.Wall
 	s.share = &transaction.Share{Token: p.o.Token, Done: s.done}
-	s.parts = make([]part, len(p.subs.all))
+	s.parts = make([]part, len(p.steps.subs.all))
 	entries := s.step.Len()
-	p.subs.each(entries, func(x *subPartition) {
+	p.steps.subs.each(entries, func(x *subPartition) {
 		k := &s.parts[x.number]
 		k.sub, k.segment, k.slabs = x, s.step.Segments[x.number], spareSlabs.Get().(*slabs)
 		s.route(k)
@@ -65,7 +65,7 @@ func (s *sealed) build(step string) {
 	s.slabs = s.parts[0].slabs
 	s.emitted, s.share.Emissions = room(s.slabs.emitted, emissions)[:emissions], room(s.slabs.emissions, emissions)[:emissions]
 	s.share.Records = room(s.slabs.list, s.changelog+1)[:s.changelog]
-	p.subs.each(entries, func(x *subPartition) {
+	p.steps.subs.each(entries, func(x *subPartition) {
 		k := &s.parts[x.number]
 		s.emit(k)
 		s.changes(k)
@@ -221,9 +221,9 @@ func (s *sealed) done(o transaction.Outcome) {
 // commit has what the step did folded.
 func (s *sealed) commit() {
 	p := s.l
-	p.subs.commit()
+	p.steps.commit()
 	p.questions.decide(s.step)
-	p.subs.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began))
+	p.steps.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began))
 	p.handover.put(s.job())
 	p.life.Kick()
 }
@@ -243,8 +243,8 @@ func (s *sealed) giveBack() {
 			e.Refusal = nil
 		}
 	}
-	s.l.subs.putBack()
-	s.l.subs.backlog.returned()
+	s.l.steps.putBack()
+	s.l.steps.backlog.returned()
 }
 
 // verdicts notes what the targets said of the emissions of an aborted step, and rolls back those whose

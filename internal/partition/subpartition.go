@@ -17,7 +17,7 @@ import (
 func (s *subPartition) planAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.planHanded(); err != nil {
-			s.subs.life.GiveUp(err)
+			s.life.GiveUp(err)
 			return
 		}
 		select {
@@ -33,11 +33,11 @@ func (s *subPartition) planHanded() error {
 		if err := s.plan(&d); err != nil {
 			return err
 		}
-		s.subs.o.Lanes.Wake()
+		s.o.Lanes.Wake()
 	}
 	if ahead != (timer.Size{}) { // behind what was read before: there may be cancels
-		s.fire(s.subs.clock.millis(), ahead, s.subs.backlog.behind(len(s.subs.all)))
-		s.subs.o.Lanes.Wake()
+		s.fire(s.clock.millis(), ahead, s.backlog.behind(s.planners))
+		s.o.Lanes.Wake()
 	}
 	return nil
 }
@@ -45,8 +45,8 @@ func (s *subPartition) planHanded() error {
 // plan does what a delivery asks for: see delivery.
 func (s *subPartition) plan(d *delivery) error {
 	if d.open {
-		now := s.subs.clock.millis()
-		s.subs.arrivals.opened.Store(now)
+		now := s.clock.millis()
+		s.arrivals.opened.Store(now)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.planner.Open(now)
@@ -60,7 +60,7 @@ func (s *subPartition) plan(d *delivery) error {
 		if err != nil {
 			return err
 		}
-		s.subs.planned(s, b.Position)
+		s.progress.planned(s.number, b.Position)
 	}
 	return nil
 }
@@ -68,49 +68,46 @@ func (s *subPartition) plan(d *delivery) error {
 // fire plans firings of due timers, as many as there is room for; behind bounds those behind requests that are not
 // settled. The timers whose targets are unhealthy go to the keeper instead.
 func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
-	p := s.subs
 	s.mu.Lock()
-	if len(p.all) > 1 {
+	if s.planners > 1 {
 		s.planner.Behind(behind)
 	}
-	fired, held := s.planner.Fire(now, room.Entries, room.Bytes, p.hold)
+	fired, held := s.planner.Fire(now, room.Entries, room.Bytes, s.hold)
 	s.mu.Unlock()
-	p.backlog.fired(fired)
-	p.toPark.put(s, held)
+	s.backlog.fired(fired)
+	s.toPark.put(s, held)
 	return fired
 }
 
 func (s *subPartition) planBatch(b *planner.Batch) error {
-	p := s.subs
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if unknown := s.planner.Meet(b); !unknown.Empty() {
 		s.mu.Unlock()
-		if p.o.BeforeLookup != nil {
-			p.o.BeforeLookup(unknown.IDs)
+		if s.o.BeforeLookup != nil {
+			s.o.BeforeLookup(unknown.IDs)
 		}
 		refs := make([]timer.Ref, len(unknown.IDs))
-		err := p.store.LookupAll(unknown.IDs, refs)
+		err := s.store.LookupAll(unknown.IDs, refs)
 		var timers []*timer.Timer
 		var parked []bool
 		if err == nil && len(unknown.Whole) > 0 {
-			timers, parked, err = p.store.GetAll(unknown.Whole)
+			timers, parked, err = s.store.GetAll(unknown.Whole)
 		}
 		s.mu.Lock()
 		if err != nil {
 			return err
 		}
-		unknown.Found(refs, timers, parked, p.clock.millis())
+		unknown.Found(refs, timers, parked, s.clock.millis())
 	}
-	p.backlog.delivered(timer.Size{Bytes: s.planner.Plan(b)})
+	s.backlog.delivered(timer.Size{Bytes: s.planner.Plan(b)})
 	return nil
 }
 
 // validateSome takes records off the delivery and makes a batch of requests of them: all of them, or
 // up to the last one of maxDepending that depend on what is pending.
 func (s *subPartition) validateSome(d *delivery) (*planner.Batch, error) {
-	p := s.subs
-	now, rules := p.clock.millis(), p.o.Rules.Current()
+	now, rules := s.clock.millis(), s.o.Rules.Current()
 	b := planner.NewBatch(len(d.recs))
 	if rules.Quota.Pending > 0 {
 		b.Full = func(pending int64) *planner.Refusal { return plannersRefusal(rules.Full(pending)) }
@@ -151,13 +148,12 @@ func maxDepending(rules *intake.Rules) int {
 // validate adds a record to a batch, as a request or as a refusal. It reports whether its outcome
 // depends on what is pending.
 func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (depends bool, err error) {
-	p := s.subs
-	r, misplaced, refused := p.o.Rules.Validate(rec, now)
+	r, misplaced, refused := s.o.Rules.Validate(rec, now)
 	switch {
 	case misplaced && refused != nil && refused.Reason == waterclock.ReasonWrongPartition:
-		p.o.Metrics.misplaced(rec.Topic) // the refusal says it
+		s.o.Metrics.misplaced(rec.Topic) // the refusal says it
 	case misplaced:
-		p.misplaced(rec, p.strayed)
+		s.misplaced(rec, s.strayed)
 	}
 	if refused != nil {
 		b.Refuse(rec, rec.Offset, plannersRefusal(refused))
@@ -172,7 +168,7 @@ func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (d
 			return false, err
 		}
 		r.ID = r.Schedule.ID
-		p.o.Targets.Prefetch(r.Schedule.Target.Topic)
+		s.o.Targets.Prefetch(r.Schedule.Target.Topic)
 	}
 	b.Add(rec, r, value)
 	return r.Depends(), nil

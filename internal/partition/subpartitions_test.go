@@ -174,7 +174,7 @@ func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
 		recs = append(recs, &kgo.Record{Offset: at, Key: fmt.Append(nil, at%10)})
 	}
 	recs[7].Key = nil
-	c.s.subs.hand(recs, recs[len(recs)-1].Offset+1)
+	c.s.requests.hand(recs, recs[len(recs)-1].Offset+1)
 	of, n := map[string]*subPartition{}, 0
 	for _, s := range c.s.subs.all {
 		last := int64(-1)
@@ -211,7 +211,7 @@ func TestFiringsArePlannedBesideAStep(t *testing.T) {
 		c.load()
 		c.step(100)
 		ready := func() int {
-			firings, _ := c.s.subs.ready()
+			firings, _ := c.s.lane.steps.ready()
 			return firings.Entries
 		}
 		c.pass(1000)
@@ -263,9 +263,9 @@ func TestASubThatWaitsPlansAheadOnce(t *testing.T) {
 		for range 10 {
 			c.step(room)
 		}
-		before, _ := c.s.subs.ready()
+		before, _ := c.s.lane.steps.ready()
 		c.work()
-		if after, _ := c.s.subs.ready(); after.Entries > before.Entries+room {
+		if after, _ := c.s.lane.steps.ready(); after.Entries > before.Entries+room {
 			t.Errorf("%d subs: %d firings are planned ahead for a step of %d", subs, after.Entries-before.Entries, room)
 		}
 		c.finish()
