@@ -1,6 +1,7 @@
 package hanging
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,80 +40,80 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
-// End ends the open transactions of this group that wrote, or may
-// write, to a changelog partition: those that a former owner left
-// behind. They are found by the partition, which the announce put into the
-// transaction before anything else. Ending one is always safe: an owner that is
-// only slow finds itself fenced and resolves.
+// End ends the open transactions of this group that wrote, or may write, to a changelog partition: those that a
+// former owner left behind. They are found by the partition, which the announce added to the transaction before
+// anything else. It is always safe to end one: an owner that was only slow finds itself fenced, and finds out
+// the outcome.
 //
-// Before each InitProducerID the transaction must still be the same one (same
-// producer ID and epoch, Ongoing); under transaction version 2 the epoch tells
-// transactions apart, so a slow but live owner is never hit twice.
+// Before each InitProducerID the transaction must still be the same one (same producer ID and epoch, Ongoing).
+// Under transaction version 2 each transaction has an epoch of its own, so a slow but live owner is never hit twice.
 //
-// If only the partition itself shows a transaction of the group open, its marker
-// was lost (see Markers), and is written. So may be that of the group's offsets,
-// which end in a transaction too.
+// If only the partition itself shows a transaction of the group as open, its marker was lost (see Markers), and
+// End writes it. The marker for the group's offsets may be lost too, because each step commits an offset.
 func End(ctx context.Context, v Options) (ended int, err error) {
 	adm := kadm.NewClient(v.Client)
-	// A broker that is away does not hide the transactions of the others, but
-	// without its answer nobody is foreign.
+	// A broker that does not answer does not hide the transactions of the others. But without its answer no
+	// producer counts as foreign.
 	listed, partial := adm.ListTransactions(ctx, nil, []string{"Ongoing"})
-	if partial != nil && len(listed) == 0 {
-		return 0, fmt.Errorf("list open transactions: %w", partial)
-	}
-	prefix := TransactionalIDPrefix(v.Group)
-	ours := make(map[int64]bool)
-	for _, l := range listed.Sorted() {
-		if !strings.HasPrefix(l.TxnID, prefix) {
-			continue
-		}
-		ours[l.ProducerID] = true
-		txn, open, err := ongoing(ctx, adm, l.TxnID)
-		if err != nil {
-			return ended, err
-		}
-		if !open || !txn.Topics.Lookup(v.Topic, v.Partition) {
-			continue
-		}
-		v.Logger.Info("ending the hanging transaction of a former owner", "transactional_id", l.TxnID, "topic", v.Topic, "partition", v.Partition)
-		if err := endTransaction(ctx, v.Client, adm, txn, v.Markers); err != nil {
-			return ended, err
-		}
-		ended++
-	}
-	if ended > 0 {
-		return ended, nil
-	}
 	if partial != nil {
-		return 0, fmt.Errorf("list open transactions: %w", partial)
+		partial = fmt.Errorf("list open transactions: %w", partial)
+		if len(listed) == 0 {
+			return 0, partial
+		}
 	}
-	if ended, err = v.endLost(ctx, adm, ours); err != nil || ended > 0 || !v.Offsets {
+	ended, ours, err := endListed(ctx, v.Client, listed, v.Group, v.Markers, func(txn kadm.DescribedTransaction) bool {
+		here := txn.Topics.Lookup(v.Topic, v.Partition)
+		if here {
+			v.Logger.Info("ending the hanging transaction of a former owner", "transactional_id", txn.TxnID, "topic", v.Topic, "partition", v.Partition)
+		}
+		return here
+	})
+	if err != nil || ended > 0 {
 		return ended, err
 	}
-	return v.endLostOffsets(ctx, adm, ours)
+	if partial != nil {
+		return 0, partial
+	}
+	if ended, err = v.repairChangelog(ctx, adm, ours); err != nil || ended > 0 || !v.Offsets {
+		return ended, err
+	}
+	return v.repairOffsets(ctx, adm, ours)
 }
 
-// EndAll ends every open transaction of a group that has no members, so that none
-// of its steps can be committed any more.
+// EndAll ends all open transactions of a group that has no members, so that none of its steps can be committed
+// any more.
 func EndAll(ctx context.Context, cl *kgo.Client, group string) error {
-	adm := kadm.NewClient(cl)
-	listed, err := adm.ListTransactions(ctx, nil, []string{"Ongoing"})
+	listed, err := kadm.NewClient(cl).ListTransactions(ctx, nil, []string{"Ongoing"})
 	if err != nil {
 		return fmt.Errorf("list open transactions: %w", err)
 	}
+	_, _, err = endListed(ctx, cl, listed, group, nil, func(kadm.DescribedTransaction) bool { return true })
+	return err
+}
+
+// endListed ends those of the group's listed transactions that are still open and that match. ours has the producer
+// IDs of all of the group's.
+func endListed(ctx context.Context, cl *kgo.Client, listed kadm.ListedTransactions, group string, markers *Markers, match func(kadm.DescribedTransaction) bool) (ended int, ours map[int64]bool, err error) {
+	adm := kadm.NewClient(cl)
+	ours = make(map[int64]bool)
 	for _, l := range listed.Sorted() {
 		if !strings.HasPrefix(l.TxnID, TransactionalIDPrefix(group)) {
 			continue
 		}
+		ours[l.ProducerID] = true
 		txn, open, err := ongoing(ctx, adm, l.TxnID)
-		if err == nil && open {
-			err = endTransaction(ctx, cl, adm, txn, nil)
+		if err == nil && (!open || !match(txn)) {
+			continue
+		}
+		if err == nil {
+			err = endTransaction(ctx, cl, adm, txn, markers)
 		}
 		if err != nil {
-			return err
+			return ended, ours, err
 		}
+		ended++
 	}
-	return nil
+	return ended, ours, nil
 }
 
 // ongoing describes a transaction that may be open.
@@ -125,56 +126,84 @@ func ongoing(ctx context.Context, adm *kadm.Client, txnID string) (txn kadm.Desc
 	return txn, txn.Err == nil && txn.State == "Ongoing", nil
 }
 
-// endLost closes the transactions that are open on the partition alone, and names
-// a producer outside this group that holds it.
-func (v *Options) endLost(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
-	to := timer.TopicPartition{Topic: v.Topic, Partition: v.Partition}
-	open, err := openProducers(ctx, adm, to)
-	if err != nil {
-		return 0, err
-	}
+// repair writes the markers that a partition lacks: those of the group's transactions that are open there, and over
+// by the word of their coordinators. open are the transactions that are open there. foreign decides about one that
+// is not the group's. If a coordinator does not tell how a transaction ended, outcome does.
+func (v *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, open []kadm.DescribedProducer,
+	foreign func(d kadm.DescribedProducer, txnID string) error, outcome func(d kadm.DescribedProducer, txnID string) (Ending, error)) (ended int, err error) {
 	for _, d := range open {
-		if ours[d.ProducerID] {
-			continue
-		}
 		p := Producer{d.ProducerID, d.ProducerEpoch}
 		txn, found, err := TransactionOf(ctx, adm, p.ID, "")
-		switch {
-		case err != nil:
+		if err != nil {
 			return ended, err
-		case !found || !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(v.Group)):
-			name := "unknown transactional ID"
-			if found {
-				name = txn.TxnID
+		}
+		if !found {
+			txn.TxnID = "" // a name that its coordinator has forgotten
+		}
+		if !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(v.Group)) {
+			if err := foreign(d, txn.TxnID); err != nil {
+				return ended, err
 			}
-			if strings.HasPrefix(name, "waterclock/") {
-				continue // another group's, which sees to it
-			}
-			return ended, fmt.Errorf("%w: producer %d (%s) since offset %d of %s/%d: end it, and let nothing but waterclock write there",
-				ErrForeignTransaction, p.ID, name, d.CurrentTxnStartOffset, v.Topic, v.Partition)
-		case UnderWay(txn, p):
-			continue // ending at this moment
+			continue
+		}
+		if UnderWay(txn, p) {
+			continue // its markers are on their way
 		}
 		how := EndingOf(txn, p)
 		if how == EndingUnknown {
-			if how, err = v.ask(ctx, d); err != nil {
+			if how, err = outcome(d, txn.TxnID); err != nil {
 				return ended, err
 			}
 		}
-		if err := v.write(ctx, adm, to, p, how, txn.TxnID, &ended); err != nil {
+		err = writeMarker(ctx, adm, to, p, how, func() {
+			ended++
+			v.Logger.Warn("wrote a marker that was lost", "transactional_id", txn.TxnID, "topic", to.Topic, "partition", to.Partition, "outcome", how.String())
+			v.Markers.wrote()
+		})
+		if err != nil {
 			return ended, err
 		}
 	}
 	return ended, nil
 }
 
+// repairChangelog writes the markers that the changelog partition lacks. It returns ErrForeignTransaction if a
+// producer that is not waterclock's has a transaction open there.
+func (v *Options) repairChangelog(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
+	to := timer.TopicPartition{Topic: v.Topic, Partition: v.Partition}
+	open, err := openProducers(ctx, adm, to, ours)
+	if err != nil {
+		return 0, err
+	}
+	foreign := func(d kadm.DescribedProducer, txnID string) error {
+		if strings.HasPrefix(txnID, "waterclock/") {
+			return nil // another group's, which takes care of it
+		}
+		return fmt.Errorf("%w: producer %d (%s) since offset %d of %s/%d: end it, and let nothing but waterclock write there",
+			ErrForeignTransaction, d.ProducerID, cmp.Or(txnID, "unknown transactional ID"), d.CurrentTxnStartOffset, v.Topic, v.Partition)
+	}
+	return v.repair(ctx, adm, to, open, foreign, func(d kadm.DescribedProducer, _ string) (Ending, error) {
+		if v.Committed == nil {
+			return EndingUnknown, fmt.Errorf("how the transaction of producer %d on %s/%d ended is not known", d.ProducerID, v.Topic, v.Partition)
+		}
+		committed, err := v.Committed(ctx, d.ProducerID, d.CurrentTxnStartOffset)
+		switch {
+		case err != nil:
+			return EndingUnknown, err
+		case committed:
+			return EndingCommit, nil
+		}
+		return EndingAbort, nil
+	})
+}
+
 // offsetsTopic is where Kafka keeps the committed offsets of groups.
 const offsetsTopic = "__consumer_offsets"
 
-// endLostOffsets does the same for the partition that holds the group's offsets. Transactions of other
-// groups on that partition are left alone. If the service may not look there, that is logged once, and the
-// acquisition waits for the broker.
-func (v *Options) endLostOffsets(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
+// repairOffsets writes the markers that the partition with the group's offsets lacks. Other groups' transactions
+// there are left alone. If the service may not look there, that is logged once, and the acquisition waits for the
+// broker.
+func (v *Options) repairOffsets(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
 	if !v.Markers.mayLookAtOffsets() {
 		return 0, nil
 	}
@@ -185,7 +214,7 @@ func (v *Options) endLostOffsets(ctx context.Context, adm *kadm.Client, ours map
 	to := timer.TopicPartition{Topic: offsetsTopic, Partition: offsetsPartition(v.Group, len(topics[offsetsTopic].Partitions))}
 	var open []kadm.DescribedProducer
 	if err == nil {
-		open, err = openProducers(ctx, adm, to)
+		open, err = openProducers(ctx, adm, to, ours)
 	}
 	switch {
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
@@ -195,31 +224,16 @@ func (v *Options) endLostOffsets(ctx context.Context, adm *kadm.Client, ours map
 	case err != nil:
 		return 0, fmt.Errorf("look after the group's offsets: %w", err)
 	}
-	for _, d := range open {
-		p := Producer{d.ProducerID, d.ProducerEpoch}
-		if ours[p.ID] {
-			continue
+	foreign := func(kadm.DescribedProducer, string) error { return nil }
+	return v.repair(ctx, adm, to, open, foreign, func(d kadm.DescribedProducer, txnID string) (Ending, error) {
+		if v.Markers != nil {
+			if how, _ := v.Markers.Outcome(to, Producer{d.ProducerID, d.ProducerEpoch}); how != EndingUnknown {
+				return how, nil
+			}
 		}
-		txn, found, err := TransactionOf(ctx, adm, p.ID, "")
-		if err != nil {
-			return ended, err
-		}
-		if !found || !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(v.Group)) || UnderWay(txn, p) {
-			continue
-		}
-		how := EndingOf(txn, p)
-		if how == EndingUnknown && v.Markers != nil {
-			how, _ = v.Markers.Outcome(to, p)
-		}
-		if how == EndingUnknown {
-			return ended, fmt.Errorf("the committed offset of group %s lacks the marker of producer %d (%s), and how its transaction ended is not known any more: "+
-				"end it with kafka-transactions.sh abort --topic %s --partition %d --start-offset %d", v.Group, p.ID, txn.TxnID, to.Topic, to.Partition, d.CurrentTxnStartOffset)
-		}
-		if err := v.write(ctx, adm, to, p, how, txn.TxnID, &ended); err != nil {
-			return ended, err
-		}
-	}
-	return ended, nil
+		return EndingUnknown, fmt.Errorf("the committed offset of group %s lacks the marker of producer %d (%s), and how its transaction ended is not known any more: "+
+			"end it with kafka-transactions.sh abort --topic %s --partition %d --start-offset %d", v.Group, d.ProducerID, txnID, to.Topic, to.Partition, d.CurrentTxnStartOffset)
+	})
 }
 
 // offsetsPartition is where a group's offsets lie: the absolute value of Java's
@@ -236,30 +250,6 @@ func offsetsPartition(group string, partitions int) int32 {
 		h = -h
 	}
 	return h % int32(max(partitions, 1))
-}
-
-// write writes a marker that was lost, and counts it.
-func (v *Options) write(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, p Producer, how Ending, txnID string, ended *int) error {
-	return writeMarker(ctx, adm, to, p, how, func() {
-		*ended++
-		v.Logger.Warn("wrote a marker that was lost", "transactional_id", txnID, "topic", to.Topic, "partition", to.Partition, "outcome", how.String())
-		v.Markers.wrote()
-	})
-}
-
-// ask decides by what was written and committed.
-func (v *Options) ask(ctx context.Context, d kadm.DescribedProducer) (Ending, error) {
-	if v.Committed == nil {
-		return EndingUnknown, fmt.Errorf("how the transaction of producer %d on %s/%d ended is not known", d.ProducerID, v.Topic, v.Partition)
-	}
-	committed, err := v.Committed(ctx, d.ProducerID, d.CurrentTxnStartOffset)
-	switch {
-	case err != nil:
-		return EndingUnknown, err
-	case committed:
-		return EndingCommit, nil
-	}
-	return EndingAbort, nil
 }
 
 // endTransaction fences the producer of txn while txn is what is still open, and

@@ -84,7 +84,7 @@ func (k *Markers) look(ctx context.Context, to timer.TopicPartition) error {
 		return nil
 	}
 	adm := kadm.NewClient(k.client)
-	open, err := openProducers(ctx, adm, to)
+	open, err := openProducers(ctx, adm, to, nil)
 	if err != nil {
 		return err
 	}
@@ -151,8 +151,8 @@ func (k *Markers) endedElsewhere(ctx context.Context, txnID string, p Producer, 
 	}
 }
 
-// openProducers lists the transactions that are open on a partition.
-func openProducers(ctx context.Context, adm *kadm.Client, to timer.TopicPartition) (open []kadm.DescribedProducer, err error) {
+// openProducers lists the transactions that are open on a partition, except those of some producers.
+func openProducers(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, except map[int64]bool) (open []kadm.DescribedProducer, err error) {
 	var set kadm.TopicsSet
 	set.Add(to.Topic, to.Partition)
 	described, err := adm.DescribeProducers(ctx, set)
@@ -165,7 +165,7 @@ func openProducers(ctx context.Context, adm *kadm.Client, to timer.TopicPartitio
 		}
 	}
 	for _, p := range described.SortedProducers() {
-		if p.CurrentTxnStartOffset >= 0 {
+		if p.CurrentTxnStartOffset >= 0 && !except[p.ProducerID] {
 			open = append(open, p)
 		}
 	}
@@ -211,7 +211,7 @@ func (k *Markers) wrote() {
 // writeMarker ends a transaction on one partition, if it is still open there: by
 // now its own marker may have come.
 func writeMarker(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, p Producer, how Ending, wrote func()) error {
-	open, err := openProducers(ctx, adm, to)
+	open, err := openProducers(ctx, adm, to, nil)
 	if err != nil {
 		return err
 	}

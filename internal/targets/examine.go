@@ -66,7 +66,7 @@ func (t *Metadata) examine(topic string, most int) bool {
 // partitions beyond its last, if that is long ago: until then each use of the topic takes the lock, and it is
 // asked for each second. The lock is held.
 func (t *Metadata) inUse(now time.Time) (names []string) {
-	t.noteUsed(now)
+	t.known.Load().noteUsed(t.topics, now)
 	for name, e := range t.topics {
 		if e.idle(now) {
 			delete(t.topics, name)
@@ -80,16 +80,4 @@ func (t *Metadata) inUse(now time.Time) (names []string) {
 	}
 	t.publish()
 	return names
-}
-
-// unconfirmed reports whether an entry counts as examined: no broker has known the topic yet, or it cannot
-// be used. The service's own topics have a size limit from the start, so they do not count.
-func (e *cachedTopic) unconfirmed() bool {
-	return e.Err != nil || len(e.Leader) == 0 && e.maxBytes == 0
-}
-
-// idle reports whether an entry is to be forgotten.
-func (e *cachedTopic) idle(now time.Time) bool {
-	unused := now.Sub(e.used)
-	return unused > targetIdle || e.unconfirmed() && unused > targetRefresh
 }

@@ -41,7 +41,7 @@ func TestUnknownTopicsAreBounded(t *testing.T) {
 		}
 		_, known = targets.Cached("there")
 		targets.mu.Lock()
-		held, waiting := len(targets.topics), len(targets.wanted)+len(targets.newcomers)
+		held, waiting := len(targets.topics), len(targets.wanted.topics)+len(targets.wanted.newcomers)
 		targets.mu.Unlock()
 		if held > maxExamined+1 || waiting > maxExamined+maxNewcomers {
 			t.Fatalf("%d names are held, and %d to be asked for", held, waiting)

@@ -33,8 +33,11 @@ func (t *Metadata) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-t.wake:
-			names, all, pause = t.take()
+		case <-t.wanted.wake:
+			t.mu.Lock()
+			names, all = t.wanted.take()
+			pause = t.examined >= maxExamined/2 // nothing is kept of newcomers that do not exist
+			t.mu.Unlock()
 		case <-next.C:
 		}
 		if all {
@@ -60,35 +63,13 @@ func (t *Metadata) Run(ctx context.Context) error {
 	}
 }
 
-// take takes what is to be fetched now: of newcomers as many as one look-up has, for the leaders
-// of known topics are more pressing. all: everything in use too. pause: nothing is kept of newcomers
-// that are not there.
-func (t *Metadata) take() (names []string, all, pause bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	names = slices.Collect(maps.Keys(t.wanted))
-	clear(t.wanted)
-	n := 0
-	for name := range t.newcomers {
-		if n++; n > maxWanted {
-			t.rouse()
-			break
-		}
-		names = append(names, name)
-		delete(t.newcomers, name)
-	}
-	all, t.wantAll = t.wantAll, false
-	return names, all, t.examined >= maxExamined/2
-}
-
 // Reached has Run ask at once who leads now, and often while somebody does who
 // cannot be reached.
 func (t *Metadata) Reached() {
 	t.Leaders.hurry()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.wantAll = true
-	t.rouse()
+	t.wanted.addAll()
 }
 
 // Refresh asks for metadata, and for the size limit of topics: of so many at a time that
@@ -178,7 +159,7 @@ func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (m
 		rt.Topic = kmsg.StringPtr(n)
 		req.Topics = append(req.Topics, rt)
 	}
-	resp, err := within(ctx, func() (*kmsg.MetadataResponse, error) { return req.RequestWith(ctx, of) })
+	resp, err := Within(ctx, func() (*kmsg.MetadataResponse, error) { return req.RequestWith(ctx, of) })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -189,27 +170,6 @@ func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (m
 		}
 	}
 	return answers, resp.Brokers, nil
-}
-
-// within asks and waits for the answer until ctx ends. kgo looks at a request's context only once there is
-// a connection, and a broker may take one and not answer its handshake. What is not waited for any more
-// ends when kgo gives the connection up, or is closed.
-func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
-	type answer struct {
-		it  T
-		err error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		it, err := ask()
-		answers <- answer{it, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.it, a.err
-	case <-ctx.Done():
-		return *new(T), ctx.Err()
-	}
 }
 
 // askOthers asks other brokers about topics that one does not know. A broker that
@@ -263,7 +223,8 @@ func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began ti
 		e.missing = began
 	}
 	if !same || len(e.Leader) != len(got.Leader) {
-		t.moved(e)
+		t.versions++
+		e.version = t.versions
 		e.beyond = time.Time{}
 	}
 	got.Compacted = e.Compacted && same
@@ -291,7 +252,7 @@ func (t *Metadata) fetchLimits(ctx context.Context, names []string, began time.T
 		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, n, []string{"max.message.bytes", "cleanup.policy"}
 		req.Resources = append(req.Resources, r)
 	}
-	resp, err := within(ctx, func() (*kmsg.DescribeConfigsResponse, error) { return req.RequestWith(ctx, t.client) })
+	resp, err := Within(ctx, func() (*kmsg.DescribeConfigsResponse, error) { return req.RequestWith(ctx, t.client) })
 	if err != nil {
 		return // a topic that has no limit yet stays unknown, and is asked for again
 	}
@@ -327,7 +288,8 @@ func (t *Metadata) fetchLimits(ctx context.Context, names []string, began time.T
 			e.maxBytes = DefaultBatchMaxBytes
 		}
 		if e.maxBytes != was {
-			t.moved(e)
+			t.versions++
+			e.version = t.versions
 		}
 		if policy, ok := compacted[n]; ok {
 			e.Compacted = policy

@@ -21,9 +21,6 @@ const (
 	// target partition; it doubles.
 	breakerMin = 2 * time.Second
 	breakerMax = 5 * time.Minute
-	// BrokerDeath is how long after the loss of a broker failures are put down to its death:
-	// partitions get other leaders by themselves, and other in-sync replicas.
-	BrokerDeath = 12 * time.Second
 	// wideOpen is the window at which a breaker closes.
 	wideOpen = 16_384
 	// probeTick is how often breakers are looked at.
@@ -105,6 +102,27 @@ type breaker struct {
 	away, only bool
 }
 
+func newBreaker(now time.Time) *breaker {
+	return &breaker{delay: breakerMin, since: now, idle: now, waiters: make(map[*Waiter]struct{})}
+}
+
+// Permit lets an emission pass a breaker that is half-open. It is valid for one window of that breaker.
+type Permit struct {
+	To     timer.TopicPartition
+	window int64 // serial of the window
+}
+
+// Waiter tells its owner, who has parked emissions for targets, when some of them may pass: a breaker
+// closed, its window opened or grew, or what it had admitted came to nothing. Nobody polls targets.
+//
+// The owner calls Wait when it parks something for a target. Admit registers the waiter again if it
+// leaves something parked, so a breaker that opens in between has it among its waiters.
+type Waiter struct {
+	h     *Health
+	wake  func()
+	ready map[timer.TopicPartition]struct{} // Health.mu guards it
+}
+
 // NewHealth returns a Health without breakers.
 func NewHealth(o HealthOptions) *Health {
 	if o.Now == nil {
@@ -157,10 +175,6 @@ func (h *Health) suspect(p timer.TopicPartition) *breaker {
 		h.poke()
 	}
 	return b
-}
-
-func newBreaker(now time.Time) *breaker {
-	return &breaker{delay: breakerMin, since: now, idle: now, waiters: make(map[*Waiter]struct{})}
 }
 
 // Trip opens breakers for the partitions that failed in one step.
@@ -279,5 +293,29 @@ func (h *Health) ClockSet() {
 		if b.clock {
 			b.delay, b.next = breakerMin, h.o.Now()
 		}
+	}
+}
+
+// poke has Run look at once.
+func (h *Health) poke() {
+	if h.AllHealthy() {
+		return
+	}
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// tell notes p as ready, and wakes the owner. The lock is held.
+func (w *Waiter) tell(p timer.TopicPartition) {
+	w.ready[p] = struct{}{}
+	w.wake()
+}
+
+// tell tells all waiters. The lock is held.
+func (b *breaker) tell(p timer.TopicPartition) {
+	for w := range b.waiters {
+		w.tell(p)
 	}
 }

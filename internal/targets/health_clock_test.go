@@ -12,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -32,8 +33,8 @@ func TestWhatRefusesTheClockIsUnhealthy(t *testing.T) {
 			}
 			return refused
 		}})
-		reach := &lostAt{&fakeReach{}, time.Now()}
-		reach.lose("elsewhere") // whose death three may fail for
+		reach := &lostAt{&kafkatest.Reach{}, time.Now()}
+		reach.Lose("elsewhere") // whose death three may fail for
 		h.led = reach
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup

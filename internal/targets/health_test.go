@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -65,8 +66,8 @@ func TestTrip(t *testing.T) {
 		}
 
 		h = newHealth(nil)
-		reach := &lostAt{&fakeReach{}, time.Now()}
-		reach.lose("elsewhere")
+		reach := &lostAt{&kafkatest.Reach{}, time.Now()}
+		reach.Lose("elsewhere")
 		h.led = reach
 		h.Trip(map[timer.TopicPartition]error{one: late, two: late, three: kerr.LeaderNotAvailable})
 		if n, _ := unhealthyOf(h); n != 1 || h.Allow(three, nil) || !h.Allow(one, nil) {

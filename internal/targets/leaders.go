@@ -13,15 +13,18 @@ import (
 )
 
 const (
-	// awayRefresh is how old metadata may be while a partition in use is led by a
-	// broker that cannot be reached, and refreshFast how long after a broker came
-	// or went.
-	awayRefresh = 150 * time.Millisecond
-	refreshFast = 30 * time.Second
+	// targetRefresh is how old metadata may be. While a leader cannot be reached it is awayRefresh, but
+	// only until refreshFast after a broker came or went, and while new leaders are left alone.
+	targetRefresh = 5 * time.Second
+	awayRefresh   = 150 * time.Millisecond
+	refreshFast   = 30 * time.Second
 	// settleTime is for how long a leader that was elected in the place of one that
 	// cannot be reached is left alone: until its followers follow it takes no writes,
 	// and all else in a step with them would wait too.
 	settleTime = 500 * time.Millisecond
+	// BrokerDeath is how long after the loss of a broker failures are put down to its death:
+	// partitions get other leaders by themselves, and other in-sync replicas.
+	BrokerDeath = 12 * time.Second
 )
 
 // Reach tells which brokers cannot be reached now, by their addresses.

@@ -21,7 +21,7 @@ import (
 // leads is asked often meanwhile, so that it is noticed at once.
 func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 	now := time.Now()
-	reach := &fakeReach{}
+	reach := &kafkatest.Reach{}
 	targets := NewMetadata(nil, MetadataOptions{Now: func() time.Time { return now }, Reach: reach})
 	targets.Leaders.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1}, {NodeID: 2, Host: "c", Port: 1}})
 	targets.topics["t"] = &cachedTopic{used: now}
@@ -51,7 +51,7 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 	led(2, 1, 1)
 	want("a leader moved while all is well", targetRefresh, false, false, false)
 	led(0, 1, 1)
-	reach.lose("a:1")
+	reach.Lose("a:1")
 	want("a broker is lost, long ago", targetRefresh, true, false, false)
 	led(1, 2, -1)
 	want("the lost one has a successor, one that is there another", awayRefresh, true, false, false)
@@ -59,13 +59,13 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 	want("settled", targetRefresh, false, false, false)
 	led(1, 2, 2)
 	want("one without leader has one", awayRefresh, false, false, true)
-	reach.gone = nil
+	reach.Restore()
 	want("the broker is back", targetRefresh, false, false, false)
 }
 
 // lostAt is a reach that lost its broker then.
 type lostAt struct {
-	*fakeReach
+	*kafkatest.Reach
 	at time.Time
 }
 
@@ -82,10 +82,10 @@ func TestShun(t *testing.T) {
 		ends func(targets *Metadata, reach *lostAt, isr func(...int32))
 	}{
 		{"it leaves them", func(_ *Metadata, _ *lostAt, isr func(...int32)) { isr(1, 2) }},
-		{"it is back", func(_ *Metadata, reach *lostAt, _ func(...int32)) { reach.gone = nil }},
+		{"it is back", func(_ *Metadata, reach *lostAt, _ func(...int32)) { reach.Restore() }},
 		{"it takes too long", func(_ *Metadata, reach *lostAt, _ func(...int32)) { reach.at = time.Now().Add(-BrokerDeath) }},
 	} {
-		reach := &lostAt{&fakeReach{}, time.Now()}
+		reach := &lostAt{&kafkatest.Reach{}, time.Now()}
 		targets := NewMetadata(nil, MetadataOptions{Reach: reach})
 		targets.Leaders.meet([]kmsg.MetadataResponseBroker{{NodeID: 0, Host: "a", Port: 1}, {NodeID: 1, Host: "b", Port: 1}, {NodeID: 2, Host: "c", Port: 1}})
 		targets.topics["t"] = &cachedTopic{used: time.Now()}
@@ -98,7 +98,7 @@ func TestShun(t *testing.T) {
 			targets.heed(targets.topics["t"], &answer, time.Now())
 		}
 		isr(1, 2)
-		reach.lose("a:1")
+		reach.Lose("a:1")
 		if targets.Leaders.Shun(p) || targets.Leaders.Away(p) {
 			t.Errorf("%s: shunned, and waits for nobody", tc.name)
 		}
@@ -117,7 +117,7 @@ func TestShun(t *testing.T) {
 func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")
-		reach := &fakeReach{}
+		reach := &kafkatest.Reach{}
 		targets := NewMetadata(cl, MetadataOptions{Reach: reach})
 		if err := errors.Join(c.MoveTopicPartition("t", 0, 0), c.MoveTopicPartition("good", 0, 1)); err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
 		if _, known := targets.lookUp(t, "t"); !known {
 			t.Fatal("a topic is not known while all is well")
 		}
-		reach.lose(c.ListenAddrs()[0])
+		reach.Lose(c.ListenAddrs()[0])
 		targets.Reached()
 		if _, known := targets.lookUp(t, "good"); !known {
 			t.Error("a topic is not known while the leader of another is away")
@@ -138,7 +138,7 @@ func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
 func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")
-		reach, changed := &fakeReach{}, make(chan struct{}, 100)
+		reach, changed := &kafkatest.Reach{}, make(chan struct{}, 100)
 		targets := NewMetadata(cl, MetadataOptions{Reach: reach, Changed: func() { changed <- struct{}{} }})
 		health := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
 		told := make(chan struct{}, 100)
@@ -156,7 +156,7 @@ func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 		if err := targets.Refresh(t.Context(), "t", "good"); err != nil {
 			t.Fatal(err)
 		}
-		reach.lose(c.ListenAddrs()[0])
+		reach.Lose(c.ListenAddrs()[0])
 		targets.Reached()
 		<-changed
 		admit := func(p timer.TopicPartition) int { n, _ := waiter.Admit(p, 5); return n }

@@ -1,9 +1,6 @@
 package targets
 
 import (
-	"context"
-	"math"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,48 +12,27 @@ import (
 )
 
 const (
-	// targetRefresh is how old the partition count used for placement may be.
-	targetRefresh = 5 * time.Second
 	// missingAfter is how long all that are asked must say that a topic does not
 	// exist until that counts.
 	missingAfter = 10 * time.Second
-	// verdictAgain is how old a verdict that a topic cannot be used may be before
-	// it is asked for again, verdictKept how old before it does not count.
+	// verdictAgain is how old the verdict that a topic cannot be used may be until it is asked for again.
 	verdictAgain = time.Second
-	verdictKept  = 3 * time.Second
 	// refutedMax bounds the pause after a topic that metadata shows was refused as
 	// unknown; it doubles from refutedMin. After refutedKept it begins again.
 	refutedMin  = 50 * time.Millisecond
 	refutedMax  = 10 * time.Second
 	refutedKept = time.Minute
-	// targetIdle is how long a topic stays in the cache without being used.
-	targetIdle = 10 * time.Minute
 	// lookupTimeout bounds one look-up.
 	lookupTimeout = 2 * time.Second
-	// maxWanted bounds the topics of one look-up.
-	maxWanted = 1000
 	// maxExamined is of how many topics that are not known to be there, or cannot be used,
 	// Targets keeps what brokers say: those for which something waits, and up to a half of
 	// it those that were only asked for.
 	maxExamined = 1000
-	// maxNewcomers bounds the topics of which nothing is kept yet that are to be asked for;
-	// newcomersPause is between two look-ups of such while no more can be kept.
-	maxNewcomers   = 10_000
+	// newcomersPause is the pause between two look-ups of newcomers while no more can be kept.
 	newcomersPause = 100 * time.Millisecond
 	// DefaultBatchMaxBytes is Kafka's default for max.message.bytes.
 	DefaultBatchMaxBytes = 1_048_588
 )
-
-// TopicInfo is what is known of one target topic.
-type TopicInfo struct {
-	// Leader tells for each partition whether it has a leader; its length is
-	// the partition count.
-	Leader []bool
-	// Compacted says that the topic refuses records without a key.
-	Compacted bool
-	// Err is the broker's verdict if the topic cannot be used.
-	Err error
-}
 
 // Brokers answer questions about topics; a *kgo.Client is Brokers.
 type Brokers interface {
@@ -119,32 +95,10 @@ type Metadata struct {
 
 	mu       sync.Mutex
 	topics   map[string]*cachedTopic
-	wantAll  bool                // Run is to ask for all in use
-	versions int64               // the last version given
-	examined int                 // of topics, as publish has counted them, and Examine since
-	reaped   time.Time           // when inUse last made room for others
-	wanted   map[string]struct{} // of topics, to be fetched by Run
-	// newcomers are others to be fetched by Run.
-	newcomers map[string]struct{}
-	wake      chan struct{}
-}
-
-type cachedTopic struct {
-	TopicInfo
-	id       [16]byte
-	epochs   []int32   // leader epochs by partition
-	version  int64     // see Version
-	fetched  time.Time // zero: to be asked for before it is used again
-	used     time.Time
-	missing  time.Time // since when nobody who was asked has known it; zero: somebody has
-	maxBytes int32
-
-	beyond time.Time // since when a partition is asked for that it does not have; inUse ends it
-	asked  time.Time // when such a partition was asked for last
-
-	refuted   int // times in a row
-	refutedAt time.Time
-	notBefore time.Time // not to be used before
+	versions int64     // the last version given
+	examined int       // of topics, as publish has counted them, and Examine since
+	reaped   time.Time // when inUse last made room for others
+	wanted   wanted
 }
 
 // NewMetadata returns a cache that asks through cl.
@@ -160,7 +114,7 @@ func NewMetadata(cl Brokers, o MetadataOptions) *Metadata {
 	}
 	t := &Metadata{
 		Leaders: NewLeaders(o.Reach, o.Now),
-		client:  cl, o: o, topics: make(map[string]*cachedTopic), wanted: make(map[string]struct{}), newcomers: make(map[string]struct{}), wake: make(chan struct{}, 1),
+		client:  cl, o: o, topics: make(map[string]*cachedTopic), wanted: newWanted(),
 	}
 	t.known.Store(&snapshot{})
 	return t
@@ -190,26 +144,6 @@ func (t *Metadata) Cached(topic string) (known TopicInfo, ok bool) {
 	return e.TopicInfo, true
 }
 
-// use marks a topic as used. The service's own topics are marked as used forever.
-func (e *cachedTopic) use(now time.Time) {
-	if now.After(e.used) {
-		e.used = now
-	}
-}
-
-// usable reports whether a topic is known well enough: one that is missing counts as such after a while.
-func (e *cachedTopic) usable(now time.Time, missingAfter time.Duration) bool {
-	switch {
-	case e.fetched.IsZero(), now.Before(e.notBefore):
-		return false
-	case e.Err == nil:
-		return len(e.Leader) > 0
-	case !RefusedForGood(e.Err), now.Sub(e.fetched) > verdictKept:
-		return false // passing trouble is no verdict, an old one may be wrong by now
-	}
-	return !Gone(e.Err) || now.Sub(e.missing) >= missingAfter
-}
-
 // Prefetch has Run ask for a topic that is not known.
 func (t *Metadata) Prefetch(topic string) {
 	if (*t.known.Load())[topic] != nil {
@@ -224,26 +158,8 @@ func (t *Metadata) Prefetch(topic string) {
 	t.want(topic)
 }
 
-// want has a topic asked for. The lock is held.
-func (t *Metadata) want(topic string) {
-	switch {
-	case t.topics[topic] != nil:
-		t.wanted[strings.Clone(topic)] = struct{}{}
-	case len(t.newcomers) < maxNewcomers:
-		t.newcomers[strings.Clone(topic)] = struct{}{}
-	default:
-		return // the caller asks again if it needs the topic
-	}
-	t.rouse()
-}
-
-// rouse has Run look at what is wanted.
-func (t *Metadata) rouse() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
-}
+// want has Run ask for a topic. The lock is held.
+func (t *Metadata) want(topic string) { t.wanted.add(topic, t.topics[topic] != nil) }
 
 // Stale says that a topic's limits were proved wrong. They are asked for again, and used meanwhile.
 func (t *Metadata) Stale(topic string) {
@@ -284,12 +200,6 @@ func (t *Metadata) Version(topic string) int64 {
 	return 0
 }
 
-// moved gives a new version. The lock is held.
-func (t *Metadata) moved(e *cachedTopic) {
-	t.versions++
-	e.version = t.versions
-}
-
 // Leadership is who leads a partition, by what was heard last.
 type Leadership uint8
 
@@ -326,36 +236,12 @@ func (t *Metadata) State(p timer.TopicPartition) Leadership {
 	return Led
 }
 
-// leads says who leads a partition. It asks for that unless it was heard just now: that a partition
-// has a leader, or none, is refreshed by Run.
-func (t *Metadata) leads(ctx context.Context, p timer.TopicPartition) Leadership {
-	t.mu.Lock()
-	age, fresh := time.Duration(math.MaxInt64), verdictAgain
-	if e := t.topics[p.Topic]; e != nil {
-		now := t.o.Now()
-		e.use(now)
-		age = now.Sub(e.fetched)
-		if e.Err == nil && int(p.Partition) < len(e.Leader) {
-			fresh = 2 * targetRefresh
-		}
-	}
-	t.mu.Unlock()
-	if age >= fresh {
-		_ = t.Refresh(ctx, p.Topic) // what is known stays
-	}
-	return t.State(p)
-}
-
-// Lacks reports whether a topic that is known does not have a partition. Like a
-// missing topic that has to hold for missingAfter.
+// Lacks reports whether a known topic certainly does not have a partition.
 func (t *Metadata) Lacks(p timer.TopicPartition) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.topics[p.Topic]
-	if e == nil || e.Err != nil || len(e.Leader) == 0 || int(p.Partition) < len(e.Leader) {
-		return false
-	}
-	return t.lacks(e)
+	return e != nil && e.Err == nil && len(e.Leader) > 0 && int(p.Partition) >= len(e.Leader) && t.lacks(e)
 }
 
 // doubts reports whether timers for a partition that the topic does not have should keep waiting: the
@@ -367,7 +253,8 @@ func (t *Metadata) doubts(topic string) bool {
 	return e != nil && !e.beyond.IsZero() && !t.lacks(e)
 }
 
-// lacks is Lacks of a partition beyond the last. The lock is held.
+// lacks reports whether it is certain that a topic does not have a partition beyond its last one that a caller has
+// asked for. Like a missing topic that has to hold for MissingAfter. The lock is held.
 func (t *Metadata) lacks(e *cachedTopic) bool {
 	now := t.o.Now()
 	e.asked = now
@@ -394,4 +281,21 @@ func (t *Metadata) SetBatchMaxBytes(topic string, n int32) {
 	defer t.mu.Unlock()
 	t.topics[topic] = &cachedTopic{maxBytes: n, used: t.o.Now().Add(100 * 365 * 24 * time.Hour)}
 	t.publish()
+}
+
+// publish makes the snapshot again, and counts the topics that are not known. The lock is held.
+func (t *Metadata) publish() {
+	now := t.o.Now()
+	t.known.Load().noteUsed(t.topics, now)
+	known := make(snapshot, len(t.topics))
+	t.examined = 0
+	for name, e := range t.topics {
+		if e.unconfirmed() {
+			t.examined++
+		}
+		if e.Err == nil && e.beyond.IsZero() && e.usable(now, t.o.MissingAfter) {
+			known[name] = &snapshotTopic{TopicInfo: e.TopicInfo}
+		}
+	}
+	t.known.Store(&known)
 }

@@ -300,6 +300,6 @@ func TestTargetsRenewAVerdict(t *testing.T) {
 
 // wantedOf takes the topics that are to be fetched.
 func wantedOf(m *Metadata) []string {
-	names, _, _ := m.take()
+	names, _ := m.wanted.take()
 	return names
 }

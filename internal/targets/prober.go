@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -121,7 +122,7 @@ var (
 func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, EmissionDeadline)
 	defer cancel()
-	switch p.o.Metadata.leads(ctx, to) {
+	switch p.leads(ctx, to) {
 	case NoPartition:
 		return fmt.Errorf("probe %s/%d: %w", to.Topic, to.Partition, kerr.UnknownTopicOrPartition)
 	case Leaderless:
@@ -167,6 +168,27 @@ func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) (err error)
 	return nil
 }
 
+// leads says who leads a partition. It asks the brokers unless they were asked just now. Metadata.Run asks them
+// regularly about partitions that exist, with a leader or without.
+func (p *Prober) leads(ctx context.Context, to timer.TopicPartition) Leadership {
+	m := p.o.Metadata
+	m.mu.Lock()
+	age, fresh := time.Duration(math.MaxInt64), verdictAgain
+	if e := m.topics[to.Topic]; e != nil {
+		now := m.o.Now()
+		e.use(now)
+		age = now.Sub(e.fetched)
+		if e.Err == nil && int(to.Partition) < len(e.Leader) {
+			fresh = 2 * targetRefresh
+		}
+	}
+	m.mu.Unlock()
+	if age >= fresh {
+		_ = m.Refresh(ctx, to.Topic) // without an answer, what is known stays
+	}
+	return m.State(to)
+}
+
 // open makes a transactional client.
 func (p *Prober) open(id string) (*kgo.Client, error) {
 	cl, err := kgo.NewClient(append(slices.Clone(p.o.Client),
@@ -190,7 +212,7 @@ func (p *Prober) open(id string) (*kgo.Client, error) {
 func (p *Prober) abort(ctx context.Context, c *kgo.Client) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeEnd)
 	defer cancel()
-	_, _ = within(ctx, func() (struct{}, error) { return struct{}{}, c.EndTransaction(ctx, kgo.TryAbort) })
+	_, _ = Within(ctx, func() (struct{}, error) { return struct{}{}, c.EndTransaction(ctx, kgo.TryAbort) })
 }
 
 const (

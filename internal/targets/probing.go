@@ -40,17 +40,6 @@ func (h *Health) round(ctx context.Context, all bool, begin func(func())) {
 	}
 }
 
-// poke has Run look at once.
-func (h *Health) poke() {
-	if h.AllHealthy() {
-		return
-	}
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
-}
-
 // due goes through the breakers, all or until there is no place for one more probe, and
 // returns what is to be probed.
 func (h *Health) due(all bool) (ps []timer.TopicPartition) {

@@ -4,23 +4,6 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Permit lets an emission pass a breaker that is half-open. It is valid for one window of that breaker.
-type Permit struct {
-	To     timer.TopicPartition
-	window int64 // serial of the window
-}
-
-// Waiter tells its owner, who has parked emissions for targets, when some of them may pass: a breaker
-// closed, its window opened or grew, or what it had admitted came to nothing. Nobody polls targets.
-//
-// The owner calls Wait when it parks something for a target. Admit registers the waiter again if it
-// leaves something parked, so a breaker that opens in between has it among its waiters.
-type Waiter struct {
-	h     *Health
-	wake  func()
-	ready map[timer.TopicPartition]struct{} // Health.mu guards it
-}
-
 // Waiter returns a waiter; wake is called when it has something Ready, under a
 // lock: it must not block.
 func (h *Health) Waiter(wake func()) *Waiter {
@@ -129,18 +112,5 @@ func (w *Waiter) leave(p timer.TopicPartition) {
 	}
 	if b.idle = w.h.o.Now(); b.window > 1 {
 		w.h.close(p)
-	}
-}
-
-// tell notes p as ready, and wakes the owner. The lock is held.
-func (w *Waiter) tell(p timer.TopicPartition) {
-	w.ready[p] = struct{}{}
-	w.wake()
-}
-
-// tell tells all waiters. The lock is held.
-func (b *breaker) tell(p timer.TopicPartition) {
-	for w := range b.waiters {
-		w.tell(p)
 	}
 }

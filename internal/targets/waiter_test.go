@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -153,18 +154,18 @@ func TestNoRoomWhereTheLeaderIsAway(t *testing.T) {
 	_, targets := fakeTargets(t, 1)
 	targets.lookUp(t, "t")
 	h := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
-	reach := &fakeReach{}
+	reach := &kafkatest.Reach{}
 	h.led = reach
 	w, p, anyOf := newPatron(h), timer.TopicPartition{Topic: "t", Partition: 0}, timer.TopicPartition{Topic: "t", Partition: timer.AnyPartition}
 	h.Trip(map[timer.TopicPartition]error{p: late})
 	h.probes++
 	h.probed(p, nil)
 	w.Wait(anyOf)
-	reach.loseLeader(p)
+	reach.LoseLeader(p)
 	if n := w.passes(anyOf, 1); n != 0 {
 		t.Errorf("%d may pass to a partition whose leader is away", n)
 	}
-	reach.loseLeader(timer.TopicPartition{Topic: "elsewhere", Partition: 0})
+	reach.LoseLeader(timer.TopicPartition{Topic: "elsewhere", Partition: 0})
 	if n := w.passes(anyOf, 1); n != 1 {
 		t.Errorf("%d may pass when it is back", n)
 	}

@@ -21,7 +21,7 @@ const (
 	RequestTimeout = 2 * time.Second
 	// connectionPatience is how long a broker may leave a request of a transactional client
 	// unanswered, beyond what it is told to wait, until kgo closes the connection. That is
-	// no limit of ours, each wait has its own (see within), and connections to brokers that
+	// no limit of ours, each wait has its own (see targets.Within), and connections to brokers that
 	// are unresponsive are closed at once. But an EndTxn that waits for a dead broker is to
 	// be heard, over the connection that it was sent on: see Lane.said.
 	connectionPatience = targets.BrokerDeath
@@ -124,7 +124,7 @@ func (c *txnClient) answered() bool {
 
 // abort ends the transaction with an abort, or with an error when ctx ends.
 func (c *txnClient) abort(ctx context.Context) error {
-	_, err := within(ctx, func() (struct{}, error) { return struct{}{}, c.EndTransaction(ctx, kgo.TryAbort) })
+	_, err := targets.Within(ctx, func() (struct{}, error) { return struct{}{}, c.EndTransaction(ctx, kgo.TryAbort) })
 	return err
 }
 
@@ -172,7 +172,7 @@ func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (cul
 	}
 	start := time.Now()
 	for {
-		resp, err := within(ctx, func() (*kmsg.AddPartitionsToTxnResponse, error) { return req.RequestWith(ctx, c.Client) })
+		resp, err := targets.Within(ctx, func() (*kmsg.AddPartitionsToTxnResponse, error) { return req.RequestWith(ctx, c.Client) })
 		if err != nil {
 			return nil, fmt.Errorf("announce partitions: %w", err)
 		}
@@ -248,27 +248,6 @@ func ofTopic(err error) bool {
 func refusedHere(err error) bool {
 	text := err.Error()
 	return errors.Is(err, kerr.MessageTooLarge) && strings.Contains(text, "(uncompressed_bytes=") && !strings.Contains(text, ", compressed_bytes=")
-}
-
-// within asks and waits for the answer until ctx ends. kgo looks at a request's context
-// only once there is a connection, and a broker may take one and say nothing. What is not
-// waited for any more ends when kgo gives that up, after connectionPatience, or is closed.
-func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
-	type answer struct {
-		it  T
-		err error
-	}
-	answers := make(chan answer, 1)
-	go func() {
-		it, err := ask()
-		answers <- answer{it, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.it, a.err
-	case <-ctx.Done():
-		return *new(T), ctx.Err() // why: see Lane.commit
-	}
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -22,67 +23,10 @@ import (
 // awayLimit the time of a busy machine.
 const soonAway, awayLimit = 1500 * time.Millisecond, 20 * time.Second
 
-// fakeReach is Leaders that the test tells. mu guards both maps.
-type fakeReach struct {
-	mu    sync.Mutex
-	gone  map[string]bool
-	leads map[timer.TopicPartition]bool
-	// none have no leader, burdened wait for one that is gone.
-	none, burdened map[timer.TopicPartition]bool
-}
-
-func (r *fakeReach) AllReachable() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.gone)+len(r.leads) == 0
-}
-
-func (r *fakeReach) Reachable(addr string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return !r.gone[addr]
-}
-
-func (r *fakeReach) Away(p timer.TopicPartition) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.leads[p]
-}
-
-func (r *fakeReach) Dying() bool { return !r.AllReachable() }
-
-func (r *fakeReach) Leaderless(p timer.TopicPartition) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.none[p]
-}
-
-func (r *fakeReach) Shun(p timer.TopicPartition) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.burdened[p] {
-		r.leads = map[timer.TopicPartition]bool{p: true}
-	}
-	return r.burdened[p]
-}
-
-func (r *fakeReach) lose(addr string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.gone = map[string]bool{addr: true}
-}
-
-func (r *fakeReach) loseLeader(p timer.TopicPartition) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.leads = map[timer.TopicPartition]bool{p: true}
-}
-
-// awayLane is a fakeLane on three brokers, with three IDs and a reach.
-func awayLane(t *testing.T) (*kfake.Cluster, *Lane, *fakeReach) {
+func awayLane(t *testing.T) (*kfake.Cluster, *Lane, *kafkatest.Reach) {
 	t.Helper()
 	c, l := fakeLaneOf(t, 3)
-	reach := &fakeReach{}
+	reach := &kafkatest.Reach{}
 	l.o.Leaders, l.pool.clients = reach, make([]*txnClient, 3)
 	return c, l, reach
 }
@@ -113,7 +57,7 @@ func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 			t.Fatalf("coordinators %v of three IDs, want three brokers", seats)
 		}
 		gone := l.pool.clients[1].addr()
-		reach.lose(gone)
+		reach.Lose(gone)
 		l.of.Reached()
 		s := plainSource(l)
 		l.of.Add(s)
@@ -144,7 +88,7 @@ func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 		l.mu.Lock()
 		gone := l.under.current.addr()
 		l.mu.Unlock()
-		reach.lose(gone)
+		reach.Lose(gone)
 		start := time.Now()
 		l.of.Reached()
 		if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
@@ -186,7 +130,7 @@ func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 		gone := l.under.current.addr()
 		id.Store(&l.under.current.id)
 		l.mu.Unlock()
-		reach.lose(gone)
+		reach.Lose(gone)
 		start := time.Now()
 		l.of.Reached()
 		time.AfterFunc(abortTimeout/2, answer)
@@ -212,7 +156,7 @@ func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
 		<-held
 		l.pool.mu.Lock()
 		for c := range l.pool.tied {
-			reach.lose(c.addr())
+			reach.Lose(c.addr())
 		}
 		l.pool.mu.Unlock()
 		start := time.Now()
@@ -289,7 +233,7 @@ func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 				done := make(chan error, 1)
 				go func() { _, err := l.step(t.Context()); done <- err }()
 				<-held
-				reach.loseLeader(timer.TopicPartition{Topic: "t", Partition: 0})
+				reach.LoseLeader(timer.TopicPartition{Topic: "t", Partition: 0})
 				start := time.Now()
 				l.of.Reached()
 				if err := <-done; !errors.Is(err, errAway) {
@@ -314,8 +258,8 @@ func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
 		c, l, reach := awayLane(t)
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
 		to := timer.TopicPartition{Topic: "t", Partition: 0}
-		reach.lose("127.0.0.1:1")
-		reach.none = map[timer.TopicPartition]bool{to: true}
+		reach.Lose("127.0.0.1:1")
+		reach.NoLeader = map[timer.TopicPartition]bool{to: true}
 		s := plainSource(l)
 		l.of.Add(s)
 		start := time.Now()
@@ -357,8 +301,8 @@ func TestStepLeavesATargetThatWaitsForADeadBroker(t *testing.T) {
 		c, l, reach := awayLane(t)
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
 		to := timer.TopicPartition{Topic: "t", Partition: 0}
-		reach.lose("127.0.0.1:1")
-		reach.burdened = map[timer.TopicPartition]bool{to: true}
+		reach.Lose("127.0.0.1:1")
+		reach.Burdened = map[timer.TopicPartition]bool{to: true}
 		s := plainSource(l)
 		l.of.Add(s)
 		start := time.Now()

@@ -37,7 +37,7 @@ func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*S
 		}
 		req.ProducerID, req.ProducerEpoch = pid, epoch
 		req.MemberID, req.Generation, req.InstanceID = m.ID, m.Generation, m.InstanceID
-		resp, err := within(ctx, func() (*kmsg.TxnOffsetCommitResponse, error) { return req.RequestWith(ctx, c.Client) })
+		resp, err := targets.Within(ctx, func() (*kmsg.TxnOffsetCommitResponse, error) { return req.RequestWith(ctx, c.Client) })
 		if errors.Is(err, syscall.ECONNREFUSED) && sleep(ctx, minBackoff) == nil {
 			continue // not sent: the group has no coordinator yet that is there
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -186,8 +187,8 @@ func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, l := fakeLaneOf(t, 2)
 				if tc.dying {
-					reach := &fakeReach{}
-					reach.lose("127.0.0.1:1")
+					reach := &kafkatest.Reach{}
+					reach.Lose("127.0.0.1:1")
 					l.o.Leaders = reach
 				}
 				for i, topic := range []string{"log", "t"} {

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -22,16 +23,6 @@ type onNewClient func()
 // OnNewClient implements kgo.HookNewClient.
 func (f onNewClient) OnNewClient(*kgo.Client) { f() }
 
-// loseAll says that none of the brokers can be reached.
-func (r *fakeReach) loseAll(addrs []string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.gone = make(map[string]bool)
-	for _, addr := range addrs {
-		r.gone[addr] = true
-	}
-}
-
 // A coordinator is lost after it was chosen and before its opening is noted, so that Reached finds
 // nothing to give up. The opening is given up all the same.
 func TestOpeningWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
@@ -39,7 +30,7 @@ func TestOpeningWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 		c, l, reach := awayLane(t)
 		hold(t, c, kmsg.InitProducerID, func(kmsg.Request) bool { return true })
 		l.o.Client = append(l.o.Client, kgo.WithHooks(onNewClient(func() {
-			reach.loseAll(c.ListenAddrs())
+			reach.Lose(c.ListenAddrs()...)
 			l.of.Reached()
 		})))
 		start := time.Now()
@@ -55,13 +46,13 @@ func TestOpeningWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 
 // lateReach is Leaders that lose all brokers once AllReachable was asked so often.
 type lateReach struct {
-	*fakeReach
+	*kafkatest.Reach
 	asked atomic.Int32
 	lost  func()
 }
 
 func (r *lateReach) AllReachable() bool {
-	there := r.fakeReach.AllReachable()
+	there := r.Reach.AllReachable()
 	if r.asked.Add(-1) == 0 {
 		r.lost()
 	}
@@ -73,9 +64,9 @@ func (r *lateReach) AllReachable() bool {
 func TestStepWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
-		late := &lateReach{fakeReach: reach}
+		late := &lateReach{Reach: reach}
 		late.lost = func() {
-			reach.loseAll(c.ListenAddrs())
+			reach.Lose(c.ListenAddrs()...)
 			l.of.Reached()
 		}
 		l.o.Leaders = late
@@ -101,7 +92,7 @@ func TestReachThatChangesAllTheTime(t *testing.T) {
 	t.Logf("seed %d", seed)
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLanes(t, 3, 2)
-		reach := &fakeReach{}
+		reach := &kafkatest.Reach{}
 		l.of.o.Leaders = reach
 		addrs := c.ListenAddrs()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -121,11 +112,11 @@ func TestReachThatChangesAllTheTime(t *testing.T) {
 				for churn.Err() == nil {
 					switch random.IntN(4) {
 					case 0:
-						reach.lose(addrs[random.IntN(len(addrs))])
+						reach.Lose(addrs[random.IntN(len(addrs))])
 					case 1:
-						reach.loseLeader(timer.TopicPartition{Topic: "t"})
+						reach.LoseLeader(timer.TopicPartition{Topic: "t"})
 					default:
-						reach.restore()
+						reach.Restore()
 					}
 					l.of.Reached()
 					_ = sleep(churn, time.Duration(random.IntN(20))*time.Millisecond)
@@ -133,7 +124,7 @@ func TestReachThatChangesAllTheTime(t *testing.T) {
 			})
 		}
 		changing.Wait()
-		reach.restore()
+		reach.Restore()
 		l.of.Reached()
 		before := make([]int64, len(sources))
 		for i, s := range sources {
@@ -153,13 +144,6 @@ func TestReachThatChangesAllTheTime(t *testing.T) {
 			}
 		}
 	})
-}
-
-// restore says that everything can be reached.
-func (r *fakeReach) restore() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.gone, r.leads = nil, nil
 }
 
 // countingSource always has something ready, and counts its shares.

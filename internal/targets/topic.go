@@ -1,0 +1,101 @@
+package targets
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// verdictKept is how old the verdict that a topic cannot be used may be until it does not count any more.
+	verdictKept = 3 * time.Second
+	// targetIdle is how long a topic stays in the cache without being used.
+	targetIdle = 10 * time.Minute
+)
+
+// TopicInfo is what is known of one target topic.
+type TopicInfo struct {
+	// Leader tells for each partition whether it has a leader; its length is
+	// the partition count.
+	Leader []bool
+	// Compacted says that the topic refuses records without a key.
+	Compacted bool
+	// Err is the broker's verdict if the topic cannot be used.
+	Err error
+}
+
+type cachedTopic struct {
+	TopicInfo
+	id       [16]byte
+	epochs   []int32   // leader epochs by partition
+	version  int64     // see Version
+	fetched  time.Time // zero: to be asked for before it is used again
+	used     time.Time
+	missing  time.Time // since when nobody who was asked has known it; zero: somebody has
+	maxBytes int32
+
+	beyond time.Time // since when a partition is asked for that it does not have; inUse ends it
+	asked  time.Time // when such a partition was asked for last
+
+	refuted   int // times in a row
+	refutedAt time.Time
+	notBefore time.Time // not to be used before
+}
+
+// use marks a topic as used. The service's own topics are marked as used forever.
+func (e *cachedTopic) use(now time.Time) {
+	if now.After(e.used) {
+		e.used = now
+	}
+}
+
+// usable reports whether a topic is known well enough: one that is missing counts as such after a while.
+func (e *cachedTopic) usable(now time.Time, missingAfter time.Duration) bool {
+	switch {
+	case e.fetched.IsZero(), now.Before(e.notBefore):
+		return false
+	case e.Err == nil:
+		return len(e.Leader) > 0
+	case !RefusedForGood(e.Err), now.Sub(e.fetched) > verdictKept:
+		return false // passing trouble is no verdict, an old one may be wrong by now
+	}
+	return !Gone(e.Err) || now.Sub(e.missing) >= missingAfter
+}
+
+// unconfirmed reports whether an entry counts as examined: no broker has known the topic yet, or it cannot
+// be used. The service's own topics have a size limit from the start, so they do not count.
+func (e *cachedTopic) unconfirmed() bool {
+	return e.Err != nil || len(e.Leader) == 0 && e.maxBytes == 0
+}
+
+// idle reports whether an entry is to be forgotten.
+func (e *cachedTopic) idle(now time.Time) bool {
+	unused := now.Sub(e.used)
+	return unused > targetIdle || e.unconfirmed() && unused > targetRefresh
+}
+
+// snapshot is a copy of the topics that are known and have nothing wrong with them. Callers that ask for each
+// timer read it without a lock. publish makes it again with each change. Time alone changes
+// nothing about such a topic: what is known is used until it is proved wrong.
+type snapshot map[string]*snapshotTopic
+
+type snapshotTopic struct {
+	TopicInfo
+	used atomic.Bool // since it was published
+}
+
+// use marks a topic as used. A caller with an old snapshot may mark the wrong entry. That is harmless: a
+// topic that is in use gets marked again soon.
+func (k *snapshotTopic) use() {
+	if !k.used.Load() {
+		k.used.Store(true)
+	}
+}
+
+// noteUsed copies the marks of use to the topics. Metadata.mu is held.
+func (s snapshot) noteUsed(topics map[string]*cachedTopic, now time.Time) {
+	for name, k := range s {
+		if e := topics[name]; e != nil && k.used.Load() {
+			e.use(now)
+		}
+	}
+}
