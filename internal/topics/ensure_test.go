@@ -75,10 +75,10 @@ func TestEnsureSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, own := range family.own() {
-			s := family.settingsOf(own, 1)
-			want := s.all()
-			if !v.real { // kfake does not have every setting
-				want = s.least()
+			needed, wanted := family.settingsOf(own, 1)
+			want := configs(needed)
+			if v.real { // kfake does not have every setting
+				want = configs(needed, wanted)
 			}
 			for name, value := range want {
 				if got := own.settings[name]; got != *value {

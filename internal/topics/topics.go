@@ -50,13 +50,13 @@ const (
 	// createdDeleteRetention is twice the absence that a local store survives.
 	// Each day of it costs a replay from the start a day's tombstones.
 	createdDeleteRetention = 24 * time.Hour
-	// createdSegment bounds a segment of the changelog: the last one of each
-	// partition is never compacted.
-	createdSegment = time.Hour
-	// createdCheckpointSegment bounds a segment of checkpoints, in bytes, and
-	// createdSmallMessage a batch of them, or of events.
+	// createdSegment bounds the age of a segment of the changelog or of checkpoints, because the last
+	// segment of a partition is never compacted. The next two bound its bytes.
+	createdSegment           = time.Hour
+	createdChangelogSegment  = 256 << 20
 	createdCheckpointSegment = 16 << 20
-	createdSmallMessage      = 1 << 20
+	// createdSmallMessage bounds a batch of checkpoints or of events, in bytes.
+	createdSmallMessage = 1 << 20
 	// createdDeadRetention is how long people have to look at dead letters.
 	createdDeadRetention = 30 * 24 * time.Hour
 	// createdEventRetention is how long events tell what has become of a timer.

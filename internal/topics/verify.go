@@ -69,6 +69,9 @@ func (f *found) duration(setting string) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
+// ms writes a duration as the settings have it.
+func ms(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
 func (f *found) policies() []string {
 	return strings.FieldsFunc(f.settings[cleanupPolicy], func(r rune) bool { return r == ',' || r == ' ' })
 }

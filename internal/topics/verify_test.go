@@ -300,8 +300,9 @@ func TestCreatedIsVerified(t *testing.T) {
 	for _, delay := range []time.Duration{0, time.Minute} {
 		createdIsVerified(t, delay)
 	}
-	if s := sound().changelogSettings(1); s.wanted[minInSync] != "" {
-		t.Errorf("one replica, and %s must be in sync", s.wanted[minInSync])
+	family := sound()
+	if _, wanted := family.settingsOf(&family.changelog, 1); wanted[minInSync] != "" {
+		t.Errorf("one replica, and %s must be in sync", wanted[minInSync])
 	}
 }
 
@@ -318,11 +319,11 @@ func createdIsVerified(t *testing.T, delay time.Duration) {
 			family.request.settings[retentionBytes] = "-1"
 		}
 		for _, own := range family.own() {
-			s := family.settingsOf(own, 3)
-			own.settings = maps.Clone(s.needed)
+			needed, wanted := family.settingsOf(own, 3)
+			own.settings = needed
 			own.settings[minInSync] = "2"
 			if !least {
-				maps.Copy(own.settings, s.wanted)
+				maps.Copy(own.settings, wanted)
 			}
 		}
 		for _, c := range family.verify() {
