@@ -398,7 +398,10 @@ func stub(seeds []string, fault func(n int, r *kgo.Record) []*kgo.Record) server
 		for n := 0; ctx.Err() == nil; {
 			cl.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
 				due, _ := strconv.ParseInt(string(r.Headers[0].Value), 10, 64)
-				time.Sleep(time.Until(time.UnixMilli(due))) // a stub: it has nothing to be woken by
+				select {
+				case <-time.After(time.Until(time.UnixMilli(due))): // a stub: it has nothing to be woken by
+				case <-ctx.Done():
+				}
 				out := &kgo.Record{Topic: cfg.Targets[0], Key: r.Key, Value: r.Value, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
 					{Key: waterclock.HeaderID, Value: r.Key}, {Key: waterclock.HeaderDue, Value: r.Headers[0].Value}}}
 				for _, o := range fault(n, out) {

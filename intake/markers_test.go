@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/await"
 )
 
 // endSink notes how much is behind what it was given. mu guards what follows it.
@@ -85,7 +87,7 @@ func TestReaderTellsThatOnlyMarkersAreLeft(t *testing.T) {
 	s := &endSink{}
 	rig.run()
 	rig.r.Add(readTopic, 0, 0, s)
-	await(t, "what there is", func() bool { return s.is(readPerPart-1, 0) })
+	await.Until(t, readLimit, "what there is", func() bool { return s.is(readPerPart-1, 0) })
 	// Each transaction is a record and a marker; where reading goes on is behind both.
 	next := func(at int64) func() bool {
 		return func() bool { next, epoch := s.goesOn(); return next == at && epoch >= 0 }
@@ -93,12 +95,12 @@ func TestReaderTellsThatOnlyMarkersAreLeft(t *testing.T) {
 	for i := range int64(3) {
 		rig.transact(cl, time.Now(), kgo.TryCommit)
 		last := readPerPart + 4*i
-		await(t, "a committed one", func() bool { return s.is(last, 0) })
-		await(t, "its marker", next(last+2))
+		await.Until(t, readLimit, "a committed one", func() bool { return s.is(last, 0) })
+		await.Until(t, readLimit, "its marker", next(last+2))
 		rig.transact(cl, time.Now(), kgo.TryAbort)
-		await(t, "the marker of an aborted one", next(last+4))
+		await.Until(t, readLimit, "the marker of an aborted one", next(last+4))
 	}
-	await(t, "an aborted one", func() bool { return s.is(readPerPart+8, 0) })
+	await.Until(t, readLimit, "an aborted one", func() bool { return s.is(readPerPart+8, 0) })
 }
 
 // Timestamps of long ago use a rate up only while there is something behind: a partition
@@ -113,8 +115,8 @@ func TestReaderIsUpToNowBehindMarkers(t *testing.T) {
 	long := time.Now().Add(-time.Hour)
 	for i := range int64(30) { // more than a second's worth, in longer
 		rig.transact(cl, long, kgo.TryCommit)
-		await(t, "read", func() bool { return s.at() == readPerPart+2*i })
-		time.Sleep(time.Second / 20)
+		await.Until(t, readLimit, "read", func() bool { return s.at() == readPerPart+2*i })
+		await.For(t, time.Second/20)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,5 +154,5 @@ func TestABatchThatIsPassedOverIsNothingThatWaits(t *testing.T) {
 	s := &endSink{}
 	rig.run()
 	rig.r.Add(readTopic, 0, 0, s)
-	await(t, "what there is", func() bool { return s.is(readPerPart-1, 0) })
+	await.Until(t, readLimit, "what there is", func() bool { return s.is(readPerPart-1, 0) })
 }

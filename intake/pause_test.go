@@ -4,6 +4,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/await"
 )
 
 // timedSink notes when records come, and which are beyond the quota. mu guards
@@ -37,7 +39,7 @@ func (s *timedSink) count() (all, over int) {
 
 func (s *timedSink) awaits(t *testing.T, n int) {
 	t.Helper()
-	await(t, "records", func() bool { all, _ := s.count(); return all >= n })
+	await.Until(t, readLimit, "records", func() bool { all, _ := s.count(); return all >= n })
 }
 
 // TestReaderMarksWhatIsBeyondTheQuota: of what comes at once a second's worth is

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/await"
 )
 
 // ordered is a sink that wants every offset once, in order. mu guards next and why.
@@ -89,12 +91,12 @@ func TestReaderAtRandom(t *testing.T) {
 				rig.r.Add(readTopic, p, from, s)
 				for range rnd.IntN(8) {
 					rig.r.Pause(readTopic, p)
-					time.Sleep(time.Duration(rnd.IntN(8)) * time.Millisecond)
+					await.For(t, time.Duration(rnd.IntN(8))*time.Millisecond)
 					rig.r.Resume(readTopic, p)
-					time.Sleep(time.Duration(rnd.IntN(8)) * time.Millisecond)
+					await.For(t, time.Duration(rnd.IntN(8))*time.Millisecond)
 				}
 				if last := round%4 == 3; last {
-					await(t, fmt.Sprintf("partition %d is read from %d to %d", p, from, end), func() bool { return s.at() >= end })
+					await.Until(t, readLimit, fmt.Sprintf("partition %d is read from %d to %d", p, from, end), func() bool { return s.at() >= end })
 				} else if rnd.IntN(2) == 0 {
 					rig.r.Pause(readTopic, p) // given up while it is paused
 				}

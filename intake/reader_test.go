@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"go.uber.org/goleak"
+
+	"github.com/waterclock/waterclock/internal/await"
 )
 
 const (
@@ -138,21 +140,11 @@ func (s *sink) failures() []error {
 	return slices.Clone(s.errs)
 }
 
-// await polls for something that nobody signals.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(readLimit); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within %s", what, readLimit)
-		}
-	}
-}
-
 // wants checks that the sink was given exactly the offsets from, … to-1, once
 // and in order.
 func (s *sink) wants(t *testing.T, from, to int64) {
 	t.Helper()
-	await(t, fmt.Sprintf("%s is given offsets to %d", s.name, to), func() bool { return int64(len(s.got())) >= to-from })
+	await.Until(t, readLimit, fmt.Sprintf("%s is given offsets to %d", s.name, to), func() bool { return int64(len(s.got())) >= to-from })
 	var want []int64
 	for o := from; o < to; o++ {
 		want = append(want, o)
@@ -197,7 +189,7 @@ func TestReaderPollUnderWayIsNotForTheNextSink(t *testing.T) {
 			}
 			// One poll that holds both partitions: nothing is polled before both
 			// are buffered. Which comes first is up to the client.
-			await(t, "both partitions are fetched", func() bool { return rig.r.client.BufferedFetchRecords() == 2*(readPerPart-2) })
+			await.Until(t, readLimit, "both partitions are fetched", func() bool { return rig.r.client.BufferedFetchRecords() == 2*(readPerPart-2) })
 			rig.run()
 			select {
 			case <-entered:
@@ -358,7 +350,7 @@ func TestReaderTellsOffsetOutOfRange(t *testing.T) {
 			bad, good := &sink{name: "bad"}, &sink{name: "good"}
 			rig.r.Add(readTopic, 0, tc.from, bad)
 			rig.r.Add(readTopic, 1, 0, good)
-			await(t, "the sink is told twice", func() bool { return len(bad.failures()) >= 2 })
+			await.Until(t, readLimit, "the sink is told twice", func() bool { return len(bad.failures()) >= 2 })
 			if err := bad.failures()[0]; !errors.Is(err, kerr.OffsetOutOfRange) {
 				t.Errorf("told %v, want OFFSET_OUT_OF_RANGE", err)
 			}
@@ -409,7 +401,7 @@ func readBesideAPausedOne(t *testing.T) time.Duration {
 	rig := newReadRig(t, 2)
 	paused, other := &sink{name: "paused"}, &sink{name: "other", entered: make(chan struct{})}
 	rig.r.Add(readTopic, 0, 0, paused)
-	await(t, "its records are fetched", func() bool { return rig.r.client.BufferedFetchRecords() == readPerPart })
+	await.Until(t, readLimit, "its records are fetched", func() bool { return rig.r.client.BufferedFetchRecords() == readPerPart })
 	rig.r.Pause(readTopic, 0)
 	rig.r.Add(readTopic, 1, 0, other)
 	start := time.Now()
@@ -453,7 +445,7 @@ func TestReaderPassesABatchThatIsTooLarge(t *testing.T) {
 	rig.run()
 	s := &sink{name: "sink"}
 	rig.r.Add(readTopic, 0, 0, s)
-	await(t, "what lies behind the batch is delivered", func() bool { return len(s.got()) >= readPerPart+3 })
+	await.Until(t, readLimit, "what lies behind the batch is delivered", func() bool { return len(s.got()) >= readPerPart+3 })
 	if got := s.got(); got[readPerPart-1] != readPerPart-1 || got[readPerPart] != readPerPart+n || len(got) != readPerPart+3 {
 		t.Errorf("given %v", got)
 	}
@@ -489,7 +481,7 @@ func TestReaderIsToldAgainOfABatchThatIsTooLarge(t *testing.T) {
 			s, other := &sink{name: "sink"}, &sink{name: "other"}
 			rig.r.Add(readTopic, 1, readPerPart, other)
 			rig.r.Add(readTopic, 0, readPerPart, s)
-			await(t, "the batch is refused", func() bool { return rig.r.unpacker.refused.Load() != 0 })
+			await.Until(t, readLimit, "the batch is refused", func() bool { return rig.r.unpacker.refused.Load() != 0 })
 			lose(rig, other)
 			s.wants(t, readPerPart+n, readPerPart+n+3)
 			s.mu.Lock()
@@ -511,7 +503,7 @@ func TestReaderAsksAgainOfABatchThatIsTooLarge(t *testing.T) {
 	s, other := &sink{name: "sink", unsure: 1 << 30}, &sink{name: "other"}
 	rig.r.Add(readTopic, 0, readPerPart, s)
 	rig.run()
-	await(t, "it is asked twice", func() bool {
+	await.Until(t, readLimit, "it is asked twice", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.unsure <= 1<<30-2

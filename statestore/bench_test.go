@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -307,7 +308,7 @@ func benchReplay(b *testing.B, s *Store, w *workload, add func(r *Replay, i int6
 // benchMerged waits for the compactions, and says what all has taken.
 func benchMerged(b *testing.B, s *Store, cpu0 time.Duration) {
 	for quiet := 0; quiet < int(2*replayRest/compactionsCheck); quiet++ {
-		time.Sleep(compactionsCheck)
+		await.For(b, compactionsCheck)
 		if s.db.Metrics().Compact.NumInProgress > 0 {
 			quiet = 0
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -63,15 +64,12 @@ func scanAll(k *Handle) (n int, err error) {
 // soonRefused waits until the table is thrown away.
 func soonRefused(t *testing.T, k *Handle) {
 	t.Helper()
-	for start := time.Now(); ; time.Sleep(time.Millisecond) {
-		if err := k.p.intact(); err != nil && k.p.s.events.damagedTables.Load() > 0 {
-			wantErr(t, err, ErrCorrupt)
-			return
-		}
-		if time.Since(start) > 30*time.Second {
-			t.Fatalf("partition %s is still believed", k.p.id)
-		}
-	}
+	var err error
+	await.Until(t, 30*time.Second, fmt.Sprintf("partition %s is not believed any more", k.p.id), func() bool {
+		err = k.p.intact()
+		return err != nil && k.p.s.events.damagedTables.Load() > 0
+	})
+	wantErr(t, err, ErrCorrupt)
 }
 
 // What is said of a damaged table names its file, and not what Pebble carries the details in.
@@ -208,7 +206,7 @@ func damageTables(t *testing.T, o Options, at func(size int64) []int64) {
 // soonReadable wipes what cannot be read, as owners do, until everything can.
 func soonReadable(t *testing.T, s *Store, parts int32) {
 	t.Helper()
-	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+	await.Until(t, 30*time.Second, "all partitions can be read, or be wiped", func() bool {
 		bad := 0
 		for i := range parts {
 			k := s.Partition(PartitionID{Topic: [16]byte{1, 2, 3}, Partition: i}).Acquire()
@@ -224,13 +222,8 @@ func soonReadable(t *testing.T, s *Store, parts int32) {
 				t.Fatalf("partition %d: %d rows of %d", i, n, m.Pending)
 			}
 		}
-		if bad == 0 {
-			return
-		}
-		if time.Since(start) > 30*time.Second {
-			t.Fatalf("%d partitions cannot be read and not be wiped", bad)
-		}
-	}
+		return bad == 0
+	})
 }
 
 // One file goes bad in two places, and a wipe has made two tables of it. What is

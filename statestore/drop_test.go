@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -64,13 +65,12 @@ func TestDropFreesTheDisk(t *testing.T) {
 		t.Fatalf("dropped %v, %v", did, err)
 	}
 	var after int64
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if after = used(t, o.Dir); after < before*3/4 { // tables are deleted in the background
-			break
-		}
-	}
+	_, freed := await.Within(20*time.Second, func() bool { // tables are deleted in the background
+		after = used(t, o.Dir)
+		return after < before*3/4
+	})
 	t.Logf("%d bytes before, %d after a third was dropped", before, after)
-	if after >= before*3/4 {
+	if !freed {
 		t.Errorf("%d bytes of %d are in use after a third was dropped", after, before)
 	}
 	for _, id := range []PartitionID{partition0, partition1} {

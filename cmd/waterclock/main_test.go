@@ -18,6 +18,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/service/commands"
 	"github.com/waterclock/waterclock/internal/service/dev"
@@ -214,11 +215,9 @@ func TestSIGHUP(t *testing.T) {
 		}
 		write("brokers: a:1\nrequests: [t]\ntargets: [x]\nfrobnicate: 1\nlanes: many\n")
 		hangUp()
-		for end := time.Now().Add(20 * time.Second); !strings.Contains(log.String(), "lanes is"); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Error("what is wrong is not said")
-				return nil
-			}
+		if _, said := await.Within(20*time.Second, func() bool { return strings.Contains(log.String(), "lanes is") }); !said {
+			t.Error("what is wrong is not said")
+			return nil
 		}
 		select {
 		case got := <-reload:

@@ -26,6 +26,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -438,9 +439,7 @@ func TestOneHop(t *testing.T) {
 	f.move(at, "older") // it has no API
 	// Who owns it is not read again at once.
 	until := func(status int) {
-		for deadline := time.Now().Add(20 * time.Second); a.call(t, "GET", path("x"), "").status != status && time.Now().Before(deadline); {
-			time.Sleep(time.Millisecond)
-		}
+		await.Within(20*time.Second, func() bool { return a.call(t, "GET", path("x"), "").status == status })
 	}
 	until(421)
 	if got := a.call(t, "GET", path("x"), "").is(t, 421, "elsewhere"); !strings.Contains(got.text, "--api") {
@@ -617,16 +616,7 @@ func TestJobs(t *testing.T) {
 	run := func(action string) map[string]any {
 		t.Helper()
 		a := in.call(t, "POST", "/v1/topics/timers/timers/"+action+"?prefix=1-", "").is(t, 202, "")
-		at := a.header.Get("Location")
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-			j := in.call(t, "GET", at, "").is(t, 200, "")
-			if j.body["state"] != "running" {
-				return j.body
-			}
-			if time.Now().After(deadline) {
-				t.Fatal(j.text)
-			}
-		}
+		return ended(t, in, a)
 	}
 	if j := run("pause"); j["state"] != "done" || j["changed"] != 50.0 {
 		t.Error(j)
@@ -646,15 +636,7 @@ func TestJobs(t *testing.T) {
 	a := in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=0-", "").is(t, 202, "")
 	at := a.header.Get("Location")
 	in.call(t, "DELETE", at, "").is(t, 200, "")
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		j := in.call(t, "GET", at, "").is(t, 200, "")
-		if j.body["state"] == "stopped" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(j.text)
-		}
-	}
+	await.Until(t, 20*time.Second, "the job is stopped", func() bool { return in.call(t, "GET", at, "").is(t, 200, "").body["state"] == "stopped" })
 }
 
 // Four jobs of a caller run at a time, and 16 of all, there are 32 streams of events, and a POST has
@@ -670,11 +652,7 @@ func TestAtMost(t *testing.T) {
 	}
 	in.call(t, "POST", job, "").is(t, 429, "too-many-jobs")
 	in.call(t, "DELETE", first, "").is(t, 200, "")
-	for deadline := time.Now().Add(20 * time.Second); in.call(t, "POST", job, "").status != 202; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("a job that was stopped keeps its place")
-		}
-	}
+	await.Until(t, 20*time.Second, "a job that was stopped gives its place up", func() bool { return in.call(t, "POST", job, "").status == 202 })
 	for _, caller := range []string{"a", "b", "c"} {
 		for range 4 {
 			in.call(t, "POST", job, "", "Test-Caller", caller).is(t, 202, "")
@@ -744,7 +722,7 @@ func TestRateOfAJob(t *testing.T) {
 		if time.Since(began) > time.Minute {
 			t.Fatal(in.call(t, "GET", at, "").text)
 		}
-		time.Sleep(time.Millisecond)
+		await.For(t, time.Millisecond)
 	}
 	if took, want := time.Since(began), time.Second*(40-3)/perSecond; took < want {
 		t.Errorf("it has taken %v, want %v at least", took, want)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/await"
 )
 
 // crowdedLogs count who reads at a time, and let nobody go before they are released.
@@ -56,9 +57,7 @@ func readInTurns(t *testing.T, most int32, names int) {
 			in.call(t, "GET", path("x")+"/events", "", "Test-Caller", fmt.Sprint("caller-", i%names)).is(t, http.StatusOK, "")
 		})
 	}
-	for end := time.Now().Add(time.Minute); l.now.Load() < most && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	await.Within(time.Minute, func() bool { return l.now.Load() >= most })
 	for range callers {
 		l.release <- struct{}{}
 	}
@@ -117,9 +116,7 @@ func TestRightsAreAskedForWithoutTheLockOfJobs(t *testing.T) {
 	if id == "" {
 		t.Fatalf("no job: %d %s", started.status, started.text)
 	}
-	for end := time.Now().Add(time.Minute); job["state"] == "running" && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		job = in.call(t, "GET", "/v1/jobs/"+id, "").is(t, http.StatusOK, "").body // it asks for its right itself
-	}
+	ended(t, in, started) // it asks for its right itself
 	asked, answer := make(chan struct{}), make(chan struct{})
 	f.set(func() {
 		f.may = func(context.Context, access.Role, string, string) error {

@@ -20,6 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -249,17 +250,14 @@ func TestDeadLettersByFilter(t *testing.T) {
 }
 
 // ended waits for the end of a job that an answer has started.
-func ended(t *testing.T, in *instance, started answer) map[string]any {
+func ended(t *testing.T, in *instance, started answer) (job map[string]any) {
 	t.Helper()
 	at := "/v1/jobs/" + started.is(t, 202, "").body["job"].(map[string]any)["id"].(string)
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if job := in.call(t, "GET", at, "").is(t, 200, "").body; job["state"] != "running" {
-			return job
-		}
-		if time.Now().After(end) {
-			t.Fatal("the job does not end")
-		}
-	}
+	await.Until(t, time.Minute, "the job ends", func() bool {
+		job = in.call(t, "GET", at, "").is(t, 200, "").body
+		return job["state"] != "running"
+	})
+	return job
 }
 
 // All dead letters that a filter chooses are sent again by one job, after a preview. What was scheduled

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/await"
 )
 
 func TestChildrenDieWithTheirParent(t *testing.T) {
@@ -32,16 +34,7 @@ func TestChildrenDieWithTheirParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = parent.Wait() // killed
-	ctx := deadline(t)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for accepts(addr) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal("the server outlives its parent")
-		}
-	}
+	await.Until(t, time.Minute, "the server ends with its parent", func() bool { return !accepts(addr) })
 }
 
 func accepts(addr string) bool {

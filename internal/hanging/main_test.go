@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
@@ -45,24 +46,11 @@ func newWorld(t *testing.T) *world {
 	})
 	t.Cleanup(func() { cancel(); polling.Wait() })
 	adm := kadm.NewClient(c.Client(t))
-	w.await("the member joins", func() bool {
+	await.Until(w.t, testLimit, "the member joins", func() bool {
 		g, err := adm.DescribeGroups(ctx, w.group)
 		return err == nil && g[w.group].State == "Stable"
 	})
 	return w
-}
-
-func (w *world) await(what string, ok func() bool) {
-	w.t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.After(testLimit); !ok(); {
-		select {
-		case <-tick.C:
-		case <-end:
-			w.t.Fatalf("%s: not in time", what)
-		}
-	}
 }
 
 // nothingIsOpen checks that a read_committed consumer of a changelog partition gets past everything,

@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/await"
 )
 
 // Watch ends what a process left that is surely gone, and what got stuck of its own; nothing of a
@@ -34,7 +36,7 @@ func TestWatchLetsTheLivingBe(t *testing.T) {
 		}
 		return ids
 	}
-	s.await("all are old", func() bool { return len(open()) == 3 })
+	await.Until(s.t, testLimit, "all are old", func() bool { return len(open()) == 3 })
 	look := func() {
 		t.Helper()
 		if err := w.look(s.ctx); err != nil {
@@ -45,7 +47,7 @@ func TestWatchLetsTheLivingBe(t *testing.T) {
 	if err := stuck.EndTransaction(s.ctx, kgo.TryCommit); err == nil {
 		t.Error("its own stuck transaction was not ended")
 	}
-	s.await("the others are open while somebody unknown is a member", func() bool { return len(open()) == 2 })
+	await.Until(s.t, testLimit, "the others are open while somebody unknown is a member", func() bool { return len(open()) == 2 })
 	whole = true
 	look()
 	if err := gone.EndTransaction(s.ctx, kgo.TryCommit); err == nil {

@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/await"
 )
 
 // failing is a test that notes how it fails.
@@ -55,7 +57,7 @@ func TestQuietIsBroken(t *testing.T) {
 	go func() { // again and again: one that came before Quiet began is none of its business
 		record := []*kgo.Record{{Topic: "a"}}
 		fetch := kgo.Fetch{Topics: []kgo.FetchTopic{{Topic: "a", Partitions: []kgo.FetchPartition{{Records: record}}}}}
-		for ; ; time.Sleep(pollInterval) {
+		for ; ; await.For(t, pollInterval) {
 			select {
 			case <-done:
 				return

@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/child"
 	"github.com/waterclock/waterclock/internal/localkafka"
 )
@@ -107,16 +108,12 @@ func (c *Cluster) AwaitInSync(t testing.TB) {
 	t.Helper()
 	adm := c.Admin(t)
 	defer adm.Close()
-	start := time.Now()
-	for {
-		behind := outOfSync(t.Context(), adm)
-		if behind == "" {
-			return
-		}
-		if time.Since(start) > inSyncTimeout {
-			t.Fatalf("kafkatest: not in sync within %v: %s", inSyncTimeout, behind)
-		}
-		time.Sleep(pollInterval)
+	behind := ""
+	if _, came := await.Within(inSyncTimeout, func() bool {
+		behind = outOfSync(t.Context(), adm)
+		return behind == ""
+	}); !came {
+		t.Fatalf("kafkatest: not in sync within %v: %s", inSyncTimeout, behind)
 	}
 }
 

@@ -1,11 +1,14 @@
 package kafkatest
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waterclock/waterclock/internal/await"
 )
 
 // SetTopic changes one setting of a topic. Brokers learn of it in their own time.
@@ -35,13 +38,10 @@ func DeleteTopics(t testing.TB, adm *kadm.Client, topics ...string) {
 		t.Fatalf("kafkatest: delete %v: %v", topics, err)
 	}
 	// Brokers hear of it a while after the answer; somebody may have made them again.
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	await.Until(t, 10*time.Second, fmt.Sprintf("kafkatest: %v, which were deleted, are gone", topics), func() bool {
 		are, err := adm.ListTopics(fresh, topics...)
-		if err == nil && !slices.ContainsFunc(topics, func(topic string) bool { return are[topic].Err == nil && are[topic].ID == were[topic].ID }) {
-			return
-		}
-	}
-	t.Fatalf("kafkatest: %v are deleted and still there", topics)
+		return err == nil && !slices.ContainsFunc(topics, func(topic string) bool { return are[topic].Err == nil && are[topic].ID == were[topic].ID })
+	})
 }
 
 // GrowTopics adds partitions until each topic has that many.

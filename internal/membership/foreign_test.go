@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
@@ -137,7 +138,7 @@ func (x *town) members() int {
 func (x *town) keptOut(says []string, ms ...*resident) {
 	x.t.Helper()
 	for _, m := range ms {
-		x.await("it says that others use the group", func() bool { return m.g.Problem() != "" })
+		await.Until(x.t, testLimit, "it says that others use the group", func() bool { return m.g.Problem() != "" })
 		for _, word := range says {
 			if !strings.Contains(m.g.Problem(), word) {
 				x.t.Errorf("%q does not say %q", m.g.Problem(), word)
@@ -157,7 +158,7 @@ func (x *town) back(ms ...*resident) {
 	x.t.Helper()
 	x.shared(1, ms...)
 	for _, m := range ms {
-		x.await("nobody complains", func() bool { return m.g.Problem() == "" && !m.g.Foreign() })
+		await.Until(x.t, testLimit, "nobody complains", func() bool { return m.g.Problem() == "" && !m.g.Foreign() })
 	}
 }
 
@@ -165,7 +166,7 @@ func (x *town) back(ms ...*resident) {
 func TestForeignLeader(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *town) {
 		leave, _ := x.stranger(kgo.Balancers(named{kgo.CooperativeStickyBalancer()}))
-		x.await("the stranger leads", func() bool { return x.members() == 1 })
+		await.Until(x.t, testLimit, "the stranger leads", func() bool { return x.members() == 1 })
 		a := x.join(x.options("a"))
 		o := x.options("static")
 		o.InstanceID, o.Leave = "static", false
@@ -187,7 +188,7 @@ func TestForeignMember(t *testing.T) {
 		a := x.join(o)
 		x.shared(partitions, a)
 		leave, _ := x.stranger(kgo.Balancers(named{kgo.CooperativeStickyBalancer()}))
-		x.await("it says that there is a stranger", a.g.Foreign)
+		await.Until(x.t, testLimit, "it says that there is a stranger", a.g.Foreign)
 		x.shared(partitions, a)
 		if a.g.Problem() != "" || !a.g.Joined() {
 			t.Errorf("the leader is a member: %q, %v", a.g.Problem(), a.g.Joined())
@@ -207,7 +208,7 @@ func TestEarlierVersionBesideThisOne(t *testing.T) {
 	x := newTown(t, kafkatest.Shared(t).Seeds())
 	earlier := []kgo.Opt{kgo.GroupProtocol(formerType), kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.ClientID("waterclock-old")}
 	leave, _ := x.stranger(earlier...)
-	x.await("the earlier version is a member", func() bool { return x.members() == 1 })
+	await.Until(x.t, testLimit, "the earlier version is a member", func() bool { return x.members() == 1 })
 	a := x.join(x.options("a"))
 	x.keptOut([]string{"in use by instances of an earlier version of waterclock (client IDs waterclock-old)", "stop them all"}, a)
 	leave()
@@ -243,7 +244,7 @@ func TestConsumerOfKIP848(t *testing.T) {
 	t.Run("before", func(t *testing.T) {
 		x, options := scene(t)
 		s := x.stranger848()
-		x.await("it owns all", func() bool { owned, _ := s.last(); return owned == partitions })
+		await.Until(x.t, testLimit, "it owns all", func() bool { owned, _ := s.last(); return owned == partitions })
 		static := options("static")
 		static.InstanceID, static.Leave = "static", false
 		a, b := x.join(options("a")), x.join(static)
@@ -264,13 +265,13 @@ func TestConsumerOfKIP848(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := x.stranger848()
-		x.await("it owns all", func() bool { owned, _ := s.last(); return owned == partitions })
+		await.Until(x.t, testLimit, "it owns all", func() bool { owned, _ := s.last(); return owned == partitions })
 		h.Release()
 		x.keptOut(inUse, a)
 		if n := len(a.tokens()); n > 0 {
 			t.Errorf("%d tokens were given", n)
 		}
-		x.await("the other owns all again", func() bool { owned, _ := s.last(); return owned == partitions })
+		await.Until(x.t, testLimit, "the other owns all again", func() bool { owned, _ := s.last(); return owned == partitions })
 		s.leave()
 		x.back(a)
 	})
@@ -286,7 +287,7 @@ func TestConsumerOfKIP848(t *testing.T) {
 			}
 			given := len(a.tokens())
 			s := x.stranger848()
-			x.await("it is let in", func() bool { owned, err := s.last(); return owned > 0 && err == nil })
+			await.Until(x.t, testLimit, "it is let in", func() bool { owned, err := s.last(); return owned > 0 && err == nil })
 			h.Release()
 			x.keptOut(inUse, a)
 			if n := len(a.tokens()) - given; n > 0 {
@@ -306,13 +307,13 @@ func TestConsumerOfKIP848(t *testing.T) {
 		for i := range partitions + 1 { // one of them has no partition
 			ms = append(ms, x.join(options(fmt.Sprint("m", i))))
 		}
-		x.await("all are members and have what they get", func() bool {
+		await.Until(x.t, testLimit, "all are members and have what they get", func() bool {
 			waits := func(m *resident) bool { return !m.g.Joined() || len(m.alive()) > 1 }
 			return !slices.ContainsFunc(ms, waits)
 		})
 		x.shared(0, ms...)
 		s := x.stranger848()
-		x.await("it is refused", func() bool { _, err := s.last(); return errors.Is(err, kerr.GroupIDNotFound) })
+		await.Until(x.t, testLimit, "it is refused", func() bool { _, err := s.last(); return errors.Is(err, kerr.GroupIDNotFound) })
 		s.leave()
 		x.shared(0, ms...)
 		for _, m := range ms {
@@ -334,10 +335,10 @@ func TestConsumerOfKIP848(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := x.join(options("c")) // has the rebalance begin again, which takes all assignments away
-		x.await("another member waits", func() bool { return x.members() == 3 })
+		await.Until(x.t, testLimit, "another member waits", func() bool { return x.members() == 3 })
 		s := x.stranger848()
 		var refusal error
-		x.await("it is let in or refused", func() bool {
+		await.Until(x.t, testLimit, "it is let in or refused", func() bool {
 			owned, err := s.last()
 			refusal = err
 			return owned > 0 || err != nil
@@ -347,7 +348,7 @@ func TestConsumerOfKIP848(t *testing.T) {
 		if refusal == nil {
 			x.keptOut(inUse, a, b, c)
 			dead(t, ErrLost, first...)
-			x.await("the other owns all", func() bool { owned, _ := s.last(); return owned == partitions })
+			await.Until(x.t, testLimit, "the other owns all", func() bool { owned, _ := s.last(); return owned == partitions })
 		}
 		s.leave()
 		x.back(a, b, c)

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/transaction"
 )
@@ -176,20 +177,11 @@ func (m *resident) tokens() []*Token {
 	return slices.Clone(m.assigned)
 }
 
-func (x *town) await(what string, ok func() bool) {
-	x.t.Helper()
-	for end := time.Now().Add(testLimit); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			x.t.Fatalf("%s: not within %s", what, testLimit)
-		}
-	}
-}
-
 // shared waits until the members hold all partitions between them, n each at
 // least, and none twice.
 func (x *town) shared(n int, ms ...*resident) {
 	x.t.Helper()
-	x.await(fmt.Sprintf("%d members hold at least %d partitions each", len(ms), n), func() bool {
+	await.Until(x.t, testLimit, fmt.Sprintf("%d members hold at least %d partitions each", len(ms), n), func() bool {
 		seen := map[int32]int{}
 		for _, m := range ms {
 			ps := m.alive()
@@ -254,7 +246,7 @@ func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 		var mu sync.Mutex
 		drained := 0
 		a.inRevoke = func(ts []*Token) {
-			time.Sleep(200 * time.Millisecond) // a step ends
+			await.For(t, 200*time.Millisecond) // a step ends
 			for _, k := range ts {
 				m, err := k.Member()
 				if err != nil || m.ID == "" || m.Generation < 0 {
@@ -339,7 +331,7 @@ func TestStaticMemberThatStaysKeepsItsPartitions(t *testing.T) {
 		before, others, assigned := b.alive(), a.alive(), len(a.tokens())
 		b.stop()
 		b2 := x.join(static("b"))
-		x.await("the static member is back", func() bool { return len(b2.alive()) > 0 })
+		await.Until(x.t, testLimit, "the static member is back", func() bool { return len(b2.alive()) > 0 })
 		if got := b2.alive(); !slices.Equal(got, before) {
 			t.Errorf("back with partitions %v, had %v", got, before)
 		}
@@ -368,7 +360,7 @@ func TestStaticMemberThatLeavesIsGone(t *testing.T) {
 		if err := h.Wait(ctx); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * session / 5) // two heartbeats
+		await.For(t, 2*session/5) // two heartbeats
 		h.Release()
 		<-stopped
 		if ids := x.ids(); len(ids) != 0 {
@@ -396,7 +388,7 @@ func TestKickedMemberLosesItsTokens(t *testing.T) {
 		if _, err := kick.RequestWith(context.Background(), x.cl); err != nil {
 			t.Fatal(err)
 		}
-		x.await("the first tokens die", func() bool {
+		await.Until(x.t, testLimit, "the first tokens die", func() bool {
 			return !slices.ContainsFunc(first, func(k *Token) bool { return k.Err() == nil })
 		})
 		x.shared(partitions, m)
@@ -417,7 +409,7 @@ func TestRefusedStepLosesEverything(t *testing.T) {
 		first := m.tokens()
 		first[1].Refused(errors.New("UNKNOWN_MEMBER_ID"))
 		dead(t, ErrLost, first...)
-		x.await("all are told lost", func() bool {
+		await.Until(x.t, testLimit, "all are told lost", func() bool {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			return len(m.lost) == partitions
@@ -466,7 +458,7 @@ func TestJoinThatHangsBreaksTheLease(t *testing.T) {
 		if err := h.Wait(ctx); err != nil {
 			t.Fatal(err)
 		}
-		x.await("the group goes on without a", func() bool { return len(b.alive()) == partitions })
+		await.Until(x.t, testLimit, "the group goes on without a", func() bool { return len(b.alive()) == partitions })
 		h.Release()
 		x.shared(1, a, b)
 		close(watching)

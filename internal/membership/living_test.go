@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waterclock/waterclock/internal/await"
 )
 
 // processOf is how clients of these tests are named.
@@ -22,7 +24,7 @@ func processOf(clientID string) string {
 // living asks the broker, until the group is stable.
 func (x *town) living() (processes []string, all bool) {
 	x.t.Helper()
-	x.await("the group is stable", func() bool {
+	await.Until(x.t, testLimit, "the group is stable", func() bool {
 		groups, err := x.adm.DescribeGroups(context.Background(), x.group)
 		if err != nil {
 			x.t.Fatal(err)

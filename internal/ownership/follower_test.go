@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -169,8 +170,7 @@ func TestATakeWithoutALeaderAsksForNoTransactions(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- l.acquirer.help(ctx, f, cancel) }()
-		for end := time.Now().Add(20 * time.Second); !enough() && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		}
+		await.Within(20*time.Second, enough)
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -213,11 +214,7 @@ func TestTheTailEndsWhereTheLeaderWrites(t *testing.T) {
 			l.Steps.tail.known(0)
 			l.Steps.tail.distrust()
 			l.tail.look(t.Context())
-			for begun := time.Now(); asked.Load() < 5; time.Sleep(time.Millisecond) {
-				if time.Since(begun) > 10*time.Second {
-					t.Fatal("nobody asks where the leader writes next")
-				}
-			}
+			await.Until(t, 10*time.Second, "somebody asks where the leader writes next", func() bool { return asked.Load() >= 5 })
 			l.Steps.mu.Lock()
 			if !l.Steps.tail.doubt {
 				t.Error("no doubt of records that nobody is shown")

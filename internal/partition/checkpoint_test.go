@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -143,14 +144,11 @@ func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
 		answered := make(chan struct{})
 		asked := len(c.s.keeper.checkpoints.asks.waiting)
 		go func() { c.p.Checkpoint(t.Context()); close(answered) }()
-		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		await.Within(10*time.Second, func() bool {
 			c.s.keeper.checkpoints.asks.mu.Lock()
-			n := len(c.s.keeper.checkpoints.asks.waiting)
-			c.s.keeper.checkpoints.asks.mu.Unlock()
-			if n > asked || !c.s.keeper.checkpoints.asks.running {
-				break
-			}
-		}
+			defer c.s.keeper.checkpoints.asks.mu.Unlock()
+			return len(c.s.keeper.checkpoints.asks.waiting) > asked || !c.s.keeper.checkpoints.asks.running
+		})
 		return answered
 	}
 	within := func(answered chan struct{}, what string) {

@@ -2,11 +2,13 @@ package partition
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/transaction"
 )
@@ -131,11 +133,7 @@ func (s *sleeper) Wait() time.Duration                               { return ti
 
 func (s *sleeper) until(t *testing.T, seals int64) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); s.seals.Load() < seals; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the lane seals %d times, want %d", s.seals.Load(), seals)
-		}
-	}
+	await.Until(t, 20*time.Second, fmt.Sprint("the lane seals ", seals, " times"), func() bool { return s.seals.Load() >= seals })
 }
 
 // The clock is set ahead while the lane sleeps until a timer is due: it does not sleep

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
@@ -68,7 +69,7 @@ func newGated(t *testing.T) *gated {
 		r := req.(*kmsg.FetchRequest)
 		if r.MaxBytes == math.MaxInt32 { // none of intake's
 			if late := g.late.Swap(0); late > 0 {
-				c.SleepControl(func() { time.Sleep(time.Duration(late)) })
+				c.SleepControl(func() { await.For(t, time.Duration(late)) })
 			}
 			g.asked.Add(1)
 			g.most.Store(max(g.most.Load(), int64(r.Topics[0].Partitions[0].PartitionMaxBytes)))
@@ -91,8 +92,7 @@ func TestGateAsksLittleWhileIntakeIsBehind(t *testing.T) {
 	g := newGated(t)
 	begun := time.Now()
 	g.run(t)
-	for end := begun.Add(20 * time.Second); g.asked.Load() < 4 && time.Now().Before(end); time.Sleep(gatePoll) {
-	}
+	await.Within(20*time.Second, func() bool { return g.asked.Load() >= 4 })
 	if n, took, least := g.asked.Load(), time.Since(begun), (1+2+4+8)*gateQuiet; n < 4 || took < least {
 		t.Errorf("asked %d times in %s, want 4, in %s at least", n, took, least)
 	}
@@ -119,18 +119,14 @@ func TestGateAsksNothingWhileIntakeIsPaused(t *testing.T) {
 	g := newGated(t)
 	g.s.requests.paused = true
 	g.run(t)
-	time.Sleep(4 * gateQuiet) // it would have asked twice
+	await.For(t, 4*gateQuiet) // it would have asked twice
 	if n := g.asked.Load(); n > 0 {
 		t.Errorf("asked %d times", n)
 	}
 	g.s.requests.pauseMu.Lock()
 	g.s.requests.paused = false
 	g.s.requests.pauseMu.Unlock()
-	for end := time.Now().Add(20 * time.Second); g.asked.Load() == 0; time.Sleep(gatePoll) {
-		if time.Now().After(end) {
-			t.Fatal("it does not ask when intake goes on either")
-		}
-	}
+	await.Until(t, 20*time.Second, "it asks when intake goes on", func() bool { return g.asked.Load() > 0 })
 }
 
 // What the gate finds delivered is in the hands of who subs: else the word to open
@@ -193,10 +189,9 @@ func TestTheGatesPatienceIsForTransactionsAlone(t *testing.T) {
 				g.late.Store(int64(patience * 3 / 2))
 			}
 			g.run(t)
-			for begun := time.Now(); time.Since(begun) < patience*3/2; time.Sleep(gatePoll) {
-			}
+			await.For(t, patience*3/2)
 			pause(false)
-			for end := time.Now().Add(20 * time.Second); g.asked.Load() < 2 && time.Now().Before(end); time.Sleep(gatePoll) {
+			for end := time.Now().Add(20 * time.Second); g.asked.Load() < 2 && time.Now().Before(end); await.For(t, gatePoll) {
 				select {
 				case <-g.open:
 					t.Fatal("open although the transaction was waited for hardly at all")

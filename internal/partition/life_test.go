@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/transaction"
 )
@@ -39,8 +40,7 @@ func TestDrainWaitsForTheStepAndItsApply(t *testing.T) {
 	drained := make(chan struct{})
 	go func() { c.p.Drain(); close(drained) }()
 	leaving := func() bool { _, leaving := c.p.life.Serving(); return leaving }
-	for end := time.Now().Add(20 * time.Second); !leaving() && time.Now().Before(end); time.Sleep(time.Millisecond) {
-	}
+	await.Within(20*time.Second, leaving)
 	c.commit(true)
 	select {
 	case <-drained:

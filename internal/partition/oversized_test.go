@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -60,15 +61,10 @@ func oversizedAt(t *testing.T) (p *Partition, s *served, committed, aborted int6
 // look has p look at the log until known is true.
 func look(t *testing.T, p *Partition, known func() bool) {
 	t.Helper()
-	late := time.After(20 * time.Second)
-	for tick := time.NewTicker(time.Millisecond); !known(); {
+	await.Until(t, 20*time.Second, "the batch is known", func() bool {
 		p.life.Look(t.Context())
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Fatal("nothing is known of the batch")
-		}
-	}
+		return known()
+	})
 }
 
 // A batch that is too large is passed when it is known whose it is, and not before:

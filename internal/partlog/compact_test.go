@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
@@ -29,7 +30,7 @@ func TestCompacted(t *testing.T) {
 	for ; written < 20; written++ {
 		p.write(p.cl, fmt.Sprint("v", written))
 	}
-	p.until("the cleaner has run", func() bool {
+	await.Until(p.t, testTimeout, "the cleaner has run", func() bool {
 		p.write(p.cl, "roll") // a segment is closed by a later write
 		written++
 		got, _ := p.drain(NewReader(p.cl, p.target, 0))

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
@@ -19,7 +20,7 @@ func TestEdges(t *testing.T) {
 		gone := Log{Topic: p.target.Topic + "-gone"}
 		wants := func(what string, want Edge) {
 			t.Helper()
-			p.until(what, func() bool {
+			await.Until(p.t, testTimeout, what, func() bool {
 				leaders, err := Leaders(p.ctx, p.cl, []Log{at, gone}, 10*time.Second)
 				if leader, known := leaders[at]; err != nil || !known || Edges(p.ctx, p.cl, leader, []Log{at, gone}, 10*time.Second)[at] != want {
 					return false

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
@@ -112,7 +113,7 @@ func (tx *transaction) end(commit kgo.TransactionEndTry) {
 	// kgo v1.22.2 can acknowledge a record before it has stored the metadata of
 	// a topic that is new to it. EndTransaction then overlooks the topic: it
 	// aborts, and returns nil.
-	tx.p.until("the client knows the topic", func() bool {
+	await.Until(tx.p.t, testTimeout, "the client knows the topic", func() bool {
 		leader, _, err := tx.cl.PartitionLeader(tx.p.target.Topic, tx.p.target.Partition)
 		return leader >= 0 && err == nil
 	})
@@ -120,7 +121,7 @@ func (tx *transaction) end(commit kgo.TransactionEndTry) {
 	if err := tx.cl.EndTransaction(tx.p.ctx, commit); err != nil {
 		tx.p.t.Fatal(err)
 	}
-	tx.p.until("the marker is written", func() bool { return tx.p.end() > before })
+	await.Until(tx.p.t, testTimeout, "the marker is written", func() bool { return tx.p.end() > before })
 }
 
 // end is the high watermark.
@@ -131,16 +132,6 @@ func (p *partition) end() int64 {
 		p.t.Fatal(err)
 	}
 	return end
-}
-
-// until asks again and again, as a real broker gives no signal.
-func (p *partition) until(what string, done func() bool) {
-	p.t.Helper()
-	for !done() {
-		if !pause(p.ctx, 5*time.Millisecond) {
-			p.t.Fatalf("waited in vain until %s", what)
-		}
-	}
 }
 
 // drain reads with r until a fetch neither brings nor moves anything.

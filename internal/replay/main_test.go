@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
@@ -76,13 +77,8 @@ func (v venue) create(t testing.TB, name string, partitions int32, configs map[s
 		t.Fatal(err)
 	}
 	// The controller has it; the broker that is asked next may not have heard yet.
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	await.Until(t, 20*time.Second, "topic "+name+", which was created, is there", func() bool {
 		found, err := v.adm.ListTopics(kadm.WithAuthorizedOps(v.ctx), name)
-		if err == nil && found[name].Err == nil && len(found[name].Partitions) == int(partitions) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("topic %s was created and is not there: %v, %v", name, err, found[name].Err)
-		}
-	}
+		return err == nil && found[name].Err == nil && len(found[name].Partitions) == int(partitions)
+	})
 }

@@ -36,7 +36,7 @@ func TestPartitionsThatAreAcquiredAgainUnderLoad(t *testing.T) {
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
 	cfg.SubPartitions = 3
 	in := rig.Serve(t, cfg, service.Options{
-		BeforeApply: func(string, int32) { time.Sleep(rand.N(30 * time.Millisecond)) }, // so committed steps wait when a life ends
+		BeforeApply: func(string, int32) { await.For(t, rand.N(30*time.Millisecond)) }, // so committed steps wait when a life ends
 		Assigned: func(p *partition.Partition) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -64,7 +64,7 @@ func TestPartitionsThatAreAcquiredAgainUnderLoad(t *testing.T) {
 				if _, err := p.Questions.List(ctx, query.Page{Limit: 100}); err != nil && ctx.Err() == nil && !query.Again(err) && !errors.As(err, new(*query.NotLiveError)) {
 					t.Errorf("list: %v", err)
 				}
-				time.Sleep(time.Millisecond)
+				await.For(t, time.Millisecond)
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partlog"
@@ -42,18 +43,6 @@ func (p *lookedAt) looks() (int, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.n, p.most
-}
-
-// eventually waits until something is so.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(time.Minute); !is(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
 }
 
 // A leader that is silent holds up what is shown of its own logs, and nothing else: the lag of all others is
@@ -103,7 +92,7 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 			return true
 		}
 	}
-	eventually(t, "all are looked at, by leader", all(func(int32) bool { return true }, 3))
+	await.Until(t, time.Minute, "all are looked at, by leader", all(func(int32) bool { return true }, 3))
 	silent.Lock()
 	for _, ps := range byNode {
 		for _, p := range ps {
@@ -112,7 +101,7 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 			p.mu.Unlock()
 		}
 	}
-	eventually(t, "the others are looked at", all(func(node int32) bool { return node != silentNode }, 8))
+	await.Until(t, time.Minute, "the others are looked at", all(func(node int32) bool { return node != silentNode }, 8))
 	for node, ps := range byNode {
 		for _, p := range ps {
 			n, most := p.looks()
@@ -125,7 +114,7 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 		}
 	}
 	silent.Unlock()
-	eventually(t, "its own are looked at again", all(func(int32) bool { return true }, 3))
+	await.Until(t, time.Minute, "its own are looked at again", all(func(int32) bool { return true }, 3))
 	cancel()
 	<-done
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
@@ -37,7 +38,7 @@ func TestUnknownTopicsAreBounded(t *testing.T) {
 		targets.Prefetch(fmt.Sprint("gone-", n%names))
 		targets.Prefetch("there")
 		if n%100 == 0 {
-			time.Sleep(5 * time.Millisecond)
+			await.For(t, 5*time.Millisecond)
 		}
 		_, known = targets.Cached("there")
 		targets.mu.Lock()

@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -34,24 +35,16 @@ func TestTargetsFollowATopic(t *testing.T) {
 	c := kafkatest.Shared(t)
 	targets := NewMetadata(c.Client(t), MetadataOptions{MissingAfter: time.Millisecond})
 	name := kafkatest.Topic(t)
-	await := func(what string, ok func(got TopicInfo, known bool) bool) {
+	shows := func(what string, ok func(got TopicInfo, known bool) bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			got, known := targets.lookUp(t, name)
-			if ok(got, known) {
-				return
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%s: %+v", what, got)
-			}
-		}
+		await.Until(t, 20*time.Second, what, func() bool { return ok(targets.lookUp(t, name)) })
 	}
-	await("before it is made", func(got TopicInfo, _ bool) bool { return UnknownTopic(got.Err) })
+	shows("before it is made", func(got TopicInfo, _ bool) bool { return UnknownTopic(got.Err) })
 	if n := targets.BatchMaxBytes(name); n != DefaultBatchMaxBytes {
 		t.Errorf("limit %d of a topic not known, want the default", n)
 	}
 	c.CreateTopic(t, 2, map[string]*string{"max.message.bytes": kadm.StringPtr("5000")}, name)
-	await("after it is made", func(got TopicInfo, known bool) bool { return known && len(got.Leader) == 2 && got.Err == nil })
+	shows("after it is made", func(got TopicInfo, known bool) bool { return known && len(got.Leader) == 2 && got.Err == nil })
 	if n := targets.BatchMaxBytes(name); n != 5000 {
 		t.Errorf("limit %d, want 5000", n)
 	}
@@ -59,7 +52,7 @@ func TestTargetsFollowATopic(t *testing.T) {
 	if _, err := c.Admin(t).CreatePartitions(t.Context(), 3, name); err != nil {
 		t.Fatal(err)
 	}
-	await("after partitions were added", func(got TopicInfo, _ bool) bool { return len(got.Leader) == 5 })
+	shows("after partitions were added", func(got TopicInfo, _ bool) bool { return len(got.Leader) == 5 })
 	if targets.Version(name) == version {
 		t.Error("the version stands still although partitions were added")
 	}
@@ -75,14 +68,10 @@ func TestTargetsPrefetch(t *testing.T) {
 	for range 3 {
 		targets.Prefetch("t")
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		if got, ok := targets.Cached("t"); ok && len(got.Leader) == 3 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("not known")
-		}
-	}
+	await.Until(t, 20*time.Second, "the topic is known", func() bool {
+		got, ok := targets.Cached("t")
+		return ok && len(got.Leader) == 3
+	})
 }
 
 // fakeTargets are those of a broker in this process, whose topic t has so many

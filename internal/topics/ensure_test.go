@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
@@ -145,18 +146,11 @@ func TestEnsureEvents(t *testing.T) {
 		if _, err := v.adm.DeleteTopic(v.ctx, set.Events.Name); err != nil {
 			t.Fatal(err)
 		}
-		made := false
-		for range 100 { // a broker may show what is gone for a moment
+		await.Until(t, 5*time.Second, "a topic of events that is gone is made again", func() bool { // a broker may show what is gone for a moment
 			stop, _, err := Recheck(v.ctx, v.adm, set, Options{Create: true})
 			now, gone := Inspect(v.ctx, v.adm, v.request, o)
-			if made = len(stop) == 0 && errors.Join(err, gone) == nil && now.Set.Events.Partitions == 2 && now.Set.Events.ID != set.Events.ID; made {
-				break
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		if !made {
-			t.Error("a topic of events that is gone is not made again")
-		}
+			return len(stop) == 0 && errors.Join(err, gone) == nil && now.Set.Events.Partitions == 2 && now.Set.Events.ID != set.Events.ID
+		})
 	})
 }
 

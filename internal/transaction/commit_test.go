@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -327,15 +328,15 @@ func TestADeadPartitionLeavesTheQuarantine(t *testing.T) {
 		unhealthy.token = tok
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.NotEnoughReplicas, Count: -1})
 		runLane(t, l)
-		until(t, "the unhealthy one is held up", testLimit, unhealthy.isHeld)
+		await.Until(t, testLimit, "the unhealthy one is held up", unhealthy.isHeld)
 		tok.die()
-		until(t, "the quarantine is empty", testLimit, func() bool {
+		await.Until(t, testLimit, "the quarantine is empty", func() bool {
 			l.of.mu.Lock()
 			defer l.of.mu.Unlock()
 			return !l.of.quarantine.running && len(l.of.members) == 1
 		})
 		n := healthy.committed()
-		until(t, "the healthy one goes on", testLimit, func() bool { return healthy.committed() > n+3 })
+		await.Until(t, testLimit, "the healthy one goes on", func() bool { return healthy.committed() > n+3 })
 		if unhealthy.committed() != 0 {
 			t.Error("the unhealthy one committed")
 		}
@@ -367,9 +368,9 @@ func TestOthersGoOnWhileACommitIsNotAnswered(t *testing.T) {
 		})
 		waits := steadily(l, "t")
 		runLane(t, l)
-		until(t, "a commit that is not answered", testLimit, func() bool { return ill.Load() != nil })
+		await.Until(t, testLimit, "a commit that is not answered", func() bool { return ill.Load() != nil })
 		healthy := steadily(l, "log")
-		took := until(t, "the healthy one commits", testLimit, func() bool { return healthy.committed() > 10 })
+		took := await.Until(t, testLimit, "the healthy one commits", func() bool { return healthy.committed() > 10 })
 		if took > answerTimeout+3*time.Second {
 			t.Errorf("the healthy one commits after %s", took)
 		}
@@ -379,7 +380,7 @@ func TestOthersGoOnWhileACommitIsNotAnswered(t *testing.T) {
 		}
 		waits.mu.Unlock()
 		end()
-		until(t, "the step is resolved", testLimit, func() bool { return waits.committed() > 3 })
+		await.Until(t, testLimit, "the step is resolved", func() bool { return waits.committed() > 3 })
 		inOrder(t, waits)
 	})
 }

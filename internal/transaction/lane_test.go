@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/targets"
@@ -439,7 +440,7 @@ func TestTwoLanes(t *testing.T) {
 	const steps = 20
 	s := newStage(t)
 	l := s.laneOf(Options{Lanes: 2, Admin: s.c.Client(t), TransactionTimeout: testTimeout})
-	s.await("both lanes are active", func() bool {
+	await.Until(s.t, testLimit/2, "both lanes are active", func() bool {
 		l.of.mu.Lock()
 		defer l.of.mu.Unlock()
 		l.of.joinLocked()

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -220,7 +221,7 @@ func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 // activeOf waits until so many lanes are active, and returns how long that took.
 func activeOf(t *testing.T, p *Lanes, want int) time.Duration {
 	t.Helper()
-	return until(t, fmt.Sprintf("%d lanes are active", want), testLimit, func() bool {
+	return await.Until(t, testLimit, fmt.Sprintf("%d lanes are active", want), func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.active == want
@@ -239,7 +240,7 @@ func TestLanesJoinAndLeave(t *testing.T) {
 		runLane(t, l)
 		activeOf(t, l.of, len(sources))
 		full := sources[0].committed()
-		until(t, "full steps go on", testLimit, func() bool { return sources[0].committed() > full+2 })
+		await.Until(t, testLimit, "full steps go on", func() bool { return sources[0].committed() > full+2 })
 		l.of.mu.Lock()
 		if spare := len(l.of.spare); spare != 1 || l.of.joining {
 			t.Errorf("%d lanes are spare, one is joining: %v; three have a source each", spare, l.of.joining)
@@ -255,7 +256,7 @@ func TestLanesJoinAndLeave(t *testing.T) {
 		}
 		for i, s := range sources {
 			n := s.committed()
-			until(t, fmt.Sprintf("source %d goes on", i), testLimit, func() bool { return s.committed() > n+3 })
+			await.Until(t, testLimit, fmt.Sprintf("source %d goes on", i), func() bool { return s.committed() > n+3 })
 			inOrder(t, s)
 		}
 	})
@@ -284,10 +285,10 @@ func TestALaneThatHangsHoldsNobodyElse(t *testing.T) {
 		begun, _, over := hangOnce(t, c)
 		held := steadily(l, "t")
 		runLane(t, l)
-		until(t, "the lane hangs", testLimit, begun.Load)
+		await.Until(t, testLimit, "the lane hangs", begun.Load)
 		at := time.Now()
 		other := steadily(l, "log")
-		until(t, "the other source commits", testLimit, func() bool { return other.committed() > 3 })
+		await.Until(t, testLimit, "the other source commits", func() bool { return other.committed() > 3 })
 		if took := time.Since(at); took > stuckAfter+time.Second {
 			t.Errorf("the other source commits after %s", took)
 		}
@@ -295,7 +296,7 @@ func TestALaneThatHangsHoldsNobodyElse(t *testing.T) {
 			t.Error("the lane did not hang")
 		}
 		over()
-		until(t, "the source that was held commits", testLimit, func() bool { return held.committed() > 3 })
+		await.Until(t, testLimit, "the source that was held commits", func() bool { return held.committed() > 3 })
 		activeOf(t, l.of, 1)
 		inOrder(t, held)
 	})
@@ -352,10 +353,10 @@ func TestALaneJoinsWithTheCoordinatorsThatAnswer(t *testing.T) {
 		})
 		steadily(l, "t")
 		runLane(t, l)
-		until(t, "the lane hangs", testLimit, begun.Load)
+		await.Until(t, testLimit, "the lane hangs", begun.Load)
 		at := time.Now()
 		other := steadily(l, "log")
-		until(t, "the other source commits", testLimit, func() bool { return other.committed() > 0 })
+		await.Until(t, testLimit, "the other source commits", func() bool { return other.committed() > 0 })
 		if took := time.Since(at); took > 2*stuckAfter+500*time.Millisecond {
 			t.Errorf("the other source commits after %s", took)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -87,7 +88,7 @@ func newStageOn(t *testing.T, c *kafkatest.Cluster, opts ...kgo.Opt) *stage {
 func (s *stage) join(opts ...kgo.Opt) {
 	s.t.Helper()
 	s.member = s.enter(opts...)
-	s.await("the member joins", func() bool {
+	await.Until(s.t, testLimit/2, "the member joins", func() bool {
 		id, generation := s.member.GroupMetadata()
 		g, err := s.adm.DescribeGroups(s.ctx, s.group)
 		return id != "" && generation > 0 && err == nil && g[s.group].State == "Stable"
@@ -124,15 +125,6 @@ func (s *stage) isStale(topic string) {
 	s.stale = append(s.stale, topic)
 }
 
-func (s *stage) await(what string, ok func() bool) {
-	s.t.Helper()
-	for end := time.Now().Add(testLimit / 2); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			s.t.Fatalf("%s: not in time", what)
-		}
-	}
-}
-
 // lane starts the only one of its lanes, which is stopped with the test.
 func (s *stage) lane(opts ...kgo.Opt) *Lane {
 	s.t.Helper()
@@ -164,7 +156,7 @@ func (s *stage) laneOf(o Options) *Lane {
 // offset is what is committed for a request partition, once it is stable.
 func (s *stage) offset(partition int32) (at int64, metadata string) {
 	s.t.Helper()
-	s.await("the committed offset is stable", func() bool {
+	await.Until(s.t, testLimit/2, "the committed offset is stable", func() bool {
 		var err error
 		at, metadata, err = s.stable(partition).Fetch(s.ctx)
 		return err == nil
@@ -388,7 +380,7 @@ func (s *stage) settled(partition int32, emissions, changes []string) {
 			s.t.Fatal(err)
 		}
 		var got []string
-		s.await("the record behind everything is seen on "+x.topic, func() bool {
+		await.Until(s.t, testLimit/2, "the record behind everything is seen on "+x.topic, func() bool {
 			got = got[:0]
 			for _, r := range x.c.Records() {
 				if r.Partition == partition {

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -111,18 +112,6 @@ func (s *steady) gap(begun time.Time) (longest time.Duration) {
 	return longest
 }
 
-func until(t *testing.T, what string, limit time.Duration, ok func() bool) time.Duration {
-	t.Helper()
-	begun := time.Now()
-	for !ok() {
-		if time.Since(begun) > limit {
-			t.Fatalf("%s: not within %s", what, limit)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	return time.Since(begun)
-}
-
 // runLane runs a lane until the test ends.
 func runLane(t *testing.T, l *Lane) {
 	t.Helper()
@@ -200,12 +189,12 @@ func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
 				unhealthy.records = 300
 				unhealthy.partition = 1
 				runLane(t, l)
-				until(t, "both commit", testLimit, func() bool { return unhealthy.committed() > 3 && healthy.committed() > 3 })
+				await.Until(t, testLimit, "both commit", func() bool { return unhealthy.committed() > 3 && healthy.committed() > 3 })
 				begun := time.Now()
 				end := tc.fault(t, c, unhealthy)
-				until(t, "the unhealthy one is held up", testLimit, unhealthy.isHeld)
+				await.Until(t, testLimit, "the unhealthy one is held up", unhealthy.isHeld)
 				before, at := healthy.committed(), time.Now()
-				until(t, "some time passes", testLimit, func() bool { return time.Since(at) > 2*time.Second })
+				await.Until(t, testLimit, "some time passes", func() bool { return time.Since(at) > 2*time.Second })
 				if gap := healthy.gap(begun); gap > 2*ownDeadline+time.Second {
 					t.Errorf("the healthy one was silent for %s", gap)
 				}
@@ -214,11 +203,11 @@ func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
 				}
 				was := unhealthy.committed()
 				end()
-				took := until(t, "the unhealthy one commits again", testLimit, func() bool { return unhealthy.committed() > was+3 })
+				took := await.Until(t, testLimit, "the unhealthy one commits again", func() bool { return unhealthy.committed() > was+3 })
 				if took > 2*ownDeadline+2*time.Second {
 					t.Errorf("the unhealthy one commits again after %s", took)
 				}
-				until(t, "the quarantine is empty", testLimit, func() bool {
+				await.Until(t, testLimit, "the quarantine is empty", func() bool {
 					l.of.mu.Lock()
 					defer l.of.mu.Unlock()
 					return !l.of.quarantine.running && len(l.of.quarantine.held) == 0 && len(l.of.members) == 2
@@ -237,7 +226,7 @@ func inOrder(t *testing.T, s *steady) {
 	s.mu.Lock()
 	s.gone = true // nothing more is sealed
 	s.mu.Unlock()
-	until(t, "no share is out", testLimit, func() bool {
+	await.Until(t, testLimit, "no share is out", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return !s.out
@@ -295,9 +284,9 @@ func TestASlowPartitionStaysApart(t *testing.T) {
 		unhealthy, healthy := steadily(l, "t"), steadily(l, "log")
 		unhealthy.records = 5000
 		runLane(t, l)
-		until(t, "the slow one is held up", testLimit, unhealthy.isHeld)
+		await.Until(t, testLimit, "the slow one is held up", unhealthy.isHeld)
 		begun, n := time.Now(), unhealthy.committed()
-		until(t, "some time passes", testLimit, func() bool { return time.Since(begun) > 6*time.Second })
+		await.Until(t, testLimit, "some time passes", func() bool { return time.Since(begun) > 6*time.Second })
 		if gap := healthy.gap(begun); gap > ownDeadline {
 			t.Errorf("the healthy one was silent for %s", gap)
 		}

@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/await"
 )
 
 // quarantineEnds is the lane of a quarantine whose transactions are decided at once, and ended
@@ -167,7 +169,7 @@ func TestTheLaneHearsOfWhatItsQuarantineResolves(t *testing.T) {
 		l.holdUp(ctx, q, &Share{})
 		runLane(t, l)
 		t.Cleanup(cancel)
-		until(t, "the step is committed", testLimit/2, func() bool { _, over := q.state(); return over })
+		await.Until(t, testLimit/2, "the step is committed", func() bool { _, over := q.state(); return over })
 		if aborted, _ := q.state(); aborted != 1 {
 			t.Errorf("aborted %d times, want once: the test did not make its interleaving", aborted)
 		}

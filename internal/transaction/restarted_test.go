@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
@@ -49,9 +50,9 @@ func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
 	}
 	// Longer than a follower's fetch waits (replica.fetch.wait.max.ms, 500 ms): nothing
 	// of what is appended from now on reaches it when it goes on.
-	time.Sleep(800 * time.Millisecond)
+	await.For(t, 800*time.Millisecond)
 	end.Release()
-	time.Sleep(150 * time.Millisecond) // for the coordinator to append it
+	await.For(t, 150*time.Millisecond) // for the coordinator to append it
 	c.Kill(coordinator)
 	for i := range c.Seeds() {
 		if i != coordinator {
@@ -75,7 +76,7 @@ func (s *stage) lead(broker int, topic string) {
 	kafkatest.AssignFirst(s.t, s.adm, []int32{first, (first + 1) % 3, (first + 2) % 3}, topic)
 	elect := make(kadm.TopicsSet)
 	elect.Add(topic, 0)
-	s.await(fmt.Sprintf("broker %d leads %s/0", broker, topic), func() bool {
+	await.Until(s.t, testLimit/2, fmt.Sprintf("broker %d leads %s/0", broker, topic), func() bool {
 		if _, err := s.adm.ElectLeaders(s.ctx, kadm.ElectPreferredReplica, elect); err != nil {
 			return false
 		}

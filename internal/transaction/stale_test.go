@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
@@ -47,14 +48,14 @@ func TestStaleCoordinator(t *testing.T) {
 	}
 
 	c.Pause(int(sleeper))
-	s.await("another coordinator", func() bool { n := s.coordinator(); return n >= 0 && n != sleeper })
+	await.Until(s.t, testLimit/2, "another coordinator", func() bool { n := s.coordinator(); return n >= 0 && n != sleeper })
 	a.step("unresponsive", a.emit("unresponsive"))
 	for o := a.outcome(); o != Committed; o = a.outcome() {
 	}
 	// The generation moves on, and with it what an acquisition wants to be shown.
 	_, generation := s.member.GroupMetadata()
 	s.enter(swift, others)
-	s.await("another generation", func() bool { _, g := s.member.GroupMetadata(); return g > generation })
+	await.Until(s.t, testLimit/2, "another generation", func() bool { _, g := s.member.GroupMetadata(); return g > generation })
 	lost := w.DropResponse(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("unanswered", a.emit("unanswered"))
 	if err := lost.Wait(s.ctx); err != nil {
@@ -74,7 +75,7 @@ func TestStaleCoordinator(t *testing.T) {
 		_, metadata, err := o.Fetch(s.ctx)
 		taken <- answer{metadata, err}
 	}()
-	time.Sleep(l.o.TransactionTimeout/2 + time.Second) // all of them, the resolve too, wait for the sleeper then
+	await.For(t, l.o.TransactionTimeout/2+time.Second) // all of them, the resolve too, wait for the sleeper then
 	c.Resume(int(sleeper))
 	for o := a.outcome(); o != Committed; o = a.outcome() { // of tries that did not get as far as EndTxn
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
@@ -136,7 +137,7 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 					done <- (&inDoubt{l, client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
 				}()
 				if restarted {
-					until(t, "it is asked what became of it", testLimit, func() bool { return asked.Load() > 2 })
+					await.Until(t, testLimit, "it is asked what became of it", func() bool { return asked.Load() > 2 })
 					select {
 					case err := <-done:
 						t.Fatalf("resolved with %v by what was found in a log", err)
@@ -191,7 +192,7 @@ func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 		go func() {
 			done <- (&inDoubt{l, client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
 		}()
-		until(t, "it is asked what became of it", testLimit, func() bool { return asked.Load() > 3 || len(done) > 0 })
+		await.Until(t, testLimit, "it is asked what became of it", func() bool { return asked.Load() > 3 || len(done) > 0 })
 		select {
 		case err := <-done:
 			t.Fatalf("resolved with %v by what was found in a log", err)

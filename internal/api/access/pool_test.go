@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock/internal/await"
 )
 
 // as is a context of a caller.
@@ -211,17 +213,11 @@ func halfBody(t *testing.T, address, caller string, sent int) net.Conn {
 
 func (g *Guard) until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	await.Until(t, 30*time.Second, what, func() bool {
 		g.memory.mu.Lock()
-		ok := is()
-		g.memory.mu.Unlock()
-		if ok {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%s, after 30 s", what)
-		}
-	}
+		defer g.memory.mu.Unlock()
+		return is()
+	})
 }
 
 func put(t *testing.T, address, caller string, n int) *answer {
