@@ -80,7 +80,8 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 	defer cancel()
 	watching.Go(func() { l.endWithToken(ctx, cancel) })
 	defer l.SetState(Gone)
-	logged := repeats{}
+	var said string // what was logged last
+	var saidAt time.Time
 	for ctx.Err() == nil && l.o.Token.Err() == nil {
 		err := l.failure.refused()
 		if err == nil {
@@ -103,7 +104,8 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 		if !errors.Is(err, statestore.ErrEnded) { // the instance, which ends, logs it once
 			text := err.Error()
 			l.trouble.Store(&text)
-			if logged.due(text) {
+			if text != said || time.Since(saidAt) > sayEvery {
+				said, saidAt = text, time.Now()
 				l.Log.Warn("acquiring the partition again", "err", err)
 			}
 		}
@@ -123,20 +125,6 @@ func (l *Life) serve(ctx context.Context, serve func(context.Context) error) err
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	return serve(ctx)
-}
-
-// repeats keeps the same line from being logged more than once a minute.
-type repeats struct {
-	text string
-	at   time.Time
-}
-
-func (r *repeats) due(text string) bool {
-	if text == r.text && time.Since(r.at) <= sayEvery {
-		return false
-	}
-	r.text, r.at = text, time.Now()
-	return true
 }
 
 // endWithToken calls end when the token dies, unless ctx ends before.

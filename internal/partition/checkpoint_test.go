@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/budget"
@@ -184,6 +186,36 @@ func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
 	third := ask()
 	c.s.keeper.checkpoints.close()
 	within(third, "at the end")
+	c.finish()
+}
+
+// If a checkpoint fails the partition is acquired again. What was committed by then, and waits to be folded, is
+// counted all the same.
+func TestWhatIsCommittedIsCountedThoughACheckpointFails(t *testing.T) {
+	c := newLazyCore(t)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(c.g.metrics.outcomes)
+	c.schedule(0, 100_000)
+	c.turn(0)
+	c.freeze()
+	const waiting = 3
+	for id := range waiting {
+		c.schedule(1+id, 100_000)
+		c.deliver(1)
+		c.work()
+		c.seal(5)
+		c.commit(true)
+	}
+	c.s.keeper.checkpoints.done <- errors.New("no space left on the device")
+	if _, err := c.s.keeper.round(t.Context()); err == nil {
+		t.Error("the partition goes on after a checkpoint that failed")
+	}
+	c.write = nil
+	c.s.keeper.stop()
+	if got := outcomesIn(t, reg)["scheduled"]; got != 1+waiting {
+		t.Errorf("%d requests are counted as scheduled, want %d", got, 1+waiting)
+	}
+	c.acquire()
 	c.finish()
 }
 

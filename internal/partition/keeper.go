@@ -66,7 +66,7 @@ func (k *keeper) flush(ctx context.Context) {
 // is sealed any more. What cannot be stored is replayed by the next owner.
 func (k *keeper) stop() {
 	k.parking.close()
-	if err := k.settle(); err != nil && !errors.Is(err, statestore.ErrEnded) {
+	if err := k.foldRest(); err != nil && !errors.Is(err, statestore.ErrEnded) {
 		k.life.Log.Warn("the last changes are not in the local store and will be replayed", "err", err)
 	}
 	k.handover.clear()
@@ -75,15 +75,19 @@ func (k *keeper) stop() {
 	k.o.Memory.Delta.Set(0)
 }
 
-// settle stores what is committed. The last checkpoint that was begun has to end before.
-func (k *keeper) settle() error {
+// foldRest counts and stores what is committed. The last checkpoint that was begun has to end before. If one has
+// failed, nothing can be stored any more; what is committed is counted all the same.
+func (k *keeper) foldRest() error {
 	c := k.checkpoints
-	if err := c.await(); err != nil || c.lost {
-		return err
-	}
-	for j := k.nextJob(); j != nil; j = k.nextJob() {
+	err := c.await()
+	for j := k.handover.next(); j != nil; j = k.handover.next() {
 		k.count(j)
-		k.foldIn(j)
+		if !c.lost {
+			k.foldIn(j)
+		}
+	}
+	if c.lost {
+		return err
 	}
 	return c.last()
 }
