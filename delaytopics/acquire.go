@@ -10,28 +10,26 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// acquire makes this process the partition's owner, see the package comment. It
-// returns where records are to be read from. From then on the lane seals what is due.
-func (p *Partition) acquire(ctx context.Context) (from int64, err error) {
-	a, err := p.life.Acquire(ctx, p.life.NewFollower(nil), p.begin)
-	if err != nil {
-		return 0, err
-	}
-	from, end, err := p.from(ctx, &a.Last)
-	if err != nil {
-		return 0, err
-	}
-	if a.Committed >= 0 && a.Committed != from {
-		p.life.Log.Warn("the group's offset differs from the last checkpoint and is ignored", "committed", a.Committed, "checkpoint", from)
-	}
-	p.mu.Lock()
-	p.acquired, p.position, p.end = true, from, end
-	p.mu.Unlock()
-	p.life.Own(a.Behind)
-	return from, nil
+// acquired is what an acquisition has found.
+type acquired struct {
+	from, end int64 // where records are to be read from, and where their log ended
+	behind    int64 // for Life.Own
 }
 
-// begin says where a partition begins that has no checkpoint.
+// acquire makes this process the partition's owner. The package comment has the order.
+func (p *Partition) acquire(ctx context.Context) (acquired, error) {
+	got, err := p.life.Acquire(ctx, p.life.NewFollower(nil), p.begin)
+	if err != nil {
+		return acquired{}, err
+	}
+	from, end, err := p.from(ctx, &got.Last)
+	if err == nil && got.Committed >= 0 && got.Committed != from {
+		p.life.Log.Warn("the group's offset differs from the last checkpoint and is ignored", "committed", got.Committed, "checkpoint", from)
+	}
+	return acquired{from, end, got.Behind}, err
+}
+
+// begin returns where a partition without a checkpoint begins.
 func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 	switch {
 	case committed >= 0 && !p.o.AcceptLost:
@@ -49,8 +47,8 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 	return start, nil
 }
 
-// from says where records go on, from the last checkpoint before the claim, and where
-// their log ends.
+// from returns where records are to be read from after the last checkpoint before the claim, and where their log
+// ends.
 func (p *Partition) from(ctx context.Context, last *wire.Checkpoint) (from, end int64, err error) {
 	if last.Changelog != p.o.Topics.Changelog.ID {
 		return 0, 0, &ownership.Fatal{Err: fmt.Errorf("%s was copied from another topic (its checkpoint names %s, its own ID is %s): delete it; then %s",

@@ -81,6 +81,7 @@ type core struct {
 	o      Options
 	now    int64 // Unix ms, may go back
 	p      *Partition
+	r      *relay
 	share  *transaction.Share // sealed, outcome open
 	log    []*kgo.Record      // of the topic
 	given  int                // of those, to this instance
@@ -114,9 +115,10 @@ func newCore(t must, g *ground) *core {
 func (c *core) take() {
 	c.o.Token = &holder{}
 	c.p = New(c.o)
-	c.p.waiter = c.health.Waiter(c.p.life.Kick)
-	c.p.acquired, c.p.position = true, c.at
-	c.p.life.Steps.Join(c.p)
+	c.r = newRelay(&c.p.o, c.p.life)
+	c.r.begin(c.at, 0)
+	c.p.relay.Store(c.r)
+	c.p.life.Steps.Join(c.r)
 	c.p.life.Own(c.end)
 	c.given, c.share = int(c.at), nil
 }
@@ -134,7 +136,7 @@ func (c *core) write(at int64, headers ...string) {
 func (c *core) deliver(n int) {
 	n = min(n, len(c.log)-c.given)
 	if n > 0 {
-		c.p.Deliver(intake.Read{Records: c.log[c.given : c.given+n], Next: int64(c.given + n), End: int64(len(c.log))})
+		c.r.Deliver(intake.Read{Records: c.log[c.given : c.given+n], Next: int64(c.given + n), End: int64(len(c.log))})
 		c.given += n
 	}
 }
@@ -143,7 +145,7 @@ func (c *core) deliver(n int) {
 func (c *core) seal(entries int) *transaction.Share {
 	c.t.Helper()
 	room := &transaction.Room{Entries: entries, Bytes: 1 << 20}
-	share := c.p.Seal("step", room)
+	share := c.r.Seal("step", room)
 	if c.share != nil && share != nil {
 		c.t.Fatalf("a second share is out")
 	}
@@ -394,13 +396,13 @@ func TestWhatWaitsBehindAnUnhealthyTargetCostsNothing(t *testing.T) {
 func TestAMarkerAtTheEndIsNotPending(t *testing.T) {
 	c := newCore(t, newGround(t))
 	c.write(-delay)
-	c.p.Deliver(intake.Read{Records: c.log, Next: 1, End: 2})
+	c.r.Deliver(intake.Read{Records: c.log, Next: 1, End: 2})
 	c.seal(1)
 	c.ends(transaction.Committed)
 	if n := c.p.Status().Pending; n != 1 {
 		t.Errorf("%d pending while nobody knows what it is, want 1", n)
 	}
-	c.p.Deliver(intake.Read{Next: 2, End: 1})
+	c.r.Deliver(intake.Read{Next: 2, End: 1})
 	if n := c.p.Status().Pending; n != 0 {
 		t.Errorf("%d pending", n)
 	}
@@ -412,7 +414,7 @@ func TestAStepEndsWhileRecordsAreDelivered(t *testing.T) {
 	c := newCore(t, newGround(t))
 	c.write(-c.now - 1) // no timestamp
 	c.deliver(1)
-	share := c.p.Seal("step", &transaction.Room{Entries: 10, Bytes: 1 << 20})
+	share := c.r.Seal("step", &transaction.Room{Entries: 10, Bytes: 1 << 20})
 	if share == nil || len(share.Records) != 2 {
 		t.Fatalf("sealed: %+v, want a checkpoint and a dead letter", share)
 	}
@@ -441,7 +443,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 	c.write(-delay)
 	commits := func(position int64, emissions int) {
 		t.Helper()
-		share := c.p.Seal("step", &transaction.Room{Entries: 9, Bytes: 1 << 20})
+		share := c.r.Seal("step", &transaction.Room{Entries: 9, Bytes: 1 << 20})
 		if share == nil || share.Offset.At != position || len(share.Emissions) != emissions {
 			t.Fatalf("sealed %+v, want position %d with %d emissions", share, position, emissions)
 		}
@@ -458,13 +460,13 @@ func TestPositionPassesMarkers(t *testing.T) {
 	}
 	idle := func() {
 		t.Helper()
-		if share := c.p.Seal("step", &transaction.Room{Entries: 9, Bytes: 1 << 20}); share != nil {
+		if share := c.r.Seal("step", &transaction.Room{Entries: 9, Bytes: 1 << 20}); share != nil {
 			t.Fatalf("sealed %+v", share)
 		}
 	}
-	c.p.Deliver(intake.Read{Records: c.log, Next: 3, End: 1})
+	c.r.Deliver(intake.Read{Records: c.log, Next: 3, End: 1})
 	commits(3, 1)
-	c.p.Deliver(intake.Read{Next: 5, End: 1})
+	c.r.Deliver(intake.Read{Next: 5, End: 1})
 	idle()
 	c.now += ownership.PassPause.Milliseconds()
 	commits(5, 0)
@@ -474,8 +476,8 @@ func TestPositionPassesMarkers(t *testing.T) {
 	c.write(0)
 	r := c.log[1]
 	r.Offset = 5
-	c.p.Deliver(intake.Read{Records: []*kgo.Record{r}, Next: 6, End: 6})
-	c.p.Deliver(intake.Read{Next: 7, End: 6}) // its marker
+	c.r.Deliver(intake.Read{Records: []*kgo.Record{r}, Next: 6, End: 6})
+	c.r.Deliver(intake.Read{Next: 7, End: 6}) // its marker
 	c.now += ownership.PassPause.Milliseconds()
 	commits(7, 1)
 	if n := c.p.Status().Pending; n != 0 {

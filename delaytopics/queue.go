@@ -7,28 +7,26 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// itemMemory is about what a queued record holds beside its bytes.
+// itemMemory is about how much memory a queued record takes besides its bytes.
 const itemMemory = 256
 
 // item is one record on its way.
 type item struct {
 	rec  *kgo.Record
-	due  int64 // Unix ms; never before that of the item in front; none if it need not wait
+	due  int64 // Unix ms; never before that of the item in front; none: it need not wait
 	next int64 // the position behind it
 	says intake.Delayed
-	// refusal: it becomes a dead letter. undelivered: its target says so.
+	// If there is a refusal the item becomes a dead letter. undelivered: the target refused it.
 	refusal     *intake.Refusal
 	undelivered bool
-	// suspect: its batch was refused, maybe for it.
+	// suspect: its target refused a batch, maybe because of this record.
 	suspect bool
 	bytes   int64
 }
 
-// queue holds what is read of a partition and not passed on, in order. It is pure: no
-// clock, no lock.
+// queue holds the records of a partition that were read and not passed on, in order. It is pure: no clock, no lock.
 //
-// Invariant: due does not decrease from front to back, nor from what was dropped to what
-// is added.
+// Invariant: due does not decrease from front to back, nor from the items that were dropped to those that are added.
 type queue struct {
 	items []item
 	bytes int64
@@ -36,12 +34,12 @@ type queue struct {
 	end   int64 // every record below was added; the rest is markers and aborted records
 }
 
-// none is the due time of what need not wait: before any.
+// none is the due time of an item that need not wait. It is before any other.
 const none = 0
 
 func (q *queue) size() timer.Size { return timer.Size{Entries: len(q.items), Bytes: q.bytes} }
 
-// add takes an item whose own time is due.
+// add adds an item that is due at the given time, or when the item before it is, if that is later.
 func (q *queue) add(it item, due int64) {
 	q.last = max(q.last, due)
 	it.due = q.last
@@ -50,8 +48,8 @@ func (q *queue) add(it item, due int64) {
 	q.items = append(q.items, it)
 }
 
-// pass notes that nothing but markers and aborted records lies between the last item and a position: whoever has passed
-// the item on has passed them.
+// pass notes that nothing but markers and aborted records lies between the last item and a position. A step that passes
+// the item on passes them too.
 func (q *queue) pass(position int64) {
 	if q.end = max(q.end, position); len(q.items) > 0 {
 		it := &q.items[len(q.items)-1]
@@ -78,7 +76,7 @@ func (q *queue) front() (due int64, ok bool) {
 	return q.items[0].due, true
 }
 
-// recordBytes is about what a record holds in memory.
+// recordBytes is about how much memory a record takes.
 func recordBytes(r *kgo.Record) int64 {
 	n := itemMemory + len(r.Key) + len(r.Value)
 	for i := range r.Headers {

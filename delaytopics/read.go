@@ -15,54 +15,54 @@ import (
 )
 
 const (
-	// readAhead is how long before the newest record read is due more is read: longer
-	// than a tick and a fetch that waits for data together.
+	// readAhead is how long before the newest queued record is due intake goes on reading. It is longer than a tick
+	// and a fetch that waits for data together.
 	readAhead = 500 * time.Millisecond
-	// alertEvery is how often the next alert is repeated.
+	// alertEvery is how often the alert about timestamps far ahead is repeated.
 	alertEvery = time.Minute
-	// farAhead is an alert: the front of the queue has a timestamp so far ahead of the clock that
-	// nobody's clock is right to within it (Kafka's default of message.timestamp.after.max.ms).
+	// farAhead is how far the timestamp at the front of the queue must lie ahead of the clock to raise an alert. It is
+	// Kafka's default of message.timestamp.after.max.ms.
 	farAhead = time.Hour
 )
 
 // Deliver implements intake.Sink.
-func (p *Partition) Deliver(r intake.Read) {
-	now := p.o.Now()
-	p.life.Input.Read(r.Records, r.Next, r.Epoch)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.end = r.End // less than was known, if what is at the end is markers
-	for _, rec := range r.Records {
-		p.queueRecord(rec)
+func (r *relay) Deliver(got intake.Read) {
+	now := r.o.Now()
+	r.life.Input.Read(got.Records, got.Next, got.Epoch)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end = got.End // this may be less than before: markers at the end do not count
+	for _, rec := range got.Records {
+		r.queueRecord(rec)
 	}
-	p.queue.pass(r.Next)
-	if full := p.full(); !p.paused && (full || time.UnixMilli(p.queue.last).Sub(now) > readAhead) {
-		p.paused = true
-		p.o.Reader.Pause(p.o.Topics.Request.Name, p.o.Partition)
+	r.queue.pass(got.Next)
+	if full := r.full(); !r.paused && (full || time.UnixMilli(r.queue.last).Sub(now) > readAhead) {
+		r.paused = true
+		r.o.Reader.Pause(r.o.Topics.Request.Name, r.o.Partition)
 	}
-	p.life.Kick()
+	r.life.Kick()
 }
 
 // queueRecord validates a record and queues it. The lock is held.
-func (p *Partition) queueRecord(r *kgo.Record) {
-	it := item{rec: r, next: r.Offset + 1}
-	it.says, it.refusal = p.o.Rules.ValidateDelayed(r)
-	at := r.Timestamp.UnixMilli()
+func (r *relay) queueRecord(rec *kgo.Record) {
+	it := item{rec: rec, next: rec.Offset + 1}
+	it.says, it.refusal = r.o.Rules.ValidateDelayed(rec)
+	at := rec.Timestamp.UnixMilli()
 	if it.refusal == nil {
-		it.refusal = judgeTime(at)
+		it.refusal = validateTime(at)
 	}
 	if it.refusal != nil {
-		p.queue.add(it, none) // it waits for nothing but what is before it
+		r.queue.add(it, none) // it waits only for the records before it
 		return
 	}
-	p.o.Targets.Prefetch(it.says.Target)
-	p.queue.add(it, at+min(p.o.Topics.Delay.Milliseconds(), math.MaxInt64-at))
+	r.o.Targets.Prefetch(it.says.Target)
+	r.queue.add(it, at+min(r.o.Topics.Delay.Milliseconds(), math.MaxInt64-at))
 }
 
-// judgeTime refuses a timestamp that says nothing. One that lies far ahead holds up all that is behind
-// it, and is waited for: the brokers refuse it when it is written, whose clock knows, or the topic is
-// configured to take it. Nobody here knows better: see package clocks.
-func judgeTime(at int64) *intake.Refusal {
+// validateTime rejects a negative timestamp. A timestamp far ahead is valid, although it holds up every record behind
+// it: the brokers, whose clocks count, reject it when it is written, or the topic is configured to take it. No clock of
+// this machine knows better (see package clocks).
+func validateTime(at int64) *intake.Refusal {
 	if at >= 0 {
 		return nil
 	}
@@ -70,55 +70,54 @@ func judgeTime(at int64) *intake.Refusal {
 		"the delay counts from the record's timestamp, which is %d: let the producer set one, or the topic (message.timestamp.type=LogAppendTime).", at)}
 }
 
-// full reports whether the queue has enough: from its limit on, down to half of it. The
-// lock is held.
-func (p *Partition) full() bool {
-	return p.o.Queue.Set(partition.QueueBytes(p.queue.size()))
+// full reports whether the queue has enough. It says so at the limit, and from then on until half of the limit is
+// free. The lock is held.
+func (r *relay) full() bool {
+	return r.o.Queue.Set(partition.QueueBytes(r.queue.size()))
 }
 
-// resume goes on reading when there is room and what was read is due soon. The lock is
-// held.
-func (p *Partition) resume(now time.Time) {
-	if full := p.full(); p.paused && !full && time.UnixMilli(p.queue.last).Sub(now) <= readAhead {
-		p.paused = false
-		p.o.Reader.Resume(p.o.Topics.Request.Name, p.o.Partition)
+// resume lets intake go on if there is room and the last queued record is due soon. The lock is held.
+func (r *relay) resume(now time.Time) {
+	if full := r.full(); r.paused && !full && time.UnixMilli(r.queue.last).Sub(now) <= readAhead {
+		r.paused = false
+		r.o.Reader.Resume(r.o.Topics.Request.Name, r.o.Partition)
 	}
 }
 
 // Fail implements intake.Sink.
-func (p *Partition) Fail(err error) {
+func (r *relay) Fail(err error) {
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		err = fmt.Errorf("the log no longer holds the position: %w", err)
 	}
-	p.life.GiveUp(fmt.Errorf("read records: %w", err))
+	r.life.GiveUp(fmt.Errorf("read records: %w", err))
 }
 
-// watchAhead says so when everything waits for a record whose timestamp lies far ahead.
-func (p *Partition) watchAhead(now time.Time, due int64, ok bool) {
-	ahead := time.UnixMilli(due).Sub(now) - p.o.Topics.Delay
-	if !ok || ahead <= farAhead || time.Since(p.alertedAhead) < alertEvery {
+// watchAhead raises an alert if all records wait for one whose timestamp lies far ahead.
+func (r *relay) watchAhead(now time.Time, due int64, ok bool) {
+	ahead := time.UnixMilli(due).Sub(now) - r.o.Topics.Delay
+	if !ok || ahead <= farAhead || time.Since(r.alertedAhead) < alertEvery {
 		return
 	}
-	p.alertedAhead = time.Now()
-	p.life.Log.Error("all records wait for one whose timestamp lies far ahead: set the clock of its producer, or this machine's, and message.timestamp.after.max.ms of the topic",
+	r.alertedAhead = time.Now()
+	r.life.Log.Error("all records wait for one whose timestamp lies far ahead: set the clock of its producer, or this machine's, and message.timestamp.after.max.ms of the topic",
 		"ahead", ahead)
 }
 
 // SkipBatch implements intake.Sink.
-func (p *Partition) SkipBatch(first, next int64) bool {
-	known, aborted := p.life.Input.LookedAt(first, next)
+func (r *relay) SkipBatch(first, next int64) bool {
+	known, aborted := r.life.Input.LookedAt(first, next)
 	if !known || aborted {
 		return known
 	}
-	p.life.Log.Warn("a batch of records is too large when decompressed and becomes a dead letter", "from", first, "to", next)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.queue.add(item{
-		rec: &kgo.Record{Topic: p.o.Topics.Request.Name, Partition: p.o.Partition, Offset: first}, next: next,
+	r.life.Log.Warn("a batch of records is too large when decompressed and becomes a dead letter", "from", first, "to", next)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queue.add(item{
+		rec: &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: first}, next: next,
 		refusal: &intake.Refusal{Reason: waterclock.ReasonBatchTooLarge, Detail: fmt.Sprintf(
 			"the batch of records at the offsets %d to %d is larger when decompressed than the service takes, and none of them was looked at: send them again in smaller batches.",
 			first, next-1)},
 	}, none)
-	p.life.Kick()
+	r.life.Kick()
 	return true
 }

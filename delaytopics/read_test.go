@@ -13,13 +13,13 @@ import (
 )
 
 // A record is refused for its timestamp if it has none, and for no other.
-func TestJudgeTime(t *testing.T) {
+func TestValidateTime(t *testing.T) {
 	for _, at := range []int64{0, time.Now().UnixMilli(), 1 << 60} {
-		if refusal := judgeTime(at); refusal != nil {
+		if refusal := validateTime(at); refusal != nil {
 			t.Errorf("%d: %+v", at, refusal)
 		}
 	}
-	if refusal := judgeTime(-1); refusal == nil || refusal.Reason != waterclock.ReasonNoTimestamp {
+	if refusal := validateTime(-1); refusal == nil || refusal.Reason != waterclock.ReasonNoTimestamp {
 		t.Errorf("none: %+v", refusal)
 	}
 }
@@ -74,5 +74,5 @@ func TestNoTimestampIsSoFarAheadThatItIsPast(t *testing.T) {
 	if got := c.p.Status(); got.Overdue != 0 {
 		t.Errorf("overdue for %s", got.Overdue)
 	}
-	c.p.round()
+	c.r.round()
 }

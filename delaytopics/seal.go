@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -24,20 +25,20 @@ const ownHeaders, ownText = 4, 128
 // forever is longer than any lane sleeps.
 const forever = math.MaxInt64 * time.Nanosecond
 
-// sealed is what the front of the queue was made into.
+// sealed is the front of the queue, made into a share of a step.
 type sealed struct {
-	p       *Partition
+	r       *relay
 	n       int   // items
 	emitted []int // indexes of items, parallel to share.Emissions
 	dead    []dead
 	at      int64       // when it was sealed, Unix ms
 	mark    clocks.Mark // the same
-	next    int64       // the position behind it
+	next    int64       // the position behind the items
 	share   *transaction.Share
 	made    emissions // from the first one on
 }
 
-// dead is an item that becomes a dead letter, and why by what is known now.
+// dead is an item that becomes a dead letter, and why.
 type dead struct {
 	rec         *kgo.Record // the queue may grow while the step ends
 	refusal     *intake.Refusal
@@ -45,51 +46,50 @@ type dead struct {
 }
 
 // Seal implements transaction.Source. It asks no broker, and waits for none.
-func (p *Partition) Seal(step string, room *transaction.Room) *transaction.Share {
-	return p.life.Steps.Seal(step, room, p.seal)
+func (r *relay) Seal(step string, room *transaction.Room) *transaction.Share {
+	return r.life.Steps.Seal(step, room, r.seal)
 }
 
-// Wait implements transaction.Source: Run wakes the lane when something is due.
-func (p *Partition) Wait() time.Duration { return forever }
+// Wait implements transaction.Source: Run wakes the lanes when a record is due.
+func (r *relay) Wait() time.Duration { return forever }
 
-// seal takes what is due, up to what may not go now.
-func (p *Partition) seal(step string, room *transaction.Room) *transaction.Share {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.o.Now()
-	s := &sealed{p: p, mark: clocks.At(now)}
+// seal takes the items that are due, up to the first that may not go now.
+func (r *relay) seal(step string, room *transaction.Room) *transaction.Share {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.o.Now()
+	s := &sealed{r: r, mark: clocks.At(now)}
 	s.at = s.mark.Wall
-	n, passes := p.ready(s.at, room), p.passes(now)
+	n, passes := r.ready(s.at, room), r.passesMarkers(now)
 	if n == 0 && !passes {
 		return nil
 	}
-	s.share = &transaction.Share{Token: p.o.Token, Done: s.done}
+	s.share = &transaction.Share{Token: r.o.Token, Done: s.done}
 	for s.n < n && s.take(s.n, n) {
-		it := &p.queue.items[s.n]
-		room.Entries--
-		room.Bytes -= it.bytes
+		it := &r.queue.items[s.n]
+		*room = room.Minus(timer.Size{Entries: 1, Bytes: it.bytes})
 		s.next = it.next
 		s.n++
 	}
 	switch {
 	case passes:
-		s.next = p.queue.end
+		s.next = r.queue.end
 	case s.n == 0:
 		return nil
 	}
-	p.stepped = now
-	s.share.Offset = p.life.Records.Offset(s.next, wire.CommitNote{Step: step})
-	s.share.Records = append(s.share.Records, p.life.Records.Checkpoint(s.next, step, s.at))
+	r.stepped = now
+	s.share.Offset = r.life.Records.Offset(s.next, wire.CommitNote{Step: step})
+	s.share.Records = append(s.share.Records, r.life.Records.Checkpoint(s.next, step, s.at))
 	s.share.Records = append(s.share.Records, s.letters()...)
-	s.share.Fence = func() error { return p.life.Steps.Fence(s.share.Records[:1]) }
+	s.share.Fence = func() error { return r.life.Steps.Fence(s.share.Records[:1]) }
 	return s.share
 }
 
-// ready is how many items at the front are due and have room. A suspect goes alone.
-func (p *Partition) ready(now int64, room *transaction.Room) (n int) {
+// ready is how many items at the front are due and fit. A suspect goes alone.
+func (r *relay) ready(now int64, room *transaction.Room) (n int) {
 	bytes := room.Bytes
-	for n < len(p.queue.items) && n < room.Entries {
-		it := &p.queue.items[n]
+	for n < len(r.queue.items) && n < room.Entries {
+		it := &r.queue.items[n]
 		if it.due > now || n > 0 && (bytes < it.bytes || it.suspect) {
 			break
 		}
@@ -101,26 +101,25 @@ func (p *Partition) ready(now int64, room *transaction.Room) (n int) {
 	return n
 }
 
-// take adds an item, of so many that are ready, unless its target is unhealthy. There is
-// room made for all with the first that may go: the lane asks with each of its steps, also
-// while none may.
+// take adds item i of those that are ready, unless its target is unhealthy. It allocates for all of them with the first
+// that may go: lanes ask at each step, even while no item may go.
 func (s *sealed) take(i, ready int) bool {
-	p, it := s.p, &s.p.queue.items[i]
+	r, it := s.r, &s.r.queue.items[i]
 	if it.refusal != nil {
 		s.dead = append(s.dead, dead{it.rec, it.refusal, it.undelivered})
 		return true
 	}
-	to, refusal := p.route(it)
+	to, refusal := r.route(it)
 	if refusal != nil {
 		s.dead = append(s.dead, dead{it.rec, refusal, true})
 		return true
 	}
-	permit, ok := p.pass(to, it.next)
+	permit, ok := r.mayGo(to, it.next)
 	if !ok {
 		return false
 	}
 	if s.share.Emissions == nil {
-		s.made, s.share.Emissions = p.newEmissions(s.at, p.queue.items[i:ready]), make([]transaction.Emission, 0, ready-i)
+		s.made, s.share.Emissions = r.newEmissions(s.at, r.queue.items[i:ready]), make([]transaction.Emission, 0, ready-i)
 	}
 	s.emitted = append(s.emitted, i)
 	s.share.Emissions = append(s.share.Emissions, transaction.Emission{
@@ -129,13 +128,13 @@ func (s *sealed) take(i, ready int) bool {
 	return true
 }
 
-// letters makes the dead letters, for the partition that takes them.
+// letters makes the dead letters.
 func (s *sealed) letters() (all []*kgo.Record) {
 	if len(s.dead) == 0 {
 		return nil
 	}
-	p, at := s.p, s.p.life.Records.DeadLetterPartition()
-	now, to := p.o.Metrics.Clocks().Brokers(s.mark), p.life.Records.DeadLetterTopic()
+	r, at := s.r, s.r.life.Records.DeadLetterPartition()
+	now, to := r.o.Metrics.Clocks().Brokers(s.mark), r.life.Records.DeadLetterTopic()
 	for _, d := range s.dead {
 		l := wire.DeadRequest(to, d.rec, string(d.refusal.Reason), d.refusal.Detail)
 		l.Partition, l.Timestamp = at, now
@@ -146,33 +145,33 @@ func (s *sealed) letters() (all []*kgo.Record) {
 
 // done takes the outcome of the step.
 func (s *sealed) done(o transaction.Outcome) {
-	p := s.p
+	r := s.r
 	switch o {
 	case transaction.Committed:
-		p.o.Stamps.Offer(p.life.Changelog(), s.share.Records[0].Offset, s.mark, clocks.At(p.o.Now()))
+		r.o.Stamps.Offer(r.life.Changelog(), s.share.Records[0].Offset, s.mark, clocks.At(r.o.Now()))
 		s.count()
-		p.mu.Lock()
-		p.queue.drop(s.n)
-		p.position = s.next
-		p.end = max(p.end, s.next)
-		p.unblock()
-		p.mu.Unlock()
+		r.mu.Lock()
+		r.queue.drop(s.n)
+		r.position = s.next
+		r.end = max(r.end, s.next)
+		r.unblock()
+		r.mu.Unlock()
 	case transaction.Aborted:
 		s.verdicts()
 	}
-	p.life.Steps.Ended(s.share, s.share.Records[:1], o)
-	p.life.Kick()
+	r.life.Steps.Ended(s.share, s.share.Records[:1], o)
+	r.life.Kick()
 }
 
-// verdicts notes what the targets said of the emissions of an aborted step.
+// verdicts notes the answers of targets to the emissions of an aborted step.
 func (s *sealed) verdicts() {
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
-	if s.p.blocked != nil {
-		s.p.blocked.used = 0
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	if s.r.blocked != nil {
+		s.r.blocked.used = 0
 	}
 	for i := range s.share.Emissions {
-		em, it := &s.share.Emissions[i], &s.p.queue.items[s.emitted[i]]
+		em, it := &s.share.Emissions[i], &s.r.queue.items[s.emitted[i]]
 		if em.Err != nil && !errors.Is(em.Err, transaction.ErrUnhealthy) {
 			reason, detail := partition.TargetRefusal(em.Err, em.Record)
 			it.refusal, it.undelivered = &intake.Refusal{Reason: waterclock.Reason(reason), Detail: detail}, true
@@ -181,21 +180,21 @@ func (s *sealed) verdicts() {
 	}
 }
 
-// count counts what a committed step did.
+// count counts the outcomes of a committed step.
 func (s *sealed) count() {
-	p := s.p
+	r := s.r
 	due := make([]int64, len(s.share.Emissions))
 	for i := range s.share.Emissions {
 		due[i] = s.share.Emissions[i].Due
 	}
-	p.o.Metrics.Passed(p.o.Topics.Request.Name, s.at, max(s.at, p.o.Now().UnixMilli()), due)
+	r.o.Metrics.Passed(r.o.Topics.Request.Name, s.at, max(s.at, r.o.Now().UnixMilli()), due)
 	for _, d := range s.dead {
-		p.o.Metrics.Refused(p.life.Log, p.o.Topics.Request.Name, string(d.refusal.Reason), d.undelivered,
+		r.o.Metrics.Refused(r.life.Log, r.o.Topics.Request.Name, string(d.refusal.Reason), d.undelivered,
 			"detail", d.refusal.Detail, "offset", d.rec.Offset)
 	}
 }
 
-// emissions builds the records of one seal, with shared memory for what the service adds.
+// emissions builds the records of one seal. The headers that the service adds share memory.
 type emissions struct {
 	now           time.Time
 	source, event string // up to the offset
@@ -203,8 +202,8 @@ type emissions struct {
 	text          []byte
 }
 
-func (p *Partition) newEmissions(now int64, items []item) emissions {
-	t, n := &p.o.Topics.Request, strconv.Itoa(int(p.o.Partition))
+func (r *relay) newEmissions(now int64, items []item) emissions {
+	t, n := &r.o.Topics.Request, strconv.Itoa(int(r.o.Partition))
 	m := emissions{
 		now: time.UnixMilli(now), source: t.Name + "/" + n + "/",
 		event: base64.RawURLEncoding.EncodeToString(t.ID[:]) + "." + n + ".",
@@ -218,8 +217,8 @@ func (p *Partition) newEmissions(now int64, items []item) emissions {
 	return m
 }
 
-// record is what appears on the target: key, value and headers as they came, and those
-// of the service. Its timestamp is the owner's clock at this seal.
+// record is the emission: key, value and headers as they came, and the service's headers. Its timestamp is the owner's
+// clock at this seal.
 func (m *emissions) record(it *item, partition int32) *kgo.Record {
 	first := len(m.headers)
 	m.headers = append(m.headers, it.says.Headers...)

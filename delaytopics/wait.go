@@ -12,24 +12,23 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// blocked is an item that may not go now, since its target is unhealthy or not known, and
-// everything behind it. It ends when an item from there on is committed. What may pass is
-// told by the waiter: permit, for granted items, goes with those that pass.
+// blocked says that an item may not go now, because its target is unhealthy or not known, and neither may the items
+// behind it. It ends when an item from there on is committed. The waiter admits items: those that go carry the permit.
 type blocked struct {
 	by       timer.TopicPartition
 	next     int64 // the position behind the item
 	permit   *targets.Permit
-	admitted int // items that may pass; 0: none, and the waiter tells when
-	used     int // of those, in the share that is being made or is out
+	admitted int // how many items may go; 0: none, and the waiter tells when that changes
+	used     int // how many of them are in the share that is being made or is out
 }
 
-// route chooses where an item goes: as a Java client would, and without a key to the
-// partition of the same number, so that its order is kept. It asks nobody.
-func (p *Partition) route(it *item) (to timer.TopicPartition, refusal *intake.Refusal) {
+// route chooses the partition of an item as a Java client would. Without a key that is the partition of the same number,
+// so the order is kept. It asks no broker.
+func (r *relay) route(it *item) (to timer.TopicPartition, refusal *intake.Refusal) {
 	to = timer.TopicPartition{Topic: it.says.Target, Partition: timer.Unplaced}
-	target, known := p.o.Targets.Cached(it.says.Target)
+	target, known := r.o.Targets.Cached(it.says.Target)
 	if !known {
-		return p.o.Targets.ExamineAnyway(to.Topic), nil // one of each partition: what is at its front
+		return r.o.Targets.ExamineAnyway(to.Topic), nil // at most one topic for each partition: that of its front
 	}
 	n := int32(len(target.Leader))
 	switch {
@@ -38,7 +37,7 @@ func (p *Partition) route(it *item) (to timer.TopicPartition, refusal *intake.Re
 	case target.Compacted && it.rec.Key == nil:
 		return to, refused(partition.NoKey(to.Topic))
 	case it.rec.Key == nil:
-		to.Partition = p.o.Partition % n
+		to.Partition = r.o.Partition % n
 	default:
 		to.Partition = intake.Murmur2Partition(it.rec.Key, n)
 	}
@@ -49,69 +48,69 @@ func refused(reason, detail string) *intake.Refusal {
 	return &intake.Refusal{Reason: waterclock.Reason(reason), Detail: detail}
 }
 
-// pass reports whether an item may go now, and with which permit. If it may not, all
-// behind it waits, and this partition for its target. The lock is held.
-func (p *Partition) pass(to timer.TopicPartition, next int64) (*targets.Permit, bool) {
-	if p.o.Health.Allow(to, nil) {
+// mayGo reports whether an item may go now, and with which permit. If it may not, everything behind it waits too, and
+// the waiter waits for its target. The lock is held.
+func (r *relay) mayGo(to timer.TopicPartition, next int64) (*targets.Permit, bool) {
+	if r.o.Health.Allow(to, nil) {
 		return nil, true
 	}
-	b := p.blocked
-	if b != nil && b.by == to && b.used < b.admitted && p.o.Health.Allow(to, b.permit) {
+	b := r.blocked
+	if b != nil && b.by == to && b.used < b.admitted && r.o.Health.Allow(to, b.permit) {
 		b.used++
 		return b.permit, true
 	}
 	if b != nil && b.by != to {
-		p.waiter.Leave(b.by)
+		r.waiter.Leave(b.by)
 		b = nil
 	}
 	if b == nil {
 		b = &blocked{by: to}
-		p.blocked = b
+		r.blocked = b
 	}
 	b.next = next
 	if to.Partition < 0 {
-		p.o.Health.Suspect(to) // what is not known trips no breaker
+		r.o.Health.Suspect(to) // an unknown partition trips no breaker
 	}
-	if b.used == 0 { // else what passes comes first, and is waited for
+	if b.used == 0 { // otherwise the items that go are committed first
 		b.admitted, b.permit = 0, nil
-		p.waiter.Wait(to)
+		r.waiter.Wait(to)
 	}
 	return nil, false
 }
 
-// unblock is called when a step is committed: if what was blocked is passed on, nothing
-// is. The lock is held.
-func (p *Partition) unblock() {
-	b := p.blocked
+// unblock is called when a step is committed. If the step passed the blocked item, nothing is blocked any more. The lock
+// is held.
+func (r *relay) unblock() {
+	b := r.blocked
 	if b == nil {
 		return
 	}
 	b.admitted, b.used = b.admitted-b.used, 0
-	if p.position >= b.next {
-		p.waiter.Leave(b.by)
-		p.blocked = nil
+	if r.position >= b.next {
+		r.waiter.Leave(b.by)
+		r.blocked = nil
 	}
 }
 
-// admit takes what may pass now.
-func (p *Partition) admit() {
-	for _, to := range p.waiter.Ready() {
-		p.mu.Lock()
-		b := p.blocked
+// admit asks the waiter how many items may go now.
+func (r *relay) admit() {
+	for _, to := range r.waiter.Ready() {
+		r.mu.Lock()
+		b := r.blocked
 		waits := b != nil && b.by == to && b.used == 0
-		p.mu.Unlock()
+		r.mu.Unlock()
 		if !waits {
 			continue
 		}
-		n, permit := p.waiter.Admit(to, math.MaxInt32)
+		n, permit := r.waiter.Admit(to, math.MaxInt32)
 		if n == 0 {
-			continue // told again
+			continue // the waiter tells again
 		}
-		p.mu.Lock()
-		if p.blocked == b {
+		r.mu.Lock()
+		if r.blocked == b {
 			b.admitted, b.permit = n, permit
 		}
-		p.mu.Unlock()
-		p.o.Lanes.Wake()
+		r.mu.Unlock()
+		r.o.Lanes.Wake()
 	}
 }
