@@ -11,8 +11,8 @@ import (
 // aborts ends transactions that a lane has given up. Nobody would commit them, and nothing of the lane
 // depends on their end, but readers of every target in them do. So they are ended beside the loop.
 type aborts struct {
-	of *Lanes
-	o  *Options
+	aside *aside
+	o     *Options
 	// apart: the lane is a quarantine's, which waits for the ends. Its loop has the field below.
 	apart bool
 	ends  []end
@@ -28,14 +28,14 @@ type end struct {
 // begin has the broker abort a client's last transaction, beside the loop. The channel is closed when it
 // is aborted; in a quarantine only when its markers are written too, however long that takes.
 func (a *aborts) begin(c *txnClient) <-chan struct{} {
-	ctx, cancel := context.WithTimeout(a.of.ending, a.o.TransactionTimeout)
+	ctx, cancel := context.WithTimeout(a.aside.ctx, a.o.TransactionTimeout)
 	done := make(chan struct{})
 	if a.apart {
 		cancel()
-		ctx, cancel = context.WithCancel(a.of.ending)
+		ctx, cancel = context.WithCancel(a.aside.ctx)
 		a.ends = append(a.ends, end{done, cancel})
 	}
-	a.of.aside.Go(func() {
+	a.aside.Go(func() {
 		defer cancel()
 		decided := c.parts != nil && a.abortNow(ctx, c)
 		if decided && !a.apart || a.endLast(ctx, c.id) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -160,7 +161,7 @@ func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (cul
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = c.id, pid, epoch
 	c.last, c.parts = hanging.Producer{ID: pid, Epoch: epoch}, parts
-	c.leaders = c.leadership()
+	c.leaders = leadersOf(c.Client, c.parts)
 	for topic, ps := range parts {
 		t := kmsg.NewAddPartitionsToTxnRequestTopic()
 		t.Topic, t.Partitions = topic, ps
@@ -250,13 +251,19 @@ func refusedHere(err error) bool {
 	return errors.Is(err, kerr.MessageTooLarge) && strings.Contains(text, "(uncompressed_bytes=") && !strings.Contains(text, ", compressed_bytes=")
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
+// noteEnd notes how the client's transaction ended, and who led its partitions then. A
+// leader that went and came back since the announce may have missed the marker
+// of the transaction before. An abort is the last that an ID does: its next
+// transaction would be a commit, and could close with that what lacks the abort.
+func (c *txnClient) noteEnd(m *hanging.Markers, how hanging.Ending) {
+	c.retire = c.retire || how != hanging.EndingCommit
+	if m == nil {
+		return
+	}
+	m.NoteEnd(c.id, c.last, how, c.parts)
+	began := c.leaders
+	c.leaders = leadersOf(c.Client, c.parts)
+	if leadersMoved(c.Client, m, began) || leadersMoved(c.Client, m, slices.DeleteFunc(slices.Clone(c.leaders), func(e leaderEpoch) bool { return e.ok })) {
+		c.retire = true
 	}
 }

@@ -139,7 +139,7 @@ func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClien
 func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	bounded, cancel := context.WithTimeout(ctx, l.o.CommitTimeout)
 	defer cancel()
-	c.commit(l.of.ending)
+	c.commit(l.aside.ctx)
 	var err error
 	select {
 	case err = <-c.answer:

@@ -27,14 +27,14 @@ func oneRecord(topic string) *Share {
 }
 
 // commitOne runs a step of such a share.
-func commitOne(t *testing.T, l *Lane) error {
+func commitOne(t *testing.T, l *testLane) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	return l.commit(ctx, []*Share{oneRecord("log")})
 }
 
 // begins has the client of a turn begin the next step.
-func begins(l *Lane, turn int) {
+func begins(l *testLane, turn int) {
 	for _, c := range l.pool.clients {
 		if c != nil {
 			c.used = time.Now()
@@ -44,7 +44,7 @@ func begins(l *Lane, turn int) {
 }
 
 // eachCommits has each client of a lane commit a step.
-func eachCommits(t *testing.T, l *Lane) {
+func eachCommits(t *testing.T, l *testLane) {
 	t.Helper()
 	for turn := range l.pool.clients {
 		begins(l, turn)
@@ -187,7 +187,7 @@ func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
 }
 
 // marked gives a lane markers.
-func marked(t *testing.T, l *Lane) *hanging.Markers {
+func marked(t *testing.T, l *testLane) *hanging.Markers {
 	t.Helper()
 	l.o.Markers = hanging.NewMarkers(l.o.Admin, targets.NewMetadata(l.o.Admin, targets.MetadataOptions{}), "g", slog.New(slog.NewTextHandler(t.Output(), nil)), hanging.NewMetrics(prometheus.NewRegistry()))
 	return l.o.Markers
@@ -238,7 +238,7 @@ func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 		if err := commitOne(t, l); err != nil {
 			t.Fatal(err)
 		}
-		if cl := l.pool.clients[l.pool.turn]; !l.pool.retired(cl) && !cl.moved(l.o.Markers, cl.leaders) {
+		if cl := l.pool.clients[l.pool.turn]; !l.pool.retired(cl) && !leadersMoved(cl.Client, l.o.Markers, cl.leaders) {
 			t.Errorf("%s is to be begun again, epochs %v", cl.id, cl.leaders)
 		}
 		if ps := k.Doubtful(); len(ps) != 1 || ps[0] != (timer.TopicPartition{Topic: "log", Partition: 0}) {
@@ -333,7 +333,7 @@ func TestADeadPartitionLeavesTheQuarantine(t *testing.T) {
 		await.Until(t, testLimit, "the quarantine is empty", func() bool {
 			l.of.mu.Lock()
 			defer l.of.mu.Unlock()
-			return !l.of.quarantine.running && len(l.of.members) == 1
+			return !l.of.trying && len(l.of.members) == 1
 		})
 		n := healthy.committed()
 		await.Until(t, testLimit, "the healthy one goes on", func() bool { return healthy.committed() > n+3 })

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -17,23 +16,6 @@ import (
 // commitAgainPause is how often a coordinator is asked to commit again that is writing
 // markers, which may have to wait for leaders that a broker's death took away.
 const commitAgainPause = 200 * time.Millisecond
-
-// commitAgain has the coordinator commit a transaction whose EndTxn was not answered.
-// The outcome is unknown, without an error, if the coordinator refuses because the transaction is already over.
-func (d *inDoubt) commitAgain(ctx context.Context) (how hanging.Ending, err error) {
-	err = commitAgain(ctx, d.lane.o.Admin, d.client.id, d.client.last, func() bool {
-		var err error
-		how, err = d.said(ctx)
-		return err == nil && how != hanging.EndingUnknown
-	})
-	switch {
-	case errors.Is(err, errOver):
-		return hanging.EndingUnknown, nil
-	case err == nil && how == hanging.EndingUnknown:
-		return hanging.EndingCommit, nil
-	}
-	return how, err
-}
 
 // errOver: a transaction cannot be committed any more; it may have been.
 var errOver = errors.New("the transaction is over")
@@ -89,41 +71,4 @@ func CommitAgain(ctx context.Context, cl *kgo.Client, id string, producerID int6
 			return err
 		}
 	}
-}
-
-// said is how a client's last transaction ended by the word of its coordinator: the
-// answer to its EndTxn, which may still come, or what it says when it is asked. That
-// markers are being written is a decision that all its followers have, unless the
-// coordinator was restarted since it was asked for: see commitAgain. So it counts only
-// if it comes over the client's own connection, and that never broke: a restart that
-// nobody has noticed yet is noticed by asking.
-//
-// Brokers answer the requests of a connection in order, so behind an EndTxn that was never
-// answered nothing is asked there: its answer comes as soon as there is a decision. Once it
-// was answered (heard), but with an error that kgo repeats it for, that no longer holds: the
-// next answer is CONCURRENT_TRANSACTIONS until all markers are written, whatever has been
-// decided. Then the coordinator is asked.
-func (d *inDoubt) said(ctx context.Context) (hanging.Ending, error) {
-	c := d.client
-	if c.answered() {
-		return hanging.EndingCommit, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
-	defer cancel()
-	txn, _, err := hanging.TransactionOf(ctx, kadm.NewClient(d.lane.o.Admin), c.last.ID, c.id)
-	if err == nil && hanging.UnderWay(txn, c.last) {
-		if c.answer != nil && !c.heard.Load() {
-			return hanging.EndingUnknown, nil
-		}
-		if !c.dropped.Load() {
-			txn, _, err = hanging.TransactionOf(ctx, kadm.NewClient(c.Client), c.last.ID, c.id)
-		}
-		if c.dropped.Load() {
-			return hanging.EndingUnknown, nil
-		}
-	}
-	if err != nil {
-		return hanging.EndingUnknown, err
-	}
-	return hanging.EndingOf(txn, c.last), nil
 }

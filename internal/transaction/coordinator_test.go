@@ -23,7 +23,7 @@ import (
 // awayLimit the time of a busy machine.
 const soonAway, awayLimit = 1500 * time.Millisecond, 20 * time.Second
 
-func awayLane(t *testing.T) (*kfake.Cluster, *Lane, *kafkatest.Reach) {
+func awayLane(t *testing.T) (*kfake.Cluster, *testLane, *kafkatest.Reach) {
 	t.Helper()
 	c, l := fakeLaneOf(t, 3)
 	reach := &kafkatest.Reach{}
@@ -33,7 +33,7 @@ func awayLane(t *testing.T) (*kfake.Cluster, *Lane, *kafkatest.Reach) {
 
 // plainSource offers a share with one emission to good, and one to t as long as
 // that can be reached.
-func plainSource(l *Lane) *fakeSource {
+func plainSource(l *testLane) *fakeSource {
 	return &fakeSource{ems: func() []Emission {
 		es := []Emission{{Record: &kgo.Record{Topic: "good", Value: []byte("x")}}}
 		if to := (timer.TopicPartition{Topic: "t", Partition: 0}); !l.o.Leaders.Away(to) {
@@ -58,7 +58,7 @@ func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 		}
 		gone := l.pool.clients[1].addr()
 		reach.Lose(gone)
-		l.of.Reached()
+		l.lanes.Reached()
 		s := plainSource(l)
 		l.of.Add(s)
 		for range 6 {
@@ -90,7 +90,7 @@ func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 		l.mu.Unlock()
 		reach.Lose(gone)
 		start := time.Now()
-		l.of.Reached()
+		l.lanes.Reached()
 		if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
 			t.Errorf("%v, %v", err, s.outcomes)
 		}
@@ -132,7 +132,7 @@ func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 		l.mu.Unlock()
 		reach.Lose(gone)
 		start := time.Now()
-		l.of.Reached()
+		l.lanes.Reached()
 		time.AfterFunc(abortTimeout/2, answer)
 		if err := <-done; !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
 			t.Errorf("%v, %v", err, s.outcomes)
@@ -160,7 +160,7 @@ func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
 		}
 		l.pool.mu.Unlock()
 		start := time.Now()
-		l.of.Reached()
+		l.lanes.Reached()
 		if err := l.pool.await(t.Context()); !errors.Is(err, errAway) {
 			t.Error(err)
 		}
@@ -235,7 +235,7 @@ func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 				<-held
 				reach.LoseLeader(timer.TopicPartition{Topic: "t", Partition: 0})
 				start := time.Now()
-				l.of.Reached()
+				l.lanes.Reached()
 				if err := <-done; !errors.Is(err, errAway) {
 					t.Error(err)
 				}

@@ -18,7 +18,7 @@ type dials struct {
 }
 
 // watchDials is called before the lane has clients.
-func watchDials(l *Lane) *dials {
+func watchDials(l *testLane) *dials {
 	d, dial := &dials{}, l.o.Admin.OptValue(kgo.Dialer).(func(context.Context, string, string) (net.Conn, error))
 	l.o.Client = append(l.o.Client, kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)

@@ -30,27 +30,15 @@ type fairShares struct {
 	among      float64        // the sum of the parts of the backlogged sources that are asked for this step
 }
 
-// portion is what a source took of a step; the zero value is nothing.
-type portion struct {
-	topic string // its request topic
-	room  Room
-	all   bool // it took all that it was offered: it may have more
-}
-
-// size is how much of a step it is.
-func (p *portion) size() float64 {
-	return max(float64(p.room.Entries)/MaxStepEntries, float64(p.room.Bytes)/MaxStepBytes)
-}
-
 // fairSharesLocked works out what there is to be divided between members.
-func (p *Lanes) fairSharesLocked(members []*member, room Room, now time.Time) fairShares {
+func (r *roster) fairSharesLocked(members []*member, room Room, now time.Time) fairShares {
 	o := fairShares{room: room, backlogged: make(map[string]int)}
-	for _, m := range p.members {
+	for _, m := range r.members {
 		if m.last.all {
 			o.backlogged[m.last.topic]++
 		}
 	}
-	if p.sharedLocked(o.backlogged, members, now) {
+	if r.sharedLocked(o.backlogged, members, now) {
 		o.room = room.Min(Room{Entries: sharedStepEntries, Bytes: sharedStepBytes})
 	}
 	o.left = room
@@ -68,16 +56,16 @@ func (p *Lanes) fairSharesLocked(members []*member, room Room, now time.Time) fa
 
 // sharedLocked notes which request topics are served that have no backlog, and reports
 // whether one was lately, beside some that have.
-func (p *Lanes) sharedLocked(backlogged map[string]int, members []*member, now time.Time) (yes bool) {
+func (r *roster) sharedLocked(backlogged map[string]int, members []*member, now time.Time) (yes bool) {
 	for _, m := range members {
 		if !m.last.all && m.last.topic != "" {
-			p.idle[m.last.topic] = now
+			r.idle[m.last.topic] = now
 		}
 	}
-	for topic, at := range p.idle {
+	for topic, at := range r.idle {
 		switch {
 		case now.Sub(at) > sharedFor:
-			delete(p.idle, topic)
+			delete(r.idle, topic)
 		case backlogged[topic] == 0:
 			yes = true
 		}
@@ -108,6 +96,42 @@ func (o *fairShares) of(m *member, room Room) Room {
 		entries, bytes = entries+m.last.room.Entries, bytes+m.last.room.Bytes
 	}
 	return room.Min(Room{Entries: max(minStepEntries, entries), Bytes: max(minPortionBytes, bytes)})
+}
+
+// claim takes sources out for a step with this room. While one lane is active it takes all
+// that wait. One of several lanes takes those that had nothing in their last step, which costs
+// little, and of the others its part of what all had, beginning with the one that waits longest.
+// others reports whether any was left.
+func (r *roster) claim(room Room, now time.Time) (taken []*member, fair fairShares, others bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	part, whole := r.partLocked()
+	var left []*member
+	had := 0.0
+	for _, m := range r.waiting {
+		size := m.last.size()
+		if !whole && size > 0 && had > 0 && had+size > part {
+			left = append(left, m)
+			continue
+		}
+		had += size
+		m.out = true
+		taken = append(taken, m)
+	}
+	r.waiting = left
+	return taken, r.fairSharesLocked(taken, room, now), len(left) > 0
+}
+
+// partLocked is how much of what all sources had in their last steps is for one lane. whole: all of it.
+func (r *roster) partLocked() (part float64, whole bool) {
+	lanes := r.crew.active - r.crew.stuck
+	if lanes <= 1 {
+		return 0, true
+	}
+	for _, m := range r.members {
+		part += m.last.size()
+	}
+	return part / float64(lanes) * 9 / 8, false // an eighth more: what they have varies
 }
 
 // taken is what a source has taken of what it was offered; share is nil for nothing.

@@ -83,7 +83,7 @@ func TestStepsAreSharedBetweenTopics(t *testing.T) {
 func TestTopicsShareAllLanes(t *testing.T) {
 	const endless = 1 << 30
 	p := NewLanes(Options{Lanes: 2})
-	p.active = 2
+	p.crew.active = 2
 	one := &waiting{topic: "one", ready: endless}
 	many := make([]*waiting, 7)
 	p.Add(one)

@@ -32,14 +32,16 @@ const (
 
 // fakeLane is a lane of one client on kfake, with topics log, t, good and r of one
 // partition each, in the bubble of the test, which drives its steps.
-func fakeLane(t *testing.T) (*kfake.Cluster, *Lane) { return fakeLaneOf(t, 1) }
+func fakeLane(t *testing.T) (*kfake.Cluster, *testLane) { return fakeLaneOf(t, 1) }
 
 // fakeLaneOf is fakeLane with so many brokers.
-func fakeLaneOf(t *testing.T, brokers int) (*kfake.Cluster, *Lane) { return fakeLanes(t, brokers, 1) }
+func fakeLaneOf(t *testing.T, brokers int) (*kfake.Cluster, *testLane) {
+	return fakeLanes(t, brokers, 1)
+}
 
 // fakeLanes returns the first of so many lanes. An offset commit with metadata
 // offsetRefused is refused, one with offsetUnresponsive not answered.
-func fakeLanes(t *testing.T, brokers, lanes int) (*kfake.Cluster, *Lane) {
+func fakeLanes(t *testing.T, brokers, lanes int) (*kfake.Cluster, *testLane) {
 	t.Helper()
 	c, opts, cl := kafkatest.Bubble(t, brokers, "log", "t", "good", "r")
 	over := make(chan struct{})
@@ -70,7 +72,7 @@ func fakeLanes(t *testing.T, brokers, lanes int) (*kfake.Cluster, *Lane) {
 	l := oneLane(Options{Client: opts, Admin: cl, Group: "g", Process: "p", Lanes: lanes, TransactionalIDs: 2, TransactionTimeout: 30 * time.Second,
 		BatchMaxBytes: metadata.BatchMaxBytes, Version: metadata.Version, Stale: metadata.Stale, Refuted: metadata.Refuted,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry())})
-	t.Cleanup(l.of.close)
+	t.Cleanup(l.lanes.close)
 	return c, l
 }
 

@@ -443,8 +443,8 @@ func TestTwoLanes(t *testing.T) {
 	await.Until(s.t, testLimit/2, "both lanes are active", func() bool {
 		l.of.mu.Lock()
 		defer l.of.mu.Unlock()
-		l.of.joinLocked()
-		return l.of.active == 2
+		l.of.crew.join()
+		return l.of.crew.active == 2
 	})
 	sources := []*source{s.source(0, l), s.source(1, l)}
 	var want []string
@@ -498,7 +498,7 @@ func TestLaneStops(t *testing.T) {
 	a := s.source(0, l)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- l.of.Run(ctx) }()
+	go func() { done <- l.lanes.Run(ctx) }()
 	h := w.Hold(kmsg.EndTxn.Int16())
 	defer h.Release()
 	a.step("x", a.emit("once"))

@@ -73,7 +73,7 @@ type tried struct {
 func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := NewLanes(Options{Lanes: 4, Logger: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry())})
-		p.quarantine.running = true // the test tries what is there
+		p.trying = true // the test tries what is there
 		var sources []*pile
 		var steps []*tried // under way
 		tell := func(t *rapid.T, s *tried, hold bool) {
@@ -133,11 +133,11 @@ func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 				}
 			},
 			"try": func(t *rapid.T) {
-				for _, st := range p.quarantine.held {
-					st.next = time.Time{}
+				for _, m := range inQuarantine(p.roster) {
+					m.in.next = time.Time{}
 				}
 				due, _ := p.quarantine.due()
-				p.quarantine.running = true // still
+				p.trying = true // still
 				if shares := p.quarantine.seal("try", due); len(shares) > 0 {
 					steps = append(steps, &tried{shares: shares, inQuarantine: true})
 				}
@@ -154,17 +154,17 @@ func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 			},
 			"join": func(*rapid.T) {
 				p.mu.Lock()
-				p.joinLocked()
-				called := p.joining
+				p.crew.join()
+				called := p.crew.joining
 				p.mu.Unlock()
 				if called {
 					p.joined()
 				}
 			},
 			"leave": func(t *rapid.T) {
-				p.busy = time.Time{}
+				p.crew.busy = time.Time{}
 				for _, l := range p.all {
-					if !slices.Contains(p.spare, l) && p.leaves(l) {
+					if !slices.Contains(p.crew.spare, l.called) && p.leaves(l.called) {
 						<-l.called
 						return
 					}
@@ -194,8 +194,8 @@ func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 			settle(t, 0)
 		}
 		p.mu.Lock()
-		for m := range p.quarantine.held {
-			p.quarantine.releaseLocked(m)
+		for _, m := range inQuarantine(p.roster) {
+			p.releaseLocked(m)
 		}
 		p.mu.Unlock()
 		idle := 0
@@ -224,7 +224,7 @@ func activeOf(t *testing.T, p *Lanes, want int) time.Duration {
 	return await.Until(t, testLimit, fmt.Sprintf("%d lanes are active", want), func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.active == want
+		return p.crew.active == want
 	})
 }
 
@@ -238,12 +238,12 @@ func TestLanesJoinAndLeave(t *testing.T) {
 			s.records, s.partition = MaxStepEntries, int32(i)
 		}
 		runLane(t, l)
-		activeOf(t, l.of, len(sources))
+		activeOf(t, l.lanes, len(sources))
 		full := sources[0].committed()
 		await.Until(t, testLimit, "full steps go on", func() bool { return sources[0].committed() > full+2 })
 		l.of.mu.Lock()
-		if spare := len(l.of.spare); spare != 1 || l.of.joining {
-			t.Errorf("%d lanes are spare, one is joining: %v; three have a source each", spare, l.of.joining)
+		if spare := len(l.of.crew.spare); spare != 1 || l.of.crew.joining {
+			t.Errorf("%d lanes are spare, one is joining: %v; three have a source each", spare, l.of.crew.joining)
 		}
 		l.of.mu.Unlock()
 		for _, s := range sources {
@@ -251,7 +251,7 @@ func TestLanesJoinAndLeave(t *testing.T) {
 			s.records = 10
 			s.mu.Unlock()
 		}
-		if took := activeOf(t, l.of, 1); took > 4*leaveAfter {
+		if took := activeOf(t, l.lanes, 1); took > 4*leaveAfter {
 			t.Errorf("one lane is left after %s", took)
 		}
 		for i, s := range sources {
@@ -297,7 +297,7 @@ func TestALaneThatHangsHoldsNobodyElse(t *testing.T) {
 		}
 		over()
 		await.Until(t, testLimit, "the source that was held commits", func() bool { return held.committed() > 3 })
-		activeOf(t, l.of, 1)
+		activeOf(t, l.lanes, 1)
 		inOrder(t, held)
 	})
 }
@@ -329,7 +329,7 @@ func (*tardy) Wait() time.Duration { return maxSleep }
 // one looks again, and does not sleep for a second.
 func TestAWakeThatAnotherLaneTookIsNotLost(t *testing.T) {
 	p := NewLanes(Options{Lanes: 2})
-	p.active = 2
+	p.crew.active = 2
 	p.Add(&tardy{p: p})
 	<-p.wake
 	if shares := p.all[0].seal("step"); len(shares) != 1 {

@@ -126,13 +126,13 @@ func (s *stage) isStale(topic string) {
 }
 
 // lane starts the only one of its lanes, which is stopped with the test.
-func (s *stage) lane(opts ...kgo.Opt) *Lane {
+func (s *stage) lane(opts ...kgo.Opt) *testLane {
 	s.t.Helper()
 	return s.laneOf(Options{Client: opts, Admin: s.c.Client(s.t), TransactionTimeout: testTimeout})
 }
 
 // laneOf starts lanes with these options and the stage's own, and returns the first.
-func (s *stage) laneOf(o Options) *Lane {
+func (s *stage) laneOf(o Options) *testLane {
 	s.t.Helper()
 	o.Client = append([]kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...)}, o.Client...)
 	o.Group, o.Process, o.TransactionalIDs = s.group, "p", 2
@@ -145,7 +145,7 @@ func (s *stage) laneOf(o Options) *Lane {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := l.of.Run(ctx); err != nil {
+		if err := l.lanes.Run(ctx); err != nil {
 			s.t.Errorf("lane ended with %v", err)
 		}
 	}()
@@ -220,7 +220,7 @@ type source struct {
 	outcomes  chan Outcome
 
 	mu    sync.Mutex // guards what follows
-	lane  *Lane
+	lane  *testLane
 	at    int64 // offset to commit next
 	out   *Share
 	queue []*Share
@@ -228,7 +228,7 @@ type source struct {
 	again bool     // seal an aborted share again
 }
 
-func (s *stage) source(partition int32, l *Lane) *source {
+func (s *stage) source(partition int32, l *testLane) *source {
 	src := &source{s: s, partition: partition, token: s.alive(), outcomes: make(chan Outcome, 1000), lane: l, again: true}
 	l.of.Add(src)
 	s.t.Cleanup(func() { l.of.Remove(src) })
@@ -396,10 +396,29 @@ func (s *stage) settled(partition int32, emissions, changes []string) {
 }
 
 // oneLane is the only one of its lanes.
-func oneLane(o Options) *Lane { return NewLanes(o).all[0] }
+func oneLane(o Options) *testLane {
+	p := NewLanes(o)
+	return &testLane{p.all[0], p}
+}
+
+// testLane is a lane and the Lanes that it is one of.
+type testLane struct {
+	*Lane
+	lanes *Lanes
+}
+
+// inQuarantine returns the members of a roster that are in the quarantine.
+func inQuarantine(r *roster) (all []*member) {
+	for _, m := range r.members {
+		if m.in != nil {
+			all = append(all, m)
+		}
+	}
+	return all
+}
 
 // holdUp has a source, which waits, hold up a step.
-func (l *Lane) holdUp(ctx context.Context, s Source, share *Share) {
+func (l *testLane) holdUp(ctx context.Context, s Source, share *Share) {
 	l.of.mu.Lock()
 	i := slices.IndexFunc(l.of.members, func(m *member) bool { return m.Source == s })
 	share.of = l.of.members[i]

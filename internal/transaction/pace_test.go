@@ -88,13 +88,13 @@ func (s *paced) steps() []paceStep {
 const paceInterval = time.Second
 
 // pacedLane runs a lane with an interval and one source, in a bubble, until stop.
-func pacedLane(t *testing.T, interval time.Duration) (l *Lane, s *paced, stop func()) {
+func pacedLane(t *testing.T, interval time.Duration) (l *testLane, s *paced, stop func()) {
 	t.Helper()
 	_, l = fakeLane(t)
 	l.pace.interval = interval
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- l.of.Run(ctx) }()
+	go func() { ended <- l.lanes.Run(ctx) }()
 	time.Sleep(10 * paceInterval) // its clients are open
 	s = &paced{}
 	l.of.Add(s)

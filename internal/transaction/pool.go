@@ -32,7 +32,7 @@ import (
 //
 // The lane's loop has the fields above mu.
 type pool struct {
-	of      *Lanes
+	aside   *aside
 	o       *Options
 	name    string // the lane's
 	clients []*txnClient
@@ -47,9 +47,9 @@ type pool struct {
 	closed bool                                   // nobody takes over any more
 }
 
-func newPool(of *Lanes, o *Options, name string) *pool {
+func newPool(a *aside, o *Options, name string) *pool {
 	return &pool{
-		of: of, o: o, name: name, news: make(chan struct{}, 1),
+		aside: a, o: o, name: name, news: make(chan struct{}, 1),
 		clients: make([]*txnClient, o.TransactionalIDs), opening: make(map[int]bool), tied: make(map[*txnClient]context.CancelCauseFunc),
 	}
 }
@@ -103,7 +103,7 @@ func (p *pool) next(ctx context.Context, fresh bool) (*txnClient, error) {
 		for _, p.turn = range p.order(now) {
 			switch c := p.clients[p.turn]; {
 			case c == nil:
-			case c.moved(p.o.Markers, c.leaders):
+			case leadersMoved(c.Client, p.o.Markers, c.leaders):
 				p.retire(p.turn)
 				p.open(p.turn)
 			case !fresh, c.last == hanging.NoProducer():
@@ -194,7 +194,7 @@ func (p *pool) open(turn int) {
 			used[c.addr()]++
 		}
 	}
-	p.of.aside.Go(func() {
+	p.aside.Go(func() {
 		c, err := p.newClient(serial, used)
 		if !p.hand(opened{turn, c, err}) && c != nil {
 			c.Close()
@@ -205,7 +205,7 @@ func (p *pool) open(turn int) {
 // newClient opens a client with its producer ID loaded: one that begins before that
 // runs its first transaction in the old mode.
 func (p *pool) newClient(serial int, used map[string]int) (*txnClient, error) {
-	ctx, cancel := context.WithTimeout(p.of.ending, answerTimeout)
+	ctx, cancel := context.WithTimeout(p.aside.ctx, answerTimeout)
 	defer cancel()
 	id, at := p.newID(ctx, serial, used)
 	c, err := newTxnClient(p.o, id)

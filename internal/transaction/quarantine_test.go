@@ -23,7 +23,7 @@ import (
 // steady is a partition of a test that has a step ready every few milliseconds,
 // one after another, numbered: an aborted one is sealed again. mu guards all.
 type steady struct {
-	lane    *Lane
+	lane    *testLane
 	own     string // topic of its own records
 	records int    // of a step
 	token   Token
@@ -42,7 +42,7 @@ type steady struct {
 }
 
 // steadily adds such a source to a lane.
-func steadily(l *Lane, own string) *steady {
+func steadily(l *testLane, own string) *steady {
 	s := &steady{lane: l, own: own, records: 1, token: fakeToken{}}
 	l.of.Add(s)
 	return s
@@ -113,13 +113,13 @@ func (s *steady) gap(begun time.Time) (longest time.Duration) {
 }
 
 // runLane runs a lane until the test ends.
-func runLane(t *testing.T, l *Lane) {
+func runLane(t *testing.T, l *testLane) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := l.of.Run(ctx); err != nil {
+		if err := l.lanes.Run(ctx); err != nil {
 			t.Errorf("lane ended with %v", err)
 		}
 	}()
@@ -210,7 +210,7 @@ func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
 				await.Until(t, testLimit, "the quarantine is empty", func() bool {
 					l.of.mu.Lock()
 					defer l.of.mu.Unlock()
-					return !l.of.quarantine.running && len(l.of.quarantine.held) == 0 && len(l.of.members) == 2
+					return !l.of.trying && len(inQuarantine(l.of)) == 0 && len(l.of.members) == 2
 				})
 				t.Logf("the healthy one was silent for %s, the unhealthy one committed %s after the end", healthy.gap(begun), took)
 				inOrder(t, unhealthy)
@@ -302,16 +302,16 @@ func TestASlowPartitionStaysApart(t *testing.T) {
 func TestProbation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := oneLane(Options{Logger: slog.New(slog.DiscardHandler)})
-		l.of.quarantine.running = true // nothing is tried: the test does
+		l.of.trying = true // nothing is tried: the test does
 		s := &steady{lane: l}
 		l.of.Add(s)
 		share := &Share{Token: fakeToken{}, proven: true}
 		for i, want := range []time.Duration{0, probationMin, 2 * probationMin, 4 * probationMin} {
 			l.holdUp(t.Context(), s, share)
-			l.of.quarantine.sealed(share.of, true, true)
+			l.lanes.quarantine.sealed(share.of, true, true)
 			share.of.out = false
 			begun := time.Now()
-			for l.of.quarantine.judge([]*Share{share}, nil, nil); len(l.of.quarantine.held) > 0; l.of.quarantine.judge([]*Share{share}, nil, nil) {
+			for l.lanes.quarantine.judge([]*Share{share}, nil, nil); len(inQuarantine(l.of)) > 0; l.lanes.quarantine.judge([]*Share{share}, nil, nil) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			if got := time.Since(begun); got != want {
@@ -323,7 +323,7 @@ func TestProbation(t *testing.T) {
 		if got := share.of.in.probation; got != 0 {
 			t.Errorf("long after the last one the probation is %s", got)
 		}
-		if l.of.Remove(s); len(l.of.quarantine.held)+len(l.of.members) != 0 {
+		if l.of.Remove(s); len(inQuarantine(l.of))+len(l.of.members) != 0 {
 			t.Error("not forgotten when it is removed")
 		}
 	})
@@ -358,7 +358,7 @@ func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
 func TestPauseAfterALongTimeInTheQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := oneLane(Options{Logger: slog.New(slog.DiscardHandler)})
-		l.of.quarantine.running = true // nothing is tried: the test does
+		l.of.trying = true // nothing is tried: the test does
 		s := &steady{lane: l}
 		l.of.Add(s)
 		share := &Share{Token: fakeToken{}}
@@ -371,7 +371,7 @@ func TestPauseAfterALongTimeInTheQuarantine(t *testing.T) {
 				share.hold(timer.TopicPartition{Topic: "t", Partition: 0}, kerr.NotEnoughReplicas)
 			}
 			failed := time.Now()
-			l.of.quarantine.judge([]*Share{share}, nil, nil)
+			l.lanes.quarantine.judge([]*Share{share}, nil, nil)
 			for !st.due(time.Now()) {
 				time.Sleep(quarantinePause)
 			}

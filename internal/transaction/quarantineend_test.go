@@ -19,7 +19,7 @@ import (
 // quarantineEnds is the lane of a quarantine whose transactions are decided at once, and ended
 // when the test says so: until then a new one under their ID is refused.
 type quarantineEnds struct {
-	l *Lane
+	l *testLane
 
 	mu   sync.Mutex
 	over map[string]bool // by transactional ID
@@ -27,9 +27,9 @@ type quarantineEnds struct {
 
 func newQuarantineEnds(t *testing.T) *quarantineEnds {
 	c, of := fakeLane(t)
-	e := &quarantineEnds{l: newLane(of.of, of.o, "ward"), over: make(map[string]bool)}
+	e := &quarantineEnds{l: &testLane{newLane(of.of, of.aside, of.o, "ward"), of.lanes}, over: make(map[string]bool)}
 	e.l.aborts.apart = true
-	t.Cleanup(of.of.giveUp)
+	t.Cleanup(of.aside.stop)
 	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		return r.ResponseKind(), nil, true
@@ -89,12 +89,11 @@ func TestATryIsEndedWhenItsMarkersAreWritten(t *testing.T) {
 func TestATryIsEndedAlsoBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newQuarantineEnds(t)
-		w := e.l.of.quarantine
-		first, second := new(member), new(member)
+		w := e.l.lanes.quarantine
 		ended := e.begin("a")
-		w.held[first] = &quarantined{unended: ended}
-		w.held[second] = &quarantined{unended: e.begin("b")}
-		w.stopEnds(e.l)
+		first := &member{in: &quarantined{unended: ended}}
+		e.l.of.members = []*member{first, {in: &quarantined{unended: e.begin("b")}}}
+		w.stopEnds(e.l.Lane)
 		if len(e.l.aborts.ends) != 2 {
 			t.Errorf("%d ends are waited for, want 2", len(e.l.aborts.ends))
 		}
@@ -102,8 +101,8 @@ func TestATryIsEndedAlsoBehindOthers(t *testing.T) {
 		if !isClosed(ended, testLimit) {
 			t.Error("not told of the end")
 		}
-		w.leaveLocked(first)
-		if w.stopEnds(e.l); len(e.l.aborts.ends) != 1 {
+		first.in = nil
+		if w.stopEnds(e.l.Lane); len(e.l.aborts.ends) != 1 {
 			t.Errorf("%d ends are waited for, want 1", len(e.l.aborts.ends))
 		}
 	})

@@ -31,7 +31,7 @@ func TestOpeningWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 		hold(t, c, kmsg.InitProducerID, func(kmsg.Request) bool { return true })
 		l.o.Client = append(l.o.Client, kgo.WithHooks(onNewClient(func() {
 			reach.Lose(c.ListenAddrs()...)
-			l.of.Reached()
+			l.lanes.Reached()
 		})))
 		start := time.Now()
 		l.pool.open(0)
@@ -67,7 +67,7 @@ func TestStepWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 		late := &lateReach{Reach: reach}
 		late.lost = func() {
 			reach.Lose(c.ListenAddrs()...)
-			l.of.Reached()
+			l.lanes.Reached()
 		}
 		l.o.Leaders = late
 		l.pool.prepare(t.Context())
@@ -93,11 +93,11 @@ func TestReachThatChangesAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLanes(t, 3, 2)
 		reach := &kafkatest.Reach{}
-		l.of.o.Leaders = reach
+		l.lanes.o.Leaders = reach
 		addrs := c.ListenAddrs()
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { _ = l.of.Run(ctx) })
+		running.Go(func() { _ = l.lanes.Run(ctx) })
 		sources := make([]*countingSource, 4)
 		for i := range sources {
 			sources[i] = &countingSource{l: l}
@@ -118,14 +118,14 @@ func TestReachThatChangesAllTheTime(t *testing.T) {
 					default:
 						reach.Restore()
 					}
-					l.of.Reached()
+					l.lanes.Reached()
 					_ = sleep(churn, time.Duration(random.IntN(20))*time.Millisecond)
 				}
 			})
 		}
 		changing.Wait()
 		reach.Restore()
-		l.of.Reached()
+		l.lanes.Reached()
 		before := make([]int64, len(sources))
 		for i, s := range sources {
 			before[i] = s.committed.Load()
@@ -148,7 +148,7 @@ func TestReachThatChangesAllTheTime(t *testing.T) {
 
 // countingSource always has something ready, and counts its shares.
 type countingSource struct {
-	l         *Lane
+	l         *testLane
 	committed atomic.Int64
 	out       atomic.Int32
 }

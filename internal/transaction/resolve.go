@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/hanging"
@@ -36,7 +37,7 @@ type inDoubt struct {
 // long as it has not heard of that: also where the step is committed.
 func (d *inDoubt) resolve() error {
 	l, c, shares := d.lane, d.client, d.shares
-	ctx := l.of.ending
+	ctx := l.aside.ctx
 	defer c.Close() // not before: see said
 	l.o.Metrics.resolved.Inc()
 	l.o.Metrics.retired.Inc()
@@ -95,7 +96,7 @@ func unresolved(shares []*Share) (open []*Share) {
 func (d *inDoubt) decide(ctx context.Context, s *Share) (hanging.Ending, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.lane.o.TransactionTimeout/2)
 	defer cancel()
-	d.lane.of.aside.Go(func() {
+	d.lane.aside.Go(func() {
 		for s.Token.Err() == nil && sleep(ctx, tokenTick) == nil {
 		}
 		cancel()
@@ -110,6 +111,60 @@ func (d *inDoubt) decide(ctx context.Context, s *Share) (hanging.Ending, error) 
 		return hanging.EndingUnknown, err
 	}
 	return readBack(ctx, d.lane.o.Admin, s.Records[0], d.client.last)
+}
+
+// commitAgain has the coordinator commit a transaction whose EndTxn was not answered.
+// The outcome is unknown, without an error, if the coordinator refuses because the transaction is already over.
+func (d *inDoubt) commitAgain(ctx context.Context) (how hanging.Ending, err error) {
+	err = commitAgain(ctx, d.lane.o.Admin, d.client.id, d.client.last, func() bool {
+		var err error
+		how, err = d.said(ctx)
+		return err == nil && how != hanging.EndingUnknown
+	})
+	switch {
+	case errors.Is(err, errOver):
+		return hanging.EndingUnknown, nil
+	case err == nil && how == hanging.EndingUnknown:
+		return hanging.EndingCommit, nil
+	}
+	return how, err
+}
+
+// said is how a client's last transaction ended by the word of its coordinator: the
+// answer to its EndTxn, which may still come, or what it says when it is asked. That
+// markers are being written is a decision that all its followers have, unless the
+// coordinator was restarted since it was asked for: see commitAgain. So it counts only
+// if it comes over the client's own connection, and that never broke: a restart that
+// nobody has noticed yet is noticed by asking.
+//
+// Brokers answer the requests of a connection in order, so behind an EndTxn that was never
+// answered nothing is asked there: its answer comes as soon as there is a decision. Once it
+// was answered (heard), but with an error that kgo repeats it for, that no longer holds: the
+// next answer is CONCURRENT_TRANSACTIONS until all markers are written, whatever has been
+// decided. Then the coordinator is asked.
+func (d *inDoubt) said(ctx context.Context) (hanging.Ending, error) {
+	c := d.client
+	if c.answered() {
+		return hanging.EndingCommit, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	txn, _, err := hanging.TransactionOf(ctx, kadm.NewClient(d.lane.o.Admin), c.last.ID, c.id)
+	if err == nil && hanging.UnderWay(txn, c.last) {
+		if c.answer != nil && !c.heard.Load() {
+			return hanging.EndingUnknown, nil
+		}
+		if !c.dropped.Load() {
+			txn, _, err = hanging.TransactionOf(ctx, kadm.NewClient(c.Client), c.last.ID, c.id)
+		}
+		if c.dropped.Load() {
+			return hanging.EndingUnknown, nil
+		}
+	}
+	if err != nil {
+		return hanging.EndingUnknown, err
+	}
+	return hanging.EndingOf(txn, c.last), nil
 }
 
 // readBack tells how a transaction that is over ended, from a record that it

@@ -11,23 +11,6 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Limits of one step. A bigger step is more efficient and later: these are
-// where throughput stops growing on the machines measured.
-const (
-	MaxStepEntries = 10_000
-	MaxStepBytes   = 16 << 20
-	// minStepEntries is what a step may have at least, however slow targets are.
-	minStepEntries = 100
-	// minPortionBytes is what a source may have of a step at least.
-	minPortionBytes = 64 << 10
-	// MaxStepPartitions bounds the request partitions of a step: each costs a
-	// marker.
-	MaxStepPartitions = 256
-)
-
-// Room is what is left of a step's limits.
-type Room = timer.Size
-
 // Source is a partition that contributes to steps. One goroutine at a time calls Seal.
 type Source interface {
 	// Seal fixes what the partition adds to the step named step and takes it
@@ -138,6 +121,15 @@ func (s *Share) refused(to timer.TopicPartition, err error) {
 	}
 }
 
+// heldBy says in a sentence which partitions hold up a share, and why.
+func (s *Share) heldBy() error {
+	var all []error
+	for p, err := range s.Held {
+		all = append(all, fmt.Errorf("%s/%d takes no writes: %w", p.Topic, p.Partition, err))
+	}
+	return errors.Join(all...)
+}
+
 // suspects reports whether anything of the share goes alone.
 func (s *Share) suspects() bool {
 	if s == nil {
@@ -149,6 +141,17 @@ func (s *Share) suspects() bool {
 		}
 	}
 	return false
+}
+
+// member is a source, as the lanes know it. Lanes.mu guards its fields; the lane that has it out
+// may read last without the lock.
+type member struct {
+	Source
+	out  bool         // claimed: it is being asked, or has yet to hear the outcome of its share
+	gone bool         // removed
+	last portion      // what it took of the last step that it was asked for
+	in   *quarantined // while it is in the quarantine
+	past *quarantined // the last time that it was there
 }
 
 // Outcome is what became of a share.
@@ -200,6 +203,8 @@ var (
 	// errAlone: there is more to be written one by one than a step has time for; at least
 	// one Emission.Cleared is set.
 	errAlone = errors.New("emissions that are written one by one take long")
+	// errAway: a broker that the step needs cannot be reached.
+	errAway = errors.New("a broker that the step needs cannot be reached")
 	// errHeld: at least one Share.Held is set.
 	errHeld = errors.New("a partition of our own holds up the step")
 	// errFence: a share's Fence refused.

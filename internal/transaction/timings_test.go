@@ -53,7 +53,7 @@ func TestTriesThatTakeLongAreNotSaid(t *testing.T) {
 		silence(t, c, &steady{own: "log"})
 		var log bytes.Buffer
 		l.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		w := newLane(l.of, l.o, "ward")
+		w := newLane(l.of, l.aside, l.o, "ward")
 		w.aborts.apart = true
 		t.Cleanup(w.pool.close)
 		s := &fakeSource{ems: func() []Emission { return nil }}

@@ -39,7 +39,7 @@ func TestAnUnresolvedStepIsGivenUpAsAWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 		begun := time.Now()
-		if err := (&inDoubt{l, client, shares}).resolve(); err == nil {
+		if err := (&inDoubt{l.Lane, client, shares}).resolve(); err == nil {
 			t.Fatal("resolved")
 		}
 		if took := time.Since(begun); took > 4*l.o.TransactionTimeout {
@@ -85,7 +85,7 @@ func TestNobodyWaitsForAnOutcomeWithoutATokenAlive(t *testing.T) {
 		token := &mortal{}
 		shares := []*Share{{Token: token, Records: []*kgo.Record{{Topic: "log"}}}}
 		done := make(chan error, 1)
-		go func() { done <- (&inDoubt{l, client, shares}).resolve() }()
+		go func() { done <- (&inDoubt{l.Lane, client, shares}).resolve() }()
 		<-asked
 		token.dead.Store(true)
 		select {
@@ -134,7 +134,7 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 				client.dropped.Store(restarted)
 				done := make(chan error, 1)
 				go func() {
-					done <- (&inDoubt{l, client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
+					done <- (&inDoubt{l.Lane, client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
 				}()
 				if restarted {
 					await.Until(t, testLimit, "it is asked what became of it", func() bool { return asked.Load() > 2 })
@@ -190,7 +190,7 @@ func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 		client.last = last
 		done := make(chan error, 1)
 		go func() {
-			done <- (&inDoubt{l, client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
+			done <- (&inDoubt{l.Lane, client, []*Share{{Token: fakeToken{}, Records: []*kgo.Record{{Topic: "log"}}}}}).resolve()
 		}()
 		await.Until(t, testLimit, "it is asked what became of it", func() bool { return asked.Load() > 3 || len(done) > 0 })
 		select {
@@ -224,7 +224,7 @@ func (s *toldSource) Seal(step string, room *Room) *Share {
 
 // wantResolved runs a step whose EndTxn is not answered, and fails unless it is known in
 // time that it is committed.
-func wantResolved(t *testing.T, l *Lane, within time.Duration) {
+func wantResolved(t *testing.T, l *testLane, within time.Duration) {
 	t.Helper()
 	s := &toldSource{fakeSource: fakeSource{ems: func() []Emission { return nil }}, told: make(chan Outcome, 1)}
 	l.of.Add(s)

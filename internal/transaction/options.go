@@ -1,0 +1,97 @@
+package transaction
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/waterclock/waterclock/internal/hanging"
+	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// A lane's loop serves many partitions, so it waits for nothing for long. What
+// takes longer goes on beside it: ends of transactions that were given up (drop),
+// commits that are not answered (resolve), partitions that hold up a step (quarantine).
+const (
+	minBackoff = 20 * time.Millisecond
+	maxBackoff = 2 * time.Second
+	// maxSleep is how long a lane sleeps at most if nothing falls due and nobody wakes it.
+	maxSleep = time.Hour
+	// answerTimeout bounds each question to a coordinator that a step asks: for a
+	// producer ID, an announce, an offset commit, an end.
+	answerTimeout = 2500 * time.Millisecond
+	// abortTimeout bounds AbortBufferedRecords; after it the client is thrown
+	// away, for the old records would travel in its next transaction.
+	abortTimeout = time.Second
+	// dropWait is how long a lane waits for the end of a transaction that it has
+	// given up: mostly it takes a few milliseconds.
+	dropWait = 100 * time.Millisecond
+)
+
+// Options of lanes.
+type Options struct {
+	Client           []kgo.Opt   // brokers and security, as for every client
+	Admin            *kgo.Client // asks coordinators, and reads records back
+	Group            string
+	Process          string // random, once per process
+	Lanes            int    // how many there may be; 0: one
+	TransactionalIDs int    // of each lane, 2 to 4; a quarantine has one
+	// Interval is how long a lane waits at least from one seal to the next, unless more is ready; 0: not at all.
+	Interval           time.Duration
+	TransactionTimeout time.Duration
+	// Health keeps what is known of unhealthy targets; nil: nobody probes.
+	Health *targets.Health
+	// Markers remembers how transactions ended; nil: nobody does.
+	Markers *hanging.Markers
+	// Leaders tells which brokers cannot be reached, and which partitions cannot be written to; nil: all
+	// can be. The caller calls Lanes.Reached when that changes.
+	Leaders Leaders
+	// CommitTimeout is how long an EndTxn may go unanswered until its outcome is found
+	// out by other means; 0: answerTimeout.
+	CommitTimeout time.Duration
+	// BatchMaxBytes is the largest record batch a topic takes.
+	BatchMaxBytes func(topic string) int32
+	// Version of what is known of a topic, and Stale and Refuted, which say that it
+	// was proved wrong: see Targets.
+	Version func(topic string) int64
+	Stale   func(topic string)
+	Refuted func(topic string)
+	Logger  *slog.Logger
+	Metrics *Metrics // nil: not shown
+}
+
+// Leaders tells which partitions cannot be written to now; a *targets.Leaders does.
+type Leaders interface {
+	// AllReachable reports that all brokers can be reached, which costs nothing.
+	AllReachable() bool
+	Reachable(addr string) bool
+	// Dying reports that a broker was lost so recently that the others may not have
+	// given it up.
+	Dying() bool
+	Away(p timer.TopicPartition) bool
+	Leaderless(p timer.TopicPartition) bool
+	Shun(p timer.TopicPartition) bool
+}
+
+// awayBackoff bounds the pause between attempts while a broker is away.
+const awayBackoff = 200 * time.Millisecond
+
+// pauseLimit bounds the pause between two attempts at something.
+func pauseLimit(leaders Leaders) time.Duration {
+	if leaders.AllReachable() {
+		return maxBackoff
+	}
+	return awayBackoff
+}
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
