@@ -16,8 +16,8 @@ type Options struct {
 	ownership.Options               // Topics are those of a fixed-delay topic
 	Rules             *intake.Rules // DefaultTarget is the topic's target
 	Reader            *intake.Reader
-	Queue             *budget.Account   // memory of queued records; at its limit intake pauses; Run closes it
-	Stamps            *partition.Stamps // nil: the clock is compared at acquisitions alone
+	Queue             *budget.Account      // memory of queued records; at its limit intake pauses; Run closes it
+	ClockSkew         *partition.ClockSkew // nil: the clock is compared at acquisitions alone
 	Metrics           *partition.Metrics
 }
 

@@ -148,7 +148,7 @@ func (s *sealed) done(o transaction.Outcome) {
 	r := s.r
 	switch o {
 	case transaction.Committed:
-		r.o.Stamps.Offer(r.life.Changelog(), s.share.Records[0].Offset, s.mark, clocks.At(r.o.Now()))
+		r.o.ClockSkew.Offer(r.life.Changelog(), s.share.Records[0].Offset, s.mark, clocks.At(r.o.Now()))
 		s.count()
 		r.mu.Lock()
 		r.queue.drop(s.n)

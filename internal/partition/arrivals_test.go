@@ -86,14 +86,14 @@ func TestOwnLateness(t *testing.T) {
 		t.Error("what was missed while nobody ran is late by our own doing")
 	}
 	if c.pass(200); !c.s.lane.steps.late(c.now) {
-		t.Error("200 ms after the gate opened what has fallen due since waits behind what was missed, and nothing is late")
+		t.Error("200 ms after the catch-up barrier opened what has fallen due since waits behind what was missed, and nothing is late")
 	}
 	c.seal(10)
 	own("missed while nobody ran", 2, 0.32)
 	c.finish()
 }
 
-// A clock that is set back behind the gate's opening hides no lateness of ours.
+// A clock that is set back behind the catch-up barrier's opening hides no lateness of ours.
 func TestOwnLatenessAfterTheClockIsSetBack(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, roomy)
 	c.work()

@@ -17,7 +17,7 @@ import (
 // time, not with the first of those that were scheduled since.
 func TestSetBackEachTimerFiresAtItsTime(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, roomy)
-	c.work() // the gate
+	c.work() // the catch-up barrier
 	c.load()
 	c.work()
 	c.schedule(0, 0)
@@ -48,7 +48,7 @@ func TestSetBackEachTimerFiresAtItsTime(t *testing.T) {
 // due any more is rolled back, and may be cancelled; the rest goes on.
 func TestSetBackBehindAnAbortedStep(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, roomy)
-	c.work() // the gate
+	c.work() // the catch-up barrier
 	c.load()
 	c.schedule(1, -10)
 	c.schedule(2, 50)
@@ -95,7 +95,7 @@ func TestSetBackWhatIsParkedWaitsForItsTime(t *testing.T) {
 	}
 	c.acquire() // gated by all of these
 	c.pass(hours)
-	for c.schedule(n, 0); c.given < n; { // the last one keeps the gate shut
+	for c.schedule(n, 0); c.given < n; { // the last one keeps the catch-up barrier shut
 		c.deliver(min(500, n-c.given))
 		c.work()
 		c.seal(roomy)
@@ -140,7 +140,7 @@ func (s *sleeper) until(t *testing.T, seals int64) {
 // on, although nothing comes that falls due sooner.
 func TestSetAheadWakesTheLane(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, roomy)
-	c.work() // the gate
+	c.work() // the catch-up barrier
 	c.load()
 	c.schedule(1, 20_000)
 	c.deliver(1)

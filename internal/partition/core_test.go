@@ -133,9 +133,9 @@ type core struct {
 	share   *transaction.Share // sealed, outcome open
 	steps   int
 	given   int // requests delivered to this instance
-	gate    int // requests in the log when it acquired the partition
+	barrier int // requests in the log when it acquired the partition
 	opened  bool
-	fires   map[*subPartition]bool // the gate is open for who plans
+	fires   map[*subPartition]bool // the catch-up barrier is open for who plans
 
 	requests  []*kgo.Record
 	changelog []change
@@ -288,7 +288,7 @@ func (c *core) acquire() {
 	c.p, c.s, c.share, c.opened, c.fires = p, s, nil, false, map[*subPartition]bool{}
 	c.high = c.now
 	c.given, _ = slices.BinarySearchFunc(c.requests, c.position, func(r *kgo.Record, at int64) int { return int(r.Offset - at) })
-	c.gate = len(c.requests)
+	c.barrier = len(c.requests)
 	c.open()
 }
 
@@ -412,9 +412,9 @@ func (c *core) deliver(n int) {
 	c.open()
 }
 
-// open opens the gate once all that was in the log at the acquisition is delivered.
+// open opens the catch-up barrier once all that was in the log at the acquisition is delivered.
 func (c *core) open() {
-	if c.opened || c.given < c.gate {
+	if c.opened || c.given < c.barrier {
 		return
 	}
 	c.opened = true

@@ -18,7 +18,7 @@
 // They meet at the planners, under locks that are held over no I/O: see subPartitions. What one hands to another goes through
 // a queue: inbox (to the subs), handover (committed steps, to the keeper), parkInbox (timers to be parked, to the keeper).
 //
-// # The gate
+// # The catch-up barrier
 //
 // Nothing fires until every request that was in the log when the partition was
 // acquired has been planned: a cancel in the log beats a firing that fell due

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// emissionSlab is for how many emissions more room for text is allocated, where what
+	// emissionBuffer is for how many emissions more room for text is allocated, where what
 	// was thought to be enough is not.
-	emissionSlab = 128
+	emissionBuffer = 128
 	// emissionNumbers bounds the digits and separators of one emission's header
 	// values: due, occurrence and offset twice, of at most 20 bytes each.
 	emissionNumbers = 128
@@ -29,13 +29,13 @@ const (
 )
 
 // emissions builds the records of one seal. One at a time each would take eight
-// allocations; here they share slabs and live as long as the step. What a record is given
+// allocations; here they share buffers and live as long as the step. What a record is given
 // is cut to its length, so that nobody appends into its neighbour.
 type emissions struct {
 	now     time.Time
 	request origin
 	moved   origin // of timers that came by a record of the changelog
-	*slabs
+	*buffers
 }
 
 // origin is what the headers say of where a timer comes from.
@@ -50,12 +50,12 @@ func originOf(t *topics.Topic, partition int32) origin {
 }
 
 // newEmissions builds n emissions, which have so many headers, their own and ours.
-func (w *owned) newEmissions(now int64, n, headers int, in *slabs) emissions {
+func (w *owned) newEmissions(now int64, n, headers int, in *buffers) emissions {
 	m := emissions{
 		now:     time.UnixMilli(now),
 		request: originOf(&w.o.Topics.Request, w.o.Partition),
 		moved:   originOf(&w.o.Topics.Changelog, w.o.Partition),
-		slabs:   in,
+		buffers: in,
 	}
 	in.records, in.headers = room(in.records, n), room(in.headers, headers)
 	if n > 0 {
@@ -75,7 +75,7 @@ func (m *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
 		from, at = &m.moved, offset
 	}
 	if n := len(from.source) + len(from.event) + emissionNumbers; cap(m.text)-len(m.text) < n {
-		m.text = make([]byte, 0, emissionSlab*n)
+		m.text = make([]byte, 0, emissionBuffer*n)
 	}
 	first := len(m.headers)
 	for _, h := range t.Headers {

@@ -25,15 +25,15 @@ func emissionPartition() *owned {
 }
 
 // TestEmissions holds what the records of one seal say, and that they do not
-// share what one of them may change: also in slabs that had room for none, and in those
+// share what one of them may change: also in buffers that had room for none, and in those
 // that were used before.
 func TestEmissions(t *testing.T) {
-	const n = 3*emissionSlab + 1
-	used := new(slabs)
+	const n = 3*emissionBuffer + 1
+	used := new(buffers)
 	for _, room := range []int{n, n, 0, n / 2} {
 		testEmissions(t, emissionPartition().newEmissions(1_700_000_000_123, room, room*ownHeaders, used), n)
 	}
-	testEmissions(t, emissionPartition().newEmissions(1_700_000_000_123, 0, 0, new(slabs)), n)
+	testEmissions(t, emissionPartition().newEmissions(1_700_000_000_123, 0, 0, new(buffers)), n)
 }
 
 func testEmissions(t *testing.T, m emissions, n int) {
@@ -90,7 +90,7 @@ func TestEmissionOfAMovedTimer(t *testing.T) {
 	p := emissionPartition()
 	for _, at := range []int64{0, 1, 12345} {
 		tm := &timer.Timer{ID: []byte("id"), Offset: timer.Moved(at), Occurrence: 1, Target: timer.Target{Topic: "orders"}}
-		m := p.newEmissions(1, 1, ownHeaders, new(slabs))
+		m := p.newEmissions(1, 1, ownHeaders, new(buffers))
 		r := m.record(tm, 0)
 		want := map[string]string{
 			waterclock.HeaderSource: fmt.Sprint("timers.waterclock.changelog/7/", at),
@@ -133,13 +133,13 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 			t.Fatalf("%+v is due, want %d firings", step, n)
 		}
 		s := &sealed{l: c.s.lane, share: &transaction.Share{Emissions: make([]transaction.Emission, n)}, emitted: make([]*planner.Entry, n), at: c.now}
-		k := &part{segment: step.Segments[0], slabs: new(slabs), emissions: n}
+		k := &part{segment: step.Segments[0], buffers: new(buffers), emissions: n}
 		s.emit(k)
-		if got, want := cap(k.slabs.headers), n*(headers+ownHeaders); got < want || got > want+want/4 {
+		if got, want := cap(k.buffers.headers), n*(headers+ownHeaders); got < want || got > want+want/4 {
 			t.Errorf("%d emissions: room for %d headers, want %d", n, got, want)
 		}
-		first := &k.slabs.headers[0]
-		if s.emit(k); first != &k.slabs.headers[0] {
+		first := &k.buffers.headers[0]
+		if s.emit(k); first != &k.buffers.headers[0] {
 			t.Errorf("%d emissions: room for headers is not used again", n)
 		}
 	}
@@ -151,7 +151,7 @@ func BenchmarkEmission(b *testing.B) {
 		Target: timer.Target{Topic: "orders", Key: []byte("k")}, Value: []byte("v")}
 	b.ReportAllocs()
 	const step = 1000
-	in := new(slabs)
+	in := new(buffers)
 	for n := 0; n < b.N; n += step {
 		m := p.newEmissions(1_700_000_000_123, step, step*ownHeaders, in)
 		for range step {

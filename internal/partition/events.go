@@ -23,10 +23,10 @@ import (
 // not held up: a share whose events are not taken is tried apart from theirs.
 
 const (
-	// eventBytes is about what an event holds in a step, and eventSlab how many bytes
+	// eventBytes is about what an event holds in a step, and eventBuffer how many bytes
 	// of events are allocated at a time at most.
-	eventBytes = 512
-	eventSlab  = 64 << 10
+	eventBytes  = 512
+	eventBuffer = 64 << 10
 )
 
 func sizeOfEvents(n int) timer.Size { return timer.Size{Entries: n, Bytes: int64(n) * eventBytes} }
@@ -38,7 +38,7 @@ func (s *sealed) events(k *part) {
 		return
 	}
 	emissions := s.share.Emissions[k.first : k.first+k.emissions]
-	slab, text := make([]kgo.Record, 0, k.segment.Len()), []byte(nil)
+	records, text := make([]kgo.Record, 0, k.segment.Len()), []byte(nil)
 	now := p.o.Metrics.clocks.Brokers(s.mark)
 	for e := range k.segment.Entries() {
 		var emission *kgo.Record
@@ -50,15 +50,15 @@ func (s *sealed) events(k *part) {
 			continue
 		}
 		if cap(text)-len(text) < eventBytes {
-			text = make([]byte, 0, min(eventSlab, max(1, cap(slab)-len(slab))*eventBytes))
+			text = make([]byte, 0, min(eventBuffer, max(1, cap(records)-len(records))*eventBytes))
 		}
 		first := len(text)
 		text = ev.AppendTo(text)
-		slab = append(slab, kgo.Record{
+		records = append(records, kgo.Record{
 			Topic: p.o.Topics.Events.Name, Partition: p.o.Partition, Timestamp: now,
 			Key: wire.EventKey(ev.ID), Value: text[first:len(text):len(text)],
 		})
-		k.events = append(k.events, &slab[len(slab)-1])
+		k.events = append(k.events, &records[len(records)-1])
 	}
 }
 

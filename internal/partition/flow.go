@@ -45,7 +45,7 @@ import (
 // # Its premises
 //
 // Late means late by our own doing, counted from the latest of three moments: the timer was due, its request
-// was read, the gate opened. So timers that were missed while nobody ran get their four fifths too: what falls
+// was read, the catch-up barrier opened. So timers that were missed while nobody ran get their four fifths too: what falls
 // due meanwhile waits behind them. Parked and paused timers are in no wheel, so they push nobody aside. Firings
 // come first because the planner puts them before all requests but those of their own IDs. Intake that was held
 // back goes on because each seal and each fold looks whether it may.

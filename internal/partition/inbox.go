@@ -21,7 +21,7 @@ type inbox struct {
 }
 
 // delivery is a run of requests that are planned as one, one batch that is too large
-// to be looked into, or the word to open the gate.
+// to be looked into, or the word to open the catch-up barrier.
 type delivery struct {
 	recs     []*kgo.Record
 	position int64            // just behind the last one

@@ -89,7 +89,7 @@ func TestNetChange(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCore(t, newGround(t), 1<<20, 1000)
-			c.work() // the gate
+			c.work() // the catch-up barrier
 			c.load()
 			c.work()
 			step := func() {
@@ -134,7 +134,7 @@ func TestNetChange(t *testing.T) {
 // loading yet. The next load must begin there, not where the last one ended.
 func TestEvictedFarAheadIsLoadedAgain(t *testing.T) {
 	c := newCore(t, newGround(t), 600, 1000)
-	c.work() // the gate
+	c.work() // the catch-up barrier
 	c.load() // reaches the end of the window
 	c.work()
 	for i := range 20 {

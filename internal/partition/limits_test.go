@@ -139,7 +139,7 @@ func TestFiringsWaitAtTheirLimit(t *testing.T) {
 func TestFiringsAndRequestsShareAStep(t *testing.T) {
 	const n = 21
 	c := newCore(t, newGround(t), 1<<20, roomy)
-	c.work() // the gate
+	c.work() // the catch-up barrier
 	c.load()
 	for i := range 2 * n {
 		c.schedule(i, 1000)
@@ -173,7 +173,7 @@ func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
 	const n, room = 300, 1 << 20 // firings of 10 kB; the bytes of a step
 	c := newCore(t, newGround(t), 1<<30, roomy)
 	c.s.backlog.intake, c.s.backlog.emitted = budget.Alone(1<<30), budget.Alone(1<<30)
-	c.work() // the gate
+	c.work() // the catch-up barrier
 	c.load()
 	for i := range n {
 		c.schedule(i, 1000).Value = make([]byte, 10_000)
@@ -211,7 +211,7 @@ func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
 // target has become unhealthy: then steps are as large as before.
 func TestASuspectMayBeRolledBack(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, roomy)
-	c.work() // the gate
+	c.work() // the catch-up barrier
 	c.load()
 	c.schedule(1, 0)
 	c.deliver(1)
@@ -244,7 +244,7 @@ func TestASuspectMayBeRolledBack(t *testing.T) {
 // Those that are left go on as before.
 func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 	c := newCore(t, newGround(t), 1<<20, roomy)
-	c.work() // the gate
+	c.work() // the catch-up barrier
 	c.load()
 	for i := range 3 {
 		c.schedule(i, 0)
@@ -353,9 +353,9 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 // One firing, beside many timers that are not due, and its emission take what one
 // needs: each stays in memory until it is applied.
 func TestAFiringTakesWhatItNeeds(t *testing.T) {
-	const most = 6 << 10 // bytes, of which the slabs' growth is little
+	const most = 6 << 10 // bytes, of which the buffers' growth is little
 	c := newCore(t, newGround(t), 1<<20, roomy)
-	c.work() // the gate
+	c.work() // the catch-up barrier
 	c.load()
 	c.work()
 	c.schedule(0, 0) // asks where its target is, which takes more
@@ -458,7 +458,7 @@ func TestAWheelForgetsBeyondItsShare(t *testing.T) {
 	g := newGround(t)
 	fill := func(share int64) int64 {
 		c := newCore(t, g, share, roomy)
-		c.work() // the gate
+		c.work() // the catch-up barrier
 		c.load() // reaches the end of the window
 		for i := range n {
 			c.schedule(i, 20_000+int64(i))

@@ -41,10 +41,10 @@ type Options struct {
 	Replays *semaphore.Weighted
 	Scans   *semaphore.Weighted // of who asks for many; nil: no limit
 	Memory  Memory
-	// HeldPatience is for how long the gate waits for open transactions; 0 is the usual 10 s.
+	// HeldPatience is for how long the catch-up barrier waits for open transactions; 0 is the usual 10 s.
 	HeldPatience time.Duration
 	Metrics      *Metrics
-	Stamps       *Stamps // nil: the clock is compared at acquisitions alone
+	ClockSkew    *ClockSkew // nil: the clock is compared at acquisitions alone
 	// SubPartitions says for each acquisition how many planners the partition's timers are spread
 	// over, at least 1; nil for one.
 	SubPartitions func() int

@@ -45,7 +45,7 @@ func (r *requests) start(ctx context.Context, end int64) {
 		r.running.Go(func() { s.planAll(ctx) })
 	}
 	r.o.Reader.Add(r.o.Topics.Request.Name, r.o.Partition, r.delivered.Load(), r)
-	r.running.Go(func() { r.gate(ctx, end) })
+	r.running.Go(func() { r.catchUp(ctx, end) })
 }
 
 // stop waits until nothing is read or planned any more.
@@ -69,7 +69,7 @@ func (r *requests) Deliver(got intake.Read) {
 	}
 	r.showLag()
 	r.hand(recs, got.Next)
-	r.delivered.Store(max(r.delivered.Load(), got.Next)) // after hand: the gate opens behind what it finds delivered
+	r.delivered.Store(max(r.delivered.Load(), got.Next)) // after hand: the catch-up barrier opens behind what it finds delivered
 	if len(recs) == 0 {
 		r.o.Lanes.Wake() // markers are to be passed, see mayPass
 	}

@@ -19,7 +19,7 @@ type sealed struct {
 	step       *planner.Step
 	parts      []part           // by sub
 	emitted    []*planner.Entry // parallel to share.Emissions
-	slabs      *slabs           // of lists that are the step's
+	buffers    *buffers         // of lists that are the step's
 	checkpoint []byte
 	changelog  int         // how many of share.Records are for the changelog, first ones
 	told       int         // how many of them are events
@@ -34,7 +34,7 @@ type part struct {
 	sub       *subPartition
 	segment   *planner.Segment
 	refused   []*planner.Entry // refused by what is known of their targets at this seal
-	slabs     *slabs           // of its records
+	buffers   *buffers         // of its records
 	emissions int              // how many there are
 	first     int              // of its emissions, in those of the step
 	records   int              // of the changelog, before its own
@@ -52,7 +52,7 @@ func (s *sealed) build(step string) {
 	entries := s.step.Len()
 	p.steps.subs.each(entries, func(x *subPartition) {
 		k := &s.parts[x.number]
-		k.sub, k.segment, k.slabs = x, s.step.Segments[x.number], spareSlabs.Get().(*slabs)
+		k.sub, k.segment, k.buffers = x, s.step.Segments[x.number], bufferPool.Get().(*buffers)
 		s.route(k)
 		k.segment.Changes()
 	})
@@ -62,9 +62,9 @@ func (s *sealed) build(step string) {
 		k.first, k.records = emissions, s.changelog
 		emissions, s.changelog, dead = emissions+k.emissions, s.changelog+len(k.segment.Changes()), dead || k.dead
 	}
-	s.slabs = s.parts[0].slabs
-	s.emitted, s.share.Emissions = room(s.slabs.emitted, emissions)[:emissions], room(s.slabs.emissions, emissions)[:emissions]
-	s.share.Records = room(s.slabs.list, s.changelog+1)[:s.changelog]
+	s.buffers = s.parts[0].buffers
+	s.emitted, s.share.Emissions = room(s.buffers.emitted, emissions)[:emissions], room(s.buffers.emissions, emissions)[:emissions]
+	s.share.Records = room(s.buffers.list, s.changelog+1)[:s.changelog]
 	p.steps.subs.each(entries, func(x *subPartition) {
 		k := &s.parts[x.number]
 		s.emit(k)
@@ -132,7 +132,7 @@ func (s *sealed) emit(k *part) {
 			headers += len(e.Emit.Headers) + ownHeaders
 		}
 	}
-	made, i := s.l.newEmissions(s.at, k.emissions, headers, k.slabs), k.first
+	made, i := s.l.newEmissions(s.at, k.emissions, headers, k.buffers), k.first
 	for e := range k.segment.Entries() {
 		if e.Emit == nil || e.Refusal != nil {
 			continue
@@ -175,25 +175,25 @@ func (s *sealed) changes(k *part) {
 	for i := range changes {
 		n += len(changes[i].ID) + 1
 	}
-	records, keys := room(k.slabs.changes, len(changes)), room(k.slabs.keys, n)
+	records, keys := room(k.buffers.changes, len(changes)), room(k.buffers.keys, n)
 	for i := range changes {
 		first := len(keys)
 		keys = wire.TimerKey(keys, changes[i].ID)
 		records = append(records, *s.l.life.Records.Changelog(keys[first:len(keys):len(keys)], changes[i].Value))
 		s.share.Records[k.records+i] = &records[i]
 	}
-	k.slabs.changes, k.slabs.keys = records, keys
+	k.buffers.changes, k.buffers.keys = records, keys
 }
 
-// free gives the slabs of a committed step back.
+// free gives the buffers of a committed step back.
 func (s *sealed) free() {
-	s.slabs.emitted, s.slabs.emissions, s.slabs.list = s.emitted, s.share.Emissions, s.share.Records
+	s.buffers.emitted, s.buffers.emissions, s.buffers.list = s.emitted, s.share.Emissions, s.share.Records
 	s.emitted, s.share.Emissions, s.share.Records = nil, nil, nil
 	for i := range s.parts {
-		s.parts[i].slabs.free()
-		s.parts[i].slabs = nil
+		s.parts[i].buffers.free()
+		s.parts[i].buffers = nil
 	}
-	s.slabs = nil
+	s.buffers = nil
 }
 
 // done takes the outcome of the segment's step.
@@ -201,7 +201,7 @@ func (s *sealed) done(o transaction.Outcome) {
 	p := s.l
 	switch o {
 	case transaction.Committed:
-		p.o.Stamps.Offer(p.life.Changelog(), s.share.Records[s.changelog-1].Offset, s.mark, p.clock.mark())
+		p.o.ClockSkew.Offer(p.life.Changelog(), s.share.Records[s.changelog-1].Offset, s.mark, p.clock.mark())
 		s.cleared()
 		s.commit()
 	case transaction.Aborted:

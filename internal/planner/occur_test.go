@@ -126,7 +126,7 @@ func TestWhatTheRulesMoveIsSaidToBeOnItsWay(t *testing.T) {
 	unknown := p.Meet(b)
 	unknown.Found(nil, []*timer.Timer{moved("found", 2)}, []bool{false}, 0)
 	p.Plan(b)
-	fired, _ := p.Fire(0, 10, 1<<40, free) // the gate is not open
+	fired, _ := p.Fire(0, 10, 1<<40, free) // the catch-up barrier is not open
 	s := p.Take(10, 1<<40)
 	if s.Firings.Entries != 2 || s.Requests.Entries != 1 {
 		t.Fatalf("%d firings and %d requests are planned", s.Firings.Entries, s.Requests.Entries)

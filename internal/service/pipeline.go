@@ -72,7 +72,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 			c.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
 		}
 	}
-	stamps := partition.NewStamps(c.client, metrics)
+	skew := partition.NewClockSkew(c.client, metrics)
 	repairs := hanging.NewMetrics(in.registry)
 	markers := hanging.NewMarkers(c.client, c.targets, cfg.Group, log, repairs)
 	p := &pipeline{member: newMember(ctx, cfg.Group, log)}
@@ -80,7 +80,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		Client: c.options, IDPrefix: hanging.TransactionalIDPrefix(cfg.Group) + in.process + "/", Metadata: c.targets, Probed: markers.Probed, Now: in.o.Now,
 	})
 	p.health = targets.NewHealth(targets.HealthOptions{Probe: prober.Probe, Targets: c.targets, Logger: log})
-	p.clock = newClockWatch(in.o.Now, metrics.Clocks(), p.health, in.partitions.wake, stamps.Want, log, in.registry)
+	p.clock = newClockWatch(in.o.Now, metrics.Clocks(), p.health, in.partitions.wake, skew.Want, log, in.registry)
 	lanes := transaction.NewLanes(transaction.Options{
 		Client: c.options, Admin: c.client, Group: cfg.Group, Process: in.process, Lanes: laneCount(cfg.Lanes),
 		TransactionalIDs: cfg.TransactionalIDs, Interval: cfg.FiringInterval, TransactionTimeout: cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
@@ -98,12 +98,12 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 			Now: in.o.Now, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog, Logger: log, Newer: p.member.resign,
 		},
 		timers: partition.Options{
-			Reader: reader, Stamps: stamps, Metrics: metrics, HeldPatience: in.o.HeldPatience, BeforeApply: in.o.BeforeApply, BeforeLookup: in.o.BeforeLookup,
+			Reader: reader, ClockSkew: skew, Metrics: metrics, HeldPatience: in.o.HeldPatience, BeforeApply: in.o.BeforeApply, BeforeLookup: in.o.BeforeLookup,
 			Replays:       semaphore.NewWeighted(int64(replaySlots(runtime.GOMAXPROCS(0), in.shares.Replays))),
 			Scans:         semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
 			SubPartitions: func() int { return subPartitions(cfg.SubPartitions, in.partitions.count(), in.shares.Total) },
 		},
-		delays: delaytopics.Options{Reader: reader, Stamps: stamps, Metrics: metrics},
+		delays: delaytopics.Options{Reader: reader, ClockSkew: skew, Metrics: metrics},
 	}
 	in.partitions.topics, in.partitions.build = in.topics, b.build
 	p.member.group, err = membership.New(membership.Options{
@@ -121,7 +121,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		Living: func(g *kadm.DescribedGroup) (map[string]bool, bool) { return membership.Living(g, processOf) },
 	}
 	p.runs = []func(context.Context) error{
-		lanes.Run, reader.Run, c.targets.Run, p.health.Run, markers.Run, watch.Run, stamps.Run, p.clock.Run,
+		lanes.Run, reader.Run, c.targets.Run, p.health.Run, markers.Run, watch.Run, skew.Run, p.clock.Run,
 		newRecheck(cfg, in.topics, in.partitions, c.client, log, in.registry).Run,
 		newEdges(in.partitions, in.topics, c.client, reader, log).Run,
 		newLeftovers(in.store, in.topics, in.partitions, in.o.Now, log).Run,

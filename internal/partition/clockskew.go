@@ -12,16 +12,15 @@ import (
 )
 
 const (
-	// stampEvery is how often the clock is compared with the brokers'.
-	stampEvery = time.Minute
-	// stampTimeout bounds one look, stampWait each fetch of it.
-	stampTimeout, stampWait = 5 * time.Second, 100 * time.Millisecond
+	// skewEvery is how often the clocks are compared.
+	skewEvery = time.Minute
+	// skewTimeout bounds one comparison, skewWait each of its fetches.
+	skewTimeout, skewWait = 5 * time.Second, 100 * time.Millisecond
 )
 
-// Stamps compares this machine's clock with the brokers': now and then one
-// committed record of a changelog is read back, for the LogAppendTime that its
-// leader gave it.
-type Stamps struct {
+// ClockSkew compares this machine's clock with the brokers'. Once in a while it reads back a committed record of a
+// changelog, for the LogAppendTime that the leader gave it.
+type ClockSkew struct {
 	client  *kgo.Client
 	metrics *Metrics
 	wanted  atomic.Bool
@@ -35,16 +34,16 @@ type stamp struct {
 	before, after clocks.Mark
 }
 
-// NewStamps returns Stamps that Run serves.
-func NewStamps(cl *kgo.Client, m *Metrics) *Stamps {
-	s := &Stamps{client: cl, metrics: m, offers: make(chan stamp, 1)}
+// NewClockSkew returns a ClockSkew that Run serves.
+func NewClockSkew(cl *kgo.Client, m *Metrics) *ClockSkew {
+	s := &ClockSkew{client: cl, metrics: m, offers: make(chan stamp, 1)}
 	s.wanted.Store(true)
 	return s
 }
 
 // Run reads back what is offered until ctx ends.
-func (s *Stamps) Run(ctx context.Context) error {
-	t := time.NewTicker(stampEvery)
+func (s *ClockSkew) Run(ctx context.Context) error {
+	t := time.NewTicker(skewEvery)
 	defer t.Stop()
 	for {
 		select {
@@ -59,16 +58,16 @@ func (s *Stamps) Run(ctx context.Context) error {
 }
 
 // Want has the clocks compared with the next committed step.
-func (s *Stamps) Want() { s.wanted.Store(true) }
+func (s *ClockSkew) Want() { s.wanted.Store(true) }
 
-// look leaves the metric as it is where the record cannot be read.
-func (s *Stamps) look(ctx context.Context, x stamp) {
-	ctx, cancel := context.WithTimeout(ctx, stampTimeout)
+// look leaves the metric as it is if the record cannot be read.
+func (s *ClockSkew) look(ctx context.Context, x stamp) {
+	ctx, cancel := context.WithTimeout(ctx, skewTimeout)
 	defer cancel()
 	r := partlog.NewReader(s.client, x.target, x.offset)
 	r.SetMaxBytes(1)
 	for r.Position() <= x.offset { // until the marker of its transaction is there
-		page, err := r.Next(ctx, stampWait)
+		page, err := r.Next(ctx, skewWait)
 		if err != nil {
 			return
 		}
@@ -78,9 +77,9 @@ func (s *Stamps) look(ctx context.Context, x stamp) {
 	}
 }
 
-// Offer is called for every committed step, with one of its records and when it was sealed and committed.
-// It takes a record if one is wanted, and never waits. A nil Stamps takes nothing.
-func (s *Stamps) Offer(target partlog.Log, offset int64, before, after clocks.Mark) {
+// Offer is called for every committed step, with one of its records and when the step was sealed and committed.
+// It takes the record if one is wanted, and never waits. A nil ClockSkew takes nothing.
+func (s *ClockSkew) Offer(target partlog.Log, offset int64, before, after clocks.Mark) {
 	if s == nil || !s.wanted.CompareAndSwap(true, false) {
 		return
 	}

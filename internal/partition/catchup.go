@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// gatePoll is how often the gate looks how far intake is.
-	gatePoll = 5 * time.Millisecond
-	// gateQuiet is for how long intake must have shown nothing new before the gate
-	// looks at the log itself. It doubles, up to gateQuietMax, while that shows
+	// catchUpPoll is how often the catch-up barrier looks how far intake is.
+	catchUpPoll = 5 * time.Millisecond
+	// catchUpQuiet is for how long intake must have shown nothing new before the catch-up barrier
+	// looks at the log itself. It doubles, up to catchUpQuietMax, while that shows
 	// requests, which are on their way through intake.
-	gateQuiet, gateQuietMax = 50 * time.Millisecond, time.Second
-	// gateBytes is how much one look fetches.
-	gateBytes = 64 << 10
+	catchUpQuiet, catchUpQuietMax = 50 * time.Millisecond, time.Second
+	// catchUpBytes is how much one look fetches.
+	catchUpBytes = 64 << 10
 )
 
 // heldPatience is for how long a gate waits in total for open transactions of other producers, see
@@ -37,21 +37,21 @@ const heldPatience = 10 * time.Second
 // client replays and read-backs would stand behind it.
 //
 // An open transaction, of any producer, keeps all records from its first one on from being read.
-// Ordinary transactions last for milliseconds, so the gate waits for them, and a cancel behind one wins.
+// Ordinary transactions last for milliseconds, so the catch-up barrier waits for them, and a cancel behind one wins.
 // But it waits no longer than heldPatience, about as long as a failover takes anyway, because all timers
 // of the partition are late meanwhile. The transaction of a dead producer is aborted by its coordinator
 // after the producer's transaction.timeout.ms (60 s by default, 15 minutes at most), and a hanging
-// transaction never ends: if the gate waited for those, one producer could stop a tenant's timers at each
+// transaction never ends: if the catch-up barrier waited for those, one producer could stop a tenant's timers at each
 // acquisition. A live owner does not wait either; it reads such requests when the transaction ends.
 // So a request behind an open transaction counts as if it were written when the transaction ends.
-func (r *requests) gate(ctx context.Context, end int64) {
+func (r *requests) catchUp(ctx context.Context, end int64) {
 	look := partlog.NewReader(r.o.Reader.Client(), r.life.Requests(), r.delivered.Load())
-	look.SetMaxBytes(gateBytes)
+	look.SetMaxBytes(catchUpBytes)
 	unpacker := r.o.Reader.Unpacker()
 	look.SetDecompressor(unpacker)
-	poll := time.NewTicker(gatePoll)
+	poll := time.NewTicker(catchUpPoll)
 	defer poll.Stop()
-	quiet, moved := gateQuiet, time.Now()
+	quiet, moved := catchUpQuiet, time.Now()
 	patience := cmp.Or(r.o.HeldPatience, heldPatience)
 	for look.Position() < end {
 		select {
@@ -60,7 +60,7 @@ func (r *requests) gate(ctx context.Context, end int64) {
 		case now := <-poll.C:
 			if d := r.delivered.Load(); d > look.Position() {
 				look.SetPosition(d)
-				quiet, moved = gateQuiet, now
+				quiet, moved = catchUpQuiet, now
 				continue
 			}
 			if r.isPaused() {
@@ -90,7 +90,7 @@ func (r *requests) gate(ctx context.Context, end int64) {
 		}
 		if held || len(page.Records) > 0 || tooLarge {
 			look.SetPosition(from)
-			quiet, moved = min(2*quiet, gateQuietMax), time.Now()
+			quiet, moved = min(2*quiet, catchUpQuietMax), time.Now()
 		}
 	}
 	r.open()

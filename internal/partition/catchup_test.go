@@ -26,14 +26,14 @@ import (
 )
 
 // gated is a partition whose gate waits for a log of large requests, and the
-// fetches that the gate sends.
+// fetches that the catch-up barrier sends.
 type gated struct {
 	p       *Partition
 	s       *served
 	brokers *kfake.Cluster
 	end     int64
-	late    atomic.Int64 // how late the gate's next fetch is answered
-	asked   atomic.Int64 // fetches of the gate
+	late    atomic.Int64 // how late the catch-up barrier's next fetch is answered
+	asked   atomic.Int64 // fetches of the catch-up barrier
 	most    atomic.Int64 // bytes that one of them asks for
 	open    chan struct{}
 }
@@ -79,25 +79,25 @@ func newGated(t *testing.T) *gated {
 	return g
 }
 
-// run waits for the gate until the test ends.
+// run waits for the catch-up barrier until the test ends.
 func (g *gated) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { defer close(g.open); g.s.requests.gate(ctx, g.end) }()
+	go func() { defer close(g.open); g.s.requests.catchUp(ctx, g.end) }()
 	t.Cleanup(func() { cancel(); <-g.open })
 }
 
-// While a backlog is on its way through intake the gate hardly asks for the log,
+// While a backlog is on its way through intake the catch-up barrier hardly asks for the log,
 // and for little: what it fetched would be thrown away.
 func TestGateAsksLittleWhileIntakeIsBehind(t *testing.T) {
 	g := newGated(t)
 	begun := time.Now()
 	g.run(t)
 	await.Within(20*time.Second, func() bool { return g.asked.Load() >= 4 })
-	if n, took, least := g.asked.Load(), time.Since(begun), (1+2+4+8)*gateQuiet; n < 4 || took < least {
+	if n, took, least := g.asked.Load(), time.Since(begun), (1+2+4+8)*catchUpQuiet; n < 4 || took < least {
 		t.Errorf("asked %d times in %s, want 4, in %s at least", n, took, least)
 	}
-	if n := g.most.Load(); n > gateBytes {
-		t.Errorf("asked for %d bytes at once, want %d at most", n, gateBytes)
+	if n := g.most.Load(); n > catchUpBytes {
+		t.Errorf("asked for %d bytes at once, want %d at most", n, catchUpBytes)
 	}
 	if g.p.Status().State == ownership.Live {
 		t.Error("open before the requests are planned")
@@ -119,7 +119,7 @@ func TestGateAsksNothingWhileIntakeIsPaused(t *testing.T) {
 	g := newGated(t)
 	g.s.requests.paused = true
 	g.run(t)
-	await.For(t, 4*gateQuiet) // it would have asked twice
+	await.For(t, 4*catchUpQuiet) // it would have asked twice
 	if n := g.asked.Load(); n > 0 {
 		t.Errorf("asked %d times", n)
 	}
@@ -129,7 +129,7 @@ func TestGateAsksNothingWhileIntakeIsPaused(t *testing.T) {
 	await.Until(t, 20*time.Second, "it asks when intake goes on", func() bool { return g.asked.Load() > 0 })
 }
 
-// What the gate finds delivered is in the hands of who subs: else the word to open
+// What the catch-up barrier finds delivered is in the hands of who subs: else the word to open
 // would overtake it, and a cancel in the log would lose to what is due.
 func TestDeliveredIsInTheInbox(t *testing.T) {
 	_, s := newRooms(Options{Options: ownership.Options{
@@ -155,7 +155,7 @@ func TestDeliveredIsInTheInbox(t *testing.T) {
 	}
 }
 
-// The gate's patience is for open transactions alone: the time in which intake is paused does not count,
+// The catch-up barrier's patience is for open transactions alone: the time in which intake is paused does not count,
 // nor that in which no leader answers. Else a cancel behind an ordinary transaction would lose to these.
 func TestTheGatesPatienceIsForTransactionsAlone(t *testing.T) {
 	t.Parallel()
@@ -191,7 +191,7 @@ func TestTheGatesPatienceIsForTransactionsAlone(t *testing.T) {
 			g.run(t)
 			await.For(t, patience*3/2)
 			pause(false)
-			for end := time.Now().Add(20 * time.Second); g.asked.Load() < 2 && time.Now().Before(end); await.For(t, gatePoll) {
+			for end := time.Now().Add(20 * time.Second); g.asked.Load() < 2 && time.Now().Before(end); await.For(t, catchUpPoll) {
 				select {
 				case <-g.open:
 					t.Fatal("open although the transaction was waited for hardly at all")

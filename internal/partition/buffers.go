@@ -9,12 +9,12 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// slabs hold the records of one share and what belongs to them, some 900 bytes for each
+// buffers hold the records of one share and what belongs to them, some 900 bytes for each
 // entry, which were a fifth of all that a timer's life allocates. They are used again
 // when the step is committed: then every record is acknowledged, kgo has forgotten it,
 // and nobody else holds it. After any other outcome kgo may still be at it, so they are
 // left to the garbage.
-type slabs struct {
+type buffers struct {
 	records   []kgo.Record // of emissions, with headers and the text of those
 	headers   []kgo.RecordHeader
 	text      []byte
@@ -25,16 +25,16 @@ type slabs struct {
 	emitted   []*planner.Entry
 }
 
-// spareSlabs are those of committed steps. They survive while steps follow each other.
-var spareSlabs = sync.Pool{New: func() any { return new(slabs) }}
+// bufferPool are those of committed steps. They survive while steps follow each other.
+var bufferPool = sync.Pool{New: func() any { return new(buffers) }}
 
-// minSlab is how many records slabs may always have room for, with headers.
-const minSlab = 32
+// minBuffer is how many records buffers may always have room for, with headers.
+const minBuffer = 32
 
-// free has the slabs used again, empty; unless they are much larger than they had to be,
+// free has the buffers used again, empty; unless they are much larger than they had to be,
 // so that all that are spare are about as large as the last steps.
-func (s *slabs) free() {
-	if wide(s.records, minSlab) || wide(s.changes, minSlab) || wide(s.headers, minSlab*ownHeaders) {
+func (s *buffers) free() {
+	if wide(s.records, minBuffer) || wide(s.changes, minBuffer) || wide(s.headers, minBuffer*ownHeaders) {
 		return
 	}
 	clear(s.records)
@@ -43,7 +43,7 @@ func (s *slabs) free() {
 	clear(s.list)
 	clear(s.emissions)
 	clear(s.emitted)
-	spareSlabs.Put(s)
+	bufferPool.Put(s)
 }
 
 func wide[T any](s []T, least int) bool { return cap(s) > max(least, 2*len(s)) }
