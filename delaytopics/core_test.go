@@ -169,6 +169,10 @@ func (c *core) seal(entries int) *transaction.Share {
 func (c *core) ends(o transaction.Outcome) {
 	c.t.Helper()
 	s := c.share
+	s.Records[0].Offset = c.end + wire.ClaimRecords
+	if s.Fence() == nil {
+		c.t.Fatalf("a step behind the claim of somebody else may be committed")
+	}
 	s.Records[0].Offset = c.end
 	c.end += 2 // and a marker
 	if o == transaction.Committed {

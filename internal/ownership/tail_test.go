@@ -126,8 +126,8 @@ func TestOwnStepsPass(t *testing.T) {
 }
 
 func TestTailRefuses(t *testing.T) {
-	var tl tail
-	tl.known(10)
+	var steps Steps
+	steps.known(10)
 	at := func(offsets ...int64) (rs []*kgo.Record) {
 		for _, o := range offsets {
 			rs = append(rs, &kgo.Record{Offset: o})
@@ -147,7 +147,7 @@ func TestTailRefuses(t *testing.T) {
 		{"one without an answer", at(10, -1), errUnacknowledged},
 		{"far too low", at(1, 2), errForeignRecords},
 	} {
-		if err := tl.check(c.records); !errors.Is(err, c.want) {
+		if err := steps.Fence(c.records); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}

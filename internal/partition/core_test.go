@@ -608,6 +608,15 @@ func (c *core) commit(told bool) {
 	c.share = nil
 	c.hear(share)
 	c.ok(share.Fence())
+	for _, r := range share.Records { // had somebody else's claim been before them
+		r.Offset += wire.ClaimRecords
+	}
+	if share.Fence() == nil {
+		c.t.Fatalf("a step behind the claim of somebody else may be committed")
+	}
+	for _, r := range share.Records {
+		r.Offset -= wire.ClaimRecords
+	}
 	c.end++ // its marker
 	if c.unheard = !told; !told {
 		for _, r := range c.requests {
