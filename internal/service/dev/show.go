@@ -184,13 +184,14 @@ Consume targets with isolation.level=read_committed. Ctrl-C stops.
 `, s.program, s.cfg.Brokers[0], topic, s.cfg.Requests[0], list)
 }
 
-// consumer reads every request topic and target, and the dead letters, from
-// s.since on.
+// consumer reads every request topic and target, and the dead letters, from their start; print leaves out what
+// was written before s.since. (An offset by timestamp, which kgo looks up in two requests, passes what is
+// committed between the two: the first emission to a new topic.)
 func (s *show) consumer() (*kgo.Client, error) {
 	exclude := []string{`^__.*`, `.*\.waterclock\.(changelog|events)$`}
 	return kgo.NewClient(
 		kgo.SeedBrokers(s.cfg.Brokers...), kgo.ConsumeRegex(), kgo.ConsumeTopics(".*"), kgo.ConsumeExcludeTopics(exclude...),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AfterMilli(s.since.UnixMilli())), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.MetadataMaxAge(showNewTopics), kgo.MetadataMinAge(connect.MetadataMinAge), kgo.FetchMaxWait(showFetchWait),
 	)
 }
@@ -221,6 +222,9 @@ func (s *show) print(fetches kgo.Fetches, expected map[waterclock.Source]bool) {
 	now := time.Now()
 	var lines []string
 	fetches.EachRecord(func(r *kgo.Record) {
+		if r.Timestamp.Before(s.since) {
+			return
+		}
 		if slices.Contains(s.cfg.Requests, r.Topic) {
 			lines = append(lines, s.requested(r, now)...)
 			return
