@@ -82,6 +82,7 @@ type Config struct {
 	SessionTimeout     time.Duration // time without a heartbeat after which the group drops a member
 	RebalanceTimeout   time.Duration // at least SessionTimeout
 	OnStop             OnStop        // leave the group, or stay for a quick restart
+	Standbys           int           // how many other instances keep a copy of each partition, up to MaxStandbys
 	Lanes              int           // how many loops of transactions there may be, up to MaxLanes; 0: chosen by the number of cores
 	SubPartitions      int           // sub-partitions: planners of each partition, up to MaxSubPartitions; 0: chosen by cores and owned partitions
 	TransactionalIDs   int           // transactional-ids: per lane, 2 to 4
@@ -157,6 +158,7 @@ const (
 	MaxTransactionalIDs   = 4
 	MaxLanes              = 256
 	MaxSubPartitions      = 8
+	MaxStandbys           = 3
 	MaxFiringInterval     = time.Second
 	MaxHorizon            = 36525 * 24 * time.Hour // 100 years
 	MinDelay              = time.Millisecond

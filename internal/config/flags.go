@@ -101,6 +101,7 @@ func (c *Config) bindInstance(fs *pflag.FlagSet) {
 		"instances have `DURATION` to join a rebalance; at least the session timeout")
 	fs.Var(choice[OnStop]{&c.OnStop, onStops()}, "on-stop",
 		"`ACTION` at a stop: leave the group, or stay in it until the session times out (needs --instance-id)")
+	fs.IntVar(&c.Standbys, "standbys", c.Standbys, "`N` other instances keep a copy of each partition, up to 3, and own it at once when they must; 0 for none")
 	fs.IntVar(&c.Lanes, "lanes", c.Lanes, "run up to `N` loops of transactions side by side, as many as are full; 0 chooses by cores")
 	fs.IntVar(&c.SubPartitions, "sub-partitions", c.SubPartitions, "plan the timers of each partition in `N` parts side by side, up to 8; 0 chooses by cores and partitions")
 	fs.IntVar(&c.TransactionalIDs, "transactional-ids", c.TransactionalIDs, "each lane has `N` transactional IDs, 2 to 4")

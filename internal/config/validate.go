@@ -235,6 +235,7 @@ func (c *Config) checkResources(p *problems) {
 	}
 	p.want(c.Pprof == "" || isAddress(c.Pprof, false) && access.IsLoopback(c.Pprof), "pprof", c.Pprof,
 		"host:port on the loopback interface (127.0.0.1, [::1] or localhost), or to be empty")
+	between(p, "standbys", c.Standbys, 0, MaxStandbys)
 	between(p, "lanes", c.Lanes, 0, MaxLanes)
 	between(p, "sub-partitions", c.SubPartitions, 0, MaxSubPartitions)
 	between(p, "transactional-ids", c.TransactionalIDs, MinTransactionalIDs, MaxTransactionalIDs)

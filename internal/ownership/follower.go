@@ -31,7 +31,13 @@ type FollowOptions struct {
 	Settings  *Settings
 	Local     *Local // nil: nothing is kept but the last checkpoint
 	Logger    *slog.Logger
-	Metrics   Metrics
+	Metrics   FollowMetrics
+}
+
+// FollowMetrics count what happens to a follower.
+type FollowMetrics interface {
+	Replayed(offsets int64)
+	Damaged() // the local view was damaged
 }
 
 // Follower folds the changelog of a partition: into its local view, or only as far back as
@@ -60,8 +66,9 @@ type Follower struct {
 
 	// What follows is safe for all.
 	position atomic.Int64
-	end      atomic.Int64 // of the log, as far as it is known
-	waiting  atomic.Bool  // for a slot
+	end      atomic.Int64              // of the log, as far as it is known
+	waiting  atomic.Bool               // for a slot
+	reached  atomic.Pointer[time.Time] // what met says; nil: no end was reached yet
 }
 
 // NewFollower returns a follower that begins where the local view ends.
@@ -75,6 +82,15 @@ func NewFollower(o FollowOptions) *Follower {
 // Position is the offset up to which the changelog is folded. It is safe for all.
 func (f *Follower) Position() int64 { return f.position.Load() }
 
+// Reached returns a moment by which everything is folded that was in the log then; the zero time if there is none yet. It
+// is safe for all. It is a hint: whether the view may be believed is decided when it is used.
+func (f *Follower) Reached() time.Time {
+	if at := f.reached.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
+
 // Last is the last checkpoint, with the group and the owner of whoever wrote last, nil if
 // there is none, or nothing was read yet.
 func (f *Follower) Last() *wire.Checkpoint {
@@ -85,7 +101,7 @@ func (f *Follower) Last() *wire.Checkpoint {
 }
 
 // Follow folds what is in the log, and what comes, until ctx ends or it cannot: it may be
-// called again then. A view that was missing for too long is begun again.
+// called again then, or the follower serves an acquisition (Life.TakeOver). A view that was missing for too long is begun again.
 func (f *Follower) Follow(ctx context.Context) error {
 	for {
 		if err := f.ToEnd(ctx); err != nil {
@@ -178,6 +194,7 @@ func (f *Follower) meet(asked time.Time) {
 		f.missed = max(f.missed, passed(f.met))
 	}
 	f.met = asked
+	f.reached.Store(&asked)
 }
 
 // passed returns the most time that may have passed since a moment, by either of this machine's clocks:
@@ -225,6 +242,7 @@ func (f *Follower) open(ctx context.Context, why string) (err error) {
 	}
 	v := &f.view
 	f.first, f.met, f.missed, f.said = time.Time{}, time.Time{}, 0, time.Now()
+	f.reached.Store(nil)
 	f.replay = replay.NewReplay(partlog.NewReader(f.o.Client, f.log, v.from), fold)
 	f.replay.GoOn(v.last, replay.Point{
 		Position: v.from, Named: v.view.Named, Epoch: partlog.Epoch(v.view.Epoch), Read: v.view.Read,
@@ -243,8 +261,15 @@ func (f *Follower) open(ctx context.Context, why string) (err error) {
 	return nil
 }
 
-// to folds up to an offset.
-func (f *Follower) to(ctx context.Context, end int64) error { return f.run(ctx, f.replay, end) }
+// to folds up to an offset. If the fold lacks something afterwards, the follower begins again where the view ends.
+func (f *Follower) to(ctx context.Context, end int64) error {
+	err := f.run(ctx, f.replay, end)
+	if f.replay.Broken() {
+		f.replay = nil
+		f.reached.Store(nil)
+	}
+	return err
+}
 
 // run has a replay go up to an offset. In an acquisition somebody sees to it that no former
 // owner's transaction is in the way.

@@ -166,6 +166,12 @@ func (l *Life) NewFollower(local *Local) *Follower {
 	})
 }
 
+// TakeOver has a follower that a standby has run serve acquisitions of this Life, from where it stands. Its view is local
+// from now on, whose handle was acquired behind that of the standby. Nothing else may have changed the view in between.
+func (l *Life) TakeOver(f *Follower, local *Local) {
+	f.o.Local, f.o.Logger, f.o.Metrics = local, l.Log, l.acquirer.metrics
+}
+
 // Acquire makes this process the partition's owner, see the package comment for the order.
 // f goes on from where it stands; afterwards it has folded all that earlier owners have
 // committed. begin says where a partition begins whose log holds no checkpoint, and

@@ -23,6 +23,31 @@ type Local struct {
 	Room       int                 // bytes that one replay takes in memory; 0: see replay.Replay
 	AcceptLost bool                // the changelog may be lost
 	Damage     error               // why the view is wiped when it is next opened; nil: it can be read
+	// Turns limits the replays that nobody waits for, so that they never have all slots. They also let others go first
+	// now and then. nil: somebody waits for this one.
+	Turns *semaphore.Weighted
+}
+
+// acquire takes what a replay needs.
+func (l *Local) acquire(ctx context.Context) error {
+	if l.Turns == nil {
+		return l.Slots.Acquire(ctx, 1)
+	}
+	if err := l.Turns.Acquire(ctx, 1); err != nil {
+		return err
+	}
+	err := l.Slots.Acquire(ctx, 1)
+	if err != nil {
+		l.Turns.Release(1)
+	}
+	return err
+}
+
+func (l *Local) release() {
+	l.Slots.Release(1)
+	if l.Turns != nil {
+		l.Turns.Release(1)
+	}
 }
 
 // view is what a follower begins with.
@@ -150,22 +175,31 @@ func LostChangelog(requests, changelog partlog.Log, tells string) error {
 // intoLocal folds into the store. It has one of the slots from when there is something to
 // be fetched until nothing comes any more.
 type intoLocal struct {
-	f    *Follower
-	sink *statestore.Replay // nil: no slot is held
+	f     *Follower
+	sink  *statestore.Replay // nil: no slot is held
+	ctx   context.Context    // of Hold
+	begun time.Time          // when the part of a replay began that the next Flush ends
 }
+
+const (
+	// partLeast is how long a part of a replay that nobody waits for takes after which it rests: as long as the part
+	// took, restMost at most.
+	partLeast, restMost = 50 * time.Millisecond, 2 * time.Second
+)
 
 // Hold implements replay.Fold: it acquires a slot.
 func (i *intoLocal) Hold(ctx context.Context) (err error) {
 	local := i.f.o.Local
 	i.f.waiting.Store(true)
 	defer i.f.waiting.Store(false)
-	if err := local.Slots.Acquire(ctx, 1); err != nil {
+	if err := local.acquire(ctx); err != nil {
 		return err
 	}
 	if i.sink, err = local.Handle.Replay(i.f.log.ID, i.f.view.newest); err != nil {
-		local.Slots.Release(1)
+		local.release()
 		return fmt.Errorf("open the store for replay: %w", err)
 	}
+	i.ctx, i.begun = ctx, time.Now()
 	i.show(Replaying)
 	return nil
 }
@@ -175,7 +209,7 @@ func (i *intoLocal) Rest() {
 	i.sink.Close()
 	i.sink = nil
 	i.show(Acquiring)
-	i.f.o.Local.Slots.Release(1)
+	i.f.o.Local.release()
 }
 
 func (i *intoLocal) show(s State) {
@@ -196,5 +230,24 @@ func (i *intoLocal) Checkpoint(raw []byte) error { return i.sink.Checkpoint(raw)
 // Flush implements replay.Fold.
 func (i *intoLocal) Flush(at replay.Point) error {
 	i.sink.At(statestore.Mark{Named: at.Named, Epoch: int32(at.Epoch), Read: at.Read})
-	return i.sink.Flush(at.Position)
+	if err := i.sink.Flush(at.Position); err != nil {
+		return err
+	}
+	if took := time.Since(i.begun); i.f.o.Local.Turns != nil && took >= partLeast {
+		i.letPass(min(took, restMost))
+	}
+	i.begun = time.Now()
+	return nil
+}
+
+// letPass rests, and lets those go first that wait for a slot: semaphores serve callers in their order. What was collected
+// is flushed, so the replay needs no room meanwhile. If ctx ends it goes on, and the replay ends.
+func (i *intoLocal) letPass(rest time.Duration) {
+	slots := i.f.o.Local.Slots
+	slots.Release(1)
+	select {
+	case <-i.ctx.Done():
+	case <-time.After(rest):
+	}
+	_ = slots.Acquire(context.WithoutCancel(i.ctx), 1)
 }

@@ -36,8 +36,7 @@ type Token interface {
 
 // Metrics count what happens to the partitions of a process.
 type Metrics interface {
-	Replayed(offsets int64)
-	Damaged()                                        // a local view was damaged
+	FollowMetrics
 	Ended(transactions int)                          // hanging transactions of former owners
 	Lost(topic string, records int64)                // offsets that retention deleted before they were read
 	Cut(topic string, offsets int64)                 // offsets that were cut off the log after their requests were settled

@@ -25,10 +25,11 @@ func (p *Partition) acquire(ctx context.Context, store *statestore.Handle, l *la
 	through := context.AfterFunc(ctx, store.Release)
 	defer through()
 	p.local.Handle = store
-	got, err := p.life.Acquire(ctx, p.life.NewFollower(&p.local), p.begin)
+	got, err := p.life.Acquire(ctx, p.follower(), p.begin)
 	if err != nil {
 		return nil, err
 	}
+	p.standby = nil
 	from, end, err := p.requestPosition(ctx, &got.Last, got.Committed)
 	if err != nil {
 		return nil, err
@@ -47,6 +48,15 @@ func (p *Partition) acquire(ctx context.Context, store *statestore.Handle, l *la
 	p.served.Store(s)
 	p.taken.Store(true)
 	return &acquired{served: s, behind: got.Behind, end: end}, nil
+}
+
+// follower returns the follower that an acquisition begins with.
+func (p *Partition) follower() *ownership.Follower {
+	if p.standby == nil {
+		return p.life.NewFollower(&p.local)
+	}
+	p.life.TakeOver(p.standby, &p.local)
+	return p.standby
 }
 
 // begin says where requests are read from whose changelog holds no checkpoint.

@@ -15,8 +15,9 @@ type Partition struct {
 	*owned
 	Questions *Questions
 
-	local   ownership.Local // Run's own
-	strayed atomic.Bool     // a request has come whose ID belongs on another partition
+	local   ownership.Local     // Run's own
+	standby *ownership.Follower // Run's own: what Take was given; nil: nothing, or the partition was acquired since
+	strayed atomic.Bool         // a request has come whose ID belongs on another partition
 	lag     lag
 	ledger  ledger
 	parked  parkedCounts
@@ -52,6 +53,9 @@ func New(o Options) *Partition {
 		local: ownership.Local{Slots: o.Replays, Room: o.Memory.Replay, AcceptLost: o.AcceptLost},
 	}
 }
+
+// Take has the first acquisition go on from where a standby's follower of the partition stands. It is called before Run.
+func (p *Partition) Take(f *ownership.Follower) { p.standby = f }
 
 // Run acquires the partition and serves it until ctx ends or its token dies.
 func (p *Partition) Run(ctx context.Context) {

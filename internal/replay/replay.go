@@ -91,6 +91,8 @@ type Replay struct {
 
 	// bytes is what was folded since the last flush, records included; 0: nothing.
 	bytes int
+	// broken: the fold lacks some of what lies before the position.
+	broken bool
 }
 
 // NewReplay returns a replay of the changelog partition that r reads, from r's
@@ -132,20 +134,26 @@ func (p *Replay) Last() *wire.Checkpoint {
 
 // To folds what is committed up to the offset end, and perhaps beyond it. With
 // the high watermark for end it waits for the transactions that are open there.
-// It flushes when Room is used up, at the end, and where it has to wait, so that a
-// replay that is broken off is continued, not repeated.
+// It flushes when Room is used up, at the end, where it has to wait, and when it fails, so that a
+// replay that is broken off is continued, not repeated: by this Replay, unless it is Broken, or by another one.
 //
 // A record of a later version is ErrNewerFormat, one that is damaged ErrCorrupt;
 // both name topic, partition and offset. Other errors are those of the reader and
 // of the fold.
 func (p *Replay) To(ctx context.Context, end int64) error {
 	err := p.to(ctx, end)
+	if err != nil && !p.broken { // the pages so far are folded as a whole
+		err = errors.Join(err, p.flush(p.r.Position()))
+	}
 	p.letGo()
 	if err != nil {
 		return fmt.Errorf("replay %v: %w", p.r.Log(), err)
 	}
 	return nil
 }
+
+// Broken reports that the replay must not go on, because it failed among records, or could not flush them.
+func (p *Replay) Broken() bool { return p.broken }
 
 func (p *Replay) room() int { return cmp.Or(p.Room, flushBytes) }
 
@@ -156,13 +164,15 @@ func (p *Replay) to(ctx context.Context, end int64) error {
 	for moved := time.Now(); p.r.Position() < end; {
 		at := p.r.Position()
 		page, err := p.next(ctx)
-		if err == nil {
-			err = p.page(page.Records)
+		if err != nil {
+			return err
 		}
+		err = p.page(page.Records)
 		if err == nil && p.named != nil && p.r.Position() >= p.at.Position {
 			err = p.foundNamed(nil)
 		}
 		if err != nil {
+			p.broken = true
 			return err
 		}
 		if p.Progress != nil {
@@ -264,7 +274,9 @@ func (p *Replay) flush(position int64) error {
 	if !at.Named {
 		at.Position = position
 	}
-	return p.fold.Flush(at)
+	err := p.fold.Flush(at)
+	p.broken = p.broken || err != nil
+	return err
 }
 
 // foundNamed reports the step found where the last folded checkpoint was. rec is the first record

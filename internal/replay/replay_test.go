@@ -434,6 +434,64 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// A replay that ends with its context has flushed what it read, and goes on where it was.
+func TestReplayGoesOnAfterItsContext(t *testing.T) {
+	c := fake(t, 1)
+	v := newVenue(t, c.ListenAddrs())
+	w := newWriter(t, v)
+	w.step(kgo.TryCommit, putRecord("a", 1))
+	ctx, cancel := context.WithCancel(v.ctx)
+	fold := &foldLog{}
+	p := NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold)
+	p.Progress = func(position, _ int64) {
+		if position > 0 {
+			cancel()
+		}
+	}
+	err := p.To(ctx, 1<<40)
+	if got := strings.Join(fold.calls, ", "); !errors.Is(err, context.Canceled) || p.Broken() || !strings.HasPrefix(got, "put a@1, flush ") {
+		t.Fatalf("%v, broken %v, %s", err, p.Broken(), got)
+	}
+	w.step(kgo.TryCommit, putRecord("b", 2))
+	if err := p.To(v.ctx, p.Position()+1); err != nil || !strings.Contains(strings.Join(fold.calls, ", "), "put b@2, flush ") {
+		t.Errorf("%v, %v", fold.calls, err)
+	}
+}
+
+// A replay whose fold refuses a record, or to flush, lacks something from then on.
+func TestReplayIsBrokenByItsFold(t *testing.T) {
+	c := fake(t, 1)
+	v := newVenue(t, c.ListenAddrs())
+	w := newWriter(t, v)
+	w.step(kgo.TryCommit, putRecord("a", 1), checkpointRecord("s1", 2))
+	for _, refused := range []string{"put", "flush"} {
+		p := NewReplay(partlog.NewReader(v.client(t), w.target, 0), &refusingFold{refused: refused})
+		if err := p.To(v.ctx, 2); err == nil || !p.Broken() {
+			t.Errorf("%s: %v, broken %v", refused, err, p.Broken())
+		}
+	}
+}
+
+// refusingFold refuses one of its calls.
+type refusingFold struct {
+	foldLog
+	refused string
+}
+
+func (f *refusingFold) Put(id, value []byte, t *timer.Timer) error {
+	if f.refused == "put" {
+		return errors.New("refused")
+	}
+	return f.foldLog.Put(id, value, t)
+}
+
+func (f *refusingFold) Flush(at Point) error {
+	if f.refused == "flush" {
+		return errors.New("refused")
+	}
+	return f.foldLog.Flush(at)
+}
+
 // A leader that others have replaced, and that does not hear of it, goes on to
 // answer that there is nothing more. A replay that it holds up asks who leads.
 func TestReplayLeavesAnIsolatedLeader(t *testing.T) {

@@ -40,7 +40,8 @@ type partitions struct {
 	topics *servedTopics
 	life   context.Context // under which they run
 	build  func(*membership.Token, *served) servedPartition
-	wg     sync.WaitGroup // their goroutines
+	take   func(timer.TopicPartition) *ownership.Follower // that of a standby, which has ended; nil: there is none
+	wg     sync.WaitGroup                                 // their goroutines
 
 	mu    sync.Mutex // guards what follows
 	owned map[timer.TopicPartition]*owned
@@ -75,6 +76,10 @@ func (ps *partitions) Assigned(t *membership.Token) {
 		defer close(o.gone)
 		if before != nil {
 			<-before.gone
+		}
+		f := ps.take(placeOf(t))
+		if p, ok := o.p.(*partition.Partition); ok && f != nil {
+			p.Take(f)
 		}
 		o.p.Run(ps.life)
 	})

@@ -105,11 +105,16 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		},
 		delays: delaytopics.Options{Reader: reader, ClockSkew: skew, Metrics: metrics},
 	}
-	in.partitions.topics, in.partitions.build = in.topics, b.build
+	stand := newStandbys(standbyOptions{
+		topics: in.topics, partitions: in.partitions, store: in.store, client: c.client, slots: b.timers.Replays,
+		turns: semaphore.NewWeighted(int64(max(1, replaySlots(runtime.GOMAXPROCS(0), in.shares.Replays)-1))), room: int(in.shares.Replay), damaged: metrics.Damaged, log: log,
+	}, in.registry)
+	in.partitions.topics, in.partitions.build, in.partitions.take = in.topics, b.build, stand.take
 	p.member.group, err = membership.New(membership.Options{
 		Client: append(slices.Clone(c.options), kgo.Dialer(c.dialer.DialPatiently)), Group: cfg.Group, Process: in.process, InstanceID: cfg.InstanceID, Topics: in.topics.names(),
 		SessionTimeout: cfg.SessionTimeout, RebalanceTimeout: cfg.RebalanceTimeout, Leave: cfg.OnStop == config.Leave, Now: in.o.Now, Logger: log,
-		Views: func() []membership.View { return localViews(in.store, in.topics, in.o.Now()) },
+		Views:    func() []membership.View { return localViews(in.store, in.topics, in.o.Now()) },
+		Standbys: stand.asMember(cfg.Standbys),
 	}, in.partitions)
 	if err != nil {
 		return nil, err
@@ -127,6 +132,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		newLeftovers(in.store, in.topics, in.partitions, in.o.Now, log).Run,
 		(&reloader{cfg, in.o.Reload, in.topics, reader, in.access, log}).Run,
 		func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil },
+		func(ctx context.Context) error { return stand.Run(ctx, p.member.group.Rejoin) },
 	}
 	return p, nil
 }
