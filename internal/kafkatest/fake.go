@@ -23,14 +23,3 @@ func Fake(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, *kgo.Client) {
 	t.Cleanup(cl.Close)
 	return c, cl
 }
-
-// OnBoth runs f against a broker within this process and against a real one: what
-// f shows holds for Kafka, and the fake shows it where there is none. opts are the
-// fake's.
-func OnBoth(t *testing.T, f func(t *testing.T, seeds []string), opts ...kfake.Opt) {
-	t.Run("kfake", func(t *testing.T) {
-		c, _ := Fake(t, append([]kfake.Opt{kfake.NumBrokers(1)}, opts...)...)
-		f(t, c.ListenAddrs())
-	})
-	t.Run("kafka", func(t *testing.T) { f(t, Shared(t).Seeds()) })
-}

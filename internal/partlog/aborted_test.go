@@ -12,8 +12,8 @@ import (
 // Whether a batch is one of an aborted transaction is told for each offset in it, of
 // batches between others of the same producer, and without decompressing anything.
 func TestAborted(t *testing.T) {
-	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
-		p := newPartition(t, seeds, nil)
+	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
+		p := newPartition(on, nil)
 		tx := p.begin("tx", "committed", "too")
 		tx.end(kgo.TryCommit)
 		tx.begin("aborted", "too")
@@ -33,7 +33,7 @@ func TestAborted(t *testing.T) {
 			look := NewReader(p.cl, p.target, offset)
 			look.SetMaxBytes(1)
 			look.SetDecompressor(refusing{})
-			got, err := look.Aborted(p.ctx)
+			got, err := look.Aborted(p.Ctx)
 			if _, committed := shown[offset]; err != nil || got == committed || look.Position() != offset {
 				t.Errorf("offset %d, %.9s: aborted %v, %v; a read_committed fetch shows it: %v", offset, value, got, err, committed)
 			}
@@ -43,27 +43,27 @@ func TestAborted(t *testing.T) {
 
 // write3 is a batch of three.
 func (tx *transaction) write3(value string) {
-	tx.p.t.Helper()
+	tx.p.T.Helper()
 	var recs []*kgo.Record
 	for range 3 {
 		recs = append(recs, &kgo.Record{Topic: tx.p.target.Topic, Partition: tx.p.target.Partition, Value: []byte(value)})
 	}
-	if err := tx.cl.ProduceSync(tx.p.ctx, recs...).FirstErr(); err != nil {
-		tx.p.t.Fatal(err)
+	if err := tx.cl.ProduceSync(tx.p.Ctx, recs...).FirstErr(); err != nil {
+		tx.p.T.Fatal(err)
 	}
 }
 
 // readAll returns the values up to the end, by offset.
 func (p *partition) readAll(r *Reader, how ...func(*Reader)) map[int64]string {
-	p.t.Helper()
+	p.T.Helper()
 	for _, set := range how {
 		set(r)
 	}
 	at := map[int64]string{}
 	for r.Position() < p.end() {
-		page, err := r.Next(p.ctx, 0)
+		page, err := r.Next(p.Ctx, 0)
 		if err != nil {
-			p.t.Fatal(err)
+			p.T.Fatal(err)
 		}
 		for _, rec := range page.Records {
 			at[rec.Offset] = string(rec.Value)

@@ -3,6 +3,7 @@ package partlog
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -15,7 +16,7 @@ import (
 // in an aborted transaction: records, whole batches and all records of a batch
 // are gone, the position reaches the end nevertheless.
 func TestCompacted(t *testing.T) {
-	p := newPartition(t, kafkatest.Shared(t).Seeds(), map[string]*string{
+	p := newPartition(kafkatest.OnShared(t), map[string]*string{
 		"cleanup.policy":            kadm.StringPtr("compact"),
 		"segment.ms":                kadm.StringPtr("50"),
 		"min.cleanable.dirty.ratio": kadm.StringPtr("0.01"),
@@ -30,7 +31,7 @@ func TestCompacted(t *testing.T) {
 	for ; written < 20; written++ {
 		p.write(p.cl, fmt.Sprint("v", written))
 	}
-	await.Until(p.t, testTimeout, "the cleaner has run", func() bool {
+	await.Until(p.T, time.Minute, "the cleaner has run", func() bool {
 		p.write(p.cl, "roll") // a segment is closed by a later write
 		written++
 		got, _ := p.drain(NewReader(p.cl, p.target, 0))
@@ -53,14 +54,14 @@ func TestCompacted(t *testing.T) {
 // of 16 and 200 bytes, one partition.
 func BenchmarkRead(b *testing.B) {
 	const records = 500_000
-	p := newPartition(b, kafkatest.Shared(b).Seeds(), nil)
+	p := newPartition(kafkatest.OnShared(b), nil)
 	producer := p.client(kgo.ProducerBatchCompression(kgo.Lz4Compression()), kgo.MaxBufferedRecords(100_000))
 	value := make([]byte, 200)
 	for i := range records {
 		key := fmt.Appendf(nil, "%016d", i)
-		producer.Produce(p.ctx, &kgo.Record{Topic: p.target.Topic, Key: key, Value: value}, nil)
+		producer.Produce(p.Ctx, &kgo.Record{Topic: p.target.Topic, Key: key, Value: value}, nil)
 	}
-	if err := producer.Flush(p.ctx); err != nil {
+	if err := producer.Flush(p.Ctx); err != nil {
 		b.Fatal(err)
 	}
 	for _, size := range []int32{1 << 20, 4 << 20, 16 << 20} {
@@ -69,7 +70,7 @@ func BenchmarkRead(b *testing.B) {
 				r := NewReader(p.cl, p.target, 0)
 				r.SetMaxBytes(size)
 				for n := 0; n < records; {
-					page, err := r.Next(p.ctx, 0)
+					page, err := r.Next(p.Ctx, 0)
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -85,7 +86,7 @@ func BenchmarkRead(b *testing.B) {
 				p.target.Topic: {0: kgo.NewOffset().At(0)},
 			}))
 			for n := 0; n < records; {
-				n += cl.PollFetches(p.ctx).NumRecords()
+				n += cl.PollFetches(p.Ctx).NumRecords()
 			}
 			cl.Close()
 		}

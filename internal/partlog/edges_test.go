@@ -14,18 +14,18 @@ import (
 
 // An edge tells an open transaction from a marker at the end, and leaves out what does not exist.
 func TestEdges(t *testing.T) {
-	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
-		p := newPartition(t, seeds, nil)
+	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
+		p := newPartition(on, nil)
 		at := Log{Topic: p.target.Topic}
 		gone := Log{Topic: p.target.Topic + "-gone"}
 		wants := func(what string, want Edge) {
 			t.Helper()
-			await.Until(p.t, testTimeout, what, func() bool {
-				leaders, err := Leaders(p.ctx, p.cl, []Log{at, gone}, 10*time.Second)
-				if leader, known := leaders[at]; err != nil || !known || Edges(p.ctx, p.cl, leader, []Log{at, gone}, 10*time.Second)[at] != want {
+			await.Until(p.T, time.Minute, what, func() bool {
+				leaders, err := Leaders(p.Ctx, p.cl, []Log{at, gone}, 10*time.Second)
+				if leader, known := leaders[at]; err != nil || !known || Edges(p.Ctx, p.cl, leader, []Log{at, gone}, 10*time.Second)[at] != want {
 					return false
 				}
-				edges := Edges(p.ctx, p.cl, NoLeader, []Log{at, gone}, 10*time.Second)
+				edges := Edges(p.Ctx, p.cl, NoLeader, []Log{at, gone}, 10*time.Second)
 				_, found := edges[gone]
 				return edges[at] == want && !found
 			})

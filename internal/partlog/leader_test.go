@@ -9,13 +9,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 // TestFollowsTheLeader moves the partition between reads.
 func TestFollowsTheLeader(t *testing.T) {
 	const nodes = 3
-	c := fake(t, nodes)
-	p := newPartition(t, c.ListenAddrs(), nil)
+	p := newPartition(kafkatest.OnFake(t, nodes), nil)
+	c := p.Fake
 	r := NewReader(p.cl, p.target, 0)
 	for i := range 2 * nodes {
 		p.write(p.cl, "v")
@@ -46,8 +48,8 @@ func TestPassingErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c := fake(t, 1)
-			p := newPartition(t, c.ListenAddrs(), nil)
+			p := newPartition(kafkatest.OnFake(t, 1), nil)
+			c := p.Fake
 			p.write(p.client(), "0")
 			fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{tt.key}, Topic: p.target.Topic, Err: tt.err, Count: 3})
 			p.want(0, []string{"0"}, 1)
@@ -59,20 +61,20 @@ func TestPassingErrors(t *testing.T) {
 }
 
 func TestFinalErrors(t *testing.T) {
-	c := fake(t, 1)
-	p := newPartition(t, c.ListenAddrs(), nil)
+	p := newPartition(kafkatest.OnFake(t, 1), nil)
+	c := p.Fake
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.TopicAuthorizationFailed})
-	if _, err := NewReader(p.cl, p.target, 0).Next(p.ctx, 0); !errors.Is(err, kerr.TopicAuthorizationFailed) {
+	if _, err := NewReader(p.cl, p.target, 0).Next(p.Ctx, 0); !errors.Is(err, kerr.TopicAuthorizationFailed) {
 		t.Fatal(err)
 	}
 }
 
 // TestBacksOff counts what a reader asks while there is no leader.
 func TestBacksOff(t *testing.T) {
-	c := fake(t, 1)
-	p := newPartition(t, c.ListenAddrs(), nil)
+	p := newPartition(kafkatest.OnFake(t, 1), nil)
+	c := p.Fake
 	fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.NotLeaderForPartition, Count: -1})
-	ctx, cancel := context.WithTimeout(p.ctx, time.Second)
+	ctx, cancel := context.WithTimeout(p.Ctx, time.Second)
 	defer cancel()
 	_, err := NewReader(p.cl, p.target, 0).Next(ctx, 0)
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, kerr.NotLeaderForPartition) {
@@ -106,8 +108,8 @@ func TestGoneOnlyAfterTheLimit(t *testing.T) {
 // whoever looks for a fault what it has, leader or not, and it lacks what its successor
 // has written: it is not believed.
 func TestOnlyTheLeaderTellsTheEnd(t *testing.T) {
-	c := fake(t, 2)
-	p := newPartition(t, c.ListenAddrs(), nil)
+	p := newPartition(kafkatest.OnFake(t, 2), nil)
+	c := p.Fake
 	if err := c.MoveTopicPartition(p.target.Topic, 0, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -131,21 +133,21 @@ func TestOnlyTheLeaderTellsTheEnd(t *testing.T) {
 		resp.Topics = append(resp.Topics, topic)
 		return resp, nil, true
 	})
-	if end, err := End(p.ctx, p.client(), p.target); err != nil || end != 3 {
+	if end, err := End(p.Ctx, p.client(), p.target); err != nil || end != 3 {
 		t.Errorf("the end is %d, %v, want 3", end, err)
 	}
 }
 
 // metadata is what brokers say now of the topic.
 func (p *partition) metadata() *kmsg.MetadataResponse {
-	p.t.Helper()
+	p.T.Helper()
 	req := kmsg.NewPtrMetadataRequest()
 	topic := kmsg.NewMetadataRequestTopic()
 	topic.Topic = kmsg.StringPtr(p.target.Topic)
 	req.Topics = append(req.Topics, topic)
-	resp, err := req.RequestWith(p.ctx, p.cl)
+	resp, err := req.RequestWith(p.Ctx, p.cl)
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	return resp
 }

@@ -63,8 +63,8 @@ func (m *logModel) visible() (values []string) {
 // TestModel writes random interleavings of transactions and reads along.
 func TestModel(t *testing.T) {
 	const producers = 3
-	seeds := fake(t, 1).ListenAddrs()
-	p := newPartition(t, seeds, nil)
+	on := kafkatest.OnFake(t, 1)
+	p := newPartition(on, nil)
 	txns := make([]*transaction, producers)
 	for i := range txns {
 		txns[i] = &transaction{p: p, cl: p.client(kgo.TransactionalID(fmt.Sprint("m", i)))}
@@ -96,7 +96,7 @@ func TestModel(t *testing.T) {
 				m.finish(who, committed)
 				txns[who].end(kgo.TransactionEndTry(committed))
 			}
-			if more, err := r.More(p.ctx); err != nil || more != (m.lastStable() > r.Position()) {
+			if more, err := r.More(p.Ctx); err != nil || more != (m.lastStable() > r.Position()) {
 				rt.Fatalf("more behind %d of %d: %v, %v", r.Position(), m.lastStable(), more, err)
 			}
 			if rapid.Bool().Draw(rt, "read") {

@@ -111,11 +111,12 @@ func TestPosition(t *testing.T) {
 			position: 7,
 		},
 	}
-	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
+	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
-				p := newPartition(t, seeds, nil)
-				p.t = t
+				in := *on
+				in.T = t
+				p := newPartition(&in, nil)
 				tt.write(p)
 				p.want(tt.from, tt.want, tt.position)
 			})
@@ -126,8 +127,8 @@ func TestPosition(t *testing.T) {
 // TestGateOpens: the tail is an aborted record whose marker
 // lies behind a hanging transaction; when that ends, the same Reader goes on.
 func TestGateOpens(t *testing.T) {
-	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
-		p := newPartition(t, seeds, nil)
+	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
+		p := newPartition(on, nil)
 		p.write(p.cl, "0")
 		hanging := p.begin("hangs", "1")
 		p.begin("a", "x").end(abort)
@@ -143,12 +144,12 @@ func TestGateOpens(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
-		p := newPartition(t, seeds, nil)
+	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
+		p := newPartition(on, nil)
 		p.write(p.cl, "0", "1", "2", "3")
 		p.begin("hangs", "y")
 		p.deleteBefore(2)
-		start, stable, high, err := Bounds(p.ctx, p.cl, Log{Topic: p.target.Topic})
+		start, stable, high, err := Bounds(p.Ctx, p.cl, Log{Topic: p.target.Topic})
 		if err != nil || start != 2 || stable != 4 || high != 5 {
 			t.Fatalf("got %d, %d, %d, %v; want 2, 4, 5", start, stable, high, err)
 		}
@@ -156,28 +157,28 @@ func TestBounds(t *testing.T) {
 }
 
 func (p *partition) deleteBefore(offset int64) {
-	p.t.Helper()
+	p.T.Helper()
 	req := deleteRecords(p.target, offset)
-	resp, err := req.RequestWith(p.ctx, p.cl)
+	resp, err := req.RequestWith(p.Ctx, p.cl)
 	if err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 	if err := kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode); err != nil {
-		p.t.Fatal(err)
+		p.T.Fatal(err)
 	}
 }
 
 func TestOutOfRange(t *testing.T) {
-	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
-		p := newPartition(t, seeds, nil)
+	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
+		p := newPartition(on, nil)
 		p.write(p.cl, "0", "1", "2", "3")
 		p.deleteBefore(2)
 		for _, from := range []int64{1, 5} {
 			r := NewReader(p.cl, p.target, from)
-			if more, err := r.More(p.ctx); err != nil || !more {
+			if more, err := r.More(p.Ctx); err != nil || !more {
 				t.Errorf("from %d: more %v, %v: Next has something to say", from, more, err)
 			}
-			_, err := r.Next(p.ctx, 0)
+			_, err := r.Next(p.Ctx, 0)
 			var e *OutOfRangeError
 			if !errors.As(err, &e) || !errors.Is(err, ErrOutOfRange) {
 				t.Fatalf("from %d: %v", from, err)
@@ -193,8 +194,8 @@ func TestOutOfRange(t *testing.T) {
 }
 
 func TestTopicGone(t *testing.T) {
-	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
-		p := newPartition(t, seeds, nil)
+	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
+		p := newPartition(on, nil)
 		p.write(p.cl, "0")
 		old := NewReader(p.cl, p.target, 0)
 		limits := DefaultLimits()
@@ -202,8 +203,8 @@ func TestTopicGone(t *testing.T) {
 		old.SetLimits(limits)
 		p.drain(old)
 
-		kafkatest.DeleteTopics(t, p.adm, p.target.Topic) // which waits until the broker has heard of it
-		_, err := old.Next(p.ctx, 0)
+		kafkatest.DeleteTopics(t, p.Adm, p.target.Topic) // which waits until the broker has heard of it
+		_, err := old.Next(p.Ctx, 0)
 		var gone *TopicGoneError
 		if !errors.As(err, &gone) || !errors.Is(err, ErrTopicGone) || gone.Found != ([16]byte{}) {
 			t.Fatalf("deleted: %v", err)
@@ -212,7 +213,7 @@ func TestTopicGone(t *testing.T) {
 		before := p.target.ID
 		p.create(nil)
 		p.write(p.client(), "new", "new")
-		_, err = old.Next(p.ctx, 0)
+		_, err = old.Next(p.Ctx, 0)
 		if !errors.As(err, &gone) || gone.Found != p.target.ID || gone.Log.ID != before {
 			t.Fatalf("made again: %v", err)
 		}
@@ -221,7 +222,7 @@ func TestTopicGone(t *testing.T) {
 }
 
 func TestZeroIDIsTakenFromTheName(t *testing.T) {
-	p := newPartition(t, fake(t, 1).ListenAddrs(), nil)
+	p := newPartition(kafkatest.OnFake(t, 1), nil)
 	p.write(p.cl, "0")
 	r := NewReader(p.cl, Log{Topic: p.target.Topic}, 0)
 	if got, _ := p.drain(r); len(got) != 1 || r.Log() != p.target {
@@ -230,19 +231,19 @@ func TestZeroIDIsTakenFromTheName(t *testing.T) {
 }
 
 func TestNextWaitsForData(t *testing.T) {
-	kafkatest.OnBoth(t, func(t *testing.T, seeds []string) {
-		p := newPartition(t, seeds, nil)
+	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
+		p := newPartition(on, nil)
 		p.write(p.cl, "0")
 		r := NewReader(p.client(), p.target, 1)
 		const wait = 100 * time.Millisecond
 		start := time.Now()
-		page, err := r.Next(p.ctx, wait)
+		page, err := r.Next(p.Ctx, wait)
 		if err != nil || len(page.Records) != 0 || time.Since(start) < wait {
 			t.Fatalf("got %d records, %v after %v", len(page.Records), err, time.Since(start))
 		}
 		got := make(chan Page, 1)
 		go func() {
-			page, _ := r.Next(p.ctx, testTimeout)
+			page, _ := r.Next(p.Ctx, time.Minute)
 			got <- page
 		}()
 		p.write(p.cl, "1")
@@ -253,20 +254,20 @@ func TestNextWaitsForData(t *testing.T) {
 }
 
 func TestNextEndsWithItsContext(t *testing.T) {
-	p := newPartition(t, fake(t, 1).ListenAddrs(), nil)
+	p := newPartition(kafkatest.OnFake(t, 1), nil)
 	r := NewReader(p.cl, p.target, 0)
-	ctx, cancel := context.WithTimeout(p.ctx, 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(p.Ctx, 50*time.Millisecond)
 	defer cancel()
-	if _, err := r.Next(ctx, testTimeout); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := r.Next(ctx, time.Minute); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
 }
 
 func TestNextAfterTheClientIsClosed(t *testing.T) {
-	p := newPartition(t, fake(t, 1).ListenAddrs(), nil)
+	p := newPartition(kafkatest.OnFake(t, 1), nil)
 	r := NewReader(p.cl, p.target, 0)
 	p.cl.Close()
-	if _, err := r.Next(p.ctx, 0); !errors.Is(err, kgo.ErrClientClosed) {
+	if _, err := r.Next(p.Ctx, 0); !errors.Is(err, kgo.ErrClientClosed) {
 		t.Fatal(err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -221,21 +222,21 @@ func TestReplayFlushes(t *testing.T) {
 // writer produces changelog records, each step in a transaction of its own.
 type writer struct {
 	t      testing.TB
-	v      venue
+	v      *kafkatest.Setup
 	cl     *kgo.Client
 	target partlog.Log
 }
 
-func newWriter(t testing.TB, v venue) *writer {
+func newWriter(t testing.TB, v *kafkatest.Setup) *writer {
 	t.Helper()
-	v.create(t, v.request, 2, nil)
-	set, _, err := topics.Ensure(v.ctx, v.adm, v.request, topics.Options{Create: true})
+	v.Create(v.Topic, 2, nil)
+	set, _, err := topics.Ensure(v.Ctx, v.Adm, v.Topic, topics.Options{Create: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &writer{
 		t: t, v: v,
-		cl:     v.client(t, kgo.TransactionalID(v.request)),
+		cl:     v.Client(kgo.TransactionalID(v.Topic)),
 		target: partlog.Log{Topic: set.Changelog.Name, ID: set.Changelog.ID, Partition: 1},
 	}
 }
@@ -243,7 +244,7 @@ func newWriter(t testing.TB, v venue) *writer {
 func (w *writer) step(how kgo.TransactionEndTry, recs ...*kgo.Record) {
 	w.t.Helper()
 	w.begin(w.cl, recs...)
-	if err := w.cl.EndTransaction(w.v.ctx, how); err != nil {
+	if err := w.cl.EndTransaction(w.v.Ctx, how); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -256,7 +257,7 @@ func (w *writer) begin(cl *kgo.Client, recs ...*kgo.Record) {
 	for _, r := range recs {
 		r.Topic, r.Partition = w.target.Topic, w.target.Partition
 	}
-	if err := cl.ProduceSync(w.v.ctx, recs...).FirstErr(); err != nil {
+	if err := cl.ProduceSync(w.v.Ctx, recs...).FirstErr(); err != nil {
 		w.t.Fatal(err)
 	}
 	// kgo v1.22.2 can acknowledge a record before it has stored the metadata of
@@ -266,7 +267,7 @@ func (w *writer) begin(cl *kgo.Client, recs ...*kgo.Record) {
 		if leader, _, _ := cl.PartitionLeader(w.target.Topic, w.target.Partition); leader >= 0 {
 			return
 		}
-		if w.v.ctx.Err() != nil {
+		if w.v.Ctx.Err() != nil {
 			w.t.Fatal("the client never knows the topic")
 		}
 		runtime.Gosched()
@@ -274,7 +275,7 @@ func (w *writer) begin(cl *kgo.Client, recs ...*kgo.Record) {
 }
 
 func TestReplay(t *testing.T) {
-	onBoth(t, func(t *testing.T, v venue) {
+	kafkatest.OnBoth(t, func(t *testing.T, v *kafkatest.Setup) {
 		w := newWriter(t, v)
 		w.step(kgo.TryCommit, putRecord("a", 1), putRecord("b", 2), checkpointRecord("s1", 3))
 		w.step(kgo.TryAbort, deleteRecord("a"), checkpointRecord("never", 9))
@@ -285,8 +286,8 @@ func TestReplay(t *testing.T) {
 
 		replay := func(from, end int64) (*foldLog, *Replay) {
 			fold := &foldLog{}
-			p := NewReplay(partlog.NewReader(v.client(t), w.target, from), fold)
-			if err := p.To(v.ctx, end); err != nil {
+			p := NewReplay(partlog.NewReader(v.Client(), w.target, from), fold)
+			if err := p.To(v.Ctx, end); err != nil {
 				t.Fatal(err)
 			}
 			return fold, p
@@ -316,10 +317,10 @@ func TestReplay(t *testing.T) {
 // TestReplayIsHeldUp: an open transaction before the claim keeps the replay
 // waiting, progress says so, and its end lets it go on.
 func TestReplayIsHeldUp(t *testing.T) {
-	onBoth(t, func(t *testing.T, v venue) {
+	kafkatest.OnBoth(t, func(t *testing.T, v *kafkatest.Setup) {
 		w := newWriter(t, v)
 		w.step(kgo.TryCommit, putRecord("a", 1), checkpointRecord("s1", 2))
-		former := v.client(t, kgo.TransactionalID(v.request+"-former"))
+		former := v.Client(kgo.TransactionalID(v.Topic + "-former"))
 		w.begin(former, deleteRecord("a"), checkpointRecord("s2", 3))
 		w.step(kgo.TryCommit, claimRecord("mine"))
 
@@ -330,15 +331,15 @@ func TestReplayIsHeldUp(t *testing.T) {
 			if position == stuck && highWatermark >= end-1 {
 				if seen++; seen > 2 && fold.rests > 0 && !over {
 					over = true
-					if err := former.EndTransaction(v.ctx, kgo.TryCommit); err != nil {
+					if err := former.EndTransaction(v.Ctx, kgo.TryCommit); err != nil {
 						t.Error(err)
 					}
 				}
 			}
 		}
-		p := NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold)
+		p := NewReplay(partlog.NewReader(v.Client(), w.target, 0), fold)
 		p.Progress = progress
-		if err := p.To(v.ctx, end); err != nil || p.Last() == nil || p.Last().Step != "s2" {
+		if err := p.To(v.Ctx, end); err != nil || p.Last() == nil || p.Last().Step != "s2" {
 			t.Fatalf("%+v, %v", p.Last(), err)
 		}
 		got := strings.Join(fold.calls, ", ")
@@ -379,8 +380,8 @@ func (f *waitingFold) Put(id, value []byte, t *timer.Timer) error {
 // Replays that wait for a place hold no records meanwhile: there may be many, and
 // each fetch is megabytes.
 func TestReplayFetchesNothingBeforeItHasAPlace(t *testing.T) {
-	c := fake(t, 1)
-	v := newVenue(t, c.ListenAddrs())
+	v := kafkatest.OnFake(t, 1)
+	c := v.Fake
 	w := newWriter(t, v)
 	w.step(kgo.TryCommit, putRecord("a", 1), checkpointRecord("s1", 2))
 	var fetched atomic.Int32
@@ -392,7 +393,7 @@ func TestReplayFetchesNothingBeforeItHasAPlace(t *testing.T) {
 	fold := &waitingFold{room: make(chan struct{}), waits: make(chan struct{}, 1)}
 	done := make(chan error, 1)
 	go func() {
-		done <- NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold).To(v.ctx, 2)
+		done <- NewReplay(partlog.NewReader(v.Client(), w.target, 0), fold).To(v.Ctx, 2)
 	}()
 	<-fold.waits
 	if n := fetched.Load(); n > 0 {
@@ -405,19 +406,18 @@ func TestReplayFetchesNothingBeforeItHasAPlace(t *testing.T) {
 }
 
 func TestReplayEndsWithItsContext(t *testing.T) {
-	c := fake(t, 1)
-	v := newVenue(t, c.ListenAddrs())
+	v := kafkatest.OnFake(t, 1)
 	w := newWriter(t, v)
 	w.step(kgo.TryCommit, putRecord("a", 1))
 	ignore := goleak.IgnoreCurrent()
-	ctx, cancel := context.WithCancel(v.ctx)
+	ctx, cancel := context.WithCancel(v.Ctx)
 	calls := 0
 	progress := func(int64, int64) {
 		if calls++; calls == 3 {
 			cancel()
 		}
 	}
-	cl := v.client(t)
+	cl := v.Client()
 	p := NewReplay(partlog.NewReader(cl, w.target, 0), &foldLog{})
 	p.Progress = progress
 	err := p.To(ctx, 1<<40)
@@ -495,8 +495,8 @@ func (f *refusingFold) Flush(at Point) error {
 // A leader that others have replaced, and that does not hear of it, goes on to
 // answer that there is nothing more. A replay that it holds up asks who leads.
 func TestReplayLeavesAnIsolatedLeader(t *testing.T) {
-	c := fake(t, 2)
-	v := newVenue(t, c.ListenAddrs())
+	v := kafkatest.OnFake(t, 2)
+	c := v.Fake
 	w := newWriter(t, v)
 	w.step(kgo.TryCommit, putRecord("a", 1))
 	const before = 2
@@ -517,15 +517,15 @@ func TestReplayLeavesAnIsolatedLeader(t *testing.T) {
 		return resp, nil, true
 	})
 	fold := &foldLog{}
-	p := NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold)
-	if err := p.To(v.ctx, before); err != nil {
+	p := NewReplay(partlog.NewReader(v.Client(), w.target, 0), fold)
+	if err := p.To(v.Ctx, before); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.MoveTopicPartition(w.target.Topic, w.target.Partition, 1-old); err != nil {
 		t.Fatal(err)
 	}
 	w.step(kgo.TryCommit, putRecord("b", 2))
-	if err := p.To(v.ctx, 2*before); err != nil {
+	if err := p.To(v.Ctx, 2*before); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(fold.calls, ", "); got != "put a@1, flush 2, put b@2, flush 4" {
