@@ -21,7 +21,7 @@ import (
 // list once, in order, wherever the cursor came from.
 func TestPagesAcrossRebalances(t *testing.T) {
 	const stay, perPage, half = 20_000, 500, 15 * time.Second
-	w := newWorld(t)
+	w := newSetup(t)
 	first, second := w.serve(), w.serve()
 	cl := w.c.Client(t)
 	due := time.Now().Add(time.Hour)
@@ -113,7 +113,7 @@ func TestPagesAcrossRebalances(t *testing.T) {
 // What becomes of a request is told once it is committed, with the words of its event and
 // its dead letter, and seen at once.
 func TestDecisionsAreSeen(t *testing.T) {
-	w := newWorld(t)
+	w := newSetup(t)
 	w.serve()
 	cl := w.c.Client(t)
 	out := kafkatest.Collect(t, w.c, w.target)

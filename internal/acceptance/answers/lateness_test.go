@@ -25,7 +25,7 @@ import (
 func TestQuestionsDoNotSlowFirings(t *testing.T) {
 	kafkatest.NeedSlow(t)
 	const rate, phases, phase, pending = 1000, 6, 4 * time.Second, 50_000
-	w := newWorld(t)
+	w := newSetup(t)
 	w.serve()
 	cl := w.c.Client(t)
 	recs := make([]*kgo.Record, pending)
@@ -74,7 +74,7 @@ func TestQuestionsDoNotSlowFirings(t *testing.T) {
 }
 
 // askAll asks until ctx ends, and counts the answers: pages, counts, single timers.
-func (w *world) askAll(ctx context.Context, asked []int) {
+func (w *setup) askAll(ctx context.Context, asked []int) {
 	w.t.Helper()
 	w.mu.Lock()
 	all := slices.Clone(w.mine)

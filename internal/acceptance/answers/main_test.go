@@ -28,8 +28,8 @@ const (
 	patience   = time.Minute
 )
 
-// world is a request topic, and the instances that serve it.
-type world struct {
+// setup is a request topic, and the instances that serve it.
+type setup struct {
 	t                testing.TB
 	c                *kafkatest.Cluster
 	requests, target string
@@ -38,14 +38,14 @@ type world struct {
 	mine []*partition.Partition // every one that was assigned to anybody
 }
 
-func newWorld(t testing.TB) *world {
+func newSetup(t testing.TB) *setup {
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
-	return &world{t: t, c: c, requests: requests, target: c.CreateTopic(t, 2, nil, requests+"-out")}
+	return &setup{t: t, c: c, requests: requests, target: c.CreateTopic(t, 2, nil, requests+"-out")}
 }
 
 // serve starts an instance.
-func (w *world) serve() *rig.Instance {
+func (w *setup) serve() *rig.Instance {
 	cfg := rig.Config(w.t, w.c.Seeds(), w.requests)
 	return rig.Serve(w.t, cfg, service.Options{Assigned: func(p *partition.Partition) {
 		w.mu.Lock()
@@ -56,7 +56,7 @@ func (w *world) serve() *rig.Instance {
 
 // ask calls fn with the owner of a partition, until it answers: what must be waited for
 // is said to be so.
-func (w *world) ask(n int32, fn func(*partition.Partition) error) {
+func (w *setup) ask(n int32, fn func(*partition.Partition) error) {
 	w.t.Helper()
 	var err error
 	_, answered := await.Within(patience, func() bool {
@@ -82,7 +82,7 @@ func (w *world) ask(n int32, fn func(*partition.Partition) error) {
 }
 
 // page asks all partitions for a page.
-func (w *world) page(page query.Page) query.List {
+func (w *setup) page(page query.Page) query.List {
 	w.t.Helper()
 	parts := make([]query.List, partitions)
 	for n := range parts {
@@ -94,7 +94,7 @@ func (w *world) page(page query.Page) query.List {
 	return query.Merge(page.Order, page.Limit, parts)
 }
 
-func (w *world) count(f query.Filter) (all int64) {
+func (w *setup) count(f query.Filter) (all int64) {
 	w.t.Helper()
 	for n := range int32(partitions) {
 		w.ask(n, func(p *partition.Partition) error {
@@ -107,7 +107,7 @@ func (w *world) count(f query.Filter) (all int64) {
 }
 
 // watched writes a request, and returns what was decided and what is pending then.
-func (w *world) watched(cl *kgo.Client, r *kgo.Record) (d query.Decision, is *query.Timer) {
+func (w *setup) watched(cl *kgo.Client, r *kgo.Record) (d query.Decision, is *query.Timer) {
 	w.t.Helper()
 	r.Topic = w.requests
 	watchers := make([]*partition.Watcher, partitions)

@@ -17,7 +17,7 @@ const maxWrong = 5
 
 // logged is what a plain client has read, and what is to be checked with it.
 type logged struct {
-	*world
+	*setup
 	histories map[string]*history
 	at        map[string]*entry // by source
 	ofID      map[*entry]string
@@ -32,10 +32,10 @@ type logged struct {
 }
 
 // check holds all answers against what the topics have.
-func (w *world) check(t *testing.T, records []kafkatest.Received, least int) {
+func (w *setup) check(t *testing.T, records []kafkatest.Received, least int) {
 	t.Helper()
 	l := &logged{
-		world: w, histories: map[string]*history{}, at: map[string]*entry{}, ofID: map[*entry]string{}, letters: map[string]kafkatest.Received{},
+		setup: w, histories: map[string]*history{}, at: map[string]*entry{}, ofID: map[*entry]string{}, letters: map[string]kafkatest.Received{},
 		claimed: map[*entry]*op{}, written: map[string]bool{}, maybe: map[string]int{},
 	}
 	var emissions []kafkatest.Received
@@ -100,7 +100,7 @@ func (w *world) check(t *testing.T, records []kafkatest.Received, least int) {
 }
 
 // enough has a test that has seen nothing be red.
-func (w *world) enough(t *testing.T, words map[string]int, least int, l *logged) {
+func (w *setup) enough(t *testing.T, words map[string]int, least int, l *logged) {
 	t.Helper()
 	total := 0
 	for _, n := range words {

@@ -44,10 +44,10 @@ func (o *op) word() string {
 	return outcome
 }
 
-func (w *world) one(id string) string { return timersOf(w.requests) + "/" + url.PathEscape(id) }
+func (w *setup) one(id string) string { return timersOf(w.requests) + "/" + url.PathEscape(id) }
 
 // next makes up the n-th operation.
-func (w *world) next(r *rand.Rand, n int) *op {
+func (w *setup) next(r *rand.Rand, n int) *op {
 	o := &op{n: n, id: w.ids[r.IntN(len(w.ids))]}
 	switch p := r.IntN(100); {
 	case p < 24:
@@ -73,7 +73,7 @@ func (w *world) next(r *rand.Rand, n int) *op {
 }
 
 // put schedules, with headers or as JSON; some are refused.
-func (w *world) put(r *rand.Rand, o *op) {
+func (w *setup) put(r *rand.Rand, o *op) {
 	o.method, o.path, o.action, o.value = "PUT", w.one(o.id), "schedule", fmt.Sprint("op-", o.n)
 	name, when := "after", "1h"
 	switch p := r.IntN(20); {
@@ -95,7 +95,7 @@ func (w *world) put(r *rand.Rand, o *op) {
 }
 
 // steer is what neither schedules nor asks.
-func (w *world) steer(r *rand.Rand, o *op) {
+func (w *setup) steer(r *rand.Rand, o *op) {
 	o.action, o.then = []string{"cancel", "trigger", "pause", "pause", "resume", "resume"}[r.IntN(6)], (*logged).gotChange
 	if id := w.lastPaused(); o.action == "resume" && id != "" {
 		o.id = id
@@ -108,7 +108,7 @@ func (w *world) steer(r *rand.Rand, o *op) {
 }
 
 // conditions has some requests count only if something holds, and some not be waited for.
-func (w *world) conditions(r *rand.Rand, o *op) {
+func (w *setup) conditions(r *rand.Rand, o *op) {
 	switch r.IntN(8) {
 	case 0:
 		o.cond, o.headers = "absent", append(o.headers, "If-None-Match", "*")
@@ -130,7 +130,7 @@ func (w *world) conditions(r *rand.Rand, o *op) {
 }
 
 // batch schedules some timers with one call; some without IDs, which are made of the key.
-func (w *world) batch(r *rand.Rand, o *op) {
+func (w *setup) batch(r *rand.Rand, o *op) {
 	o.method, o.path, o.headers = "POST", timersOf(w.requests), []string{"Content-Type", "application/json"}
 	var items []string
 	keyed := r.IntN(3) == 0
@@ -149,9 +149,9 @@ func (w *world) batch(r *rand.Rand, o *op) {
 	o.then = (*logged).gotBatch
 }
 
-func (w *world) prefix(r *rand.Rand) string { return prefixes[r.IntN(len(prefixes))] }
+func (w *setup) prefix(r *rand.Rand) string { return prefixes[r.IntN(len(prefixes))] }
 
-func (w *world) list(r *rand.Rand, o *op) {
+func (w *setup) list(r *rand.Rand, o *op) {
 	q := url.Values{"limit": {"1000"}}
 	o.id = w.prefix(r)
 	q.Set("prefix", o.id)
@@ -169,7 +169,7 @@ func (w *world) list(r *rand.Rand, o *op) {
 	o.method, o.path, o.then = "GET", timersOf(w.requests)+"?"+q.Encode(), (*logged).gotList
 }
 
-func (w *world) count(r *rand.Rand, o *op) {
+func (w *setup) count(r *rand.Rand, o *op) {
 	o.id = w.prefix(r)
 	o.method, o.path, o.then = "GET", timersOf(w.requests)+"/count?prefix="+url.QueryEscape(o.id), (*logged).gotCount
 	if r.IntN(2) == 0 {
@@ -179,7 +179,7 @@ func (w *world) count(r *rand.Rand, o *op) {
 }
 
 // job starts a job for a prefix.
-func (w *world) job(r *rand.Rand, o *op) {
+func (w *setup) job(r *rand.Rand, o *op) {
 	o.id = w.prefix(r)
 	action := []string{"cancel", "pause", "resume"}[r.IntN(3)]
 	o.method, o.path = "POST", timersOf(w.requests)+"/"+action+"?rate=200&prefix="+url.QueryEscape(o.id)
@@ -195,7 +195,7 @@ func (w *world) job(r *rand.Rand, o *op) {
 }
 
 // letters lists dead letters, or sends one again.
-func (w *world) letters(r *rand.Rand, o *op) {
+func (w *setup) letters(r *rand.Rand, o *op) {
 	o.method, o.path, o.then = "GET", "/v1/topics/"+w.requests+"/dead-letters?limit=20", (*logged).gotLetters
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,7 +210,7 @@ func (w *world) letters(r *rand.Rand, o *op) {
 
 // fixed is a call whose answer does not depend on timers: each error, and what is asked of the
 // service.
-func (w *world) fixed(o *op) {
+func (w *setup) fixed(o *op) {
 	w.mu.Lock()
 	f := w.fixedCalls[w.called%len(w.fixedCalls)] // one after the other, so that none is left out
 	w.called++
@@ -311,7 +311,7 @@ func fixedCalls(requests, target string) []fixedCall {
 }
 
 // asks makes the call of an operation. It is for any goroutine.
-func (w *world) asks(t testing.TB, o *op) {
+func (w *setup) asks(t testing.TB, o *op) {
 	o.who = w.anyone()
 	o.from = time.Now()
 	o.got = o.who.asked.call(t, o.method, o.path, o.body, o.headers...)

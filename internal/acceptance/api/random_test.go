@@ -38,14 +38,14 @@ type member struct {
 	name   string
 	p      *rig.Process
 	asked  *asked
-	killed time.Time // guarded by world.mu
-	slept  []move    // when its process was stopped where it stood; guarded by world.mu
+	killed time.Time // guarded by setup.mu
+	slept  []move    // when its process was stopped where it stood; guarded by setup.mu
 }
 
 func (m *member) String() string { return m.name }
 
-// world is what the test knows.
-type world struct {
+// setup is what the test knows.
+type setup struct {
 	requests, target, key string
 	seeds                 []string
 	ids                   []string
@@ -85,7 +85,7 @@ func TestRandomOperations(t *testing.T) {
 	if kafkatest.Slow() {
 		operations, rounds, perSecond = 10_000, 6, 120
 	}
-	w := newWorld(t, c, seed)
+	w := newSetup(t, c, seed)
 	topics := kafkatest.Collect(t, c, w.requests, w.target, w.requests+".waterclock.dead-letters")
 	for range randomMembers {
 		w.join(t)
@@ -113,8 +113,8 @@ func TestRandomOperations(t *testing.T) {
 	w.check(t, topics.Records(), operations)
 }
 
-func newWorld(t *testing.T, c *kafkatest.Cluster, seed uint64) *world {
-	w := &world{
+func newSetup(t *testing.T, c *kafkatest.Cluster, seed uint64) *setup {
+	w := &setup{
 		requests: c.CreateTopic(t, randomPartitions, nil), key: keyFile(t), seeds: c.Seeds(),
 		sources: map[string]string{}, jobs: map[string]bool{}, random: rand.New(rand.NewPCG(seed, 1<<32)),
 	}
@@ -129,7 +129,7 @@ func newWorld(t *testing.T, c *kafkatest.Cluster, seed uint64) *world {
 }
 
 // join starts another instance.
-func (w *world) join(t *testing.T) {
+func (w *setup) join(t *testing.T) {
 	addr := rig.FreeAddr(t)
 	m := &member{
 		name:  fmt.Sprint("instance ", len(w.all)),
@@ -143,7 +143,7 @@ func (w *world) join(t *testing.T) {
 }
 
 // live is how many live partitions the instances own together, and whether each has its share.
-func (w *world) live() (n int, shared bool) {
+func (w *setup) live() (n int, shared bool) {
 	w.mu.Lock()
 	members := w.members
 	w.mu.Unlock()
@@ -158,7 +158,7 @@ func (w *world) live() (n int, shared bool) {
 }
 
 // settled waits until every partition is live, and each instance has its share.
-func (w *world) settled(t *testing.T) {
+func (w *setup) settled(t *testing.T) {
 	t.Helper()
 	await.Until(t, moveLimit, "all partitions are live again", func() bool {
 		n, shared := w.live()
@@ -167,7 +167,7 @@ func (w *world) settled(t *testing.T) {
 }
 
 // moving notes a move while do has it happen.
-func (w *world) moving(do func()) {
+func (w *setup) moving(do func()) {
 	w.mu.Lock()
 	i := len(w.moves)
 	w.moves = append(w.moves, move{time.Now(), time.Now().Add(time.Hour)})
@@ -180,7 +180,7 @@ func (w *world) moving(do func()) {
 
 // churn takes instances away and has others join. One is killed (SIGKILL), one is stopped where
 // it stands until others have its partitions, and then goes on, and one ends in order.
-func (w *world) churn(t *testing.T, rounds int) {
+func (w *setup) churn(t *testing.T, rounds int) {
 	for round := range rounds {
 		await.For(t, 2*time.Second)
 		switch round % 3 {
@@ -202,7 +202,7 @@ func (w *world) churn(t *testing.T, rounds int) {
 }
 
 // away has an instance not be asked any more.
-func (w *world) away() *member {
+func (w *setup) away() *member {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i := w.random.IntN(len(w.members))
@@ -212,7 +212,7 @@ func (w *world) away() *member {
 	return m
 }
 
-func (w *world) leaves(t *testing.T, how func(*rig.Process)) {
+func (w *setup) leaves(t *testing.T, how func(*rig.Process)) {
 	w.moving(func() {
 		m := w.away()
 		how(m.p)
@@ -222,7 +222,7 @@ func (w *world) leaves(t *testing.T, how func(*rig.Process)) {
 
 // sleeps has an instance wake up that has missed that its partitions were taken away, and that
 // is asked at once.
-func (w *world) sleeps(t *testing.T) {
+func (w *setup) sleeps(t *testing.T) {
 	w.moving(func() {
 		m := w.away()
 		m.p.Pause()
@@ -243,7 +243,7 @@ func (w *world) sleeps(t *testing.T) {
 }
 
 // watch looks for partitions that are not live, and for dead letters, until it is stopped.
-func (w *world) watch(stop <-chan struct{}, topics *kafkatest.Collector) {
+func (w *setup) watch(stop <-chan struct{}, topics *kafkatest.Collector) {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	for {
@@ -269,20 +269,20 @@ func (w *world) watch(stop <-chan struct{}, topics *kafkatest.Collector) {
 }
 
 // anyone is an instance that was not killed.
-func (w *world) anyone() *member {
+func (w *setup) anyone() *member {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.members[w.random.IntN(len(w.members))]
 }
 
-func (w *world) lastSource(id string) string {
+func (w *setup) lastSource(id string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.sources[id]
 }
 
 // lastPaused is an ID that was paused not long ago, once; empty: there is none.
-func (w *world) lastPaused() (id string) {
+func (w *setup) lastPaused() (id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := len(w.paused); n > 0 {
@@ -292,7 +292,7 @@ func (w *world) lastPaused() (id string) {
 }
 
 // calls makes operations, at the common pace, until there are enough and nothing moves any more.
-func (w *world) calls(t *testing.T, r *rand.Rand, cl *kgo.Client, enough int, pace <-chan time.Time, churned <-chan struct{}) {
+func (w *setup) calls(t *testing.T, r *rand.Rand, cl *kgo.Client, enough int, pace <-chan time.Time, churned <-chan struct{}) {
 	for {
 		<-pace
 		w.mu.Lock()
@@ -332,7 +332,7 @@ func (w *world) calls(t *testing.T, r *rand.Rand, cl *kgo.Client, enough int, pa
 }
 
 // overKafka writes a request as any client does.
-func (w *world) overKafka(t *testing.T, r *rand.Rand, cl *kgo.Client, n int) {
+func (w *setup) overKafka(t *testing.T, r *rand.Rand, cl *kgo.Client, n int) {
 	rec := &kgo.Record{Topic: w.requests, Key: []byte(w.ids[r.IntN(len(w.ids))])}
 	if r.IntN(2) == 0 {
 		rec.Value = fmt.Append(nil, "kafka-", n)
@@ -344,7 +344,7 @@ func (w *world) overKafka(t *testing.T, r *rand.Rand, cl *kgo.Client, n int) {
 }
 
 // rest waits until no job runs and nothing is about to fire, so that all is known that happens.
-func (w *world) rest(t *testing.T) {
+func (w *setup) rest(t *testing.T) {
 	soon := fmt.Sprint(time.Now().Add(30 * time.Minute).UnixMilli())
 	w.mu.Lock()
 	jobs := w.running

@@ -36,13 +36,13 @@ const (
 // fault is what is done to a broker.
 type fault struct {
 	name  string
-	do    func(s *scene, broker int)
-	fixed func(s *scene, broker int)
+	do    func(s *setup, broker int)
+	fixed func(s *setup, broker int)
 }
 
 var faults = []fault{
-	{"killed", func(s *scene, b int) { s.c.Kill(b) }, func(s *scene, b int) { s.c.Restart(b) }},
-	{"paused", func(s *scene, b int) { s.c.Pause(b) }, func(s *scene, b int) { s.c.Resume(b) }},
+	{"killed", func(s *setup, b int) { s.c.Kill(b) }, func(s *setup, b int) { s.c.Restart(b) }},
+	{"paused", func(s *setup, b int) { s.c.Pause(b) }, func(s *setup, b int) { s.c.Resume(b) }},
 }
 
 // row is one line of the table.
@@ -120,7 +120,7 @@ func TestWhatAFailingBrokerCosts(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprint(load.rate, " a second"), func(t *testing.T) {
-					s := newScene(t, setup.properties)
+					s := newSetup(t, setup.properties)
 					allowance := unquiet
 					if table {
 						allowance = 0
@@ -135,7 +135,7 @@ func TestWhatAFailingBrokerCosts(t *testing.T) {
 }
 
 // run has all of that happen under load, and measures.
-func (s *scene) run(rate int, accidents []accident, apart bool) (rows []row) {
+func (s *setup) run(rate int, accidents []accident, apart bool) (rows []row) {
 	s.placeReplicas(-1)
 	l := s.load(rate)
 	await.Until(s.t, time.Minute, "emissions", func() bool { return s.out.count() > 10*rate })

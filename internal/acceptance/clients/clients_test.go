@@ -39,17 +39,17 @@ func missing(t *testing.T, what string) {
 	t.Skip(what + "; " + envRequire + "=1 has this test fail without")
 }
 
-// scene is an instance on a real broker, and a directory to generate in.
-type scene struct {
+// setup is an instance on a real broker, and a directory to generate in.
+type setup struct {
 	t                  *testing.T
 	url, topic, target string
 	fired              *kafkatest.Collector
 	dir                string
 }
 
-func start(t *testing.T) *scene {
+func start(t *testing.T) *setup {
 	c := kafkatest.Shared(t)
-	s := &scene{t: t, topic: c.CreateTopic(t, partitions, nil), dir: t.TempDir()}
+	s := &setup{t: t, topic: c.CreateTopic(t, partitions, nil), dir: t.TempDir()}
 	s.target = c.CreateTopic(t, 1, nil, s.topic+"-target")
 	cfg := rig.Config(t, c.Seeds(), s.topic)
 	cfg.API = "127.0.0.1:0"
@@ -70,7 +70,7 @@ func start(t *testing.T) *scene {
 	return s
 }
 
-func (s *scene) write(name string, b []byte) {
+func (s *setup) write(name string, b []byte) {
 	s.t.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, name), b, 0o600); err != nil {
 		s.t.Fatal(err)
@@ -78,7 +78,7 @@ func (s *scene) write(name string, b []byte) {
 }
 
 // copies puts files of testdata into the directory.
-func (s *scene) copies(from string, names ...string) {
+func (s *setup) copies(from string, names ...string) {
 	s.t.Helper()
 	for _, name := range names {
 		b, err := os.ReadFile(filepath.Join("testdata", from, name))
@@ -90,7 +90,7 @@ func (s *scene) copies(from string, names ...string) {
 }
 
 // run runs a program in the directory and returns what it says.
-func (s *scene) run(env []string, program string, args ...string) string {
+func (s *setup) run(env []string, program string, args ...string) string {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), program, args...)
 	cmd.Dir, cmd.Env = s.dir, append(os.Environ(), env...)
@@ -102,7 +102,7 @@ func (s *scene) run(env []string, program string, args ...string) string {
 }
 
 // fires checks what the client has scheduled: a plain consumer gets it as it was given.
-func (s *scene) fires(id, value, passed string) {
+func (s *setup) fires(id, value, passed string) {
 	s.t.Helper()
 	r := s.fired.WaitFor(1, limit)[0]
 	name, want, _ := strings.Cut(passed, "=")

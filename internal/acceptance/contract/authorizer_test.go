@@ -27,7 +27,7 @@ func TestTargetNotAuthorized(t *testing.T) {
 	c := kafkatest.Start(t, 1,
 		kafkatest.WithProperty("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
 		kafkatest.WithProperty("allow.everyone.if.no.acl.found", "true"))
-	s := &scene{cluster: c, partitions: map[string]int{}}
+	s := &setup{cluster: c, partitions: map[string]int{}}
 	s.requests = c.CreateTopic(t, 2, nil)
 	target := func(kind string, configs map[string]*string) string {
 		name := c.CreateTopic(t, 1, configs, s.requests+"-"+kind)

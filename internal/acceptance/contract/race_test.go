@@ -50,7 +50,7 @@ func TestTenThousandReplacedOrCancelledWithin20msOfTheirDueTime(t *testing.T) {
 	if !kafkatest.Slow() {
 		wanted, each = wanted/5, each/5
 	}
-	s := newScene(t)
+	s := newSetup(t)
 	transactional := s.cluster.Client(t, kgo.TransactionalID(s.requests), kgo.ProducerLinger(0))
 	direct := s.cluster.Client(t, kgo.ProducerLinger(0))
 	rng := rand.New(rand.NewPCG(20, 1))
@@ -102,7 +102,7 @@ func TestTenThousandReplacedOrCancelledWithin20msOfTheirDueTime(t *testing.T) {
 }
 
 // races schedules the timers of a round, half for each producer.
-func (s *scene) races(t *testing.T, rng *rand.Rand, round int, early float64) (halves [2][]*race) {
+func (s *setup) races(t *testing.T, rng *rand.Rand, round int, early float64) (halves [2][]*race) {
 	t.Helper()
 	start := time.Now().Add(time.Second)
 	var recs []*kgo.Record
@@ -188,7 +188,7 @@ func writeTransactional(t *testing.T, cl *kgo.Client, races []*race) {
 }
 
 // settleRound waits until the outcomes of a round can be counted.
-func (s *scene) settleRound(t *testing.T, requests int) {
+func (s *setup) settleRound(t *testing.T, requests int) {
 	t.Helper()
 	awaitSettled(t, s.in, requests)
 	awaitPending(t, s.in, 0)
@@ -197,7 +197,7 @@ func (s *scene) settleRound(t *testing.T, requests int) {
 
 // awaitEmissions waits until as many emissions are received as the instance
 // says that it has committed.
-func (s *scene) awaitEmissions(t *testing.T) {
+func (s *setup) awaitEmissions(t *testing.T) {
 	t.Helper()
 	fired := s.in.Metric("waterclock_outcomes_total", "outcome", "fired")
 	s.out.WaitFor(int(fired), arrive)

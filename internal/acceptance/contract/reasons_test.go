@@ -50,16 +50,16 @@ func TestEveryReasonHasACase(t *testing.T) {
 	}
 }
 
-// reasonScene is a scene with targets of all kinds.
-type reasonScene struct {
-	scene
+// reasonSetup is a setup with targets of all kinds.
+type reasonSetup struct {
+	setup
 	ok, small, compacted, missing string
 	maxMessage                    int
 	rng                           *rand.Rand
 }
 
 // noise is n bytes that do not compress.
-func (s *reasonScene) noise(n int) []byte {
+func (s *reasonSetup) noise(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = byte(s.rng.Uint32())
@@ -67,9 +67,9 @@ func (s *reasonScene) noise(n int) []byte {
 	return b
 }
 
-func newReasonScene(t *testing.T) *reasonScene {
+func newReasonSetup(t *testing.T) *reasonSetup {
 	t.Helper()
-	s := &reasonScene{scene: scene{cluster: kafkatest.Shared(t), partitions: map[string]int{}}, maxMessage: 1_048_588, rng: rand.New(rand.NewPCG(6, 1))}
+	s := &reasonSetup{setup: setup{cluster: kafkatest.Shared(t), partitions: map[string]int{}}, maxMessage: 1_048_588, rng: rand.New(rand.NewPCG(6, 1))}
 	c := s.cluster
 	s.requests = c.CreateTopic(t, reasonPartitions, nil)
 	target := func(kind string, partitions int32, configs map[string]*string) string {
@@ -91,7 +91,7 @@ func newReasonScene(t *testing.T) *reasonScene {
 }
 
 // good is a good request with an ID that lies on a given partition.
-func (s *reasonScene) good(id, topic string, partition int32, due int64) want {
+func (s *reasonSetup) good(id, topic string, partition int32, due int64) want {
 	for i := 0; ; i++ {
 		candidate := fmt.Sprint(id, "-", i)
 		if p := javaPartition(s.requests, []byte(candidate), reasonPartitions); partition < 0 || p == partition {
@@ -108,7 +108,7 @@ func (s *reasonScene) good(id, topic string, partition int32, due int64) want {
 // partition and in the same millisecond, fire on time. A refused request changes nothing: a pending timer of its ID still fires.
 func TestEveryReasonBetweenGoodRequests(t *testing.T) {
 	t.Parallel()
-	s := newReasonScene(t)
+	s := newReasonSetup(t)
 	type sent struct {
 		bad
 		r   *kgo.Record

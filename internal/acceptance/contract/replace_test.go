@@ -14,9 +14,9 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
-// scene is what most tests begin with: an instance with one request topic, and
+// setup is what most tests begin with: an instance with one request topic, and
 // consumers of the target and of the dead letters.
-type scene struct {
+type setup struct {
 	requests, target string
 	partitions       map[string]int // of the target
 	in               *rig.Instance
@@ -25,9 +25,9 @@ type scene struct {
 	out, dead        *kafkatest.Collector
 }
 
-func newScene(t *testing.T) *scene {
+func newSetup(t *testing.T) *setup {
 	t.Helper()
-	s := &scene{cluster: kafkatest.Shared(t)}
+	s := &setup{cluster: kafkatest.Shared(t)}
 	s.requests = s.cluster.CreateTopic(t, 4, nil)
 	s.target = s.cluster.CreateTopic(t, 3, nil, kafkatest.Topic(t)+"-out")
 	s.partitions = map[string]int{s.target: 3}
@@ -37,15 +37,15 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// schedule is a request for the scene's target.
-func (s *scene) schedule(id, value string, due int64) want {
+// schedule is a request for the setup's target.
+func (s *setup) schedule(id, value string, due int64) want {
 	return plain(request(s.requests, id, value, at(due), to(s.target)), s.target, due)
 }
 
-func (s *scene) cancel(id string) *kgo.Record { return &kgo.Record{Topic: s.requests, Key: []byte(id)} }
+func (s *setup) cancel(id string) *kgo.Record { return &kgo.Record{Topic: s.requests, Key: []byte(id)} }
 
 // end waits until nothing more can come and holds what came against the wants.
-func (s *scene) end(t *testing.T, requests int, wants []want) {
+func (s *setup) end(t *testing.T, requests int, wants []want) {
 	t.Helper()
 	s.out.WaitFor(len(wants), arrive)
 	awaitSettled(t, s.in, requests)
@@ -61,7 +61,7 @@ func (s *scene) end(t *testing.T, requests int, wants []want) {
 // inOrder checks that emissions of one ID, which all go to one partition, are
 // there in the order of their requests. One step writes in order of (due,
 // request), so a later request may overtake only with an earlier due time.
-func (s *scene) inOrder(t *testing.T) {
+func (s *setup) inOrder(t *testing.T) {
 	t.Helper()
 	type stand struct{ request, due, emission int64 }
 	last := map[string]stand{}
@@ -87,9 +87,9 @@ func (s *scene) inOrder(t *testing.T) {
 
 func lastPart(source string) string { return source[strings.LastIndexByte(source, '/')+1:] }
 
-// onEmission calls do for each emission on the scene's target, on a consumer of
+// onEmission calls do for each emission on the setup's target, on a consumer of
 // its own, until the test ends.
-func (s *scene) onEmission(t *testing.T, do func(*kgo.Record)) {
+func (s *setup) onEmission(t *testing.T, do func(*kgo.Record)) {
 	t.Helper()
 	cl := s.cluster.Client(t, kgo.ConsumeTopics(s.target), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -151,7 +151,7 @@ func produceInto(t *testing.T, cl *kgo.Client, c *collected, w want) {
 func TestRescheduledOnReceiptOfItsOwnEmission(t *testing.T) {
 	t.Parallel()
 	const ids = 1000
-	s := newScene(t)
+	s := newSetup(t)
 	again := newCollected(ids)
 	delays := []time.Duration{-time.Minute, 0, time.Millisecond, 20 * time.Millisecond, time.Second}
 	serial := 0
@@ -184,7 +184,7 @@ func TestRescheduledOnReceiptOfItsOwnEmission(t *testing.T) {
 func TestReplacedWhilePending(t *testing.T) {
 	t.Parallel()
 	const ids = 1000
-	s := newScene(t)
+	s := newSetup(t)
 	start := time.Now().Add(3 * time.Second)
 	due := func(after time.Duration) int64 { return start.Add(after).UnixMilli() }
 	// When each generation of an ID is due; the last one counts.
@@ -226,7 +226,7 @@ func TestReplacedWhilePending(t *testing.T) {
 func TestCancelledWhilePendingAndAfterFiring(t *testing.T) {
 	t.Parallel()
 	const ids = 1000
-	s := newScene(t)
+	s := newSetup(t)
 	again := newCollected(ids)
 	serial := 0
 	s.onEmission(t, func(r *kgo.Record) {

@@ -79,7 +79,7 @@ type told struct {
 }
 
 // write appends the requests of acts.
-func (x *told) write(s *scene, at func(time.Duration) time.Time, acts []act) (recs []*kgo.Record) {
+func (x *told) write(s *setup, at func(time.Duration) time.Time, acts []act) (recs []*kgo.Record) {
 	for _, a := range acts {
 		w := want{request: s.cancel(x.id)}
 		if !a.cancel {
@@ -124,7 +124,7 @@ func TestRequestsBeforeAndBetweenTwoRunsAreObeyedInOrder(t *testing.T) {
 func testRestart(t *testing.T, directory func(*testing.T, string), pace int) bool {
 	at := func(d time.Duration) time.Duration { return d * time.Duration(pace) }
 	const each = 60 // IDs of one story
-	s := &scene{cluster: kafkatest.Shared(t)}
+	s := &setup{cluster: kafkatest.Shared(t)}
 	s.requests = s.cluster.CreateTopic(t, 4, nil)
 	s.target = s.cluster.CreateTopic(t, 3, nil, kafkatest.Topic(t)+"-out")
 	s.partitions = map[string]int{s.target: 3}

@@ -22,7 +22,7 @@ import (
 const tolerance = 7 * time.Second
 
 // deadOf returns the reasons on the dead letters so far, by source.
-func (s *scene) deadOf() map[string]string {
+func (s *setup) deadOf() map[string]string {
 	reasons := map[string]string{}
 	for _, l := range s.dead.Records() {
 		reasons[l.Header("waterclock-source")] = l.Header("waterclock-reason")
@@ -47,7 +47,7 @@ func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
 func targetGainsPartitions(t *testing.T, apart time.Duration) bool {
 	const before, after = 2, 5
 	const timers, known = 2600, 200
-	s := newScene(t)
+	s := newSetup(t)
 	s.target = s.cluster.CreateTopic(t, before, nil, kafkatest.Topic(t)+"-grows")
 	s.out = kafkatest.Collect(t, s.cluster, s.target)
 	start := time.Now().Add(2 * time.Second)
@@ -136,7 +136,7 @@ func targetGainsPartitions(t *testing.T, apart time.Duration) bool {
 // the dead letters too when they are sent again as they are.
 func TestTargetRecreatedWhileRunning(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newSetup(t)
 	other := s.cluster.CreateTopic(t, 2, nil, s.target+"-other")
 	s.partitions[other] = 2
 	s.out = kafkatest.Collect(t, s.cluster, other)
@@ -206,13 +206,13 @@ func TestTargetRecreatedWhileRunning(t *testing.T) {
 // step and partition are not; after it was raised it is delivered.
 func TestTargetSizeLimitChangesWhileRunning(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newSetup(t)
 	s.target = s.cluster.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-limited")
 	s.partitions[s.target] = 1
 	s.out = kafkatest.Collect(t, s.cluster, s.target)
 	adm := kadm.NewClient(s.cluster.Client(t))
 	limit := func(n int) { kafkatest.SetTopic(t, adm, s.target, "max.message.bytes", fmt.Sprint(n)) }
-	large := (&reasonScene{rng: rand.New(rand.NewPCG(7, 1))}).noise(20_000)
+	large := (&reasonSetup{rng: rand.New(rand.NewPCG(7, 1))}).noise(20_000)
 	var wants []want
 	requests := 0
 	send := func(round string, due time.Time) (big []want) {
@@ -344,14 +344,14 @@ func TestSeveralRequestTopicsInOneProcess(t *testing.T) {
 func TestRequestsOfMaximalSize(t *testing.T) {
 	t.Parallel()
 	const largest = 300_000
-	s := &scene{cluster: kafkatest.Shared(t)}
+	s := &setup{cluster: kafkatest.Shared(t)}
 	s.requests = s.cluster.CreateTopic(t, 2, map[string]*string{"max.message.bytes": new(fmt.Sprint(largest))})
 	s.target = s.cluster.CreateTopic(t, 3, map[string]*string{"max.message.bytes": new("1000000")}, kafkatest.Topic(t)+"-out")
 	s.partitions = map[string]int{s.target: 3}
 	s.in = serve(t, rig.Config(t, s.cluster.Seeds(), s.requests), 2)
 	s.out, s.dead = kafkatest.Collect(t, s.cluster, s.target), kafkatest.Collect(t, s.cluster, s.requests+deadSuffix)
 	s.client = s.cluster.Client(t, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(2*largest), kgo.MaxBufferedRecords(1))
-	noise := (&reasonScene{rng: rand.New(rand.NewPCG(7, 1))}).noise(largest)
+	noise := (&reasonSetup{rng: rand.New(rand.NewPCG(7, 1))}).noise(largest)
 
 	// fill writes a request whose value is as long as the broker takes it.
 	fill := func(r *kgo.Record) {

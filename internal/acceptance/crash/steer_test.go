@@ -37,7 +37,7 @@ func TestSteeredTimersAreExact(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	rig.Binary(t)
-	s := &steeredScene{T: t, requests: c.CreateTopic(t, steeredPartitions, nil), first: make(map[int]*kgo.Record), want: make(map[string][]string)}
+	s := &steeredSetup{T: t, requests: c.CreateTopic(t, steeredPartitions, nil), first: make(map[int]*kgo.Record), want: make(map[string][]string)}
 	s.target = c.CreateTopic(t, 3, nil, s.requests+"-out")
 	file := filepath.Join(t.TempDir(), "waterclock.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, "tenants:\n  %s: {targets: '*', events: true}\n", s.requests), 0o600); err != nil {
@@ -81,8 +81,8 @@ func TestSteeredTimersAreExact(t *testing.T) {
 	s.events(c)
 }
 
-// steeredScene is what is sent, and what is to come of it.
-type steeredScene struct {
+// steeredSetup is what is sent, and what is to come of it.
+type steeredSetup struct {
 	*testing.T
 	requests, target string
 	first            map[int]*kgo.Record // requests that made the timers
@@ -90,7 +90,7 @@ type steeredScene struct {
 }
 
 // begin is what is sent first of the i-th timer.
-func (s *steeredScene) begin(i int) []*kgo.Record {
+func (s *steeredSetup) begin(i int) []*kgo.Record {
 	soon, far := time.Now().Add(steeredMissed), time.Now().Add(farOff)
 	r := rig.Timer(s.requests, s.target, strconv.Itoa(i), far)
 	s.first[i] = r
@@ -111,7 +111,7 @@ func (s *steeredScene) begin(i int) []*kgo.Record {
 }
 
 // steer is what is sent then.
-func (s *steeredScene) steer(i int) []*kgo.Record {
+func (s *steeredSetup) steer(i int) []*kgo.Record {
 	was := s.source(s.first[i])
 	next := rig.Timer(s.requests, s.target, strconv.Itoa(i), time.Now().Add(time.Second))
 	switch i % steeredKinds {
@@ -142,7 +142,7 @@ func (s *steeredScene) steer(i int) []*kgo.Record {
 }
 
 // end is what is sent when all that was paused is past due.
-func (s *steeredScene) end(i int) []*kgo.Record {
+func (s *steeredSetup) end(i int) []*kgo.Record {
 	switch i % steeredKinds {
 	case 1:
 		s.fires(i, s.first[i], 1)
@@ -163,26 +163,26 @@ func put(r *kgo.Record, headers ...string) {
 	}
 }
 
-func (s *steeredScene) says(i int, headers ...string) *kgo.Record {
+func (s *steeredSetup) says(i int, headers ...string) *kgo.Record {
 	r := &kgo.Record{Topic: s.requests, Key: []byte(strconv.Itoa(i))}
 	put(r, headers...)
 	return r
 }
 
-func (s *steeredScene) source(r *kgo.Record) string {
+func (s *steeredSetup) source(r *kgo.Record) string {
 	return waterclock.Source{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}.String()
 }
 
 // fires notes that the timer of a request is to fire. Where that lies is known once it
 // is sent.
-func (s *steeredScene) fires(i int, r *kgo.Record, occurrence int) {
+func (s *steeredSetup) fires(i int, r *kgo.Record, occurrence int) {
 	id := strconv.Itoa(i)
 	s.want[id] = append(s.want[id], fmt.Sprintf("%p %d", r, occurrence))
 	s.first[i] = r
 }
 
 // check holds what was received against what was asked for.
-func (s *steeredScene) check(received []kafkatest.Received) {
+func (s *steeredSetup) check(received []kafkatest.Received) {
 	s.Helper()
 	got, events := make(map[string][]string), make(map[string]bool)
 	for _, r := range received {
@@ -211,7 +211,7 @@ func (s *steeredScene) check(received []kafkatest.Received) {
 }
 
 // events holds the events against what was asked for.
-func (s *steeredScene) events(c *kafkatest.Cluster) {
+func (s *steeredSetup) events(c *kafkatest.Cluster) {
 	s.Helper()
 	types, paused := make(map[waterclock.EventType]int), make(map[string]bool)
 	readAll(s.T, c, topics.Events(s.requests), func(r *kgo.Record) {

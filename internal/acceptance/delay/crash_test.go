@@ -29,7 +29,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 	for _, deleted := range []bool{false, true} {
 		t.Run(map[bool]string{false: "offsets there", true: "offsets deleted"}[deleted], func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, kafkatest.Shared(t), 4, 3, 2*time.Second)
+			w := newSetup(t, kafkatest.Shared(t), 4, 3, 2*time.Second)
 			n := through()
 			p := w.start()
 			p.Ready(w.partitions, patience)
@@ -61,7 +61,7 @@ func TestKilledAtEachRequest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, kafkatest.Shared(t), 2, 2, 300*time.Millisecond)
+			w := newSetup(t, kafkatest.Shared(t), 2, 2, 300*time.Millisecond)
 			v := rig.StartVictim(t, w.config())
 			v.Ready(w.partitions, patience)
 			stop := w.stream(500)
@@ -84,7 +84,7 @@ func TestPausedPastTheSession(t *testing.T) {
 	for name, key := range map[string]int16{"fence": kmsg.TxnOffsetCommit.Int16(), "produce": kmsg.Produce.Int16(), "end": kmsg.EndTxn.Int16()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, kafkatest.Shared(t), 2, 2, 300*time.Millisecond)
+			w := newSetup(t, kafkatest.Shared(t), 2, 2, 300*time.Millisecond)
 			v := rig.StartVictim(t, w.config())
 			v.Ready(w.partitions, patience)
 			stop := w.stream(500)
@@ -118,7 +118,7 @@ func live(in *rig.Web) int {
 // Partitions move under load: instances join, and stop in order.
 func TestInstancesComeAndGo(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, kafkatest.Shared(t), 6, 4, 300*time.Millisecond)
+	w := newSetup(t, kafkatest.Shared(t), 6, 4, 300*time.Millisecond)
 	first := rig.Serve(t, w.config(), service.Options{})
 	first.Ready(w.partitions, patience)
 	stop := w.stream(1000)
@@ -153,7 +153,7 @@ func TestAnswerToEndTxnMissing(t *testing.T) {
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, kafkatest.Shared(t), 2, 2, 300*time.Millisecond)
+			w := newSetup(t, kafkatest.Shared(t), 2, 2, 300*time.Millisecond)
 			wire := kafkatest.NewWire()
 			t.Cleanup(wire.Close)
 			in := rig.Serve(t, w.config(), service.Options{Dial: wire.Dial})

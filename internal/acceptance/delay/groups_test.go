@@ -13,7 +13,7 @@ import (
 
 const sentence = "two groups on one fixed-delay topic would both pass every record on; stop the other one and start once with --accept-group"
 
-func (w *world) serveAs(group string, accept bool) *rig.Instance {
+func (w *setup) serveAs(group string, accept bool) *rig.Instance {
 	cfg := w.config()
 	cfg.Group, cfg.AcceptGroup = group+"-of-"+w.topic, accept
 	return rig.Serve(w.T, cfg, service.Options{})
@@ -30,7 +30,7 @@ func states(in *rig.Instance) (live, failed int) {
 // lost, and none comes twice.
 func TestGroupTakesOverUnderLoad(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, kafkatest.Shared(t), 4, 3, 300*time.Millisecond)
+	w := newSetup(t, kafkatest.Shared(t), 4, 3, 300*time.Millisecond)
 	owner := w.serveAs("a", false)
 	owner.Ready(w.partitions, patience)
 	stop := w.stream(1000)
@@ -70,7 +70,7 @@ func TestGroupTakesOverUnderLoad(t *testing.T) {
 // group comes back with its old offsets: they are no position.
 func TestGroupComesBackWithOldOffsets(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, kafkatest.Shared(t), 2, 2, 100*time.Millisecond)
+	w := newSetup(t, kafkatest.Shared(t), 2, 2, 100*time.Millisecond)
 	for round, name := range []string{"a", "b", "a"} {
 		in := w.serveAs(name, round > 0)
 		in.Ready(w.partitions, patience)

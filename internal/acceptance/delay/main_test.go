@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	kafkatest.Main(m)
 }
 
-// world is a fixed-delay topic, its target, and what users have: plain clients.
-type world struct {
+// setup is a fixed-delay topic, its target, and what users have: plain clients.
+type setup struct {
 	*testing.T
 	c             *kafkatest.Cluster
 	topic, target string
@@ -51,9 +51,9 @@ type world struct {
 	sent map[string]*kgo.Record
 }
 
-func newWorld(t *testing.T, c *kafkatest.Cluster, partitions, targets int32, delay time.Duration) *world {
+func newSetup(t *testing.T, c *kafkatest.Cluster, partitions, targets int32, delay time.Duration) *setup {
 	t.Helper()
-	w := &world{T: t, c: c, delay: delay, partitions: int(partitions), sent: make(map[string]*kgo.Record)}
+	w := &setup{T: t, c: c, delay: delay, partitions: int(partitions), sent: make(map[string]*kgo.Record)}
 	w.topic = c.CreateTopic(t, partitions, nil)
 	w.target = c.CreateTopic(t, targets, nil, w.topic+"-out")
 	w.out = kafkatest.Collect(t, c, w.target)
@@ -63,7 +63,7 @@ func newWorld(t *testing.T, c *kafkatest.Cluster, partitions, targets int32, del
 }
 
 // config is that of an instance with a directory of its own.
-func (w *world) config() *config.Config {
+func (w *setup) config() *config.Config {
 	cfg := rig.Config(w.T, w.c.Seeds(), w.topic)
 	cfg.Requests = nil
 	cfg.Delay = []config.DelayTopic{{Topic: w.topic, Delay: w.delay, Target: w.target}}
@@ -71,23 +71,23 @@ func (w *world) config() *config.Config {
 	return cfg
 }
 
-func (w *world) group() string { return "group-of-" + w.topic }
+func (w *setup) group() string { return "group-of-" + w.topic }
 
 // start starts the binary.
-func (w *world) start() *rig.Process {
+func (w *setup) start() *rig.Process {
 	w.Helper()
 	return rig.Start(w.T, "serve", "--brokers", strings.Join(w.c.Seeds(), ","), "--delay", w.topic+":"+span.String(w.delay)+":"+w.target,
 		"--targets", "*", "--group", w.group(), "--data-dir", w.TempDir(), "--session-timeout", session.String())
 }
 
 // record is the i-th of a name.
-func (w *world) record(name string, i int) *kgo.Record {
+func (w *setup) record(name string, i int) *kgo.Record {
 	return &kgo.Record{Topic: w.topic, Key: fmt.Appendf(nil, "%s-%d", name, i), Value: fmt.Appendf(nil, "value of %s-%d", name, i),
 		Headers: []kgo.RecordHeader{{Key: "user", Value: fmt.Appendf(nil, "%d", i)}, {Key: "user", Value: nil}}}
 }
 
 // produce sends a record and notes that it must come.
-func (w *world) produce(r *kgo.Record) {
+func (w *setup) produce(r *kgo.Record) {
 	w.cl.Produce(w.Context(), r, func(r *kgo.Record, err error) {
 		if err != nil {
 			w.Errorf("send: %v", err)
@@ -99,7 +99,7 @@ func (w *world) produce(r *kgo.Record) {
 	})
 }
 
-func (w *world) flush() {
+func (w *setup) flush() {
 	w.Helper()
 	if err := w.cl.Flush(w.Context()); err != nil {
 		w.Fatalf("send: %v", err)
@@ -107,7 +107,7 @@ func (w *world) flush() {
 }
 
 // send sends n records and returns when they are in the log.
-func (w *world) send(name string, n int) {
+func (w *setup) send(name string, n int) {
 	w.Helper()
 	for i := range n {
 		w.produce(w.record(name, i))
@@ -116,7 +116,7 @@ func (w *world) send(name string, n int) {
 }
 
 // stream sends perSecond records a second until the function that it returns is called.
-func (w *world) stream(perSecond int) (stop func()) {
+func (w *setup) stream(perSecond int) (stop func()) {
 	end, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -141,7 +141,7 @@ func (w *world) stream(perSecond int) (stop func()) {
 }
 
 // trickle sends n records, evenly over some time, and does not wait for that.
-func (w *world) trickle(n int, over time.Duration) {
+func (w *setup) trickle(n int, over time.Duration) {
 	const parts = 100
 	go func() {
 		for part := range parts {
@@ -155,7 +155,7 @@ func (w *world) trickle(n int, over time.Duration) {
 
 func source(r *kgo.Record) string { return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset) }
 
-func (w *world) count() int {
+func (w *setup) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.sent)
@@ -163,7 +163,7 @@ func (w *world) count() int {
 
 // finish waits until all that was sent has come, and checks that each record came once,
 // in order, not early, and as it was.
-func (w *world) finish(limit time.Duration) {
+func (w *setup) finish(limit time.Duration) {
 	w.Helper()
 	w.out.WaitFor(w.count(), limit)
 	w.out.Quiet(quiet)
@@ -203,7 +203,7 @@ func (w *world) finish(limit time.Duration) {
 }
 
 // compare checks one record that came.
-func (w *world) compare(sent *kgo.Record, r *kafkatest.Received) error {
+func (w *setup) compare(sent *kgo.Record, r *kafkatest.Received) error {
 	due, err := strconv.ParseInt(r.Header("waterclock-due"), 10, 64)
 	if err != nil {
 		return err
@@ -232,7 +232,7 @@ func (w *world) compare(sent *kgo.Record, r *kafkatest.Received) error {
 }
 
 // deleteOffsets removes the group's offsets, once the group has no members.
-func (w *world) deleteOffsets() {
+func (w *setup) deleteOffsets() {
 	w.Helper()
 	adm := w.c.Admin(w.T)
 	set := kadm.TopicsSet{}

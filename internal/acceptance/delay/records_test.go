@@ -27,7 +27,7 @@ func header(key, value string) kgo.RecordHeader {
 func TestRecordsThatCannotBePassedOn(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
-	w := newWorld(t, c, 1, 1, 200*time.Millisecond)
+	w := newSetup(t, c, 1, 1, 200*time.Millisecond)
 	small := c.CreateTopic(t, 1, map[string]*string{"max.message.bytes": ptr("2000")}, w.topic+"-small")
 	compacted := c.CreateTopic(t, 1, map[string]*string{"cleanup.policy": ptr("compact")}, w.topic+"-compacted")
 	cfg := w.config()
@@ -110,7 +110,7 @@ func ptr(s string) *string { return &s }
 func TestRecordsAsTheyCame(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
-	w := newWorld(t, c, 3, 5, 200*time.Millisecond)
+	w := newSetup(t, c, 3, 5, 200*time.Millisecond)
 	other := c.CreateTopic(t, 1, nil, w.topic+"-other")
 	out := kafkatest.Collect(t, c, other)
 	in := rig.Serve(t, w.config(), service.Options{})
@@ -150,7 +150,7 @@ func TestRecordsAsTheyCame(t *testing.T) {
 func TestTimestamps(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
-	w := newWorld(t, c, 1, 1, 200*time.Millisecond)
+	w := newSetup(t, c, 1, 1, 200*time.Millisecond)
 	now := time.Now().Truncate(time.Millisecond)
 	far := w.record("far", 0)
 	far.Timestamp = now.Add(2 * time.Hour)
@@ -189,7 +189,7 @@ func TestTimestamps(t *testing.T) {
 // matter; the topic has the brokers' time.
 func TestTransactionsOfProducers(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, kafkatest.Shared(t), 1, 1, 200*time.Millisecond)
+	w := newSetup(t, kafkatest.Shared(t), 1, 1, 200*time.Millisecond)
 	kafkatest.SetTopic(t, w.c.Admin(t), w.topic, "message.timestamp.type", "LogAppendTime")
 	in := rig.Serve(t, w.config(), service.Options{})
 	in.Ready(w.partitions, patience)
@@ -224,7 +224,7 @@ func TestTransactionsOfProducers(t *testing.T) {
 func TestBatchThatDecompressesToTooMuch(t *testing.T) {
 	t.Parallel()
 	const mib, each = 1 << 20, 40
-	w := newWorld(t, kafkatest.Shared(t), 1, 1, 200*time.Millisecond)
+	w := newSetup(t, kafkatest.Shared(t), 1, 1, 200*time.Millisecond)
 	in := rig.Serve(t, w.config(), service.Options{})
 	in.Ready(w.partitions, patience)
 	zeros := make([]byte, mib)

@@ -14,7 +14,7 @@ import (
 func TestTargetThatIsMadeLater(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
-	w := newWorld(t, c, 1, 1, 100*time.Millisecond)
+	w := newSetup(t, c, 1, 1, 100*time.Millisecond)
 	cfg := w.config()
 	cfg.Delay[0].Target = w.topic + "-later"
 	in := rig.Serve(t, cfg, service.Options{MissingAfter: patience})

@@ -14,7 +14,7 @@ import (
 )
 
 // served serves until what was sent has come, and stops.
-func (w *world) served(o func(in *rig.Instance)) {
+func (w *setup) served(o func(in *rig.Instance)) {
 	w.Helper()
 	in := rig.Serve(w.T, w.config(), service.Options{})
 	in.Ready(w.partitions, patience)
@@ -29,7 +29,7 @@ func (w *world) served(o func(in *rig.Instance)) {
 // offset may be believed.
 func TestCheckpointsLost(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, kafkatest.Shared(t), 2, 1, 100*time.Millisecond)
+	w := newSetup(t, kafkatest.Shared(t), 2, 1, 100*time.Millisecond)
 	w.served(func(*rig.Instance) { w.send("first", 100) })
 	kafkatest.DeleteTopics(t, w.c.Admin(t), w.topic+".waterclock.checkpoints")
 	w.send("second", 100)
@@ -52,7 +52,7 @@ func TestCheckpointsLost(t *testing.T) {
 // is served that stops it.
 func TestTopicMadeAnew(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, kafkatest.Shared(t), 2, 1, 100*time.Millisecond)
+	w := newSetup(t, kafkatest.Shared(t), 2, 1, 100*time.Millisecond)
 	adm := w.c.Admin(t)
 	recreated := func() {
 		w.cl.Close()
@@ -99,7 +99,7 @@ func TestTopicMadeAnew(t *testing.T) {
 // from where they were.
 func TestTopicGrows(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, kafkatest.Shared(t), 2, 1, 100*time.Millisecond)
+	w := newSetup(t, kafkatest.Shared(t), 2, 1, 100*time.Millisecond)
 	w.served(func(*rig.Instance) { w.send("first", 100) })
 	kafkatest.GrowTopics(t, w.c.Admin(t), 5, w.topic)
 	w.partitions = 5
@@ -122,7 +122,7 @@ func TestTopicGrows(t *testing.T) {
 // Records that retention deletes before they are due are counted, and hold up nobody.
 func TestRecordsLostToRetention(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, kafkatest.Shared(t), 1, 1, 100*time.Millisecond)
+	w := newSetup(t, kafkatest.Shared(t), 1, 1, 100*time.Millisecond)
 	w.served(func(*rig.Instance) { w.send("first", 10) })
 	w.send("deleted", 10)
 	for from, r := range w.sent {
@@ -152,7 +152,7 @@ func TestRecordsLostToRetention(t *testing.T) {
 // A topic that would delete what is not due is refused at the start, with what is wrong.
 func TestRetentionShorterThanTheDelay(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, kafkatest.Shared(t), 1, 1, time.Hour)
+	w := newSetup(t, kafkatest.Shared(t), 1, 1, time.Hour)
 	kafkatest.SetTopic(t, w.c.Admin(t), w.topic, "retention.ms", "3600000")
 	p := w.start()
 	if code := p.Exit(patience); code != 1 || !strings.Contains(p.Output(), "retention.ms is 3600000, must be more than the delay of 1h:") {
@@ -163,7 +163,7 @@ func TestRetentionShorterThanTheDelay(t *testing.T) {
 // The commands know the topics: they are made, checked, and their rights printed.
 func TestCommands(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, kafkatest.Shared(t), 3, 1, time.Minute)
+	w := newSetup(t, kafkatest.Shared(t), 3, 1, time.Minute)
 	settings := []string{"--brokers", strings.Join(w.c.Seeds(), ","), "--delay", w.topic + ":1m:" + w.target}
 	run := func(code int, args ...string) string {
 		t.Helper()

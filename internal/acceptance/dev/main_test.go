@@ -96,11 +96,7 @@ func (c *consumer) has(id string) bool {
 
 func client(t *testing.T, addr string, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(addr), kgo.MetadataMinAge(250*time.Millisecond))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	cl := kafkatest.Client(t, append(opts, kgo.SeedBrokers(addr), kgo.MetadataMinAge(250*time.Millisecond))...)
 	return cl
 }
 

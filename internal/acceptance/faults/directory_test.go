@@ -66,7 +66,7 @@ func away(glob string) func(testing.TB, string) {
 func TestWrongDirectory(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
-	s := newScene(t, c)
+	s := newSetup(t, c)
 	s.served(t)
 	good := filepath.Join(t.TempDir(), "good")
 	if err := os.CopyFS(good, os.DirFS(s.dir)); err != nil {
@@ -94,7 +94,7 @@ func TestWrongDirectory(t *testing.T) {
 		}, []string{"DIRECTORY/store", "not a directory"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			row := &scene{c: c, requests: s.requests, dir: filepath.Join(t.TempDir(), "data")}
+			row := &setup{c: c, requests: s.requests, dir: filepath.Join(t.TempDir(), "data")}
 			if err := os.CopyFS(row.dir, os.DirFS(good)); err != nil {
 				t.Fatal(err)
 			}
@@ -111,7 +111,7 @@ func TestWrongDirectory(t *testing.T) {
 		{"not writable", notWritable(t), []string{"--data-dir"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			row := &scene{c: c, requests: s.requests, dir: v.dir}
+			row := &setup{c: c, requests: s.requests, dir: v.dir}
 			t.Log(refused(t, rig.Start(t, row.arguments()...), 1, append(v.want, v.dir)...))
 		})
 	}
@@ -150,7 +150,7 @@ func notWritable(t testing.TB) string {
 func TestCopiedDirectory(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
-	s := newScene(t, c)
+	s := newSetup(t, c)
 	target := c.CreateTopic(t, 2, nil, s.requests+"-out")
 	out := kafkatest.Collect(t, c, target)
 	cl := c.Client(t)
@@ -177,7 +177,7 @@ func TestCopiedDirectory(t *testing.T) {
 	many("fired", "v", time.Now().Add(4*time.Second))
 	pending(t, 4*each, first)
 	stopped(t, first)
-	twin := &scene{c: c, requests: s.requests, dir: filepath.Join(t.TempDir(), "copy")}
+	twin := &setup{c: c, requests: s.requests, dir: filepath.Join(t.TempDir(), "copy")}
 	if err := os.CopyFS(twin.dir, os.DirFS(s.dir)); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func TestRequestTopicThatGrew(t *testing.T) {
 	t.Parallel()
 	const n = 120
 	c := kafkatest.Shared(t)
-	s := newScene(t, c)
+	s := newSetup(t, c)
 	p, target, out := s.running(t)
 	due := time.Now().Add(40 * time.Second)
 	s.spread(t, target, "id-", n, due)
@@ -115,7 +115,7 @@ func TestRequestTopicThatGrew(t *testing.T) {
 }
 
 // follow runs waterclock topics follow and returns what it says.
-func (s *scene) follow(t testing.TB, more ...string) string {
+func (s *setup) follow(t testing.TB, more ...string) string {
 	t.Helper()
 	p := rig.Exec(t, nil, append([]string{
 		"topics", "follow", "--brokers", strings.Join(s.c.Seeds(), ","), "--requests", s.requests, "--targets", "*", "--group", "group-of-" + s.requests,

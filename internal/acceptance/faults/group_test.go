@@ -22,9 +22,9 @@ import (
 // stranger is a program that is no instance of waterclock.
 const stranger = "stranger"
 
-// consumer joins the scene's group as any program may, and reads a topic until
+// consumer joins the setup's group as any program may, and reads a topic until
 // leave or the test ends it. refused tells why it could not join.
-func consumer(t testing.TB, s *scene, topic string, b kgo.GroupBalancer) (leave func(), refused <-chan error) {
+func consumer(t testing.TB, s *setup, topic string, b kgo.GroupBalancer) (leave func(), refused <-chan error) {
 	t.Helper()
 	cl := s.c.Client(t, kgo.ConsumerGroup("group-of-"+s.requests), kgo.ConsumeTopics(topic), kgo.ClientID(stranger), kgo.Balancers(b),
 		kgo.DisableAutoCommit(), kgo.SessionTimeout(6*time.Second), kgo.HeartbeatInterval(200*time.Millisecond))
@@ -49,7 +49,7 @@ func consumer(t testing.TB, s *scene, topic string, b kgo.GroupBalancer) (leave 
 
 // consumer848 is a consumer of the protocol of KIP-848: it says its heartbeats
 // until leave or the test ends it. refused tells why it could not join.
-func consumer848(t testing.TB, s *scene, topic string) (leave func(), refused <-chan error) {
+func consumer848(t testing.TB, s *setup, topic string) (leave func(), refused <-chan error) {
 	t.Helper()
 	cl := s.c.Client(t, kgo.ClientID(stranger))
 	beat := func(ctx context.Context, epoch int32) (int32, error) {
@@ -95,12 +95,12 @@ func consumer848(t testing.TB, s *scene, topic string) (leave func(), refused <-
 	return leave, errs
 }
 
-// joiner has a stranger join the scene's group.
-type joiner func(t testing.TB, s *scene, topic string) (leave func(), refused <-chan error)
+// joiner has a stranger join the setup's group.
+type joiner func(t testing.TB, s *setup, topic string) (leave func(), refused <-chan error)
 
 // by is a joiner with a balancer.
 func by(b kgo.GroupBalancer) joiner {
-	return func(t testing.TB, s *scene, topic string) (func(), <-chan error) { return consumer(t, s, topic, b) }
+	return func(t testing.TB, s *setup, topic string) (func(), <-chan error) { return consumer(t, s, topic, b) }
 }
 
 // The group's name is in use by a program that is no instance of waterclock: it
@@ -123,7 +123,7 @@ func TestGroupInUseByAnotherProgram(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, c)
+			s := newSetup(t, c)
 			target := c.CreateTopic(t, 1, nil, s.requests+"-out")
 			out := kafkatest.Collect(t, c, target)
 			topic := target
@@ -168,8 +168,8 @@ func TestGroupInUseByAnotherProgram(t *testing.T) {
 	}
 }
 
-// inUse reports whether the scene's group has members.
-func inUse(t testing.TB, s *scene) bool {
+// inUse reports whether the setup's group has members.
+func inUse(t testing.TB, s *setup) bool {
 	t.Helper()
 	groups, err := s.c.Admin(t).ListGroups(t.Context(), "Stable")
 	return err == nil && groups["group-of-"+s.requests].State == "Stable"
@@ -180,7 +180,7 @@ func inUse(t testing.TB, s *scene) bool {
 func TestAnotherProgramDoesNotGetIntoTheGroup(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
-	s := newScene(t, c)
+	s := newSetup(t, c)
 	p, target, out := s.running(t)
 	for i, v := range []struct {
 		name string
@@ -214,10 +214,10 @@ func TestAnotherProgramDoesNotGetIntoTheGroup(t *testing.T) {
 func TestInstanceIDInUse(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
-	s := newScene(t, c)
+	s := newSetup(t, c)
 	target := c.CreateTopic(t, 1, nil, s.requests+"-out")
 	out := kafkatest.Collect(t, c, target)
-	twin := &scene{c: c, requests: s.requests, dir: t.TempDir()}
+	twin := &setup{c: c, requests: s.requests, dir: t.TempDir()}
 	named := []string{"--instance-id", "one", "--session-timeout", "6s"}
 	older := rig.Start(t, s.arguments(named...)...)
 	older.Ready(partitions, readyLimit)

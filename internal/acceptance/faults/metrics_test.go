@@ -79,7 +79,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 	// A step is committed and not applied: the ledger has it, the store has not.
 	t.Run("ledger", func(t *testing.T) {
 		t.Parallel()
-		s := newScene(t, c)
+		s := newSetup(t, c)
 		target := c.CreateTopic(t, 1, nil, s.requests+"-out")
 		apply := make(chan struct{})
 		release := sync.OnceFunc(func() { close(apply) })
@@ -103,7 +103,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 	// Fetches hang: a replay has begun and does not go on.
 	t.Run("replay", func(t *testing.T) {
 		t.Parallel()
-		s := newScene(t, c)
+		s := newSetup(t, c)
 		s.served(t)
 		wire := kafkatest.NewWire()
 		t.Cleanup(wire.Close)
@@ -121,7 +121,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 	// target: the watch ends it, and what is behind it is seen.
 	t.Run("open transaction", func(t *testing.T) {
 		t.Parallel()
-		s := newScene(t, c)
+		s := newSetup(t, c)
 		target := c.CreateTopic(t, 1, nil, s.requests+"-out")
 		out := kafkatest.Collect(t, c, target)
 		gone := c.Client(t, kgo.TransactionalID("waterclock/group-of-"+s.requests+"/0123456789abcdef/0/1"))
@@ -143,7 +143,7 @@ func TestMetricsOfWhatIsHeldUp(t *testing.T) {
 	// than its session.
 	t.Run("pause", func(t *testing.T) {
 		t.Parallel()
-		s := newScene(t, c)
+		s := newSetup(t, c)
 		p := rig.Start(t, s.arguments()...)
 		p.Ready(partitions, readyLimit)
 		p.Pause()

@@ -24,7 +24,7 @@ func TestRequestLogThatLostItsTail(t *testing.T) {
 	t.Parallel()
 	const n, lost = 40, 7
 	c := kafkatest.Shared(t)
-	s := newScene(t, c)
+	s := newSetup(t, c)
 	p, target, out := s.running(t)
 	on := s.spread(t, target, "id-", n, time.Now().Add(10*time.Second))
 	pending(t, n, p)
@@ -75,7 +75,7 @@ func TestGroupsOffsetsAltered(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	c := kafkatest.Shared(t)
-	s := newScene(t, c)
+	s := newSetup(t, c)
 	p, target, out := s.running(t)
 	s.spread(t, target, "id-", n, time.Now().Add(10*time.Second))
 	pending(t, n, p)
@@ -134,7 +134,7 @@ func TestRequestLogThatWasCutAndHasGrownAgain(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	c := kafkatest.Shared(t)
-	s := newScene(t, c)
+	s := newSetup(t, c)
 	p, target, out := s.running(t)
 	s.spread(t, target, "id-", n, time.Now().Add(20*time.Second))
 	pending(t, n, p)

@@ -22,10 +22,10 @@ import (
 const recipeNoticed = 15 * time.Second
 
 // recipe runs the commands of docs/OPERATIONS.md as they stand there, with the
-// scene's names. A comment is what an operator does by other means: steps has it by
+// setup's names. A comment is what an operator does by other means: steps has it by
 // its text. What kafka-topics.sh does is done by the admin client, for it is not
 // among the jars that the tests fetch.
-func (s *scene) recipe(t testing.TB, name string, steps map[string]func()) {
+func (s *setup) recipe(t testing.TB, name string, steps map[string]func()) {
 	t.Helper()
 	for _, line := range recipe(t, name) {
 		t.Log(line)
@@ -72,7 +72,7 @@ func recipe(t testing.TB, name string) []string {
 
 // command runs waterclock: to its end, which must be good, or until it is ready if
 // it serves; then it is stopped.
-func (s *scene) command(t testing.TB, words []string) {
+func (s *setup) command(t testing.TB, words []string) {
 	t.Helper()
 	if words[0] == "serve" {
 		p := rig.Start(t, words...)
@@ -87,7 +87,7 @@ func (s *scene) command(t testing.TB, words []string) {
 	t.Log(p.Output())
 }
 
-func (s *scene) kafkaTopics(t testing.TB, words []string) {
+func (s *setup) kafkaTopics(t testing.TB, words []string) {
 	t.Helper()
 	flags := map[string]string{}
 	for i := 2; i+1 < len(words); i++ {
@@ -107,14 +107,14 @@ func (s *scene) kafkaTopics(t testing.TB, words []string) {
 	}
 }
 
-// file is waterclock.yaml of the scene.
-func (s *scene) file(t testing.TB) string {
+// file is waterclock.yaml of the setup.
+func (s *setup) file(t testing.TB) string {
 	return write(t, filepath.Join(filepath.Dir(s.dir), "waterclock.yaml"), fmt.Sprintf(
 		"brokers: [%s]\nrequests: %s\ntargets: ['*']\ngroup: %s\ndata-dir: %s\n", strings.Join(s.c.Seeds(), ", "), s.requests, s.named(), s.dir))
 }
 
-// named is the scene's group.
-func (s *scene) named() string {
+// named is the setup's group.
+func (s *setup) named() string {
 	if s.group != "" {
 		return s.group
 	}
@@ -131,33 +131,33 @@ func TestRecipes(t *testing.T) {
 		name string
 		now  int // partitions at the end
 		// spoil happens to a running instance, which then is not ready and says this.
-		spoil func(testing.TB, *scene)
+		spoil func(testing.TB, *setup)
 		says  []string
 		again []string // what it says when it is just started again
 		more  []string // arguments of the instance
-		steps func(testing.TB, *scene) map[string]func()
+		steps func(testing.TB, *setup) map[string]func()
 	}{
 		{name: "grown", now: grownTo},
 		{
 			name: "recreated", now: partitions,
-			spoil: func(t testing.TB, s *scene) { s.remove(t, s.requests) },
+			spoil: func(t testing.TB, s *setup) { s.remove(t, s.requests) },
 			says:  []string{"topic REQUESTS: topic is missing, must be there: create it with 4 partitions", "waterclock topics follow"},
 		},
 		{
 			name: "dead letters", now: partitions, more: []string{"--create-topics=false"},
-			spoil: func(t testing.TB, s *scene) { s.remove(t, topics.DeadLetters(s.requests)) },
+			spoil: func(t testing.TB, s *setup) { s.remove(t, topics.DeadLetters(s.requests)) },
 			says:  []string{"topic REQUESTS.waterclock.dead-letters: topic is missing"},
 		},
 		{
 			name: "changelog", now: partitions,
-			spoil: func(t testing.TB, s *scene) { s.remove(t, topics.Changelog(s.requests)) },
+			spoil: func(t testing.TB, s *setup) { s.remove(t, topics.Changelog(s.requests)) },
 			says:  []string{"topic REQUESTS.waterclock.changelog: topic is missing, must be there", "A changelog that was lost"},
 			again: []string{"REQUESTS.waterclock.changelog holds no checkpoint: the changelog was lost", "keep the data directories of all instances"},
 		},
-		{name: "group", now: partitions, steps: func(_ testing.TB, s *scene) map[string]func() {
+		{name: "group", now: partitions, steps: func(_ testing.TB, s *setup) map[string]func() {
 			return map[string]func(){"give the group its new name in waterclock.yaml": func() { s.group = "renamed-" + s.requests }}
 		}},
-		{name: "cluster", now: partitions, steps: func(t testing.TB, s *scene) map[string]func() {
+		{name: "cluster", now: partitions, steps: func(t testing.TB, s *setup) map[string]func() {
 			from := s.requests
 			s.requests += "-elsewhere"
 			s.group = "group-of-" + from
@@ -166,7 +166,7 @@ func TestRecipes(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
-			s := newScene(t, c)
+			s := newSetup(t, c)
 			s.ensure(t)
 			target := c.CreateTopic(t, 1, nil, s.requests+"-out")
 			out := kafkatest.Collect(t, c, target)

@@ -28,7 +28,7 @@ import (
 const kindAt = 20
 
 // plant sets rows of a store that nobody has open, as docs/FORMAT.md has them.
-func (s *scene) plant(t testing.TB, rows map[string][]byte) {
+func (s *setup) plant(t testing.TB, rows map[string][]byte) {
 	t.Helper()
 	c := *pebble.DefaultComparer
 	c.Name = "waterclock.v1"
@@ -56,7 +56,7 @@ func (s *scene) plant(t testing.TB, rows map[string][]byte) {
 }
 
 // row is a key of a partition's span.
-func (s *scene) row(t testing.TB, partition int32, kind byte, numbers ...int64) string {
+func (s *setup) row(t testing.TB, partition int32, kind byte, numbers ...int64) string {
 	t.Helper()
 	var id kadm.TopicID
 	s.admin(t, func(ctx context.Context, adm *kadm.Client) error {
@@ -79,7 +79,7 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	c := kafkatest.Shared(t)
-	s := newScene(t, c)
+	s := newSetup(t, c)
 	p, target, out := s.running(t)
 	due := time.UnixMilli(time.Now().Add(15 * time.Second).UnixMilli())
 	s.spread(t, target, "id-", n, due)
@@ -161,7 +161,7 @@ func TestDirectoryCopiedWhileInUse(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	c := kafkatest.Shared(t)
-	s := newScene(t, c)
+	s := newSetup(t, c)
 	target := c.CreateTopic(t, 2, nil, s.requests+"-out")
 	out := kafkatest.Collect(t, c, target)
 	p := rig.Start(t, s.arguments()...)
@@ -174,7 +174,7 @@ func TestDirectoryCopiedWhileInUse(t *testing.T) {
 	stopped(t, p) // what is pending is on the disk
 	first := rig.Start(t, s.arguments()...)
 	first.Ready(partitions, readyLimit)
-	twin := &scene{c: c, requests: s.requests, dir: filepath.Join(t.TempDir(), "copy")}
+	twin := &setup{c: c, requests: s.requests, dir: filepath.Join(t.TempDir(), "copy")}
 	copyInUse(t, twin.dir, s.dir)
 	var cancels []*kgo.Record
 	for i := range n {

@@ -17,9 +17,9 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// served runs an instance until it has acquired every partition of the scene and
+// served runs an instance until it has acquired every partition of the setup and
 // holds a timer that is due far ahead, and stops it.
-func (s *scene) served(t testing.TB) {
+func (s *setup) served(t testing.TB) {
 	t.Helper()
 	p := rig.Start(t, s.arguments()...)
 	p.Ready(partitions, readyLimit)
@@ -34,7 +34,7 @@ func (s *scene) served(t testing.TB) {
 
 // put writes one record to each partition of the changelog, as a foreign client
 // would.
-func (s *scene) put(t testing.TB, key, value []byte) {
+func (s *setup) put(t testing.TB, key, value []byte) {
 	t.Helper()
 	cl := s.c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	for i := range int32(partitions) {
@@ -43,7 +43,7 @@ func (s *scene) put(t testing.TB, key, value []byte) {
 }
 
 // written is how far the changelog goes, all partitions added up.
-func (s *scene) written(t testing.TB) (n int64) {
+func (s *setup) written(t testing.TB) (n int64) {
 	t.Helper()
 	s.admin(t, func(ctx context.Context, adm *kadm.Client) error {
 		ends, err := adm.ListEndOffsets(ctx, topics.Changelog(s.requests))
@@ -54,7 +54,7 @@ func (s *scene) written(t testing.TB) (n int64) {
 }
 
 // checkpoint is the value of one checkpoint of the changelog.
-func (s *scene) checkpoint(t testing.TB) (value []byte) {
+func (s *setup) checkpoint(t testing.TB) (value []byte) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), exitLimit)
 	defer cancel()
@@ -78,38 +78,38 @@ var states = []struct {
 	name string
 	// spoil changes something after an instance was served, and returns further
 	// arguments.
-	spoil  func(testing.TB, *scene) []string
+	spoil  func(testing.TB, *setup) []string
 	failed float64  // partitions in that state
 	want   []string // words of /readyz
 	cure   string   // what to start once with, to be ready again
 	left   bool     // the group is left to others
 	silent bool     // nothing is written, not even a claim
 }{
-	{"changelog of another group", func(_ testing.TB, s *scene) []string { return []string{"--group", "other-" + s.requests} },
+	{"changelog of another group", func(_ testing.TB, s *setup) []string { return []string{"--group", "other-" + s.requests} },
 		partitions, []string{"changelog REQUESTS.waterclock.changelog was written by group", "group-of-REQUESTS", "other-REQUESTS", "--accept-group"}, "--accept-group", false, true},
-	{"lost changelog", func(t testing.TB, s *scene) []string { s.remove(t, topics.Changelog(s.requests)); return nil },
+	{"lost changelog", func(t testing.TB, s *setup) []string { s.remove(t, topics.Changelog(s.requests)); return nil },
 		partitions, []string{"changelog REQUESTS.waterclock.changelog holds no checkpoint: the changelog was lost", "--accept-lost-changelog"}, "--accept-lost-changelog", false, false},
-	{"request topic recreated", func(t testing.TB, s *scene) []string {
+	{"request topic recreated", func(t testing.TB, s *setup) []string {
 		s.remove(t, s.requests)
 		s.c.CreateTopic(t, partitions, nil, s.requests)
 		return nil
 	}, partitions, []string{"request topic REQUESTS was recreated since changelog REQUESTS.waterclock.changelog was written", "waterclock topics follow"}, "", false, false},
-	{"changelog copied from another topic", func(t testing.TB, s *scene) []string {
+	{"changelog copied from another topic", func(t testing.TB, s *setup) []string {
 		cp := s.checkpoint(t)
 		s.remove(t, topics.Changelog(s.requests))
 		s.ensure(t)
 		s.put(t, wire.CheckpointKey(), cp)
 		return nil
 	}, partitions, []string{"changelog REQUESTS.waterclock.changelog was copied from another topic", "waterclock topics follow"}, "", false, false},
-	{"changelog with another's record", func(t testing.TB, s *scene) []string {
+	{"changelog with another's record", func(t testing.TB, s *setup) []string {
 		s.put(t, []byte("\x01id"), []byte{1})
 		return nil
 	}, partitions, []string{"REQUESTS.waterclock.changelog", "not written by waterclock", "see who else writes to the changelog"}, "", false, false},
-	{"checkpoint of a newer format", func(t testing.TB, s *scene) []string {
+	{"checkpoint of a newer format", func(t testing.TB, s *setup) []string {
 		s.put(t, wire.CheckpointKey(), []byte{3, 0})
 		return nil
 	}, 0, []string{"left the group", "REQUESTS.waterclock.changelog", "written by a newer version of waterclock"}, "", true, false},
-	{"kind of record of a newer format", func(t testing.TB, s *scene) []string {
+	{"kind of record of a newer format", func(t testing.TB, s *setup) []string {
 		s.put(t, []byte{9}, []byte{1})
 		return []string{"--instance-id", "static", "--on-stop", "stay"}
 	}, 0, []string{"left the group", "written by a newer version of waterclock"}, "", true, false},
@@ -122,7 +122,7 @@ func TestStates(t *testing.T) {
 	c := kafkatest.Shared(t)
 	for _, v := range states {
 		t.Run(v.name, func(t *testing.T) {
-			s := newScene(t, c)
+			s := newSetup(t, c)
 			s.served(t)
 			more := v.spoil(t, s)
 			before := s.written(t)

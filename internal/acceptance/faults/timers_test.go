@@ -14,9 +14,9 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
-// running starts an instance that serves the scene, and follows a target of one
+// running starts an instance that serves the request topic, and follows a target of one
 // partition.
-func (s *scene) running(t testing.TB) (p *rig.Process, target string, out *kafkatest.Collector) {
+func (s *setup) running(t testing.TB) (p *rig.Process, target string, out *kafkatest.Collector) {
 	t.Helper()
 	target = s.c.CreateTopic(t, 1, nil, s.requests+"-out")
 	out = kafkatest.Collect(t, s.c, target)
@@ -43,7 +43,7 @@ func notReady(t testing.TB, p *rig.Process, want ...string) (body string) {
 }
 
 // spread sends n timers and returns how many lie on each partition, at least one.
-func (s *scene) spread(t testing.TB, target, prefix string, n int, due time.Time) (on [partitions]int) {
+func (s *setup) spread(t testing.TB, target, prefix string, n int, due time.Time) (on [partitions]int) {
 	t.Helper()
 	recs := make([]*kgo.Record, n)
 	for i := range recs {

@@ -56,10 +56,10 @@ func table(t testing.TB, group, class string, args ...string) (rows [][]string) 
 func TestKafkasToolsShowTheGroup(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
-	s := newScene(t, c)
+	s := newSetup(t, c)
 	group := "group-of-" + s.requests
 	p, target, out := s.running(t)
-	twin := &scene{c: c, requests: s.requests, dir: t.TempDir()}
+	twin := &setup{c: c, requests: s.requests, dir: t.TempDir()}
 	other := rig.Start(t, twin.arguments()...)
 	other.Ready(partitions/2, readyLimit)
 	p.Ready(partitions/2, readyLimit)

@@ -17,8 +17,8 @@ import (
 )
 
 // alter makes the service's own topics and sets one setting of a topic.
-func alter(topic func(requests string) string, setting, value string) func(testing.TB, *scene) []string {
-	return func(t testing.TB, s *scene) []string {
+func alter(topic func(requests string) string, setting, value string) func(testing.TB, *setup) []string {
+	return func(t testing.TB, s *setup) []string {
 		s.ensure(t)
 		s.set(t, topic(s.requests), setting, value)
 		return nil
@@ -26,8 +26,8 @@ func alter(topic func(requests string) string, setting, value string) func(testi
 }
 
 // missing makes the service's own topics and deletes one of them.
-func missing(topic func(requests string) string, more ...string) func(testing.TB, *scene) []string {
-	return func(t testing.TB, s *scene) []string {
+func missing(topic func(requests string) string, more ...string) func(testing.TB, *setup) []string {
+	return func(t testing.TB, s *setup) []string {
 		s.ensure(t)
 		s.remove(t, topic(s.requests))
 		return more
@@ -35,16 +35,16 @@ func missing(topic func(requests string) string, more ...string) func(testing.TB
 }
 
 // larger makes the service's own topics and gives one of them more partitions.
-func larger(topic func(requests string) string) func(testing.TB, *scene) []string {
-	return func(t testing.TB, s *scene) []string {
+func larger(topic func(requests string) string) func(testing.TB, *setup) []string {
+	return func(t testing.TB, s *setup) []string {
 		s.ensure(t)
 		s.grow(t, topic(s.requests), partitions+2)
 		return nil
 	}
 }
 
-func arg(more ...string) func(testing.TB, *scene) []string {
-	return func(testing.TB, *scene) []string { return more }
+func arg(more ...string) func(testing.TB, *setup) []string {
+	return func(testing.TB, *setup) []string { return more }
 }
 
 // wrongTopics are all the ways in which topics can forbid to run. The words come
@@ -52,7 +52,7 @@ func arg(more ...string) func(testing.TB, *scene) []string {
 var wrongTopics = []struct {
 	name string
 	// spoil changes something and returns further arguments.
-	spoil func(testing.TB, *scene) []string
+	spoil func(testing.TB, *setup) []string
 	want  []string // REQUESTS stands for the request topic
 }{
 	{"request topic missing", missing(itself), []string{"topic REQUESTS: topic is missing", "create it"}},
@@ -87,7 +87,7 @@ func TestWrongTopics(t *testing.T) {
 	c := kafkatest.Shared(t)
 	for _, v := range wrongTopics {
 		t.Run(v.name, func(t *testing.T) {
-			s := newScene(t, c)
+			s := newSetup(t, c)
 			more := v.spoil(t, s)
 			p := rig.Start(t, s.arguments(more...)...)
 			said := refused(t, p, 1, s.words(v.want)...)
@@ -105,7 +105,7 @@ func TestWrongTopics(t *testing.T) {
 func TestUnwiseTopics(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
-	s := newScene(t, c)
+	s := newSetup(t, c)
 	s.ensure(t)
 	var want []string
 	for _, v := range []struct {

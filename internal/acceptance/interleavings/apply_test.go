@@ -76,13 +76,13 @@ func changes(recs []kafkatest.Received) map[string][]string {
 func TestCommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) {
 	t.Parallel()
 	const n = 50
-	w := newWorld(t, kafkatest.Shared(t), 1)
+	w := newSetup(t, kafkatest.Shared(t), 1)
 	s := &stall{}
 	cfg := w.config()
 	in := rig.Serve(t, cfg, service.Options{BeforeApply: s.beforeApply})
 	t.Cleanup(s.release)
 	in.Ready(1, patience)
-	changelog := kafkatest.Collect(t, w.c, w.changelog())
+	changelog := kafkatest.Collect(t, w.Cluster, w.changelog())
 	want := make(map[string][]string)
 
 	s.arm()
@@ -92,17 +92,17 @@ func TestCommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) {
 		for _, id := range []string{fired, cancelled, kept} {
 			k = append(k, w.timer(id, "k", time.Now().Add(never)))
 		}
-		next = append(next, w.timer(fired, "k+1", time.Now()), w.cancel(cancelled))
+		next = append(next, w.timer(fired, "k+1", time.Now()), w.Cancel(cancelled))
 		values(want, fired, "k+1")
 	}
-	w.send(k...)
+	w.Send(k...)
 	await.Until(w, patience, "step k is committed", func() bool { return len(changes(changelog.Records())) == 3*n })
 	await.Until(w, patience, "its apply is held", func() bool { return s.holds(1) })
 	if got := in.Metric("waterclock_pending_timers"); got != 0 {
 		t.Fatalf("%v timers are in the store, want none: the apply is held", got)
 	}
-	w.send(next...)
-	w.out.WaitFor(n, patience) // fired, with k not applied
+	w.Send(next...)
+	w.Out.WaitFor(n, patience) // fired, with k not applied
 	if got := in.Metric("waterclock_pending_timers"); got != 0 {
 		t.Errorf("%v timers are in the store, want none: the apply is held", got)
 	}
@@ -141,7 +141,7 @@ func TestCommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) {
 func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 	t.Parallel()
 	const n = 40
-	w := newWorld(t, kafkatest.Shared(t), 2)
+	w := newSetup(t, kafkatest.Shared(t), 2)
 	s := &stall{}
 	a, logA := rig.ServeLogged(t, w.config(), service.Options{BeforeApply: s.beforeApply})
 	t.Cleanup(s.release)
@@ -153,15 +153,15 @@ func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 		later := time.Now().Add(never)
 		recs = append(recs, w.timer(x, "1", later), w.timer(y, "1", later))
 		// The step that hangs: x replaced, y cancelled, z new.
-		step = append(step, w.timer(x, "2", later), w.cancel(y), w.timer(z, "2", later))
+		step = append(step, w.timer(x, "2", later), w.Cancel(y), w.timer(z, "2", later))
 		// What B makes of it: x cancelled, y there again, z replaced.
-		byB = append(byB, w.cancel(x), w.timer(y, "3", later), w.timer(z, "3", later))
+		byB = append(byB, w.Cancel(x), w.timer(y, "3", later), w.timer(z, "3", later))
 	}
-	w.send(recs...)
+	w.Send(recs...)
 	w.pending(&a.Web, 2*n)
-	changelog := kafkatest.Collect(t, w.c, w.changelog())
+	changelog := kafkatest.Collect(t, w.Cluster, w.changelog())
 	s.arm()
-	w.send(step...)
+	w.Send(step...)
 	await.Until(w, patience, "both partitions hang in an apply", func() bool { return s.holds(2) })
 	await.Until(w, patience, "the step is committed", func() bool {
 		zs := 0
@@ -175,7 +175,7 @@ func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 
 	b := rig.Serve(t, w.config(), service.Options{})
 	b.Ready(1, patience) // A's revocation waited for the apply as long as it may
-	w.send(byB...)
+	w.Send(byB...)
 	onB := 0
 	for _, r := range byB {
 		if r.Partition == w.owned(&b.Web)[0] {
@@ -212,7 +212,7 @@ func TestApplyDelayedPastRevokeAndReacquire(t *testing.T) {
 			values(want, id, "4")
 		}
 	}
-	w.send(now...)
+	w.Send(now...)
 	w.finish(want)
 	w.pending(&a.Web, 0)
 	if got := a.Metric("waterclock_outcomes_total", "outcome", "replaced"); got < 2*n {

@@ -18,10 +18,10 @@ import (
 
 // ahead moves the position of partition 0 that is in the changelog by n, beyond
 // the end of the request log. No instance runs.
-func (w *world) ahead(n int64) {
+func (w *setup) ahead(n int64) {
 	w.Helper()
 	var last *kgo.Record
-	logged := kafkatest.Collect(w.T, w.c, w.changelog())
+	logged := kafkatest.Collect(w.T, w.Cluster, w.changelog())
 	await.Until(w, patience, "a checkpoint", func() bool {
 		for _, r := range logged.Records() {
 			if kind, _, err := wire.ParseKey(r.Key); err == nil && kind == wire.KindCheckpoint {
@@ -35,7 +35,7 @@ func (w *world) ahead(n int64) {
 		w.Fatal(err)
 	}
 	c.Position += n
-	w.send(&kgo.Record{Topic: w.changelog(), Key: wire.CheckpointKey(), Value: c.AppendTo(nil)})
+	w.Send(&kgo.Record{Topic: w.changelog(), Key: wire.CheckpointKey(), Value: c.AppendTo(nil)})
 }
 
 // A leader that was unresponsive, and wakes, shows its log without the end. So a
@@ -49,11 +49,11 @@ func TestRequestLogThatEndsBeforeThePosition(t *testing.T) {
 	}{{"for a moment", true}, {"for good", false}} {
 		t.Run(x.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, kafkatest.Shared(t), 1)
+			w := newSetup(t, kafkatest.Shared(t), 1)
 			first := rig.Serve(t, w.config(), service.Options{})
 			first.Ready(1, patience)
-			w.send(w.timer("before", "1", time.Now()))
-			w.out.WaitFor(1, patience)
+			w.Send(w.timer("before", "1", time.Now()))
+			w.Out.WaitFor(1, patience)
 			if err := first.Stop(); err != nil {
 				t.Fatal(err)
 			}
@@ -72,10 +72,10 @@ func TestRequestLogThatEndsBeforeThePosition(t *testing.T) {
 				return
 			}
 			for i := range missing {
-				w.send(w.timer(fmt.Sprint("passed-over-", i), "1", time.Now()))
+				w.Send(w.timer(fmt.Sprint("passed-over-", i), "1", time.Now()))
 			}
 			in.Ready(1, patience)
-			w.send(w.timer("after", "1", time.Now()))
+			w.Send(w.timer("after", "1", time.Now()))
 			w.finish(map[string][]string{"before": {"1"}, "after": {"1"}})
 		})
 	}

@@ -29,15 +29,15 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 		n      = 100_000
 		rounds = 4
 	)
-	w := newWorld(t, kafkatest.Shared(t), 2)
+	w := newSetup(t, kafkatest.Shared(t), 2)
 	aged := w.config()
 	first := rig.Serve(t, aged, service.Options{})
 	first.Ready(2, patience)
 	later := time.Now().Add(never)
 	for i := range n {
-		w.cl.Produce(t.Context(), w.timer(fmt.Sprint("t-", i), "1", later), nil)
+		w.Client.Produce(t.Context(), w.timer(fmt.Sprint("t-", i), "1", later), nil)
 	}
-	if err := w.cl.Flush(t.Context()); err != nil {
+	if err := w.Client.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.pending(&first.Web, n)
@@ -55,9 +55,9 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 		recs = append(recs, w.timer(fmt.Sprint("t-", i), "2", later.Add(time.Hour)))
 	}
 	for i := range gone {
-		recs = append(recs, w.cancel(fmt.Sprint("t-", moved+i)))
+		recs = append(recs, w.Cancel(fmt.Sprint("t-", moved+i)))
 	}
-	w.send(recs...)
+	w.Send(recs...)
 	w.pending(&other.Web, n-gone)
 	if err := other.Stop(); err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	args := func(dir string) []string {
-		return []string{"serve", "--brokers", strings.Join(w.c.Seeds(), ","), "--requests", w.requests, "--targets", "*",
+		return []string{"serve", "--brokers", strings.Join(w.Cluster.Seeds(), ","), "--requests", w.Requests, "--targets", "*",
 			"--group", w.group(), "--data-dir", dir, "--instance-id", "one"}
 	}
 	var within [3]int // kills by how many partitions were live
@@ -117,7 +117,7 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 
 // lookUp fires the first 1000 timers and those behind the cancelled ones, and
 // cancels the rest.
-func (w *world) lookUp(p *rig.Process, moved, gone, n int) {
+func (w *setup) lookUp(p *rig.Process, moved, gone, n int) {
 	w.Helper()
 	want := make(map[string][]string)
 	var recs []*kgo.Record
@@ -128,10 +128,10 @@ func (w *world) lookUp(p *rig.Process, moved, gone, n int) {
 			recs = append(recs, w.timer(id, "3", time.Now()))
 			values(want, id, "3")
 		case i < moved || i >= moved+gone:
-			recs = append(recs, w.cancel(id))
+			recs = append(recs, w.Cancel(id))
 		}
 	}
-	w.send(recs...)
+	w.Send(recs...)
 	w.finish(want)
 	w.pending(&p.Web, 0)
 	if got := p.Metric("waterclock_outcomes_total", "outcome", "not_found"); got != 0 {
@@ -143,7 +143,7 @@ func (w *world) lookUp(p *rig.Process, moved, gone, n int) {
 }
 
 // age makes a directory older: what says when it was last in sync.
-func (w *world) age(dir string, by time.Duration) {
+func (w *setup) age(dir string, by time.Duration) {
 	w.Helper()
 	s, err := statestore.Open(statestore.Options{Home: intake.Murmur2Partition, Dir: filepath.Join(dir, "store")})
 	if err != nil {
@@ -172,7 +172,7 @@ func (w *world) age(dir string, by time.Duration) {
 }
 
 // verify checks the rows of a directory that a killed process has left.
-func (w *world) verify(dir string) {
+func (w *setup) verify(dir string) {
 	w.Helper()
 	s, err := statestore.Open(statestore.Options{Dir: filepath.Join(dir, "store")})
 	if err != nil {

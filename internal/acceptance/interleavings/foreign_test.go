@@ -18,7 +18,7 @@ import (
 func TestRequestsOfAbortedTransactions(t *testing.T) {
 	t.Parallel()
 	const rounds = 30
-	w := newWorld(t, kafkatest.Shared(t), 1)
+	w := newSetup(t, kafkatest.Shared(t), 1)
 	cfg := w.config()
 	first := rig.Serve(t, cfg, service.Options{})
 	first.Ready(1, patience)
@@ -30,9 +30,9 @@ func TestRequestsOfAbortedTransactions(t *testing.T) {
 	for i := range rounds {
 		id := func(class string) string { return fmt.Sprint(class, "-", i) }
 		due := time.Now().Add(time.Duration(i%5) * 100 * time.Millisecond)
-		w.send(w.timer(id("kept"), "1", later), w.timer(id("plain"), "1", due))
+		w.Send(w.timer(id("kept"), "1", later), w.timer(id("plain"), "1", due))
 		pending++
-		x.begin(w.timer(id("x-aborted"), "1", due), w.cancel(id("kept")), w.timer(id("plain"), "aborted", due))
+		x.begin(w.timer(id("x-aborted"), "1", due), w.Cancel(id("kept")), w.timer(id("plain"), "aborted", due))
 		y.begin(w.timer(id("y-committed"), "1", due))
 		x.add(w.timer(id("kept"), "aborted", due))
 		x.end(kgo.TryAbort)
@@ -49,7 +49,7 @@ func TestRequestsOfAbortedTransactions(t *testing.T) {
 			}
 		}
 	}
-	w.out.WaitFor(3*rounds, patience)
+	w.Out.WaitFor(3*rounds, patience)
 	w.pending(&first.Web, pending)
 	// The tracker's position is behind the last committed request, no matter
 	// what lies between.
@@ -58,14 +58,14 @@ func TestRequestsOfAbortedTransactions(t *testing.T) {
 		if err != nil {
 			return false
 		}
-		o, ok := offsets.Lookup(w.requests, 0)
+		o, ok := offsets.Lookup(w.Requests, 0)
 		return ok && o.At > last.Offset
 	})
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	// The next owner finds an aborted tail, and a directory that is gone.
-	x.begin(w.cancel("kept-0"), w.timer("x-aborted", "1", time.Now()))
+	x.begin(w.Cancel("kept-0"), w.timer("x-aborted", "1", time.Now()))
 	x.end(kgo.TryAbort)
 	cfg.DataDir = t.TempDir()
 	second := rig.Serve(t, cfg, service.Options{})
@@ -82,20 +82,20 @@ func TestAbortedTailWithItsMarkerBehindAHangingTransaction(t *testing.T) {
 	for _, commit := range []kgo.TransactionEndTry{kgo.TryAbort, kgo.TryCommit} {
 		t.Run(fmt.Sprint("hanging one commits ", bool(commit)), func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, kafkatest.Shared(t), 1)
+			w := newSetup(t, kafkatest.Shared(t), 1)
 			cfg := w.config()
 			want := make(map[string][]string)
 			first := rig.Serve(t, cfg, service.Options{})
 			first.Ready(1, patience)
-			w.send(w.timer("before", "1", time.Now().Add(2*time.Second)), w.timer("cancelled", "1", time.Now().Add(2*time.Second)))
+			w.Send(w.timer("before", "1", time.Now().Add(2*time.Second)), w.timer("cancelled", "1", time.Now().Add(2*time.Second)))
 			w.pending(&first.Web, 2)
 			if err := first.Stop(); err != nil {
 				t.Fatal(err)
 			}
 			values(want, "before", "1")
-			w.send(w.cancel("cancelled"))
+			w.Send(w.Cancel("cancelled"))
 			x, h := w.foreign("x"), w.foreign("h")
-			x.begin(w.timer("aborted", "1", time.Now()), w.cancel("before"))
+			x.begin(w.timer("aborted", "1", time.Now()), w.Cancel("before"))
 			h.begin(w.timer("hanging", "1", time.Now()))
 			x.end(kgo.TryAbort)
 
@@ -105,8 +105,8 @@ func TestAbortedTailWithItsMarkerBehindAHangingTransaction(t *testing.T) {
 			if took > 15*time.Second {
 				t.Errorf("live after %s", took)
 			}
-			w.out.WaitFor(1, patience)
-			w.out.Quiet(quiet)
+			w.Out.WaitFor(1, patience)
+			w.Out.Quiet(quiet)
 			h.end(commit)
 			if commit {
 				values(want, "hanging", "1")

@@ -16,19 +16,19 @@ import (
 
 // groups are instances of two groups that serve one request topic.
 type groups struct {
-	*world
+	*setup
 	partitions int
 	dirs       map[string]string
 }
 
 func newGroups(t *testing.T, partitions int32) *groups {
-	return &groups{newWorld(t, kafkatest.Shared(t), partitions), int(partitions), make(map[string]string)}
+	return &groups{newSetup(t, kafkatest.Shared(t), partitions), int(partitions), make(map[string]string)}
 }
 
 // settings of an instance of the group, which keeps its directory.
 func (g *groups) settings(name string, accept bool) *config.Config {
 	cfg := g.config()
-	cfg.Group = name + "-of-" + g.requests
+	cfg.Group = name + "-of-" + g.Requests
 	cfg.AcceptGroup = accept
 	if g.dirs[name] == "" {
 		g.dirs[name] = cfg.DataDir
@@ -74,17 +74,17 @@ func TestGroupsOneAfterTheOther(t *testing.T) {
 	load := func(name string, in time.Duration) {
 		for i := range n {
 			id := fmt.Sprint(name, "-", i)
-			g.cl.Produce(t.Context(), g.timer(id, "1", time.Now().Add(in)), nil)
+			g.Client.Produce(t.Context(), g.timer(id, "1", time.Now().Add(in)), nil)
 			values(want, id, "1")
 		}
-		if err := g.cl.Flush(t.Context()); err != nil {
+		if err := g.Client.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	load("served-by-a", 0)
 	load("left-to-b", 15*time.Second)
 	g.pending(&a.Web, n)
-	g.out.WaitFor(n, patience)
+	g.Out.WaitFor(n, patience)
 	if err := a.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +99,8 @@ func TestGroupsOneAfterTheOther(t *testing.T) {
 	a, log = g.serve("a", false)
 	g.loses(a, log, g.partitions)
 	load("while-both-are-there", time.Second)
-	g.out.WaitFor(3*n, patience)
-	g.out.Quiet(quiet)
+	g.Out.WaitFor(3*n, patience)
+	g.Out.Quiet(quiet)
 	if live, failed := g.states(b); live != g.partitions || failed != 0 {
 		t.Errorf("b has %d live and %d failed partitions", live, failed)
 	}
@@ -140,10 +140,10 @@ func TestGroupTakesOverUnderLoad(t *testing.T) {
 	owner, _ := g.serve("a", false)
 	owner.Ready(g.partitions, patience)
 	load := g.load(perSecond, 500*time.Millisecond)
-	g.out.WaitFor(perSecond, patience)
+	g.Out.WaitFor(perSecond, patience)
 	loser, log := g.serve("b", false)
 	g.loses(loser, log, g.partitions)
-	g.out.WaitFor(len(g.out.Records())+perSecond, patience)
+	g.Out.WaitFor(len(g.Out.Records())+perSecond, patience)
 	if live, _ := g.states(owner); live != g.partitions {
 		t.Errorf("%d partitions of the owner are live after somebody else was refused", live)
 	}
@@ -161,7 +161,7 @@ func TestGroupTakesOverUnderLoad(t *testing.T) {
 			owned = nil
 		}
 		heir.Ready(g.partitions, patience)
-		g.out.WaitFor(len(g.out.Records())+perSecond, patience)
+		g.Out.WaitFor(len(g.Out.Records())+perSecond, patience)
 		await.Until(t, patience, "the former owner refuses", func() bool { _, failed := g.states(owner); return failed == g.partitions })
 		if owned != nil && len(owned.Lines(sentence)) < g.partitions {
 			t.Errorf("round %d: the log of the loser says the sentence %d times", round, len(owned.Lines(sentence)))
@@ -197,7 +197,7 @@ func TestGroupsAtOnce(t *testing.T) {
 			t.Logf("%d partitions to a", liveA)
 			g.loses(a, logA, partitions-liveA)
 			g.loses(b, logB, liveA)
-			g.out.WaitFor(3*perSecond, patience)
+			g.Out.WaitFor(3*perSecond, patience)
 			load.end(want)
 			g.finish(want)
 		})

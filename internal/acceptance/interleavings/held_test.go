@@ -25,10 +25,10 @@ func TestForeignTransactionUnderLoad(t *testing.T) {
 	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const open = time.Minute
-	w := newWorld(t, kafkatest.Shared(t), 2)
+	w := newSetup(t, kafkatest.Shared(t), 2)
 	in, log := rig.ServeLogged(t, w.config(), service.Options{})
 	in.Ready(2, patience)
-	manual := w.c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	manual := w.Cluster.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	on := func(partition int32, r *kgo.Record) *kgo.Record { r.Partition = partition; return r }
 	begun := time.Now()
 	rig.Send(w, manual,
@@ -39,7 +39,7 @@ func TestForeignTransactionUnderLoad(t *testing.T) {
 	want := map[string][]string{"early": {"1"}, "foreign": {"1"}}
 	foreign := w.foreign("billing")
 	foreign.begin(w.timer("foreign", "1", begun))
-	rig.Send(w, manual, on(0, w.cancel("early")), on(0, w.cancel("late")))
+	rig.Send(w, manual, on(0, w.Cancel("early")), on(0, w.Cancel("late")))
 	var load sync.WaitGroup
 	var sent [2]int
 	for p := range int32(2) {
@@ -54,20 +54,20 @@ func TestForeignTransactionUnderLoad(t *testing.T) {
 	}
 
 	gauge := func(name string, more ...string) float64 {
-		return in.Metric(name, append(more, "topic", w.requests, "partition", "0")...)
+		return in.Metric(name, append(more, "topic", w.Requests, "partition", "0")...)
 	}
 	await.Until(t, open, "the lag counts to the log's end", func() bool {
 		return gauge("waterclock_intake_lag_records") > 50 && gauge("waterclock_intake_lag_seconds") > 1
 	})
 	await.Until(t, open, "a metric names the producer", func() bool {
-		return gauge("waterclock_intake_held_seconds", "transactional_id", "billing-"+w.requests) > 2
+		return gauge("waterclock_intake_held_seconds", "transactional_id", "billing-"+w.Requests) > 2
 	})
 	status, body := in.Readyz()
-	if status != http.StatusOK || !strings.Contains(body, "billing-"+w.requests) || !strings.Contains(body, "open since "+begun.UTC().Format("2006-01-02T15:")) {
+	if status != http.StatusOK || !strings.Contains(body, "billing-"+w.Requests) || !strings.Contains(body, "open since "+begun.UTC().Format("2006-01-02T15:")) {
 		t.Errorf("/readyz is %d and says %s", status, body)
 	}
-	await.Until(t, open, "the log names the producer", func() bool { return len(log.Lines("billing-"+w.requests)) > 0 })
-	if lag := in.Metric("waterclock_intake_lag_records", "topic", w.requests, "partition", "1"); lag > 50 {
+	await.Until(t, open, "the log names the producer", func() bool { return len(log.Lines("billing-"+w.Requests)) > 0 })
+	if lag := in.Metric("waterclock_intake_lag_records", "topic", w.Requests, "partition", "1"); lag > 50 {
 		t.Errorf("the other partition lags by %v records", lag)
 	}
 	if n := in.Metric("waterclock_intake_held_seconds", "partition", "1"); n > 0 {
@@ -77,7 +77,7 @@ func TestForeignTransactionUnderLoad(t *testing.T) {
 	if err := manual.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range w.out.Records() {
+	for _, r := range w.Out.Records() {
 		if id := r.Header("waterclock-id"); strings.HasPrefix(id, "load-0-") || id == "foreign" {
 			t.Fatalf("%s came while the transaction was open: this test tests nothing", id)
 		}
@@ -109,25 +109,25 @@ func TestGateBehindAForeignTransaction(t *testing.T) {
 	}{{"ends in time", 0, true}, {"hangs", time.Second, false}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, kafkatest.Shared(t), 1)
+			w := newSetup(t, kafkatest.Shared(t), 1)
 			due := time.Now().Add(-time.Second)
-			w.send(w.timer("a", "1", due), w.timer("b", "1", due))
+			w.Send(w.timer("a", "1", due), w.timer("b", "1", due))
 			foreign := w.foreign("x")
 			foreign.begin(w.timer("foreign", "1", due))
-			w.send(w.cancel("a"))
+			w.Send(w.Cancel("a"))
 
 			in, log := rig.ServeLogged(t, w.config(), service.Options{HeldPatience: c.patience})
 			want := map[string][]string{"b": {"1"}, "foreign": {"1"}}
 			if c.ends {
 				await.Until(t, patience, "the gate waits, and /readyz says for whom", func() bool {
 					_, body := in.Readyz()
-					return strings.Contains(body, `"gated"`) && strings.Contains(body, "x-"+w.requests)
+					return strings.Contains(body, `"gated"`) && strings.Contains(body, "x-"+w.Requests)
 				})
 				foreign.end(kgo.TryCommit)
 				in.Ready(1, patience)
 			} else {
 				in.Ready(1, patience)
-				w.out.WaitFor(2, patience)
+				w.Out.WaitFor(2, patience)
 				if len(log.Lines("requests that were in the log at the acquisition cannot be read")) == 0 {
 					t.Error("nobody says that the gate has opened without them")
 				}

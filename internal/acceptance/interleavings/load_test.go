@@ -13,8 +13,8 @@ import (
 type load struct{ *rig.Stream }
 
 // load begins to send perSecond timers a second, due that much later each.
-func (w *world) load(perSecond int, ahead time.Duration) load {
-	return load{rig.StartStream(w, w.cl, perSecond, func(n int) *kgo.Record {
+func (w *setup) load(perSecond int, ahead time.Duration) load {
+	return load{rig.StartStream(w, w.Client, perSecond, func(n int) *kgo.Record {
 		return w.timer(fmt.Sprint("load-", n), "1", time.Now().Add(ahead))
 	})}
 }

@@ -25,7 +25,7 @@ import (
 func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	t.Parallel()
 	const n = 200
-	w := newWorld(t, kafkatest.Shared(t), 2)
+	w := newSetup(t, kafkatest.Shared(t), 2)
 	v := rig.StartVictim(t, w.config())
 	v.Ready(2, patience)
 	begun := time.Now()
@@ -41,11 +41,11 @@ func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	for i := range n {
 		recs = append(recs, w.timer(fmt.Sprint("t-", i), "1", due))
 	}
-	w.send(recs...)
+	w.Send(recs...)
 	ended := 0
 	for i, r := range recs {
 		if r.Partition == victims && i%2 == 0 {
-			cancels = append(cancels, w.cancel(string(r.Key)))
+			cancels = append(cancels, w.Cancel(string(r.Key)))
 			continue
 		}
 		values(want, string(r.Key), "1")
@@ -63,7 +63,7 @@ func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	v.Held()
 	v.Kill()
 	died := time.Now()
-	w.send(cancels...)
+	w.Send(cancels...)
 	heir.Ready(2, patience)
 	took := time.Since(died)
 	t.Logf("live %s after the kill, session %s", took.Round(time.Millisecond), session)
@@ -99,7 +99,7 @@ func TestJoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 		t.Run("step hangs "+step.hangs, func(t *testing.T) {
 			t.Parallel()
 			const n = 200
-			w := newWorld(t, kafkatest.Shared(t), 2)
+			w := newSetup(t, kafkatest.Shared(t), 2)
 			wire := kafkatest.NewWire()
 			t.Cleanup(wire.Close)
 			cfg := w.config()
@@ -114,7 +114,7 @@ func TestJoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 				recs = append(recs, w.timer(id, "1", due))
 				values(want, id, "1")
 			}
-			w.send(recs...)
+			w.Send(recs...)
 			w.pending(&a.Web, n)
 			if time.Now().After(due) {
 				t.Fatal("the machine is too slow for this test")
@@ -130,7 +130,7 @@ func TestJoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("B live with both after %s", b.Ready(2, patience))
-			w.out.WaitFor(n, patience)
+			w.Out.WaitFor(n, patience)
 			joins.Release()
 			await.Until(w, patience, "A is a member again", func() bool {
 				g := w.describeGroup()
@@ -142,7 +142,7 @@ func TestJoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 			b.Ready(1, patience)
 			for i := range 10 {
 				id := fmt.Sprint("again-", i)
-				w.send(w.timer(id, "1", time.Now()))
+				w.Send(w.timer(id, "1", time.Now()))
 				values(want, id, "1")
 			}
 			w.finish(want)
@@ -152,7 +152,7 @@ func TestJoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 	}
 }
 
-func (w *world) describeGroup() kadm.DescribedGroup {
+func (w *setup) describeGroup() kadm.DescribedGroup {
 	w.Helper()
 	groups, err := w.adm.DescribeGroups(w.Context(), w.group())
 	if err != nil {
@@ -164,7 +164,7 @@ func (w *world) describeGroup() kadm.DescribedGroup {
 func TestTenMembersJoinWithinASecond(t *testing.T) {
 	t.Parallel()
 	const members, perSecond = 10, 100
-	w := newWorld(t, kafkatest.Shared(t), members)
+	w := newSetup(t, kafkatest.Shared(t), members)
 	start := func() (*rig.Instance, *rig.Log) {
 		cfg := w.config()
 		cfg.TransactionalIDs, cfg.Lanes = 2, 1
@@ -177,7 +177,7 @@ func TestTenMembersJoinWithinASecond(t *testing.T) {
 	first.Ready(members, patience)
 	want := make(map[string][]string)
 	load := w.load(perSecond, time.Second)
-	changelog := kafkatest.Collect(t, w.c, w.changelog())
+	changelog := kafkatest.Collect(t, w.Cluster, w.changelog())
 
 	instances, logs := []*rig.Instance{first}, []*rig.Log{log}
 	begun := time.Now()
@@ -194,7 +194,7 @@ func TestTenMembersJoinWithinASecond(t *testing.T) {
 	w.at(begun.Add(4 * time.Second))
 	load.end(want)
 	w.finish(want)
-	t.Logf("longest silence of the target since the start %s", silence(w.out.Records(), begun).Round(time.Millisecond))
+	t.Logf("longest silence of the target since the start %s", silence(w.Out.Records(), begun).Round(time.Millisecond))
 	for i, log := range logs {
 		for _, bad := range []string{"partition lost", "group membership ended", "refused"} {
 			if lines := log.Lines(bad); len(lines) > 0 {
@@ -209,7 +209,7 @@ func TestTenMembersJoinWithinASecond(t *testing.T) {
 
 // claims checks that nobody claimed a partition that was its own, as one does
 // who drops a partition and is given it again, and returns their number.
-func (w *world) claims(changelog *kafkatest.Collector) (n int) {
+func (w *setup) claims(changelog *kafkatest.Collector) (n int) {
 	w.Helper()
 	last := make(map[int32]string)
 	for _, r := range changelog.Records() {

@@ -57,11 +57,11 @@ func TestAnswerToEndTxnMissingCancelsAndReschedulesMeanwhile(t *testing.T) {
 	}
 }
 
-// answerMissing reports whether the scene came about: where brokers get no processor for a
+// answerMissing reports whether that came about: where brokers get no processor for a
 // second the instance turns away from them, and its firings are not planned, or a successor's.
 func answerMissing(t *testing.T, f fault) bool {
 	const n = 100
-	w := newWorld(t, kafkatest.Shared(t), 2)
+	w := newSetup(t, kafkatest.Shared(t), 2)
 	wire := kafkatest.NewWire()
 	t.Cleanup(wire.Close)
 	cfg := w.config()
@@ -75,11 +75,11 @@ func answerMissing(t *testing.T, f fault) bool {
 	for i := range n {
 		c, r := fmt.Sprint("cancelled-", i), fmt.Sprint("again-", i)
 		recs = append(recs, w.timer(c, "1", due), w.timer(r, "1", due))
-		meanwhile = append(meanwhile, w.cancel(c), w.timer(r, "2", due.Add(2*time.Second)))
+		meanwhile = append(meanwhile, w.Cancel(c), w.timer(r, "2", due.Add(2*time.Second)))
 		values(want, c, "1")
 		values(want, r, "1", "2")
 	}
-	w.send(recs...)
+	w.Send(recs...)
 	w.pending(&in.Web, 2*n)
 	if time.Now().After(due) {
 		return false
@@ -89,7 +89,7 @@ func answerMissing(t *testing.T, f fault) bool {
 		t.Fatal(err)
 	}
 	w.at(due.Add(500 * time.Millisecond)) // every firing is planned
-	w.send(meanwhile...)
+	w.Send(meanwhile...)
 	if f.resolves {
 		await.Until(w, patience, "the step resolved", func() bool { return in.Metric("waterclock_transactions_resolved_total") > 0 })
 	}
@@ -120,7 +120,7 @@ func TestCoordinatorFailsOver(t *testing.T) {
 	t.Parallel()
 	// Others take over after 5 s, not 9: twice what any request waits.
 	c := kafkatest.Start(t, 3, kafkatest.WithProperty("broker.session.timeout.ms", "5000"))
-	w := newWorld(t, c, 4)
+	w := newSetup(t, c, 4)
 	cfg := w.config()
 	cfg.SessionTimeout = config.Default().SessionTimeout
 	in := rig.Serve(t, cfg, service.Options{})
@@ -129,7 +129,7 @@ func TestCoordinatorFailsOver(t *testing.T) {
 
 	const perSecond = 100
 	load := w.load(perSecond, time.Second)
-	w.out.WaitFor(perSecond, patience)
+	w.Out.WaitFor(perSecond, patience)
 
 	killed := make(map[int32]bool)
 	for _, which := range []func() int32{w.transactionCoordinator, w.groupCoordinator} {
@@ -139,11 +139,11 @@ func TestCoordinatorFailsOver(t *testing.T) {
 			continue
 		}
 		killed[id] = true
-		before := len(w.out.Records())
+		before := len(w.Out.Records())
 		start := time.Now()
 		c.Kill(int(id))
-		await.Until(w, patience, "emissions again", func() bool { return len(w.out.Records()) > before+perSecond/2 && time.Since(start) > time.Second })
-		t.Logf("broker %d killed: longest silence of the target %s", id, silence(w.out.Records(), start))
+		await.Until(w, patience, "emissions again", func() bool { return len(w.Out.Records()) > before+perSecond/2 && time.Since(start) > time.Second })
+		t.Logf("broker %d killed: longest silence of the target %s", id, silence(w.Out.Records(), start))
 		c.Restart(int(id))
 	}
 	load.end(want)
@@ -153,7 +153,7 @@ func TestCoordinatorFailsOver(t *testing.T) {
 		in.Metric("waterclock_transactions_resolved_total"))
 }
 
-func (w *world) groupCoordinator() int32 {
+func (w *setup) groupCoordinator() int32 {
 	w.Helper()
 	found := w.adm.FindGroupCoordinators(w.Context(), w.group())[w.group()]
 	if found.Err != nil {
@@ -162,7 +162,7 @@ func (w *world) groupCoordinator() int32 {
 	return found.NodeID
 }
 
-func (w *world) transactionCoordinator() int32 {
+func (w *setup) transactionCoordinator() int32 {
 	w.Helper()
 	id := hanging.TransactionalIDPrefix(w.group()) + "any" // there is one partition of __transaction_state
 	found := w.adm.FindTxnCoordinators(w.Context(), id)[id]

@@ -27,14 +27,14 @@ func TestDownForAnHourCancelsInTheLogWin(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			const n, hour = 100, time.Hour
-			w := newWorld(t, kafkatest.Shared(t), 4)
+			w := newSetup(t, kafkatest.Shared(t), 4)
 			cfg := w.config()
 			first := rig.Serve(t, cfg, service.Options{Now: func() time.Time { return time.Now().Add(-hour) }})
 			first.Ready(4, patience)
 			due := func(i int) time.Time { return time.Now().Add(-hour/2 + time.Duration(i)*time.Second) }
 			for i := range n {
 				for _, class := range []string{"fires", "cancelled", "moved", "replaced"} {
-					w.cl.Produce(t.Context(), w.timer(fmt.Sprint(class, "-", i), "1", due(i)), nil)
+					w.Client.Produce(t.Context(), w.timer(fmt.Sprint(class, "-", i), "1", due(i)), nil)
 				}
 			}
 			w.pending(&first.Web, 4*n)
@@ -47,18 +47,18 @@ func TestDownForAnHourCancelsInTheLogWin(t *testing.T) {
 			for i := range n {
 				id := func(class string) string { return fmt.Sprint(class, "-", i) }
 				down = append(down,
-					w.cancel(id("cancelled")),
+					w.Cancel(id("cancelled")),
 					w.timer(id("moved"), "2", time.Now().Add(never)),
 					w.timer(id("replaced"), "2", due(-i)),
 					w.timer(id("born"), "1", due(i)),
 					w.timer(id("late"), "1", due(i)),
-					w.cancel(id("born")),
+					w.Cancel(id("born")),
 				)
 				want[id("fires")] = []string{"1"}
 				want[id("replaced")] = []string{"2"}
 				want[id("late")] = []string{"1"}
 			}
-			w.send(down...)
+			w.Send(down...)
 			if !f.kept {
 				cfg.DataDir = t.TempDir()
 			}
@@ -76,7 +76,7 @@ func TestGroupsOffsetsDeletedNothingFiresAgain(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			const n = 100
-			w := newWorld(t, kafkatest.Shared(t), 3)
+			w := newSetup(t, kafkatest.Shared(t), 3)
 			cfg := w.config()
 			first := rig.Serve(t, cfg, service.Options{})
 			first.Ready(3, patience)
@@ -87,14 +87,14 @@ func TestGroupsOffsetsDeletedNothingFiresAgain(t *testing.T) {
 				recs = append(recs,
 					w.timer(fmt.Sprint("fired-", i), "1", time.Now()),
 					w.timer(fmt.Sprint("cancelled-", i), "1", later),
-					w.cancel(fmt.Sprint("cancelled-", i)),
+					w.Cancel(fmt.Sprint("cancelled-", i)),
 					w.timer(fmt.Sprint("pending-", i), "1", later),
 				)
 				want[fmt.Sprint("fired-", i)] = []string{"1"}
 				want[fmt.Sprint("pending-", i)] = []string{"1"}
 			}
-			w.send(recs...)
-			w.out.WaitFor(n, patience)
+			w.Send(recs...)
+			w.Out.WaitFor(n, patience)
 			if err := first.Stop(); err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +123,7 @@ func TestGroupsOffsetsDeletedNothingFiresAgain(t *testing.T) {
 // The tails of logs are what no poll shows: markers and aborted records.
 func TestAcquisitionOfLogsThatEndInAbortedRecords(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, kafkatest.Shared(t), 1)
+	w := newSetup(t, kafkatest.Shared(t), 1)
 	want := make(map[string][]string)
 	later := time.Now().Add(never)
 
@@ -132,7 +132,7 @@ func TestAcquisitionOfLogsThatEndInAbortedRecords(t *testing.T) {
 	var committed, aborted []*kgo.Record
 	for i := range 20 {
 		committed = append(committed, w.timer(fmt.Sprint("a-", i), "1", time.Now()), w.timer(fmt.Sprint("p-", i), "1", later))
-		aborted = append(aborted, w.timer(fmt.Sprint("aborted-", i), "1", time.Now()), w.cancel(fmt.Sprint("p-", i)))
+		aborted = append(aborted, w.timer(fmt.Sprint("aborted-", i), "1", time.Now()), w.Cancel(fmt.Sprint("p-", i)))
 		values(want, fmt.Sprint("a-", i), "1")
 	}
 	x.begin(committed...)
@@ -144,7 +144,7 @@ func TestAcquisitionOfLogsThatEndInAbortedRecords(t *testing.T) {
 	first := rig.Serve(t, cfg, service.Options{})
 	t.Logf("first acquisition: live after %s", first.Ready(1, patience))
 	w.pending(&first.Web, 20)
-	w.out.WaitFor(20, patience)
+	w.Out.WaitFor(20, patience)
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -183,9 +183,9 @@ func TestAcquisitionOfLogsThatEndInAbortedRecords(t *testing.T) {
 			t.Errorf("%s: live after %s", again.what, took)
 		}
 		id := fmt.Sprint("r-", i)
-		w.send(w.timer(id, "1", time.Now()))
+		w.Send(w.timer(id, "1", time.Now()))
 		values(want, id, "1")
-		w.out.WaitFor(20+i+1, patience)
+		w.Out.WaitFor(20+i+1, patience)
 		in.Settled()
 		if err := in.Stop(); err != nil {
 			t.Fatal(err)
@@ -201,7 +201,7 @@ func TestAcquisitionOfLogsThatEndInAbortedRecords(t *testing.T) {
 func TestPastDueRequestReplacesAPendingOne(t *testing.T) {
 	t.Parallel()
 	const n = 200
-	w := newWorld(t, kafkatest.Shared(t), 2)
+	w := newSetup(t, kafkatest.Shared(t), 2)
 	cfg := w.config()
 	first := rig.Serve(t, cfg, service.Options{})
 	first.Ready(2, patience)
@@ -216,14 +216,14 @@ func TestPastDueRequestReplacesAPendingOne(t *testing.T) {
 		}
 		recs = append(recs, w.timer(fmt.Sprint("batch-", i), "90", past))
 	}
-	w.send(recs...)
+	w.Send(recs...)
 	w.pending(&first.Web, 2*n) // those of "batch" have fired
 	recs = nil
 	for i := range n {
 		recs = append(recs, w.timer(fmt.Sprint("live-", i), "90", past))
 	}
-	w.send(recs...)
-	w.out.WaitFor(2*n, patience)
+	w.Send(recs...)
+	w.Out.WaitFor(2*n, patience)
 	if time.Now().After(due) {
 		t.Error("the old generations fell due before the new ones fired: the machine is too slow for this test")
 	}
@@ -235,7 +235,7 @@ func TestPastDueRequestReplacesAPendingOne(t *testing.T) {
 	for i := range n {
 		recs = append(recs, w.timer(fmt.Sprint("down-", i), "90", past))
 	}
-	w.send(recs...)
+	w.Send(recs...)
 	w.at(due)
 	second := rig.Serve(t, cfg, service.Options{})
 	second.Ready(2, patience)
@@ -245,7 +245,7 @@ func TestPastDueRequestReplacesAPendingOne(t *testing.T) {
 
 func TestPartitionIdleSinceItWasAcquiredIsAcquiredAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, kafkatest.Shared(t), 4)
+	w := newSetup(t, kafkatest.Shared(t), 4)
 	cfg := w.config()
 	limit := 15 * time.Second // and some more where the first one, which finds nothing, takes long
 	for i, again := range []struct {
@@ -284,7 +284,7 @@ func TestPartitionIdleSinceItWasAcquiredIsAcquiredAgain(t *testing.T) {
 	want := make(map[string][]string)
 	for i := range 40 {
 		id := fmt.Sprint("i-", i)
-		w.send(w.timer(id, "1", time.Now()))
+		w.Send(w.timer(id, "1", time.Now()))
 		values(want, id, "1")
 	}
 	w.finish(want)

@@ -20,7 +20,7 @@ const (
 	burst = 600_000
 	// burstLead is how long before that moment the first of them is sent: as long as
 	// it takes until all are accepted, and some more.
-	burstLead = 30 * time.Second
+	burstLead = 20 * time.Second
 
 	// steady timers a second are due for steadyFor, and in the middle of it the
 	// broker is paused.

@@ -16,7 +16,7 @@ import (
 func TestClockSetAheadAndBack(t *testing.T) {
 	t.Parallel()
 	const jump = 5 * every
-	w := newWorld(t)
+	w := newSetup(t)
 	var ahead atomic.Int64
 	ahead.Store(-int64(jump)) // so that nothing is ever early by the clocks of others
 	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
@@ -28,7 +28,7 @@ func TestClockSetAheadAndBack(t *testing.T) {
 	for _, policy := range policies {
 		recs = append(recs, w.recurring(policy, "v", first, "timer-catch-up", policy, "timer-until", millis(until)))
 	}
-	w.send(recs...)
+	w.Send(recs...)
 	for _, policy := range policies {
 		w.fired(policy, 2)
 	}
@@ -39,11 +39,11 @@ func TestClockSetAheadAndBack(t *testing.T) {
 		w.fired(policy, 4)
 	}
 	ahead.Store(-int64(jump))
-	back := len(w.out.Records())
-	w.out.Quiet(jump - 3*every) // but for what was on its way
+	back := len(w.Out.Records())
+	w.Out.Quiet(jump - 3*every) // but for what was on its way
 	w.at(until.Add(jump))
 	in.Balanced(0)
-	w.out.Quiet(quiet)
+	w.Out.Quiet(quiet)
 	t.Logf("%d occurrences before the clock was set back", back)
 	by := w.firings()
 	w.contiguous("all", by["all"], first.UnixMilli(), 16)

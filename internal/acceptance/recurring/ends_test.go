@@ -15,7 +15,7 @@ import (
 // it.
 func TestEndByCountAndUntil(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newSetup(t)
 	in := rig.Serve(t, w.config(), service.Options{})
 	in.Ready(1, patience)
 	first := w.soon(2 * time.Second)
@@ -23,7 +23,7 @@ func TestEndByCountAndUntil(t *testing.T) {
 	until := func(n int64, less time.Duration) string {
 		return millis(first.Add(time.Duration(n-1)*every - less))
 	}
-	w.send(
+	w.Send(
 		w.recurring("count-1", "v", first, "timer-count", "1"),
 		w.recurring("count-4", "v", first, "timer-count", "4"),
 		w.recurring("until-first", "v", first, "timer-until", until(1, 0)),
@@ -38,7 +38,7 @@ func TestEndByCountAndUntil(t *testing.T) {
 		w.fired(id, int(k))
 	}
 	in.Balanced(0)
-	w.out.Quiet(quiet)
+	w.Out.Quiet(quiet)
 	by := w.firings()
 	for id, k := range want {
 		w.contiguous(id, by[id], first.UnixMilli(), k)
@@ -53,7 +53,7 @@ func TestEndByCountAndUntil(t *testing.T) {
 func TestTooLateIsNotEmittedButCounted(t *testing.T) {
 	t.Parallel()
 	const n = 20
-	w := newWorld(t)
+	w := newSetup(t)
 	cfg := w.config()
 	in := rig.Serve(t, cfg, service.Options{})
 	in.Ready(1, patience)
@@ -69,7 +69,7 @@ func TestTooLateIsNotEmittedButCounted(t *testing.T) {
 			w.request(fmt.Sprint("late-", i), "v", "timer-at", millis(first.Add(time.Duration(i)*every/10)), "timer-max-late", "1s"),
 			w.request(fmt.Sprint("in-time-", i), "v", "timer-at", millis(first.Add(time.Duration(i)*every/10)), "timer-max-late", "1h"))
 	}
-	w.send(recs...)
+	w.Send(recs...)
 	in.Balanced(float64(len(recs)))
 	if err := in.Stop(); err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestTooLateIsNotEmittedButCounted(t *testing.T) {
 	in.Ready(1, patience)
 	w.at(until)
 	in.Balanced(0)
-	w.out.Quiet(quiet)
+	w.Out.Quiet(quiet)
 	by := w.firings()
 	w.contiguous("witness", by["witness"], first.UnixMilli(), 15)
 	emitted := 0

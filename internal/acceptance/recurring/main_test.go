@@ -39,70 +39,46 @@ const (
 // policies are the values of timer-catch-up.
 var policies = []string{"all", "latest", "none"}
 
-// world is a request topic of one partition, so that timers which are due together
-// are planned together; a target; and a plain client.
-type world struct {
-	*testing.T
-	c                *kafkatest.Cluster
-	cl               *kgo.Client
-	requests, target string
-	out              *kafkatest.Collector
-	behind           time.Duration // by which the owner's clock is
+// setup has a request topic of one partition, so that timers which are due together
+// are planned together.
+type setup struct {
+	rig.Setup
+	behind time.Duration // by which the owner's clock is
 }
 
-func newWorld(t *testing.T) *world {
+func newSetup(t *testing.T) *setup {
 	t.Helper()
-	w := &world{T: t, c: kafkatest.Shared(t)}
-	w.requests = w.c.CreateTopic(t, 1, nil)
-	w.target = w.c.CreateTopic(t, 1, nil, w.requests+"-out")
-	w.out = kafkatest.Collect(t, w.c, w.target)
-	w.cl = w.c.Client(t)
-	return w
+	return &setup{Setup: *rig.NewSetup(t, kafkatest.Shared(t), 1, 1)}
 }
 
-func (w *world) config() *config.Config {
-	cfg := rig.Config(w.T, w.c.Seeds(), w.requests)
+func (w *setup) config() *config.Config {
+	cfg := w.Config()
 	cfg.SessionTimeout = session
 	return cfg
 }
 
-// request is one as any client would write it, with headers given as name, value.
-func (w *world) request(id, value string, headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: w.requests, Key: []byte(id), Value: []byte(value), Headers: []kgo.RecordHeader{
-		{Key: "timer-target-topic", Value: []byte(w.target)},
-	}}
-	for i := 0; i < len(headers); i += 2 {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
-	}
-	return r
+// request is one for the target, with further headers given as name, value.
+func (w *setup) request(id, value string, headers ...string) *kgo.Record {
+	return w.Request(id, value, append([]string{"timer-target-topic", w.Target}, headers...)...)
 }
 
 // recurring is a timer with an interval, from first on.
-func (w *world) recurring(id, value string, first time.Time, headers ...string) *kgo.Record {
+func (w *setup) recurring(id, value string, first time.Time, headers ...string) *kgo.Record {
 	return w.request(id, value, append([]string{"timer-every", every.String(), "timer-at", millis(first)}, headers...)...)
-}
-
-func (w *world) cancel(id string) *kgo.Record {
-	return &kgo.Record{Topic: w.requests, Key: []byte(id)}
-}
-
-func (w *world) send(recs ...*kgo.Record) {
-	w.Helper()
-	rig.Send(w, w.cl, recs...)
 }
 
 func millis(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) }
 
 // now is the owner's clock.
-func (w *world) now() time.Time { return time.Now().Add(-w.behind) }
+func (w *setup) now() time.Time { return time.Now().Add(-w.behind) }
 
 // soon is a whole second, so far from now that what is due then is pending before.
-func (w *world) soon(ahead time.Duration) time.Time {
+func (w *setup) soon(ahead time.Duration) time.Time {
 	return w.now().Add(ahead + time.Second).Truncate(time.Second)
 }
 
 // at waits for an instant of the owner's clock.
-func (w *world) at(when time.Time) { await.For(w, when.Sub(w.now())) }
+func (w *setup) at(when time.Time) { await.For(w, when.Sub(w.now())) }
 
 // firing is one emission. due and stamp are Unix milliseconds, stamp by the owner's
 // clock.
@@ -113,10 +89,10 @@ type firing struct {
 
 // firings are those of each timer, in the order of their log. Each is checked by
 // itself: it is not early, and no other has its event.
-func (w *world) firings() map[string][]firing {
+func (w *setup) firings() map[string][]firing {
 	w.Helper()
 	by := make(map[string][]firing)
-	for id, rs := range rig.Emissions(w.T, w.out.Records()) {
+	for id, rs := range rig.Emissions(w.T, w.Out.Records()) {
 		for _, r := range rs {
 			by[id] = append(by[id], firing{w.number(r, "waterclock-occurrence"), w.number(r, "waterclock-due"), r.Timestamp.UnixMilli(), string(r.Value)})
 		}
@@ -124,7 +100,7 @@ func (w *world) firings() map[string][]firing {
 	return by
 }
 
-func (w *world) number(r kafkatest.Received, header string) int64 {
+func (w *setup) number(r kafkatest.Received, header string) int64 {
 	w.Helper()
 	n, err := strconv.ParseInt(r.Header(header), 10, 64)
 	if err != nil {
@@ -134,13 +110,13 @@ func (w *world) number(r kafkatest.Received, header string) int64 {
 }
 
 // fired waits until the timer has fired n times.
-func (w *world) fired(id string, n int) {
+func (w *setup) fired(id string, n int) {
 	w.Helper()
 	await.Until(w, patience, fmt.Sprintf("%s has fired %d times", id, n), func() bool { return w.count(id) >= n })
 }
 
-func (w *world) count(id string) (n int) {
-	for _, r := range w.out.Records() {
+func (w *setup) count(id string) (n int) {
+	for _, r := range w.Out.Records() {
 		if r.Header("waterclock-id") == id {
 			n++
 		}
@@ -150,7 +126,7 @@ func (w *world) count(id string) (n int) {
 
 // numbered checks that occurrences are numbered by their due times, from first on, and
 // come in order.
-func (w *world) numbered(id string, fs []firing, first int64) {
+func (w *setup) numbered(id string, fs []firing, first int64) {
 	w.Helper()
 	last := int64(0)
 	for _, f := range fs {
@@ -162,7 +138,7 @@ func (w *world) numbered(id string, fs []firing, first int64) {
 }
 
 // contiguous checks that occurrences 1 to n have fired, and no other.
-func (w *world) contiguous(id string, fs []firing, first, n int64) {
+func (w *setup) contiguous(id string, fs []firing, first, n int64) {
 	w.Helper()
 	w.numbered(id, fs, first)
 	if int64(len(fs)) != n || n > 0 && fs[n-1].number != n {
@@ -183,7 +159,7 @@ type outage struct{ from, over, to time.Time }
 
 // caughtUp checks a timer against one of policy all that has the same due times up to
 // until: what it lacks was missed, and of that it has what its policy lets fire.
-func (w *world) caughtUp(id, policy string, fs, all []firing, o outage, until time.Time) {
+func (w *setup) caughtUp(id, policy string, fs, all []firing, o outage, until time.Time) {
 	w.Helper()
 	w.numbered(id, fs, fs[0].due)
 	if policy == "all" {

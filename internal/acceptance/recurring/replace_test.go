@@ -32,7 +32,7 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 			t.Parallel()
 			const n, again = 20, 3
 			last := int64(12*every+x.open) / int64(every)
-			w := newWorld(t)
+			w := newSetup(t)
 			wire := kafkatest.NewWire()
 			t.Cleanup(wire.Close)
 			in := rig.Serve(t, w.config(), service.Options{Dial: wire.Dial})
@@ -44,7 +44,7 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 					recs = append(recs, w.recurring(fmt.Sprint(what, "-", i), "1", first, "timer-catch-up", "all", "timer-count", fmt.Sprint(last)))
 				}
 			}
-			w.send(recs...)
+			w.Send(recs...)
 			in.Balanced(4 * n)
 			w.fired(fmt.Sprint("kept-", n-1), 2)
 			fault := x.inject(wire)
@@ -59,15 +59,15 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 				meanwhile = append(meanwhile,
 					w.recurring(fmt.Sprint("replaced-", i), "2", second, "timer-count", fmt.Sprint(again)),
 					w.recurring(fmt.Sprint("moved-", i), "2", past, "timer-catch-up", "all", "timer-count", fmt.Sprint(again)),
-					w.cancel(fmt.Sprint("cancelled-", i)))
+					w.Cancel(fmt.Sprint("cancelled-", i)))
 			}
-			w.send(meanwhile...)
+			w.Send(meanwhile...)
 			sent := time.Now()
 			w.at(sent.Add(x.open)) // they are planned long since
 			fault.Release()
 			w.at(second.Add(again * every))
 			in.Balanced(0)
-			w.out.Quiet(quiet)
+			w.Out.Quiet(quiet)
 			by := w.firings()
 			for i := range n {
 				kept := by[fmt.Sprint("kept-", i)]
@@ -94,7 +94,7 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 
 // generations divides what has the value "1" from the rest, which comes behind it, or
 // in one step with it: that is in the order of due times.
-func (w *world) generations(id string, fs []firing) (old, renewed []firing) {
+func (w *setup) generations(id string, fs []firing) (old, renewed []firing) {
 	w.Helper()
 	for _, f := range fs {
 		switch {

@@ -20,10 +20,10 @@ func TestKilledAndRestartedAfterMissedOccurrences(t *testing.T) {
 	}{{"with its directory", true}, {"without its directory", false}} {
 		t.Run(directory.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newSetup(t)
 			dir := t.TempDir()
 			start := func() *rig.Process {
-				return rig.Start(t, rig.Arguments(w.c.Seeds(), w.requests, dir, "--instance-id", "one", "--session-timeout", session.String())...)
+				return rig.Start(t, rig.Arguments(w.Cluster.Seeds(), w.Requests, dir, "--instance-id", "one", "--session-timeout", session.String())...)
 			}
 			p := start()
 			p.Ready(1, patience)
@@ -35,7 +35,7 @@ func TestKilledAndRestartedAfterMissedOccurrences(t *testing.T) {
 					w.recurring("every-"+policy, "v", first, "timer-catch-up", policy, "timer-until", millis(until)),
 					w.request("cron-"+policy, "v", "timer-cron", "* * * * * *", "timer-zone", "Africa/Lagos", "timer-catch-up", policy, "timer-until", millis(until)))
 			}
-			w.send(recs...)
+			w.Send(recs...)
 			for _, policy := range policies {
 				w.fired("every-"+policy, 3)
 				w.fired("cron-"+policy, 3)
@@ -55,7 +55,7 @@ func TestKilledAndRestartedAfterMissedOccurrences(t *testing.T) {
 			t.Logf("live again %s after the start", o.to.Sub(o.over).Round(time.Millisecond))
 			w.at(until)
 			p.Balanced(0)
-			w.out.Quiet(quiet)
+			w.Out.Quiet(quiet)
 			by := w.firings()
 			w.contiguous("every-all", by["every-all"], first.UnixMilli(), 23)
 			for _, policy := range policies {

@@ -18,17 +18,17 @@ const behind = 5 * time.Second
 
 // takes says whether the target takes writes of an owner whose clock is behind: only
 // while the topic allows a clock to be off. No replica need be stopped for it.
-func (w *world) takes(yes bool) {
+func (w *setup) takes(yes bool) {
 	w.Helper()
 	limit := behind / 2
 	if yes {
 		limit = time.Hour
 	}
-	kafkatest.SetTopic(w, w.c.Admin(w.T), w.target, "message.timestamp.before.max.ms", fmt.Sprint(limit.Milliseconds()))
+	kafkatest.SetTopic(w, w.Cluster.Admin(w.T), w.Target, "message.timestamp.before.max.ms", fmt.Sprint(limit.Milliseconds()))
 }
 
 // parked waits until that many timers are parked.
-func (w *world) parked(in *rig.Instance, n float64) {
+func (w *setup) parked(in *rig.Instance, n float64) {
 	w.Helper()
 	await.Until(w, patience, "timers are parked", func() bool { return in.Metric("waterclock_parked_timers") == n })
 }
@@ -40,9 +40,9 @@ func TestTargetFailsAndComesBack(t *testing.T) {
 	for name, of := range map[string][]string{"together": policies, "latest": {"latest"}, "none": {"none"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t)
+			w := newSetup(t)
 			w.behind = behind
-			witness := w.c.CreateTopic(t, 1, nil, w.requests+"-witness")
+			witness := w.Cluster.CreateTopic(t, 1, nil, w.Requests+"-witness")
 			in, log := rig.ServeLogged(t, w.config(), service.Options{Now: w.now})
 			in.Ready(1, patience)
 			first := w.soon(2 * time.Second)
@@ -54,8 +54,8 @@ func TestTargetFailsAndComesBack(t *testing.T) {
 			other := w.recurring("witness", "v", first, "timer-catch-up", "all", "timer-until", millis(until))
 			other.Headers[0].Value = []byte(witness)
 			seen := *w
-			seen.out = kafkatest.Collect(t, w.c, witness)
-			w.send(append(recs, other)...)
+			seen.Out = kafkatest.Collect(t, w.Cluster, witness)
+			w.Send(append(recs, other)...)
 			for _, policy := range of {
 				w.fired(policy, 3)
 			}
@@ -75,7 +75,7 @@ func TestTargetFailsAndComesBack(t *testing.T) {
 			}
 			w.at(until)
 			in.Balanced(0)
-			w.out.Quiet(quiet)
+			w.Out.Quiet(quiet)
 			by, all := w.firings(), seen.firings()["witness"]
 			for _, policy := range of {
 				w.caughtUp(policy, policy, by[policy], all, o, until)
@@ -88,7 +88,7 @@ func TestTargetFailsAndComesBack(t *testing.T) {
 // wait for the target.
 func TestParkedTimersExpireWithoutTheirTarget(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newSetup(t)
 	w.behind = behind
 	in := rig.Serve(t, w.config(), service.Options{Now: w.now})
 	in.Ready(1, patience)
@@ -103,7 +103,7 @@ func TestParkedTimersExpireWithoutTheirTarget(t *testing.T) {
 		recs = append(recs, w.request("lasting-"+string(rune('a'+i)), "v", "timer-at", millis(first), "timer-max-late", "1h"))
 	}
 	recs = append(recs, w.recurring("all", "v", first, "timer-catch-up", "all", "timer-max-late", "6s", "timer-count", "3"))
-	w.send(recs...)
+	w.Send(recs...)
 	w.parked(in, late+lasting+1)
 	expired := func() float64 { return in.Metric("waterclock_outcomes_total", "outcome", "expired") }
 	if got := expired(); got != 0 {
@@ -113,13 +113,13 @@ func TestParkedTimersExpireWithoutTheirTarget(t *testing.T) {
 	took := w.now().Sub(first.Add(6 * time.Second))
 	t.Logf("expired within %s of the time", took.Round(time.Millisecond))
 	in.Balanced(lasting)
-	if got := len(w.out.Records()); got != 0 {
+	if got := len(w.Out.Records()); got != 0 {
 		t.Errorf("%d emissions on a target that takes nothing", got)
 	}
 	w.takes(true)
-	w.out.WaitFor(lasting, patience)
+	w.Out.WaitFor(lasting, patience)
 	in.Balanced(0)
-	w.out.Quiet(quiet)
+	w.Out.Quiet(quiet)
 	if got := expired(); got != late+count {
 		t.Errorf("%v have expired, want %d", got, late+count)
 	}

@@ -23,10 +23,10 @@ func TestThousandTimersEachSecondThroughAKill(t *testing.T) {
 	if kafkatest.Slow() {
 		count = 60
 	}
-	w := newWorld(t)
-	w.requests = w.c.CreateTopic(t, partitions, nil, w.requests+"-many")
+	w := newSetup(t)
+	w.Requests = w.Cluster.CreateTopic(t, partitions, nil, w.Requests+"-many")
 	start := func(id string) *rig.Process {
-		return rig.Start(t, rig.Arguments(w.c.Seeds(), w.requests, t.TempDir(), "--instance-id", id, "--session-timeout", session.String())...)
+		return rig.Start(t, rig.Arguments(w.Cluster.Seeds(), w.Requests, t.TempDir(), "--instance-id", id, "--session-timeout", session.String())...)
 	}
 	one, two := start("one"), start("two")
 	live := func(p *rig.Process) float64 { return p.Metric("waterclock_partitions", "state", "live") }
@@ -38,7 +38,7 @@ func TestThousandTimersEachSecondThroughAKill(t *testing.T) {
 	for i := range recs { // spread over the second
 		recs[i] = w.recurring(fmt.Sprint("id-", i), "v", first.Add(time.Duration(i)*every/n), "timer-catch-up", "all", "timer-count", fmt.Sprint(count))
 	}
-	w.send(recs...)
+	w.Send(recs...)
 	if time.Now().After(first) {
 		t.Fatal("the machine is too slow for this test")
 	}
@@ -50,9 +50,9 @@ func TestThousandTimersEachSecondThroughAKill(t *testing.T) {
 	if over.After(first.Add(time.Duration(count-3) * every)) {
 		t.Fatal("the machine is too slow for this test")
 	}
-	w.out.WaitFor(n*count, patience)
+	w.Out.WaitFor(n*count, patience)
 	two.Balanced(0)
-	w.out.Quiet(quiet)
+	w.Out.Quiet(quiet)
 
 	by := w.firings()
 	var before, after []time.Duration

@@ -39,17 +39,17 @@ const (
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
 
-// world is a locked-down cluster.
-type world struct {
+// setup is a locked-down cluster.
+type setup struct {
 	*kafkatest.Cluster
 	security *kafkatest.Security
 	secret   string // path of the password
 }
 
-func newWorld(t *testing.T) *world {
+func newSetup(t *testing.T) *setup {
 	t.Helper()
 	security, opts := kafkatest.Secured(t, map[string]string{"plain": password})
-	w := &world{Cluster: kafkatest.Start(t, 1, opts...), security: security, secret: file(t, "password", password)}
+	w := &setup{Cluster: kafkatest.Start(t, 1, opts...), security: security, secret: file(t, "password", password)}
 	for _, user := range []string{"waterclock", "shop", "billing", "operator", "scram256"} {
 		w.SetPassword(t, user, password)
 	}
@@ -71,7 +71,7 @@ func put(t testing.TB, path, text string) {
 }
 
 // topics makes a request topic and a target, named and prefixed.
-func (w *world) topics(t *testing.T) (requests, target, mail string) {
+func (w *setup) topics(t *testing.T) (requests, target, mail string) {
 	t.Helper()
 	requests = w.CreateTopic(t, partitions, nil)
 	target = w.CreateTopic(t, partitions, nil, requests+"-out")
@@ -80,7 +80,7 @@ func (w *world) topics(t *testing.T) (requests, target, mail string) {
 }
 
 // config is that of an instance that logs in by SCRAM-SHA-512.
-func (w *world) config(t *testing.T, requests string) *config.Config {
+func (w *setup) config(t *testing.T, requests string) *config.Config {
 	t.Helper()
 	cfg := rig.Config(t, w.Listener(kafkatest.ListenerSASL), requests)
 	cfg.Targets = []string{requests + "-out", requests + "-mail.*"}
@@ -91,7 +91,7 @@ func (w *world) config(t *testing.T, requests string) *config.Config {
 }
 
 // client is a user's, as the service builds its own.
-func (w *world) client(t *testing.T, cfg *config.Config, user string) []kgo.Opt {
+func (w *setup) client(t *testing.T, cfg *config.Config, user string) []kgo.Opt {
 	t.Helper()
 	as := *cfg
 	as.SASLUsername = user
@@ -194,7 +194,7 @@ func (r rule) acl(t *testing.T) *kadm.ACLBuilder {
 	return b.TransactionalIDs(r.name)
 }
 
-func (w *world) grant(t *testing.T, rules ...rule) {
+func (w *setup) grant(t *testing.T, rules ...rule) {
 	t.Helper()
 	for _, r := range rules {
 		results, err := w.Admin(t).CreateACLs(t.Context(), r.acl(t))
@@ -210,7 +210,7 @@ func (w *world) grant(t *testing.T, rules ...rule) {
 }
 
 // take takes a right away.
-func (w *world) take(t *testing.T, r rule) {
+func (w *setup) take(t *testing.T, r rule) {
 	t.Helper()
 	results, err := w.Admin(t).DeleteACLs(t.Context(), r.acl(t))
 	n := 0

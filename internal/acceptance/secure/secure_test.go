@@ -20,7 +20,7 @@ import (
 // TestLockedDownCluster: what `topics acls` prints is enough, and no more than that.
 // The parts share one broker, at the same time.
 func TestLockedDownCluster(t *testing.T) {
-	w := newWorld(t)
+	w := newSetup(t)
 	t.Run("what acls prints is enough for firing, restart and takeover after a kill", w.enough)
 	t.Run("each right taken away has its sentence", w.eachRight)
 	t.Run("with no right at all every sentence comes at once", w.nothing)
@@ -32,7 +32,7 @@ func TestLockedDownCluster(t *testing.T) {
 
 // enough runs two processes as a user that has what acls prints and nothing
 // else; producers, consumers and who looks after dead letters likewise.
-func (w *world) enough(t *testing.T) {
+func (w *setup) enough(t *testing.T) {
 	t.Parallel()
 	requests, target, mail := w.topics(t)
 	cfg := w.config(t, requests)
@@ -114,7 +114,7 @@ func (w *world) enough(t *testing.T) {
 // eachRight takes away one right after another of a running service. Timers that
 // fall due meanwhile fire afterwards, but for those whose target may not be
 // written to: they are dead letters.
-func (w *world) eachRight(t *testing.T) {
+func (w *setup) eachRight(t *testing.T) {
 	t.Parallel()
 	requests, target, mail := w.topics(t)
 	cfg := w.config(t, requests)
@@ -188,7 +188,7 @@ func (w *world) eachRight(t *testing.T) {
 }
 
 // nothing starts a service that nobody has given a right, which waits for them.
-func (w *world) nothing(t *testing.T) {
+func (w *setup) nothing(t *testing.T) {
 	t.Parallel()
 	requests, target, _ := w.topics(t)
 	cfg := w.config(t, requests)
@@ -228,7 +228,7 @@ func (w *world) nothing(t *testing.T) {
 
 // wrongPassword: the sentence names user and file, the instance goes on trying,
 // and the right password in the file is all it needs.
-func (w *world) wrongPassword(t *testing.T) {
+func (w *setup) wrongPassword(t *testing.T) {
 	t.Parallel()
 	requests, _, _ := w.topics(t)
 	cfg := w.config(t, requests)
@@ -248,7 +248,7 @@ func (w *world) wrongPassword(t *testing.T) {
 
 // wrongPort: settings for one kind of port and the brokers' port of another. Each
 // sentence names the setting to change.
-func (w *world) wrongPort(t *testing.T) {
+func (w *setup) wrongPort(t *testing.T) {
 	requests, _, _ := w.topics(t)
 	for _, c := range []struct {
 		name      string
@@ -275,7 +275,7 @@ func (w *world) wrongPort(t *testing.T) {
 }
 
 // expired: certificates out of their time, the broker's and one's own.
-func (w *world) expired(t *testing.T) {
+func (w *setup) expired(t *testing.T) {
 	t.Parallel()
 	requests, _, _ := w.topics(t)
 	cfg := w.config(t, requests)
@@ -309,7 +309,7 @@ func (w *world) expired(t *testing.T) {
 
 // mechanisms: an instance for each way to log in fires a timer, and tells no
 // secret in a log of everything.
-func (w *world) mechanisms(t *testing.T) {
+func (w *setup) mechanisms(t *testing.T) {
 	t.Parallel()
 	bearer := token("bearer", time.Now().Add(time.Hour))
 	for name, login := range map[string]func(*config.Config){

@@ -50,7 +50,7 @@ func TestOneTenantDoesNotSlowAnother(t *testing.T) {
 	kafkatest.NeedSlow(t)
 	for _, over := range []config.OverLimit{config.OverDeadLetter, config.OverDelay} {
 		t.Run(string(over), func(t *testing.T) {
-			w := newWorld(t, over)
+			w := newSetup(t, over)
 			w.phase(nil) // not counted: what is new is slow
 			var alone, beside []latency
 			rounds := 3
@@ -96,8 +96,8 @@ func quantileOf(ls []latency, of int) (m latency) {
 	return m
 }
 
-// world is an instance with a quiet and a noisy tenant.
-type world struct {
+// setup is an instance with a quiet and a noisy tenant.
+type setup struct {
 	*testing.T
 	in                   *rig.Instance
 	quietly, loudly      *kgo.Client
@@ -109,10 +109,10 @@ type world struct {
 	noise                int // sent by the noisy one
 }
 
-func newWorld(t *testing.T, over config.OverLimit) *world {
+func newSetup(t *testing.T, over config.OverLimit) *setup {
 	t.Helper()
 	c := kafkatest.Shared(t)
-	w := &world{T: t, quietly: c.Client(t), loudly: c.Client(t, kgo.RecordPartitioner(kgo.RoundRobinPartitioner())), reload: make(chan *config.Config)}
+	w := &setup{T: t, quietly: c.Client(t), loudly: c.Client(t, kgo.RecordPartitioner(kgo.RoundRobinPartitioner())), reload: make(chan *config.Config)}
 	w.quiet = c.CreateTopic(t, 1, nil)
 	w.noisy = c.CreateTopic(t, noisyPartitions, nil, w.quiet+"-noisy")
 	w.target = c.CreateTopic(t, 1, nil, w.quiet+"-out")
@@ -128,7 +128,7 @@ func newWorld(t *testing.T, over config.OverLimit) *world {
 }
 
 // phase measures the quiet tenant for a while, beside whatever during does.
-func (w *world) phase(during func()) latency {
+func (w *setup) phase(during func()) latency {
 	w.Helper()
 	first := w.sent
 	begin := time.Now()
@@ -152,7 +152,7 @@ func (w *world) phase(during func()) latency {
 	return w.measure(w.out.Records()[first:], begin.Add(begins), end)
 }
 
-func (w *world) measure(received []kafkatest.Received, from, to time.Time) (l latency) {
+func (w *setup) measure(received []kafkatest.Received, from, to time.Time) (l latency) {
 	w.Helper()
 	var late []time.Duration
 	for _, rs := range rig.Emissions(w.T, received) {
@@ -181,7 +181,7 @@ func (w *world) measure(received []kafkatest.Received, from, to time.Time) (l la
 }
 
 // besideNoise is a phase in which the other tenant sends more than it may.
-func (w *world) besideNoise() latency {
+func (w *setup) besideNoise() latency {
 	w.Helper()
 	var s *rig.Stream
 	defer func() { s.Stop() }()
@@ -196,7 +196,7 @@ func (w *world) besideNoise() latency {
 }
 
 // drain has all of the noise taken in, for what waits would go on in the next phase.
-func (w *world) drain() {
+func (w *setup) drain() {
 	w.Helper()
 	free := *w.cfg
 	free.Tenants = maps.Clone(w.cfg.Tenants)

@@ -36,8 +36,8 @@ type shifted struct{ by atomic.Int64 }
 func (c *shifted) now() time.Time       { return time.Now().Add(time.Duration(c.by.Load())) }
 func (c *shifted) set(by time.Duration) { c.by.Store(int64(by)) }
 
-// directoryScene is one request partition whose owners come and go.
-type directoryScene struct {
+// directorySetup is one request partition whose owners come and go.
+type directorySetup struct {
 	*testing.T
 	c                *kafkatest.Cluster
 	requests, target string
@@ -53,20 +53,20 @@ const (
 	dueAgo = time.Hour
 )
 
-func newDirectoryScene(t *testing.T) *directoryScene {
+func newDirectorySetup(t *testing.T) *directorySetup {
 	t.Helper()
-	s := &directoryScene{T: t, c: kafkatest.Shared(t)}
+	s := &directorySetup{T: t, c: kafkatest.Shared(t)}
 	s.requests = s.c.CreateTopic(t, 1, nil)
 	s.target = s.c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
 	s.cl, s.out = s.c.Client(t), kafkatest.Collect(t, s.c, s.target)
 	return s
 }
 
-func (s *directoryScene) config() *config.Config { return rig.Config(s.T, s.c.Seeds(), s.requests) }
+func (s *directorySetup) config() *config.Config { return rig.Config(s.T, s.c.Seeds(), s.requests) }
 
 // serve starts an instance at a place in time; it says whether its view of the
 // partition must be wiped.
-func (s *directoryScene) serve(cfg *config.Config, at time.Duration, o service.Options) (*rig.Instance, *rig.Log) {
+func (s *directorySetup) serve(cfg *config.Config, at time.Duration, o service.Options) (*rig.Instance, *rig.Log) {
 	s.Helper()
 	s.clock.set(at)
 	o.Now = s.clock.now
@@ -74,7 +74,7 @@ func (s *directoryScene) serve(cfg *config.Config, at time.Duration, o service.O
 }
 
 // wiped checks whether an instance wiped its view.
-func (s *directoryScene) wiped(what string, log *rig.Log, want bool) {
+func (s *directorySetup) wiped(what string, log *rig.Log, want bool) {
 	s.Helper()
 	said := append(log.Lines("it was last in sync at"), log.Lines("no step names its position")...)
 	if (len(said) > 0) != want {
@@ -82,23 +82,23 @@ func (s *directoryScene) wiped(what string, log *rig.Log, want bool) {
 	}
 }
 
-func (s *directoryScene) timer(id, value string, due time.Time) *kgo.Record {
+func (s *directorySetup) timer(id, value string, due time.Time) *kgo.Record {
 	r := rig.Timer(s.requests, s.target, id, due)
 	r.Value = []byte(value)
 	return r
 }
 
-func (s *directoryScene) send(recs ...*kgo.Record) {
+func (s *directorySetup) send(recs ...*kgo.Record) {
 	s.Helper()
 	rig.Send(s, s.cl, recs...)
 }
 
-func (s *directoryScene) pending(in *rig.Instance, n int) {
+func (s *directorySetup) pending(in *rig.Instance, n int) {
 	s.Helper()
 	await.Until(s, soon, fmt.Sprintf("%d pending timers", n), func() bool { return in.Metric("waterclock_pending_timers") == float64(n) })
 }
 
-func (s *directoryScene) stop(in *rig.Instance) {
+func (s *directorySetup) stop(in *rig.Instance) {
 	s.Helper()
 	if err := in.Stop(); err != nil {
 		s.Fatalf("stop: %v", err)
@@ -106,7 +106,7 @@ func (s *directoryScene) stop(in *rig.Instance) {
 }
 
 // age has a stopped instance's directory say that it was in sync so much earlier.
-func (s *directoryScene) age(cfg *config.Config, by time.Duration) {
+func (s *directorySetup) age(cfg *config.Config, by time.Duration) {
 	s.Helper()
 	store, err := statestore.Open(statestore.Options{Home: intake.Murmur2Partition, Dir: filepath.Join(cfg.DataDir, "store")})
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *directoryScene) age(cfg *config.Config, by time.Duration) {
 }
 
 // schedule and cancel send the timers of the test, and cancel half of them.
-func (s *directoryScene) schedule() {
+func (s *directorySetup) schedule() {
 	var recs []*kgo.Record
 	for i := range kinds {
 		due := time.Now().Add(-dueAgo)
@@ -139,7 +139,7 @@ func (s *directoryScene) schedule() {
 	s.send(recs...)
 }
 
-func (s *directoryScene) cancel() {
+func (s *directorySetup) cancel() {
 	var recs []*kgo.Record
 	for i := range kinds {
 		recs = append(recs, &kgo.Record{Topic: s.requests, Key: fmt.Append(nil, "cancelled-", i)})
@@ -149,7 +149,7 @@ func (s *directoryScene) cancel() {
 
 // begin starts the first instance, and returns when the timers of the test are
 // pending in it.
-func (s *directoryScene) begin(cfg *config.Config, at time.Duration, o service.Options) *rig.Instance {
+func (s *directorySetup) begin(cfg *config.Config, at time.Duration, o service.Options) *rig.Instance {
 	s.Helper()
 	first, _ := s.serve(cfg, at, o)
 	first.Ready(1, soon)
@@ -160,7 +160,7 @@ func (s *directoryScene) begin(cfg *config.Config, at time.Duration, o service.O
 
 // finish comes to the present: what was kept fires once, what was cancelled does
 // not come back.
-func (s *directoryScene) finish() {
+func (s *directorySetup) finish() {
 	s.Helper()
 	if got := s.out.Records(); len(got) > 0 {
 		s.Errorf("%d emissions before anything was due", len(got))
@@ -183,7 +183,7 @@ func (s *directoryScene) finish() {
 func TestIdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
 	t.Parallel()
 	const begin, flush = -40 * time.Hour, time.Second
-	s := newDirectoryScene(t)
+	s := newDirectorySetup(t)
 	cfg := s.config()
 	first := s.begin(cfg, begin, service.Options{FlushInterval: flush})
 	s.clock.set(begin + 13*time.Hour)
@@ -209,7 +209,7 @@ func TestIdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
 func TestPartitionDownFor13HoursIsWiped(t *testing.T) {
 	t.Parallel()
 	const begin = -40 * time.Hour
-	s := newDirectoryScene(t)
+	s := newDirectorySetup(t)
 	cfg := s.config()
 	first := s.begin(cfg, begin, service.Options{})
 	s.stop(first)
@@ -248,7 +248,7 @@ const (
 func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 	t.Parallel()
 	const begin = -40 * time.Hour
-	s := newDirectoryScene(t)
+	s := newDirectorySetup(t)
 	cfg := s.config()
 	first := s.begin(cfg, begin, service.Options{})
 	s.stop(first)
@@ -310,7 +310,7 @@ func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 }
 
 // meta is what a stopped instance's directory says of the partition.
-func (s *directoryScene) meta(cfg *config.Config) (m statestore.Meta) {
+func (s *directorySetup) meta(cfg *config.Config) (m statestore.Meta) {
 	s.Helper()
 	store, err := statestore.OpenReadOnly(statestore.Options{Dir: filepath.Join(cfg.DataDir, "store")})
 	if err != nil {

@@ -35,9 +35,9 @@ const (
 	away = time.Minute
 )
 
-// scene is three brokers, an instance, targets of every kind, and what is
+// setup is three brokers, an instance, targets of every kind, and what is
 // expected to become of every timer sent.
-type scene struct {
+type setup struct {
 	*testing.T
 	c   *kafkatest.Cluster
 	cfg *config.Config
@@ -52,8 +52,8 @@ type scene struct {
 
 const victim = 2
 
-func newScene(t *testing.T) *scene {
-	s := &scene{T: t, c: kafkatest.Three(t), want: make(map[string]string)}
+func newSetup(t *testing.T) *setup {
+	s := &setup{T: t, c: kafkatest.Three(t), want: make(map[string]string)}
 	name := kafkatest.Topic(t)
 	s.requests = s.c.CreateTopic(t, 4, nil, name)
 	s.healthy = s.c.CreateTopic(t, 4, nil, name+"-healthy")
@@ -68,7 +68,7 @@ func newScene(t *testing.T) *scene {
 }
 
 // timer is a request; want says what is to become of it.
-func (s *scene) timer(id, value, target string, due time.Time, want string) *kgo.Record {
+func (s *setup) timer(id, value, target string, due time.Time, want string) *kgo.Record {
 	s.mu.Lock()
 	s.want[id] = want
 	s.mu.Unlock()
@@ -78,27 +78,27 @@ func (s *scene) timer(id, value, target string, due time.Time, want string) *kgo
 }
 
 // plain is a timer that is emitted as it says.
-func (s *scene) plain(id, value, target string, due time.Time) *kgo.Record {
+func (s *setup) plain(id, value, target string, due time.Time) *kgo.Record {
 	return s.timer(id, value, target, due, target+" "+value)
 }
 
-func (s *scene) cancel(id string) *kgo.Record {
+func (s *setup) cancel(id string) *kgo.Record {
 	s.mu.Lock()
 	s.want[id] = ""
 	s.mu.Unlock()
 	return &kgo.Record{Topic: s.requests, Key: []byte(id)}
 }
 
-func (s *scene) send(recs ...*kgo.Record) {
+func (s *setup) send(recs ...*kgo.Record) {
 	s.Helper()
 	rig.Send(s, s.cl, recs...)
 }
 
-func (s *scene) at(when time.Time) { await.For(s, time.Until(when)) }
+func (s *setup) at(when time.Time) { await.For(s, time.Until(when)) }
 
 // load sends 100 timers a second, due half a second later, until it is stopped;
 // mix, if not nil, sends something else instead of the n-th.
-func (s *scene) load(name string, mix func(id string, n int, due time.Time) *kgo.Record) *rig.Stream {
+func (s *setup) load(name string, mix func(id string, n int, due time.Time) *kgo.Record) *rig.Stream {
 	return rig.StartBursts(s, s.cl, burst, burstEvery, func(n int) *kgo.Record {
 		id, due := fmt.Sprint(name, "-", n), time.Now().Add(500*time.Millisecond)
 		if mix != nil {
@@ -112,7 +112,7 @@ func (s *scene) load(name string, mix func(id string, n int, due time.Time) *kgo
 
 // lateness returns the p99 of what healthy targets received between two
 // instants, by receipt, and the longest gap.
-func (s *scene) lateness(from, to time.Time) (p99, gap time.Duration) {
+func (s *setup) lateness(from, to time.Time) (p99, gap time.Duration) {
 	s.Helper()
 	var late []time.Duration
 	last := from
@@ -133,7 +133,7 @@ func (s *scene) lateness(from, to time.Time) (p99, gap time.Duration) {
 
 // within takes windows from an instant on, at least one, until the p99 of one is
 // at most half as large again as before the fault.
-func (s *scene) within(what string, before time.Duration, from time.Time) {
+func (s *setup) within(what string, before time.Duration, from time.Time) {
 	s.Helper()
 	var all []time.Duration
 	for i := range windows {
@@ -160,7 +160,7 @@ func (s *scene) within(what string, before time.Duration, from time.Time) {
 func TestOtherTargetsNoticeOneGap(t *testing.T) {
 	kafkatest.NeedSlow(t)
 	t.Parallel()
-	s := newScene(t)
+	s := newSetup(t)
 	in, log := rig.ServeLogged(t, s.cfg, service.Options{})
 	in.Ready(4, soon)
 	dead := kafkatest.Collect(t, s.c, topics.DeadLetters(s.requests))
@@ -242,7 +242,7 @@ const each = 25 // timers of each kind
 
 // rolledBack: while a firing for the target is under way,
 // and about to fail, requests for its ID come.
-func (s *scene) rolledBack(log *rig.Log) {
+func (s *setup) rolledBack(log *rig.Log) {
 	s.Helper()
 	due := time.Now().Add(1500 * time.Millisecond)
 	var first, second, third []*kgo.Record
@@ -274,7 +274,7 @@ func (s *scene) rolledBack(log *rig.Log) {
 }
 
 // parked cancels and replaces parked timers.
-func (s *scene) parked(in *rig.Instance) {
+func (s *setup) parked(in *rig.Instance) {
 	s.Helper()
 	past := time.Now().Add(-time.Second)
 	was := in.Metric("waterclock_parked_timers")
@@ -306,7 +306,7 @@ func (s *scene) parked(in *rig.Instance) {
 }
 
 // settled waits for everything wanted and checks that nothing else came.
-func (s *scene) settled(in *rig.Instance, dead *kafkatest.Collector) {
+func (s *setup) settled(in *rig.Instance, dead *kafkatest.Collector) {
 	s.Helper()
 	emissions, letters := 0, 0
 	for _, want := range s.want {

@@ -38,62 +38,35 @@ func TestMain(m *testing.M) {
 	kafkatest.Main(m)
 }
 
-// world is a request topic, a target with one partition and what users have:
-// plain clients.
-type world struct {
-	*testing.T
-	c                *kafkatest.Cluster
-	requests, target string
-	out              *kafkatest.Collector
-	cl               *kgo.Client
-	adm              *kadm.Client
-	partitions       int32
+// setup has a target of one partition.
+type setup struct {
+	*rig.Setup
+	adm        *kadm.Client
+	partitions int32
 }
 
-func newWorld(t *testing.T, c *kafkatest.Cluster, partitions int32) *world {
+func newSetup(t *testing.T, c *kafkatest.Cluster, partitions int32) *setup {
 	t.Helper()
-	w := &world{T: t, c: c, partitions: partitions, requests: c.CreateTopic(t, partitions, nil)}
-	w.target = c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
-	w.out = kafkatest.Collect(t, c, w.target)
-	w.cl = c.Client(t)
-	w.adm = kadm.NewClient(w.cl)
-	return w
+	s := rig.NewSetup(t, c, partitions, 1)
+	return &setup{s, kadm.NewClient(s.Client), partitions}
 }
 
 // config is that of an instance with a directory of its own.
-func (w *world) config() *config.Config {
-	cfg := rig.Config(w.T, w.c.Seeds(), w.requests)
+func (w *setup) config() *config.Config {
+	cfg := w.Config()
 	cfg.SessionTimeout = session
 	return cfg
 }
 
-func (w *world) group() string     { return "group-of-" + w.requests }
-func (w *world) changelog() string { return topics.Changelog(w.requests) }
+func (w *setup) group() string     { return "group-of-" + w.Requests }
+func (w *setup) changelog() string { return topics.Changelog(w.Requests) }
 
-func (w *world) request(id, value string, headers ...string) *kgo.Record {
-	r := &kgo.Record{Topic: w.requests, Key: []byte(id), Value: []byte(value)}
-	for i := 0; i < len(headers); i += 2 {
-		r.Headers = append(r.Headers, kgo.RecordHeader{Key: headers[i], Value: []byte(headers[i+1])})
-	}
-	return r
-}
-
-func (w *world) timer(id, value string, due time.Time) *kgo.Record {
-	return w.request(id, value, "timer-at", strconv.FormatInt(due.UnixMilli(), 10), "timer-target-topic", w.target)
-}
-
-func (w *world) cancel(id string) *kgo.Record {
-	return &kgo.Record{Topic: w.requests, Key: []byte(id)}
-}
-
-// send writes requests and returns once all are in the log, in their order.
-func (w *world) send(recs ...*kgo.Record) {
-	w.Helper()
-	rig.Send(w, w.cl, recs...)
+func (w *setup) timer(id, value string, due time.Time) *kgo.Record {
+	return w.Request(id, value, "timer-at", strconv.FormatInt(due.UnixMilli(), 10), "timer-target-topic", w.Target)
 }
 
 // pending waits until the instance holds just n timers in its store.
-func (w *world) pending(in *rig.Web, n int) {
+func (w *setup) pending(in *rig.Web, n int) {
 	w.Helper()
 	await.Until(w, patience, fmt.Sprintf("%d pending timers", n), func() bool {
 		return in.Metric("waterclock_pending_timers") == float64(n)
@@ -101,20 +74,20 @@ func (w *world) pending(in *rig.Web, n int) {
 }
 
 // at waits for an instant.
-func (w *world) at(when time.Time) { await.For(w, time.Until(when)) }
+func (w *setup) at(when time.Time) { await.For(w, time.Until(when)) }
 
 // finish waits until every ID of want was emitted with these values, one after
 // the other, and checks that nothing else comes: nothing lost, duplicated or early.
 // It ends with one timer for each request partition that fires at once: what
 // was decided before it is in the target before it.
-func (w *world) finish(want map[string][]string) {
+func (w *setup) finish(want map[string][]string) {
 	w.Helper()
 	n := 0
 	for _, vs := range want {
 		n += len(vs)
 	}
-	w.out.WaitFor(n, patience)
-	manual := w.c.Client(w.T, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	w.Out.WaitFor(n, patience)
+	manual := w.Cluster.Client(w.T, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	for p := range w.partitions {
 		r := w.timer(fmt.Sprint("barrier-", p), "", time.Now().Add(-time.Second))
 		r.Partition = p
@@ -124,15 +97,15 @@ func (w *world) finish(want map[string][]string) {
 	}
 	await.Until(w, patience, "barriers", func() bool {
 		barriers := 0
-		for _, r := range w.out.Records() {
+		for _, r := range w.Out.Records() {
 			if strings.HasPrefix(r.Header("waterclock-id"), "barrier-") {
 				barriers++
 			}
 		}
 		return barriers >= int(w.partitions)
 	})
-	w.out.Quiet(quiet)
-	got := rig.Emissions(w.T, w.out.Records())
+	w.Out.Quiet(quiet)
+	got := rig.Emissions(w.T, w.Out.Records())
 	wrong := 0
 	complain := func(format string, args ...any) {
 		if wrong++; wrong <= 10 {
@@ -157,11 +130,11 @@ func (w *world) finish(want map[string][]string) {
 }
 
 // deleteOffsets removes the group's offsets. The group must be empty.
-func (w *world) deleteOffsets() {
+func (w *setup) deleteOffsets() {
 	w.Helper()
 	set := kadm.TopicsSet{}
 	for p := range w.partitions {
-		set.Add(w.requests, p)
+		set.Add(w.Requests, p)
 	}
 	resp, err := w.adm.DeleteOffsets(w.Context(), w.group(), set)
 	if err != nil {
@@ -173,22 +146,22 @@ func (w *world) deleteOffsets() {
 }
 
 // foreign is a transactional producer of somebody else.
-func (w *world) foreign(name string) *txn {
+func (w *setup) foreign(name string) *txn {
 	w.Helper()
-	return &txn{w, w.c.Client(w.T, kgo.TransactionalID(name+"-"+w.requests), kgo.TransactionTimeout(5*time.Minute),
+	return &txn{w, w.Cluster.Client(w.T, kgo.TransactionalID(name+"-"+w.Requests), kgo.TransactionTimeout(5*time.Minute),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))}
 }
 
 // hanging is a producer as an owner of the group's would have it.
-func (w *world) hanging(name string) *txn {
+func (w *setup) hanging(name string) *txn {
 	w.Helper()
-	return &txn{w, w.c.Client(w.T, kgo.TransactionalID(hanging.TransactionalIDPrefix(w.group())+name+"/0/1"), kgo.TransactionTimeout(5*time.Minute),
+	return &txn{w, w.Cluster.Client(w.T, kgo.TransactionalID(hanging.TransactionalIDPrefix(w.group())+name+"/0/1"), kgo.TransactionTimeout(5*time.Minute),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))}
 }
 
 // txn is a transactional producer with manual partitions.
 type txn struct {
-	w  *world
+	w  *setup
 	cl *kgo.Client
 }
 
@@ -215,7 +188,7 @@ func (x *txn) end(commit kgo.TransactionEndTry) {
 }
 
 // owned are the partitions of the request topic that an instance holds.
-func (w *world) owned(in *rig.Web) (ps []int32) {
+func (w *setup) owned(in *rig.Web) (ps []int32) {
 	w.Helper()
 	_, body := in.Readyz()
 	var shown struct {
@@ -226,7 +199,7 @@ func (w *world) owned(in *rig.Web) (ps []int32) {
 	if err := json.Unmarshal([]byte(body), &shown); err != nil {
 		w.Fatalf("readyz: %v: %s", err, body)
 	}
-	for name := range shown.Detail.Topics[w.requests] {
+	for name := range shown.Detail.Topics[w.Requests] {
 		p, err := strconv.Atoi(name)
 		if err != nil {
 			w.Fatalf("readyz: %v: %s", err, body)
@@ -237,7 +210,7 @@ func (w *world) owned(in *rig.Web) (ps []int32) {
 }
 
 // limited bounds a wait.
-func (w *world) limited(d time.Duration) context.Context {
+func (w *setup) limited(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(w.Context(), d)
 	w.Cleanup(cancel)
 	return ctx

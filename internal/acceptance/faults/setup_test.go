@@ -18,26 +18,26 @@ import (
 // partitions of the request topics.
 const partitions = 4
 
-// scene is what a row may spoil: a request topic, and a data directory that is
+// setup is what a row may spoil: a request topic, and a data directory that is
 // empty.
-type scene struct {
+type setup struct {
 	c        *kafkatest.Cluster
 	requests string
 	dir      string
 	group    string // another name than that of arguments
 }
 
-func newScene(t testing.TB, c *kafkatest.Cluster) *scene {
+func newSetup(t testing.TB, c *kafkatest.Cluster) *setup {
 	t.Helper()
-	s := &scene{c: c, requests: c.CreateTopic(t, partitions, nil), dir: filepath.Join(t.TempDir(), "data")}
+	s := &setup{c: c, requests: c.CreateTopic(t, partitions, nil), dir: filepath.Join(t.TempDir(), "data")}
 	if err := os.Mkdir(s.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// words are what is wanted, with the names of the scene.
-func (s *scene) words(want []string) []string {
+// words are what is wanted, with the names of the setup.
+func (s *setup) words(want []string) []string {
 	out := make([]string, len(want))
 	for i, w := range want {
 		out[i] = strings.NewReplacer("REQUESTS", s.requests, "DIRECTORY", s.dir).Replace(w)
@@ -45,13 +45,13 @@ func (s *scene) words(want []string) []string {
 	return out
 }
 
-// arguments are those of serve, with a group of the scene's own.
-func (s *scene) arguments(more ...string) []string {
+// arguments are those of serve, with a group of the setup's own.
+func (s *setup) arguments(more ...string) []string {
 	return rig.Arguments(s.c.Seeds(), s.requests, s.dir, more...)
 }
 
 // admin runs one change of the topics.
-func (s *scene) admin(t testing.TB, change func(context.Context, *kadm.Client) error) {
+func (s *setup) admin(t testing.TB, change func(context.Context, *kadm.Client) error) {
 	t.Helper()
 	if err := change(t.Context(), s.c.Admin(t)); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func (s *scene) admin(t testing.TB, change func(context.Context, *kadm.Client) e
 }
 
 // ensure makes the service's own topics as the service does.
-func (s *scene) ensure(t testing.TB) {
+func (s *setup) ensure(t testing.TB) {
 	t.Helper()
 	s.admin(t, func(ctx context.Context, adm *kadm.Client) error {
 		_, _, err := topics.Ensure(ctx, adm, s.requests, topics.Options{Create: true})
@@ -68,7 +68,7 @@ func (s *scene) ensure(t testing.TB) {
 }
 
 // remove deletes a topic and waits until it is gone.
-func (s *scene) remove(t testing.TB, topic string) {
+func (s *setup) remove(t testing.TB, topic string) {
 	t.Helper()
 	kafkatest.DeleteTopics(t, s.c.Admin(t), topic)
 	await.Until(t, exitLimit, topic+" is gone", func() bool {
@@ -78,7 +78,7 @@ func (s *scene) remove(t testing.TB, topic string) {
 }
 
 // grow gives a topic more partitions and waits until they are there.
-func (s *scene) grow(t testing.TB, topic string, to int) {
+func (s *setup) grow(t testing.TB, topic string, to int) {
 	t.Helper()
 	kafkatest.GrowTopics(t, s.c.Admin(t), to, topic)
 	await.Until(t, exitLimit, "more partitions", func() bool {
@@ -88,7 +88,7 @@ func (s *scene) grow(t testing.TB, topic string, to int) {
 }
 
 // set changes one setting of a topic and waits until it is there.
-func (s *scene) set(t testing.TB, topic, setting, value string) {
+func (s *setup) set(t testing.TB, topic, setting, value string) {
 	t.Helper()
 	adm := s.c.Admin(t)
 	kafkatest.SetTopic(t, adm, topic, setting, value)

@@ -23,15 +23,15 @@ import (
 )
 
 const (
-	brokerCount    = 3
-	scenePartition = 12
+	brokerCount = 3
+	partitions  = 12
 )
 
-// scene is an instance under steady load on three brokers, and a plain writer
+// setup is an instance under steady load on three brokers, and a plain writer
 // beside it. Who leads what is known: broker p%3 the partition p of the request,
 // target and plain topics, broker p/3%3 that of the changelog, so that timers
 // need any combination of brokers.
-type scene struct {
+type setup struct {
 	t                       *testing.T
 	c                       *kafkatest.Cluster
 	adm                     *kadm.Client
@@ -40,8 +40,8 @@ type scene struct {
 	out, reference          *arrivals
 }
 
-// newScene starts everything but the load.
-func newScene(t *testing.T, properties map[string]string) *scene {
+// newSetup starts everything but the load.
+func newSetup(t *testing.T, properties map[string]string) *setup {
 	opts := []kafkatest.Option{
 		// One partition each is the usual in tests: then one broker has them all.
 		kafkatest.WithProperty("transaction.state.log.num.partitions", "12"),
@@ -51,25 +51,25 @@ func newScene(t *testing.T, properties map[string]string) *scene {
 	for k, v := range properties {
 		opts = append(opts, kafkatest.WithProperty(k, v))
 	}
-	s := &scene{t: t, c: kafkatest.Start(t, brokerCount, opts...)}
+	s := &setup{t: t, c: kafkatest.Start(t, brokerCount, opts...)}
 	s.adm = s.c.Admin(t)
-	s.requests = s.c.CreateTopic(t, scenePartition, nil)
-	s.target = s.c.CreateTopic(t, scenePartition, nil, kafkatest.Topic(t)+"-target")
-	s.plain = s.c.CreateTopic(t, scenePartition, nil, kafkatest.Topic(t)+"-plain")
+	s.requests = s.c.CreateTopic(t, partitions, nil)
+	s.target = s.c.CreateTopic(t, partitions, nil, kafkatest.Topic(t)+"-target")
+	s.plain = s.c.CreateTopic(t, partitions, nil, kafkatest.Topic(t)+"-plain")
 	s.serve = rig.Start(t, rig.Arguments(s.c.Seeds(), s.requests, t.TempDir())...)
 	await.Until(t, time.Minute, "the instance serves all partitions", s.ready)
 	s.out, s.reference = arrive(t, s.c, s.target, s.plain)
-	writePlain(t, s.c, s.plain, scenePartition)
+	writePlain(t, s.c, s.plain, partitions)
 	return s
 }
 
-func (s *scene) ready() bool {
+func (s *setup) ready() bool {
 	status, body := s.serve.Readyz()
-	return status == http.StatusOK && countLive(body) == scenePartition
+	return status == http.StatusOK && countLive(body) == partitions
 }
 
 // load sends timers, every other one due soon, the others well ahead.
-func (s *scene) load(perSecond int) *rig.Stream {
+func (s *setup) load(perSecond int) *rig.Stream {
 	return rig.StartStream(s.t, s.c.Client(s.t, swift(s.t)...), perSecond, func(n int) *kgo.Record {
 		ahead := soon
 		if !dueSoon(n) {
@@ -81,9 +81,9 @@ func (s *scene) load(perSecond int) *rig.Stream {
 	})
 }
 
-func dueSoon(n int) bool  { return n/scenePartition%2 == 0 }
-func targetOf(n int) int  { return n % scenePartition }
-func requestOf(n int) int { return int(intake.Murmur2Partition([]byte(loadID(n)), scenePartition)) }
+func dueSoon(n int) bool  { return n/partitions%2 == 0 }
+func targetOf(n int) int  { return n % partitions }
+func requestOf(n int) int { return int(intake.Murmur2Partition([]byte(loadID(n)), partitions)) }
 
 func leadsTarget(p int) int    { return p % brokerCount }
 func leadsChangelog(p int) int { return p / brokerCount % brokerCount }
@@ -126,7 +126,7 @@ func classOf(n, broker int) class {
 
 // placeReplicas has the brokers lead what they should. Coordinators are spread, or where
 // away is not -1 they are not on that broker.
-func (s *scene) placeReplicas(away int) {
+func (s *setup) placeReplicas(away int) {
 	s.t.Helper()
 	lead := func(topic string) func(p int) int {
 		switch {
@@ -176,7 +176,7 @@ func (s *scene) placeReplicas(away int) {
 }
 
 // controller is the broker that leads the metadata quorum.
-func (s *scene) controller() int {
+func (s *setup) controller() int {
 	req := kmsg.NewPtrDescribeQuorumRequest()
 	t := kmsg.NewDescribeQuorumRequestTopic()
 	t.Topic = "__cluster_metadata"
@@ -190,7 +190,7 @@ func (s *scene) controller() int {
 }
 
 // coordinator is the broker that coordinates the group.
-func (s *scene) coordinator() int {
+func (s *setup) coordinator() int {
 	found := s.adm.FindGroupCoordinators(s.t.Context(), "group-of-"+s.requests)
 	c, ok := found["group-of-"+s.requests]
 	if !ok || c.Err != nil {
@@ -216,7 +216,7 @@ type arrivals struct {
 // arrive reads emissions to a target, and what a plain writer writes beside them.
 func arrive(t testing.TB, c *kafkatest.Cluster, target, plain string) (emissions, others *arrivals) {
 	emissions, others = &arrivals{}, &arrivals{}
-	observe(t, c, scenePartition, func(r *kgo.Record, at time.Time) {
+	observe(t, c, partitions, func(r *kgo.Record, at time.Time) {
 		got := arrival{n: -1, partition: r.Partition, due: r.Timestamp, at: at}
 		received := kafkatest.Received{Record: r, At: at}
 		if id, ok := strings.CutPrefix(received.Header("waterclock-id"), loadID0); ok {
