@@ -86,12 +86,8 @@ const passRecords = 10_000
 // common is a small run on a simulated broker.
 func common(t *testing.T) Common {
 	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second),
+	cluster, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second),
 		kfake.ListenFn(func(network, address string) (net.Listener, error) { return net.Listen(network, "127.0.0.1:0") }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cluster.Close)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

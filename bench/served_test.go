@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -20,11 +21,7 @@ func named(t *testing.T) (SteadyConfig, *kadm.Client) {
 	l.Common, l.Rates, l.Duration, l.Least, l.Spread = common(t), []float64{1000}, 200*time.Millisecond, 0, 10*time.Millisecond
 	l.PassRecords = 50 // and so few timers to warm up
 	l.Local, l.Requests, l.Target = false, "requests", "target"
-	cl, err := kgo.NewClient(kgo.SeedBrokers(l.Cluster.Brokers...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	cl := kafkatest.Client(t, kgo.SeedBrokers(l.Cluster.Brokers...))
 	adm := kadm.NewClient(cl)
 	if _, err := adm.CreateTopics(t.Context(), 2, 1, nil, "requests", "target"); err != nil {
 		t.Fatal(err)

@@ -66,11 +66,7 @@ func TestAFetchIsBounded(t *testing.T) {
 		}
 		return nil, nil, false
 	})
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerLinger(0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerLinger(0))
 	const batch, batches = fetchMaxPartition / 4, 16
 	for size, n := range map[int]int{batch: batches, 2 * fetchMaxPartition: 1} {
 		value := make([]byte, size)

@@ -21,11 +21,7 @@ import (
 func TestFindHolders(t *testing.T) {
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, "t", "denied"))
 	begun := time.Now().Add(-time.Second)
-	producer, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("billing"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(producer.Close)
+	producer := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("billing"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err := producer.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}
@@ -94,11 +90,7 @@ func TestFindHolders(t *testing.T) {
 func TestFindHoldersBesideABrokerThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "t"))
-	producer, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("billing"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(producer.Close)
+	producer := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("billing"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err := producer.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}

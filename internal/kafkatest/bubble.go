@@ -57,10 +57,5 @@ func Bubble(t *testing.T, brokers int, topics ...string) (*kfake.Cluster, []kgo.
 		time.Sleep(bubbleEnd)
 	})
 	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...), kgo.Dialer(network.dial)}
-	cl, err := kgo.NewClient(opts...)
-	if err != nil {
-		t.Fatalf("kafkatest: make a client: %v", err)
-	}
-	t.Cleanup(cl.Close)
-	return c, opts, cl
+	return c, opts, Client(t, opts...)
 }

@@ -24,15 +24,10 @@ const (
 // Client returns a client of the cluster that is closed when the test ends.
 func (c *Cluster) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	t.Helper()
-	cl, err := kgo.NewClient(append([]kgo.Opt{
+	return Client(t, append([]kgo.Opt{
 		kgo.SeedBrokers(c.Seeds()...),
 		kgo.MetadataMinAge(250 * time.Millisecond),
 	}, opts...)...)
-	if err != nil {
-		t.Fatalf("kafkatest: make a client: %v", err)
-	}
-	t.Cleanup(cl.Close)
-	return cl
 }
 
 // Admin returns an administration client that is closed when the test ends.

@@ -16,10 +16,16 @@ func Fake(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, *kgo.Client) {
 		t.Fatalf("kafkatest: start fake brokers: %v", err)
 	}
 	t.Cleanup(c.Close)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
+	return c, Client(t, kgo.SeedBrokers(c.ListenAddrs()...))
+}
+
+// Client returns a client that is closed when the test ends.
+func Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	cl, err := kgo.NewClient(opts...)
 	if err != nil {
 		t.Fatalf("kafkatest: make a client: %v", err)
 	}
 	t.Cleanup(cl.Close)
-	return c, cl
+	return cl
 }

@@ -57,17 +57,12 @@ func newSetup(t testing.TB, fake *kfake.Cluster, seeds []string) *Setup {
 // Client returns a client that writes to the partitions that records name. It is closed when the test ends.
 func (s *Setup) Client(opts ...kgo.Opt) *kgo.Client {
 	s.T.Helper()
-	cl, err := kgo.NewClient(append([]kgo.Opt{
+	return Client(s.T, append([]kgo.Opt{
 		kgo.SeedBrokers(s.Seeds...),
 		kgo.MetadataMinAge(20 * time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(0),
 	}, opts...)...)
-	if err != nil {
-		s.T.Fatalf("kafkatest: make a client: %v", err)
-	}
-	s.T.Cleanup(cl.Close)
-	return cl
 }
 
 // Create makes a topic and waits until it is there.

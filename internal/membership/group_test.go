@@ -61,11 +61,7 @@ func newTown(t *testing.T, seeds []string) *town {
 	t.Helper()
 	x := &town{t: t, seeds: seeds, topic: kafkatest.Topic(t)}
 	x.group = "group-of-" + x.topic
-	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	cl := kafkatest.Client(t, kgo.SeedBrokers(seeds...))
 	x.cl, x.adm = cl, kadm.NewClient(cl)
 	if _, err := x.adm.CreateTopic(context.Background(), partitions, 1, nil, x.topic); err != nil {
 		t.Fatal(err)

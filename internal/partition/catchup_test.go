@@ -165,11 +165,7 @@ func TestTheGatesPatienceIsForTransactionsAlone(t *testing.T) {
 			t.Parallel()
 			g := newGated(t)
 			g.p.o.HeldPatience = patience
-			producer, err := kgo.NewClient(kgo.SeedBrokers(g.brokers.ListenAddrs()...), kgo.TransactionalID("foreign"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(producer.Close)
+			producer := kafkatest.Client(t, kgo.SeedBrokers(g.brokers.ListenAddrs()...), kgo.TransactionalID("foreign"))
 			if err := producer.BeginTransaction(); err != nil {
 				t.Fatal(err)
 			}

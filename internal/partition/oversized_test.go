@@ -28,11 +28,7 @@ func oversizedAt(t *testing.T) (p *Partition, s *served, committed, aborted int6
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(tx.Close)
+	tx := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("t"))
 	at := map[kgo.TransactionEndTry]int64{}
 	for _, how := range []kgo.TransactionEndTry{kgo.TryCommit, kgo.TryAbort} {
 		r := &kgo.Record{Topic: requests, Value: []byte("v")}

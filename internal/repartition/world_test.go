@@ -49,11 +49,7 @@ func newWorld(t *testing.T, partitions int32) *world {
 // client makes a client that knows the topics as they are now.
 func (w *world) client() {
 	w.t.Helper()
-	cl, err := kgo.NewClient(append(w.options(), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(cl.Close)
+	cl := kafkatest.Client(w.t, append(w.options(), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	w.cl, w.adm = cl, kadm.NewClient(cl)
 }
 

@@ -22,11 +22,7 @@ func (f fatal) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, ar
 // What Stop counts is in the log; what is not fails the test.
 func TestStream(t *testing.T) {
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "requests"))
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.UnknownTopicRetries(0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.UnknownTopicRetries(0))
 	begun := func(topic string) *Stream {
 		some := make(chan struct{})
 		s := StartStream(fatal{t}, cl, 300, func(n int) *kgo.Record {

@@ -156,11 +156,7 @@ func TestTopicsGrownByHand(t *testing.T) {
 	t.Log(out.String())
 	in = rig.Serve(t, cfg, service.Options{})
 	in.Ready(now, limit)
-	again, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(again.Close)
+	again := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...))
 	for i := range timers / 2 {
 		rig.Send(t, again, &kgo.Record{Topic: requests, Key: fmt.Append(nil, "id", i)})
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -23,11 +24,7 @@ type stranger struct {
 
 func newStranger(t *testing.T, seeds []string) *stranger {
 	t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.TransactionalID("waterclock/other/x/0/1"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	cl := kafkatest.Client(t, kgo.SeedBrokers(seeds...), kgo.TransactionalID("waterclock/other/x/0/1"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	return &stranger{t, cl}
 }
 
@@ -61,11 +58,7 @@ func TestClaimOfAnotherGroupWhileRunning(t *testing.T) {
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
 	in, log := rig.ServeLogged(t, cfg, service.Options{})
 	in.Ready(2, limit)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...))
 	fired := func() float64 { return in.Metric("waterclock_outcomes_total", "outcome", "fired") }
 	sent := 0
 	fire := func() {

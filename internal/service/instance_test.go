@@ -41,11 +41,7 @@ func fake(t *testing.T, cluster string) *kfake.Cluster {
 
 func schedule(t *testing.T, cfg *config.Config, n int, in time.Duration) {
 	t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
+	cl := kafkatest.Client(t, kgo.SeedBrokers(cfg.Brokers...))
 	for i := range n {
 		rec, err := waterclock.Schedule(requests, fmt.Sprint("id", i), waterclock.After(in), waterclock.To(target), waterclock.Value([]byte("v")))
 		if err != nil {

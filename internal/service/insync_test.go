@@ -150,11 +150,7 @@ func TestViewThatIsTooOldIsWiped(t *testing.T) {
 // one that an acquisition begins with nothing.
 func TestDeletionsAreKeptForEver(t *testing.T) {
 	c := fake(t, "c")
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
+	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...))
 	settings := map[string]*string{
 		"cleanup.policy": kadm.StringPtr("compact"), "message.timestamp.type": kadm.StringPtr("LogAppendTime"),
 		"max.message.bytes": kadm.StringPtr("2000000"), "delete.retention.ms": kadm.StringPtr("9223372036854775807"),

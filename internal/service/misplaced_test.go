@@ -57,11 +57,7 @@ func TestMisplacedTimersAreCounted(t *testing.T) {
 	in.Balanced(timers)
 	counted(0)
 
-	manual, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(manual.Close)
+	manual := kafkatest.Client(t, kgo.SeedBrokers(cfg.Brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	for i := range int32(before) {
 		r := rig.Timer(requests, "out", "wandering", time.Now().Add(time.Hour))
 		r.Partition = i

@@ -81,11 +81,7 @@ func all(m map[string]bool) bool {
 // It looks like one of another group, which would see to it.
 func hanging(t *testing.T, c *kfake.Cluster, n int32) *kgo.Client {
 	t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("waterclock/elsewhere/x/0/1"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("waterclock/elsewhere/x/0/1"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err := cl.BeginTransaction(); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 )
@@ -91,11 +92,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 	in, log := rig.ServeLogged(t, cfg, service.Options{})
 	in.Ready(2, limit)
 	client := func(p kgo.Partitioner) *kgo.Client {
-		cl, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.RecordPartitioner(p))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(cl.Close)
+		cl := kafkatest.Client(t, kgo.SeedBrokers(cfg.Brokers...), kgo.RecordPartitioner(p))
 		return cl
 	}
 	const n = 20

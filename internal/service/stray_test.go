@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/service/commands"
@@ -24,11 +25,7 @@ func TestTimerOffItsPartition(t *testing.T) {
 	get := withAPI(t, cfg, &o)
 	in, log := rig.ServeLogged(t, cfg, o)
 	in.Ready(2, limit)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	rec := rig.Timer(requests, target, "a1", time.Now().Add(time.Hour))
 	rec.Partition = 1 - intake.Murmur2Partition([]byte("a1"), 2)
 	rig.Send(t, cl, rec)

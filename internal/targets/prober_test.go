@@ -24,17 +24,9 @@ import (
 // fakeProber probes a kfake cluster with a topic "t" of one partition.
 func fakeProber(t *testing.T) (*Prober, *kadm.Client, *kgo.Client) {
 	t.Helper()
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}
-	cl, err := kgo.NewClient(append(opts, kgo.ConsumeTopics("t"), kgo.FetchIsolationLevel(kgo.ReadUncommitted()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(cl.Close)
+	cl := kafkatest.Client(t, append(opts, kgo.ConsumeTopics("t"), kgo.FetchIsolationLevel(kgo.ReadUncommitted()))...)
 	return proberOf(opts, NewMetadata(cl, MetadataOptions{MissingAfter: 1})), kadm.NewClient(cl), cl
 }
 

@@ -175,11 +175,7 @@ func TestAbortThatIsNotAnswered(t *testing.T) {
 		}
 		answer()
 		time.Sleep(time.Minute)
-		cl, err := kgo.NewClient(append(slices.Clone(l.o.Client), kgo.ConsumeTopics("good"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer cl.Close()
+		cl := kafkatest.Client(t, append(slices.Clone(l.o.Client), kgo.ConsumeTopics("good"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var seen []string

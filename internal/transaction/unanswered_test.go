@@ -298,11 +298,7 @@ func TestCommitOffsetsWaitsForTheTransactionBefore(t *testing.T) {
 		resp.Topics = append(resp.Topics, topic)
 		return resp, nil, true
 	})
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("id"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
+	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("id"))
 	if err := CommitOffsets(t.Context(), cl, "id", "group", []Offset{{Topic: "r"}}); err != nil || commits.Load() != 3 {
 		t.Errorf("%v after %d commits", err, commits.Load())
 	}

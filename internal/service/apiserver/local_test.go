@@ -12,28 +12,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Who has called waits no longer than its context for a broker that has taken a request and
 // never answers: not even the end of the context has the producer let go of it.
 func TestProduceEndsWithItsContext(t *testing.T) {
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "r"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "r"))
 	sent := make(chan struct{}, 100)
 	c.ControlKey(kmsg.Produce.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		sent <- struct{}{}
 		return nil, errors.New("the connection breaks"), true
 	})
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RecordDeliveryTimeout(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
+	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RecordDeliveryTimeout(time.Second))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan []route.Written, 1)
@@ -74,11 +67,7 @@ func TestWritten(t *testing.T) {
 // A partition whose requests go nowhere does not keep others' from being written, however
 // many there are.
 func TestPartitionsDoNotHoldUpEachOther(t *testing.T) {
-	c, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(2, "r"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(2), kfake.SeedTopics(2, "r"))
 	for p := range int32(2) {
 		if err := c.MoveTopicPartition("r", p, p); err != nil {
 			t.Fatal(err)

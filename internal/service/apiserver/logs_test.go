@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 // Whoever follows a log that retention has cut meanwhile is told so, and not of what is left.
@@ -19,11 +20,7 @@ func TestFollowEndsAtAGap(t *testing.T) {
 	c := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "events"))
 	defer c.Close()
 	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}
-	cl, err := kgo.NewClient(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
+	cl := kafkatest.Client(t, opts...)
 	for range 3 {
 		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "events", Value: []byte("{}")}).FirstErr(); err != nil {
 			t.Fatal(err)

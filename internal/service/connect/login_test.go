@@ -16,10 +16,10 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 func secretFile(t *testing.T, text string) string {
@@ -68,11 +68,7 @@ func TestConfigurationTellsNoSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cl, err := kgo.NewClient(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cl.Close()
+	cl := kafkatest.Client(t, opts...)
 	fmt.Fprintf(&out, "%+v", cl.Opts())
 	for _, hidden := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), fmt.Sprintf("%x", secret)} {
 		if strings.Contains(out.String(), hidden) {

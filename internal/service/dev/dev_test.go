@@ -30,11 +30,7 @@ func TestEmbeddedBrokerAdvertisesWhatWorks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cl, err := kgo.NewClient(kgo.SeedBrokers(net.JoinHostPort("127.0.0.1", port)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(cl.Close)
+		cl := kafkatest.Client(t, kgo.SeedBrokers(net.JoinHostPort("127.0.0.1", port)))
 		meta, err := kadm.NewClient(cl).BrokerMetadata(t.Context())
 		if err != nil {
 			t.Fatalf("%q: %v", host, err)
