@@ -104,7 +104,7 @@ func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kg
 	metadata := targets.NewMetadata(cl, targets.MetadataOptions{})
 	lanes := transaction.NewLanes(transaction.Options{
 		Client: client, Admin: cl, Group: group, Process: "standby", TransactionalIDs: 2, TransactionTimeout: time.Minute,
-		BatchMaxBytes: metadata.BatchMaxBytes, Version: metadata.Version, Stale: metadata.Stale, Refuted: metadata.Refuted,
+		Targets: metadata,
 		Logger: slog.Default(), Metrics: transaction.NewMetrics(prometheus.NewRegistry()),
 	})
 	o := &owner{tokens: make(chan *membership.Token, 1)}

@@ -84,7 +84,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 	lanes := transaction.NewLanes(transaction.Options{
 		Client: c.options, Admin: c.client, Group: cfg.Group, Process: in.process, Lanes: laneCount(cfg.Lanes),
 		TransactionalIDs: cfg.TransactionalIDs, Interval: cfg.FiringInterval, TransactionTimeout: cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
-		BatchMaxBytes: c.targets.BatchMaxBytes, Version: c.targets.Version, Stale: c.targets.Stale, Refuted: c.targets.Refuted,
+		Targets: c.targets,
 		Health: p.health, Markers: markers, Leaders: c.targets.Leaders, Logger: log, Metrics: transaction.NewMetrics(in.registry),
 	})
 	reader, err := in.openReader()

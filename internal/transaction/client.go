@@ -65,7 +65,7 @@ type txnClient struct {
 	// hurried: the transaction before most likely lacks a marker, as it wrote to a partition
 	// whose leader cannot be reached; see announce.
 	hurried bool
-	// versions of the topics used, as Options.Version gave them.
+	// versions of the topics used, by Targets.Version.
 	versions map[string]int64
 }
 
@@ -81,7 +81,7 @@ func newTxnClient(o *Options, id string) (*txnClient, error) {
 		kgo.ManualFlushing(),
 		kgo.ProducerLinger(0),
 		kgo.MaxBufferedRecords(8*MaxStepEntries),
-		kgo.ProducerBatchMaxBytesFn(o.BatchMaxBytes),
+		kgo.ProducerBatchMaxBytesFn(o.Targets.BatchMaxBytes),
 		kgo.ProducerBatchCompression(kgo.SnappyCompression(), kgo.NoCompression()),
 		kgo.ProduceRequestTimeout(replicaTimeout),
 		kgo.RequestTimeoutOverhead(connectionPatience),
@@ -135,10 +135,10 @@ const outdated = -1
 // refresh has the client forget topics that have changed since it used them,
 // between two transactions. kgo learns of new partitions after minutes, of
 // another size limit never, and refuses a topic that was recreated.
-func (c *txnClient) refresh(parts map[string][]int32, version func(topic string) int64) {
+func (c *txnClient) refresh(parts map[string][]int32, known Targets) {
 	var changed []string
 	for topic := range parts {
-		v := version(topic)
+		v := known.Version(topic)
 		if was, used := c.versions[topic]; used && was != v {
 			changed = append(changed, topic)
 		}

@@ -117,7 +117,7 @@ func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClien
 		l.needs(c)
 		c.hurried = l.anyAway(c.parts)
 		c.renew()
-		c.refresh(parts, l.o.Version)
+		c.refresh(parts, l.o.Targets)
 		if err := c.BeginTransaction(); err != nil {
 			l.drop(c)
 			return nil, nil, fmt.Errorf("begin transaction: %w", err)
@@ -206,7 +206,7 @@ func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
 			switch err, ok := culprits[topic]; {
 			case !ok:
 			case targets.Gone(err):
-				l.o.Refuted(topic)
+				l.o.Targets.Refuted(topic)
 			default:
 				s.Emissions[i].Err, blamed = err, true
 			}

@@ -70,8 +70,8 @@ func fakeLanes(t *testing.T, brokers, lanes int) (*kfake.Cluster, *testLane) {
 	})
 	metadata := targets.NewMetadata(cl, targets.MetadataOptions{})
 	l := oneLane(Options{Client: opts, Admin: cl, Group: "g", Process: "p", Lanes: lanes, TransactionalIDs: 2, TransactionTimeout: 30 * time.Second,
-		BatchMaxBytes: metadata.BatchMaxBytes, Version: metadata.Version, Stale: metadata.Stale, Refuted: metadata.Refuted,
-		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry())})
+		Targets: metadata,
+		Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry())})
 	t.Cleanup(l.lanes.close)
 	return c, l
 }

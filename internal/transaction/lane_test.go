@@ -491,8 +491,7 @@ func TestLaneStops(t *testing.T) {
 	defer w.Close()
 	l := oneLane(Options{
 		Client: []kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...), kgo.Dialer(w.Dial)}, Admin: s.c.Client(t), Group: s.group, Process: "p",
-		TransactionalIDs: 2, TransactionTimeout: testTimeout, BatchMaxBytes: func(string) int32 { return targets.DefaultBatchMaxBytes },
-		Version: func(string) int64 { return 1 }, Stale: s.isStale,
+		TransactionalIDs: 2, TransactionTimeout: testTimeout, Targets: s,
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), Metrics: NewMetrics(prometheus.NewRegistry()),
 	})
 	a := s.source(0, l)

@@ -112,14 +112,19 @@ func (s *stage) enter(opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-func (s *stage) limit(topic string) int32 {
+// BatchMaxBytes, Version, Stale and Refuted make the stage Targets.
+func (s *stage) BatchMaxBytes(topic string) int32 {
 	if n, ok := s.limits[topic]; ok {
 		return n
 	}
 	return targets.DefaultBatchMaxBytes
 }
 
-func (s *stage) isStale(topic string) {
+func (*stage) Version(string) int64 { return 1 }
+
+func (s *stage) Refuted(topic string) { s.Stale(topic) }
+
+func (s *stage) Stale(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stale = append(s.stale, topic)
@@ -136,9 +141,7 @@ func (s *stage) laneOf(o Options) *testLane {
 	s.t.Helper()
 	o.Client = append([]kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...)}, o.Client...)
 	o.Group, o.Process, o.TransactionalIDs = s.group, "p", 2
-	o.BatchMaxBytes = s.limit
-	o.Version = func(string) int64 { return 1 }
-	o.Stale, o.Refuted = s.isStale, s.isStale
+	o.Targets = s
 	o.Logger, o.Metrics = slog.New(slog.NewTextHandler(s.t.Output(), nil)), NewMetrics(prometheus.NewRegistry())
 	l := oneLane(o)
 	ctx, cancel := context.WithCancel(context.Background())

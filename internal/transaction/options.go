@@ -51,15 +51,17 @@ type Options struct {
 	// CommitTimeout is how long an EndTxn may go unanswered until its outcome is found
 	// out by other means; 0: answerTimeout.
 	CommitTimeout time.Duration
-	// BatchMaxBytes is the largest record batch a topic takes.
-	BatchMaxBytes func(topic string) int32
-	// Version of what is known of a topic, and Stale and Refuted, which say that it
-	// was proved wrong: see Targets.
-	Version func(topic string) int64
-	Stale   func(topic string)
-	Refuted func(topic string)
-	Logger  *slog.Logger
-	Metrics *Metrics // nil: not shown
+	Targets       Targets
+	Logger        *slog.Logger
+	Metrics       *Metrics // nil: not shown
+}
+
+// Targets is what is known of the topics of a step, the service's own among them; a *targets.Metadata is Targets.
+type Targets interface {
+	BatchMaxBytes(topic string) int32
+	Version(topic string) int64
+	Stale(topic string)
+	Refuted(topic string)
 }
 
 // Leaders tells which partitions cannot be written to now; a *targets.Leaders does.

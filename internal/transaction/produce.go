@@ -199,7 +199,7 @@ func (o *outgoing) ownFailed(s *Share, to timer.TopicPartition, err error) {
 	case targets.RefusedForGood(err):
 		o.held = o.held || !targets.Gone(err)
 		s.refused(to, err)
-		o.lane.o.Stale(to.Topic)
+		o.lane.o.Targets.Stale(to.Topic)
 	}
 }
 
@@ -383,13 +383,13 @@ func (o *outgoing) verdict(emissions []*Emission) (blamed bool) {
 		o.c.versions[topic] = outdated
 		switch {
 		case targets.Gone(r.err):
-			o.lane.o.Refuted(topic)
+			o.lane.o.Targets.Refuted(topic)
 		case !targets.RefusedForGood(r.err):
 		case ofTopic(r.err), e.Alone, refusedHere(r.err), sent[e.to()] == 1:
 			e.Err, blamed = r.err, true
 		default:
 			e.Suspect, blamed = true, true
-			o.lane.o.Stale(topic)
+			o.lane.o.Targets.Stale(topic)
 		}
 	}
 	return blamed
