@@ -1,54 +1,51 @@
-// Package budget shares memory between the partitions of an instance. It is pure
-// arithmetic: it holds no memory itself, and makes nobody wait.
+// Package budget shares memory between the partitions of an instance. It only does the arithmetic: it holds no
+// memory itself, and never blocks a caller.
 //
 // # The rule
 //
-// A request topic is a tenant, and none must keep another one waiting by what it has
-// piled up. An eighth of the memory is set aside, in even parts: for each topic as much,
-// and within it for each of its partitions. The rest is common, for whoever needs more
-// than that. It goes by what everybody did so far, as the room of a step does (package
-// transaction): who is content with what it has is let keep it, and what that leaves is
-// divided evenly between those who are not, first between topics, then between the
-// partitions of one. So
+// A request topic is a tenant, and no tenant may hold up another one with its backlog. An eighth of the memory is
+// reserved: each topic has the same part of that, and within a topic each partition. The rest is common, for
+// partitions that need more than is reserved for them. It is divided by recent use, as the room of a step is
+// (package transaction). A partition is backlogged if it has come to its limit and is not back at half of it;
+// otherwise it is idle. Idle partitions keep what they hold. The rest is divided evenly between the backlogged ones,
+// first between topics, then between the partitions of one topic. So
 //
-//   - what all hold together is bounded by the total, however many partitions there
-//     are, but for what is handed over in one piece: nobody may grow but into what is
-//     free;
-//   - a topic that is alone with a backlog has all but what is set aside for others;
-//   - a topic with a backlog, or with many partitions, leaves others as much as it has
-//     itself. What it holds beyond that is not taken away: it gets no more until it is
-//     below, and what it lets go of is there for those who want it;
-//   - nobody depends on anybody else who stands still. A partition that holds nothing
-//     may always take something, since its part is set aside for it alone; so it gets
-//     on by what it lets go of itself, even where others hold all that is common for
-//     ever. So nobody is told when others let go: each looks when it has done so.
+//   - the total bounds what all partitions hold together, however many there are, except for what is handed over in
+//     one piece: a partition may grow only into free memory;
+//   - a topic that is alone with a backlog has everything but what is reserved for others;
+//   - a topic with a backlog, or with many partitions, leaves the others as much as it has itself. What it holds
+//     beyond that is not taken away: it gets no more until it is below, and what it releases is free for the others;
+//   - no partition depends on another one that stands still. A partition that holds nothing may always take
+//     something, because its part is reserved for it alone. So it makes progress with what it releases itself,
+//     even if others hold all common memory for ever. That is why nobody is notified when others release memory:
+//     each partition looks again when it has released some itself.
 package budget
 
 import "sync"
 
 const (
-	// apart is the part of the total that is set aside, one in so many.
-	apart = 8
-	// Least is what is set aside for a partition at least, in bytes: one small entry.
-	// It exceeds the total where an eighth of that is less for each partition.
+	// reserved: one in so many bytes of the total is reserved.
+	reserved = 8
+	// Least is what is reserved for a partition at least, in bytes: one small entry. With very many partitions all
+	// of these together may exceed the total.
 	Least = 1 << 10
 )
 
 // Budget is memory that partitions share. It is safe for concurrent use.
 type Budget struct {
-	common int64 // bytes for those who need more than is set aside for them
+	common int64 // bytes for partitions that need more than is reserved for them
 
-	mu     sync.Mutex // guards what follows, in accounts too
-	topics map[string]*topic
-	extra  int64 // held beyond what is set aside
-	modest int64 // the part of that which those hold who are content
-	hungry int   // topics that have accounts which are not
+	mu         sync.Mutex // guards what follows, in accounts too
+	topics     map[string]*topic
+	extra      int64 // held beyond what is reserved
+	idle       int64 // the part of extra that idle accounts hold
+	backlogged int   // topics that have backlogged accounts
 }
 
 // topic is what the accounts of one share.
 type topic struct {
-	apart  int64 // bytes set aside for each partition
-	hungry int   // accounts that are not content
+	reserved   int64 // bytes, for each partition
+	backlogged int   // accounts
 }
 
 // Account is what one partition holds.
@@ -56,15 +53,15 @@ type Account struct {
 	budget *Budget
 	topic  *topic
 	used   int64
-	full   bool // it came to its limit, and is not back at half of it: it is not content
+	full   bool // it is backlogged: it came to its limit, and is not back at half of it
 	closed bool
 }
 
-// New returns a budget of so many bytes for partitions of topics, by their number.
+// New returns a budget of total bytes. partitions has the partition count of each topic.
 func New(total int64, partitions map[string]int32) *Budget {
-	b := &Budget{common: total - total/apart, topics: make(map[string]*topic)}
+	b := &Budget{common: total - total/reserved, topics: make(map[string]*topic)}
 	for name, n := range partitions {
-		b.topics[name] = &topic{apart: max(Least, total/apart/int64(len(partitions))/int64(max(1, n)))}
+		b.topics[name] = &topic{reserved: max(Least, total/reserved/int64(len(partitions))/int64(max(1, n)))}
 	}
 	return b
 }
@@ -76,11 +73,11 @@ func (b *Budget) Open(of string) *Account {
 
 // Alone returns an account that shares with nobody.
 func Alone(total int64) *Account {
-	return &Account{budget: &Budget{}, topic: &topic{apart: total}}
+	return &Account{budget: &Budget{}, topic: &topic{reserved: total}}
 }
 
-// Set tells how many bytes the account holds now. It reports whether that is enough:
-// from its limit on, and until it is back at half of it.
+// Set notes how many bytes the account holds now. It reports whether the account is full: from when it reaches its
+// limit until it is back at half of it.
 func (a *Account) Set(used int64) (full bool) {
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
@@ -105,8 +102,7 @@ func (a *Account) Limit() int64 {
 	return a.limit()
 }
 
-// Close gives back what the account holds. It may be closed twice; what is set later has
-// no effect.
+// Close gives back what the account holds. It may be called twice. A later Set has no effect.
 func (a *Account) Close() {
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
@@ -114,36 +110,36 @@ func (a *Account) Close() {
 	a.closed = true
 }
 
-// become changes what is known of the account. The lock is held, here and below.
+// become updates the account and the sums over all accounts. The lock is held, here and below.
 func (a *Account) become(used int64, full bool) {
 	b := a.budget
 	b.extra -= a.extra()
 	if !a.full {
-		b.modest -= a.extra()
-	} else if a.topic.hungry--; a.topic.hungry == 0 {
-		b.hungry--
+		b.idle -= a.extra()
+	} else if a.topic.backlogged--; a.topic.backlogged == 0 {
+		b.backlogged--
 	}
 	a.used, a.full = used, full
 	b.extra += a.extra()
 	if !full {
-		b.modest += a.extra()
-	} else if a.topic.hungry++; a.topic.hungry == 1 {
-		b.hungry++
+		b.idle += a.extra()
+	} else if a.topic.backlogged++; a.topic.backlogged == 1 {
+		b.backlogged++
 	}
 }
 
-// extra is what the account holds beyond what is set aside for it.
-func (a *Account) extra() int64 { return max(0, a.used-a.topic.apart) }
+// extra is what the account holds beyond what is reserved for it.
+func (a *Account) extra() int64 { return max(0, a.used-a.topic.reserved) }
 
 func (a *Account) limit() int64 {
 	b := a.budget
-	left, topics, parts := b.common-b.modest, b.hungry, a.topic.hungry
-	if !a.full { // as if it were not content: it is about to want more
+	left, topics, parts := b.common-b.idle, b.backlogged, a.topic.backlogged
+	if !a.full { // as if it were backlogged: it is about to need more
 		left += a.extra()
 		if parts++; parts == 1 {
 			topics++
 		}
 	}
 	even := max(0, left) / int64(topics) / int64(parts)
-	return a.topic.apart + min(even, a.extra()+max(0, b.common-b.extra))
+	return a.topic.reserved + min(even, a.extra()+max(0, b.common-b.extra))
 }

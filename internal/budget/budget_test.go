@@ -84,7 +84,7 @@ func TestBacklogsOfTwoTopicsComeToHaveAsMuch(t *testing.T) {
 	}
 }
 
-// A content topic does not cost the others more than it holds.
+// An idle topic does not cost the others more than it holds.
 func TestWhoIsContentCostsWhatItHolds(t *testing.T) {
 	const total, held = 64 << 20, 5 << 20
 	b := New(total, map[string]int32{"a": 1, "b": 1})
@@ -107,7 +107,7 @@ func TestBudget(t *testing.T) {
 			partitions[n] = rapid.Int32Range(1, 5).Draw(t, "partitions")
 			all += int(partitions[n])
 		}
-		total := rapid.Int64Range(apart*Least*int64(3*5), 1<<20).Draw(t, "total")
+		total := rapid.Int64Range(reserved*Least*int64(3*5), 1<<20).Draw(t, "total")
 		b := New(total, partitions)
 		var accounts []*Account
 		for _, n := range names {
@@ -124,24 +124,24 @@ func TestBudget(t *testing.T) {
 			default:
 				grow(a, piece, rapid.IntRange(1, 2000).Draw(t, "pieces"))
 			}
-			var sum, extra, modest int64
-			hungry := 0
+			var sum, extra, idle int64
+			backlogged := 0
 			for _, of := range b.topics {
-				if of.hungry > 0 {
-					hungry++
+				if of.backlogged > 0 {
+					backlogged++
 				}
 			}
 			for _, a := range accounts {
 				sum, extra = sum+a.used, extra+a.extra()
 				if !a.full {
-					modest += a.extra()
+					idle += a.extra()
 				}
 				if a.used == 0 && (a.full || a.Limit() < Least) {
 					t.Fatalf("one that holds nothing may hold %d", a.Limit())
 				}
 			}
-			if sum > most || extra != b.extra || modest != b.modest || hungry != b.hungry {
-				t.Fatalf("%d of %d bytes; extra %d counted as %d, modest %d as %d, hungry %d as %d", sum, total, extra, b.extra, modest, b.modest, hungry, b.hungry)
+			if sum > most || extra != b.extra || idle != b.idle || backlogged != b.backlogged {
+				t.Fatalf("%d of %d bytes; extra %d counted as %d, idle %d as %d, backlogged %d as %d", sum, total, extra, b.extra, idle, b.idle, backlogged, b.backlogged)
 			}
 		}
 		for _, a := range accounts {
@@ -149,8 +149,8 @@ func TestBudget(t *testing.T) {
 			a.Close()
 			a.Set(total)
 		}
-		if b.extra != 0 || b.modest != 0 || b.hungry != 0 {
-			t.Fatalf("all are closed, and %d bytes, %d of them modest, and %d topics are left", b.extra, b.modest, b.hungry)
+		if b.extra != 0 || b.idle != 0 || b.backlogged != 0 {
+			t.Fatalf("all are closed, and %d bytes, %d of them idle, and %d topics are left", b.extra, b.idle, b.backlogged)
 		}
 	})
 }

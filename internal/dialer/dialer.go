@@ -1,24 +1,21 @@
-// Package dialer opens connections to brokers for all clients of a process, and
-// knows which brokers cannot be reached now.
+// Package dialer opens connections to brokers for all clients of a process, and knows which brokers cannot be reached
+// now.
 //
-// A broker that is killed refuses connections, and clients turn elsewhere at
-// once. One that is paused, swapped out or cut off takes them, and whatever is
-// sent, and never answers. A client finds that out by a timeout, seconds for each
-// request, one after the other, and what it asks next, who leads now, it may ask
-// the unresponsive broker again, behind all the requests that wait there already.
-// Dozens of seconds after the others have elected new leaders it still does not
-// know them. So an unresponsive broker is made to look like a dead one here: its
-// connections are closed and new ones refused.
+// A broker that is killed refuses connections, and clients turn to the others at once. A broker that is paused,
+// swapped out or cut off accepts connections and requests, and never answers. A client finds that out by timeouts,
+// several seconds for each request, one after the other. Then it asks who leads now, and may ask the unresponsive
+// broker again, behind all the requests that wait there already. So it may still not know the new leaders dozens of
+// seconds after they were elected. This package makes an unresponsive broker look like a dead one: it closes
+// the broker's connections and refuses new ones.
 //
-// A broker is down from the moment in which it refuses a connection. It is unresponsive
-// when somebody has waited for it for quietAfter, no connection of the process has
-// had a byte from it meanwhile, and a question that any broker answers at once
-// (ApiVersions, on a connection of its own) is not answered within probeTimeout, or
-// freshTimeout where that connection has to be opened first. One that is slow with
-// one thing and answers another is not unresponsive. Both end in the same ways: a probe,
-// one each probeAgain to maxProbeAgain, is answered, or a client's connection is,
-// since what is down is not refused to clients. One that no client has asked for in
-// forgetAfter is not of the cluster any more, and forgotten.
+// A broker is down from the moment when it refuses a connection. It is unresponsive if a client has waited for
+// it for quietAfter, no connection of the process has had a byte from it meanwhile, and a request that any
+// broker answers at once (ApiVersions, on a connection of its own) is not answered within probeTimeout, or within
+// freshTimeout if that connection has to be opened first. A broker that is slow with one request and answers another
+// is not unresponsive. Both states end when a probe is answered; there is one each probeAgain to maxProbeAgain. A
+// broker that is down is dialed for clients too, so that state also ends when a client's connection opens. A broker
+// that cannot be reached and that no client has dialed for forgetAfter is not part of the cluster any more, and is
+// forgotten.
 package dialer
 
 import (
@@ -39,8 +36,8 @@ import (
 // Func opens a connection, as net.Dialer.DialContext does.
 type Func func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// Dialer is shared by all clients of a process. Run, which must run for unresponsive brokers
-// to be noticed, and to end, is its one goroutine; probes are its children.
+// Dialer is shared by all clients of a process. Its one goroutine is Run, whose children are the probes. Without it
+// unresponsive brokers are not noticed, and no state ends.
 type Dialer struct {
 	dial    Func
 	log     *slog.Logger
@@ -70,7 +67,7 @@ type broker struct {
 	state   state
 	since   time.Time // of the state
 	conns   map[*conn]struct{}
-	doubted bool // a connection broke, or the first one came: to be probed at once
+	doubted bool // to be probed at once: a connection broke, or the first one opened
 	probing bool
 	probed  time.Time // when the last probe began
 	wanted  time.Time // when a client dialed it last
@@ -89,8 +86,8 @@ func New(dial Func, log *slog.Logger, reg prometheus.Registerer) *Dialer {
 	return d
 }
 
-// OnChange has f called, without a lock, whenever a broker cannot be reached any
-// more, or can again. Set it before anything is dialed.
+// OnChange registers f, which is called without a lock whenever a broker cannot be reached any more, or can again.
+// Call it before anything is dialed.
 func (d *Dialer) OnChange(f func()) { d.changed = f }
 
 // AllReachable reports whether no broker is known to be down or unresponsive. It takes
@@ -102,8 +99,8 @@ func (d *Dialer) AllReachable() bool { return d.away.Load() == 0 }
 // given them up already.
 func (d *Dialer) LastLost() time.Time { return time.Unix(0, d.lost.Load()) }
 
-// Reachable reports whether the broker at addr, host:port as it was dialed, is
-// neither down nor unresponsive. One that was never dialed is thought to be reachable.
+// Reachable reports whether the broker at addr, host:port as it was dialed, is neither down nor unresponsive. A
+// broker that was never dialed counts as reachable.
 func (d *Dialer) Reachable(addr string) bool {
 	if d.AllReachable() {
 		return true
@@ -121,7 +118,7 @@ type unresponsiveError struct{}
 func (unresponsiveError) Error() string { return "the broker has been unresponsive" }
 func (unresponsiveError) Unwrap() error { return os.NewSyscallError("connect", syscall.ECONNREFUSED) }
 
-// Dial opens a connection. To an unresponsive broker it is refused with a *net.OpError.
+// Dial opens a connection. If the broker is unresponsive it returns a *net.OpError.
 func (d *Dialer) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, ok := d.admit(addr)
 	if !ok {
@@ -142,9 +139,9 @@ func (d *Dialer) Dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return c, nil
 }
 
-// DialPatiently is Dial for clients that must not give up while brokers are away.
-// A kgo client gives up a request when two brokers in a row could not be dialed,
-// but not when dialing timed out; so every failure is shown to it as a timeout.
+// DialPatiently is Dial for clients that must not give up while brokers cannot be reached. A kgo client gives up a
+// request if it could not dial two brokers in a row, but not if dialing timed out. So every failure looks like a
+// timeout.
 func (d *Dialer) DialPatiently(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := d.Dial(ctx, network, addr)
 	if err != nil {
@@ -158,7 +155,7 @@ type timeoutError struct{ error }
 func (timeoutError) Timeout() bool   { return true }
 func (e timeoutError) Unwrap() error { return e.error }
 
-// refused reports whether a machine, or the network, says that nobody is there.
+// refused reports whether a machine, or the network, says that nothing listens there.
 func refused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.ENETUNREACH)
 }
@@ -168,7 +165,7 @@ func timedOut(err error) bool {
 	return errors.As(err, &ne) && ne.Timeout()
 }
 
-// admit notes that a connection is being opened; to an unresponsive broker none is.
+// admit notes that a connection is being opened. It returns false if the broker is unresponsive.
 func (d *Dialer) admit(addr string) (*conn, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,7 +183,7 @@ func (d *Dialer) admit(addr string) (*conn, bool) {
 	return c, true
 }
 
-// opened gives c its connection; false: the broker has become unresponsive meanwhile.
+// opened gives c its connection. It returns false if the broker has become unresponsive meanwhile.
 func (d *Dialer) opened(c *conn, nc net.Conn) bool {
 	c.waiting.Store(0)
 	d.mu.Lock()
@@ -198,7 +195,7 @@ func (d *Dialer) opened(c *conn, nc net.Conn) bool {
 	cold := ok && c.b.prober == nil && !c.b.probing
 	d.mu.Unlock()
 	if cold {
-		d.doubt(c.b) // a probe opens its connection while all is well
+		d.doubt(c.b) // so that probes have a connection before they need it
 	}
 	if back {
 		d.become(c.b, responsive)
@@ -212,8 +209,7 @@ func (d *Dialer) forget(c *conn) {
 	delete(c.b.conns, c)
 }
 
-// become changes a broker's state. Connections to one that cannot be reached are
-// closed.
+// become changes a broker's state. If the broker cannot be reached, its connections are closed.
 func (d *Dialer) become(b *broker, s state) {
 	if !d.set(b, s) {
 		return
@@ -251,8 +247,8 @@ func (d *Dialer) set(b *broker, s state) bool {
 	return true
 }
 
-// hangUp closes a connection without a word: TLS says goodbye first, and waits 5 s for
-// a broker that does not read. The lock is held.
+// hangUp closes a connection at once. With TLS, Close sends an alert first, and waits 5 s if the broker does not
+// read. The lock is held.
 func hangUp(c net.Conn) {
 	if secured, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secured.NetConn()
@@ -275,13 +271,13 @@ func (d *Dialer) count() {
 	d.gauge.Set(float64(mute))
 }
 
-// conn is a connection that notes since when somebody waits for its broker, and when
-// the broker answers. Conn is nil while it is being opened.
+// conn is a connection that notes since when a client waits for its broker, and when the broker answers. Conn is nil
+// while it is being opened.
 type conn struct {
 	net.Conn
 	d       *Dialer
 	b       *broker
-	waiting atomic.Int64 // since when, Unix nanoseconds; 0: nobody waits
+	waiting atomic.Int64 // since when a client waits, Unix nanoseconds; 0: none does
 	closed  atomic.Bool
 }
 
@@ -293,7 +289,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	case n > 0:
 		c.b.heard.Store(time.Now().UnixNano())
 	case err != nil && !timedOut(err) && !c.closed.Load():
-		c.d.doubt(c.b) // the broker's end, not ours
+		c.d.doubt(c.b) // the broker closed it, not this process
 	}
 	return n, err
 }

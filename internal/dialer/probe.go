@@ -11,22 +11,21 @@ import (
 )
 
 const (
-	// quietAfter is how long somebody may wait for a broker that says nothing at
-	// all before it is asked whether it is there.
+	// quietAfter is how long a client may wait for a broker that sends nothing at all before the broker is probed.
 	quietAfter = 300 * time.Millisecond
-	// probeTimeout is how long it may take to answer that over a connection that is
-	// there, and freshTimeout over one to be opened first, with its handshakes.
+	// probeTimeout is how long the answer to a probe may take over an open connection, and freshTimeout over one that
+	// has to be opened first, with its handshakes.
 	probeTimeout, freshTimeout = 600 * time.Millisecond, 2 * time.Second
-	// probeAgain is the pause between two probes of a broker that is away. It grows
-	// with the time it has been: a broker may have been taken away for good.
+	// probeAgain is the pause between two probes of a broker that cannot be reached. It grows with the time for
+	// which that lasts, up to maxProbeAgain: the broker may have been removed for good.
 	probeAgain, maxProbeAgain = 250 * time.Millisecond, 2 * time.Second
-	// forgetAfter is how long nobody must have asked for a broker that is away until
-	// it is forgotten. Clients ask for each that they know of every few minutes.
+	// forgetAfter is how long no client must have dialed a broker that cannot be reached until it is forgotten.
+	// Clients dial each broker that they know of every few minutes.
 	forgetAfter = 30 * time.Minute
 	// tick is how often connections are looked at.
 	tick = 50 * time.Millisecond
-	// overslept: a probe that took so much longer than it may says that this
-	// process stood still, nothing of the broker.
+	// overslept: if a probe takes that much longer than its timeout, this process stood still. That says nothing
+	// about the broker.
 	overslept = 400 * time.Millisecond
 	// maxAnswer bounds the answer to a probe.
 	maxAnswer = 1 << 20
@@ -59,7 +58,7 @@ func (d *Dialer) Run(ctx context.Context) error {
 	}
 }
 
-// doubt has a broker probed at once.
+// doubt makes Run probe a broker at once.
 func (d *Dialer) doubt(b *broker) {
 	d.mu.Lock()
 	b.doubted = true
@@ -70,7 +69,7 @@ func (d *Dialer) doubt(b *broker) {
 	}
 }
 
-// due lists the brokers to be probed now, and notes that they are.
+// due returns the brokers to be probed now, and marks them as being probed.
 func (d *Dialer) due(now time.Time) (all []*broker) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -84,8 +83,8 @@ func (d *Dialer) due(now time.Time) (all []*broker) {
 	return all
 }
 
-// forgetGone forgets brokers that are away and that nobody asks for, and reports
-// whether there is one: they were taken out of the cluster.
+// forgetGone forgets brokers that were removed from the cluster: they cannot be reached, and no client dials them.
+// It reports whether there was one.
 func (d *Dialer) forgetGone(now time.Time) (gone bool) {
 	if d.AllReachable() {
 		return false
@@ -126,7 +125,7 @@ func (b *broker) due(now time.Time) bool {
 	return false
 }
 
-// probe asks a broker whether it is there.
+// probe asks a broker whether it responds.
 func (d *Dialer) probe(ctx context.Context, b *broker) {
 	begun := time.Now()
 	limit := probeTimeout
@@ -144,7 +143,7 @@ func (d *Dialer) probe(ctx context.Context, b *broker) {
 	case timedOut(err) && took < limit+overslept:
 		d.become(b, unresponsive)
 	}
-	// Any other error is an answer of a kind: clients see it too, and say it.
+	// Any other error comes from a broker that responds. Clients see the error too, and report it.
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b.prober, b.probing = nc, false
@@ -162,8 +161,8 @@ func (d *Dialer) hangUp() {
 	}
 }
 
-// ask sends the question over nc, or over a new connection if there is none or
-// it is broken, and returns the connection for the next time.
+// ask sends the question over nc, or over a new connection if nc is nil or broken. It returns the connection for
+// the next probe.
 func (d *Dialer) ask(ctx context.Context, nc net.Conn, addr string) (net.Conn, error) {
 	if nc != nil {
 		err := answer(ctx, nc, probeTimeout)
@@ -189,7 +188,7 @@ func (d *Dialer) ask(ctx context.Context, nc net.Conn, addr string) (net.Conn, e
 	return nc, nil
 }
 
-// answer asks over nc and reads the answer, whatever it says.
+// answer sends the question over nc and reads the answer, whatever it says.
 func answer(ctx context.Context, nc net.Conn, within time.Duration) error {
 	_ = nc.SetDeadline(time.Now().Add(within))
 	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })

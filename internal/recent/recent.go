@@ -1,13 +1,13 @@
-// Package recent remembers the last hour of what a process has done: how much it accepted and
-// fired, and how late. It is for who looks at an instance as it is now, in the console or in
-// /v1/cluster; Prometheus has the rest. It reads the process's own metrics, and does not know who
-// asks it.
+// Package recent remembers what a process has done in the last hour: how much it accepted and fired, and how late.
+// The console and /v1/cluster show that of an instance as it is now; Prometheus has the rest. The package reads the
+// process's own metrics.
 package recent
 
 import (
 	"context"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,8 +30,8 @@ const (
 	latenessMetric = "waterclock_commit_lateness_seconds" // as consumers see it
 )
 
-// History remembers an hour of what this process has done, from its own metrics: a ring of a
-// fixed size, some 200 KB. A process that starts remembers nothing. It is safe for concurrent use.
+// History is a ring of samples of a process's own metrics, some 200 KB. It is empty when the process starts. It is
+// safe for concurrent use.
 type History struct {
 	from prometheus.Gatherer
 	log  *slog.Logger
@@ -42,7 +42,7 @@ type History struct {
 	n    int // how many there are
 }
 
-// sample is how far counters had come at a moment, of all topics together.
+// sample is the values of counters at one moment, over all topics.
 type sample struct {
 	at              time.Time
 	accepted, fired float64
@@ -106,7 +106,7 @@ func read(at time.Time, families []*dto.MetricFamily) sample {
 	return s
 }
 
-// plus adds the histogram of a topic: all have the same buckets.
+// plus adds the histogram of a topic. All topics have the same buckets.
 func plus(late []bucket, h *dto.Histogram) []bucket {
 	if late == nil {
 		late = make([]bucket, len(h.GetBucket())+1)
@@ -133,17 +133,17 @@ type Point struct {
 	From, To        time.Time
 	Accepted, Fired float64 // a second
 	Count           uint64  // of firings
-	P50, P99        Bounds  // of lateness: zero where nothing has fired
+	P50, P99        Bounds  // of lateness; zero if nothing has fired
 }
 
-// Bounds are between what a quantile of a histogram lies, in seconds: more is not known of it than
-// the bucket that it is in. A straight line within the bucket would be an invention.
+// Bounds are the bounds of the histogram bucket that a quantile is in, in seconds. Where in the bucket it lies is
+// not known, and interpolating would only pretend that it is.
 type Bounds struct {
 	Over float64 // exclusive; 0: none
 	UpTo float64 // inclusive; +Inf: none
 }
 
-// AtMost is the upper bound, or the lower one where there is none: then it is that or more.
+// AtMost is the upper bound. In the last bucket, which has none, it is the lower bound: the quantile is that or more.
 func (b Bounds) AtMost() float64 {
 	if math.IsInf(b.UpTo, 1) {
 		return b.Over
@@ -151,8 +151,8 @@ func (b Bounds) AtMost() float64 {
 	return b.UpTo
 }
 
-// Points are the last hour, oldest first, a minute each, counted back from the newest sample: so
-// the first is shorter where no whole minute is left over for it.
+// Points are the last hour, a minute each, oldest first. They are counted back from the newest sample, so the first
+// may be shorter than a minute.
 func (h *History) Points() []Point {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,14 +160,12 @@ func (h *History) Points() []Point {
 	for newest := h.n - 1; newest > 0; newest -= perPoint {
 		all = append(all, between(h.at(max(0, newest-perPoint)), h.at(newest)))
 	}
-	for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
-		all[i], all[j] = all[j], all[i]
-	}
+	slices.Reverse(all)
 	return all
 }
 
-// Last is what happened in the time d before the newest sample, an hour at most, or in less where
-// less is remembered. It reports false while nothing is.
+// Last is what happened in the time d before the newest sample: at most an hour, and no more than is remembered. It
+// reports false while nothing is.
 func (h *History) Last(d time.Duration) (Point, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,8 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// write writes everything, in the order that the package's comment gives reasons
-// for.
+// write writes everything. The package comment gives the reasons for the order.
 func (j *job) write(ctx context.Context) error {
 	for i := range j.before() {
 		if err := j.takeLeaving(ctx, i); err != nil {
@@ -102,7 +101,7 @@ func (j *job) lastRecords(ctx context.Context, i int) (map[string]int64, error) 
 	return last, err
 }
 
-// hand moves one timer of partition i to where it belongs.
+// hand moves one timer of partition i to the partition where it belongs.
 func (j *job) hand(t *timer.Timer, i int) {
 	to := j.homeOf(t.ID, i)
 	_, replaced := j.early[string(t.ID)]
@@ -122,14 +121,14 @@ func (j *job) hand(t *timer.Timer, i int) {
 	}
 }
 
-// takeLeaving takes in the requests of partition i whose IDs leave it.
+// takeLeaving takes in the requests of partition i whose IDs leave the partition.
 func (j *job) takeLeaving(ctx context.Context, i int) error {
 	p := &j.parts[i]
 	p.leaving = make(map[string]*timer.Timer)
 	return j.take(ctx, i, true, func(req timer.Request) { p.leaving[string(req.ID)] = req.Schedule })
 }
 
-// takeStaying takes in the others.
+// takeStaying takes in the requests of partition i whose IDs stay.
 func (j *job) takeStaying(ctx context.Context, i int) error {
 	return j.take(ctx, i, false, func(req timer.Request) {
 		if req.Schedule == nil {
@@ -140,8 +139,8 @@ func (j *job) takeStaying(ctx context.Context, i int) error {
 	})
 }
 
-// take validates the requests of partition i that nobody has taken in, those that
-// leave it or the others; plan gets those that are not rejected.
+// take validates the requests of partition i that were not taken in: those whose IDs leave the partition, or the
+// others. It calls plan with each that is not rejected.
 func (j *job) take(ctx context.Context, i int, leaving bool, plan func(timer.Request)) error {
 	return j.read(ctx, j.requestLog(i), j.parts[i].requests, false, func(rec *kgo.Record) error {
 		if (j.homeOf(rec.Key, i) != i) != leaving {
@@ -159,7 +158,7 @@ func (j *job) take(ctx context.Context, i int, leaving bool, plan func(timer.Req
 	})
 }
 
-// validate says of a request what the service would say. A request that leaves its partition was
+// validate validates a request as the service would. A request that leaves its partition was
 // written where its ID belonged then, so it does not lie on a wrong partition. A request that depends
 // on what is pending is rejected: the timer may have come from another partition, whose requests
 // stand in no order with those of this one.

@@ -21,12 +21,12 @@ import (
 )
 
 const (
-	// owner is who the checkpoints and claims name, for people.
+	// owner is the owner that checkpoints and claims name, for people.
 	owner = "waterclock topics follow"
 	// readWait is how long a fetch waits at the broker for data.
 	readWait = 100 * time.Millisecond
-	// settleLimit is how long open transactions on a changelog are waited for:
-	// those of the group are ended before, markers come within moments.
+	// settleLimit bounds the wait for open transactions on a changelog. Those of the group were ended before, and
+	// their markers come within moments.
 	settleLimit = 30 * time.Second
 	settlePause = 20 * time.Millisecond
 )
@@ -35,18 +35,17 @@ const (
 type Options struct {
 	Client []kgo.Opt   // of the transactional producer
 	Admin  *kgo.Client // reads and asks
-	// Set is the topics as they are, the service's own with the request topic's
-	// partition count already.
+	// Set is the topics as they are. The service's own topics already have the request topic's partition count.
 	Set   *topics.Set
-	Rules *intake.Rules // by which requests are taken in, of the partition count now
+	Rules *intake.Rules // by which requests are taken in, with the new partition count
 	Group string
 	// AcceptGroup lets the changelog be that of another group.
 	AcceptGroup bool
 	Now         func() time.Time
-	// View returns the newest local view of a partition whose changelog was lost,
-	// nil if there is none. A nil View: what is lost is an error.
+	// View returns the newest local view of a partition whose changelog was lost; nil if there is none. Without a View
+	// function a lost changelog is an error.
 	View func(partition int32) (*View, error)
-	// AcceptLost lets a view be one that lacks the last steps.
+	// AcceptLost accepts a view that lacks the last steps.
 	AcceptLost bool
 	// DryRun counts the timers and changes nothing. Instances may run meanwhile, and the service's
 	// own topics may lack partitions, or may not exist.
@@ -70,7 +69,7 @@ type Report struct {
 	Taken       int   // requests that were taken in
 	Refused     int   // of them, those that became dead letters
 	Lost        int64 // requests that retention has deleted before they were taken in
-	Misplaced   int   // timers that lie off their partition, and did before
+	Misplaced   int   // timers on a wrong partition, which were there before
 }
 
 // Done reports whether there was nothing to do.
@@ -80,7 +79,7 @@ func (r *Report) Done() bool { return r.Before == r.Now && !r.Recreated && r.Res
 type job struct {
 	o      Options
 	parts  []part              // by partition, as many as there are now
-	early  map[string]struct{} // IDs pending where they belong now and did not before
+	early  map[string]struct{} // IDs that are pending on their new partition already
 	out    *writer
 	report Report
 }
@@ -92,14 +91,13 @@ type part struct {
 	last      *wire.Checkpoint
 	note      wire.CommitNote // of the committed offset
 	view      *View           // in place of the changelog, if that was lost
-	// leaving are requests taken in for IDs that leave the partition: the last
-	// one of each ID, nil for a cancel.
+	// leaving has, for each ID that leaves the partition, the last request that was taken in; nil for a cancel.
 	leaving map[string]*timer.Timer
 }
 
 type bounds struct{ from, end int64 }
 
-// Run makes the pending timers of one request topic follow it.
+// Run moves the pending timers of one request topic to where the topic's IDs belong now.
 func Run(ctx context.Context, o Options) (Report, error) {
 	j := &job{o: o, parts: make([]part, o.Set.Request.Partitions), early: make(map[string]struct{})}
 	err := j.run(ctx)
@@ -151,7 +149,7 @@ func (j *job) count(ctx context.Context) error {
 	return nil
 }
 
-// Nobody is an error that says who is, if the group has members.
+// Nobody returns an error if the group has members. The error names their hosts.
 func Nobody(ctx context.Context, cl *kgo.Client, group string) error {
 	groups, err := kadm.NewClient(cl).DescribeGroups(ctx, group)
 	if err != nil {
@@ -172,7 +170,7 @@ func Nobody(ctx context.Context, cl *kgo.Client, group string) error {
 		group, len(g.Members), strings.Join(slices.Compact(slices.Sorted(slices.Values(hosts))), ", "))
 }
 
-// look finds out what there is to do.
+// look finds out what is to be done.
 func (j *job) look(ctx context.Context) error {
 	j.report.Now = int32(len(j.parts))
 	there := len(j.parts)
@@ -204,12 +202,12 @@ func (j *job) look(ctx context.Context) error {
 	return nil
 }
 
-// before are the parts that there were before.
+// before returns the partitions that existed before.
 func (j *job) before() []part { return j.parts[:j.report.Before] }
 
-// written takes the partition count from the changelog, where nobody has noted it:
-// the last partition with a checkpoint is the last that there was. Its end tells
-// nothing, for an attempt that was given up leaves records there.
+// written takes the former partition count from the changelog, if no committed offset has it: the last partition
+// with a checkpoint was the last one. The log's end says nothing, because an attempt that was given up leaves
+// records there.
 func (j *job) written(ctx context.Context) error {
 	for i := len(j.parts) - 1; i >= 0 && j.report.Before == 0; i-- {
 		err := j.read(ctx, j.changelog(i), j.parts[i].changelog, true, func(rec *kgo.Record) error {
@@ -226,8 +224,7 @@ func (j *job) written(ctx context.Context) error {
 	return nil
 }
 
-// noted takes the partition count that the group's steps have noted with their
-// offsets.
+// noted takes the former partition count from the notes that the group's steps have committed with their offsets.
 func (j *job) noted(ctx context.Context) error {
 	committed, err := kadm.NewClient(j.o.Admin).FetchOffsets(ctx, j.o.Group)
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
@@ -270,8 +267,8 @@ func (j *job) settled(ctx context.Context, t partlog.Log) (bounds, error) {
 	}
 }
 
-// scan looks through a changelog partition for its last checkpoint and for the IDs
-// that are pending there and belong there only now.
+// scan reads a changelog partition for its last checkpoint, and for the IDs that are pending there and did not belong
+// there before.
 func (j *job) scan(ctx context.Context, i int) error {
 	p := &j.parts[i]
 	misplaced := make(map[string]struct{})
@@ -286,7 +283,7 @@ func (j *job) scan(ctx context.Context, i int) error {
 			return err
 		case kind == wire.KindClaim && p.last != nil:
 			c, err := wire.DecodeClaim(rec.Value)
-			p.last.Group = c.Group // that of whoever wrote last
+			p.last.Group = c.Group // of the last writer
 			return err
 		case kind != wire.KindTimer || j.was(id) == int32(i):
 			return nil
@@ -316,7 +313,7 @@ func (j *job) scan(ctx context.Context, i int) error {
 	return nil
 }
 
-// was and is are where the requests of an ID lay before, and lie now.
+// was and is are the partitions of an ID's requests before and now.
 func (j *job) was(id []byte) int32 { return intake.Murmur2Partition(id, j.report.Before) }
 func (j *job) is(id []byte) int32  { return intake.Murmur2Partition(id, j.report.Now) }
 
@@ -328,7 +325,7 @@ func (j *job) homeOf(id []byte, i int) int {
 	return int(j.is(id))
 }
 
-// requests finds what of the request log is to be taken in.
+// requests finds out which part of the request log is to be taken in.
 func (j *job) requests(ctx context.Context, i int) error {
 	p := &j.parts[i]
 	if p.last == nil || j.report.Recreated {
@@ -357,7 +354,7 @@ func (j *job) requestLog(i int) partlog.Log {
 	return partlog.Log{Topic: j.o.Set.Request.Name, ID: j.o.Set.Request.ID, Partition: int32(i)}
 }
 
-// read calls take with every committed record of a log within bounds.
+// read calls take with each committed record of a log within bounds.
 func (j *job) read(ctx context.Context, t partlog.Log, within bounds, compacted bool, take func(*kgo.Record) error) error {
 	r := partlog.NewReader(j.o.Admin, t, within.from)
 	r.SetCompacted(compacted)

@@ -8,8 +8,8 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// restore has a local view take the place of a changelog that was lost. The view is
-// whole if it has seen the step that the group's committed offset names.
+// restore replaces a changelog that was lost by a local view. The view is complete if it has seen the step that the
+// group's committed offset names.
 func (j *job) restore(i int) error {
 	p := &j.parts[i]
 	if p.last != nil || p.note.Step == "" {

@@ -19,11 +19,9 @@ import (
 )
 
 const (
-	// timeout of the one transaction: the most that brokers allow unless their
-	// transaction.max.timeout.ms was changed.
+	// timeout is that of the one transaction: the default of the brokers' transaction.max.timeout.ms.
 	timeout = 15 * time.Minute
-	// abortLimit bounds the end of a transaction that is given up; the next run
-	// ends it, if this one cannot.
+	// abortLimit bounds the abort of a transaction that is given up. If this run cannot end it, the next one does.
 	abortLimit = 10 * time.Second
 	// commitLimit bounds the attempts to commit again: longer than a broker's session.
 	commitLimit = time.Minute
@@ -84,7 +82,7 @@ func (w *writer) fence(ctx context.Context, parts []part) error {
 	return transaction.CommitOffsets(ctx, w.client, w.id, w.group, offsets)
 }
 
-// move makes t pending in a partition that it did not come to by a request.
+// move makes t pending in a partition to which no request has brought it.
 func (w *writer) move(to int32, t *timer.Timer) {
 	w.put(to, t.MovedTo(w.next[to]))
 }
@@ -97,7 +95,8 @@ func (w *writer) remove(from int32, id []byte) {
 	w.changelog(from, wire.TimerKey(nil, id), nil)
 }
 
-// finish ends a partition's part: how far its requests are taken in, and a claim.
+// finish writes the last records of a partition: a checkpoint, which says how far its requests are taken in, and a
+// claim.
 func (w *writer) finish(partition int32, position int64) {
 	cp := wire.Checkpoint{
 		Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: position, Step: w.step, Group: w.group, Owner: owner, Time: w.now,
@@ -142,7 +141,7 @@ func (w *writer) flush(ctx context.Context) error {
 	return w.failed()
 }
 
-// failed is why nothing is committed any more; nil as long as there is no writer.
+// failed returns the first error, because of which nothing will be committed; nil if there is no writer yet.
 func (w *writer) failed() error {
 	if w == nil {
 		return nil
@@ -152,8 +151,8 @@ func (w *writer) failed() error {
 	return w.err
 }
 
-// commit commits. An end that is not answered is asked for again and never given up for
-// an abort: see transaction.CommitAgain.
+// commit commits. If EndTxn is not answered it is sent again, and never given up for an abort: see
+// transaction.CommitAgain.
 func (w *writer) commit(ctx context.Context) error {
 	id, epoch, err := w.client.ProducerID(ctx)
 	if err != nil {
@@ -176,7 +175,7 @@ func (w *writer) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), abortLimit)
 	defer cancel()
 	if w.client.AbortBufferedRecords(ctx) == nil {
-		_ = w.client.EndTransaction(ctx, kgo.TryAbort) // nothing where it was committed
+		_ = w.client.EndTransaction(ctx, kgo.TryAbort) // does nothing if it was committed
 	}
 	w.client.Close()
 }

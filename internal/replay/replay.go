@@ -15,47 +15,44 @@ import (
 )
 
 const (
-	// flushBytes bounds what is folded between two flushes unless Room is set, in bytes of keys
-	// and values and recordBytes more for each record, which is about what a fold holds it with.
-	// Portions that large go into the store as sorted tables.
+	// flushBytes bounds what is folded between two flushes unless Room is set: the bytes of keys and values, and
+	// recordBytes more for each record, which is about what it costs a fold to hold one. Batches that large go
+	// into the store as sorted tables.
 	flushBytes, recordBytes = 64 << 20, 256
-	// fetchPart of that is the room of one fetch, which is in memory as it came, and
-	// decompressed. Fetches that are larger than fetchMost save nothing.
+	// A fetch may have one part in fetchPart of that, because it is in memory twice, as it came and decompressed.
+	// Fetches that are larger than fetchMost save nothing.
 	fetchPart, fetchMost = 16, 4 << 20
 
-	// replayPause is the first pause behind a fetch that brought nothing; it
-	// doubles up to replayWait, which is hence how often progress is called while
-	// nothing moves. The pause is made here and not at the broker, where it would
-	// hold up the fetches of all others.
+	// replayPause is the first pause after a fetch that brought nothing. It doubles up to replayWait, which is thus
+	// how often Progress is called while nothing moves. The pause is made here and not at the broker, where it
+	// would hold up the fetches of all others.
 	replayPause, replayWait = 2 * time.Millisecond, 100 * time.Millisecond
-	// restAfter is how long a replay that does not move holds on to what it
-	// needs to fold, and to the leader that it knows; answerWait bounds one fetch
-	// of a leader that is away: one that is not gets more than one try.
+	// restAfter is how long a replay that does not move keeps its slot, and the leader that it knows. answerWait
+	// bounds one fetch, so that a leader that responds gets more than one try.
 	restAfter, answerWait = time.Second, 5 * time.Second
 )
 
-// Fold takes a changelog in, in log order. The bytes it is given are not written
-// again and may be kept.
+// Fold takes in a changelog, in log order. It may keep the byte slices that it is given.
 type Fold interface {
-	// Hold says that something is there to be folded. Nothing is fetched before it
-	// has returned: it may wait for a slot.
+	// Hold is called when there is something to fold. Nothing is fetched before it returns, so it may wait for a
+	// slot.
 	Hold(ctx context.Context) error
 	// Put says that t, whose bytes are value, is pending under id from now on.
 	Put(id, value []byte, t *timer.Timer) error
-	// Delete says that nothing is pending under id, whether it was or not.
+	// Delete says that nothing is pending under id from now on. Perhaps nothing was.
 	Delete(id []byte) error
-	// Checkpoint gives the value of a checkpoint record: of the last one, its
-	// group and owner those of whoever wrote last, be it a claim.
+	// Checkpoint gives the value of the last checkpoint record, with the group and owner of the last writer, which
+	// may have written a claim since.
 	Checkpoint(raw []byte) error
 	// Flush says that everything so far is the fold of the changelog below at. If only claims have
 	// followed the last named place, at is that place.
 	Flush(at Point) error
-	// Rest says, behind a Flush or an error, that nothing comes before the next Hold.
+	// Rest is called after a Flush or an error. Nothing comes until the next Hold.
 	Rest()
 }
 
-// Point is a position in a changelog with the means to recognize it: the same offset also exists in another
-// log, and in the same log after it was cut and has grown again.
+// Point is a position in a changelog with what identifies it. An offset is not enough: it exists in other logs too,
+// and in the same log after that was cut and has grown again.
 type Point struct {
 	Position int64 // everything below it is folded
 	// Named says that the record directly before Position is the last checkpoint: its step names the
@@ -74,9 +71,8 @@ type Replay struct {
 	// Room is how much is folded between two flushes, in bytes that it takes in memory; 0 is
 	// 64 MiB.
 	Room int
-	// Progress, if not nil, is called after every fetch with the position and the
-	// log's end, at least every replayWait while the leader answers: a position
-	// that stands below the end is held up by an open transaction.
+	// Progress, if not nil, is called after every fetch with the position and the log's end, at least every
+	// replayWait while the leader answers. If the position stays below the end, an open transaction holds it up.
 	Progress func(position, end int64)
 
 	r    *partlog.Reader
@@ -86,17 +82,16 @@ type Replay struct {
 	last  wire.Checkpoint
 	found bool
 	at    Point // behind the last record that is not a claim
-	// named takes the step found directly before at; nil: that was looked up, or is not needed.
+	// named is called with the step found directly before at; nil once that is done, or if it is not needed.
 	named func(step string) error
 
 	// bytes is what was folded since the last flush, records included; 0: nothing.
 	bytes int
-	// broken: the fold lacks some of what lies before the position.
+	// broken: the fold lacks records before the position.
 	broken bool
 }
 
-// NewReplay returns a replay of the changelog partition that r reads, from r's
-// position on.
+// NewReplay returns a replay of the changelog partition that r reads, from r's position on.
 func NewReplay(r *partlog.Reader, fold Fold) *Replay { return &Replay{r: r, fold: fold} }
 
 // GoOn makes the replay continue a fold that ends at a place. last is the fold's last checkpoint,
@@ -122,8 +117,7 @@ func (p *Replay) Read() (partlog.Epoch, int64) { return p.at.Epoch, p.at.Read }
 // Position is the offset up to which the changelog has been folded.
 func (p *Replay) Position() int64 { return p.r.Position() }
 
-// Last is the last checkpoint, with the group and the owner of whoever wrote
-// last, nil if there is none.
+// Last is the last checkpoint, with the group and the owner of the last writer; nil if there is none.
 func (p *Replay) Last() *wire.Checkpoint {
 	if !p.found {
 		return nil
@@ -134,8 +128,8 @@ func (p *Replay) Last() *wire.Checkpoint {
 
 // To folds what is committed up to the offset end, and perhaps beyond it. With
 // the high watermark for end it waits for the transactions that are open there.
-// It flushes when Room is used up, at the end, where it has to wait, and when it fails, so that a
-// replay that is broken off is continued, not repeated: by this Replay, unless it is Broken, or by another one.
+// It flushes when Room is used up, when it has to wait, when it fails, and at the end. So a replay that is interrupted
+// is continued, not repeated: by this Replay, unless it is Broken, or by another one.
 //
 // A record of a later version is ErrNewerFormat, one that is damaged ErrCorrupt;
 // both name topic, partition and offset. Other errors are those of the reader and
@@ -198,8 +192,7 @@ func (p *Replay) to(ctx context.Context, end int64) error {
 	return p.flush(p.r.Position())
 }
 
-// next is a page without records where the leader does not answer, and where
-// there is nothing to be folded yet.
+// next returns the next page. It has no records if the leader does not answer, or if there is nothing to fold yet.
 func (p *Replay) next(ctx context.Context) (page partlog.Page, err error) {
 	if !p.held {
 		more := false
@@ -216,7 +209,7 @@ func (p *Replay) next(ctx context.Context) (page partlog.Page, err error) {
 	return page, err
 }
 
-// inTime bounds a question to a leader; that it is away is no error.
+// inTime bounds a question to a leader. It is no error if the leader does not answer in time.
 func inTime(ctx context.Context, ask func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
@@ -227,7 +220,7 @@ func inTime(ctx context.Context, ask func(context.Context) error) error {
 	return err
 }
 
-// rest lets go of what others need, and looks for another leader.
+// rest gives back the slot, which others may need, and makes the reader look for another leader.
 func (p *Replay) rest() error {
 	if err := p.flush(p.r.Position()); err != nil {
 		return err
@@ -250,7 +243,7 @@ func (p *Replay) page(records []*kgo.Record) error {
 			if err := p.foundNamed(rec); err != nil {
 				return err
 			}
-			continue // it is folded
+			continue // it was folded before
 		}
 		if err := p.record(rec); err != nil {
 			return at(rec, err)
@@ -315,8 +308,8 @@ func (p *Replay) reached(rec *kgo.Record, named bool) {
 	p.at = Point{Position: rec.Offset + 1, Named: named, Epoch: partlog.EpochOf(rec.LeaderEpoch), Read: rec.Offset + 1}
 }
 
-// claim notes who has written last. Kept with the checkpoint it is not forgotten
-// where a later replay begins behind the claim.
+// claim notes the last writer. It is kept with the checkpoint, so a later replay that begins behind the claim knows
+// it too.
 func (p *Replay) claim(rec *kgo.Record) error {
 	c, err := wire.DecodeClaim(rec.Value)
 	if err != nil {
