@@ -436,13 +436,12 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 
 // A replay that ends with its context has flushed what it read, and goes on where it was.
 func TestReplayGoesOnAfterItsContext(t *testing.T) {
-	c := fake(t, 1)
-	v := newVenue(t, c.ListenAddrs())
+	v := kafkatest.OnFake(t, 1)
 	w := newWriter(t, v)
 	w.step(kgo.TryCommit, putRecord("a", 1))
-	ctx, cancel := context.WithCancel(v.ctx)
+	ctx, cancel := context.WithCancel(v.Ctx)
 	fold := &foldLog{}
-	p := NewReplay(partlog.NewReader(v.client(t), w.target, 0), fold)
+	p := NewReplay(partlog.NewReader(v.Client(), w.target, 0), fold)
 	p.Progress = func(position, _ int64) {
 		if position > 0 {
 			cancel()
@@ -453,20 +452,19 @@ func TestReplayGoesOnAfterItsContext(t *testing.T) {
 		t.Fatalf("%v, broken %v, %s", err, p.Broken(), got)
 	}
 	w.step(kgo.TryCommit, putRecord("b", 2))
-	if err := p.To(v.ctx, p.Position()+1); err != nil || !strings.Contains(strings.Join(fold.calls, ", "), "put b@2, flush ") {
+	if err := p.To(v.Ctx, p.Position()+1); err != nil || !strings.Contains(strings.Join(fold.calls, ", "), "put b@2, flush ") {
 		t.Errorf("%v, %v", fold.calls, err)
 	}
 }
 
 // A replay whose fold refuses a record, or to flush, lacks something from then on.
 func TestReplayIsBrokenByItsFold(t *testing.T) {
-	c := fake(t, 1)
-	v := newVenue(t, c.ListenAddrs())
+	v := kafkatest.OnFake(t, 1)
 	w := newWriter(t, v)
 	w.step(kgo.TryCommit, putRecord("a", 1), checkpointRecord("s1", 2))
 	for _, refused := range []string{"put", "flush"} {
-		p := NewReplay(partlog.NewReader(v.client(t), w.target, 0), &refusingFold{refused: refused})
-		if err := p.To(v.ctx, 2); err == nil || !p.Broken() {
+		p := NewReplay(partlog.NewReader(v.Client(), w.target, 0), &refusingFold{refused: refused})
+		if err := p.To(v.Ctx, 2); err == nil || !p.Broken() {
 			t.Errorf("%s: %v, broken %v", refused, err, p.Broken())
 		}
 	}
