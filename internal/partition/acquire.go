@@ -11,11 +11,11 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// acquired is a partition that is acquired.
+// acquired is what an acquisition has found and made.
 type acquired struct {
 	*served
 	behind int64 // for Life.Own
-	end    int64 // of the request log, as of the acquisition
+	end    int64 // of the request log at the acquisition
 }
 
 // acquire makes this process the partition's owner (DESIGN.md, "Acquiring a
@@ -59,7 +59,7 @@ func (p *Partition) follower() *ownership.Follower {
 	return p.standby
 }
 
-// begin says where requests are read from whose changelog holds no checkpoint.
+// begin returns where requests are read from if the changelog holds no checkpoint.
 func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 	if committed >= 0 && !p.o.AcceptLost {
 		return 0, ownership.LostChangelog(p.life.Requests(), p.life.Changelog(), "an offset is committed")
@@ -79,8 +79,7 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 	return start, nil
 }
 
-// requestPosition says where requests go on, from the last checkpoint before
-// the claim.
+// requestPosition returns where requests are read from, by the last checkpoint before the claim.
 func (p *Partition) requestPosition(ctx context.Context, last *wire.Checkpoint, committed int64) (from, end int64, err error) {
 	if last.Request != p.o.Topics.Request.ID {
 		return 0, 0, &ownership.Fatal{Err: fmt.Errorf("request topic %s was recreated since changelog %s was written (its ID is %s, it was %s), where its pending timers are kept: %s",

@@ -20,7 +20,7 @@ const (
 // arrivals remembers when requests were read, by their offsets. No timer can fire before its request was
 // read, so lateness by our own doing counts from then at the earliest.
 type arrivals struct {
-	opened atomic.Int64 // when the catch-up barrier opened, Unix ms: what was due by then was missed
+	opened atomic.Int64 // when the catch-up barrier opened, Unix ms: timers that were due by then were missed
 
 	mu   sync.Mutex // guards list
 	list []arrival  // by offset, and by time unless the clock was set back
@@ -87,8 +87,8 @@ func (a *arrivals) ownLateness(own *tally, sealed int64, e *planner.Entry) {
 	own.add(max(0, sealed-due))
 }
 
-// notOpenedAhead ends that the catch-up barrier opened by a clock that was ahead, and is set back: what falls due from now on was
-// not missed.
+// notOpenedAhead corrects when the catch-up barrier opened if the clock was set back since: timers that fall due from now
+// on were not missed.
 func (a *arrivals) notOpenedAhead(now int64) {
 	if at := a.opened.Load(); now < at && at != math.MaxInt64 {
 		a.opened.CompareAndSwap(at, now)

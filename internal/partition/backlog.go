@@ -9,9 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// queueEntry is about what a small request takes on its way, all in all: the record, the
-// entry, the item, the bytes for the changelog. What is on its way counts as so many
-// bytes for each at least.
+// queueEntry is about how many bytes of memory a small request takes until it is folded: the record, the entry, the
+// item, the bytes for the changelog. Each queued request or firing counts as at least that.
 const queueEntry = 1024
 
 // QueueBytes is how many bytes queued requests or firings count as in a budget.
@@ -22,14 +21,13 @@ func roomOf(bytes int64) timer.Size {
 	return timer.Size{Entries: int(bytes / queueEntry), Bytes: bytes}
 }
 
-// backlog counts what is on its way and not folded into the delta yet. Each entry is
-// in one of the three counts at a time.
+// backlog counts the requests and firings that are not folded into the delta yet. Each of them is in one of the three
+// counts at a time.
 //
-// What is committed and not folded counts against intake and firings: if the store
-// is slow it is the greater part. Firings that are not committed have room of their
-// own, because a backlog of them may last, and must not hold up the cancels that are written
-// meanwhile. Each change of either is told to a budget that partitions share. A partition
-// that found no room looks again when it has let go of something itself.
+// What is committed and not folded counts against intake and firings: if the store is slow, it is the greater part.
+// Firings that are not committed have room of their own, because a backlog of them may last, and must not hold up the
+// cancels that are written meanwhile. The budgets that partitions share are told each change. A partition that found no
+// room looks again when it has released something itself.
 type backlog struct {
 	intake  *budget.Account // requests, and what is committed
 	emitted *budget.Account // firings
@@ -38,7 +36,7 @@ type backlog struct {
 	requests  timer.Size // delivered, not committed
 	firings   timer.Size // planned, not committed
 	committed timer.Size // not folded
-	out       int        // requests of the step that is out
+	out       int        // how many requests are in the step that is out
 	flow      flow
 	starved   bool // due timers wait for room; ended by folded
 }
@@ -46,7 +44,7 @@ type backlog struct {
 // newBacklog returns an empty one, and tells the budgets.
 func newBacklog(intake, emitted *budget.Account) *backlog {
 	b := &backlog{intake: intake, emitted: emitted}
-	b.settle()
+	b.tell()
 	return b
 }
 
@@ -56,11 +54,11 @@ func (b *backlog) reset() {
 	defer b.mu.Unlock()
 	b.requests, b.firings, b.committed, b.starved = timer.Size{}, timer.Size{}, timer.Size{}, false
 	b.out, b.flow = 0, flow{}
-	b.settle()
+	b.tell()
 }
 
-// settle tells the budgets, and reports whether intake has enough. b.mu is held.
-func (b *backlog) settle() (full bool) {
+// tell tells the budgets, and reports whether intake has used its memory. b.mu is held.
+func (b *backlog) tell() (full bool) {
 	b.emitted.Set(QueueBytes(b.firings))
 	return b.intake.Set(QueueBytes(b.requests.Plus(b.committed)))
 }
@@ -69,14 +67,14 @@ func (b *backlog) delivered(n timer.Size) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.requests = b.requests.Plus(n)
-	b.settle()
+	b.tell()
 }
 
 func (b *backlog) fired(n timer.Size) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.firings = b.firings.Plus(n)
-	b.settle()
+	b.tell()
 }
 
 // share is how much of a step firings may have while requests wait.
@@ -86,8 +84,8 @@ func (b *backlog) share(step timer.Size) timer.Size {
 	return timer.Size{Entries: int(b.flow.share(int64(step.Entries))), Bytes: b.flow.share(step.Bytes)}
 }
 
-// sealed notes that a step is out, and the room that it had. It reports whether intake was held back
-// for requests that do not wait any more.
+// sealed notes that a step is out, and the room that it had. It reports whether intake was held back for requests that
+// are in the step now.
 func (b *backlog) sealed(now int64, room timer.Size, s *planner.Step, late bool) (held bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,7 +96,7 @@ func (b *backlog) sealed(now int64, room timer.Size, s *planner.Step, late bool)
 	return held
 }
 
-// returned notes that the step that was out is back.
+// returned notes that the step that was out was put back.
 func (b *backlog) returned() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,7 +110,7 @@ func (b *backlog) commit(requests, firings timer.Size, took time.Duration) {
 	b.out, b.flow.took = 0, took
 	b.requests, b.firings = b.requests.Minus(requests), b.firings.Minus(firings)
 	b.committed = b.committed.Plus(requests).Plus(firings)
-	b.settle()
+	b.tell()
 }
 
 // folded notes that entries were folded, and reports whether due timers waited for their room.
@@ -120,13 +118,13 @@ func (b *backlog) folded(n timer.Size) (starved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.committed = b.committed.Minus(n)
-	b.settle()
+	b.tell()
 	starved, b.starved = b.starved, false
 	return starved
 }
 
-// roomToFire is how many firings may be planned now, and how many bytes of them: what the
-// share of firings has left, less if what is not folded has used up that of requests.
+// roomToFire is the size of the firings that may be planned now: what the account of firings has left, or less if what
+// is not folded has used up the account of requests.
 func (b *backlog) roomToFire() timer.Size {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,19 +135,19 @@ func (b *backlog) roomToFire() timer.Size {
 	return room
 }
 
-// behind is how many firings each of n planners may have behind requests that are not settled, and how many bytes of
-// them: together half of the share of firings.
+// behind is the size of the firings that each of n planners may have behind requests that are not settled. Together
+// that is half of the account of firings.
 func (b *backlog) behind(n int) timer.Size { return roomOf(b.emitted.Limit() / 2).Over(n) }
 
-// full reports whether intake is to be held back: by memory, or by flow.
+// full reports whether memory or flow holds intake back.
 func (b *backlog) full(paused bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	enough := b.flow.full(b.requests.Entries-b.out, paused)
-	return b.settle() || enough
+	return b.tell() || enough
 }
 
-// onTheirWay are the requests that are delivered, and the firings that are planned, and not committed.
+// onTheirWay is the size of the requests that are delivered and the firings that are planned, and not committed.
 func (b *backlog) onTheirWay() timer.Size {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,11 +9,10 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// buffers hold the records of one share and what belongs to them, some 900 bytes for each
-// entry, which were a fifth of all that a timer's life allocates. They are used again
-// when the step is committed: then every record is acknowledged, kgo has forgotten it,
-// and nobody else holds it. After any other outcome kgo may still be at it, so they are
-// left to the garbage.
+// buffers hold the records of one share and what belongs to them: some 900 bytes for each entry, which were a fifth of
+// all allocations in a timer's life. They are used again once the step is committed. Then every record is acknowledged,
+// kgo has forgotten it, and nothing else holds it. After any other outcome kgo may still use a record, so the buffers are
+// left to the garbage collector.
 type buffers struct {
 	records   []kgo.Record // of emissions, with headers and the text of those
 	headers   []kgo.RecordHeader
@@ -25,14 +24,14 @@ type buffers struct {
 	emitted   []*planner.Entry
 }
 
-// bufferPool are those of committed steps. They survive while steps follow each other.
+// bufferPool has the buffers of committed steps.
 var bufferPool = sync.Pool{New: func() any { return new(buffers) }}
 
-// minBuffer is how many records buffers may always have room for, with headers.
+// minBuffer is the number of records that buffers in the pool may always have room for.
 const minBuffer = 32
 
-// free has the buffers used again, empty; unless they are much larger than they had to be,
-// so that all that are spare are about as large as the last steps.
+// free empties the buffers and puts them into the pool, unless they are much larger than they had to be. So buffers in
+// the pool are about as large as the last steps.
 func (s *buffers) free() {
 	if wide(s.records, minBuffer) || wide(s.changes, minBuffer) || wide(s.headers, minBuffer*ownHeaders) {
 		return
@@ -48,7 +47,7 @@ func (s *buffers) free() {
 
 func wide[T any](s []T, least int) bool { return cap(s) > max(least, 2*len(s)) }
 
-// room is an empty list with room for n, the old one if that has it.
+// room returns an empty list with room for n elements: the old one if it is large enough.
 func room[T any](old []T, n int) []T {
 	if cap(old) < n {
 		return make([]T, 0, n)

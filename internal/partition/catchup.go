@@ -14,36 +14,32 @@ import (
 )
 
 const (
-	// catchUpPoll is how often the catch-up barrier looks how far intake is.
+	// catchUpPoll is how often the catch-up barrier looks at how far intake is.
 	catchUpPoll = 5 * time.Millisecond
-	// catchUpQuiet is for how long intake must have shown nothing new before the catch-up barrier
-	// looks at the log itself. It doubles, up to catchUpQuietMax, while that shows
-	// requests, which are on their way through intake.
+	// catchUpQuiet is how long intake must have delivered nothing before the catch-up barrier looks at the log itself.
+	// It doubles, up to catchUpQuietMax, while the log shows requests: they are on their way through intake.
 	catchUpQuiet, catchUpQuietMax = 50 * time.Millisecond, time.Second
 	// catchUpBytes is how much one look fetches.
 	catchUpBytes = 64 << 10
 )
 
-// heldPatience is for how long a gate waits in total for open transactions of other producers, see
-// gate.
+// heldPatience is how long the catch-up barrier waits in total for open transactions of other producers: see catchUp.
 const heldPatience = 10 * time.Second
 
-// gate waits until every request up to end, the log's end when the partition was
-// acquired, is delivered. Then timers may fire. So a cancel in the log beats a timer that fell due
-// while nobody ran, unless the cancel lies behind an open transaction, below.
+// catchUp is the catch-up barrier. It waits until every request up to end, the log's end at the acquisition, is
+// delivered. Then timers may fire. So a cancel in the log beats a timer that fell due while no instance ran, unless the
+// cancel stands behind an open transaction, see below.
 //
-// Where no poll shows anything (markers, aborted batches) a raw fetch tells how
-// far there is nothing. It goes over intake's connections: on those of the other
-// client replays and read-backs would stand behind it.
+// If polls bring nothing (markers, aborted batches), a raw fetch tells up to where there are no requests. It uses
+// intake's connections, because on those of the other client it would wait behind replays and read-backs.
 //
-// An open transaction, of any producer, keeps all records from its first one on from being read.
-// Ordinary transactions last for milliseconds, so the catch-up barrier waits for them, and a cancel behind one wins.
-// But it waits no longer than heldPatience, about as long as a failover takes anyway, because all timers
-// of the partition are late meanwhile. The transaction of a dead producer is aborted by its coordinator
-// after the producer's transaction.timeout.ms (60 s by default, 15 minutes at most), and a hanging
-// transaction never ends: if the catch-up barrier waited for those, one producer could stop a tenant's timers at each
-// acquisition. A live owner does not wait either; it reads such requests when the transaction ends.
-// So a request behind an open transaction counts as if it were written when the transaction ends.
+// An open transaction, of any producer, keeps all records from its first one on from being read. Ordinary transactions
+// last for milliseconds, so the barrier waits for them, and a cancel behind one wins. But it waits no longer than
+// heldPatience, about as long as a failover takes anyway, because all timers of the partition are late meanwhile. The
+// coordinator aborts the transaction of a dead producer after its transaction.timeout.ms (60 s by default, 15 minutes at
+// most), and a hanging transaction never ends. If the barrier waited for those, one producer could stop a tenant's timers
+// at each acquisition. A live owner does not wait either: it reads such requests when the transaction ends. So a request
+// behind an open transaction counts as if it were written when the transaction ends.
 func (r *requests) catchUp(ctx context.Context, end int64) {
 	look := partlog.NewReader(r.o.Reader.Client(), r.life.Requests(), r.delivered.Load())
 	look.SetMaxBytes(catchUpBytes)
@@ -73,7 +69,7 @@ func (r *requests) catchUp(ctx context.Context, end int64) {
 		from, waited := look.Position(), time.Since(moved)
 		unpacker.Reset()
 		page, err := look.Next(ctx, 0)
-		tooLarge := errors.Is(err, kgo.ErrMaxDecompress) // requests, to be refused by intake
+		tooLarge := errors.Is(err, kgo.ErrMaxDecompress) // requests, which intake will refuse
 		if err != nil && !tooLarge {
 			if ctx.Err() == nil {
 				r.life.GiveUp(fmt.Errorf("look at the request log: %w", err))
@@ -82,7 +78,7 @@ func (r *requests) catchUp(ctx context.Context, end int64) {
 		}
 		held := !tooLarge && look.Position() == from && page.LastStable <= from
 		if held {
-			if patience -= waited; patience <= 0 { // not the time in which nobody answers
+			if patience -= waited; patience <= 0 { // time without an answer does not count
 				r.life.Log.Warn("timers fire although requests that were in the log at the acquisition cannot be read: a transaction of another producer is open; cancels among them may come too late",
 					"from", from, "to", end)
 				break

@@ -12,33 +12,32 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// checkpointPause is between two checkpoints that are wanted for timers to be parked.
+// checkpointPause is the pause between two checkpoints that are written so that timers can be parked.
 const checkpointPause = 500 * time.Millisecond
 
-// checkpoints bring the planners' delta into the store. They are the keeper's own.
+// checkpoints bring the planners' delta into the store. They belong to the keeper.
 //
-// A checkpoint is written before the store is flushed, which bounds what a restart
-// after a kill has to replay, when the delta has reached its bytes, and when timers
-// are to be parked whose rows the store does not have. It takes a second or more where
-// much has changed, so a goroutine of its own writes it. One at a time.
+// A checkpoint is written before the store is flushed, which bounds what a restart after a kill has to replay. It is
+// also written when the delta is full, and when timers are to be parked whose rows the store does not have yet. If much
+// has changed it takes a second or more, so a goroutine of its own writes it. There is one at a time.
 //
-// The keeper tells the planners that one has ended, and scans the store too: so nothing is
-// forgotten between a scan and the load of what it found.
+// The keeper both tells the planners that a checkpoint has ended and scans the store. So nothing is forgotten between a
+// scan and the load of its result.
 type checkpoints struct {
 	*owned
 	store *statestore.Handle
 	subs  *subPartitions
 	asks  asks
-	aside func(func()) // runs what writes a checkpoint
+	aside func(func()) // runs the function that writes a checkpoint
 
-	since      time.Time // when the first change of the delta was folded; zero: there is none
-	position   int64     // of the changelog, behind the last step that was folded
+	since      time.Time // when the first change of the delta was folded; zero: the delta is empty
+	position   int64     // in the changelog, behind the last step that was folded
 	checkpoint []byte    // of that step
 
 	writing bool
-	done    chan error      // tells that it is written
-	waiters []chan struct{} // closed when it has ended
-	ended   time.Time       // when the last one did
+	done    chan error      // the outcome of the write
+	waiters []chan struct{} // closed when the checkpoint has ended
+	ended   time.Time       // when the last one ended
 	lost    bool            // one has failed: nothing more can be stored
 }
 
@@ -49,11 +48,11 @@ func newCheckpoints(own *owned, store *statestore.Handle, p *subPartitions) *che
 // asks are callers that wait for a checkpoint.
 type asks struct {
 	mu      sync.Mutex // guards what follows
-	running bool       // checkpoints are seen to
+	running bool       // the keeper writes checkpoints
 	waiting []chan struct{}
 }
 
-// ask returns what is closed when the next checkpoint has ended; nil if nobody sees to checkpoints.
+// ask returns a channel that is closed when the next checkpoint has ended; nil if the keeper does not run.
 func (a *asks) ask() chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,14 +91,14 @@ func release(waiters []chan struct{}) {
 	}
 }
 
-// close lets go all callers that wait.
+// close releases all callers that wait.
 func (c *checkpoints) close() {
 	c.asks.close()
 	release(c.waiters)
 	c.waiters = nil
 }
 
-// note takes in that a step is about to be folded into the delta.
+// note notes that a step is about to be folded into the delta.
 func (c *checkpoints) note(j *job) {
 	if c.since.IsZero() {
 		if c.since = time.Now(); !c.writing {
@@ -109,7 +108,7 @@ func (c *checkpoints) note(j *job) {
 	c.position, c.checkpoint = max(c.position, j.position), j.checkpoint
 }
 
-// full reports whether the delta has its part of the memory.
+// full reports whether the delta has used its memory.
 func (c *checkpoints) full() bool { return c.o.Memory.Delta.Set(c.deltaBytes()) }
 
 // deltaBytes is about what the deltas hold.
@@ -118,7 +117,7 @@ func (c *checkpoints) deltaBytes() (n int64) {
 	return n
 }
 
-// end ends the one that has been written, if there is one. Then timers may be due that waited for it.
+// end ends the checkpoint that was written, if there is one. Timers that waited for it may be due then.
 func (c *checkpoints) end() (ended bool, err error) {
 	select {
 	case err := <-c.done:
@@ -128,7 +127,7 @@ func (c *checkpoints) end() (ended bool, err error) {
 	}
 }
 
-// await waits for the one that is being written, if there is one, and ends it.
+// await waits for the checkpoint that is being written, if there is one, and ends it.
 func (c *checkpoints) await() error {
 	if !c.writing || c.lost {
 		return nil
@@ -136,7 +135,7 @@ func (c *checkpoints) await() error {
 	return c.written(<-c.done)
 }
 
-// beginIfDue begins one if it is time.
+// beginIfDue begins a checkpoint if it is time.
 func (c *checkpoints) beginIfDue(ctx context.Context) {
 	if c.writing {
 		return
@@ -151,7 +150,7 @@ func (c *checkpoints) beginIfDue(ctx context.Context) {
 	}
 }
 
-// begin has what is in the delta written. Once ctx has ended it does not wait for the disk to keep up.
+// begin has the delta written. Once ctx has ended, the write does not wait for the disk to keep up.
 func (c *checkpoints) begin(ctx context.Context) {
 	b := c.freeze()
 	c.aside(func() {
@@ -166,7 +165,7 @@ func (c *checkpoints) begin(ctx context.Context) {
 	})
 }
 
-// freeze makes the delta a batch for the store.
+// freeze makes a batch for the store of the delta.
 func (c *checkpoints) freeze() *statestore.Batch {
 	parts, n := make([][]timer.Change, len(c.subs.all)), 0
 	c.subs.ask(func(s *subPartition) { n += s.planner.Changed() })
@@ -186,14 +185,13 @@ func (c *checkpoints) freeze() *statestore.Batch {
 	}
 }
 
-// written takes the outcome of a checkpoint, and has the planners forget what the
-// store has.
+// written takes the outcome of a checkpoint, and makes the planners forget what the store has.
 func (c *checkpoints) written(err error) error {
 	if err != nil {
 		c.lost = true
 		return fmt.Errorf("write a checkpoint of the store: %w", err)
 	}
-	c.store.Unsaved(c.since) // changes are in sync no earlier than this one
+	c.store.Unsaved(c.since) // the oldest change that the store lacks
 	c.subs.ask(func(s *subPartition) { s.planner.Thaw() })
 	c.writing, c.ended = false, time.Now()
 	release(c.waiters)
@@ -201,7 +199,7 @@ func (c *checkpoints) written(err error) error {
 	return nil
 }
 
-// last writes the last one, with nothing beside it.
+// last writes the last checkpoint, with no goroutine beside it.
 func (c *checkpoints) last() error {
 	if c.since.IsZero() {
 		return nil

@@ -6,15 +6,13 @@ import (
 	"github.com/waterclock/waterclock/internal/clocks"
 )
 
-// clock is the owner's clock (package clocks says what others are for), as it stands. It may be set back, and nothing here
-// remembers how far ahead it has been: with a high mark everything scheduled
-// below it would fire at once, and emissions would carry a time that no broker
-// believes.
+// clock is the owner's clock. (Package clocks says what other clocks are for.) It may be set back, and nothing here
+// remembers how far ahead it was. With a high mark, every timer due below it would fire at once, and emissions would
+// carry a time that no broker believes.
 //
-// Never early means: by this clock, when the step is sealed. A firing is planned when
-// the clock has reached its due time; if it is set back before the firing is sealed
-// again, the seal finds it not due and has it rolled back, and it fires when the time
-// has come again. What is in a step is on its way.
+// Never early means: by this clock, when the step is sealed. A firing is planned when the clock has reached its due time.
+// If the clock is set back before the firing is sealed again, the seal finds that it is not due and rolls it back. It
+// fires when the time has come again. A firing in a step that is out is not called back.
 type clock struct{ now func() time.Time }
 
 // millis is Unix milliseconds.
@@ -23,7 +21,7 @@ func (c *clock) millis() int64 { return c.now().UnixMilli() }
 // mark returns the present moment.
 func (c *clock) mark() clocks.Mark { return clocks.At(c.now()) }
 
-// until is how long it takes until due, at full grain.
+// until is the time until due. It is finer than milliseconds.
 func (c *clock) until(due int64) time.Duration {
 	return time.UnixMilli(due).Sub(c.now())
 }

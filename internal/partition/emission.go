@@ -16,32 +16,32 @@ import (
 )
 
 const (
-	// emissionBuffer is for how many emissions more room for text is allocated, where what
-	// was thought to be enough is not.
+	// emissionBuffer is the number of further emissions for which room for text is allocated if the first estimate was
+	// too low.
 	emissionBuffer = 128
-	// emissionNumbers bounds the digits and separators of one emission's header
-	// values: due, occurrence and offset twice, of at most 20 bytes each.
+	// emissionNumbers bounds the digits and separators in one emission's header values: due, occurrence, and twice
+	// the offset, of at most 20 bytes each.
 	emissionNumbers = 128
-	// usualNumbers is how many they are, for the time being.
+	// usualNumbers is about how many bytes they usually are.
 	usualNumbers = 40
-	// ownHeaders is how many headers an emission gets.
+	// ownHeaders is how many headers the service adds to an emission.
 	ownHeaders = 5
 )
 
-// emissions builds the records of one seal. One at a time each would take eight
-// allocations; here they share buffers and live as long as the step. What a record is given
-// is cut to its length, so that nobody appends into its neighbour.
+// emissions builds the records of one seal. Built one by one, each record would take eight allocations. Here they share
+// buffers, and live as long as the step. Each slice that a record gets is cut to its length, so that appending to it does
+// not overwrite its neighbour.
 type emissions struct {
 	now     time.Time
 	request origin
-	moved   origin // of timers that came by a record of the changelog
+	moved   origin // of timers that were moved here by a changelog record
 	*buffers
 }
 
-// origin is what the headers say of where a timer comes from.
+// origin is what the headers say about where a timer comes from.
 type origin struct {
 	source string // waterclock-source up to the offset
-	event  string // waterclock-event up to the offset: unique forever, a re-created topic has another UUID
+	event  string // waterclock-event up to the offset; unique forever, since a recreated topic has another UUID
 }
 
 func originOf(t *topics.Topic, partition int32) origin {
@@ -49,7 +49,7 @@ func originOf(t *topics.Topic, partition int32) origin {
 	return origin{t.Name + "/" + n + "/", base64.RawURLEncoding.EncodeToString(t.ID[:]) + "." + n + "."}
 }
 
-// newEmissions builds n emissions, which have so many headers, their own and ours.
+// newEmissions prepares n emissions that have so many headers in total.
 func (w *owned) newEmissions(now int64, n, headers int, in *buffers) emissions {
 	m := emissions{
 		now:     time.UnixMilli(now),
@@ -64,8 +64,7 @@ func (w *owned) newEmissions(now int64, n, headers int, in *buffers) emissions {
 	return m
 }
 
-// record builds the record that fires t. Its timestamp is the owner's clock at
-// this seal.
+// record builds the emission of t. Its timestamp is the owner's clock at this seal.
 func (m *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
 	if n := len(t.Headers) + ownHeaders; cap(m.headers)-len(m.headers) < n {
 		m.headers = make([]kgo.RecordHeader, 0, n)
@@ -87,7 +86,7 @@ func (m *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
 	m.own(waterclock.HeaderSource, from.source, at)
 	if n := t.FiresAs(); n > 0 {
 		m.own(waterclock.HeaderEvent, from.event, at, n)
-	} else { // no two firings have the same request that steered last
+	} else { // a triggered firing: no two have the same request that steered last
 		m.own(waterclock.HeaderEvent, from.event, at, n, t.Steering.By)
 	}
 	m.records = append(m.records, kgo.Record{
@@ -97,7 +96,7 @@ func (m *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
 	return &m.records[len(m.records)-1]
 }
 
-// own adds a header: a prefix, then numbers with dots between them.
+// own adds a header of the service. Its value is a prefix, and numbers with dots between them.
 func (m *emissions) own(key, prefix string, numbers ...int64) {
 	first := len(m.text)
 	m.text = append(m.text, prefix...)
@@ -110,7 +109,7 @@ func (m *emissions) own(key, prefix string, numbers ...int64) {
 	m.headers = append(m.headers, kgo.RecordHeader{Key: key, Value: m.text[first:len(m.text):len(m.text)]})
 }
 
-// refusalOf words a target's verdict.
+// refusalOf words a target's error.
 func refusalOf(err error, r *kgo.Record) *planner.Refusal {
 	switch {
 	case targets.TooLarge(err):

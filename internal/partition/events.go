@@ -9,29 +9,26 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// Outcome events are records of the step that they tell of: committed with it or not
-// at all, and made again each time that it is sealed, so time and lateness are those of
-// the try that was committed. They are made of the entries, one by one: the changelog
-// has the net change of an ID alone, and a timer that was scheduled and cancelled in
-// one step is not in it at all.
+// Events are records of the step that they report. They are committed with it or not at all, and are made anew each time
+// it is sealed, so time and lateness are those of the attempt that was committed. They are made from the entries, one by
+// one: the changelog has only the net change of an ID, and nothing of a timer that was scheduled and cancelled in one
+// step.
 //
-// All events of a request partition go to the partition of the same number, in the
-// order of the sequence. So a reader has the events of an ID in the order in which they
-// happened; and so an events partition that takes no writes holds up its request
-// partition, like the changelog's and unlike that of dead letters: to go elsewhere
-// would tear the order, to go without would make of the history a guess. Others are
-// not held up: a share whose events are not taken is tried apart from theirs.
+// All events of a request partition go to the events partition of the same number, in the order of the sequence. So a
+// reader gets the events of an ID in the order in which they happened. It also means that an events partition that takes
+// no writes holds up its request partition, as the changelog does, and unlike dead letters: events on another partition
+// would lose their order, and without them the history would have gaps. Other request partitions are not held up,
+// because the quarantine tries the share apart from theirs.
 
 const (
-	// eventBytes is about what an event holds in a step, and eventBuffer how many bytes
-	// of events are allocated at a time at most.
+	// eventBytes is about the size of an event, and eventBuffer the most bytes of events that are allocated at once.
 	eventBytes  = 512
 	eventBuffer = 64 << 10
 )
 
 func sizeOfEvents(n int) timer.Size { return timer.Size{Entries: n, Bytes: int64(n) * eventBytes} }
 
-// events makes those of a part. Its emissions are made before.
+// events makes the events of a part, whose emissions are made already.
 func (s *sealed) events(k *part) {
 	p := s.l
 	if !p.tells() {
@@ -62,8 +59,8 @@ func (s *sealed) events(k *part) {
 	}
 }
 
-// eventTypes are the words for outcomes. A request that found nothing to do is no event,
-// and is called so where somebody asks for it.
+// eventTypes are the words for outcomes. A cancel that found nothing makes no event; its word is for a caller that asks
+// for the outcome of its request.
 var eventTypes = [timer.Outcomes]waterclock.EventType{
 	timer.None: waterclock.EventRescheduled, timer.Scheduled: waterclock.EventScheduled, timer.Replaced: waterclock.EventReplaced,
 	timer.Cancelled: waterclock.EventCancelled, timer.NotFound: "not-found", timer.Fired: waterclock.EventFired,
@@ -72,9 +69,8 @@ var eventTypes = [timer.Outcomes]waterclock.EventType{
 	timer.Resumed: waterclock.EventResumed, timer.Unmet: waterclock.EventConditionNotMet,
 }
 
-// event is what an entry that is sealed at an instant does to its timer; false: nothing
-// has happened to one, as when a cancel found nothing, or a firing was rolled back. (One
-// long switch: it is the table of the events.)
+// event returns the event of an entry that is sealed at the given time; false if nothing happened to a timer, for example
+// because a cancel found nothing, or a firing was rolled back. (The long switch is the table of events.)
 func (w *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
 	result := e.Result()
 	ev = wire.Event{Type: eventTypes[result], ID: e.ID, At: at, Source: w.source(e.Before.Offset), Pending: e.After}
@@ -101,7 +97,7 @@ func (w *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire
 		ev.ID, ev.Source, ev.Unknown = rec.Key, w.source(rec.Offset), true
 		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
 	case timer.None:
-		return ev, e.After != nil && e.After.Ref() != e.Before // else what was remembered is forgotten
+		return ev, e.After != nil && e.After.Ref() != e.Before // otherwise a remembered timer is forgotten
 	case timer.Triggered, timer.Paused, timer.Resumed:
 		ev.Request = w.source(e.Request)
 	case timer.Unmet:

@@ -7,9 +7,9 @@ import (
 )
 
 // flow decides how much of a step is for firings and how much for requests, and whether intake reads on. It
-// is arithmetic: it asks no clock and has no lock of its own; backlog.mu guards it.
+// is arithmetic: it has no clock and no lock. backlog.mu guards it.
 //
-// # What is to hold
+// # Purpose
 //
 // What does not go through waits in Kafka's log, where it costs nothing. A request that was read costs memory
 // while it waits in a queue. If it falls due there, its firing waits behind it. Timers that are read faster
@@ -23,10 +23,9 @@ import (
 //  2. Intake reads for the next step and no further. limit is how many requests may wait to be sealed. Each
 //     seal changes it. It falls if the partition filled its part of the step and left a fifth of what waited,
 //     if timers are late, or if the last step took longer than longStep. Otherwise it grows if intake was held
-//     back for it. If intake was not for firingsFor, the limit falls
-//     slowly to four times what steps use of it. So a
-//     request waits for about one step, and what it makes due goes into the same step or the next one.
-//  3. If nothing fires, taking in makes nothing late. Then intake reads two steps ahead.
+//     back for it. If intake was not held back for firingsFor, the limit falls slowly to four times what steps use
+//     of it. So a request waits for about one step, and a firing that it makes due is in the same step or the next.
+//  3. If no timer fires, reading makes none late. Then intake reads two steps ahead.
 //
 // # Why this is stable
 //
@@ -45,12 +44,12 @@ import (
 // # Its premises
 //
 // Late means late by our own doing, counted from the latest of three moments: the timer was due, its request
-// was read, the catch-up barrier opened. So timers that were missed while nobody ran get their four fifths too: what falls
-// due meanwhile waits behind them. Parked and paused timers are in no wheel, so they push nobody aside. Firings
+// was read, the catch-up barrier opened. So timers that were missed while no instance ran get their four fifths too: timers
+// that fall due meanwhile wait behind them. Parked and paused timers are in no wheel, so they push nobody aside. Firings
 // come first because the planner puts them before all requests but those of their own IDs. Intake that was held
 // back goes on because each seal and each fold looks whether it may.
 type flow struct {
-	limit   int           // how many requests may wait to be sealed; 0: no step has told yet
+	limit   int           // how many requests may wait to be sealed; 0: there was no step yet
 	held    bool          // intake was held back for the limit since the last seal
 	heldAt  int64         // when a seal last found held, Unix ms
 	late    bool          // the last seal left timers that are late by our own doing
@@ -61,7 +60,7 @@ type flow struct {
 const (
 	// maxReadAhead is how many requests may wait at most.
 	maxReadAhead = 2 * transaction.MaxStepEntries
-	// leastReadAhead is how many may wait always.
+	// leastReadAhead is how many may always wait.
 	leastReadAhead = 100
 	// longStep is how long a step may take before less is taken in, while timers fire. transaction.size makes steps
 	// smaller for another reason: it leaves out round trips, which fewer entries would not shorten, and stops at

@@ -7,13 +7,13 @@ import (
 	"github.com/waterclock/waterclock/internal/planner"
 )
 
-// handover is how the lane gives committed steps to the goroutine that keeps the store, in order. The lane puts a step
-// here before another share may be sealed. So once no share is out and idle holds, all that is committed is applied.
+// handover takes committed steps from the lane to the keeper, in order. The lane puts a step here before another share may
+// be sealed. So once no share is out and awaitIdle has returned in time, everything that is committed is applied.
 type handover struct {
 	mu       sync.Mutex // guards what follows
 	changed  *sync.Cond // a step was applied
 	jobs     []*job
-	applying bool // the one that next returned last
+	applying bool // the step that next returned last is not applied yet
 }
 
 func newHandover() *handover {
@@ -28,7 +28,7 @@ func (h *handover) put(j *job) {
 	h.jobs = append(h.jobs, j)
 }
 
-// next takes the first step out, nil if there is none. applied ends it.
+// next takes the first step out; nil if there is none. The caller applies it and calls applied.
 func (h *handover) next() *job {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -49,7 +49,7 @@ func (h *handover) applied() (wasFull bool) {
 	return len(h.jobs) >= maxUnfolded-1
 }
 
-// clear forgets the steps that nobody can apply any more: the store is lost to this life.
+// clear drops the steps that cannot be applied any more, at the end of an acquisition.
 func (h *handover) clear() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -57,14 +57,14 @@ func (h *handover) clear() {
 	h.changed.Broadcast()
 }
 
-// full reports whether no more steps are to be sealed for now.
+// full reports whether nothing may be sealed for now.
 func (h *handover) full() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.jobs) >= maxUnfolded
 }
 
-// awaitIdle waits until all steps are applied, or until a moment.
+// awaitIdle waits until all steps are applied, or until the given time.
 func (h *handover) awaitIdle(until time.Time) {
 	deadline := time.AfterFunc(time.Until(until), func() {
 		h.mu.Lock()
@@ -79,11 +79,11 @@ func (h *handover) awaitIdle(until time.Time) {
 	}
 }
 
-// job is a committed step that is to be folded into the delta.
+// job is a committed step to be folded into the delta.
 type job struct {
 	step       *planner.Step
 	sealed     int64 // when it was sealed, Unix ms
-	committed  int64 // when its commit was answered; not before it was sealed, whatever the clock says
-	position   int64 // of the changelog, behind the step
+	committed  int64 // when its commit was answered, Unix ms; at least sealed, even if the clock was set back
+	position   int64 // in the changelog, behind the step
 	checkpoint []byte
 }

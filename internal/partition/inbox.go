@@ -10,23 +10,22 @@ import (
 	"github.com/waterclock/waterclock/internal/tracker"
 )
 
-// inbox holds, in order, what intake has delivered and the goroutine that plans has yet to
-// take. mu guards what follows it.
+// inbox holds, in order, the deliveries that the goroutine of a sub-partition has yet to take.
 type inbox struct {
 	wake chan struct{}
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the following fields
 	list  []delivery
-	ahead timer.Size // room for firings that are to be planned ahead; the last word counts, there may have been several
+	ahead timer.Size // room for firings to be planned ahead, as last told
 }
 
-// delivery is a run of requests that are planned as one, one batch that is too large
-// to be looked into, or the word to open the catch-up barrier.
+// delivery is a run of requests that are planned as one batch, or one batch of the log that is too large to be
+// decompressed, or the message that opens the catch-up barrier.
 type delivery struct {
 	recs     []*kgo.Record
 	position int64            // just behind the last one
-	bytes    int64            // that they hold in memory
-	refusal  *planner.Refusal // of the one record, which stands for the batch
+	bytes    int64            // of memory that the records hold
+	refusal  *planner.Refusal // of the one record, which stands for a batch that is too large
 	open     bool
 }
 
@@ -39,7 +38,7 @@ func (in *inbox) put(d delivery) {
 	in.rouse()
 }
 
-// putAhead has firings planned: see stepPlanner.fireAhead.
+// putAhead makes the goroutine plan firings: see stepPlanner.fireAhead.
 func (in *inbox) putAhead(room timer.Size) {
 	in.mu.Lock()
 	in.ahead = room
@@ -112,8 +111,8 @@ func (r *requests) open() {
 	}
 }
 
-// batchOf returns how many of the records are planned as one batch, and about how
-// many bytes they hold: a step takes it whole, so it is bounded in count and bytes.
+// batchOf returns how many of the records are planned as one batch, and about how many bytes they hold. A step takes a
+// batch whole, so it is bounded in count and bytes.
 func batchOf(recs []*kgo.Record) (n int, bytes int64) {
 	for n < min(maxBatch, len(recs)) {
 		size := recordSize(recs[n])
@@ -125,8 +124,7 @@ func batchOf(recs []*kgo.Record) (n int, bytes int64) {
 	return n, bytes
 }
 
-// recordSize is about how many bytes a record holds in memory, as it is or, which
-// is more, once it is planned.
+// recordSize is about how many bytes a record holds in memory once it is planned, which is more than before.
 func recordSize(r *kgo.Record) int64 {
 	n := planner.TimerMemory + planner.EntryMemory + len(r.Key) + len(r.Value)
 	for i := range r.Headers {

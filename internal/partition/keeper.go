@@ -15,8 +15,8 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// keeper keeps the store: it folds committed steps, has checkpoints written, scans the store for the wheels and moves
-// parked timers. All of it is the goroutine's that calls loop; a checkpoint is written beside it.
+// keeper keeps the store: it folds committed steps, has checkpoints written, loads timers that fire soon, and moves
+// parked timers. All of it belongs to the goroutine that calls loop. A checkpoint is written beside it.
 type keeper struct {
 	*owned
 	store       *statestore.Handle
@@ -32,7 +32,7 @@ type keeper struct {
 	checkpoints *checkpoints
 
 	keeps  time.Duration // delete.retention.ms as last noted by noteKeeps; 0: never
-	raised time.Time     // since when the setting is longer than noted; zero: it is not
+	raised time.Time     // since when the setting has been longer than noted; zero: it is not
 }
 
 func newKeeper(own *owned, store *statestore.Handle, s *served, toPark *parkInbox, parked *parkedCounts, l *ledger, q *Questions) *keeper {
@@ -44,12 +44,12 @@ func newKeeper(own *owned, store *statestore.Handle, s *served, toPark *parkInbo
 	}
 }
 
-// open learns what the store holds of the partition.
+// open reads what the store holds of the partition.
 func (k *keeper) open() error {
 	return errors.Join(k.noteKeeps(), k.parking.open())
 }
 
-// flush has what is committed brought into the store, and waits for that, unless ctx ends first or loop does not run.
+// flush brings what is committed into the store. It returns when that is done, ctx has ended, or loop does not run.
 func (k *keeper) flush(ctx context.Context) {
 	done := k.checkpoints.asks.ask()
 	if done == nil {
@@ -62,8 +62,8 @@ func (k *keeper) flush(ctx context.Context) {
 	}
 }
 
-// stop brings what is committed into the store, at the end of a life: nothing
-// is sealed any more. What cannot be stored is replayed by the next owner.
+// stop brings what is committed into the store at the end of an acquisition, when nothing is sealed any more. The next
+// owner replays what cannot be stored.
 func (k *keeper) stop() {
 	k.parking.close()
 	if err := k.foldRest(); err != nil && !errors.Is(err, statestore.ErrEnded) {
@@ -92,11 +92,11 @@ func (k *keeper) foldRest() error {
 	return c.last()
 }
 
-// loop folds committed steps, has checkpoints written, and loads the wheel.
+// loop folds committed steps, has checkpoints written, and loads timers that fire soon.
 func (k *keeper) loop(ctx context.Context) error {
 	k.checkpoints.asks.open()
 	defer k.checkpoints.close()
-	ctx, cancel := context.WithCancel(ctx) // for the checkpoint that is being written too
+	ctx, cancel := context.WithCancel(ctx) // ends the checkpoint that is being written, too
 	defer cancel()
 	t := beats.NewTicker(ownership.Tick)
 	defer t.Stop()
@@ -127,9 +127,9 @@ func (k *keeper) loop(ctx context.Context) error {
 	}
 }
 
-// round looks once at all that may wait, and says whether more is to be loaded. What a
-// checkpoint holds up, which are timers to be parked or to be let pass and steps behind a
-// full delta, has its turn before the next one begins: that may be at once, each time.
+// round looks once at everything that may wait, and reports whether there is more to load. A checkpoint holds up timers
+// that are to be parked or unparked, and steps behind a full delta. They have their turn before the next checkpoint
+// begins, which may be at once.
 func (k *keeper) round(ctx context.Context) (more bool, err error) {
 	ended, err := k.checkpoints.end()
 	if err != nil {
@@ -138,12 +138,12 @@ func (k *keeper) round(ctx context.Context) (more bool, err error) {
 	if ended {
 		k.lane.wakeForDue()
 	}
-	if !k.checkpoints.writing { // else they would wait for the store
+	if !k.checkpoints.writing { // otherwise this would wait for the store
 		if err := k.parking.round(); err != nil {
 			return false, err
 		}
 	}
-	for range maxUnfolded { // those that come meanwhile kick: they have the next round, or a checkpoint would never begin
+	for range maxUnfolded { // steps that come meanwhile have the next round, or a checkpoint would never begin
 		j := k.nextJob()
 		if j == nil {
 			break
@@ -156,16 +156,16 @@ func (k *keeper) round(ctx context.Context) (more bool, err error) {
 	return k.load()
 }
 
-// noticeJump has the lane seal what is due before its time to sleep is over: the clock
-// was set ahead, or the machine was suspended, and timers do not follow that.
+// noticeJump wakes the lanes if a timer is due although they still sleep. The clock was set ahead, or the machine was
+// suspended: Go's timers follow neither.
 func (k *keeper) noticeJump() {
 	if k.lane.Wait() == 0 {
 		k.o.Lanes.Wake()
 	}
 }
 
-// load scans a chunk of the store and gives the planner what it finds. It reports
-// whether another should follow at once.
+// load scans a chunk of the store and gives the planners what it finds. It reports whether another scan should follow
+// at once.
 func (k *keeper) load() (more bool, err error) {
 	from, wheels, ok := k.roomToLoad()
 	to := timer.Ref{Due: k.clock.millis() + loadWindow.Milliseconds(), Offset: math.MinInt64}
@@ -194,8 +194,8 @@ func (k *keeper) load() (more bool, err error) {
 	return !done, nil
 }
 
-// roomToLoad returns where a scan is to begin, and how many bytes the wheels may hold,
-// which changes with what other partitions hold.
+// roomToLoad returns where a scan is to begin, and how many bytes the memtables may hold, which depends on what other
+// partitions hold. It returns false if they are full.
 func (k *keeper) roomToLoad() (from timer.Ref, wheels int64, ok bool) {
 	_, held := k.subs.size()
 	k.o.Memory.Wheel.Set(held)
@@ -209,8 +209,8 @@ func (k *keeper) roomToLoad() (from timer.Ref, wheels int64, ok bool) {
 	return from, wheels, ok
 }
 
-// nextJob returns the next committed step, nil if there is none, or none is to be
-// folded before the checkpoint that is under way has ended.
+// nextJob returns the next committed step to fold. It returns nil if there is none, or if the delta is full until the
+// checkpoint under way has ended.
 func (k *keeper) nextJob() *job {
 	if k.checkpoints.writing && k.checkpoints.full() {
 		return nil
@@ -218,8 +218,7 @@ func (k *keeper) nextJob() *job {
 	return k.handover.next()
 }
 
-// apply folds a committed step into the delta, whatever has become of the token: what
-// comes behind the step may be folded in too.
+// apply counts a committed step and folds it into the delta. It does so even if the token is dead.
 func (k *keeper) apply(j *job) {
 	k.count(j)
 	if k.o.BeforeApply != nil {
@@ -233,7 +232,7 @@ func (k *keeper) apply(j *job) {
 	}
 }
 
-// count counts what a committed step did: once, before its entries are let go.
+// count counts what a committed step did. It comes before fold, which releases the entries.
 func (k *keeper) count(j *job) {
 	k.o.Metrics.committed(k.owned, k.arrivals, k.ledger, j.sealed, j.committed, j.step.Entries())
 }
@@ -269,13 +268,13 @@ func (k *keeper) fold(step *planner.Step) int64 {
 	return pending.Load()
 }
 
-// raiseAfter is for how long delete.retention.ms must have been longer than noted before the longer value
-// is noted. By then the store's in-sync time is later than the change, and the store has every deletion
-// that was stamped before the change.
+// raiseAfter is how long delete.retention.ms must have been longer than noted before the longer value is noted. By then
+// the store's in-sync time is later than the change, and the store has every deletion that was stamped before the
+// change.
 const raiseAfter = 5 * time.Minute
 
-// noteKeeps tells the store for how long the changelog keeps deletions. The next opening of the view
-// needs the lowest value in force since the view was in sync.
+// noteKeeps tells the store how long the changelog keeps deletions. The next opening of the view needs the lowest value
+// that was in force since the view was in sync.
 func (k *keeper) noteKeeps() error {
 	keeps := k.life.Settings().Keeps()
 	switch {

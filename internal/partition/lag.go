@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// caughtUp is how long after the last request, with none behind it, the lag is shown as over.
+// caughtUp is how long after the last request was read the lag is shown as 0, if no request follows.
 const caughtUp = time.Second
 
 // lag is how far intake is behind the log. mu guards all of it.
 //
-// The lag has two sources. A delivery knows the high watermark of its fetch, and whether only markers
-// lie before it. But nothing is delivered while intake is paused, nor from behind the
-// first record of an open transaction, whichever producer has it. Then the log itself is asked, once a
-// second: see ownership.life.SetLogEnd. Offsets are counted then, including markers and aborted
-// records, until the transaction ends and deliveries come again.
+// The lag has two sources. A delivery knows the high watermark of its fetch, and whether only markers lie before it. But
+// nothing is delivered while intake is paused, nor from behind the first record of an open transaction, of any producer.
+// Then the log itself is asked, once a second: see Partition.SetLogEnd. Until deliveries come again, offsets are counted,
+// including markers and aborted records.
 type lag struct {
 	mu     sync.Mutex
-	behind int64     // records that were waiting as of the last delivery
+	behind int64     // records that were waiting at the last delivery
 	newest time.Time // timestamp of the last request read
 	at     time.Time // when it was read
 }
@@ -35,14 +34,14 @@ func (l *lag) ends(behind int64) {
 	l.behind = max(0, behind)
 }
 
-// unread is what a look at the log has found and no delivery has shown.
+// unread is what a look at the log has found and was not delivered.
 type unread struct {
 	behind int64     // offsets
-	oldest time.Time // timestamp of the first of them, if an open transaction holds them; else zero
+	oldest time.Time // timestamp of the first of them if an open transaction holds them; otherwise zero
 }
 
-// now returns what to show: the age of the newest request when it was read, or its age now if more
-// wait, or the age of the oldest request that an open transaction holds; and 0 some time after the last.
+// now returns the lag to show. It is the age of the newest request when it was read, or its age now if more requests
+// wait, or the age of the oldest request that an open transaction holds; some time after the last request it is 0.
 func (l *lag) now(now time.Time, paused bool, u unread) (behind int64, age time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

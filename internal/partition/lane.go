@@ -9,9 +9,9 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// lane is what the partition is to the lane that makes its steps: it plans what is due, seals it with what requests have
-// changed, and hands committed steps to the keeper. It implements transaction.Source. All calls follow each other (see
-// ownership.Steps), but for Wait and wakeForDue, which are safe for all.
+// lane is the partition as the lanes of package transaction see it. It seals what stepPlanner takes into a share of a
+// transaction, and hands committed steps to the keeper. It implements transaction.Source. Its calls follow each other
+// (see ownership.Steps), except Wait and wakeForDue, which are safe for concurrent use.
 type lane struct {
 	*owned
 	steps     *stepPlanner // nil until the partition is acquired
@@ -19,7 +19,7 @@ type lane struct {
 	handover  *handover
 
 	suspects int          // entries that are not committed and are suspects
-	nextDue  atomic.Int64 // when Seal may find something by itself, Unix ms; never: something wakes the lane
+	nextDue  atomic.Int64 // when Seal may find something without being woken, Unix ms; never: nothing in memory will be due
 }
 
 func newLane(own *owned) *lane {
@@ -28,18 +28,17 @@ func newLane(own *owned) *lane {
 	return l
 }
 
-// forever is how long a source sleeps that something else wakes.
+// forever is how long a source sleeps until it is woken.
 const forever = time.Duration(math.MaxInt64)
 
-// Seal implements transaction.Source. It asks no broker, and waits for none: the lane
-// stands still meanwhile. What cannot be placed by
-// what is known is rolled back like what goes to an unhealthy target.
+// Seal implements transaction.Source. It asks no broker and waits for none, because the lane stands still meanwhile. A
+// firing whose partition cannot be chosen by what is known is rolled back, as if its target were unhealthy.
 func (l *lane) Seal(step string, room *transaction.Room) *transaction.Share {
 	l.nextDue.Store(never)
 	return l.life.Steps.Seal(step, room, l.seal)
 }
 
-// seal makes a share of what is due.
+// seal makes a share of what can go into a step now.
 func (l *lane) seal(name string, room *transaction.Room) *transaction.Share {
 	if l.handover.full() {
 		return nil
@@ -50,7 +49,7 @@ func (l *lane) seal(name string, room *transaction.Room) *transaction.Share {
 	}
 	step, next := l.steps.step(within)
 	if step == nil {
-		l.nextDue.Store(next) // what is due sooner meanwhile finds it never, and wakes the lane
+		l.nextDue.Store(next) // until here it was never, so a timer that was loaded meanwhile wakes the lanes
 		return nil
 	}
 	s := &sealed{l: l, step: step}
@@ -68,8 +67,7 @@ func (l *lane) Wait() time.Duration {
 	return max(0, l.clock.until(due))
 }
 
-// wakeForDue has the lane seal when something in memory falls due sooner than it
-// thinks.
+// wakeForDue wakes the lanes if a timer in memory falls due earlier than they expect.
 func (l *lane) wakeForDue() {
 	if due, ok := l.steps.subs.next(); ok && due < l.nextDue.Load() {
 		l.o.Lanes.Wake()

@@ -10,22 +10,22 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// What fixed-delay partitions use of this package: words and counts that are the same.
+// This file has what fixed-delay partitions use of this package: the same words and counts.
 
-// TargetRefusal words a target's verdict on a record.
+// TargetRefusal words a target's refusal of a record.
 func TargetRefusal(err error, r *kgo.Record) (reason, detail string) {
 	v := refusalOf(err, r)
 	return v.Reason, v.Detail
 }
 
-// NoKey words the refusal of a record without a key by a compacted target.
+// NoKey words why a compacted target takes no record without a key.
 func NoKey(topic string) (reason, detail string) {
 	return string(waterclock.ReasonTargetRefused),
 		"topic " + topic + " is compacted and takes no record without a key: give the record a key"
 }
 
-// Passed counts the records of a fixed-delay topic that a step has passed on. sealed and committed are
-// when that step was sealed and committed; they and the due times are Unix ms.
+// Passed counts the records of a fixed-delay topic that a step has passed on. sealed and committed are when that step was
+// sealed and committed. They and the due times are in Unix ms.
 func (m *Metrics) Passed(topic string, sealed, committed int64, due []int64) {
 	m.outcomes.WithLabelValues(topic, outcomeNames[timer.Fired]).Add(float64(len(due)))
 	toSeal, toCommit := m.sealed.tally(), m.delivered.tally()
@@ -37,8 +37,8 @@ func (m *Metrics) Passed(topic string, sealed, committed int64, due []int64) {
 	m.delivered.add(topic, &toCommit)
 }
 
-// Refused counts a record that became a dead letter, and logs it with what is known of
-// it. undelivered: by its target, else by what it says itself.
+// Refused counts a record that became a dead letter, and logs it with the given attributes. undelivered: its target has
+// refused it; otherwise the record itself is invalid.
 func (m *Metrics) Refused(log *slog.Logger, topic, reason string, undelivered bool, attrs ...any) {
 	outcome := outcomeNames[timer.Refused]
 	if undelivered {

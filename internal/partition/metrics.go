@@ -19,7 +19,7 @@ type Metrics struct {
 	reasons    *prometheus.CounterVec
 	sealed     *lateness // lateness of emissions when their step was sealed
 	delivered  *lateness // the same when it was committed, by topic
-	own        *lateness // the same when it was sealed, without what was late before its request was read
+	own        *lateness // the same when it was sealed, counted from when the request was read if that is later
 	misplacedN *prometheus.CounterVec
 	lagRecords *prometheus.GaugeVec
 	lagSeconds *prometheus.GaugeVec
@@ -93,8 +93,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Serve has the counters of a request topic begin at 0: a counter that is not
-// there before its first event hides that event from whoever alerts on its growth.
+// Serve sets the counters of a request topic to 0. If a counter appeared only with its first event, an alert on its growth
+// would miss that event.
 func (m *Metrics) Serve(topic string) {
 	for _, name := range outcomeNames {
 		m.outcomes.WithLabelValues(topic, name)
@@ -135,7 +135,7 @@ func (m *Metrics) Stamped(before, after clocks.Mark, at time.Time) {
 	}
 }
 
-// Clocks is what is known of this machine's clock against the brokers'.
+// Clocks returns what is known of this machine's clock compared with the brokers'.
 func (m *Metrics) Clocks() *clocks.Clocks { return &m.clocks }
 
 // Lost implements ownership.Metrics.
@@ -152,7 +152,7 @@ func (m *Metrics) setLag(topic string, partition int32, records int64, age time.
 	m.lagSeconds.WithLabelValues(topic, p).Set(max(0, age.Seconds()))
 }
 
-// goneLag ends the lag of a partition that this process does not own any more.
+// goneLag removes the lag of a partition that this process does not own any more.
 func (m *Metrics) goneLag(topic string, partition int32) {
 	p := strconv.Itoa(int(partition))
 	m.lagRecords.DeleteLabelValues(topic, p)
@@ -166,7 +166,7 @@ var outcomeNames = map[timer.Outcome]string{
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "condition_not_met",
 }
 
-// committed counts what a committed step did; sealed and committed are when, in Unix ms.
+// committed counts what a committed step did. sealed and committed are when that happened to the step, in Unix ms.
 func (m *Metrics) committed(p *owned, a *arrivals, l *ledger, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
 	topic := p.o.Topics.Request.Name
 	toSeal, toCommit, own := m.sealed.tally(), m.delivered.tally(), m.own.tally()

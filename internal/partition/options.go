@@ -12,20 +12,18 @@ import (
 )
 
 const (
-	// maxBatch is how many requests join as one, and maxBatchBytes how many bytes
-	// they hold, but for one that is larger alone.
+	// maxBatch is how many requests are planned as one batch, and maxBatchBytes how many bytes they hold. A single
+	// request may be larger.
 	maxBatch      = 500
 	maxBatchBytes = 1 << 20
-	// loadWindow is how far ahead of now the wheel is filled, memory allowing.
+	// loadWindow is how far ahead of now timers are loaded, memory allowing.
 	loadWindow = 30 * time.Second
 	// loadRows and loadBytes bound one scan of the store.
 	loadRows  = 4096
 	loadBytes = 4 << 20
-	// leastLoad is how many bytes of it are scanned at least, though the wheel may hold
-	// less.
+	// leastLoad is how many bytes a scan may read at least, even if the memtable may hold less.
 	leastLoad = 64 << 10
-	// maxUnfolded is how many committed steps may wait to be folded; then
-	// the partition seals nothing until it has caught up.
+	// maxUnfolded is how many committed steps may wait to be folded. At the limit the partition seals nothing.
 	maxUnfolded = 8
 )
 
@@ -39,31 +37,28 @@ type Options struct {
 	Store   *statestore.Partition
 	Reader  *intake.Reader
 	Replays *semaphore.Weighted
-	Scans   *semaphore.Weighted // of who asks for many; nil: no limit
+	Scans   *semaphore.Weighted // limits questions about many timers; nil: no limit
 	Memory  Memory
-	// HeldPatience is for how long the catch-up barrier waits for open transactions; 0 is the usual 10 s.
+	// HeldPatience is how long the catch-up barrier waits for open transactions; 0: 10 s.
 	HeldPatience time.Duration
 	Metrics      *Metrics
 	ClockSkew    *ClockSkew // nil: the clock is compared at acquisitions alone
-	// SubPartitions says for each acquisition how many planners the partition's timers are spread
-	// over, at least 1; nil for one.
+	// SubPartitions is called at each acquisition. It returns the number of planners, at least 1. nil: one.
 	SubPartitions func() int
-	// BeforeApply is for tests, nil otherwise: it is called when a committed
-	// step is about to be folded into the delta.
+	// BeforeApply is for tests, nil otherwise. It is called before a committed step is folded into the delta.
 	BeforeApply func(topic string, partition int32)
-	// BeforeLookup is for tests, nil otherwise: it is called when the store is about to be asked
-	// for IDs.
+	// BeforeLookup is for tests, nil otherwise. It is called before the store is asked for IDs.
 	BeforeLookup func(ids [][]byte)
 }
 
-// Memory is what a partition may hold of what it shares with others. Run closes it.
+// Memory is a partition's accounts with the budgets that all partitions share. Run closes them.
 type Memory struct {
 	Wheel    *budget.Account // timers that are kept because they fall due soon
-	Delta    *budget.Account // changes that are committed, at whose limit a checkpoint of the store begins
-	Requests *budget.Account // requests on their way, and all that is committed and not folded: then intake pauses
+	Delta    *budget.Account // committed changes; at its limit a checkpoint of the store begins
+	Requests *budget.Account // requests on their way, and committed steps that are not folded; at its limit intake pauses
 	Firings  *budget.Account // firings on their way
-	Overlay  *budget.Account // what questions about many hold of what the store lacks
-	Replay   int             // bytes that a replay takes; 0: see replay.Replay
+	Overlay  *budget.Account // what the store lacks, kept for questions about many timers
+	Replay   int             // bytes that a replay may take; 0: see replay.Replay
 }
 
 func (m *Memory) close() {

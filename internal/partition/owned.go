@@ -6,15 +6,15 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// owned is the partition that is owned, as every room knows it.
+// owned is what every room knows of the partition.
 type owned struct {
 	o     Options
 	life  *ownership.Life
 	clock clock
 }
 
-// source names the record that a generation of this partition comes from: a
-// request, or the changelog's where the timer was moved here.
+// source names the record that a generation of this partition comes from: a request or, if the timer was moved here,
+// a changelog record.
 func (w *owned) source(generation int64) waterclock.Source {
 	generation = timer.Ref{Offset: generation}.Generation()
 	if at, moved := timer.MovedAt(generation); moved {
@@ -23,5 +23,5 @@ func (w *owned) source(generation int64) waterclock.Source {
 	return waterclock.Source{Topic: w.o.Topics.Request.Name, Partition: w.o.Partition, Offset: generation}
 }
 
-// tells reports whether there are events.
+// tells reports whether the request topic has events.
 func (w *owned) tells() bool { return w.o.Topics.Events.Name != "" }

@@ -18,41 +18,39 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// Unhealthy targets. While a target partition is unhealthy its due timers stay pending
-// and are parked: moved, in the store alone, from the rows by due time to rows
-// by target, so that no scan steps over them. So it is while nobody knows what
-// partitions a topic has, or whether there is such a topic (timer.Unplaced),
-// and where no partition is healthy that a null key might go to
-// (timer.AnyPartition): those are parked for the topic.
-
 const (
-	// lookForLate is how often parked timers are looked at for those that are too
-	// late: loadRows of them at most, and of one target minLookRows at least.
+	// lookForLate is how often the keeper looks for parked timers that are too late. It looks at loadRows of them at
+	// most, and at minLookRows of each target at least.
 	lookForLate = time.Second
 	minLookRows = 64
 )
 
-// parking is what the keeper knows of timers that are parked: its own, but for the fields that say so.
+// parking moves timers whose targets are unhealthy out of the way, and back. While a target partition is unhealthy its
+// due timers stay pending and are parked: in the store, they move from the rows by due time to rows by target, so that
+// no scan steps over them. The same is done for a topic while its partitions, or its existence, are unknown
+// (timer.Unplaced), and while no partition is healthy that a null key could go to (timer.AnyPartition).
+//
+// It belongs to the keeper, except for the fields that say otherwise.
 type parking struct {
 	*owned
 	store      *statestore.Handle
 	subs       *subPartitions
 	inbox      *parkInbox
-	wakeForDue func() // has the lane look at what may be due now
+	wakeForDue func() // wakes the lanes if a timer in memory is due
 
-	waiter *targets.Waiter                // for the targets that timers are parked for
-	counts map[timer.TopicPartition]int64 // about how many, by target
-	moved  bool                           // since they were last shown
-	// looked is when it was last looked for what is too late among them, and reached
-	// up to where, for targets that have more.
+	waiter *targets.Waiter                // waits for the targets of parked timers
+	counts map[timer.TopicPartition]int64 // about how many timers are parked, by target
+	moved  bool                           // counts have changed since they were last shown
+	// looked is when parked timers were last looked at for those that are too late. reached is up to where, for
+	// targets that have more of them.
 	looked  time.Time
 	reached map[timer.TopicPartition]timer.Ref
 
 	shown *parkedCounts // the partition's
 }
 
-// parkedCounts are what others see of parked timers. They are safe for all, and outlive the acquisition: until the
-// next one they are the best that is known.
+// parkedCounts are what Status shows of parked timers. They are safe for concurrent use. They outlive the acquisition,
+// because nothing better is known until the next one.
 type parkedCounts struct {
 	n      atomic.Int64 // about how many are parked
 	oldest atomic.Int64 // due time of the oldest one, Unix ms, as of the last look; 0: none is
@@ -66,16 +64,16 @@ func newParking(own *owned, store *statestore.Handle, p *subPartitions, in *park
 	}
 }
 
-// parkInbox is how the goroutines that plan firings hand timers to the keeper whose targets are unhealthy.
+// parkInbox takes timers that are to be parked from the goroutines that plan firings to the keeper.
 type parkInbox struct {
 	kick func()
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the following fields
 	list  []parkings
-	bytes int64 // held by their timers
+	bytes int64 // of memory that their timers hold
 }
 
-// parkings are the timers of one sub that are to be parked.
+// parkings are timers of one sub-partition that are to be parked.
 type parkings struct {
 	sub  *subPartition
 	what planner.Parkings
@@ -110,7 +108,7 @@ func (in *parkInbox) held() int64 {
 
 func (k *parking) close() { k.waiter.Close() }
 
-// show adds what is parked to a status.
+// show adds the counts to a status.
 func (c *parkedCounts) show(s *ownership.Status, now int64) {
 	s.Parked = c.n.Load()
 	if oldest := c.oldest.Load(); oldest != 0 {
@@ -121,15 +119,15 @@ func (c *parkedCounts) show(s *ownership.Status, now int64) {
 	}
 }
 
-// muchToPark reports whether so much waits to be parked that no more is to be loaded:
-// no wheel counts it, and while a checkpoint is written nothing is parked.
+// muchToPark reports whether so many timers wait to be parked that no more are to be loaded. No memtable counts them,
+// and while a checkpoint is written none is parked.
 func (k *parking) muchToPark() bool { return k.inbox.held() >= k.o.Memory.Delta.Limit() }
 
-// round parks and unparks what there is.
+// round parks and unparks timers.
 func (k *parking) round() error { return errors.Join(k.parkAll(), k.unpark(), k.expire()) }
 
-// parkAll moves rows. It is the partition's goroutine's, which scans too: a load
-// before has met the items, one after does not have the rows.
+// parkAll moves rows. The same goroutine scans the store. So a load before this has met the items, and a load after it
+// does not find the rows.
 func (k *parking) parkAll() error {
 	for _, x := range k.inbox.takeAll() {
 		for to, l := range x.what {
@@ -149,11 +147,10 @@ func (k *parking) parkAll() error {
 	return nil
 }
 
-// unpark lets pass what Health admits. The counts of what is parked may be too
-// large, for of what was cancelled nobody tells.
+// unpark unparks as many timers as Health admits. The counts may be too large, because a cancel does not change them.
 func (k *parking) unpark() error {
 	if k.subs.any((*planner.Planner).Crowded) {
-		return nil // what is ready stays so
+		return nil // targets that are ready stay so
 	}
 	for _, to := range k.waiter.Ready() {
 		n := min(k.counts[to], loadRows)
@@ -161,7 +158,7 @@ func (k *parking) unpark() error {
 			continue
 		}
 		admit, permit := k.waiter.Admit(to, int(n))
-		for admit > 0 { // told again when there is none
+		for admit > 0 { // if it is 0, the waiter tells again
 			notDue, err := k.unparkSome(to, admit, permit)
 			if err != nil {
 				return fmt.Errorf("unpark timers of %s: %w", targetName(to), err)
@@ -175,10 +172,9 @@ func (k *parking) unpark() error {
 	return nil
 }
 
-// unparkSome moves timers back to the rows by due time, and has those that are
-// due pass. notDue says that some are not, because the clock was set back: they
-// need no admission, and nor does what is still parked, for it is due later. They
-// wait as any other timer, at the place of the horizon that they lower.
+// unparkSome moves timers back to the rows by due time, and admits those that are due. notDue says that some are not due,
+// because the clock was set back. They need no admission, and neither do those that are still parked, which are due
+// later. They are loaded again like any other timer, from the horizon that they lower.
 func (k *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets.Permit) (notDue bool, err error) {
 	timers, err := k.store.Unpark(targetName(to), admit, loadBytes)
 	if err != nil {
@@ -201,7 +197,7 @@ func (k *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets
 	return due >= 0, nil
 }
 
-// unparked notes that n timers of a target are parked no more; 0: none is.
+// unparked notes that n timers of a target are not parked any more; 0 means that none of its timers is parked.
 func (k *parking) unparked(to timer.TopicPartition, n int) {
 	left := k.counts[to] - int64(n)
 	if n == 0 {
@@ -215,9 +211,9 @@ func (k *parking) unparked(to timer.TopicPartition, n int) {
 	}
 }
 
-// expire looks at parked timers in turn, and has those that are too late by now
-// expire, which needs no target. Those whose targets could not be examined go on when it is
-// their turn, those whose recurrence could not be worked out when it can.
+// expire looks at parked timers in turn, and admits those that are too late by now: they expire, which needs no target.
+// Timers whose targets could not be examined are admitted when it is their turn, and timers whose recurrence could not
+// be worked out when it can be.
 func (k *parking) expire() error {
 	if len(k.counts) == 0 {
 		k.shown.oldest.Store(0)
@@ -246,12 +242,12 @@ func (k *parking) expire() error {
 		}
 	}
 	rows, left := max(minLookRows, loadRows/max(1, len(k.counts))), loadRows
-	for to := range k.counts { // in any order: each has its turn
+	for to := range k.counts { // in random order, so each has its turn
 		if left < rows {
 			break
 		}
 		if to == planner.Unreckoned {
-			continue // the occurrence after the one that is too late is not known
+			continue // the occurrence after the late one is unknown
 		}
 		left -= rows
 		if err := k.unparkIf(to, rows, late, now); err != nil {
@@ -261,7 +257,7 @@ func (k *parking) expire() error {
 	return nil
 }
 
-// admit lets deferred timers pass: see planner.Admit.
+// admit lets timers that are not parked any more fire: see planner.Admit.
 func (k *parking) admit(timers []*timer.Timer, permit any, now int64) {
 	parts := k.subs.split(timers)
 	k.subs.ask(func(s *subPartition) {
@@ -287,8 +283,7 @@ func (k *parking) lookForOldest() error {
 	return nil
 }
 
-// unparkIf has those of some timers of a target go on that are chosen, and looks at the
-// next ones when it is called again.
+// unparkIf looks at some timers of a target, and admits those that are chosen. The next call looks at the next ones.
 func (k *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer.Timer) bool, now int64) error {
 	from, ok := k.reached[to]
 	if !ok {
@@ -310,8 +305,7 @@ func (k *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer
 	return nil
 }
 
-// open learns what was parked when the partition was acquired: each of those
-// targets is suspected, and probed at once.
+// open reads what was parked when the partition was acquired. Each of those targets is suspected, and probed at once.
 func (k *parking) open() error {
 	parked, err := k.store.Parked()
 	if err != nil {
@@ -331,7 +325,7 @@ func (k *parking) open() error {
 	return nil
 }
 
-// count counts what is parked for a target.
+// count counts more parked timers of a target.
 func (k *parking) count(to timer.TopicPartition, more int64) {
 	if k.counts[to] += more; k.counts[to] <= 0 {
 		delete(k.counts, to)
@@ -340,7 +334,7 @@ func (k *parking) count(to timer.TopicPartition, more int64) {
 	k.moved = true
 }
 
-// publish shows others the counts, which are the keeper's own, if they moved.
+// publish shows the counts in the status if they have changed.
 func (k *parking) publish() {
 	if !k.moved {
 		return

@@ -10,29 +10,26 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// Partition is one owned request partition. Its rooms live from one acquisition to the next: see served.
+// Partition is one owned request partition. Each acquisition has rooms of its own: see served.
 type Partition struct {
 	*owned
 	Questions *Questions
 
 	local   ownership.Local     // Run's own
 	standby *ownership.Follower // Run's own: what Take was given; nil: nothing, or the partition was acquired since
-	strayed atomic.Bool         // a request has come whose ID belongs on another partition
+	strayed atomic.Bool         // a request came whose ID belongs on another partition
 	lag     lag
 	ledger  ledger
 	parked  parkedCounts
-	taken   atomic.Bool            // the partition is acquired, and the store open
-	served  atomic.Pointer[served] // the rooms of the acquisition; nil before it and behind it
+	taken   atomic.Bool            // the partition is acquired, and the store is open
+	served  atomic.Pointer[served] // the rooms of the acquisition; nil before and after it
 }
 
 // served are the rooms of one acquisition, one for each goroutine that owns state:
 //
-//	requests  what intake delivers, on its way to the goroutines of the subs, which plan
-//	lane      what is due, sealed into steps
-//	keeper    what is committed, on its way into the store
-//
-// They meet at the planners (subPartitions), under locks that are held over no I/O. What one hands to another goes through
-// a queue that says so: inbox, handover, parkInbox.
+//	requests  delivered requests, on their way to the goroutines that plan
+//	lane      due timers, sealed into steps
+//	keeper    committed steps, on their way into the store
 type served struct {
 	subs     *subPartitions
 	backlog  *backlog
@@ -70,13 +67,13 @@ func (p *Partition) Run(ctx context.Context) {
 	})
 }
 
-// Life is what the partition has in common with those of other kinds.
+// Life is what partitions of all kinds have in common.
 func (p *Partition) Life() *ownership.Life { return p.life }
 
 // Serving is that of its Life.
 func (p *Partition) Serving() (s ownership.State, leaving bool) { return p.life.Serving() }
 
-// SetLogEnd notes a look at the end of the log that is read.
+// SetLogEnd notes a look at the end of the request log.
 func (p *Partition) SetLogEnd(e ownership.LogEnd) { p.life.Input.SetEnd(e) }
 
 // Drain stops sealing and waits, for a second at most, until the step under way is applied.
@@ -87,21 +84,21 @@ func (p *Partition) Drain() {
 	}
 }
 
-// Wake has the lane and the partition look at the clock again: it was set.
+// Wake makes the lanes and the partition look at the clock again: it was set.
 func (p *Partition) Wake() {
 	p.o.Lanes.Wake()
 	p.life.Kick()
 }
 
-// Checkpoint has what is committed brought into the store, and waits for that,
-// unless ctx ends first or the partition is not live.
+// Checkpoint brings what is committed into the store. It returns when that is done, ctx has ended, or the partition
+// is not live.
 func (p *Partition) Checkpoint(ctx context.Context) {
 	if s := p.served.Load(); s != nil {
 		s.keeper.flush(ctx)
 	}
 }
 
-// newServed makes the rooms of an acquisition. The lane's is there already: it has sealed the claim.
+// newServed makes the rooms of an acquisition. The lane exists already: it has sealed the claim.
 func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending int64) *served {
 	s := &served{backlog: newBacklog(p.o.Memory.Requests, p.o.Memory.Firings), arrivals: new(arrivals), lane: l}
 	s.arrivals.begin(from)
@@ -116,8 +113,8 @@ func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending i
 	return s
 }
 
-// serve is one acquisition and the life after it. Then the rooms are stopped in this order: nothing more is planned,
-// nobody is answered, nothing is sealed, and what is committed is in the store.
+// serve is one acquisition and the life after it. In the end it stops planning, then answering, then sealing, and then
+// brings what is committed into the store.
 func (p *Partition) serve(ctx context.Context) error {
 	p.life.SetState(ownership.Acquiring)
 	store := p.o.Store.Acquire()
@@ -140,8 +137,8 @@ func (p *Partition) serve(ctx context.Context) error {
 	return a.keeper.loop(ctx)
 }
 
-// leave ends an acquisition: what is committed goes into the store. Nothing of the rooms is held from here on, because
-// their budgets are zero, and the next acquisition may be far away or never come.
+// leave ends an acquisition. What is committed goes into the store. Then the rooms are released, because their budgets
+// are zero, and the next acquisition may be far away or never come.
 func (p *Partition) leave(s *served) {
 	s.keeper.stop()
 	p.served.Store(nil)

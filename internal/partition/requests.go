@@ -15,8 +15,8 @@ import (
 	"github.com/waterclock/waterclock/internal/planner"
 )
 
-// requests is what becomes of requests from intake to the goroutines of the subs, which plan. It implements intake.Sink,
-// on the reader's goroutine.
+// requests takes delivered requests and hands them to the goroutines that plan. It implements intake.Sink, on the
+// reader's goroutine.
 type requests struct {
 	*owned
 	subs     *subPartitions
@@ -24,7 +24,7 @@ type requests struct {
 	arrivals *arrivals
 	lag      *lag
 
-	delivered atomic.Int64 // every request below was given by intake
+	delivered atomic.Int64 // intake has delivered every request below
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
 
@@ -38,7 +38,7 @@ func newRequests(subs *subPartitions, with *planning, l *lag, from int64) *reque
 	return r
 }
 
-// start has requests read and planned. Nothing fires before all requests below end are planned.
+// start begins to read and plan requests. No timer fires before all requests below end are planned.
 func (r *requests) start(ctx context.Context, end int64) {
 	ctx, r.cancel = context.WithCancel(ctx)
 	for _, s := range r.subs.all {
@@ -48,7 +48,7 @@ func (r *requests) start(ctx context.Context, end int64) {
 	r.running.Go(func() { r.catchUp(ctx, end) })
 }
 
-// stop waits until nothing is read or planned any more.
+// stop ends reading and planning, and waits for both.
 func (r *requests) stop() {
 	r.o.Reader.Remove(r.o.Topics.Request.Name, r.o.Partition, r)
 	r.cancel()
@@ -69,9 +69,9 @@ func (r *requests) Deliver(got intake.Read) {
 	}
 	r.showLag()
 	r.hand(recs, got.Next)
-	r.delivered.Store(max(r.delivered.Load(), got.Next)) // after hand: the catch-up barrier opens behind what it finds delivered
+	r.delivered.Store(max(r.delivered.Load(), got.Next)) // after hand: the catch-up barrier opens behind the requests that it finds delivered
 	if len(recs) == 0 {
-		r.o.Lanes.Wake() // markers are to be passed, see mayPass
+		r.o.Lanes.Wake() // the position may pass markers, see mayPass
 	}
 	r.pauseIfFull()
 }
@@ -83,15 +83,14 @@ func (r *requests) SkipBatch(first, next int64) bool {
 	case !known:
 		return false
 	case aborted:
-		r.delivered.Store(next) // there is no request in it
+		r.delivered.Store(next) // the batch holds no request
 	default:
 		r.refuseBatch(first, next)
 	}
 	return true
 }
 
-// refuseBatch has a batch of requests that is too large to be looked into become one
-// dead letter, in its place.
+// refuseBatch makes one dead letter of a batch of requests that is too large to be decompressed.
 func (r *requests) refuseBatch(first, next int64) {
 	r.life.Log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
 	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: first}
@@ -116,7 +115,7 @@ func readError(err error) error {
 	return fmt.Errorf("read requests: %w", err)
 }
 
-// pauseIfFull stops intake at its limits.
+// pauseIfFull pauses intake at its limits.
 func (r *requests) pauseIfFull() {
 	r.pauseMu.Lock()
 	defer r.pauseMu.Unlock()
@@ -126,7 +125,7 @@ func (r *requests) pauseIfFull() {
 	}
 }
 
-// resumeIfFree lets intake go on once it is at half of its limits.
+// resumeIfFree lets intake go on once half of its limits is free.
 func (r *requests) resumeIfFree() {
 	r.pauseMu.Lock()
 	defer r.pauseMu.Unlock()

@@ -9,10 +9,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// route chooses the partition of an emission, as a Java client would. It asks
-// nobody. What cannot be placed now waits for what it returns, which Health does
-// not allow: the topic, that more topics can be asked for, or partitions that it
-// does not have yet.
+// route chooses the partition of an emission, as a Java client would. It asks no broker. If the partition cannot be known
+// now, it returns what the timer must wait for, which Health does not allow: metadata of the topic, a turn to ask for it,
+// or partitions that the topic does not have yet.
 func (w *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *planner.Refusal) {
 	to = timer.TopicPartition{Topic: t.Topic, Partition: timer.Unplaced}
 	target, known := w.o.Targets.Cached(t.Topic)
@@ -43,8 +42,7 @@ func (w *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPa
 	return to, nil
 }
 
-// anyPartition is for a null key: from millisecond to millisecond another
-// partition that has a leader and is healthy.
+// anyPartition chooses a partition for a null key, another one each millisecond, that has a leader and is healthy.
 func (w *owned) anyPartition(topic string, leader []bool) int32 {
 	n := int32(len(leader))
 	for i := range n {
@@ -56,8 +54,8 @@ func (w *owned) anyPartition(topic string, leader []bool) int32 {
 	return timer.AnyPartition
 }
 
-// hold is the planner's Hold. While nothing is unhealthy it does not look: a target
-// that is not known shows when the firing is sealed.
+// hold is the planner's Hold. While everything is healthy it does not route: an unknown target is noticed when the firing
+// is sealed.
 func (w *owned) hold(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
 	if w.o.Health.AllHealthy() {
 		return timer.TopicPartition{}, false
@@ -66,7 +64,7 @@ func (w *owned) hold(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
 	return to, refused == nil && !w.o.Health.Allow(to, permitOf(permit))
 }
 
-// permitOf is a permit that went through the planner.
+// permitOf returns the permit that the planner carried, nil if there is none.
 func permitOf(tag any) *targets.Permit {
 	permit, _ := tag.(*targets.Permit)
 	return permit

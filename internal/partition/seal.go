@@ -13,36 +13,36 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// sealed is a step of the partition made into a share.
+// sealed is a step of the planners, made into a share of the transaction.
 type sealed struct {
 	l          *lane
 	step       *planner.Step
-	parts      []part           // by sub
+	parts      []part           // by sub-partition
 	emitted    []*planner.Entry // parallel to share.Emissions
-	buffers    *buffers         // of lists that are the step's
+	buffers    *buffers         // of the step's lists
 	checkpoint []byte
-	changelog  int         // how many of share.Records are for the changelog, first ones
-	told       int         // how many of them are events
+	changelog  int         // how many of share.Records are for the changelog; they come first
+	told       int         // how many of share.Records are events
 	at         int64       // when it was sealed, Unix ms
 	mark       clocks.Mark // the same
 	began      time.Time   // the same
 	share      *transaction.Share
 }
 
-// part is what one sub adds.
+// part is what one sub-partition adds.
 type part struct {
 	sub       *subPartition
 	segment   *planner.Segment
-	refused   []*planner.Entry // refused by what is known of their targets at this seal
+	refused   []*planner.Entry // refused at this seal, by what is known of their targets
 	buffers   *buffers         // of its records
 	emissions int              // how many there are
-	first     int              // of its emissions, in those of the step
-	records   int              // of the changelog, before its own
-	dead      bool             // something is a dead letter
+	first     int              // index of the first of them in those of the step
+	records   int              // index of its first changelog record in those of the step
+	dead      bool             // there is a dead letter
 	events    []*kgo.Record
 }
 
-// build makes records of the step. What the subs add is made side by side where that is much.
+// build makes the records of the step. The parts are made side by side if the step is large.
 func (s *sealed) build(step string) {
 	p := s.l
 	s.mark, s.began = p.clock.mark(), time.Now()
@@ -86,7 +86,7 @@ func (s *sealed) build(step string) {
 	s.share.Offset = p.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
 }
 
-// route chooses where each firing goes, and rolls back what must not be emitted now.
+// route chooses where each firing goes, and rolls back firings that must not be emitted now.
 func (s *sealed) route(k *part) {
 	var back, late []*planner.Entry
 	for e := range k.segment.Entries() {
@@ -106,7 +106,7 @@ func (s *sealed) route(k *part) {
 			k.refused = append(k.refused, e)
 		case !s.l.o.Health.Allow(to, permit):
 			if to.Partition < 0 {
-				s.l.o.Health.Suspect(to) // nobody is blamed for what is not known
+				s.l.o.Health.Suspect(to) // an unknown partition trips no breaker
 			}
 			back = append(back, e)
 		default:
@@ -145,8 +145,8 @@ func (s *sealed) emit(k *part) {
 	}
 }
 
-// deadLetters adds those of the step: they are recreated for each step, because kgo
-// leaves in a record the context of the step that it was first sent with.
+// deadLetters adds the dead letters. They are made anew at each seal, because kgo leaves in a record the context of the
+// step that it was first sent with.
 func (s *sealed) deadLetters() {
 	p := s.l
 	at, to, now := p.life.Records.DeadLetterPartition(), p.life.Records.DeadLetterTopic(), p.o.Metrics.clocks.Brokers(s.mark)
@@ -168,7 +168,7 @@ func (w *owned) deadLetter(to *topics.Topic, e *planner.Entry) *kgo.Record {
 	return wire.DeadEmission(to, w.source(e.Emit.Offset), e.Emit, e.Refusal.Reason, e.Refusal.Detail)
 }
 
-// changes makes changelog records of what the segment changes.
+// changes makes the changelog records of the segment.
 func (s *sealed) changes(k *part) {
 	changes := k.segment.Changes()
 	n := 0
@@ -185,7 +185,7 @@ func (s *sealed) changes(k *part) {
 	k.buffers.changes, k.buffers.keys = records, keys
 }
 
-// free gives the buffers of a committed step back.
+// free returns the buffers of a committed step.
 func (s *sealed) free() {
 	s.buffers.emitted, s.buffers.emissions, s.buffers.list = s.emitted, s.share.Emissions, s.share.Records
 	s.emitted, s.share.Emissions, s.share.Records = nil, nil, nil
@@ -196,7 +196,7 @@ func (s *sealed) free() {
 	s.buffers = nil
 }
 
-// done takes the outcome of the segment's step.
+// done takes the outcome of the step.
 func (s *sealed) done(o transaction.Outcome) {
 	p := s.l
 	switch o {
@@ -218,7 +218,7 @@ func (s *sealed) done(o transaction.Outcome) {
 	}
 }
 
-// commit has what the step did folded.
+// commit hands the step to the keeper, and tells watchers.
 func (s *sealed) commit() {
 	p := s.l
 	p.steps.commit()
@@ -236,7 +236,7 @@ func (s *sealed) job() *job {
 	return j
 }
 
-// giveBack puts the step back. What was known of targets is looked at again.
+// giveBack puts the step back. The next seal looks at the targets again.
 func (s *sealed) giveBack() {
 	for i := range s.parts {
 		for _, e := range s.parts[i].refused {
@@ -247,8 +247,8 @@ func (s *sealed) giveBack() {
 	s.l.steps.backlog.returned()
 }
 
-// verdicts notes what the targets said of the emissions of an aborted step, and rolls back those whose
-// targets are unhealthy.
+// verdicts notes the answers of targets to the emissions of an aborted step, and rolls back those whose targets are
+// unhealthy.
 func (s *sealed) verdicts(k *part) {
 	var unhealthy []*planner.Entry
 	for i := k.first; i < k.first+k.emissions; i++ {
@@ -273,7 +273,7 @@ func (s *sealed) verdicts(k *part) {
 	k.sub.planner.RollBack(unhealthy...)
 }
 
-// cleared takes the suspects of a committed step out of the count.
+// cleared subtracts the suspects of a committed step from the count.
 func (s *sealed) cleared() {
 	if s.l.suspects == 0 {
 		return

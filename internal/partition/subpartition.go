@@ -11,9 +11,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// planAll plans what is handed to a sub, on a goroutine of its own, until ctx ends. It waits for the store
-// if it has to look up IDs. Firings do not wait for it, nor do other subs. A look-up that fails ends the
-// life: the partition is acquired again.
+// planAll plans what the sub-partition is handed, on a goroutine of its own, until ctx ends. It waits for the store if it
+// has to look up IDs. Firings do not wait for it, nor do other sub-partitions. If a look-up fails, the partition is
+// acquired again.
 func (s *subPartition) planAll(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := s.planHanded(); err != nil {
@@ -35,14 +35,14 @@ func (s *subPartition) planHanded() error {
 		}
 		s.o.Lanes.Wake()
 	}
-	if ahead != (timer.Size{}) { // behind what was read before: there may be cancels
+	if ahead != (timer.Size{}) { // after the requests, since there may be cancels among them
 		s.fire(s.clock.millis(), ahead, s.backlog.behind(s.planners))
 		s.o.Lanes.Wake()
 	}
 	return nil
 }
 
-// plan does what a delivery asks for: see delivery.
+// plan plans a delivery, or opens the catch-up barrier: see delivery.
 func (s *subPartition) plan(d *delivery) error {
 	if d.open {
 		now := s.clock.millis()
@@ -65,8 +65,8 @@ func (s *subPartition) plan(d *delivery) error {
 	return nil
 }
 
-// fire plans firings of due timers, as many as there is room for; behind bounds those behind requests that are not
-// settled. The timers whose targets are unhealthy go to the keeper instead.
+// fire plans firings of due timers, as many as there is room for. behind bounds those that stand behind requests which
+// are not settled. Timers whose targets are unhealthy go to the keeper instead.
 func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 	s.mu.Lock()
 	if s.planners > 1 {
@@ -104,8 +104,8 @@ func (s *subPartition) planBatch(b *planner.Batch) error {
 	return nil
 }
 
-// validateSome takes records off the delivery and makes a batch of requests of them: all of them, or
-// up to the last one of maxDepending that depend on what is pending.
+// validateSome takes records off the delivery and makes a batch of requests of them. It takes all of them, or as many as
+// have maxDepending requests among them that depend on what is pending.
 func (s *subPartition) validateSome(d *delivery) (*planner.Batch, error) {
 	now, rules := s.clock.millis(), s.o.Rules.Current()
 	b := planner.NewBatch(len(d.recs))
@@ -135,9 +135,9 @@ func (s *subPartition) validateSome(d *delivery) (*planner.Batch, error) {
 	return b, nil
 }
 
-// maxDepending is how many requests of a batch may depend on what is pending. Such a
-// request is small, but it holds the timer that it is about from the look-up to the commit, and
-// that may be as large as the topic takes. A step takes a batch whole.
+// maxDepending is how many requests of a batch may depend on what is pending. Such a request is small, but from the
+// look-up to the commit it holds the timer that it is about, which may be as large as the topic takes. A step takes a
+// batch whole.
 func maxDepending(rules *intake.Rules) int {
 	if rules.Limits.RecordBytes <= 0 {
 		return 1
@@ -145,8 +145,8 @@ func maxDepending(rules *intake.Rules) int {
 	return max(1, maxBatchBytes/rules.Limits.RecordBytes)
 }
 
-// validate adds a record to a batch, as a request or as a refusal. It reports whether its outcome
-// depends on what is pending.
+// validate adds a record to a batch, as a request or as a refusal. It reports whether the outcome depends on what is
+// pending.
 func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (depends bool, err error) {
 	r, misplaced, refused := s.o.Rules.Validate(rec, now)
 	switch {
@@ -161,9 +161,8 @@ func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (d
 	}
 	var value []byte
 	if r.Schedule != nil {
-		// A timer that waits in a wheel must not hold a whole fetched batch in
-		// memory. The copy is the timer's bytes, which the changelog and the store
-		// want anyway.
+		// A timer that waits in memory must not keep a whole fetched batch alive. The copy is the timer's bytes,
+		// which the changelog and the store need anyway.
 		if value, err = r.Schedule.Own(); err != nil {
 			return false, err
 		}
@@ -174,7 +173,7 @@ func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (d
 	return r.Depends(), nil
 }
 
-// plannersRefusal is a refusal as the planner has it.
+// plannersRefusal converts a refusal to the planner's type.
 func plannersRefusal(r *intake.Refusal) *planner.Refusal {
 	if r == nil {
 		return nil

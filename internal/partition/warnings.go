@@ -13,40 +13,38 @@ import (
 )
 
 const (
-	// warnBurst is how many lines one kind of warning gets in warnEvery: enough
-	// to see what a producer does wrong, not enough to drown a log in it.
+	// warnBurst is how many lines one kind of warning gets in warnEvery: enough to see what a producer does wrong, too
+	// few to flood a log.
 	warnBurst = 5
 	warnEvery = time.Minute
 	// warnedID is how much of a timer's ID a line shows, in bytes.
 	warnedID = 64
 )
 
-// warnings bound the lines about requests that are rejected, of all partitions
-// of a process. What gets no line is counted all the same, as metrics, and the
-// next line of its kind says how many there were. mu guards what follows it.
+// warnings limit the log lines about rejected requests, for all partitions of a process. Metrics count what gets no line,
+// and the next line of its kind says how many there were.
 type warnings struct {
-	muted bool // set before the first partition is there
-	mu    sync.Mutex
+	muted bool       // set before the first partition is there
+	mu    sync.Mutex // guards kinds
 	kinds map[warning]*warned
 }
 
-// warning is a kind: there are no more than request topics times reasons.
+// warning is a kind of warning. There are no more of them than request topics times reasons.
 type warning struct{ topic, reason string }
 
 type warned struct {
-	since  time.Time // when the first of lines was written
+	since  time.Time // when the first of the lines was written
 	lines  int
 	unsaid int
 }
 
-// Reasons of warnings that are no dead letters.
+// Reasons of warnings that are not about dead letters.
 const (
 	misplacedWarning  = "misplaced"
 	unreckonedWarning = "unreckoned"
 )
 
-// allow tells whether a line may be written now, and how many were not since the
-// last one.
+// allow reports whether a line may be written now, and how many were left out since the last one.
 func (w *warnings) allow(of warning, now time.Time) (ok bool, unsaid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,11 +65,10 @@ func (w *warnings) allow(of warning, now time.Time) (ok bool, unsaid int) {
 	return true, unsaid
 }
 
-// Mute has requests that are rejected counted and not logged. It is called before
-// the metrics are used.
+// Mute stops the log lines about rejected requests. It must be called before the metrics are used.
 func (m *Metrics) Mute() { m.warnings.muted = true }
 
-// warnUnreckoned warns that timers wait for the rules of their time zones.
+// warnUnreckoned logs that timers wait for the rules of their time zone.
 func (m *Metrics) warnUnreckoned(p *owned, t *timer.Timer) {
 	if ok, unsaid := m.warnings.allow(warning{p.o.Topics.Request.Name, unreckonedWarning}, time.Now()); ok {
 		p.life.Log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on its machine",
@@ -97,8 +94,7 @@ func (m *Metrics) warnRefused(p *owned, e *planner.Entry) {
 	p.warn(unsaid, msg, "reason", e.Refusal.Reason, "detail", e.Refusal.Detail, "timer", shortID(id), "source", source)
 }
 
-// misplaced counts a request that its producer has put on another partition than
-// its key's, and logs it.
+// misplaced counts and logs a request that is not on the partition of its key.
 func (w *owned) misplaced(rec *kgo.Record, strayed *atomic.Bool) {
 	w.o.Metrics.misplaced(rec.Topic)
 	strayed.Store(true)
