@@ -121,7 +121,7 @@ var heldBy = map[string]map[string]string{
 		"maxReadAhead":   "TestFlowIsBounded",
 		"leastReadAhead": "TestFlowIsBounded",
 		"maxArrivals":    "TestArrivals",
-		"gateBytes":      "TestGateAsksLittleWhileIntakeIsBehind",
+		"catchUpBytes":   "TestGateAsksLittleWhileIntakeIsBehind",
 		"heldPatience":   "internal/acceptance/interleavings.TestGateBehindAForeignTransaction",
 		"eventBytes":     "TestEventsCountInAStep",
 		"maxUnfolded":    "TestSealsUpToMaxUnfolded",
