@@ -32,5 +32,5 @@ func NewProfiler(addr string, log *slog.Logger) *Server {
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return &Server{setting: "pprof", addr: addr, handler: mux, writeTimeout: profileTimeout, log: log}
+	return &Server{setting: "pprof", addr: addr, mux: mux, writeTimeout: profileTimeout, log: log}
 }

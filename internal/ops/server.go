@@ -4,6 +4,7 @@
 //	/metrics  the given registry and whether the instance is ready, for Prometheus
 //	/healthz  200 as long as the process answers at all
 //	/readyz   200 or 503, and JSON that says why
+//	/leave    POST, from this machine: hand over, leave, end
 //
 // with TLS and users where a web configuration says so; and, where it is asked
 // for, the profiler on a listener of its own.
@@ -53,7 +54,7 @@ type Readiness interface {
 type Server struct {
 	setting      string // what chooses addr, for messages
 	addr         string
-	handler      http.Handler
+	mux          *http.ServeMux
 	writeTimeout time.Duration
 	web          string // path of the web configuration; empty: plain HTTP
 	log          *slog.Logger
@@ -73,7 +74,7 @@ func NewServer(addr string, metrics prometheus.Gatherer, ready Readiness, log *s
 	}))
 	mux.HandleFunc("GET /healthz", serveHealth)
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { serveReady(w, ready) })
-	return &Server{setting: "http", addr: addr, handler: mux, writeTimeout: writeTimeout, log: log}
+	return &Server{setting: "http", addr: addr, mux: mux, writeTimeout: writeTimeout, log: log}
 }
 
 // readyMetric shows what /readyz answers, so that Prometheus can alert on it.
@@ -172,14 +173,14 @@ func (s *Server) Run(ctx context.Context) error {
 // page of another site could read it: its name is made to resolve to 127.0.0.1 (DNS rebinding).
 func (s *Server) named() http.Handler {
 	if !access.IsLoopback(s.addr) {
-		return s.handler
+		return s.mux
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !access.IsLocalName(r.Host, s.addr) {
 			http.Error(w, "this address is for this machine only, under 127.0.0.1, [::1], localhost or as --"+s.setting+" names it", http.StatusMisdirectedRequest)
 			return
 		}
-		s.handler.ServeHTTP(w, r)
+		s.mux.ServeHTTP(w, r)
 	})
 }
 

@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -16,11 +17,15 @@ type member struct {
 	log   *slog.Logger
 	ctx   context.Context // of the membership
 	leave context.CancelCauseFunc
+	gone  chan struct{} // closed when run has left the group
 }
+
+// errHandedOver is why a membership ends that was told to hand over.
+var errHandedOver = errors.New("handed over")
 
 // newMember returns a member whose membership ends with ctx. Its group is set before it runs.
 func newMember(ctx context.Context, name string, log *slog.Logger) *member {
-	m := &member{name: name, log: log}
+	m := &member{name: name, log: log, gone: make(chan struct{})}
 	m.ctx, m.leave = context.WithCancelCause(ctx)
 	return m
 }
@@ -41,13 +46,25 @@ func (m *member) resign(why error) {
 	m.leave(why)
 }
 
-// run is a member until ctx ends, and then drains and leaves. Once the member has resigned, run only
+// handOver has other instances take over all partitions, until ctx ends, and leaves the group, whatever on-stop says. Then
+// the instance ends. It returns when this one is no member any more.
+func (m *member) handOver(ctx context.Context) {
+	begun := time.Now()
+	m.group.HandOver(ctx)
+	m.group.Resign()
+	m.leave(errHandedOver)
+	<-m.gone
+	m.log.Info("left the group", "group", m.name, "after", time.Since(begun).Round(time.Millisecond))
+}
+
+// run is a member until ctx ends, and then drains and leaves; or until it has handed over. Once the member has resigned, run only
 // waits for the end of ctx, after it has passed on why to aside.
 func (m *member) run(ctx context.Context, aside func(why error)) error {
 	defer m.leave(nil)
 	err := m.group.Run(m.ctx)
+	close(m.gone)
 	why := context.Cause(m.ctx)
-	if err != nil || why == nil || ctx.Err() != nil {
+	if err != nil || why == nil || ctx.Err() != nil || errors.Is(why, errHandedOver) {
 		return err
 	}
 	aside(why)

@@ -1,6 +1,8 @@
 package service
 
 import (
+	"context"
+	"fmt"
 	"strconv"
 	"sync"
 
@@ -56,6 +58,20 @@ func (r *readiness) runs(m *member, c *clockWatch, t *servedTopics) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.phase, r.member, r.clock, r.topics = "", m, c, t
+}
+
+// handOver implements what ops.Server.OnLeave wants. From now on the instance is not ready.
+func (r *readiness) handOver(ctx context.Context) error {
+	r.mu.Lock()
+	m := r.member
+	if m == nil || r.phase != "" {
+		defer r.mu.Unlock()
+		return fmt.Errorf("the instance does not run: %s", r.phase)
+	}
+	r.phase = "handing over"
+	r.mu.Unlock()
+	m.handOver(ctx)
+	return nil
 }
 
 // Ready implements ops.Readiness: member of the group, by what a broker has said

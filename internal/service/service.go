@@ -219,6 +219,7 @@ func (in *instance) listen(serve func(run func(context.Context) error)) (err err
 	if in.cfg.HTTP != "" {
 		server := ops.NewServer(in.cfg.HTTP, in.registry, in.ready, in.log)
 		server.Secure(in.cfg.HTTPWebConfig)
+		server.OnLeave(in.ready.handOver)
 		if err := server.Listen(); err != nil {
 			return err
 		}

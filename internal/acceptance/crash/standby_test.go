@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
-// TestStandbysTakeOver: of three instances with standbys one is killed, and a fourth joins. Partitions go to instances
+// TestStandbysTakeOver: of three instances with standbys one is killed, another joins, and one hands over. Partitions go to instances
 // that have copies of them, so what is replayed is next to nothing; timers fire once each, all the time.
 func TestStandbysTakeOver(t *testing.T) {
 	t.Parallel()
@@ -85,6 +85,20 @@ func TestStandbysTakeOver(t *testing.T) {
 	spread("a third joins", second, third, joined)
 	if moved := replayed(second, third, joined) - before; moved > float64(pending/parts/2) {
 		t.Errorf("after a join %v offsets were replayed by owners", moved)
+	}
+	more()
+
+	before = replayed(third, joined)
+	drain := rig.Exec(t, nil, "drain", "--http", second.Addr(), "--within", "40s")
+	if code := drain.Exit(handover); code != 0 {
+		t.Errorf("drain: exit %d", code)
+	}
+	if code := second.Exit(20 * time.Second); code != 0 {
+		t.Errorf("the drained instance: exit %d", code)
+	}
+	spread("one has handed over", third, joined)
+	if moved := replayed(third, joined) - before; moved > float64(pending/parts/2) {
+		t.Errorf("after a drain %v offsets were replayed by owners", moved)
 	}
 	more()
 	n := s.Stop()
