@@ -65,16 +65,18 @@ func (b *Broker) propsPath() string { return filepath.Join(b.dir, "server.proper
 // killed, as most are, leaves them behind; here they go with its directory.
 func (b *Broker) tempPath() string { return filepath.Join(b.dir, "tmp") }
 
+// quickStart are flags that favour a quick start over throughput.
+func quickStart() []string { return []string{"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"} }
+
 // java is a Java command with the broker's class path, in the broker's directory.
-// The flags favour a quick start over throughput.
 func (b *Broker) java(ctx context.Context, args ...string) *exec.Cmd {
 	flags := []string{
-		"-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Xms256m", "-Xmx1g",
 		"-Djava.io.tmpdir=" + b.tempPath(),
 		"-Dlog4j2.configurationFile=" + filepath.Join(b.dir, "log4j2.properties"),
 		"-cp", filepath.Join(b.tools.libs, "*"),
 	}
-	cmd := exec.CommandContext(ctx, b.tools.java, slices.Concat(flags, b.tools.flags, args)...)
+	cmd := exec.CommandContext(ctx, b.tools.java, slices.Concat(quickStart(), flags, b.tools.flags, args)...)
 	cmd.Dir = b.dir
 	return cmd
 }

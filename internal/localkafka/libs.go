@@ -181,7 +181,7 @@ func (t Tools) Java(args ...string) *exec.Cmd { return t.javaOf(t.classPath(), a
 func (t Tools) classPath() string { return filepath.Join(t.libs, "*") }
 
 func (t Tools) javaOf(classPath string, args ...string) *exec.Cmd {
-	return exec.Command(t.java, slices.Concat([]string{"-cp", classPath}, t.flags, args)...)
+	return exec.Command(t.java, slices.Concat(quickStart(), []string{"-cp", classPath}, t.flags, args)...)
 }
 
 // Tool is one of Kafka's command-line tools, named by the class that its script in bin/ runs. The tools have
