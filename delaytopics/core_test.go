@@ -37,17 +37,17 @@ func (h *holder) Certain(context.Context) error       { return h.err }
 func (h *holder) Confirmed() (time.Duration, error)   { return 0, h.err }
 func (h *holder) Refused(err error)                   { h.err = err }
 
-// ground is what partitions of a test share.
-type ground struct {
+// setup is what partitions of a test share.
+type setup struct {
 	reader  *intake.Reader
 	targets *targets.Metadata
 	metrics *partition.Metrics
 }
 
-func newGround(t *testing.T) *ground {
+func newSetup(t *testing.T) *setup {
 	t.Helper()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, "orders"), kfake.SeedTopics(1, "mail"))
-	g := &ground{targets: targets.NewMetadata(cl, targets.MetadataOptions{}), metrics: partition.NewMetrics(prometheus.NewRegistry())}
+	g := &setup{targets: targets.NewMetadata(cl, targets.MetadataOptions{}), metrics: partition.NewMetrics(prometheus.NewRegistry())}
 	g.metrics.Mute()
 	if err := g.targets.Refresh(t.Context(), "orders", "mail"); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ type core struct {
 	health *targets.Health
 }
 
-func newCore(t must, g *ground) *core {
+func newCore(t must, g *setup) *core {
 	c := &core{t: t, now: 1_700_000_000_000, dead: make(map[int64]bool)}
 	c.health = targets.NewHealth(targets.HealthOptions{Targets: g.targets, Logger: slog.New(slog.DiscardHandler)})
 	set := &topics.Set{
@@ -213,7 +213,7 @@ func (c *core) commit(s *transaction.Share) {
 // Whatever happens between seals, each record has one outcome, in order, and none is
 // early.
 func TestEachRecordOnce(t *testing.T) {
-	g := newGround(t)
+	g := newSetup(t)
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCore(t, g)
 		bad := make(map[int64]bool)
@@ -292,7 +292,7 @@ func TestEachRecordOnce(t *testing.T) {
 
 // A suspect is sealed by itself, in its place.
 func TestSuspectsGoAlone(t *testing.T) {
-	c := newCore(t, newGround(t))
+	c := newCore(t, newSetup(t))
 	for range 5 {
 		c.write(-delay)
 	}
@@ -311,7 +311,7 @@ func TestSuspectsGoAlone(t *testing.T) {
 
 // A suspect that its target took by itself, in a step that was aborted, goes with others again.
 func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
-	c := newCore(t, newGround(t))
+	c := newCore(t, newSetup(t))
 	for range 3 {
 		c.write(-delay)
 	}
@@ -333,7 +333,7 @@ func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 // A target that is unhealthy stops the partition at its first record; what is before it
 // goes. A breaker that opens while a step is out stops it there.
 func TestAUnhealthyTargetStopsThePartitionThere(t *testing.T) {
-	c := newCore(t, newGround(t))
+	c := newCore(t, newSetup(t))
 	for i := range 6 {
 		if i == 2 || i == 4 {
 			c.write(-delay, "timer-target-topic", "mail")
@@ -369,7 +369,7 @@ func TestAUnhealthyTargetStopsThePartitionThere(t *testing.T) {
 // costs nothing for what waits behind it.
 func TestWhatWaitsBehindAnUnhealthyTargetCostsNothing(t *testing.T) {
 	const n, seals, most = 1000, 100, 4 << 10
-	c := newCore(t, newGround(t))
+	c := newCore(t, newSetup(t))
 	c.health.Trip(map[timer.TopicPartition]error{{Topic: "mail"}: errors.New("silent")})
 	for range n {
 		c.write(-delay, "timer-target-topic", "mail")
@@ -391,7 +391,7 @@ func TestWhatWaitsBehindAnUnhealthyTargetCostsNothing(t *testing.T) {
 
 // The marker of a producer's transaction behind the last record is nothing that waits.
 func TestAMarkerAtTheEndIsNotPending(t *testing.T) {
-	c := newCore(t, newGround(t))
+	c := newCore(t, newSetup(t))
 	c.write(-delay)
 	c.r.Deliver(intake.Read{Records: c.log, Next: 1, End: 2})
 	c.seal(1)
@@ -408,7 +408,7 @@ func TestAMarkerAtTheEndIsNotPending(t *testing.T) {
 // Records are delivered while a step with a dead letter ends: what is counted of it is not
 // read from a queue that grows meanwhile. It takes the race detector to fail.
 func TestAStepEndsWhileRecordsAreDelivered(t *testing.T) {
-	c := newCore(t, newGround(t))
+	c := newCore(t, newSetup(t))
 	c.write(-c.now - 1) // no timestamp
 	c.deliver(1)
 	share := c.r.Seal("step", &transaction.Room{Entries: 10, Bytes: 1 << 20})
@@ -436,7 +436,7 @@ func TestAStepEndsWhileRecordsAreDelivered(t *testing.T) {
 // The position passes the marker behind a record with the record. What was read later, it passes by a step of nothing, once
 // a second at most.
 func TestPositionPassesMarkers(t *testing.T) {
-	c := newCore(t, newGround(t))
+	c := newCore(t, newSetup(t))
 	c.write(-delay)
 	commits := func(position int64, emissions int) {
 		t.Helper()

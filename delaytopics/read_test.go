@@ -27,7 +27,7 @@ func TestValidateTime(t *testing.T) {
 // The clock of this machine is set, the machine is suspended, what is measured is hours old, a producer
 // is ahead: nothing becomes a dead letter for it, and all is passed on once the clock shows its time.
 func TestNoClockMakesADeadLetter(t *testing.T) {
-	g := newGround(t)
+	g := newSetup(t)
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCore(t, g)
 		hours := func(what string) int64 {
@@ -63,7 +63,7 @@ func TestNoClockMakesADeadLetter(t *testing.T) {
 
 // A timestamp that lies as far ahead as one can is waited for, and not passed on early.
 func TestNoTimestampIsSoFarAheadThatItIsPast(t *testing.T) {
-	c := newCore(t, newGround(t))
+	c := newCore(t, newSetup(t))
 	for _, at := range []int64{math.MaxInt64, math.MaxInt64 - delay + 1} {
 		c.write(at - c.now)
 	}

@@ -15,7 +15,7 @@ import (
 
 // hanging is a producer that has left a transaction open on changelog
 // partitions.
-func (s *world) hanging(id string, partitions ...int32) *kgo.Client {
+func (s *setup) hanging(id string, partitions ...int32) *kgo.Client {
 	s.t.Helper()
 	cl := s.c.Client(s.t, kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err := cl.BeginTransaction(); err != nil {
@@ -30,7 +30,7 @@ func (s *world) hanging(id string, partitions ...int32) *kgo.Client {
 }
 
 // toEnd is what an acquisition of a partition asks for.
-func (s *world) toEnd(partition int32) Options {
+func (s *setup) toEnd(partition int32) Options {
 	return Options{Client: s.member, Group: s.group, Topic: s.changelog, Partition: partition, Logger: slog.New(slog.DiscardHandler)}
 }
 
@@ -38,7 +38,7 @@ func (s *world) toEnd(partition int32) Options {
 // asked for, and nothing else: not on other partitions, not of other groups. Who
 // was hit cannot commit, the others can.
 func TestEndEndsOursOnThePartitionAlone(t *testing.T) {
-	s := newWorld(t)
+	s := newSetup(t)
 	ours := TransactionalIDPrefix(s.group)
 	hit := s.hanging(ours+"dead/0/1", 0)
 	elsewhere := s.hanging(ours+"other/0/1", 1)
@@ -64,7 +64,7 @@ func TestEndEndsOursOnThePartitionAlone(t *testing.T) {
 
 // A group whose name is a prefix of another's does not end the other's.
 func TestEndTellsGroupsApart(t *testing.T) {
-	s := newWorld(t)
+	s := newSetup(t)
 	for _, group := range []string{s.group + "-2", s.group + "/x"} {
 		cl := s.hanging(TransactionalIDPrefix(group)+"p/0/1", 0)
 		if n, err := End(s.ctx, s.toEnd(0)); n != 0 || err != nil {
@@ -78,7 +78,7 @@ func TestEndTellsGroupsApart(t *testing.T) {
 
 // A transaction that was announced and has produced nothing is found too.
 func TestEndFindsWhatIsOnlyAnnounced(t *testing.T) {
-	s := newWorld(t)
+	s := newSetup(t)
 	id := TransactionalIDPrefix(s.group) + "p/0/1"
 	cl := s.c.Client(t, kgo.TransactionalID(id))
 	pid, epoch, err := cl.ProducerID(s.ctx)
@@ -102,7 +102,7 @@ func TestEndFindsWhatIsOnlyAnnounced(t *testing.T) {
 
 // What blocks the partition and is not ours is named, and left alone.
 func TestForeignTransactionIsNamedAndLeftAlone(t *testing.T) {
-	s := newWorld(t)
+	s := newSetup(t)
 	id := "somebody-else-" + kafkatest.Topic(t)
 	cl := s.hanging(id, 0)
 	n, err := End(s.ctx, s.toEnd(0))

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) { kafkatest.Main(kafkatest.LeakFree{M: m}) }
 // testLimit bounds whatever a test waits for.
 const testLimit = 30 * time.Second
 
-// world is a group with one member, and a changelog of two partitions.
-type world struct {
+// setup is a group with one member, and a changelog of two partitions.
+type setup struct {
 	t         *testing.T
 	c         *kafkatest.Cluster
 	ctx       context.Context
@@ -28,15 +28,15 @@ type world struct {
 	changelog string
 }
 
-// newWorld makes a world on the shared broker, whose test runs beside others.
-func newWorld(t *testing.T) *world {
+// newSetup makes a setup on the shared broker, whose test runs beside others.
+func newSetup(t *testing.T) *setup {
 	t.Helper()
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*testLimit)
 	t.Cleanup(cancel)
 	request := c.CreateTopic(t, 2, nil)
-	w := &world{t: t, c: c, ctx: ctx, group: "group-of-" + request, changelog: c.CreateTopic(t, 2, nil, request+".changelog")}
+	w := &setup{t: t, c: c, ctx: ctx, group: "group-of-" + request, changelog: c.CreateTopic(t, 2, nil, request+".changelog")}
 	w.member = c.Client(t, kgo.ConsumerGroup(w.group), kgo.ConsumeTopics(request), kgo.DisableAutoCommit())
 	var polling sync.WaitGroup
 	polling.Go(func() {
@@ -55,7 +55,7 @@ func newWorld(t *testing.T) *world {
 
 // nothingIsOpen checks that a read_committed consumer of a changelog partition gets past everything,
 // and sees nothing.
-func (w *world) nothingIsOpen(partition int32) {
+func (w *setup) nothingIsOpen(partition int32) {
 	w.t.Helper()
 	cl := w.c.Client(w.t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{w.changelog: {partition: kgo.NewOffset().AtStart()}}))

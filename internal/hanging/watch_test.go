@@ -15,7 +15,7 @@ import (
 // Watch ends what a process left that is surely gone, and what got stuck of its own; nothing of a
 // member that lives, and nothing while somebody unknown is a member.
 func TestWatchLetsTheLivingBe(t *testing.T) {
-	s := newWorld(t)
+	s := newSetup(t)
 	ours := TransactionalIDPrefix(s.group)
 	gone := s.hanging(ours+"gone/0/1", 0)
 	lives := s.hanging(ours+"lives/0/1", 0)

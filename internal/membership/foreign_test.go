@@ -24,7 +24,7 @@ type named struct{ kgo.GroupBalancer }
 func (named) ProtocolName() string { return protocolName }
 
 // stranger is a program that is no instance of waterclock, or one of an earlier version. It polls until leave.
-func (x *town) stranger(opts ...kgo.Opt) (leave func(), refused <-chan error) {
+func (x *setup) stranger(opts ...kgo.Opt) (leave func(), refused <-chan error) {
 	x.t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(x.seeds...), kgo.ClientID("stranger"), kgo.ConsumerGroup(x.group), kgo.ConsumeTopics(x.topic), kgo.DisableAutoCommit(),
@@ -57,7 +57,7 @@ func (x *town) stranger(opts ...kgo.Opt) (leave func(), refused <-chan error) {
 
 // stranger848 is a consumer of KIP-848.
 type stranger848 struct {
-	x      *town
+	x      *setup
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -66,7 +66,7 @@ type stranger848 struct {
 	owned int        // partitions
 }
 
-func (x *town) stranger848() *stranger848 {
+func (x *setup) stranger848() *stranger848 {
 	x.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &stranger848{x: x, cancel: cancel, done: make(chan struct{})}
@@ -126,7 +126,7 @@ func (s *stranger848) last() (owned int, err error) {
 }
 
 // members is how many the broker has, as far as it tells.
-func (x *town) members() int {
+func (x *setup) members() int {
 	g, err := x.adm.DescribeGroups(context.Background(), x.group)
 	if err != nil {
 		return 0
@@ -135,7 +135,7 @@ func (x *town) members() int {
 }
 
 // keptOut waits until members say that others use the group, and checks that they hold nothing.
-func (x *town) keptOut(says []string, ms ...*resident) {
+func (x *setup) keptOut(says []string, ms ...*resident) {
 	x.t.Helper()
 	for _, m := range ms {
 		await.Until(x.t, testLimit, "it says that others use the group", func() bool { return m.g.Problem() != "" })
@@ -154,7 +154,7 @@ func (x *town) keptOut(says []string, ms ...*resident) {
 }
 
 // back checks that members have all partitions and have nothing to complain of.
-func (x *town) back(ms ...*resident) {
+func (x *setup) back(ms ...*resident) {
 	x.t.Helper()
 	x.shared(1, ms...)
 	for _, m := range ms {
@@ -164,7 +164,7 @@ func (x *town) back(ms ...*resident) {
 
 // Another program leads the group and assigns partitions: nobody takes them.
 func TestForeignLeader(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		leave, _ := x.stranger(kgo.Balancers(named{kgo.CooperativeStickyBalancer()}))
 		await.Until(x.t, testLimit, "the stranger leads", func() bool { return x.members() == 1 })
 		a := x.join(x.options("a"))
@@ -182,7 +182,7 @@ func TestForeignLeader(t *testing.T) {
 
 // A member of the group that is no instance gets nothing, and the others serve on. The leader says so until it has gone.
 func TestForeignMember(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		o := x.options("a")
 		o.SessionTimeout, o.RebalanceTimeout = calm, calm
 		a := x.join(o)
@@ -205,7 +205,7 @@ func TestForeignMember(t *testing.T) {
 // joins when the others have gone.
 func TestEarlierVersionBesideThisOne(t *testing.T) {
 	t.Parallel() // kfake keeps the type of a group that is empty
-	x := newTown(t, kafkatest.Shared(t).Seeds())
+	x := newSetup(t, kafkatest.Shared(t).Seeds())
 	earlier := []kgo.Opt{kgo.GroupProtocol(formerType), kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.ClientID("waterclock-old")}
 	leave, _ := x.stranger(earlier...)
 	await.Until(x.t, testLimit, "the earlier version is a member", func() bool { return x.members() == 1 })
@@ -231,9 +231,9 @@ func TestEarlierVersionBesideThisOne(t *testing.T) {
 func TestConsumerOfKIP848(t *testing.T) {
 	t.Parallel()
 	seeds := kafkatest.Shared(t).Seeds()
-	scene := func(t *testing.T) (*town, func(name string, opts ...kgo.Opt) Options) {
+	scene := func(t *testing.T) (*setup, func(name string, opts ...kgo.Opt) Options) {
 		t.Parallel()
-		x := newTown(t, seeds)
+		x := newSetup(t, seeds)
 		return x, func(name string, opts ...kgo.Opt) Options {
 			o := x.options(name, opts...)
 			o.SessionTimeout, o.RebalanceTimeout = calm, calm
@@ -358,7 +358,7 @@ func TestConsumerOfKIP848(t *testing.T) {
 // A static member that leads the group and comes back with another topic is told what it had; it has the group rebalance, and
 // then has the new topic too.
 func TestStaticLeaderComesBackWithAnotherTopic(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		o := x.options("static")
 		o.InstanceID, o.Leave = "static", false
 		o.SessionTimeout, o.RebalanceTimeout = 2*calm, 2*calm

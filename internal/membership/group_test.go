@@ -32,8 +32,8 @@ const (
 	calm = 8 * time.Second
 )
 
-// town is a broker with a topic whose partitions are shared by a group.
-type town struct {
+// setup is a broker with a topic whose partitions are shared by a group.
+type setup struct {
 	t     *testing.T
 	seeds []string
 	cl    *kgo.Client
@@ -44,22 +44,22 @@ type town struct {
 
 // onBoth runs f against kfake and against a real Kafka, beside other tests: they
 // wait for heartbeats and sessions most of their time.
-func onBoth(t *testing.T, f func(t *testing.T, x *town)) {
+func onBoth(t *testing.T, f func(t *testing.T, x *setup)) {
 	t.Parallel()
 	t.Run("kfake", func(t *testing.T) {
 		t.Parallel()
 		c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
-		f(t, newTown(t, c.ListenAddrs()))
+		f(t, newSetup(t, c.ListenAddrs()))
 	})
 	t.Run("kafka", func(t *testing.T) {
 		t.Parallel()
-		f(t, newTown(t, kafkatest.Shared(t).Seeds()))
+		f(t, newSetup(t, kafkatest.Shared(t).Seeds()))
 	})
 }
 
-func newTown(t *testing.T, seeds []string) *town {
+func newSetup(t *testing.T, seeds []string) *setup {
 	t.Helper()
-	x := &town{t: t, seeds: seeds, topic: kafkatest.Topic(t)}
+	x := &setup{t: t, seeds: seeds, topic: kafkatest.Topic(t)}
 	x.group = "group-of-" + x.topic
 	cl := kafkatest.Client(t, kgo.SeedBrokers(seeds...))
 	x.cl, x.adm = cl, kadm.NewClient(cl)
@@ -69,7 +69,7 @@ func newTown(t *testing.T, seeds []string) *town {
 	return x
 }
 
-func (x *town) options(name string, opts ...kgo.Opt) Options {
+func (x *setup) options(name string, opts ...kgo.Opt) Options {
 	return Options{
 		Client: append([]kgo.Opt{
 			kgo.SeedBrokers(x.seeds...), kgo.ClientID(name), kgo.MetadataMinAge(20 * time.Millisecond),
@@ -82,7 +82,7 @@ func (x *town) options(name string, opts ...kgo.Opt) Options {
 
 // resident is one process's membership under test. mu guards the fields below it.
 type resident struct {
-	x    *town
+	x    *setup
 	g    *Group
 	stop func() // and wait
 
@@ -94,7 +94,7 @@ type resident struct {
 	inRevoke func(ts []*Token) // called by Revoked
 }
 
-func (x *town) join(o Options) *resident {
+func (x *setup) join(o Options) *resident {
 	x.t.Helper()
 	m := &resident{x: x, held: map[int32]*Token{}}
 	var err error
@@ -175,7 +175,7 @@ func (m *resident) tokens() []*Token {
 
 // shared waits until the members hold all partitions between them, n each at
 // least, and none twice.
-func (x *town) shared(n int, ms ...*resident) {
+func (x *setup) shared(n int, ms ...*resident) {
 	x.t.Helper()
 	await.Until(x.t, testLimit, fmt.Sprintf("%d members hold at least %d partitions each", len(ms), n), func() bool {
 		seen := map[int32]int{}
@@ -198,7 +198,7 @@ func (x *town) shared(n int, ms ...*resident) {
 }
 
 // ids are the member IDs that the broker has.
-func (x *town) ids() (ids []string) {
+func (x *setup) ids() (ids []string) {
 	x.t.Helper()
 	g, err := x.adm.DescribeGroups(context.Background(), x.group)
 	if err != nil {
@@ -230,7 +230,7 @@ func dead(t *testing.T, want error, ts ...*Token) {
 // Partitions move from one member to another in order: while the former owner
 // drains, its token lives and nobody else has one.
 func TestRevokedTokensLiveWhileDraining(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		patient := func(name string) Options { // nobody is dropped: a lost token tells nothing of a revoked one
 			o := x.options(name)
 			o.SessionTimeout, o.RebalanceTimeout = calm, calm
@@ -284,7 +284,7 @@ func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 // With leave a member that stops hands over at once; all its tokens are dead
 // when Run returns.
 func TestStopLeaves(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		o := x.options("a")
 		o.SessionTimeout, o.RebalanceTimeout = 20*time.Second, 20*time.Second
 		a := x.join(o)
@@ -313,7 +313,7 @@ func TestStopLeaves(t *testing.T) {
 // A static member that stays is back within its session, and the other member
 // notices nothing; its old tokens are dead all the same.
 func TestStaticMemberThatStaysKeepsItsPartitions(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		static := func(name string) Options {
 			o := x.options(name)
 			o.InstanceID, o.Leave = name, false
@@ -341,7 +341,7 @@ func TestStaticMemberThatStaysKeepsItsPartitions(t *testing.T) {
 // A static member that leaves is gone, also when the answer to its goodbye is
 // slow: it must not join again meanwhile, for nobody would say goodbye then.
 func TestStaticMemberThatLeavesIsGone(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		w := kafkatest.NewWire()
 		defer w.Close()
 		o := x.options("a", kgo.Dialer(w.Dial))
@@ -368,7 +368,7 @@ func TestStaticMemberThatLeavesIsGone(t *testing.T) {
 // Somebody removes the member: what it held is lost, and it comes back as
 // another member with new tokens.
 func TestKickedMemberLosesItsTokens(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		m := x.join(x.options("a"))
 		x.shared(partitions, m)
 		first := m.tokens()
@@ -399,7 +399,7 @@ func TestKickedMemberLosesItsTokens(t *testing.T) {
 // The group refused a step of the member: all its tokens die, not just that
 // partition's, and it joins again.
 func TestRefusedStepLosesEverything(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		m := x.join(x.options("a"))
 		x.shared(partitions, m)
 		first := m.tokens()
@@ -419,7 +419,7 @@ func TestRefusedStepLosesEverything(t *testing.T) {
 // removes it, and it comes back with a new member ID without any callback. A
 // token of before never proves the new membership: the broker would take it.
 func TestJoinThatHangsBreaksTheLease(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		w := kafkatest.NewWire()
 		defer w.Close()
 		a := x.join(x.options("a", kgo.Dialer(w.Dial)))
@@ -471,7 +471,7 @@ func TestJoinThatHangsBreaksTheLease(t *testing.T) {
 // the broker's current generation of it. (A token may live on, unaware, while
 // its member is out of the group: the broker refuses what it proves.)
 func TestMembersComeAndGo(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		join := func(name string) *resident {
 			o := x.options(name)
 			o.SessionTimeout, o.RebalanceTimeout = calm, calm
@@ -509,7 +509,7 @@ func TestRebalanceTimeoutBelowSessionIsRefused(t *testing.T) {
 // A membership that never reached a broker stops, and leaves nothing behind.
 func TestStopWithoutBroker(t *testing.T) {
 	defer goleak.VerifyNone(t, kafkatest.IgnoreBrokers()...)
-	x := &town{t: t, seeds: []string{"127.0.0.1:1"}, topic: "x", group: "g"}
+	x := &setup{t: t, seeds: []string{"127.0.0.1:1"}, topic: "x", group: "g"}
 	g, err := New(x.options("a"), &resident{x: x})
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func processOf(clientID string) string {
 }
 
 // living asks the broker, until the group is stable.
-func (x *town) living() (processes []string, all bool) {
+func (x *setup) living() (processes []string, all bool) {
 	x.t.Helper()
 	await.Until(x.t, testLimit, "the group is stable", func() bool {
 		groups, err := x.adm.DescribeGroups(context.Background(), x.group)
@@ -41,7 +41,7 @@ func (x *town) living() (processes []string, all bool) {
 // Which processes live is seen also when static members were replaced, of which the broker
 // keeps the client ID of the first.
 func TestLiving(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		member := func(process, instance string) *resident {
 			o := x.options("waterclock-" + process)
 			o.Process, o.InstanceID, o.Leave = process, instance, false
@@ -87,7 +87,7 @@ func TestLivingBesideOlderVersions(t *testing.T) {
 
 // Members that come back get what they have views of.
 func TestViewsGetTheirPartitionsBack(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		member := func(process string, has ...int32) *resident {
 			o := x.options(process)
 			o.Process = process

@@ -301,10 +301,10 @@ func pick[T any](all []*T, which int, ok func(*T) bool) *T {
 // certain any more once another is, although it hears nothing of it and its session is
 // far from over.
 func TestReplacedOrRemovedIsNotCertain(t *testing.T) {
-	onBoth(t, func(t *testing.T, x *town) {
+	onBoth(t, func(t *testing.T, x *setup) {
 		for _, how := range []string{"replaced", "static, removed", "removed"} {
 			t.Run(how, func(t *testing.T) {
-				x := newTown(t, x.seeds)
+				x := newSetup(t, x.seeds)
 				deaf := kafkatest.NewWire()
 				defer deaf.Close()
 				old := x.options("old")
@@ -347,7 +347,7 @@ func TestReplacedOrRemovedIsNotCertain(t *testing.T) {
 }
 
 // remove takes every member out of the group, as an operator does.
-func (x *town) remove() {
+func (x *setup) remove() {
 	x.t.Helper()
 	g, err := x.adm.DescribeGroups(x.t.Context(), x.group)
 	if err != nil {

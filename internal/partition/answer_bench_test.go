@@ -16,7 +16,7 @@ import (
 // of which the store has not heard yet.
 func million(b *testing.B, overlay int) *core {
 	const n = 1_000_000
-	g := newGround(b)
+	g := newSetup(b)
 	var err error
 	if g.store, err = statestore.Open(statestore.Options{Dir: b.TempDir(), Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		b.Fatal(err)

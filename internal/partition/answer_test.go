@@ -142,7 +142,7 @@ func (c *core) page(t *rapid.T) query.Page {
 func TestAnswersAgainstModel(t *testing.T) {
 	atLeast(t, "rapid.checks", "400")
 	atLeast(t, "rapid.steps", "100")
-	g := newGround(t)
+	g := newSetup(t)
 	defer func() { t.Logf("seen: %v", g.seen) }()
 	unseen := func() (kinds []string) {
 		for _, kind := range []string{"shown parked", "shown pending", "shown paused", "shown triggered", "rolled back", "frozen", "overlay kept", "overlay begun"} {
@@ -162,7 +162,7 @@ func TestAnswersAgainstModel(t *testing.T) {
 	t.Errorf("these never happened: %q", unseen())
 }
 
-func answersAgainstModel(t *rapid.T, g *ground) {
+func answersAgainstModel(t *rapid.T, g *setup) {
 	c := newCoreOf(t, g,
 		rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom([]int{2, 8, 1000}).Draw(t, "queue"), rapid.SampledFrom([]int{1, 2, 5}).Draw(t, "sub-partitions"))
 	c.lazy = true
@@ -184,7 +184,7 @@ func answersAgainstModel(t *rapid.T, g *ground) {
 // A checkpoint that comes between the view of the store and the list of what steps have
 // done is one that the view does not have.
 func TestACheckpointBehindTheView(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.lazy = true
 	c.schedule(1, 50_000)
 	c.takes()
@@ -225,7 +225,7 @@ func TestACheckpointBehindTheView(t *testing.T) {
 
 // Who may have lost the partition without having heard of it says nothing of its timers.
 func TestNothingIsAnsweredOfWhatMayBeAnothers(t *testing.T) {
-	g := newGround(t)
+	g := newSetup(t)
 	c := newCore(t, g, 1<<20, 1000)
 	c.schedule(1, 50_000)
 	c.takes()
@@ -252,7 +252,7 @@ func TestNothingIsAnsweredOfWhatMayBeAnothers(t *testing.T) {
 
 // An overlay that nobody uses costs steps nothing, one that cannot follow begins again.
 func TestTheOverlayEnds(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.lazy = true
 	a := c.p.Questions.now.Load()
 	for range 3 {
@@ -275,7 +275,7 @@ func TestTheOverlayEnds(t *testing.T) {
 // An overlay that would hold more than it may has the store brought up to date, and is small then.
 // A partition that cannot do that says that it is busy, and keeps nothing.
 func TestAnOverlayThatIsTooLargeIsStored(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.lazy = true
 	c.p.o.Memory.Overlay = budget.Alone(8 << 10)
 	const n = 50
@@ -326,7 +326,7 @@ func TestAnOverlayThatIsTooLargeIsStored(t *testing.T) {
 // Questions come from anywhere, at any time: while a partition is at work none sees half
 // of a step, misses what is always pending, or has it twice; a decision is seen at once.
 func TestQuestionsBesideTheWork(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1<<20)
+	c := newCore(t, newSetup(t), 1<<20, 1<<20)
 	c.lazy = true
 	const always = 100
 	for i := range always {
@@ -441,7 +441,7 @@ func (c *core) takes() {
 // Each request has its decision: what became of it, why, and what it left, be there
 // another one of the same ID in the same step.
 func TestDecisions(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	w, err := c.p.Questions.Watch()
 	c.ok(err)
 	defer w.Close()
@@ -499,7 +499,7 @@ func shortly(t *testing.T) context.Context {
 
 // A decision is told once the planner knows of the commit: who asks then sees it.
 func TestDecisionsAreToldBehindTheCommit(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	w, err := c.p.Questions.Watch()
 	c.ok(err)
 	defer w.Close()
@@ -527,7 +527,7 @@ func TestDecisionsAreToldBehindTheCommit(t *testing.T) {
 // What is not known is said: what was decided before anybody watched, what stands where no
 // request does, what has been pushed out, and what the end of a life leaves open.
 func TestDecisionsThatAreNotKnown(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1<<20)
+	c := newCore(t, newSetup(t), 1<<20, 1<<20)
 	c.schedule(1, 50_000)
 	c.takes()
 	c.commit(true)
@@ -588,7 +588,7 @@ func TestOverlaysAreGivenBackAtTheEnd(t *testing.T) {
 	shared := budget.New(1<<20, map[string]int32{"r": 1, "other": 1})
 	other := shared.Open("other")
 	all := other.Limit()
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.p.o.Memory.Overlay = shared.Open("r")
 	c.lazy = true
 	for i := range 500 {
@@ -621,7 +621,7 @@ func TestOverlaysAreGivenBackAtTheEnd(t *testing.T) {
 // A question may meet damage and outlive its acquisition while the group is asked. The acquisition that follows has
 // repaired the damage: it need not end.
 func TestALateQuestionEndsNoLaterAcquisition(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	before := c.p.Questions.now.Load()
 	c.p.Questions.close()
 	c.p.Questions.open(c.s, c.s.keeper.store, func(context.Context) {})

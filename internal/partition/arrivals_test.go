@@ -37,7 +37,7 @@ func TestArrivals(t *testing.T) {
 // What is late when it is read is not late by our own doing, nor is what was missed while nobody ran. What we seal late is,
 // and it is then that firings have more of a step; also while what was missed is in front of it.
 func TestOwnLateness(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, roomy)
+	c := newCore(t, newSetup(t), 1<<20, roomy)
 	reg := prometheus.NewRegistry()
 	c.o.Metrics = NewMetrics(reg)
 	c.process()
@@ -95,7 +95,7 @@ func TestOwnLateness(t *testing.T) {
 
 // A clock that is set back behind the catch-up barrier's opening hides no lateness of ours.
 func TestOwnLatenessAfterTheClockIsSetBack(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, roomy)
+	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.work()
 	c.load()
 	c.pass(-3_600_000)

@@ -15,7 +15,7 @@ import (
 
 // newLazyCore is a core whose checkpoints are the test's.
 func newLazyCore(t *testing.T) *core {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.lazy = true
 	return c
 }
@@ -23,7 +23,7 @@ func newLazyCore(t *testing.T) *core {
 // While a checkpoint is written the store says what was before it. An ID that has
 // no part in what is folded meanwhile is not to be looked up there.
 func TestStoreIsNotAskedForWhatIsFrozen(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.schedule(1, 600_000)
 	c.turn(0)
 	c.lazy = true
@@ -245,7 +245,7 @@ func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
 // Where the next checkpoint begins as soon as one has ended, what waits for its end has
 // its turn between the two.
 func TestWhatACheckpointHoldsUpComesBetweenTwo(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.p.o.Memory.Delta = budget.Alone(1)
 	parked := c.schedule(0, 10)
 	c.turn(0)

@@ -16,7 +16,7 @@ import (
 // The clock is set back by less than timers are ahead: each fires at its own
 // time, not with the first of those that were scheduled since.
 func TestSetBackEachTimerFiresAtItsTime(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, roomy)
+	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.work() // the catch-up barrier
 	c.load()
 	c.work()
@@ -47,7 +47,7 @@ func TestSetBackEachTimerFiresAtItsTime(t *testing.T) {
 // The clock is set back between two seals of what an aborted step held: what is not
 // due any more is rolled back, and may be cancelled; the rest goes on.
 func TestSetBackBehindAnAbortedStep(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, roomy)
+	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.work() // the catch-up barrier
 	c.load()
 	c.schedule(1, -10)
@@ -88,7 +88,7 @@ func TestSetBackBehindAnAbortedStep(t *testing.T) {
 // admit, as nothing would come of it for hours, and fire when they are due.
 func TestSetBackWhatIsParkedWaitsForItsTime(t *testing.T) {
 	const n, hours = 3000, 2 * 3600_000
-	c := newCore(t, newGround(t), 1<<30, roomy)
+	c := newCore(t, newSetup(t), 1<<30, roomy)
 	c.room = n
 	for i := range n {
 		c.schedule(i, hours/2)
@@ -139,7 +139,7 @@ func (s *sleeper) until(t *testing.T, seals int64) {
 // The clock is set ahead while the lane sleeps until a timer is due: it does not sleep
 // on, although nothing comes that falls due sooner.
 func TestSetAheadWakesTheLane(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, roomy)
+	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.work() // the catch-up barrier
 	c.load()
 	c.schedule(1, 20_000)

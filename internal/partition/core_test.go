@@ -45,8 +45,8 @@ const (
 
 var targetTopics = []string{targetTopic, otherTopic, missingTopic}
 
-// ground is what cores stand on: one broker for readers of requests, one store.
-type ground struct {
+// setup is what cores stand on: one broker for readers of requests, one store.
+type setup struct {
 	seeds   []string
 	client  *kgo.Client
 	reader  *intake.Reader
@@ -56,7 +56,7 @@ type ground struct {
 	seen    map[string]int // what happened in cores, by kind
 }
 
-func newGround(t testing.TB) *ground {
+func newSetup(t testing.TB) *setup {
 	t.Helper()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, targetTopic))
 	r, err := intake.NewReader(1<<20, kgo.SeedBrokers(c.ListenAddrs()...))
@@ -73,7 +73,7 @@ func newGround(t testing.TB) *ground {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return &ground{seeds: c.ListenAddrs(), client: cl, reader: r, store: s, metrics: NewMetrics(prometheus.NewRegistry()), seen: map[string]int{}}
+	return &setup{seeds: c.ListenAddrs(), client: cl, reader: r, store: s, metrics: NewMetrics(prometheus.NewRegistry()), seen: map[string]int{}}
 }
 
 // holder is a token in the hands of a test.
@@ -117,7 +117,7 @@ type change struct {
 // always holds. Instances of the partition may end at any point (crash).
 type core struct {
 	t       must
-	g       *ground
+	g       *setup
 	o       Options
 	set     topics.Set
 	now     int64     // Unix ms, may go back
@@ -177,12 +177,12 @@ func newRooms(o Options) (*Partition, *served) {
 	return p, p.newServed(newLane(p.owned), nil, 0, 0)
 }
 
-func newCore(t must, g *ground, wheelBytes int64, queue int) *core {
+func newCore(t must, g *setup, wheelBytes int64, queue int) *core {
 	return newCoreOf(t, g, wheelBytes, queue, 1)
 }
 
 // newCoreOf is a core of so many sub-partitions.
-func newCoreOf(t must, g *ground, wheelBytes int64, queue, subs int) *core {
+func newCoreOf(t must, g *setup, wheelBytes int64, queue, subs int) *core {
 	n := g.serial.Add(1)
 	id := func(kind byte) (b [16]byte) {
 		b[0] = kind
@@ -912,7 +912,7 @@ func (c *core) pass(ms int64) {
 func TestPartitionAgainstModel(t *testing.T) {
 	atLeast(t, "rapid.checks", "1000")
 	atLeast(t, "rapid.steps", "100")
-	g := newGround(t)
+	g := newSetup(t)
 	defer func() {
 		t.Logf("seen: %v", g.seen)
 		for _, kind := range []string{

@@ -112,7 +112,7 @@ func TestEmissionOfAMovedTimer(t *testing.T) {
 func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 	const headers = 100
 	for _, n := range []int{1, 40} {
-		c := newCore(t, newGround(t), 1<<20, 1000)
+		c := newCore(t, newSetup(t), 1<<20, 1000)
 		for id := range n {
 			r := c.schedule(id, 20)
 			for i := range headers {

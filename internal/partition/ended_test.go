@@ -19,7 +19,7 @@ func (c *core) leave() {
 // The budgets of an acquisition that has ended are zero. So nothing of it may be held until the next one, which may
 // be far away: a partition that has failed for good has none.
 func TestNothingIsHeldOfAnAcquisitionThatHasEnded(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.schedule(1, 10_000)
 	c.deliver(1)
 	c.work()
@@ -36,7 +36,7 @@ func TestNothingIsHeldOfAnAcquisitionThatHasEnded(t *testing.T) {
 
 // A step that is folded is in no budget, so nobody may hold it until the next one: an idle partition has none.
 func TestNothingIsHeldOfAStepThatIsFolded(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	for i := range 50 {
 		c.schedule(i, 10_000)
 	}

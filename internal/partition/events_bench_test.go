@@ -10,7 +10,7 @@ import (
 func BenchmarkSeal(b *testing.B) {
 	for name, events := range map[string]bool{"without events": false, "with events": true} {
 		b.Run(name, func(b *testing.B) {
-			c := newCore(b, newGround(b), 1<<20, 10_000)
+			c := newCore(b, newSetup(b), 1<<20, 10_000)
 			if events {
 				c.tell()
 			}

@@ -93,7 +93,7 @@ func (c *core) types() (all []string) {
 // changelog since it comes and goes within a step; and what is nothing is none. A step
 // that is sealed again tells of what is sealed then.
 func TestEventsTellEachThing(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.tell()
 	c.schedule(1, 50)
 	c.schedule(1, 60)
@@ -136,7 +136,7 @@ func TestEventsTellEachThing(t *testing.T) {
 // An events partition without a leader, or that takes no writes, holds up its request
 // partition, which says so; nothing is committed without its events. Both end.
 func TestEventsThatAreNotTakenHoldUpTheirPartition(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.tell()
 	c.p.life.SetState(ownership.Live)
 	c.brokers.leaders[c.set.Events.Name] = []int32{-1}
@@ -171,7 +171,7 @@ func TestEventsThatAreNotTakenHoldUpTheirPartition(t *testing.T) {
 // Events take their room of a step: what one partition tells of its timers is not at
 // the cost of the others.
 func TestEventsCountInAStep(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 10_000)
+	c := newCore(t, newSetup(t), 1<<20, 10_000)
 	c.tell()
 	const limit, all = 1000, 2000
 	for id := range all {

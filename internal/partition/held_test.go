@@ -21,7 +21,7 @@ func (c *core) hold(topic string, partition int32) {
 // A changelog that takes no writes stalls its partition, which says why; the same
 // entries are sealed again, and the first commit ends it.
 func TestHeldUpUntilACommit(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.p.life.SetState(ownership.Live)
 	c.schedule(1, 10)
 	c.deliver(1)
@@ -45,7 +45,7 @@ func TestHeldUpUntilACommit(t *testing.T) {
 // Dead letters that are not taken go to the next partition; when none takes any
 // they are tried on their own.
 func TestDeadLettersLeaveAPartitionThatTakesNone(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.set.DeadLetters.Partitions = 3
 	c.request(0, 1) // no due time
 	c.deliver(1)
@@ -64,7 +64,7 @@ func TestDeadLettersLeaveAPartitionThatTakesNone(t *testing.T) {
 
 // A partition whose token is dead builds no share.
 func TestADeadPartitionSealsNothing(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.schedule(1, -10)
 	c.deliver(1)
 	c.work()

@@ -94,7 +94,7 @@ func TestLagEndsWithMarkers(t *testing.T) {
 
 // The owner of a partition shows its lag, nobody else does: alerts would go on, and a scaler would count it twice.
 func TestAFormerOwnerShowsNoLag(t *testing.T) {
-	g := newGround(t)
+	g := newSetup(t)
 	shown := func() int {
 		ch := make(chan prometheus.Metric, 10)
 		g.metrics.lagRecords.Collect(ch)

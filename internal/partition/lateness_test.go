@@ -32,7 +32,7 @@ func histogram(t *testing.T, reg prometheus.Gatherer, name, topic string) *dto.H
 // A step is sealed in time and its commit takes 7 s, so consumers wait for 7 s. The gauge says so
 // meanwhile, also between two tries, and the histogram to the commit afterwards.
 func TestConsumersWaitForTheCommit(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	reg := prometheus.NewRegistry()
 	c.o.Metrics = NewMetrics(reg)
 	c.process()

@@ -14,7 +14,7 @@ import (
 // before the claim it would be applied to a store that has replayed it, which
 // fails the new acquisition too, and so on as long as there is something to do.
 func TestAcquiredAgainSealsNothingOfBefore(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.schedule(1, -10)
 	c.deliver(1)
 	c.work()
@@ -32,7 +32,7 @@ func TestAcquiredAgainSealsNothingOfBefore(t *testing.T) {
 
 // Once the step has ended and is applied, Drain returns at once.
 func TestDrainWaitsForTheStepAndItsApply(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.schedule(1, -10)
 	c.deliver(1)
 	c.work()
@@ -88,7 +88,7 @@ func TestNetChange(t *testing.T) {
 		}, []string{"put"}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := newCore(t, newGround(t), 1<<20, 1000)
+			c := newCore(t, newSetup(t), 1<<20, 1000)
 			c.work() // the catch-up barrier
 			c.load()
 			c.work()
@@ -133,7 +133,7 @@ func TestNetChange(t *testing.T) {
 // A planner whose wheel is full lowers its horizon to a place that is not due for
 // loading yet. The next load must begin there, not where the last one ended.
 func TestEvictedFarAheadIsLoadedAgain(t *testing.T) {
-	c := newCore(t, newGround(t), 600, 1000)
+	c := newCore(t, newSetup(t), 600, 1000)
 	c.work() // the catch-up barrier
 	c.load() // reaches the end of the window
 	c.work()
@@ -163,7 +163,7 @@ func TestEvictedFarAheadIsLoadedAgain(t *testing.T) {
 // the rows between would be passed over by the loads, and fire after the next
 // acquisition at the earliest.
 func TestForgettingAdmittedTimersLosesNoRows(t *testing.T) {
-	c := newCore(t, newGround(t), 1000, 1000)
+	c := newCore(t, newSetup(t), 1000, 1000)
 	for i := range 4 {
 		c.schedule(i, -10_000)
 	}

@@ -22,7 +22,7 @@ const (
 // in the store yet counts.
 func TestIntakePausesAtTheQueuesLimit(t *testing.T) {
 	const limit = 40
-	c := newCore(t, newGround(t), 1<<20, limit)
+	c := newCore(t, newSetup(t), 1<<20, limit)
 	for i := range limit {
 		c.schedule(i, far)
 	}
@@ -47,7 +47,7 @@ func TestIntakePausesAtTheQueuesLimit(t *testing.T) {
 func TestIntakeGoesOnAtHalfTheLimit(t *testing.T) {
 	const limit = 40
 	for first, paused := range map[int]bool{limit/2 - 1: true, limit / 2: false} {
-		c := newCore(t, newGround(t), 1<<20, limit)
+		c := newCore(t, newSetup(t), 1<<20, limit)
 		for i := range limit {
 			c.schedule(i, far)
 		}
@@ -65,7 +65,7 @@ func TestIntakeGoesOnAtHalfTheLimit(t *testing.T) {
 
 // The queue has a limit in bytes too.
 func TestIntakePausesAtTheQueuesBytes(t *testing.T) {
-	g := newGround(t)
+	g := newSetup(t)
 	for more, paused := range map[int64]bool{0: true, 1: false} {
 		c := newCore(t, g, 1<<20, roomy)
 		var bytes int64
@@ -86,7 +86,7 @@ func TestIntakePausesAtTheQueuesBytes(t *testing.T) {
 // Requests are read meanwhile: a cancel wins only if it is.
 func TestIntakeDoesNotPauseForFirings(t *testing.T) {
 	const limit = 40
-	c := newCore(t, newGround(t), 1<<20, limit)
+	c := newCore(t, newSetup(t), 1<<20, limit)
 	for i := range 2 * limit {
 		c.schedule(i, far)
 	}
@@ -138,7 +138,7 @@ func TestFiringsWaitAtTheirLimit(t *testing.T) {
 // Of a step's room firings take half while requests wait, four fifths when they are late, and all of it without requests.
 func TestFiringsAndRequestsShareAStep(t *testing.T) {
 	const n = 21
-	c := newCore(t, newGround(t), 1<<20, roomy)
+	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.work() // the catch-up barrier
 	c.load()
 	for i := range 2 * n {
@@ -171,7 +171,7 @@ func TestFiringsAndRequestsShareAStep(t *testing.T) {
 // So it is where the bytes fill a step, not the entries.
 func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
 	const n, room = 300, 1 << 20 // firings of 10 kB; the bytes of a step
-	c := newCore(t, newGround(t), 1<<30, roomy)
+	c := newCore(t, newSetup(t), 1<<30, roomy)
 	c.s.backlog.intake, c.s.backlog.emitted = budget.Alone(1<<30), budget.Alone(1<<30)
 	c.work() // the catch-up barrier
 	c.load()
@@ -210,7 +210,7 @@ func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
 // While there are suspects a step takes one chunk. A suspect may be rolled back, since its
 // target has become unhealthy: then steps are as large as before.
 func TestASuspectMayBeRolledBack(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, roomy)
+	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.work() // the catch-up barrier
 	c.load()
 	c.schedule(1, 0)
@@ -243,7 +243,7 @@ func TestASuspectMayBeRolledBack(t *testing.T) {
 // A suspect that its target took by itself, in a step that was aborted, is none any more.
 // Those that are left go on as before.
 func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, roomy)
+	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.work() // the catch-up barrier
 	c.load()
 	for i := range 3 {
@@ -283,7 +283,7 @@ func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 }
 
 func TestRequestsJoinUpToMaxBatch(t *testing.T) {
-	g := newGround(t)
+	g := newSetup(t)
 	for n, chunks := range map[int]int{maxBatch: 1, maxBatch + 1: 2} {
 		c := newCore(t, g, 1<<20, roomy)
 		for i := range n {
@@ -309,7 +309,7 @@ func (c *core) chunks() (entries, chunks int) {
 // A batch is cut by bytes too: a step takes it whole. One request that is larger
 // alone is a batch.
 func TestRequestsJoinUpToMaxBatchBytes(t *testing.T) {
-	g := newGround(t)
+	g := newSetup(t)
 	const n = 4
 	for more, chunks := range map[int]int{0: 1, 1: 2, maxBatchBytes: n} {
 		c := newCore(t, g, 1<<20, roomy)
@@ -330,7 +330,7 @@ func TestRequestsJoinUpToMaxBatchBytes(t *testing.T) {
 // A batch that is too large to be looked into becomes one dead letter, in its
 // place.
 func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, roomy)
+	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.schedule(1, far)
 	c.deliver(1)
 	before := c.request(0, 2).Offset // the first of the batch
@@ -354,7 +354,7 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 // needs: each stays in memory until it is applied.
 func TestAFiringTakesWhatItNeeds(t *testing.T) {
 	const most = 6 << 10 // bytes, of which the buffers' growth is little
-	c := newCore(t, newGround(t), 1<<20, roomy)
+	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.work() // the catch-up barrier
 	c.load()
 	c.work()
@@ -387,7 +387,7 @@ func allocated(do func()) uint64 {
 
 // A partition that is maxUnfolded steps behind seals nothing.
 func TestSealsUpToMaxUnfolded(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, roomy)
+	c := newCore(t, newSetup(t), 1<<20, roomy)
 	step := func(id int) bool {
 		c.schedule(id, far)
 		c.deliver(1)
@@ -413,7 +413,7 @@ func TestSealsUpToMaxUnfolded(t *testing.T) {
 
 // A load takes loadRows timers or loadBytes of them, and says that there is more.
 func TestALoadIsBounded(t *testing.T) {
-	g := newGround(t)
+	g := newSetup(t)
 	for _, tc := range []struct {
 		name   string
 		timers int
@@ -455,7 +455,7 @@ func TestALoadIsBounded(t *testing.T) {
 // A wheel may hold a quarter more than its share; beyond that it forgets.
 func TestAWheelForgetsBeyondItsShare(t *testing.T) {
 	const n = 20
-	g := newGround(t)
+	g := newSetup(t)
 	fill := func(share int64) int64 {
 		c := newCore(t, g, share, roomy)
 		c.work() // the catch-up barrier
@@ -483,7 +483,7 @@ func TestAWheelForgetsBeyondItsShare(t *testing.T) {
 
 // A segment takes no more than a step has room for, but for a single chunk.
 func TestASealKeepsToTheRoom(t *testing.T) {
-	g := newGround(t)
+	g := newSetup(t)
 	for entries, want := range map[int]int{9: 5, 10: 10, 14: 10, 15: 15} {
 		c := newCore(t, g, 1<<20, roomy)
 		for i := range 15 {
@@ -523,7 +523,7 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 // too a wheel holds no more than a quarter above its share.
 func TestAWheelForgetsWhatItWasAdmitted(t *testing.T) {
 	const n, share = 800, 10_000
-	c := newCore(t, newGround(t), share, roomy)
+	c := newCore(t, newSetup(t), share, roomy)
 	c.room = n
 	for i := range n {
 		c.schedule(i, -5_000)

@@ -35,7 +35,7 @@ func (c *core) checkpointed() wire.Checkpoint {
 // once a second at most. It names the leader epoch of the marker, which may be another one than the request's.
 func TestPositionPassesMarkers(t *testing.T) {
 	for _, subs := range []int{1, 3} {
-		c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+		c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
 		c.open()
 		request := c.schedule(1, 1<<40)
 		request.LeaderEpoch = 4

@@ -20,7 +20,7 @@ func TestRememberedThroughRestarts(t *testing.T) {
 		"in good order": func(c *core) { c.settle(); c.p = nil; c.process(); c.acquire() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCore(t, newGround(t), 1<<20, 1000)
+			c := newCore(t, newSetup(t), 1<<20, 1000)
 			c.tell()
 			once := func(id int) *kgo.Record {
 				r := c.schedule(id, 10)

@@ -16,7 +16,7 @@ import (
 // emission with a null key, which may go to any of them, must not hold up what
 // goes to other targets, nor requests. It goes on when one is healthy.
 func TestNullKeyWithoutAnyLeaderHoldsUpNobody(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.brokers.leaders[targetTopic] = []int32{-1, -1, -1}
 	c.look(0)
 	c.load()
@@ -56,7 +56,7 @@ func TestNullKeyWithoutAnyLeaderHoldsUpNobody(t *testing.T) {
 func TestDeadLettersGoWhereThereIsALeader(t *testing.T) {
 	for _, leaders := range [][]int32{{0, 0, 0}, {-1, -1, 0}, {-1, 0, 0}, {-1, -1, -1}} {
 		want := max(0, slices.Index(leaders, 0))
-		c := newCore(t, newGround(t), 1<<20, 1000)
+		c := newCore(t, newSetup(t), 1<<20, 1000)
 		c.set.DeadLetters.Partitions = len32(leaders)
 		c.brokers.leaders[c.set.DeadLetters.Name] = slices.Clone(leaders)
 		c.ok(c.o.Targets.Refresh(t.Context(), c.set.DeadLetters.Name))
@@ -81,7 +81,7 @@ func len32[T any](s []T) int32 { return int32(len(s)) }
 // long enough that there are none; others of the topic notice nothing.
 func TestPartitionsThatAreNotThere(t *testing.T) {
 	const few, many = 200, 20_000
-	c := newCore(t, newGround(t), 64<<20, 100_000)
+	c := newCore(t, newSetup(t), 64<<20, 100_000)
 	c.look(0)
 	c.load()
 	c.work()
@@ -130,7 +130,7 @@ func TestPartitionsThatAreNotThere(t *testing.T) {
 
 // A topic that gets more partitions lets go on what waits for those that it did not have.
 func TestPartitionsThatCome(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.look(0)
 	c.load()
 	c.work()

@@ -25,7 +25,7 @@ func (c *core) takeAll() {
 func TestTriggerWhileItFires(t *testing.T) {
 	for name, back := range map[string]bool{"fires": false, "rolled back": true} {
 		t.Run(name, func(t *testing.T) {
-			c := newCore(t, newGround(t), 1<<20, 1000)
+			c := newCore(t, newSetup(t), 1<<20, 1000)
 			c.tell()
 			first := c.schedule(1, 10)
 			c.takeAll()
@@ -71,7 +71,7 @@ func TestTriggerWhileItFires(t *testing.T) {
 // process, parked or not; and cancels and re-schedules win against it, and against what
 // is triggered.
 func TestPausedThroughRestarts(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	var first []*kgo.Record
 	for id := range 5 {
 		first = append(first, c.schedule(id, 10))
@@ -130,7 +130,7 @@ func TestPausedThroughRestarts(t *testing.T) {
 // A recurring timer that is triggered fires beside its schedule, as often as it is
 // triggered, each time under another event; and goes on paused if it was.
 func TestTriggerOfWhatRecurs(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.request(0, 1, waterclock.HeaderEvery, "1h", waterclock.HeaderTargetTopic, targetTopic)
 	events := map[string]bool{}
 	for _, what := range []string{waterclock.HeaderTrigger, waterclock.HeaderPause, waterclock.HeaderTrigger, waterclock.HeaderTrigger, waterclock.HeaderResume} {
@@ -164,7 +164,7 @@ func TestTriggerOfWhatRecurs(t *testing.T) {
 func TestLargeTimersAreSteeredInSmallBatches(t *testing.T) {
 	const timers, size = 8, 100_000
 	for limit, perBatch := range map[int]int{0: 1, maxBatchBytes / 4: 4, 2 * maxBatchBytes: 1} {
-		c := newCore(t, newGround(t), 1<<30, 1000)
+		c := newCore(t, newSetup(t), 1<<30, 1000)
 		c.o.Rules.Limits.RecordBytes = limit
 		c.s.backlog.intake, c.s.backlog.emitted = budget.Alone(1<<30), budget.Alone(1<<30)
 		for id := range timers {

@@ -46,7 +46,7 @@ func (c *core) step(room int) map[*subPartition]int {
 func TestWhatWaitsInOneSubHoldsUpNoFiring(t *testing.T) {
 	const subs, each = 4, 5
 	for _, next := range []int{1, 3, 4} {
-		c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+		c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
 		all := c.s.subs.all
 		for _, s := range all {
 			for _, id := range c.idsOf(s, each) {
@@ -89,7 +89,7 @@ func TestWhatWaitsInOneSubHoldsUpNoFiring(t *testing.T) {
 // A burst in one sub leaves the others their part of each step; what they do not need it has.
 func TestABurstInOneSubLeavesOthersTheirs(t *testing.T) {
 	const subs, burst, few, room = 4, 200, 5, 40
-	c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+	c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
 	all := c.s.subs.all
 	for i, s := range all {
 		for _, id := range c.idsOf(s, map[bool]int{true: burst, false: few}[i == 0]) {
@@ -118,7 +118,7 @@ func TestABurstInOneSubLeavesOthersTheirs(t *testing.T) {
 // A step that is full takes a prefix of the log all the same, and aborted it is taken again.
 func TestAFullStepSettlesAPrefix(t *testing.T) {
 	const subs, n, room = 4, 100, 7
-	c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+	c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
 	for id := range n {
 		c.schedule(id, 1000)
 	}
@@ -138,7 +138,7 @@ func TestAFullStepSettlesAPrefix(t *testing.T) {
 // A limit of pending timers is one for all subs, also while they plan at the same time.
 func TestALimitOfPendingTimersIsOneForAllSubs(t *testing.T) {
 	const subs, n, most = 4, 400, 50
-	c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+	c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
 	c.o.Rules.Quota.Pending = most
 	for id := range n {
 		c.schedule(id, 1_000_000)
@@ -168,7 +168,7 @@ func TestALimitOfPendingTimersIsOneForAllSubs(t *testing.T) {
 
 // Requests of one ID go to one sub, whatever else is in the batch; what has no key does too.
 func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
-	c := newCoreOf(t, newGround(t), 1<<20, 1000, 3)
+	c := newCoreOf(t, newSetup(t), 1<<20, 1000, 3)
 	var recs []*kgo.Record
 	for at := range int64(300) {
 		recs = append(recs, &kgo.Record{Offset: at, Key: fmt.Append(nil, at%10)})
@@ -199,7 +199,7 @@ func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
 func TestFiringsArePlannedBesideAStep(t *testing.T) {
 	const n, later, room = 30, 50, 8
 	for _, subs := range []int{1, 4} {
-		c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+		c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
 		for id := range n {
 			c.schedule(id, 1000)
 		}
@@ -249,7 +249,7 @@ func TestFiringsArePlannedBesideAStep(t *testing.T) {
 func TestASubThatWaitsPlansAheadOnce(t *testing.T) {
 	const n, room = 200, 8
 	for _, subs := range []int{1, 4} {
-		c := newCoreOf(t, newGround(t), 1<<20, 1000, subs)
+		c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
 		for id := range n {
 			c.schedule(id, 1000)
 		}
@@ -276,7 +276,7 @@ func TestASubThatWaitsPlansAheadOnce(t *testing.T) {
 // of what recurs.
 func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 	const subs, n, room = 4, 600, 50
-	c := newCoreOf(t, newGround(t), 1<<20, 2000, subs)
+	c := newCoreOf(t, newSetup(t), 1<<20, 2000, subs)
 	for id := range n {
 		r := c.schedule(id, 1000)
 		if id%10 == 0 {
@@ -338,7 +338,7 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 // are.
 func TestFiringsThatWaitForALookUpLeaveRoomForOthers(t *testing.T) {
 	const n = 100
-	c := newCoreOf(t, newGround(t), 1<<20, n, 2)
+	c := newCoreOf(t, newSetup(t), 1<<20, n, 2)
 	slow, other := c.s.subs.all[0], c.s.subs.all[1]
 	ids := c.idsOf(other, 5*n)
 	for _, id := range ids[:5] {

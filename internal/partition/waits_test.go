@@ -38,7 +38,7 @@ func (c *core) fired() (n int) {
 
 // looking is a core whose worker has loaded all there is and waits for requests.
 func looking(t *testing.T) *core {
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.load()
 	c.work()
 	return c
@@ -324,7 +324,7 @@ func TestADeadLetterIsJudgedAtEachSeal(t *testing.T) {
 
 // What is parked for a target that is healthy again passes in chunks, to the last.
 func TestAllThatIsParkedPasses(t *testing.T) {
-	c := newCore(t, newGround(t), 1<<30, roomy)
+	c := newCore(t, newSetup(t), 1<<30, roomy)
 	const n = 3
 	for i := range n {
 		c.schedule(i, -5_000).Value = make([]byte, loadBytes*2/3) // a chunk has room for two

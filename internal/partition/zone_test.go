@@ -45,7 +45,7 @@ func TestATimerWaitsForTheRulesOfItsZone(t *testing.T) {
 		}
 	}
 	know()
-	c := newCore(t, newGround(t), 1<<20, 1000)
+	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.load()
 	c.work()
 	for id := range 2 {

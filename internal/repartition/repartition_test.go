@@ -20,10 +20,10 @@ import (
 
 // story makes a history: timers that are pending, requests that nobody has read,
 // partitions, requests behind that.
-func story(t *testing.T, seed uint64) *world {
+func story(t *testing.T, seed uint64) *setup {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	before := 1 + rnd.IntN(4)
-	w := newWorld(t, int32(before))
+	w := newSetup(t, int32(before))
 	n := 0
 	something := func(do func(id, value string)) {
 		for range rnd.IntN(40) {
@@ -99,7 +99,7 @@ func TestFollowEndedAnywhere(t *testing.T) {
 // A request topic that was recreated starts empty; its timers are pending as
 // before, under generations that its requests cannot have.
 func TestFollowARecreatedTopic(t *testing.T) {
-	w := newWorld(t, 3)
+	w := newSetup(t, 3)
 	for i := range 20 {
 		w.pending(fmt.Sprint("id", i), "v")
 	}
@@ -176,7 +176,7 @@ func TestFollowRefuses(t *testing.T) {
 	note := wire.CommitNote{Step: "s", Partitions: 2}
 	offsets := make(kadm.Offsets)
 	offsets.Add(kadm.Offset{Topic: topic, Partition: 0, At: 1, Metadata: note.String()})
-	lost := newWorld(t, 2)
+	lost := newSetup(t, 2)
 	if err := lost.adm.CommitAllOffsets(t.Context(), group, offsets); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestFollowRefuses(t *testing.T) {
 // A changelog that was lost is written again from a local view, unless that has not
 // seen the last step; what nobody has read comes on top.
 func TestFollowRestores(t *testing.T) {
-	w := newWorld(t, 2)
+	w := newSetup(t, 2)
 	all := make(map[int32][]*timer.Timer)
 	for i := range 10 {
 		id := fmt.Sprint("id", i)
@@ -238,7 +238,7 @@ func TestFollowRestores(t *testing.T) {
 // What is paused moves as such. A request that depends on what is pending, and nobody has
 // taken in, is rejected and changes nothing.
 func TestWhatDependsIsRejected(t *testing.T) {
-	w := newWorld(t, 1)
+	w := newSetup(t, 1)
 	for i := range 20 {
 		w.pending(fmt.Sprint("id", i), "v")
 	}

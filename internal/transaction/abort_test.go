@@ -26,7 +26,7 @@ import (
 // the step that failed. kgo sends one for a record that it has buffered; the lane
 // depends on that.
 func TestTheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	l := s.lane()
 	failing, other := s.source(0, l), s.source(1, l)
 	other.step("1", other.emit("1"))
@@ -62,7 +62,7 @@ func TestTheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
 // it must not stay open for the next step of that transactional ID to join, which
 // would commit the failed step's offset.
 func TestStepWhoseOnlyRecordFailsLocally(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	l := s.lane()
 	a, b := s.source(0, l), s.source(1, l)
 	a.again = false
@@ -86,7 +86,7 @@ func TestStepWhoseOnlyRecordFailsLocally(t *testing.T) {
 // AbortBufferedRecords gives up. The old records, which travel at last, must not
 // be part of the next transaction.
 func TestAbortBufferedRecordsGivesUp(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	wire := kafkatest.NewWire()
 	t.Cleanup(wire.Close)
 	l := s.lane(kgo.Dialer(wire.Dial))

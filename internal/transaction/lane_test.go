@@ -26,7 +26,7 @@ import (
 // offsets and the step names with them, record offsets told to the source.
 func TestLaneCommitsStepsInOrder(t *testing.T) {
 	const steps = 30
-	s := newStage(t)
+	s := newSetup(t)
 	l := s.lane()
 	a, b := s.source(0, l), s.source(1, l)
 	shares := map[*source][]*Share{}
@@ -67,7 +67,7 @@ func TestLaneCommitsStepsInOrder(t *testing.T) {
 // Emissions of one step are written in order of due time, then generation, also
 // those of different partitions to one target partition.
 func TestLaneOrdersEmissions(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	l := s.lane()
 	at := func(due, seq int64) Emission {
 		return Emission{Record: &kgo.Record{Topic: s.target, Partition: 1, Value: fmt.Appendf(nil, "%d/%d", due, seq)}, Due: due, Seq: seq}
@@ -84,7 +84,7 @@ func TestLaneOrdersEmissions(t *testing.T) {
 // blamed before the topic was asked for again (here the source drops it),
 // nothing is visible, and the rest commits at the next seal.
 func TestAnnounceRefusedForTheUnknownTopic(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	l := s.lane()
 	a := s.source(0, l)
 	a.again = false
@@ -114,7 +114,7 @@ func TestAnnounceRefusedForTheUnknownTopic(t *testing.T) {
 // A topic of the service's own that is gone is the share's error, which ends the
 // partition; other partitions of the lane go on.
 func TestAnnounceRefusedForAnOwnTopic(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	l := s.lane()
 	a, b := s.source(0, l), s.source(1, l)
 	a.again = false
@@ -139,7 +139,7 @@ func TestTooLargeEmissionIsBlamedAlone(t *testing.T) {
 		known bool
 	}{{"limit known", true}, {"the broker refuses", false}} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newStage(t)
+			s := newSetup(t)
 			small := s.c.CreateTopic(t, 1, map[string]*string{"max.message.bytes": kadm.StringPtr("2000")}, s.request+".small")
 			if tc.known {
 				s.limits = map[string]int32{small: 2000}
@@ -164,7 +164,7 @@ func TestTooLargeEmissionIsBlamedAlone(t *testing.T) {
 // A broker refuses a batch whole: its records are suspects, and written one by
 // one in the same place the large one alone is blamed.
 func TestRefusedBatchIsWrittenOneByOne(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	small := s.c.CreateTopic(t, 1, map[string]*string{"max.message.bytes": kadm.StringPtr("2000")}, s.request+".small")
 	l := s.lane()
 	a := s.source(0, l)
@@ -210,7 +210,7 @@ func noise(n int) []byte {
 // The broker knows a new generation before the member does: the offset commit
 // is repeated in the same transaction until the member has caught up.
 func TestIllegalGenerationIsRepeatedInTheSameTransaction(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
 	l := s.lane(kgo.Dialer(w.Dial))
@@ -238,7 +238,7 @@ func TestIllegalGenerationIsRepeatedInTheSameTransaction(t *testing.T) {
 // The token dies when everything is produced and before the transaction ends:
 // it is aborted, nothing shows, no offset is committed.
 func TestTokenDiesBetweenProduceAndEnd(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
 	l := s.lane(kgo.Dialer(w.Dial))
@@ -263,7 +263,7 @@ func TestTokenDiesBetweenProduceAndEnd(t *testing.T) {
 // Of two partitions in a step one is lost under way: the step is aborted, the
 // other's share is sealed again by itself.
 func TestTokenOfOnePartitionDiesUnderWay(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
 	l := s.lane(kgo.Dialer(w.Dial))
@@ -290,7 +290,7 @@ func TestTokenOfOnePartitionDiesUnderWay(t *testing.T) {
 // The group does not know the member any more: the step is lost before it wrote
 // anything, and its transaction is ended.
 func TestUnknownMemberLosesTheStep(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
 	l := s.lane(kgo.Dialer(w.Dial))
@@ -324,7 +324,7 @@ func TestNoIdentityIsNeverSent(t *testing.T) {
 // The answer to EndTxn never comes, and the broker had
 // committed: the step is resolved as committed, and not sealed again.
 func TestEndTxnAnswerLostResolvesAsCommitted(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
 	l := s.lane(kgo.Dialer(w.Dial))
@@ -344,7 +344,7 @@ func TestEndTxnAnswerLostResolvesAsCommitted(t *testing.T) {
 
 // The same with a commit that never reached the broker: it is committed again.
 func TestEndTxnLostIsCommittedAgain(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
 	l := s.lane(kgo.Dialer(w.Dial))
@@ -365,7 +365,7 @@ func TestEndTxnLostIsCommittedAgain(t *testing.T) {
 // Somebody has ended the transaction before it is committed again, as a next owner
 // would: resolved as aborted, sealed again, visible once.
 func TestEndTxnLostAndFencedResolvesAsAborted(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
 	l := s.lane(kgo.Dialer(w.Dial))
@@ -389,7 +389,7 @@ func TestEndTxnLostAndFencedResolvesAsAborted(t *testing.T) {
 // The commit is only late: it reaches the broker after the lane has given up on
 // its answer, and has committed again.
 func TestEndTxnHeldUntilTheResolve(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
 	l := s.lane(kgo.Dialer(w.Dial))
@@ -410,7 +410,7 @@ func TestEndTxnHeldUntilTheResolve(t *testing.T) {
 
 // All tokens are dead when the outcome is to be found out: nothing to decide.
 func TestResolveWithoutLiveTokenIsLost(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
 	l := s.lane(kgo.Dialer(w.Dial))
@@ -438,7 +438,7 @@ func TestResolveWithoutLiveTokenIsLost(t *testing.T) {
 // Two lanes at the same time: each has a step of whichever partition it meets.
 func TestTwoLanes(t *testing.T) {
 	const steps = 20
-	s := newStage(t)
+	s := newSetup(t)
 	l := s.laneOf(Options{Lanes: 2, Admin: s.c.Client(t), TransactionTimeout: testTimeout})
 	await.Until(s.t, testLimit/2, "both lanes are active", func() bool {
 		l.of.mu.Lock()
@@ -486,7 +486,7 @@ func TestTwoLanes(t *testing.T) {
 // A lane that is stopped in the middle ends its step in order, and leaves
 // nothing behind (TestMain looks for leaks).
 func TestLaneStops(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
 	l := oneLane(Options{
@@ -518,7 +518,7 @@ func TestLaneStops(t *testing.T) {
 // there is no committed offset yet, and a successor must wait all the same.
 // Steps of other partitions hold nobody up.
 func TestStableOffsetWaitsForTheFirstCommit(t *testing.T) {
-	s := newStage(t)
+	s := newSetup(t)
 	w := kafkatest.NewWire()
 	defer w.Close()
 	l := s.lane(kgo.Dialer(w.Dial))

@@ -31,10 +31,10 @@ const (
 	testTimeout = 4 * time.Second
 )
 
-// stage is what a lane needs around it: a group with one real member, a request
+// setup is what a lane needs around it: a group with one real member, a request
 // topic whose offsets are committed, a changelog and a target, each with two
 // partitions, and a consumer of the last two.
-type stage struct {
+type setup struct {
 	t         *testing.T
 	c         *kafkatest.Cluster
 	ctx       context.Context
@@ -55,19 +55,19 @@ type stage struct {
 	stale []string   // topics that lanes found changed
 }
 
-// newStage makes a stage on the shared broker, whose test runs beside others.
-func newStage(t *testing.T) *stage {
+// newSetup makes a setup on the shared broker, whose test runs beside others.
+func newSetup(t *testing.T) *setup {
 	t.Helper()
 	t.Parallel()
-	return newStageOn(t, kafkatest.Shared(t))
+	return newSetupOn(t, kafkatest.Shared(t))
 }
 
-// newStageOn makes a stage whose member has these options.
-func newStageOn(t *testing.T, c *kafkatest.Cluster, opts ...kgo.Opt) *stage {
+// newSetupOn makes a setup whose member has these options.
+func newSetupOn(t *testing.T, c *kafkatest.Cluster, opts ...kgo.Opt) *setup {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*testLimit)
 	t.Cleanup(cancel)
-	s := &stage{t: t, c: c, ctx: ctx, plain: c.Client(t, opts...)}
+	s := &setup{t: t, c: c, ctx: ctx, plain: c.Client(t, opts...)}
 	s.adm = kadm.NewClient(s.plain)
 	s.request = c.CreateTopic(t, 2, nil)
 	s.group = "group-of-" + s.request
@@ -84,8 +84,8 @@ func newStageOn(t *testing.T, c *kafkatest.Cluster, opts ...kgo.Opt) *stage {
 	return s
 }
 
-// join makes the stage's client a member of the group.
-func (s *stage) join(opts ...kgo.Opt) {
+// join makes the setup's client a member of the group.
+func (s *setup) join(opts ...kgo.Opt) {
 	s.t.Helper()
 	s.member = s.enter(opts...)
 	await.Until(s.t, testLimit/2, "the member joins", func() bool {
@@ -96,7 +96,7 @@ func (s *stage) join(opts ...kgo.Opt) {
 }
 
 // enter has another client join the group.
-func (s *stage) enter(opts ...kgo.Opt) *kgo.Client {
+func (s *setup) enter(opts ...kgo.Opt) *kgo.Client {
 	s.t.Helper()
 	cl := s.c.Client(s.t, append([]kgo.Opt{
 		kgo.ConsumerGroup(s.group), kgo.ConsumeTopics(s.request), kgo.DisableAutoCommit(), kgo.SessionTimeout(30 * time.Second),
@@ -112,32 +112,32 @@ func (s *stage) enter(opts ...kgo.Opt) *kgo.Client {
 	return cl
 }
 
-// BatchMaxBytes, Version, Stale and Refuted make the stage Targets.
-func (s *stage) BatchMaxBytes(topic string) int32 {
+// BatchMaxBytes, Version, Stale and Refuted make the setup Targets.
+func (s *setup) BatchMaxBytes(topic string) int32 {
 	if n, ok := s.limits[topic]; ok {
 		return n
 	}
 	return targets.DefaultBatchMaxBytes
 }
 
-func (*stage) Version(string) int64 { return 1 }
+func (*setup) Version(string) int64 { return 1 }
 
-func (s *stage) Refuted(topic string) { s.Stale(topic) }
+func (s *setup) Refuted(topic string) { s.Stale(topic) }
 
-func (s *stage) Stale(topic string) {
+func (s *setup) Stale(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stale = append(s.stale, topic)
 }
 
 // lane starts the only one of its lanes, which is stopped with the test.
-func (s *stage) lane(opts ...kgo.Opt) *testLane {
+func (s *setup) lane(opts ...kgo.Opt) *testLane {
 	s.t.Helper()
 	return s.laneOf(Options{Client: opts, Admin: s.c.Client(s.t), TransactionTimeout: testTimeout})
 }
 
-// laneOf starts lanes with these options and the stage's own, and returns the first.
-func (s *stage) laneOf(o Options) *testLane {
+// laneOf starts lanes with these options and the setup's own, and returns the first.
+func (s *setup) laneOf(o Options) *testLane {
 	s.t.Helper()
 	o.Client = append([]kgo.Opt{kgo.SeedBrokers(s.c.Seeds()...)}, o.Client...)
 	o.Group, o.Process, o.TransactionalIDs = s.group, "p", 2
@@ -157,7 +157,7 @@ func (s *stage) laneOf(o Options) *testLane {
 }
 
 // offset is what is committed for a request partition, once it is stable.
-func (s *stage) offset(partition int32) (at int64, metadata string) {
+func (s *setup) offset(partition int32) (at int64, metadata string) {
 	s.t.Helper()
 	await.Until(s.t, testLimit/2, "the committed offset is stable", func() bool {
 		var err error
@@ -167,7 +167,7 @@ func (s *stage) offset(partition int32) (at int64, metadata string) {
 	return at, metadata
 }
 
-func (s *stage) stable(partition int32) *StableOffset {
+func (s *setup) stable(partition int32) *StableOffset {
 	return &StableOffset{
 		Client: s.plain, Group: s.group, Member: s.alive().Member,
 		Topic: s.request, TopicID: s.requestID, Partition: partition,
@@ -182,10 +182,10 @@ type token struct {
 	asked  int // calls of Member
 }
 
-// alive is a token of the stage's member.
-func (s *stage) alive() *token { return &token{member: s.identity} }
+// alive is a token of the setup's member.
+func (s *setup) alive() *token { return &token{member: s.identity} }
 
-func (s *stage) identity() Member {
+func (s *setup) identity() Member {
 	id, generation := s.member.GroupMetadata()
 	return Member{ID: id, Generation: generation}
 }
@@ -217,7 +217,7 @@ func (k *token) die() {
 // source is a partition of a test: it has steps to be committed, one after
 // another, and seals a step again that was aborted.
 type source struct {
-	s         *stage
+	s         *setup
 	partition int32
 	token     *token
 	outcomes  chan Outcome
@@ -231,7 +231,7 @@ type source struct {
 	again bool     // seal an aborted share again
 }
 
-func (s *stage) source(partition int32, l *testLane) *source {
+func (s *setup) source(partition int32, l *testLane) *source {
 	src := &source{s: s, partition: partition, token: s.alive(), outcomes: make(chan Outcome, 1000), lane: l, again: true}
 	l.of.Add(src)
 	s.t.Cleanup(func() { l.of.Remove(src) })
@@ -257,7 +257,7 @@ func (s *source) record(r *kgo.Record, emissions ...Emission) *Share {
 	return sh
 }
 
-// emit is an emission to the stage's target.
+// emit is an emission to the setup's target.
 func (s *source) emit(value string) Emission {
 	return Emission{Record: &kgo.Record{Topic: s.s.target, Partition: s.partition, Key: []byte("k"), Value: []byte(value)}}
 }
@@ -358,7 +358,7 @@ func (s *source) committed(steps int) {
 
 // values are what a read_committed consumer has of a partition, once n records
 // came on it all in all.
-func (s *stage) values(c *kafkatest.Collector, n int, partition int32) (vs []string) {
+func (s *setup) values(c *kafkatest.Collector, n int, partition int32) (vs []string) {
 	s.t.Helper()
 	for _, r := range c.WaitFor(n, testLimit/2) {
 		if r.Partition == partition {
@@ -370,7 +370,7 @@ func (s *stage) values(c *kafkatest.Collector, n int, partition int32) (vs []str
 
 // settled checks that the consumers have seen just this, and that no open
 // transaction holds them back: a marker record behind everything shows up.
-func (s *stage) settled(partition int32, emissions, changes []string) {
+func (s *setup) settled(partition int32, emissions, changes []string) {
 	s.t.Helper()
 	cl := s.c.Client(s.t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	for _, x := range []struct {

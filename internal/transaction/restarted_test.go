@@ -23,7 +23,7 @@ func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
 	// A broker that comes back is not registered before its session has ended: long enough
 	// for it to start in that time, also on a slow machine.
 	c := kafkatest.Start(t, 3, kafkatest.WithProperty("broker.session.timeout.ms", "20000"))
-	s := newStageOn(t, c, swift)
+	s := newSetupOn(t, c, swift)
 	w := kafkatest.NewWire()
 	t.Cleanup(w.Close)
 	// No transaction timeout ends the transaction before the successor is there.
@@ -70,7 +70,7 @@ func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
 }
 
 // lead has a broker lead the first partition of a topic.
-func (s *stage) lead(broker int, topic string) {
+func (s *setup) lead(broker int, topic string) {
 	s.t.Helper()
 	first := int32(broker)
 	kafkatest.AssignFirst(s.t, s.adm, []int32{first, (first + 1) % 3, (first + 2) % 3}, topic)
@@ -87,7 +87,7 @@ func (s *stage) lead(broker int, topic string) {
 
 // alone is the broker that coordinates all transactions: __transaction_state has one
 // partition here.
-func (s *stage) alone() int {
+func (s *setup) alone() int {
 	s.t.Helper()
 	found := s.adm.FindTxnCoordinators(s.ctx, "any")["any"]
 	if found.Err != nil {

@@ -23,7 +23,7 @@ func TestStaleCoordinator(t *testing.T) {
 	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Start(t, 3)
-	s := newStageOn(t, c, swift)
+	s := newSetupOn(t, c, swift)
 	sleeper := s.coordinator()
 	// Clients that know no other broker; the first has a connection open.
 	var cls [2]*kgo.Client
@@ -91,7 +91,7 @@ func TestStaleCoordinator(t *testing.T) {
 }
 
 // coordinator is the group's, -1 while nobody says.
-func (s *stage) coordinator() int32 {
+func (s *setup) coordinator() int32 {
 	found := s.adm.FindGroupCoordinators(s.ctx, s.group)[s.group]
 	if found.Err != nil {
 		return -1
@@ -101,7 +101,7 @@ func (s *stage) coordinator() int32 {
 
 // offsetAt is the metadata of the stable committed offset of partition 0, as one
 // broker shows it.
-func (s *stage) offsetAt(b *kgo.Broker) string {
+func (s *setup) offsetAt(b *kgo.Broker) string {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true
 	g, t := kmsg.NewOffsetFetchRequestGroup(), kmsg.NewOffsetFetchRequestGroupTopic()

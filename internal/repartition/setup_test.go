@@ -27,8 +27,8 @@ const (
 // due is when all timers of these tests are due; values tell them apart.
 var due = time.Now().Add(time.Hour).Truncate(time.Second)
 
-// world is a request topic on a fake broker, and what should be pending.
-type world struct {
+// setup is a request topic on a fake broker, and what should be pending.
+type setup struct {
 	t     *testing.T
 	seeds []string
 	cl    *kgo.Client
@@ -37,27 +37,27 @@ type world struct {
 	want  map[string]string // value by ID
 }
 
-func newWorld(t *testing.T, partitions int32) *world {
+func newSetup(t *testing.T, partitions int32) *setup {
 	t.Helper()
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic))
-	w := &world{t: t, seeds: c.ListenAddrs(), want: make(map[string]string)}
+	w := &setup{t: t, seeds: c.ListenAddrs(), want: make(map[string]string)}
 	w.client()
 	w.ensure()
 	return w
 }
 
 // client makes a client that knows the topics as they are now.
-func (w *world) client() {
+func (w *setup) client() {
 	w.t.Helper()
 	cl := kafkatest.Client(w.t, append(w.options(), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 	w.cl, w.adm = cl, kadm.NewClient(cl)
 }
 
-func (w *world) options() []kgo.Opt {
+func (w *setup) options() []kgo.Opt {
 	return []kgo.Opt{kgo.SeedBrokers(w.seeds...), kgo.MetadataMinAge(10 * time.Millisecond), kgo.ProducerLinger(0)}
 }
 
-func (w *world) ensure() {
+func (w *setup) ensure() {
 	w.t.Helper()
 	set, _, err := topics.Ensure(w.t.Context(), w.adm, topic, topics.Options{Create: true, Grow: true})
 	if err != nil {
@@ -66,7 +66,7 @@ func (w *world) ensure() {
 	w.set = set
 }
 
-func (w *world) send(recs ...*kgo.Record) {
+func (w *setup) send(recs ...*kgo.Record) {
 	w.t.Helper()
 	if err := w.cl.ProduceSync(w.t.Context(), recs...).FirstErr(); err != nil {
 		w.t.Fatal(err)
@@ -74,12 +74,12 @@ func (w *world) send(recs ...*kgo.Record) {
 }
 
 // homeOf is where requests for an ID are written now.
-func (w *world) homeOf(id string) int32 {
+func (w *setup) homeOf(id string) int32 {
 	return intake.Murmur2Partition([]byte(id), w.set.Request.Partitions)
 }
 
 // pending makes an ID pending as an owner would: its request is taken in.
-func (w *world) pending(id, value string) {
+func (w *setup) pending(id, value string) {
 	r := w.request(id, value)
 	t := timer.Timer{
 		ID: []byte(id), Offset: r.Offset, Due: due.UnixMilli(), Occurrence: 1, Value: []byte(value),
@@ -89,7 +89,7 @@ func (w *world) pending(id, value string) {
 }
 
 // request writes one: it schedules, or cancels without a value.
-func (w *world) request(id, value string) *kgo.Record {
+func (w *setup) request(id, value string) *kgo.Record {
 	r := &kgo.Record{Topic: topic, Partition: w.homeOf(id), Key: []byte(id)}
 	delete(w.want, id)
 	if value != "" {
@@ -103,7 +103,7 @@ func (w *world) request(id, value string) *kgo.Record {
 }
 
 // taken writes checkpoints: all that was requested so far is taken in.
-func (w *world) taken() {
+func (w *setup) taken() {
 	for i := range w.set.Request.Partitions {
 		_, _, end, err := partlog.Bounds(w.t.Context(), w.cl, partlog.Log{Topic: topic, Partition: i})
 		if err != nil {
@@ -114,14 +114,14 @@ func (w *world) taken() {
 	}
 }
 
-func (w *world) grow(to int) {
+func (w *setup) grow(to int) {
 	w.t.Helper()
 	kafkatest.GrowTopics(w.t, w.adm, to, topic)
 	w.client()
 	w.ensure()
 }
 
-func (w *world) run(ctx context.Context, now func() time.Time) (Report, error) {
+func (w *setup) run(ctx context.Context, now func() time.Time) (Report, error) {
 	return Run(ctx, Options{
 		Client: w.options(), Admin: w.cl, Set: &w.set, Group: group, Now: now,
 		Rules: &intake.Rules{Topic: topic, Partitions: w.set.Request.Partitions, PartitionerCheck: intake.DeadLetter, Allow: func(string) bool { return true }},
@@ -129,7 +129,7 @@ func (w *world) run(ctx context.Context, now func() time.Time) (Report, error) {
 }
 
 // found is what is pending by partition, and where requests are read from.
-func (w *world) found() (pending []map[string]*timer.Timer, positions []int64) {
+func (w *setup) found() (pending []map[string]*timer.Timer, positions []int64) {
 	w.t.Helper()
 	for i := range w.set.Changelog.Partitions {
 		at := partlog.Log{Topic: w.set.Changelog.Name, Partition: i}
@@ -164,7 +164,7 @@ func (w *world) found() (pending []map[string]*timer.Timer, positions []int64) {
 
 // check takes in what is left of the request log, as instances would now, and holds
 // what is pending then against what should be, and where.
-func (w *world) check() {
+func (w *setup) check() {
 	w.t.Helper()
 	pending, positions := w.found()
 	got := make(map[string]string)
