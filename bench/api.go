@@ -22,13 +22,10 @@ type APIConfig struct {
 	SteadyConfig     // lateness without and with calls at the same time; one rate
 	Puts, Gets   int // of all callers together
 	Callers      int
-	Pending      int // timers that lists are taken of, and that jobs cancel some of
-	Doomed       int // one in so many of the pending timers is cancelled by its prefix
+	Pending      int // timers that lists are taken of
 
 	idle, lists       int     // PUTs, and lists, of one caller
 	getRate, listRate float64 // calls a second during the steady rate
-	cancelRate        int     // cancels a second of the job
-	disturb           int     // timers that are scheduled, re-scheduled or fire while it runs, a second each
 	ahead             time.Duration
 	longestPage       int
 	verifiedSample    int
@@ -37,8 +34,8 @@ type APIConfig struct {
 // DefaultAPI returns the usual calls.
 func DefaultAPI() APIConfig {
 	c := APIConfig{
-		SteadyConfig: DefaultSteady(), Puts: 20_000, Gets: 100_000, Callers: 64, Pending: 200_000, Doomed: 10,
-		idle: 300, lists: 50, getRate: 200, listRate: 5, cancelRate: 20_000, disturb: 300,
+		SteadyConfig: DefaultSteady(), Puts: 20_000, Gets: 100_000, Callers: 64, Pending: 200_000,
+		idle: 300, lists: 50, getRate: 200, listRate: 5,
 		ahead: 24 * time.Hour, longestPage: 1000, verifiedSample: 50,
 	}
 	c.Rates = []float64{10_000}
@@ -47,7 +44,7 @@ func DefaultAPI() APIConfig {
 
 func (c *APIConfig) check() error {
 	return errors.Join(c.SteadyConfig.check(), c.checkOwn(), wantTimers(c.Puts, c.Gets, c.Pending), between("callers", 1, 256, c.Callers),
-		between("number of rates", 1, 1, len(c.Rates)), between("doomed", 2, max(2, c.Pending/10), c.Doomed))
+		between("number of rates", 1, 1, len(c.Rates)))
 }
 
 // measure measures calls next to bare HTTP servers, and the steady rate with questions next to
@@ -63,7 +60,7 @@ func (c *APIConfig) measure(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	return a.each(ctx, a.load, a.lists, a.beside, a.steer)
+	return a.each(ctx, a.load, a.lists, a.beside)
 }
 
 // apiRun is a run of calls.
@@ -217,10 +214,10 @@ func (a *apiRun) put(ctx context.Context, t traffic, b *batch) (*Calls, error) {
 
 // timerJSON is as much of a timer as is verified.
 type timerJSON struct {
-	ID, Source string
-	DueMillis  int64
-	Target     struct{ Topic string }
-	Payload    struct {
+	ID        string
+	DueMillis int64
+	Target    struct{ Topic string }
+	Payload   struct {
 		Text   string
 		Base64 []byte
 	}
@@ -274,19 +271,13 @@ func (a *apiRun) gets(ctx context.Context) error {
 	return nil
 }
 
-// The IDs of the timers that are pending while lists are taken.
-const (
-	keptPrefix = "kept-"
-	gonePrefix = "gone-"
-)
+// pendingPrefix begins the IDs of the timers that are pending while lists are taken.
+const pendingPrefix = "pending-"
 
 // load schedules the timers that lists are taken of.
 func (a *apiRun) load(ctx context.Context) error {
-	gone := a.c.Pending / a.c.Doomed
-	for prefix, n := range map[string]int{gonePrefix: gone, keptPrefix: a.c.Pending - gone} {
-		if err := scheduleFar(ctx, a.run, newBatch(prefix, a.ValueBytes, 0), n, a.c.ahead); err != nil {
-			return err
-		}
+	if err := scheduleFar(ctx, a.run, newBatch(pendingPrefix, a.ValueBytes, 0), a.c.Pending, a.c.ahead); err != nil {
+		return err
 	}
 	a.pending += a.c.Pending
 	p := &Phase{Name: "load"}
@@ -355,9 +346,8 @@ func (a *apiRun) beside(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept := a.c.Pending - a.c.Pending/a.c.Doomed
 	const stride = 7919 // so that neighbours are not asked for in turn
-	gets := a.getting("GETs beside the steady rate", newBatch(keptPrefix, a.ValueBytes, 0), func(i int) int { return i * stride % kept })
+	gets := a.getting("GETs beside the steady rate", newBatch(pendingPrefix, a.ValueBytes, 0), func(i int) int { return i * stride % a.c.Pending })
 	lists := a.listing("due", 0)
 	lists.check = status(http.StatusOK) // what fires meanwhile may make it short; the check would cost what is shared
 	gets.rate, lists.rate = a.c.getRate, a.c.listRate

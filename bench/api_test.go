@@ -14,7 +14,7 @@ func TestAPI(t *testing.T) {
 	t.Parallel()
 	c := DefaultAPI()
 	c.Common, c.idle, c.Puts, c.Gets, c.Callers, c.Pending, c.lists = common(t), 3, 60, 60, 4, 500, 2
-	c.Rates, c.Duration, c.Least, c.Spread, c.disturb, c.cancelRate = []float64{100}, time.Second, 200*time.Millisecond, 200*time.Millisecond, 50, 1000
+	c.Rates, c.Duration, c.Least, c.Spread = []float64{100}, time.Second, 200*time.Millisecond, 200*time.Millisecond
 	reports, err := Run(t.Context(), &c)
 	rep := one(t, reports, err)
 	for i, name := range []string{"bare PUT, idle", "PUT, idle", "bare PUT", "PUT", "bare GET", "GET", "list of 500 of 623 by due", "list of 500 of 623 by id"} {
@@ -26,11 +26,6 @@ func TestAPI(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	steered := phaseOf(t, rep, "cancel by prefix, of 500")
-	// Some of the 50 that were there before: others are scheduled again beside the job, or fire.
-	if e := steered.Exact; e.Cancelled == 0 || e.Scheduled < 500 || e.Wrong() != 0 || steered.Note == "" {
-		t.Errorf("%+v", steered)
-	}
 	phaseOf(t, rep, "100/s")
 	phaseOf(t, rep, "100/s, asked")
 	if len(rep.Ratios) < 4 || rep.Ratio <= 0 {
@@ -38,7 +33,7 @@ func TestAPI(t *testing.T) {
 	}
 	var out bytes.Buffer
 	rep.WriteTable(&out)
-	if !strings.Contains(out.String(), "callers") || !strings.Contains(out.String(), "the job came to") {
+	if !strings.Contains(out.String(), "callers") {
 		t.Errorf("table:\n%s", &out)
 	}
 }

@@ -25,9 +25,8 @@ const payloadSeed = 0x77617465
 // what came.
 type batch struct {
 	*history.Book
-	prefix    string // of the IDs; the timer's number follows
-	bytes     int    // payload of each timer
-	recurring int    // how many timers recur; 0: none does
+	prefix string // of the IDs; the timer's number follows
+	bytes  int    // payload of each timer
 	// on selects the partitions of the IDs, which then have a suffix. nil: any partition.
 	on         func(partition int) bool
 	partitions int
@@ -40,7 +39,7 @@ func newBatch(prefix string, bytes, n int) *batch {
 
 // open gives the batch an empty book for n timers.
 func (b *batch) open(n int) *batch {
-	b.Book = history.NewBook(history.Timers{Prefix: b.prefix, Recurring: b.recurring, Salted: b.on != nil, Value: func(v []byte, n int) []byte {
+	b.Book = history.NewBook(history.Timers{Prefix: b.prefix, Salted: b.on != nil, Value: func(v []byte, n int) []byte {
 		return payload(v, n, b.bytes)
 	}}, n)
 	return b
@@ -54,7 +53,7 @@ func (b *batch) place(partitions int, on func(partition int) bool) *batch {
 
 // id is the ID of timer n.
 func (b *batch) id(n int) []byte {
-	id := strconv.AppendInt([]byte(b.prefix), int64(b.timer(n)), 10)
+	id := strconv.AppendInt([]byte(b.prefix), int64(n), 10)
 	if b.on == nil {
 		return id
 	}
@@ -68,15 +67,7 @@ func (b *batch) id(n int) []byte {
 
 // payload is the value of timer n.
 func (b *batch) payload(n int) []byte {
-	return payload(make([]byte, 0, b.bytes+7), b.timer(n), b.bytes)
-}
-
-// timer is the timer of occurrence n.
-func (b *batch) timer(n int) int {
-	if b.recurring > 0 {
-		return n % b.recurring
-	}
-	return n
+	return payload(make([]byte, 0, b.bytes+7), n, b.bytes)
 }
 
 // payload appends the value of a timer: bytes that no other timer has and that

@@ -27,13 +27,6 @@ const (
 	MaxBrokers = 3
 )
 
-// Workload is one of the configurations of this package.
-type Workload interface {
-	common() *Common
-	check() error // all problems of the settings
-	measure(context.Context, *run) error
-}
-
 // Run runs a workload on topics of its own, within its timeout. The reports are valid if
 // there is no error, or ErrInexact.
 func Run(ctx context.Context, w Workload) ([]*Report, error) {
@@ -43,7 +36,7 @@ func Run(ctx context.Context, w Workload) ([]*Report, error) {
 	if o, several := w.(*OverloadConfig); several && o.one == "" {
 		return o.each(ctx)
 	}
-	return runWith(ctx, w.common(), w.measure)
+	return runWith(ctx, w.Shared(), w.measure)
 }
 
 // runWith measures in a run of its own.
@@ -110,7 +103,8 @@ func DefaultCommon() Common {
 	}
 }
 
-func (c *Common) common() *Common { return c }
+// Shared implements Workload.
+func (c *Common) Shared() *Common { return c }
 
 // check returns every problem of the settings.
 func (c *Common) check() error {

@@ -208,7 +208,6 @@ func TestSteady(t *testing.T) {
 	t.Parallel()
 	c := DefaultSteady()
 	c.Common, c.Rates, c.Duration, c.Least, c.Spread = common(t), []float64{500}, time.Second, 500*time.Millisecond, 500*time.Millisecond
-	c.Every = time.Second
 	reports, err := Run(t.Context(), &c)
 	rep := one(t, reports, err)
 	for _, name := range []string{"bare loop", "500/s"} {
@@ -220,12 +219,8 @@ func TestSteady(t *testing.T) {
 			t.Errorf("%s: processor time %+v", name, p.CPU)
 		}
 	}
-	p := phaseOf(t, rep, "500/s every 1s") // 500 timers, 4 occurrences of each
-	if p.Exact != (history.Counts{Scheduled: 2000, Received: 2000}) || p.ByReceipt == nil || p.CPU == nil || p.CPU.Own <= 0 {
-		t.Errorf("%+v", p)
-	}
-	if len(rep.Ratios) != 5 {
-		t.Errorf("ratios %+v, want three of recurring timers", rep.Ratios)
+	if len(rep.Ratios) != 2 {
+		t.Errorf("ratios %+v, want two", rep.Ratios)
 	}
 	if rep.Rate != 500 || rep.Ratio <= 0 || rep.CPURatio <= 0 {
 		t.Errorf("%+v", rep)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/child"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/localkafka"
 )
 
 const (
@@ -109,26 +109,16 @@ func (r *run) launch(cfg *config.Config) (i *instance, err error) {
 		if !a.wanted {
 			continue
 		}
-		if *a.addr, err = freeAddr(); err != nil {
+		free, err := localkafka.FreeAddrs(1)
+		if err != nil {
 			return nil, err
 		}
+		*a.addr = free[0]
 		args = append(args, flag, *a.addr)
 	}
 	cmd := exec.Command(r.Serve[0], append(r.Serve[1:len(r.Serve):len(r.Serve)], args...)...)
 	i.process, err = startProcess(cmd, filepath.Join(r.Logs, "service.log"))
 	return i, err
-}
-
-// freeAddr is a loopback address that nobody listens on now.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err == nil {
-		err = l.Close()
-	}
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	return l.Addr().String(), nil
 }
 
 func startStub(ctx context.Context, r *run) *instance {
@@ -201,12 +191,7 @@ func askReady(ctx context.Context, addr string) (ready bool, live int) {
 }
 
 func get(ctx context.Context, url string, timeout time.Duration) (status int, body []byte, err error) {
-	return call(ctx, http.MethodGet, url, timeout)
-}
-
-// call makes one call over HTTP.
-func call(ctx context.Context, method, url string, timeout time.Duration) (status int, body []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -45,10 +45,6 @@ type offer struct {
 	cancel func(i int) bool
 	// late says that cancels may be read too late: then it is not known which timers come.
 	late bool
-	// every is the interval of timers that recur, last their last occurrence; 0: they do
-	// not recur.
-	every time.Duration
-	last  int
 	// topic is where the requests go; empty: the run's request topic.
 	topic string
 	// unbooked timers are in no book: nothing comes of them in the run.
@@ -108,10 +104,7 @@ type sender struct {
 func (s *sender) send(i int, now time.Time) {
 	i += s.first
 	due := s.due(i, now)
-	switch {
-	case s.every > 0:
-		s.batch.Recur(i, due, s.every)
-	case !s.unbooked:
+	if !s.unbooked {
 		s.batch.Schedule(due)
 	}
 	if s.delay > 0 {
@@ -119,11 +112,6 @@ func (s *sender) send(i int, now time.Time) {
 		return
 	}
 	headers := []kgo.RecordHeader{{Key: waterclock.HeaderAt, Value: strconv.AppendInt(nil, due, 10)}, s.target}
-	if s.every > 0 {
-		headers = append(headers, kgo.RecordHeader{Key: waterclock.HeaderEvery, Value: []byte(s.every.String())},
-			kgo.RecordHeader{Key: waterclock.HeaderCount, Value: strconv.AppendInt(nil, int64(s.last), 10)},
-			kgo.RecordHeader{Key: waterclock.HeaderCatchUp, Value: []byte(waterclock.CatchUpAll)})
-	}
 	s.produce(&kgo.Record{Topic: s.topic, Key: s.batch.id(i), Value: s.batch.payload(i), Headers: headers})
 	if s.cancel != nil && s.cancel(i) {
 		s.doomed = append(s.doomed, i)

@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,6 +13,9 @@ import (
 // profileSpan is how long one profile of the instance is. A phase has several,
 // which go tool pprof adds up; what remains behind the last one is lost.
 const profileSpan = time.Second
+
+// profileTimeout bounds one answer of the profiler.
+const profileTimeout = time.Minute
 
 // profile writes profiles of the instance's processor time until the returned function is called, and ones
 // of its allocations and of what its goroutines have waited for since it started. It does nothing without --profiles.
@@ -55,22 +57,12 @@ func (r *run) profile(name string) (stop func()) {
 // fetchProfile has an instance measure, for a while or since it has started, and
 // writes what it says.
 func fetchProfile(ctx context.Context, addr, what, path string) error {
-	url := fmt.Sprintf("http://%s/debug/pprof/%s", addr, what)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	status, b, err := get(ctx, fmt.Sprintf("http://%s/debug/pprof/%s", addr, what), profileTimeout)
 	if err != nil {
 		return err
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("profile: %s", resp.Status)
+	if status != http.StatusOK {
+		return fmt.Errorf("profile: %d", status)
 	}
 	return os.WriteFile(path, b, 0o644)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -14,9 +13,6 @@ type SteadyConfig struct {
 	Lives                  // timers are sent for so long before the measured time, too
 	Rates    []float64     // timers a second, one after the other
 	Duration time.Duration // of what is measured of each
-	// Every is the interval of recurring timers that are measured at each rate too, as
-	// many as make it; 0: none are.
-	Every time.Duration
 }
 
 // DefaultSteady returns the usual workload.
@@ -31,13 +27,9 @@ func (c *SteadyConfig) check() error {
 	errs := []error{
 		c.Common.check(), c.Lives.check(), between("rates", 1, MaxRate, c.Rates...),
 		want(c.Duration > 0 && c.Duration <= time.Hour, "duration", c.Duration, "more than 0, at most 1h"),
-		want(c.Every == 0 || c.Every >= time.Second && c.Every <= time.Hour && c.Every%time.Millisecond == 0, "every", c.Every, "whole milliseconds, 1s to 1h, or 0"),
 	}
 	for _, rate := range c.Rates {
 		errs = append(errs, wantTimers(timersIn(rate, c.lead()+c.Duration)))
-		if c.Every > 0 {
-			errs = append(errs, wantTimers(c.recurring(rate), c.recurring(rate)*c.occurrences()))
-		}
 	}
 	return errors.Join(errs...)
 }
@@ -71,10 +63,7 @@ func (c *SteadyConfig) steady(ctx context.Context, r *run, rep *Report, rate flo
 	rep.round(p.ByReceipt.P99, bare.ByReceipt.P99, p.CPU, bare.CPU.own())
 	rep.ratio("p50 by receipt / bare loop of steps", p.ByReceipt.P50, bare.ByReceipt.P50)
 	rep.ratio("of the service for a transaction / of the bare loop for one", p.CPU.own()*p.PerStep, bare.CPU.own()*bare.PerStep)
-	if c.Every == 0 {
-		return nil
-	}
-	return c.recur(ctx, r, rep, rate, p)
+	return nil
 }
 
 // windowAfter is the measured span of due times, of timers sent from begin on.
@@ -102,57 +91,4 @@ func (c *SteadyConfig) paced(ctx context.Context, r *run, rep *Report, rate floa
 	p.late(l.batch, w)
 	m.measure(p, l.receivedIn(w))
 	return p, nil
-}
-
-// recurSettle is how long after the last first firing of recurring timers the measured
-// time begins: the cost of scheduling them is over then.
-const recurSettle = time.Second
-
-// recurring is how many timers of the interval make a rate.
-func (c *SteadyConfig) recurring(rate float64) int {
-	return max(1, int(math.Round(rate*c.Every.Seconds())))
-}
-
-// occurrences is how many each of them has: so many that the first one of them goes on to
-// the end of the measured time, which begins when the last one has fired once.
-func (c *SteadyConfig) occurrences() int {
-	return 2 + int(math.Ceil(float64(recurSettle+c.Duration)/float64(c.Every)))
-}
-
-// recur measures recurring timers that make the same rate of firings as plain ones that
-// were measured before. They are scheduled at that rate too, for as long as an interval,
-// so their firings are spread over it.
-func (c *SteadyConfig) recur(ctx context.Context, r *run, rep *Report, rate float64, plain *Phase) error {
-	timers, last := c.recurring(rate), c.occurrences()
-	b := r.nextBatch(0)
-	b.recurring = timers
-	b.open(timers * last)
-	for range timers * last {
-		b.Schedule(math.MaxInt64 - 1) // until it is sent
-	}
-	p, err := r.collect(ctx, fmt.Sprintf("%.0f/s every %s", rate, c.Every), r.target, b, timers*last)
-	if err != nil {
-		return err
-	}
-	defer p.stopReading()
-	defer r.profile(p.name)()
-	w := windowAfter(time.Now(), Lives{Least: c.Least, Spread: c.Every + recurSettle}, c.Duration)
-	over := p.during(ctx, r.serving.pid(), w)
-	err = r.schedule(ctx, b, offer{timers: timers, rate: rate, every: c.Every, last: last, due: Lives{Least: c.Least}.due()})
-	if err != nil {
-		return err
-	}
-	p.finish(ctx)
-	<-over
-	told, err := p.tell(rep, time.Time{})
-	if err != nil {
-		return err
-	}
-	told.Rate, told.Seconds, told.PerSecond = rate, 0, 0
-	told.late(b, w)
-	p.measure(told, b.receivedIn(w))
-	rep.ratio("p99 by receipt of recurring timers / of plain ones", told.ByReceipt.P99, plain.ByReceipt.P99)
-	rep.ratio("p50 by receipt of recurring timers / of plain ones", told.ByReceipt.P50, plain.ByReceipt.P50)
-	rep.ratio("of the service for a firing / for a plain timer", told.CPU.own(), plain.CPU.own())
-	return nil
 }

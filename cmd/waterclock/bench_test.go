@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	"github.com/waterclock/waterclock/bench"
 )
 
@@ -44,9 +42,8 @@ func TestBenchUsage(t *testing.T) {
 // TestBenchPassesOn: an instance gets the settings that reach the cluster, and none
 // that bench chooses for it; a bare loop gets no more than those.
 func TestBenchPassesOn(t *testing.T) {
-	cmd := &cobra.Command{}
-	c := bench.DefaultCommon()
-	bindBench(&process{}, cmd, &c, nil)
+	c := bench.DefaultLimit()
+	cmd := benchWorkload(&process{}, bench.Description{Workload: &c, Name: "limit"})
 	err := cmd.ParseFlags([]string{"--tls", "--sasl-mechanism=PLAIN", "--lanes=3", "--memory=256MiB", "--group=x", "--data-dir=y", "--http=z:1", "--json"})
 	if err != nil {
 		t.Fatal(err)

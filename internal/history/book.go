@@ -14,9 +14,6 @@ import (
 // Timers say what belongs to a book. The ID of a timer is the prefix and its number, from 0.
 type Timers struct {
 	Prefix string
-	// Recurring is how many timers recur; 0 if none does. Occurrence k, from 1, of timer i
-	// then has the number (k-1)*Recurring+i in the book.
-	Recurring int
 	// Salted IDs have a suffix after their number, which begins with a dot.
 	Salted bool
 	// Value appends the payload of timer n to b. Without it payloads are not compared.
@@ -74,16 +71,6 @@ func (b *Book) Schedule(due int64) {
 	defer b.mu.Unlock()
 	b.due, b.byReceipt, b.byStamp = append(b.due, due), append(b.byReceipt, unseen), append(b.byStamp, 0)
 	b.counts.Scheduled++
-}
-
-// Recur notes when the occurrences of recurring timer i are due. They have been scheduled.
-func (b *Book) Recur(i int, due int64, every time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for n := i; n < len(b.due); n += b.of.Recurring {
-		b.due[n] = due
-		due += every.Milliseconds()
-	}
 }
 
 // Cancel notes that timer n must not come, and reports whether it did. It does not if the
@@ -184,7 +171,7 @@ func (b *Book) Receive(r Received) bool {
 	return true
 }
 
-// number is the place of an occurrence in the book, -1 if it cannot have one.
+// number is the number of a timer from its ID, -1 if it has none. Timers of a book fire once.
 func (b *Book) number(timer, occurrence string) int {
 	if b.of.Salted {
 		timer, _, _ = strings.Cut(timer, ".")
@@ -193,24 +180,15 @@ func (b *Book) number(timer, occurrence string) int {
 	if err != nil || n < 0 {
 		return -1
 	}
-	k := 1
-	if occurrence != "" {
-		if k, err = strconv.Atoi(occurrence); err != nil || k < 1 {
-			return -1
-		}
-	}
-	if b.of.Recurring == 0 && k != 1 || b.of.Recurring > 0 && n >= b.of.Recurring {
+	if occurrence != "" && occurrence != "1" {
 		return -1
 	}
-	return n + (k-1)*b.of.Recurring
+	return n
 }
 
 func (b *Book) altered(n int, value []byte) bool {
 	if b.of.Value == nil {
 		return false
-	}
-	if b.of.Recurring > 0 {
-		n %= b.of.Recurring
 	}
 	b.value = b.of.Value(b.value[:0], n)
 	return !bytes.Equal(value, b.value)
@@ -249,12 +227,12 @@ func (b *Book) Span() (first, last time.Time) {
 	return b.first, b.last
 }
 
-// Missing returns the numbers of the timers that have not come, or not for the last time, and may still.
+// Missing returns the numbers of the timers that have not come and may still.
 func (b *Book) Missing() (numbers []int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for n, late := range b.byReceipt {
-		if late == unseen && (b.of.Recurring == 0 || n+b.of.Recurring >= len(b.byReceipt)) {
+		if late == unseen {
 			numbers = append(numbers, n)
 		}
 	}

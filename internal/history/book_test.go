@@ -115,40 +115,6 @@ func TestLossBesideCancelInVain(t *testing.T) {
 	}
 }
 
-// Each occurrence of a recurring timer is booked by itself, and must come once.
-func TestBookOfRecurringTimers(t *testing.T) {
-	const timers, last = 2, 3
-	b := NewBook(Timers{Prefix: "p-", Recurring: timers, Value: payload}, timers*last)
-	for range timers * last {
-		b.Schedule(0)
-	}
-	for i := range timers {
-		b.Recur(i, due+int64(i), time.Second)
-	}
-	b.Close()
-	for i := range timers {
-		for k := 1; k <= last; k++ {
-			if i == 0 || k < last {
-				b.Receive(emission(i, k, due+int64(i)+int64(k-1)*1000))
-			}
-		}
-	}
-	if missing := b.Missing(); len(missing) != 1 || missing[0]%timers != 1 {
-		t.Errorf("%v are missing", missing)
-	}
-	if got, want := b.Counts(), (Counts{Scheduled: 6, Received: 5, Lost: 1}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-	b.Receive(emission(0, 2, due+1000))                 // again
-	b.Receive(emission(1, last+1, due+1+1000*last))     // one too many
-	b.Receive(emission(timers, 1, due))                 // no such timer
-	b.Receive(emission(0, 0, due-1000))                 // no such occurrence
-	b.Receive(emission(1, last, due+1+1000*(last-1)+1)) // at another time
-	if got, want := b.Counts(), (Counts{Scheduled: 6, Received: 6, Duplicated: 1, Altered: 4}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
 // A book that does not know when timers are due believes their emissions, and still finds early ones.
 func TestBookOfAnyDue(t *testing.T) {
 	b := NewBook(Timers{Prefix: "p-"}, 3)

@@ -8,5 +8,4 @@
 //
 //   - [Emissions] and [Once] judge records that a test has kept.
 //   - [Book] judges timers by the million, of which it keeps 16 bytes each.
-//   - [Fold] judges timers that are replaced and cancelled: it replays the log of requests.
 package history
