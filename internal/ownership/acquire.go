@@ -18,29 +18,28 @@ import (
 const (
 	// stablePoll is the pause between two looks at an unstable offset.
 	stablePoll = 5 * time.Millisecond
-	// hangingAfter is how long an acquisition waits for others' open transactions
-	// before it looks whose they are and ends those of an owner that is gone.
+	// hangingAfter is how long an acquisition waits for open transactions of others before it looks whose they are,
+	// and ends those of an owner that is gone.
 	hangingAfter = 200 * time.Millisecond
 	// fetchWait is how long a fetch of an acquisition waits at the broker for data.
 	fetchWait = 5 * time.Millisecond
-	// behindPatience is how long a leader may show less of a log than has been read,
-	// and behindPause the pause between two questions.
+	// behindPatience is how long a leader may show less of a log than was read already. behindPause is the pause
+	// between two requests.
 	behindPatience = 10 * time.Second
 	behindPause    = 200 * time.Millisecond
-	// hangingSaid is how often it is said that others' transactions cannot be
-	// looked at.
+	// hangingSaid is how often the log says that transactions of others cannot be looked at.
 	hangingSaid = 10 * time.Second
 )
 
 // Acquired is what an acquisition has found.
 type Acquired struct {
 	Last      wire.Checkpoint // before the claim
-	Committed int64           // the group's offset, which is a fence alone; -1: there was none
-	Now       time.Time       // at the brokers when they took the claim
-	Behind    int64           // offset of the changelog below which no claim of somebody else stands
+	Committed int64           // the group's offset, which is only a fence; -1: there was none
+	Now       time.Time       // the brokers' time when they took the claim
+	Behind    int64           // no foreign claim stands below this offset of the changelog
 }
 
-// acquirer makes this process a partition's owner, once or again and again. One acquisition is under way at a time.
+// acquirer makes this process a partition's owner, any number of times. One acquisition is under way at a time.
 type acquirer struct {
 	o       *Options
 	log     *slog.Logger
@@ -53,15 +52,12 @@ type acquirer struct {
 	hangingSaid time.Time // when the log last said that others' transactions cannot be looked at
 
 	// What follows is safe for all.
-	found    atomic.Pointer[wire.CommitNote] // what the committed offset said when the acquisition began
+	found    atomic.Pointer[wire.CommitNote] // the note of the committed offset when the acquisition began
 	follower atomic.Pointer[Follower]        // of the last acquisition
-	unended  atomic.Bool                     // it waits for the end of a transaction of a former owner
+	unended  atomic.Bool                     // the acquisition waits for the end of a transaction of a former owner
 }
 
-// acquire makes this process the partition's owner, see the package comment for the order.
-// f goes on from where it stands; afterwards it has folded all that earlier owners have
-// committed. begin says where a partition begins whose log holds no checkpoint, and
-// whether it may. The lane seals nothing but the claim before Own is called.
+// acquire is Life.Acquire.
 func (a *acquirer) acquire(ctx context.Context, f *Follower, begin func(ctx context.Context, committed int64) (int64, error)) (got Acquired, err error) {
 	if err := sameTopics(ctx, a.o); err != nil {
 		return got, err
@@ -90,8 +86,8 @@ func (a *acquirer) acquire(ctx context.Context, f *Follower, begin func(ctx cont
 	return Acquired{Last: *f.Last(), Committed: committed, Now: now, Behind: c.behind()}, nil
 }
 
-// claimBehind claims the partition directly behind what was folded of the
-// changelog. What comes between the two is folded first, and looked at.
+// claimBehind claims the partition directly behind what was folded of the changelog. If a record comes between the two,
+// it folds that and tries again.
 func (a *acquirer) claimBehind(ctx context.Context, f *Follower, committed int64, step string, begin func(context.Context, int64) (int64, error)) (*claim, error) {
 	for {
 		if err := f.ToEnd(ctx); err != nil {
@@ -111,9 +107,8 @@ func (a *acquirer) claimBehind(ctx context.Context, f *Follower, committed int64
 	}
 }
 
-// claimPosition returns the position that the claim's offset commit must carry.
-// Who has written last to the changelog says which group is served, also where
-// an offset of ours is committed: another group may have taken over since.
+// claimPosition returns the position that the claim's offset commit must carry. The last writer of the changelog says
+// which group is served, even if an offset of this group is committed: another group may have taken over since.
 func (a *acquirer) claimPosition(ctx context.Context, last *wire.Checkpoint, committed int64, begin func(context.Context, int64) (int64, error)) (int64, error) {
 	switch {
 	case last == nil:
@@ -127,15 +122,15 @@ func (a *acquirer) claimPosition(ctx context.Context, last *wire.Checkpoint, com
 	return committed, nil
 }
 
-// toClaim folds up to the claim, and returns the time that the broker gave it. A view that
-// turns out to be too old by then is folded again.
+// toClaim folds up to the claim, and returns the time that the broker gave it. If the view turns out to be too old by
+// then, it is wiped and folded again.
 func (a *acquirer) toClaim(ctx context.Context, f *Follower, c *claim) (now time.Time, err error) {
 	for {
 		now = time.Time{}
 		f.claimed = func(x wire.Claim) {
 			if x.Step == c.note.Step {
 				now = time.UnixMilli(x.Appended)
-				a.metrics.Stamped(c.sealed, c.settled, now)
+				a.metrics.Stamped(c.sealed, c.ended, now)
 			}
 		}
 		if err := f.to(ctx, c.behind()); err != nil {
@@ -154,8 +149,8 @@ func (a *acquirer) toClaim(ctx context.Context, f *Follower, c *claim) (now time
 	}
 }
 
-// stableOffset fetches the committed offset, waiting for the end of a former
-// owner's accepted step, and helping it to one if that owner is gone.
+// stableOffset fetches the committed offset. It waits for the end of a former owner's accepted step, and ends that step's
+// transaction if the owner is gone.
 func (a *acquirer) stableOffset(ctx context.Context) (at int64, note wire.CommitNote, err error) {
 	o := transaction.StableOffset{
 		Client: a.o.Client, Group: a.o.Group, Member: a.o.Token.Member,
@@ -190,9 +185,9 @@ func (a *acquirer) stableOffset(ctx context.Context) (at int64, note wire.Commit
 	}
 }
 
-// help ends transactions that hold up a replay. It ends with ctx, or with an
-// error after calling stop. Where the leader is away it is not they: each look asks
-// every broker, and many partitions may wait for one that died.
+// help ends transactions that hold up a replay, until ctx ends. If it cannot, it calls stop and returns why. It does not
+// look for them while the leader is away, which is another reason to wait: each look asks every broker, and many
+// partitions may wait for one that died.
 func (a *acquirer) help(ctx context.Context, f *Follower, stop func()) error {
 	t := time.NewTicker(hangingAfter)
 	defer t.Stop()
@@ -217,7 +212,7 @@ func (a *acquirer) help(ctx context.Context, f *Follower, stop func()) error {
 	}
 }
 
-// reason is why the acquisition does not get on, as far as is known; "" if nothing is.
+// reason is why the acquisition makes no progress, as far as is known; "" if nothing is known.
 func (a *acquirer) reason() string {
 	if !a.unended.Load() {
 		return ""
@@ -225,9 +220,8 @@ func (a *acquirer) reason() string {
 	return "waiting for the end of a transaction of the former owner, whose markers the brokers have not written yet"
 }
 
-// endHanging ends what a former owner left open. offsets: the committed offset
-// is what is waited for. Whether it works or not, whoever waits goes on waiting;
-// it returns only what an operator must end.
+// endHanging ends transactions that a former owner left open. offsets says that the caller waits for the committed
+// offset. The caller goes on waiting even if this fails. It returns an error only if an operator must end a transaction.
 func (a *acquirer) endHanging(ctx context.Context, offsets bool) error {
 	n, err := hanging.End(ctx, hanging.Options{
 		Client: a.o.Client, Group: a.o.Group, Topic: a.o.Topics.Changelog.Name, Partition: a.o.Partition,

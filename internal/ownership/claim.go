@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// lastStep is the last step of a note that was not a claim.
+// lastStep is the name of the last step before a note that was not a claim.
 func lastStep(n wire.CommitNote) string {
 	if n.Last != "" {
 		return n.Last
@@ -20,13 +20,11 @@ func lastStep(n wire.CommitNote) string {
 	return n.Step
 }
 
-// claim is the first step of an owner: records under a reserved key (see
-// wire.ClaimRecords), and an offset commit that repeats the committed
-// offset. It stands directly behind what the owner has read of the changelog, so
-// that of two who begin at once only the first commits; one that may take over
-// from another group, which goes on to write, need only be in one piece, unless it
-// brings the first checkpoint: behind another's that would lead back before what is
-// settled.
+// claim is an owner's fencing record, which its first step writes: records under a reserved key (see wire.ClaimRecords),
+// and an offset commit that repeats the committed offset. It must stand directly behind what the owner has read of the
+// changelog. So if two begin at once, only the first commits. A claim that may take over from another group, which goes
+// on writing, need only be in one piece. If it brings the first checkpoint it must stand directly behind all the same,
+// because that checkpoint, behind another group's, would lead back to before settled requests.
 type claim struct {
 	o     *Options
 	steps *Steps
@@ -38,12 +36,11 @@ type claim struct {
 	share *transaction.Share
 	done  chan transaction.Outcome
 
-	sealed, settled clocks.Mark // it was written in between; set before done tells
+	sealed, ended clocks.Mark // it was written in between; set before done is sent to
 }
 
-// make has the lane try the claim, once. It ends when that is committed or
-// aborted, or the partition lost, failed or stopped: a claim that its changelog
-// does not take is tried by the lane when it may be time for it again.
+// make has the lanes try the claim once. It returns when the claim is committed or aborted, or when the partition is lost,
+// fails or stops. If the changelog takes no writes, the lanes try when it may do so again.
 func (c *claim) make(ctx context.Context, f *failure) (transaction.Outcome, error) {
 	c.steps.offer(c)
 	again := time.NewTicker(Tick)
@@ -77,7 +74,7 @@ func (c *claim) seal(step string) *transaction.Share {
 	c.sealed = clocks.At(c.o.Now())
 	now := c.sealed.Wall
 	c.note.Step = step
-	c.share = &transaction.Share{Token: c.o.Token, Offset: c.recs.Offset(c.at, c.note), Fence: c.fence, Done: c.settle}
+	c.share = &transaction.Share{Token: c.o.Token, Offset: c.recs.Offset(c.at, c.note), Fence: c.fence, Done: c.finish}
 	if c.first {
 		c.share.Records = append(c.share.Records, c.recs.Checkpoint(c.at, step, now))
 	}
@@ -93,11 +90,11 @@ func (c *claim) records() []*kgo.Record {
 	return c.share.Records[len(c.share.Records)-wire.ClaimRecords:]
 }
 
-// behind is the offset behind the claim.
+// behind is the offset directly behind the claim.
 func (c *claim) behind() int64 { return c.records()[wire.ClaimRecords-1].Offset + 1 }
 
-// fence says whether the claim may be committed: it is in one piece, and, unless it may
-// take over from others, nothing stands between what was read and the share's records.
+// fence returns nil if the claim may be committed. It must be in one piece and, unless it may take over from others,
+// nothing may stand between what was read and the share's records.
 func (c *claim) fence() error {
 	all := c.share.Records
 	last, err := lastOffset(all)
@@ -114,8 +111,9 @@ func (c *claim) fence() error {
 	return nil
 }
 
-func (c *claim) settle(o transaction.Outcome) {
+// finish takes the outcome.
+func (c *claim) finish(o transaction.Outcome) {
 	c.steps.Ended(c.share, nil, o)
-	c.settled = clocks.At(c.o.Now())
+	c.ended = clocks.At(c.o.Now())
 	c.done <- o
 }

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// failure is why a partition cannot go on. err ends one life: the partition is acquired again, and reset
-// forgets err. A refusal is for good.
+// failure is why a partition cannot go on. err ends one acquisition: reset clears it, and the partition is acquired again.
+// A refusal is final.
 type failure struct {
 	refusal atomic.Pointer[error]
 
@@ -17,7 +17,7 @@ type failure struct {
 
 func newFailure() *failure { return &failure{failed: make(chan struct{})} }
 
-// giveUp notes why the life must end. The first reason counts.
+// giveUp notes why the acquisition must end. The first reason counts.
 func (f *failure) giveUp(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// Input is what an owner knows of the log that it reads. It is safe for concurrent use.
+// Input is what an owner knows about the log that it reads. It is safe for concurrent use.
 type Input struct {
 	o       *Options
 	log     *slog.Logger
@@ -28,10 +28,10 @@ type Input struct {
 	alerted atomic.Pointer[time.Time] // when the log last said that retention is near
 
 	mu        sync.Mutex // guards oversized
-	oversized *oversized // a batch that intake does not get past
+	oversized *oversized // the batch that intake cannot pass; nil: none
 }
 
-// reset forgets the life before.
+// reset forgets the acquisition before.
 func (in *Input) reset() {
 	in.end.Store(nil)
 	in.warning.Store(nil)
@@ -40,8 +40,8 @@ func (in *Input) reset() {
 	in.oversized = nil
 }
 
-// Read notes the leader epochs of what was read, in the order of the log: of requests, and of the last record below
-// next, whatever it is.
+// Read notes the leader epochs of the requests that were read, in the order of the log, and of the last record below
+// next, which may be a marker.
 func (in *Input) Read(recs []*kgo.Record, next int64, last int32) { in.epochs.read(recs, next, last) }
 
 // SetEnd notes a look at the log's end. It is safe for concurrent use.
@@ -84,15 +84,14 @@ func (in *Input) WatchRetention(oldest time.Time) {
 		"lag", lag, "retention", retention)
 }
 
-// ReadFrom says where what is owned is to be read on behind a checkpoint: at its position,
-// or where retention has left its begin. end is the log's, the high watermark. What
-// it counts as lost are offsets: markers of transactions and records of aborted ones among
-// them were no requests, and nothing is left that could tell.
+// ReadFrom returns where the log is to be read on after a checkpoint: at the checkpoint's position or, if retention has
+// deleted that, at the log's start. end is the high watermark. The number of lost requests is one of offsets. Markers
+// and aborted records are among them, and nothing is left that could tell.
 //
-// Of a log that was cut below the position, and has grown again beyond, what stands below
-// the position now is not read. An offset that is settled names a generation for ever, in
-// rows, in events, in what consumers deduplicate by; a second request there would be taken for
-// the first. So it is said as loudly as possible: an operator knows who can send again.
+// If the log was cut below the position and has grown past it again, the records that now stand below the position are
+// not read. A settled offset names a generation forever: in rows, in events, in what consumers deduplicate by. A second
+// request at that offset would be taken for the first. So this logs an error and sets a warning, for an operator, who
+// knows which producers can send again.
 func (in *Input) ReadFrom(ctx context.Context, last *wire.Checkpoint) (at, end int64, err error) {
 	from, epoch := last.Position, last.Epoch
 	start, end, cut, err := in.boundsFrom(ctx, from, epoch)
@@ -107,14 +106,14 @@ func (in *Input) ReadFrom(ctx context.Context, last *wire.Checkpoint) (at, end i
 		from, epoch = start, 0
 	case cut < from:
 		in.sayCut(max(cut, start), from)
-		epoch = 0 // what is below from now is of another one
+		epoch = 0 // the records below are now of another epoch
 	}
 	in.epochs.begin(from, epoch)
 	return from, end, nil
 }
 
-// sayCut says that requests are settled which the log holds no more, and that of those that
-// are in their place none is read. The next checkpoint ends that.
+// sayCut reports that the log lost settled requests, and that the records in their place are not read. The next
+// checkpoint ends that.
 func (in *Input) sayCut(from, to int64) {
 	why := fmt.Sprintf("%v was cut at offset %d and has grown again: requests up to %d were settled before, and what stands at these offsets now is not read; see \"A request log that lost its tail\" in docs/OPERATIONS.md",
 		in.o.requests(), from, to)
@@ -123,10 +122,9 @@ func (in *Input) sayCut(from, to int64) {
 	in.warning.Store(&why)
 }
 
-// boundsFrom asks where what is owned begins and ends, and below which offset it still is as
-// it was when it was read up to from, in an epoch. It asks again for some time where that is
-// before from: a leader that was unresponsive, and wakes, shows the log without its end
-// until it hears that others have taken over.
+// boundsFrom returns where the log begins and ends, and below which offset it is still as it was when it was read up to
+// from, in an epoch. If that is below from, it asks again for some time: a leader that was unresponsive and comes back
+// shows the log without its end, until it hears that another broker leads.
 func (in *Input) boundsFrom(ctx context.Context, from int64, epoch partlog.Epoch) (start, end, same int64, err error) {
 	for patience := time.Now().Add(behindPatience); ; {
 		start, _, end, err = partlog.Bounds(ctx, in.o.Client, in.o.requests())

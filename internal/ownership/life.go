@@ -23,11 +23,11 @@ const (
 	sayEvery = time.Minute
 )
 
-// Life is what every kind of owned partition has: it is acquired, maybe again and again,
-// sealed as long as it is this process's, drained, gone.
+// Life is what owned partitions of all kinds have in common: they are acquired, perhaps several times, sealed as long as
+// this process owns them, drained, and gone.
 type Life struct {
 	Log     *slog.Logger
-	Kicked  chan struct{} // the kind's loop is to look again
+	Kicked  chan struct{} // tells the kind's loop to look again
 	Steps   *Steps
 	Records *Records
 	Input   *Input
@@ -36,11 +36,11 @@ type Life struct {
 	failure  *failure
 	acquirer *acquirer
 	tail     *tailWatch
-	looks    sync.WaitGroup // goroutines of looks, which end with the serve that began them
+	looks    sync.WaitGroup // goroutines of Look, which end with the serve that began them
 
 	state   atomic.Int32
-	since   atomic.Int64           // when state was set, Unix ms; 0: before it was first
-	trouble atomic.Pointer[string] // why the last try to own the partition ended; nil: it is owned
+	since   atomic.Int64           // when state was set, Unix ms; 0: never
+	trouble atomic.Pointer[string] // why the last attempt to own the partition ended; nil: it is owned
 }
 
 // New returns a Life that Run begins.
@@ -61,7 +61,7 @@ func New(o Options, m Metrics) *Life {
 	return l
 }
 
-// Requests is the partition that is owned, and Changelog the one of its log.
+// Requests is the partition that is owned.
 func (l *Life) Requests() partlog.Log { return l.o.requests() }
 
 // Changelog is the partition that only the owner writes to.
@@ -70,9 +70,8 @@ func (l *Life) Changelog() partlog.Log { return l.o.changelog() }
 // Settings returns the settings of the partition's topics as last read.
 func (l *Life) Settings() topics.Settings { return l.o.Settings.Last() }
 
-// Run has the partition served, again and again, until ctx ends or its token dies. serve
-// acquires it and returns when it cannot go on. When it returns, neither lane nor reader holds
-// anything of the partition.
+// Run calls serve again and again, until ctx ends or the token dies. serve acquires the partition and returns when it
+// cannot go on. When serve returns, neither lane nor reader may hold anything of the partition.
 func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
@@ -119,7 +118,7 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 	}
 }
 
-// serve is one serve of the kind, and the looks that it began.
+// serve calls the kind's serve, and waits for the looks that it began.
 func (l *Life) serve(ctx context.Context, serve func(context.Context) error) error {
 	defer l.looks.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -172,10 +171,9 @@ func (l *Life) TakeOver(f *Follower, local *Local) {
 	f.o.Local, f.o.Logger, f.o.Metrics = local, l.Log, l.acquirer.metrics
 }
 
-// Acquire makes this process the partition's owner, see the package comment for the order.
-// f goes on from where it stands; afterwards it has folded all that earlier owners have
-// committed. begin says where a partition begins whose log holds no checkpoint, and
-// whether it may. The lane seals nothing but the claim before Own is called.
+// Acquire makes this process the partition's owner. The package comment has the order. f goes on from where it stands;
+// afterwards it has folded everything that earlier owners have committed. begin returns where a partition begins whose
+// log holds no checkpoint, or why it may not begin. Until Own is called, lanes seal nothing but the claim.
 func (l *Life) Acquire(ctx context.Context, f *Follower, begin func(ctx context.Context, committed int64) (int64, error)) (Acquired, error) {
 	return l.acquirer.acquire(ctx, f, begin)
 }
@@ -186,23 +184,21 @@ func (l *Life) SamePartitionsElsewhere(ctx context.Context) error {
 	return samePartitionsElsewhere(ctx, &l.o)
 }
 
-// Own says that from here on Steps.Seal asks the kind: the partition is acquired. No claim of somebody else
-// stands in the changelog below an offset, which is Acquired.Behind.
+// Own says that the partition is acquired: from here on Steps.Seal asks the kind. behind is Acquired.Behind.
 func (l *Life) Own(behind int64) {
 	l.trouble.Store(nil)
 	l.Steps.own(behind)
 }
 
-// Look begins all that is to be looked up while the partition is served: the end of its
-// changelog, in doubt or from time to time, and a batch that intake does not get past. It
-// waits for nothing.
+// Look begins what has to be looked up while the partition is served: the end of its changelog, if it is in doubt and
+// from time to time, and a batch that intake cannot pass. It does not block.
 func (l *Life) Look(ctx context.Context) {
 	l.tail.peek(ctx)
 	l.tail.look(ctx)
 	l.Input.lookAtOversized(ctx)
 }
 
-// Kick makes the kind's loop look again. It never blocks.
+// Kick makes the kind's loop look again. It does not block.
 func (l *Life) Kick() {
 	select {
 	case l.Kicked <- struct{}{}:
@@ -210,7 +206,7 @@ func (l *Life) Kick() {
 	}
 }
 
-// GiveUp ends the serve that is under way with err; the first one counts.
+// GiveUp ends the serve that is under way. The first error counts.
 func (l *Life) GiveUp(err error) { l.failure.giveUp(err) }
 
 // Failed is closed when Failure has an error.
@@ -219,8 +215,7 @@ func (l *Life) Failed() <-chan struct{} { return l.failure.done() }
 // Failure is why the serve that is under way must end, nil if it need not.
 func (l *Life) Failure() error { return l.failure.why() }
 
-// Refuse makes the partition fail for good: an operator must act. It may be
-// called before Run, again, and at any time.
+// Refuse makes the partition fail until an operator acts. It may be called at any time, also before Run, and repeatedly.
 func (l *Life) Refuse(why error) { l.failure.refuse(why) }
 
 // Drain stops sealing and waits, at most DrainTimeout, until the step under way
@@ -234,8 +229,7 @@ func (l *Life) SetState(s State) {
 	}
 }
 
-// Serving tells, without a lock, where in its life the partition is, but for Stalled; and
-// whether it is being handed over.
+// Serving returns the state of the partition, with Live for Stalled, and whether it is being handed over. It takes no lock.
 func (l *Life) Serving() (s State, leaving bool) {
 	return State(l.state.Load()), l.Steps.draining.Load()
 }

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// tailWait is the pause between two fetches that look at the tail and bring nothing. It
-	// grows to a tailWaitShare-th of the time that the look has taken, tailWaitMax at most.
+	// tailWait is the pause after a fetch of the tail that brought nothing. It grows to a tailWaitShare-th of the time
+	// that the look has taken, up to tailWaitMax.
 	tailWait, tailWaitMax = 20 * time.Millisecond, time.Second
 	tailWaitShare         = 16
-	// tailSaid is how often the log says that a look does not get to the end.
+	// tailSaid is how often the log says that a look does not reach the end.
 	tailSaid = 10 * time.Second
-	// tailEvery is how often a partition that is idle compares the end of its
-	// changelog with what it knows, and peekTimeout bounds that.
+	// tailEvery is how often an idle partition compares the end of its changelog with what it knows. peekTimeout bounds
+	// that.
 	tailEvery, peekTimeout = time.Minute, 5 * time.Second
 )
 
-// tailWatch looks at the end of the changelog: when the Steps are in doubt, and from time to time while they are
-// idle. It waits for nothing itself; aside runs what does.
+// tailWatch looks at the end of the changelog if the Steps are in doubt, and from time to time while they are idle. aside
+// runs what blocks.
 type tailWatch struct {
 	o       *Options
 	log     *slog.Logger
@@ -34,8 +34,8 @@ type tailWatch struct {
 	aside   func(func())
 }
 
-// peek has an idle partition notice that somebody else has written to its
-// changelog: a step of its own would tell.
+// peek makes an idle partition notice that another owner has written to its changelog. A busy one notices by its own
+// steps.
 func (w *tailWatch) peek(ctx context.Context) {
 	if !w.steps.idleFor(tailEvery) {
 		return
@@ -49,9 +49,9 @@ func (w *tailWatch) peek(ctx context.Context) {
 	})
 }
 
-// look begins a look if there is doubt and none is under way. There is none while the leader is
-// away: its successor shows what its followers have, so at first less than
-// there is, and what is sealed on that word is aborted again.
+// look begins a look if there is doubt and no look is under way. It waits until there is a leader again. A new leader
+// first shows only what its followers have, which may be less than there is; a step that is sealed on that basis is
+// aborted.
 func (w *tailWatch) look(ctx context.Context) {
 	from, start := w.steps.beginLook()
 	if !start {
@@ -68,13 +68,12 @@ func (w *tailWatch) look(ctx context.Context) {
 	})
 }
 
-// readTail reads the changelog from an offset to its end, and returns the end. A
-// claim that it meets, not being ours, ends the partition once it is committed.
+// readTail reads the changelog from an offset to its end, and returns the end. If it meets a foreign claim, it waits for
+// the end of that; a committed claim ends the partition.
 //
-// The end is where the leader writes next, not the high watermark. A step of ours that was
-// given up while a replica was dying may have left records that are shown only when that
-// replica is out of the ISR. The next step stands behind them: without waiting for them it
-// would be taken for one that stands behind a claim, and be aborted.
+// The end is where the leader writes next, not the high watermark. If a step of ours was given up while a replica was
+// dying, it may have left records that are shown only when that replica is out of the ISR. The next step stands behind
+// them. Without waiting for them it would look as if a claim stood before it, and be aborted.
 func (w *tailWatch) readTail(ctx context.Context, from int64) (int64, error) {
 	claimed := int64(-1)
 	note := func(rec *kgo.Record) error {
@@ -92,9 +91,9 @@ func (w *tailWatch) readTail(ctx context.Context, from int64) (int64, error) {
 	return written.Position(), err
 }
 
-// eachOfTail reads up to an offset, which is asked for again when nothing comes: a new
-// leader may have less than the one before. It fetches at least once, also where there is
-// nothing to read: if the log has lost its end, from is not in it, and only a fetch says so.
+// eachOfTail calls take for each record up to an offset. It asks for the offset again if nothing comes, because a new
+// leader may have less than the one before. It fetches at least once, even if there is nothing to read: if the log has
+// lost its end, only a fetch says that the position is not in the log.
 func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func() (int64, error), take func(*kgo.Record) error) error {
 	r.SetCompacted(true)
 	end, err := upTo()

@@ -8,12 +8,10 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// committed decides whether the step was committed that a producer has written
-// to an owner's log from an offset on and whose marker is missing there. Where it
-// is missing, readers wait; so its owner, if it went on, has said so in the log
-// behind it, and otherwise nothing was committed after it: then the name of the
-// last step in the committed offset, as the acquisition found it, tells. That is not known
-// before.
+// committed decides whether a step was committed whose marker is missing in the owners' log. The producer wrote it from
+// the given offset on. Readers wait where a marker is missing. So either the owner went on, and wrote so into the log
+// behind the step, or nothing was committed after it. In the second case the last step's name in the committed offset
+// tells, which is known once the acquisition has fetched it.
 func (a *acquirer) committed(ctx context.Context, producerID, from int64) (bool, error) {
 	owned, note := a.o.changelog(), a.found.Load()
 	if note == nil {
@@ -60,8 +58,7 @@ func (a *acquirer) committed(ctx context.Context, producerID, from int64) (bool,
 	return false, nil
 }
 
-// stepOf is the name of the step that wrote a checkpoint or a claim, "" for other
-// records.
+// stepOf returns the name of the step that wrote a checkpoint or a claim; "" for other records.
 func stepOf(key, value []byte) (string, error) {
 	kind, _, err := wire.ParseKey(key)
 	switch {

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// Tick is how often a partition looks after itself, whatever happens.
+	// Tick is how often the loop of a partition looks at everything, even if nothing wakes it.
 	Tick = 100 * time.Millisecond
-	// PassPause is how long after a partition's last step a step may pass nothing but markers and aborted records.
+	// PassPause is how long after a partition's last step the next may come that passes only markers and aborted records.
 	PassPause = time.Second
 	// DrainTimeout is how long a step under way may delay a revocation.
 	DrainTimeout = time.Second
 )
 
-// Token is what membership gives for a partition.
+// Token is what membership gives for a partition: a lease on it.
 type Token interface {
 	transaction.Token
 	Refused(err error)
@@ -44,7 +44,7 @@ type Metrics interface {
 	Stamped(before, after clocks.Mark, at time.Time) // a broker stamped a record between two moments
 }
 
-// Options of an owned partition, of whatever kind.
+// Options of an owned partition of any kind.
 type Options struct {
 	Topics       *topics.Set
 	Settings     *Settings // of Topics; nil: they stay as they were found
@@ -59,7 +59,7 @@ type Options struct {
 	Client       *kgo.Client      // for replays, looks at the logs, and admin requests
 	Now          func() time.Time
 	AcceptGroup  bool
-	AcceptLost   bool // accept that the owners' log is lost, although an offset says that there was one
+	AcceptLost   bool // accept that the owners' log is lost although an offset says that there was one
 	Logger       *slog.Logger
 	// Newer is called, unless it is nil, if a later version wrote the log.
 	Newer func(why error)

@@ -10,12 +10,10 @@ import (
 // oversizedTimeout bounds one look at a batch that is too large.
 const oversizedTimeout = 10 * time.Second
 
-// oversized is a batch that is too large to be decompressed. Requests in it become a
-// dead letter, but what an aborted transaction wrote are no requests, and the client
-// tells only after decompressing. So intake stands before the batch and asks again and
-// again, while a look at the log, beside everything else, finds out. It ends with the
-// look: known, intake passes the batch; not to be told, the next question begins
-// another look.
+// oversized is a batch that is too large to be decompressed. If it holds requests it becomes a dead letter. If an aborted
+// transaction wrote it, it holds none, but the client could tell that only after decompressing. So intake stays before
+// the batch and asks again and again, while a goroutine looks at the log. If the look succeeds, intake passes the batch;
+// if it fails, the next question begins another look.
 type oversized struct {
 	first, next int64
 	looking     bool
@@ -23,8 +21,8 @@ type oversized struct {
 	aborted     bool
 }
 
-// LookedAt says, for an intake.Sink's SkipBatch, whether it is known whose the batch is,
-// and if so whether it is that of an aborted transaction. Somebody will look otherwise.
+// LookedAt says, for an intake.Sink's SkipBatch, whether it is known which transaction wrote the batch, and if so whether
+// that was aborted. If it is not known, a look begins.
 func (in *Input) LookedAt(first, next int64) (known, aborted bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -40,7 +38,7 @@ func (in *Input) LookedAt(first, next int64) (known, aborted bool) {
 	return o.known, o.aborted
 }
 
-// lookAtOversized sees to it that somebody looks whose batch intake stands before.
+// lookAtOversized begins a look at the batch that intake stays before, unless one is under way.
 func (in *Input) lookAtOversized(ctx context.Context) {
 	in.mu.Lock()
 	o := in.oversized

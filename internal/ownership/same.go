@@ -13,9 +13,8 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// sameTopics sees to it that the topics are those that the instance started
-// with. Requests are read by the topic's name: of one that was recreated,
-// those below the old position would be passed over without a word.
+// sameTopics checks that the topics are those that the instance started with. Requests are read by the topic's name, so
+// if the topic was recreated, those below the old position would be silently skipped.
 func sameTopics(ctx context.Context, o *Options) error {
 	both := []*topics.Topic{&o.Topics.Request, &o.Topics.Changelog}
 	req := kmsg.NewPtrMetadataRequest()
@@ -46,9 +45,8 @@ func sameTopics(ctx context.Context, o *Options) error {
 	return nil
 }
 
-// samePartitions sees to it that the request topic has as many partitions as when
-// the note was written: a timer whose ID lies on another partition now would miss
-// its cancels.
+// samePartitions checks that the request topic has as many partitions as when the note was written. Otherwise a timer
+// whose ID belongs on another partition now would miss its cancels.
 func samePartitions(o *Options, note wire.CommitNote) error {
 	if is := o.Topics.Request.Partitions; note.Partitions != 0 && note.Partitions != is {
 		return &Fatal{fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: %s", o.Topics.Request.Name, is, note.Partitions, topics.FollowAdvice)}
@@ -56,9 +54,8 @@ func samePartitions(o *Options, note wire.CommitNote) error {
 	return nil
 }
 
-// samePartitionsElsewhere is samePartitions for a partition that nobody has acquired
-// yet: the notes of the others tell whether the topic is new or has grown. The
-// changelog does not, if it was given partitions by hand.
+// samePartitionsElsewhere is samePartitions for a partition that was never acquired. The notes of the other partitions
+// tell whether the topic is new or has grown. The changelog does not, since it may have been given partitions by hand.
 func samePartitionsElsewhere(ctx context.Context, o *Options) error {
 	committed, err := kadm.NewClient(o.Client).FetchOffsets(ctx, o.Group)
 	if errors.Is(err, kerr.GroupIDNotFound) {
@@ -70,7 +67,7 @@ func samePartitionsElsewhere(ctx context.Context, o *Options) error {
 	for _, c := range committed[o.Topics.Request.Name] {
 		note, err := wire.ParseCommitNote(c.Metadata)
 		if err != nil {
-			continue // somebody else's: see stableOffset
+			continue // not written by waterclock: see stableOffset
 		}
 		if err := samePartitions(o, note); err != nil {
 			return err

@@ -12,11 +12,11 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// settingsAge is for how long an answer of the brokers serves further callers: all
-// partitions of a topic ask at once when they are acquired.
+// settingsAge is how long an answer of the brokers serves further callers. All partitions of a topic ask at once when they
+// are acquired.
 const settingsAge = 2 * time.Second
 
-// settingsTimeout bounds one question for all who wait for its answer.
+// settingsTimeout bounds one request, which all callers of the moment share.
 const settingsTimeout = 30 * time.Second
 
 // Settings reads the settings of a topic's set, for all its partitions. Code whose correctness rests on a

@@ -13,7 +13,7 @@ type State int32
 const (
 	Acquiring State = iota // waiting for the former owner, claiming
 	Replaying              // folding the changelog
-	Gated                  // planning what was in the log when it was taken
+	Gated                  // behind the catch-up barrier: planning what was in the log at the acquisition
 	Live
 	Stalled // live, but nothing can be committed: see Status.Reason
 	Failed  // refuses to go on; the reason is in Status
@@ -24,23 +24,23 @@ func (s State) String() string {
 	return [...]string{"acquiring", "replaying", "gated", "live", "stalled", "failed", "gone"}[s]
 }
 
-// Status is what can be said about a partition.
+// Status is a snapshot of a partition.
 type Status struct {
 	State  State
 	Since  time.Time // when State began; of Stalled, when it went live
-	Reason string    // of Failed and Stalled, why an acquisition does not get on, and Held as a sentence
+	Reason string    // of Failed and Stalled, or why an acquisition makes no progress, or Held as a sentence
 	Held   *Held     // what keeps intake from the log's end; nil: nothing, as far as is known
-	// Warning is what an operator has to see to although the partition goes on.
+	// Warning is what an operator has to do something about although the partition goes on.
 	Warning string
 	// Replayed and ReplayEnd are changelog offsets, for progress.
 	Replayed, ReplayEnd int64
 	Pending             int64
-	// Misplaced is how many of them have IDs that belong on another partition;
-	// -1 while they are counted. None are known of a partition that is not acquired.
+	// Misplaced is how many of the pending timers have IDs that belong on another partition; -1: not counted.
+	// It is 0 for a partition that is not acquired.
 	Misplaced int64
 	Parked    int64 // about how many of them wait for an unhealthy target
 	Ledger    int64 // accepted - outcomes - pending: 0 at rest
-	// Queued requests and firings are on their way, of so many bytes.
+	// Queued is how many requests and firings are on their way, and QueuedBytes how much memory they take.
 	Queued      int
 	QueuedBytes int64
 	// Behind requests are known to wait in the log, and Lag is the age of the newest one

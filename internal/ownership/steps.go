@@ -14,10 +14,10 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// doubtShown is from when on a doubt about the end of the changelog is shown: mostly it is over at once.
+// doubtShown is how long a doubt about the end of the changelog must last to be shown. Most are over at once.
 const doubtShown = time.Second
 
-// Steps is a partition's part in the steps of its lane: whether it may seal a share, and how the last one ended.
+// Steps is a partition's part in the steps of the lanes: whether it may seal a share, and how the last one ended.
 //
 // A share is out from when Seal asks for it until Ended, and one is out at a time. So the calls of seal and the ends
 // of shares follow each other, and what a kind keeps for them needs no lock.
@@ -28,14 +28,14 @@ type Steps struct {
 	kick     func()
 	draining atomic.Bool // revoked: nothing is sealed any more
 
-	mu         sync.Mutex // guards what follows; neither I/O nor seal happens under it
-	idle       *sync.Cond // no share is out any more
+	mu         sync.Mutex // guards the following fields; not held over I/O or calls of seal
+	idle       *sync.Cond // signals that no share is out any more
 	joined     bool       // between Join and Leave; a late Seal finds it false
 	owner      bool       // the kind seals, no claim is made any more
 	out        bool       // a share is being sealed, or is out
 	claim      *claim     // to be sealed, or out
 	tail       tail
-	leaderless bool  // the log has no leader, or one out of reach, so nothing is sealed; each Seal looks again
+	leaderless bool  // nothing is sealed, because the log has no leader or one out of reach; each Seal looks again
 	blocked    error // why the last share held up its step; ended by the next commit
 }
 
@@ -45,7 +45,7 @@ func newSteps(o *Options, f *failure, log *slog.Logger, kick func()) *Steps {
 	return s
 }
 
-// reset forgets the life before.
+// reset forgets the acquisition before.
 func (s *Steps) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *Steps) reset() {
 	s.leaderless, s.blocked = false, nil
 }
 
-// Join has the lanes ask source, which is this partition, for its shares.
+// Join makes the lanes ask source, which is this partition, for its shares.
 func (s *Steps) Join(source transaction.Source) {
 	s.mu.Lock()
 	s.joined = true
@@ -61,8 +61,7 @@ func (s *Steps) Join(source transaction.Source) {
 	s.o.Lanes.Add(source)
 }
 
-// Leave takes the partition out of the steps and waits until no share is out. A lane may still ask it to Seal,
-// in vain.
+// Leave takes the partition off the lanes and waits until no share is out. A lane may still call Seal, which returns nil.
 func (s *Steps) Leave(source transaction.Source) {
 	s.o.Lanes.Remove(source)
 	s.mu.Lock()
@@ -73,7 +72,7 @@ func (s *Steps) Leave(source transaction.Source) {
 	}
 }
 
-// own has Seal ask the kind from here on. No claim of somebody else stands in the changelog below an offset.
+// own makes Seal ask the kind from here on. No foreign claim stands below an offset of the changelog.
 func (s *Steps) own(at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +80,7 @@ func (s *Steps) own(at int64) {
 	s.tail.known(at)
 }
 
-// offer has the next Seal return the share of a claim.
+// offer makes the next Seal return the share of a claim.
 func (s *Steps) offer(c *claim) {
 	s.mu.Lock()
 	s.claim = c
@@ -107,7 +106,7 @@ func (s *Steps) Seal(step string, room *transaction.Room, seal func(string, *tra
 	return share
 }
 
-// begin decides whether a share may be sealed: by the kind, or of the claim. If so it is out, until end.
+// begin decides whether a share may be sealed: one of the kind, or that of a claim. If so it is out from here on.
 func (s *Steps) begin() (owner bool, c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +114,7 @@ func (s *Steps) begin() (owner bool, c *claim) {
 		return false, nil
 	}
 	if _, s.leaderless = s.missing(); s.leaderless {
-		return false, nil // no step can be committed; others must not wait for it
+		return false, nil // no step could be committed, and other partitions must not wait for it
 	}
 	s.out = s.owner || s.claim != nil
 	return s.owner, s.claim
@@ -128,9 +127,8 @@ func (s *Steps) end() {
 	s.idle.Broadcast()
 }
 
-// missing is a partition without a leader, or with one out of reach, that the next step
-// is to write to: that of the log or, since an owner's steps tell of what they do, that
-// of events. mu is held.
+// missing returns a partition that the next step has to write to and that has no leader in reach: that of the log or, for
+// an owner, that of the events. mu is held.
 func (s *Steps) missing() (log partlog.Log, missing bool) {
 	log = s.o.changelog()
 	if s.o.Targets.Leaders.Stalled(log.Topic, log.Partition) {
@@ -140,7 +138,7 @@ func (s *Steps) missing() (log partlog.Log, missing bool) {
 	return log, s.owner && log.Topic != "" && s.o.Targets.Leaders.Stalled(log.Topic, log.Partition)
 }
 
-// AwaitLeader has the lane ask again if nothing is sealed because there is no leader.
+// AwaitLeader wakes the lanes if nothing was sealed because there was no leader.
 func (s *Steps) AwaitLeader() {
 	s.mu.Lock()
 	leaderless := s.leaderless
@@ -150,16 +148,15 @@ func (s *Steps) AwaitLeader() {
 	}
 }
 
-// Fence says whether the step may be committed that wrote records to the log: no claim
-// stands before what it wrote.
+// Fence returns nil if a step that wrote these records to the log may be committed: no foreign claim stands before them.
 func (s *Steps) Fence(records []*kgo.Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tail.check(records)
 }
 
-// Ended takes the outcome of a share that wrote records to the log, once the kind has
-// taken it: from here on another one may be sealed.
+// Ended takes the outcome of a share that wrote records to the log. The kind calls it after it has taken the outcome
+// itself: from here on another share may be sealed.
 func (s *Steps) Ended(share *transaction.Share, records []*kgo.Record, o transaction.Outcome) {
 	if o == transaction.Lost && s.o.Token.Err() == nil {
 		s.o.Token.Refused(fmt.Errorf("the group refused a step of %v", s.o.requests()))
@@ -177,7 +174,7 @@ func (s *Steps) Ended(share *transaction.Share, records []*kgo.Record, o transac
 	s.idle.Broadcast()
 }
 
-// follow notes where a step of ours has written, however it ended. mu is held.
+// follow notes where a step of ours has written, committed or not. mu is held.
 func (s *Steps) follow(records []*kgo.Record) {
 	if err := s.tail.check(records); err != nil {
 		s.tail.distrust()
@@ -188,8 +185,8 @@ func (s *Steps) follow(records []*kgo.Record) {
 	s.tail.passed(records)
 }
 
-// noteBlocked notes that a share held up its step. The next commit ends that: the lane
-// tries until there is one. Dead letters that were not taken go to another partition. mu is held.
+// noteBlocked notes that a share held up its step. The next commit ends that; the lanes try until there is one. Dead
+// letters that were not taken go to another partition. mu is held.
 func (s *Steps) noteBlocked(share *transaction.Share, o transaction.Outcome) {
 	if o != transaction.Aborted {
 		s.blocked = nil
@@ -197,22 +194,21 @@ func (s *Steps) noteBlocked(share *transaction.Share, o transaction.Outcome) {
 	}
 	for to, err := range share.Held {
 		s.blocked = fmt.Errorf("%s/%d takes no writes: %w", to.Topic, to.Partition, err)
-		if to.Topic == s.o.Topics.DeadLetters.Name && !targets.TooLarge(err) && !targets.NotAuthorized(err) { // else it is all of them
+		if to.Topic == s.o.Topics.DeadLetters.Name && !targets.TooLarge(err) && !targets.NotAuthorized(err) { // otherwise every partition would refuse them
 			s.o.Health.Avoid(to, err)
 		}
 	}
 }
 
-// Doubt reports that somebody else may have written to the changelog: nothing is sealed until
-// a look at its end has told.
+// Doubt reports whether another owner may have written to the changelog. Then nothing is sealed until a look at its end.
 func (s *Steps) Doubt() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tail.doubt
 }
 
-// idleFor reports whether the changelog's end is believed, and there was no news of it for so long. Then the time
-// counts anew.
+// idleFor reports whether the changelog's end is known and there was no news of it for this long. If so, the time starts
+// anew.
 func (s *Steps) idleFor(d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +219,7 @@ func (s *Steps) idleFor(d time.Duration) bool {
 	return true
 }
 
-// endsAt takes the end of the changelog as it was a moment ago. While a share is out it says nothing.
+// endsAt takes the end of the changelog as it was a moment ago. It is ignored while a share is out.
 func (s *Steps) endsAt(end int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,8 +228,8 @@ func (s *Steps) endsAt(end int64) {
 	}
 }
 
-// beginLook reports whether a look is to begin, and from which offset on: there is doubt, and a leader. known ends
-// the look.
+// beginLook reports whether a look is to begin, and from which offset on: there is doubt, and there is a leader. known
+// ends the look.
 func (s *Steps) beginLook() (from int64, start bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,14 +241,14 @@ func (s *Steps) beginLook() (from int64, start bool) {
 	return s.tail.seen, s.tail.look
 }
 
-// known ends all doubt: no claim of somebody else stands in the changelog below an offset.
+// known ends all doubt: no foreign claim stands below an offset of the changelog.
 func (s *Steps) known(at int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tail.known(at)
 }
 
-// reason is why nothing can be committed, as far as is known; "" if nothing is.
+// reason is why nothing can be committed, as far as is known; "" if nothing is known.
 func (s *Steps) reason() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

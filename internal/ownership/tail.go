@@ -11,11 +11,10 @@ import (
 )
 
 const (
-	// maxUnmarked is how many of our markers may be on their way when a step is
-	// to be committed. Each transactional ID has one at most, and a few may have
-	// been retired meanwhile; with more a step is aborted for nothing.
+	// maxUnmarked is how many of our markers may be on their way when a step is to be committed. Each transactional ID
+	// has one at most, and a few IDs may have been retired meanwhile. With more of them a step is aborted needlessly.
 	maxUnmarked = wire.ClaimRecords - 2
-	// owed is how many of them may still come when the tail is known.
+	// owed is how many of our markers may still come when the tail is known.
 	owed = 2
 )
 
@@ -24,45 +23,39 @@ var (
 	errForeignRecords = errors.New("somebody else may have written to the changelog")
 )
 
-// tail is what an owner knows of the end of its changelog partition. It is the
-// fence between owners that the group does not hold apart, being in different
-// groups: of two who write there, log order says which one may go on.
+// tail is what an owner knows of the end of its changelog partition. It is the fence between owners in different groups,
+// which no group keeps apart: if two write there, the order of the log says which one may go on.
 //
-// Nobody but the owner writes to the partition, so its records follow each other
-// with nothing but its own markers, one for each step that has ended, between
-// them. A step is committed only if what it wrote stands so low that no claim
-// of somebody else can stand before its last record. Then in log order just one
-// side wins:
+// Only the owner writes to the partition. So its records follow each other, and between them stand only its own markers,
+// one for each step that has ended. A step is committed only if its records stand so low that no foreign claim can stand
+// before the last of them. Then the order of the log lets exactly one side win:
 //
 //   - The claim stands before the step's last record: the step is aborted.
-//   - It stands behind all of them. Then whoever wrote it replays, read_committed,
-//     up to it, hence waits for the end of the step and sees what was committed.
+//   - The claim stands behind all its records. Then the writer of the claim replays up to it, read_committed. So it waits
+//     for the end of the step, and sees what was committed.
 //
-// Markers make counting inexact, for one may be written after the records of the
-// next step. So next is a place that supposes all markers of ended steps to be
-// there, and a step may stand up to maxUnmarked offsets lower, never higher.
-// A claim has ClaimRecords records in a row. Let one stand between the last
-// records of two steps: the first stood at most maxUnmarked below its place, so
-// the second, with one more marker at most missing, stands at least
-// ClaimRecords - 1 - maxUnmarked = 1 above its own, and is noticed. How many
-// markers are missing really does not come into it. (A claim of a version that
-// wrote one record is noticed as soon as no marker is missing.)
+// Markers make the count inexact, because a marker may be written after the records of the next step. So next is the
+// offset that is right if all markers of ended steps are written, and a step may stand up to maxUnmarked offsets lower,
+// but never higher. A claim has ClaimRecords records in a row. Suppose that one stands between the last records of two
+// steps. The first step stood at most maxUnmarked below its expected offset. At most one more marker is missing at the
+// second step, so it stands at least ClaimRecords - 1 - maxUnmarked = 1 above its expected offset, and is noticed. It does
+// not matter how many markers are actually missing. (A claim of a version that wrote one record is noticed as soon as no
+// marker is missing.)
 //
-// What makes a step stand higher is looked at: a claim; or what a step of our own
-// left that was aborted without all its answers; or a marker written twice. While
-// that is not known, in doubt, nothing is sealed. A look ends the doubt: it reads
-// all that is written, up to the end of the log. If there is a claim it waits for
-// the end of that: committed it ends the partition, aborted it is nothing. Nobody
-// looks while the leader is away.
+// Three things make a step stand higher: a claim, records of a step of our own that was aborted before all its answers
+// came, or a marker that was written twice. Until it is known which, there is doubt, and nothing is sealed. A look ends
+// the doubt: it reads everything up to the end of the log. If there is a claim, the look waits for the end of its
+// transaction. A committed claim ends the partition; an aborted one means nothing. There is no look while the leader is
+// away.
 type tail struct {
 	next  int64     // see above
-	seen  int64     // there is no claim of somebody else below, but in doubt
+	seen  int64     // unless there is doubt, no foreign claim stands below
 	at    time.Time // of the last news, good or bad
 	doubt bool
-	look  bool // somebody looks
+	look  bool // a look is under way
 }
 
-// lastOffset is the offset of the last of the records of a step, if all are known.
+// lastOffset is the offset of the last record of a step. It returns an error unless all offsets are known.
 func lastOffset(records []*kgo.Record) (int64, error) {
 	for _, r := range records {
 		if r.Offset < 0 {
@@ -72,7 +65,7 @@ func lastOffset(records []*kgo.Record) (int64, error) {
 	return records[len(records)-1].Offset, nil
 }
 
-// check says whether a step that wrote records may be committed.
+// check returns nil if a step that wrote these records may be committed.
 func (t *tail) check(records []*kgo.Record) error {
 	last, err := lastOffset(records)
 	if err != nil {
@@ -85,7 +78,7 @@ func (t *tail) check(records []*kgo.Record) error {
 	return nil
 }
 
-// passed notes a step that has ended, and passed the check.
+// passed notes a step that has ended and has passed the check.
 func (t *tail) passed(records []*kgo.Record) {
 	t.next += int64(len(records)) + 1
 	t.seen, t.at = records[len(records)-1].Offset+1, time.Now()
@@ -97,7 +90,6 @@ func (t *tail) distrust() {
 	}
 }
 
-// known begins at an offset below which there is no claim of somebody else. Some
-// markers of ours may come yet: of a step that was aborted, perhaps before it wrote
-// anything, and of those before it.
+// known begins anew at an offset below which there is no foreign claim. Some of our markers may still come: that of a step
+// which was aborted, perhaps before it wrote anything, and those of earlier steps.
 func (t *tail) known(at int64) { *t = tail{next: at + owed, seen: at, at: time.Now()} }
