@@ -53,6 +53,17 @@ func overview() Dashboard {
 				Query{"max by (topic) (waterclock_oldest_uncommitted_seconds{*})", "{{topic}} not committed"}),
 			graph("Pending timers", Count, "By request topic.", Query{"sum by (topic) (waterclock_pending_timers{*})", "{{topic}}"}),
 		}},
+		{"What saturates first", []Panel{
+			graph("Busy shares", Share, "1 is all that there is. Planners: of the busiest partition. Lanes: of those allowed. Transactions: how full they are.",
+				Query{"max by (instance) (rate(waterclock_planning_seconds_total{*}[$__rate_interval]))", "{{instance}} planners"},
+				Query{"sum by (instance) (rate(waterclock_lanes_busy_seconds_total{*}[$__rate_interval])) / sum by (instance) (waterclock_lanes_allowed{*})", "{{instance}} lanes"},
+				Query{"sum by (instance) (rate(waterclock_transactions_filled_total{*}[$__rate_interval])) / sum by (instance) (rate(waterclock_transactions_total{*,outcome=\"committed\"}[$__rate_interval]))", "{{instance}} transactions"}),
+			graph("Waits", Seconds, "How late requests are read, and how long they then wait to be planned.",
+				Query{"max by (topic) (waterclock_intake_lag_seconds{*})", "{{topic}} read"},
+				Query{quantile("0.99", "waterclock_planning_wait_seconds", "{*}", "instance"), "{{instance}} planned, p99"}),
+			graph("Load to come", Count, "Pending timers that fall due within a time from now.",
+				Query{"sum by (window) (waterclock_due_within{*})", "{{window}}"}),
+		}},
 		{"Transactions", []Panel{
 			graph("Transactions", PerSecond, "Aborted steps are planned again; fenced ones belonged to partitions that went elsewhere.", Query{rate("waterclock_transactions_total", "{*}", "outcome"), "{{outcome}}"}),
 			graph("Lanes", Count, "Loops of transactions that run side by side: more join while the steps of those there are full.", Query{"sum by (instance) (waterclock_lanes{*})", "{{instance}}"}),

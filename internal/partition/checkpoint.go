@@ -25,10 +25,11 @@ const checkpointPause = 500 * time.Millisecond
 // scan and the load of its result.
 type checkpoints struct {
 	*owned
-	store *statestore.Handle
-	subs  *subPartitions
-	asks  asks
-	aside func(func()) // runs the function that writes a checkpoint
+	store    *statestore.Handle
+	subs     *subPartitions
+	forecast *forecast
+	asks     asks
+	aside    func(func()) // runs the function that writes a checkpoint
 
 	since      time.Time // when the first change of the delta was folded; zero: the delta is empty
 	position   int64     // in the changelog, behind the last step that was folded
@@ -41,8 +42,8 @@ type checkpoints struct {
 	lost    bool            // one has failed: nothing more can be stored
 }
 
-func newCheckpoints(own *owned, store *statestore.Handle, p *subPartitions) *checkpoints {
-	return &checkpoints{owned: own, store: store, subs: p, done: make(chan error, 1), aside: func(f func()) { go f() }}
+func newCheckpoints(own *owned, store *statestore.Handle, p *subPartitions, f *forecast) *checkpoints {
+	return &checkpoints{owned: own, store: store, forecast: f, subs: p, done: make(chan error, 1), aside: func(f func()) { go f() }}
 }
 
 // asks are callers that wait for a checkpoint.
@@ -167,6 +168,7 @@ func (c *checkpoints) begin(ctx context.Context) {
 
 // freeze makes a batch for the store of the delta.
 func (c *checkpoints) freeze() *statestore.Batch {
+	c.forecast.freeze()
 	parts, n := make([][]timer.Change, len(c.subs.all)), 0
 	c.subs.ask(func(s *subPartition) { n += s.planner.Changed() })
 	c.subs.each(n, func(s *subPartition) {
@@ -192,6 +194,7 @@ func (c *checkpoints) written(err error) error {
 		return fmt.Errorf("write a checkpoint of the store: %w", err)
 	}
 	c.store.Unsaved(c.since) // the oldest change that the store lacks
+	c.forecast.stored()
 	c.subs.ask(func(s *subPartition) { s.planner.Thaw() })
 	c.writing, c.ended = false, time.Now()
 	release(c.waiters)

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"sync"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -27,11 +28,13 @@ type delivery struct {
 	bytes    int64            // of memory that the records hold
 	refusal  *planner.Refusal // of the one record, which stands for a batch that is too large
 	open     bool
+	at       time.Time // when it was put here
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
 
 func (in *inbox) put(d delivery) {
+	d.at = time.Now()
 	in.mu.Lock()
 	in.list = append(in.list, d)
 	in.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,17 +31,19 @@ type keeper struct {
 	handover    *handover
 	parking     *parking
 	checkpoints *checkpoints
+	forecast    *forecast
 
 	keeps  time.Duration // delete.retention.ms as last noted by noteKeeps; 0: never
 	raised time.Time     // since when the setting has been longer than noted; zero: it is not
 }
 
 func newKeeper(own *owned, store *statestore.Handle, s *served, toPark *parkInbox, parked *parkedCounts, l *ledger, q *Questions) *keeper {
+	f := newForecast(own, store)
 	return &keeper{
-		owned: own, store: store, subs: s.subs, backlog: s.backlog, arrivals: s.arrivals, lane: s.lane, requests: s.requests,
+		forecast: f, owned: own, store: store, subs: s.subs, backlog: s.backlog, arrivals: s.arrivals, lane: s.lane, requests: s.requests,
 		questions: q, ledger: l, handover: s.lane.handover,
 		parking:     newParking(own, store, s.subs, toPark, parked, s.lane.wakeForDue),
-		checkpoints: newCheckpoints(own, store, s.subs),
+		checkpoints: newCheckpoints(own, store, s.subs, f),
 	}
 }
 
@@ -96,8 +99,11 @@ func (k *keeper) foldRest() error {
 func (k *keeper) loop(ctx context.Context) error {
 	k.checkpoints.asks.open()
 	defer k.checkpoints.close()
+	var counting sync.WaitGroup
+	defer counting.Wait()
 	ctx, cancel := context.WithCancel(ctx) // ends the checkpoint that is being written, too
 	defer cancel()
+	counting.Go(func() { k.forecast.run(ctx) })
 	t := beats.NewTicker(ownership.Tick)
 	defer t.Stop()
 	for {
@@ -245,6 +251,7 @@ func (k *keeper) foldIn(j *job) {
 	}()
 	k.checkpoints.note(j)
 	k.store.Behind(j.step.Len())
+	k.forecast.fold(j.step)
 	k.ledger.pending.Add(k.fold(j.step))
 	k.lane.wakeForDue()
 }

@@ -30,6 +30,8 @@ type Metrics struct {
 	accepted   *prometheus.CounterVec
 	damagedN   prometheus.Counter
 	retentionN *prometheus.CounterVec
+	planningN  *prometheus.CounterVec
+	waited     prometheus.Histogram
 	offset     prometheus.Gauge
 	warnings   warnings
 	clocks     clocks.Clocks
@@ -84,11 +86,18 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		retentionN: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_retention_alerts_total", Help: "Alerts that intake lags so far behind that retention may soon delete unread requests.",
 		}, []string{"topic"}),
+		planningN: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "waterclock_planning_seconds_total", Help: "Time that the planners of a partition were at work, as the mean of its sub-partitions. The rate is their busy share, 0 to 1.",
+		}, []string{"topic", "partition"}),
+		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "waterclock_planning_wait_seconds", Help: "How long batches of requests that were read waited until they were planned.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 9),
+		}),
 		offset: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "waterclock_clock_offset_seconds", Help: "The owner's clock minus the broker's, by the LogAppendTime of a record read back: a claim's, and one each minute.",
 		}),
 	}
-	reg.MustRegister(m.accepted, m.damagedN, m.retentionN, m.offset)
+	reg.MustRegister(m.accepted, m.damagedN, m.retentionN, m.offset, m.planningN, m.waited)
 	reg.MustRegister(m.outcomes, m.reasons, m.sealed, m.delivered, m.own, m.misplacedN, m.lagRecords, m.lagSeconds, m.replayedN, m.endedN, m.lostN, m.cutN)
 	return m
 }
@@ -152,11 +161,20 @@ func (m *Metrics) setLag(topic string, partition int32, records int64, age time.
 	m.lagSeconds.WithLabelValues(topic, p).Set(max(0, age.Seconds()))
 }
 
-// goneLag removes the lag of a partition that this process does not own any more.
+// planning counts what the planners of a partition take; see goneLag.
+func (m *Metrics) planning(topic string, partition int32) prometheus.Counter {
+	if m == nil {
+		return prometheus.NewCounter(prometheus.CounterOpts{})
+	}
+	return m.planningN.WithLabelValues(topic, strconv.Itoa(int(partition)))
+}
+
+// goneLag removes the series of a partition that this process does not own any more.
 func (m *Metrics) goneLag(topic string, partition int32) {
 	p := strconv.Itoa(int(partition))
 	m.lagRecords.DeleteLabelValues(topic, p)
 	m.lagSeconds.DeleteLabelValues(topic, p)
+	m.planningN.DeleteLabelValues(topic, p)
 }
 
 var outcomeNames = map[timer.Outcome]string{

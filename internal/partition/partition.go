@@ -7,6 +7,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/upcoming"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -67,6 +68,14 @@ func (p *Partition) Run(ctx context.Context) {
 	})
 }
 
+// Upcoming is how many timers fall due soon, as far as they are counted.
+func (p *Partition) Upcoming() (due upcoming.Due) {
+	if s := p.served.Load(); s != nil {
+		due, _ = s.keeper.forecast.within()
+	}
+	return due
+}
+
 // Life is what partitions of all kinds have in common.
 func (p *Partition) Life() *ownership.Life { return p.life }
 
@@ -104,7 +113,7 @@ func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending i
 	s.arrivals.begin(from)
 	p.ledger.open(pending)
 	toPark := &parkInbox{kick: p.life.Kick}
-	with := &planning{owned: p.owned, store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed}
+	with := &planning{owned: p.owned, store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed, busy: p.o.Metrics.planning(p.o.Topics.Request.Name, p.o.Partition)}
 	s.subs = newSubPartitions(with, from, pending)
 	s.requests = newRequests(s.subs, with, &p.lag, from)
 	l.steps = &stepPlanner{owned: p.owned, subs: s.subs, backlog: s.backlog, arrivals: s.arrivals}

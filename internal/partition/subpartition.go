@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -30,6 +31,9 @@ func (s *subPartition) planAll(ctx context.Context) {
 func (s *subPartition) planHanded() error {
 	list, ahead := s.inbox.takeAll()
 	for _, d := range list {
+		if !d.open {
+			s.o.Metrics.waited.Observe(time.Since(d.at).Seconds())
+		}
 		if err := s.plan(&d); err != nil {
 			return err
 		}
@@ -52,6 +56,7 @@ func (s *subPartition) plan(d *delivery) error {
 		s.planner.Open(now)
 		return nil
 	}
+	defer s.worked(time.Now())
 	for len(d.recs) > 0 {
 		b, err := s.validateSome(d)
 		if err == nil {
@@ -65,9 +70,15 @@ func (s *subPartition) plan(d *delivery) error {
 	return nil
 }
 
+// worked notes that the sub-partition has planned something, since a moment.
+func (s *subPartition) worked(since time.Time) {
+	s.busy.Add(time.Since(since).Seconds() / float64(s.planners))
+}
+
 // fire plans firings of due timers, as many as there is room for. behind bounds those that stand behind requests which
 // are not settled. Timers whose targets are unhealthy go to the keeper instead.
 func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
+	defer s.worked(time.Now())
 	s.mu.Lock()
 	if s.planners > 1 {
 		s.planner.Behind(behind)

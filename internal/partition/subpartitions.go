@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/tracker"
@@ -60,6 +62,7 @@ type planning struct {
 	toPark   *parkInbox
 	strayed  *atomic.Bool // a request has come whose ID belongs on another partition
 	planners int          // how many goroutines plan
+	busy     prometheus.Counter
 }
 
 // progress is how far the sub-partitions have planned what they were handed. It is safe for concurrent use.

@@ -19,6 +19,7 @@ type Lane struct {
 	pace    pace
 	more    bool    // the step under way may not have taken all that was ready
 	timings timings // of the step under way
+	filled  float64 // which part of its room the step under way uses
 	size    size    // of the next step
 
 	called  chan struct{} // a spare lane is to join

@@ -44,6 +44,7 @@ func NewLanes(o Options) *Lanes {
 		p.crew.spare = append(p.crew.spare, l.called)
 	}
 	slices.Reverse(p.crew.spare)
+	o.Metrics.allowed.Set(float64(len(p.all)))
 	return p
 }
 

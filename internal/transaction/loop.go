@@ -72,7 +72,9 @@ func (l *Lane) step(ctx context.Context) (bool, error) {
 	l.pace.sealed(at, l.more || err != nil)
 	switch {
 	case err == nil:
-		l.size.committed(time.Since(at) - l.timings.of("announce", "offsets", "end"))
+		took, trips := time.Since(at), l.timings.of("announce", "offsets", "end")
+		l.o.Metrics.carried(l.filled, took, trips)
+		l.size.committed(took - trips)
 	case errors.Is(err, errLate), errors.Is(err, errHeld):
 		l.size.unacknowledged()
 	}
@@ -151,6 +153,7 @@ func (l *Lane) seal(name string) (shares []*Share) {
 			}
 		}
 		several := l.of.sealed(all, members[len(all):], fair.room, limit.Minus(room), full)
+		l.filled = filled(limit, limit.Minus(room), full)
 		if len(all) < len(members) {
 			l.more, others = true, true
 		}

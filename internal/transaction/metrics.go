@@ -15,6 +15,9 @@ type Metrics struct {
 	resolved      prometheus.Counter
 	retired       prometheus.Counter
 	clientsOpened prometheus.Counter
+	allowed       prometheus.Gauge
+	busy          prometheus.Counter
+	filled        prometheus.Counter
 }
 
 // NewMetrics registers the metrics of lanes.
@@ -22,6 +25,15 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		active: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "waterclock_lanes", Help: "Loops of transactions that run side by side: one joins when the steps of those there are full.",
+		}),
+		allowed: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "waterclock_lanes_allowed", Help: "How many lanes there may be.",
+		}),
+		busy: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "waterclock_lanes_busy_seconds_total", Help: "Time that lanes spent on what transactions carried. Of a transaction that was three quarters full all of it counts, of another one not its round trips. The rate, divided by waterclock_lanes_allowed, is the busy share, 0 to 1.",
+		}),
+		filled: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "waterclock_transactions_filled_total", Help: "Transactions, each counted as the part of its room that it used, 0 to 1. Divided by the number of transactions: how full they are.",
 		}),
 		steps: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "waterclock_transactions_total", Help: "Transactions ended, by outcome: committed, aborted, fenced.",
@@ -43,7 +55,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	for _, outcome := range []string{"committed", "aborted", "fenced"} {
 		m.steps.WithLabelValues(outcome)
 	}
-	reg.MustRegister(m.active, m.steps, m.duration, m.resolved, m.retired, m.clientsOpened)
+	reg.MustRegister(m.active, m.steps, m.duration, m.resolved, m.retired, m.clientsOpened, m.allowed, m.busy, m.filled)
 	return m
 }
 

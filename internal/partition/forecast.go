@@ -1,0 +1,159 @@
+package partition
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/upcoming"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// forecastPause is how often the forecast looks whether there is something to read.
+const forecastPause = time.Second
+
+// forecast counts when pending timers fall due: see package upcoming. The keeper tells it of committed steps and of
+// checkpoints of the store. A goroutine of its own reads the store, in a slot of those for bulk readers, so it has half
+// of a processor at most, and rests for lists.
+//
+// A scan must see the store as the last checkpoint has left it. A checkpoint is written in one batch, between freeze
+// and stored. The view is opened under mu, and only if none is being written.
+type forecast struct {
+	*owned
+	store *statestore.Handle
+
+	mu      sync.Mutex // guards what follows; held over opening a view, which reads no disk
+	counts  *upcoming.Counts
+	writing bool // a checkpoint is
+}
+
+func newForecast(own *owned, store *statestore.Handle) *forecast {
+	return &forecast{owned: own, store: store, counts: upcoming.New(own.clock.millis())}
+}
+
+// fold takes in a committed step.
+func (f *forecast) fold(step *planner.Step) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, g := range step.Segments {
+		for _, c := range g.Changes() {
+			f.addLocked(c.Before, -1)
+			f.addLocked(c.After.Ref(), 1)
+		}
+	}
+}
+
+func (f *forecast) addLocked(at timer.Ref, n int32) {
+	if at.IsPending() {
+		f.counts.Add(at.Due, n)
+	}
+}
+
+// freeze notes that a checkpoint of all that was folded is about to be written, and stored that it is.
+func (f *forecast) freeze() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.Freeze()
+	f.writing = true
+}
+
+func (f *forecast) stored() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.writing = false
+}
+
+// within returns how many timers fall due soon. What is not read yet is missing; complete says that nothing is.
+func (f *forecast) within() (due upcoming.Due, complete bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.clock.millis()
+	f.counts.Advance(now)
+	return f.counts.Within(now)
+}
+
+// run reads the store until ctx ends.
+func (f *forecast) run(ctx context.Context) {
+	t := beats.NewTicker(forecastPause)
+	defer t.Stop()
+	for {
+		for f.scan(ctx) {
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// scan reads some seconds. It reports whether more are to be read at once.
+func (f *forecast) scan(ctx context.Context) (more bool) {
+	view, from, to := f.begin()
+	if view == nil {
+		return false
+	}
+	found, err := f.read(ctx, view, from, to)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil {
+		f.life.Log.Debug("counting what falls due was given up", "err", err)
+		f.counts.Failed()
+		return false
+	}
+	f.counts.Scanned(from, found)
+	return true
+}
+
+// begin opens a view for the next scan, of the seconds [from, to); nil if there is none.
+func (f *forecast) begin() (view *statestore.View, from, to int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.Advance(f.clock.millis())
+	if f.writing {
+		return nil, 0, 0
+	}
+	from, to, ok := f.counts.Scan()
+	if !ok {
+		return nil, 0, 0
+	}
+	view, err := f.store.View()
+	if err != nil {
+		f.counts.Failed()
+		return nil, 0, 0
+	}
+	return view, from, to
+}
+
+// read counts the rows that fall due in the seconds [from, to), by second, and closes the view.
+func (f *forecast) read(ctx context.Context, view *statestore.View, from, to int64) (found []int32, err error) {
+	turn := slot{of: f.o.Scans}
+	defer turn.give()
+	if err = turn.take(ctx); err != nil {
+		_ = view.Close()
+		return nil, err
+	}
+	found = make([]int32, to-from)
+	rows, wait := 0, error(nil)
+	err = view.Refs(timer.Ref{Due: from * 1000, Offset: math.MinInt64}, timer.Ref{Due: to * 1000, Offset: math.MinInt64}, func(at timer.Ref) bool {
+		if at.IsPending() {
+			found[upcoming.Second(at.Due)-from]++
+		}
+		if rows++; rows%slotRows == 0 {
+			turn.give()
+			wait = turn.take(ctx)
+		}
+		return wait == nil
+	})
+	if closed := view.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = wait
+	}
+	return found, err
+}
