@@ -309,10 +309,14 @@ func (t *Table) Evict(from Key, fn func(number int32)) {
 // SetBack tells that the clock may have gone back to now: what is due from then on is in slots again.
 func (t *Table) SetBack(now int64) { t.soon.lower(now) }
 
-// EachChanged calls fn with each record that the store does not have, in no order. Bytes may be kept.
-func (t *Table) EachChanged(fn func(k Kind, r Record)) {
+// EachUnflushed calls fn with each record and each tombstone that is dirty or being flushed, in no order. The bytes
+// may be kept.
+func (t *Table) EachUnflushed(fn func(k Kind, r Record)) {
 	for _, w := range [2]*wheel{t.soon, t.later} {
 		w.eachMarked(func(r *Record, _ place) { fn(w.kind, r.public()) })
+	}
+	for list := range t.tombstones {
+		t.tombstones[list].each(func(r *Record, _, _ int) { fn(Tombstone, t.tombstone(list, r)) })
 	}
 }
 

@@ -1,10 +1,6 @@
 package memtable
 
-import (
-	"bytes"
-
-	"github.com/waterclock/waterclock/internal/timer"
-)
+import "github.com/waterclock/waterclock/internal/timer"
 
 // tombstoneBytes is about how many bytes of memory a tombstone takes.
 func tombstoneBytes(id []byte) int64 { return int64(len(id)) + 16 + overhead }
@@ -39,30 +35,4 @@ func (t *Table) tombstone(list int, r *Record) Record {
 		return Record{Bytes: r.Bytes, State: Flushing, Stored: timer.Absent}
 	}
 	return r.public()
-}
-
-// Tombstones are those of a table at some instant, whatever becomes of that.
-type Tombstones struct {
-	lists [2]bucket
-	now   int
-}
-
-// Tombstones returns a copy of them. It costs less than Each does.
-func (t *Table) Tombstones() (c Tombstones) {
-	c.now = t.now
-	for i := range t.tombstones {
-		for _, from := range t.tombstones[i].chunks {
-			if from.n > 0 {
-				c.lists[i].chunks = append(c.lists[i].chunks, chunk{b: bytes.Clone(from.b)})
-			}
-		}
-	}
-	return c
-}
-
-// Each calls fn with the ID of each, and whether a checkpoint is deleting it.
-func (c *Tombstones) Each(fn func(id []byte, flushing bool)) {
-	for i := range c.lists {
-		c.lists[i].each(func(r *Record, _, _ int) { fn(r.Bytes, i != c.now) })
-	}
 }

@@ -5,31 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// Questions are answered from committed state: package planner has the argument. Any goroutine
-// may ask. No question holds planning for longer than it takes to look up an
-// ID or to take over a list; the store is read without it. Questions
-// about many timers take turns, with a bound on the wait.
+// Questions are answered from committed state: planner.Unflushed and planner.Committed have the argument. Any
+// goroutine may ask. A question holds up planning only while it looks up an ID, or lists what the store lacks. It reads
+// the store without locks. Questions about many timers take turns.
 //
 // An answer is given only if the partition was live when the answer was ready, and the group, asked after
-// that, confirms that this process owns it ([membership.Token.Certain]): then the answer was true at
-// that moment. A process that slept through the end of its membership gives no answer, and neither does
+// that, confirms that this process owns the partition ([membership.Token.Certain]). Then the answer was true at
+// that moment. A process that slept through the end of its membership gives no answer. Neither does
 // one that was replaced or removed.
-
-const (
-	// overlayKept is for how long the overlay is kept up to date for the next question.
-	overlayKept = 30 * time.Second
-	// overlayTries is how often it is begun for one question.
-	overlayTries = 3
-)
 
 // Questions answers them. It is there before the partition is acquired, and between two acquisitions.
 type Questions struct {
@@ -46,24 +36,23 @@ type answers struct {
 	decided *decisions
 	flush   func(context.Context) // has what is committed stored
 
-	count   chan struct{} // one slot, for a question that counts
-	turn    chan struct{} // one slot, for the user of the fields below; taken after count
-	overlay overlays
-	asked   time.Time // when the overlay was last used
+	pages  chan struct{} // one slot, for a question that makes a page
+	counts chan struct{} // one slot, for a question that counts, which takes longer
+	held   held          // by both
 }
 
 // open begins to answer questions; close ends that.
 func (q *Questions) open(s *served, store *statestore.Handle, flush func(context.Context)) {
 	q.now.Store(&answers{
 		owned: q.owned, q: q, handle: store, subs: s.subs, decided: newDecisions(), flush: flush,
-		overlay: overlays{subs: s.subs, of: make([]planner.Overlay, len(s.subs.all))}, count: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		pages: make(chan struct{}, 1), counts: make(chan struct{}, 1), held: held{memory: &q.o.Memory},
 	})
 }
 
 func (q *Questions) close() {
 	if a := q.now.Swap(nil); a != nil {
 		a.decided.end()
-		a.overlay.close()
+		a.held.close()
 	}
 }
 
@@ -143,54 +132,6 @@ func stateOf(t *timer.Timer, parked bool) query.State {
 	return query.Pending
 }
 
-// many calls fn with a view of the store, while the overlay completes the view to what is committed;
-// only one caller at a time can do that. Then it calls scan, unless that is nil, with the view alone,
-// which may take long.
-func (a *answers) many(ctx context.Context, s *slot, fn, scan func(*statestore.View) error) error {
-	defer s.give()
-	v, err := a.overlaid(ctx, s, fn)
-	if err == nil && scan != nil {
-		err = scan(v)
-	}
-	if v != nil {
-		err = errors.Join(err, v.Close())
-	}
-	return a.still(ctx, err)
-}
-
-// overlaid makes a view and has fn called with it.
-func (a *answers) overlaid(ctx context.Context, s *slot, fn func(*statestore.View) error) (*statestore.View, error) {
-	if err := wait(ctx, a.turn); err != nil {
-		return nil, err
-	}
-	defer func() { <-a.turn }()
-	if err := s.take(ctx); err != nil {
-		return nil, err
-	}
-	for try := 0; ; try++ {
-		v, err := a.view()
-		if err != nil {
-			return nil, err
-		}
-		if v != nil {
-			return v, fn(v)
-		}
-		if try == overlayTries {
-			return nil, fmt.Errorf("%v: %w", a.life.Requests(), query.ErrBusy)
-		}
-		if try > 0 { // what the store lacks is more than there is room for
-			s.give()
-			a.flush(ctx)
-			if err := s.take(ctx); err != nil {
-				return nil, err
-			}
-		}
-		if err := a.begin(ctx); err != nil {
-			return nil, err
-		}
-	}
-}
-
 // wait takes the one slot that there is.
 func wait(ctx context.Context, slot chan struct{}) error {
 	select {
@@ -198,44 +139,5 @@ func wait(ctx context.Context, slot chan struct{}) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// view makes a view of the store, and then brings the overlay up to date; nil if the
-// overlay is to be begun.
-func (a *answers) view() (*statestore.View, error) {
-	a.overlay.look()
-	v, err := a.handle.View()
-	if err != nil {
-		return nil, err
-	}
-	if !a.overlay.take() {
-		return nil, v.Close()
-	}
-	a.asked = time.Now()
-	return v, nil
-}
-
-// begin begins the overlay.
-func (a *answers) begin(ctx context.Context) error {
-	err := a.overlay.begin(ctx)
-	a.asked = time.Now()
-	return err
-}
-
-// lapse ends an overlay that nobody has used for long.
-func (q *Questions) lapse() {
-	a := q.now.Load()
-	if a == nil {
-		return
-	}
-	select {
-	case a.turn <- struct{}{}:
-		if !a.asked.IsZero() && time.Since(a.asked) > overlayKept {
-			a.overlay.end()
-			a.asked = time.Time{}
-		}
-		<-a.turn
-	default:
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
@@ -24,6 +25,7 @@ func million(b *testing.B, overlay int) *core {
 	b.Cleanup(func() { _ = g.store.Close() })
 	c := newCore(b, g, 64<<20, 1<<20)
 	c.lazy = true
+	c.p.o.Memory.Overlay = budget.Alone(64 << 20)
 	batch := &statestore.Batch{Changelog: c.set.Changelog.ID, Position: c.end}
 	for i := range n {
 		t := &timer.Timer{
@@ -71,10 +73,10 @@ func BenchmarkAnswers(b *testing.B) {
 				}
 			}
 		})
-		b.Run(prefix+"begin", func(b *testing.B) {
+		b.Run(prefix+"read nothing", func(b *testing.B) {
 			a := c.p.Questions.now.Load()
 			for b.Loop() {
-				if err := a.begin(ctx); err != nil {
+				if err := a.read(ctx, a.pages, new(slot), func(*reading) error { return nil }); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -145,7 +145,7 @@ func TestAnswersAgainstModel(t *testing.T) {
 	g := newSetup(t)
 	defer func() { t.Logf("seen: %v", g.seen) }()
 	unseen := func() (kinds []string) {
-		for _, kind := range []string{"shown parked", "shown pending", "shown paused", "shown triggered", "rolled back", "frozen", "overlay kept", "overlay begun"} {
+		for _, kind := range []string{"shown parked", "shown pending", "shown paused", "shown triggered", "rolled back", "frozen", "something unflushed", "nothing unflushed"} {
 			if g.seen[kind] == 0 {
 				kinds = append(kinds, kind)
 			}
@@ -169,20 +169,22 @@ func answersAgainstModel(t *rapid.T, g *setup) {
 	c.o.Memory.Delta = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "delta bytes"))
 	c.p.o.Memory.Delta = c.o.Memory.Delta
 	actions := c.actions()
-	actions["forget the overlay"] = func(*rapid.T) { c.p.Questions.now.Load().overlay.end() }
 	actions[""] = func(t *rapid.T) {
-		if c.p.Questions.now.Load().overlay.size() > 0 {
-			c.g.seen["overlay kept"]++
+		if c.p.Questions.now.Load().changed() > 0 {
+			c.g.seen["something unflushed"]++
 		} else {
-			c.g.seen["overlay begun"]++
+			c.g.seen["nothing unflushed"]++
 		}
 		c.answersAre(c.page(t))
+		if a := c.p.Questions.now.Load(); a.held.bytes != 0 {
+			t.Fatalf("questions hold %d bytes behind their ends", a.held.bytes)
+		}
 	}
 	t.Repeat(actions)
 }
 
-// A checkpoint that comes between the view of the store and the list of what steps have
-// done is one that the view does not have.
+// The view of the store lacks what was flushed behind it. As long as the planner does not know of that, it has the same
+// itself; then the view is too old.
 func TestACheckpointBehindTheView(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.lazy = true
@@ -198,28 +200,32 @@ func TestACheckpointBehindTheView(t *testing.T) {
 	c.commit(true)
 	c.apply()
 	a := c.p.Questions.now.Load()
-	a.overlay.look()
-	view, err := a.handle.View()
-	c.ok(err)
-	c.checkpoint()
-	if whole := a.overlay.take(); !whole {
-		t.Fatal("the overlay is lapsed")
-	}
-	b := &builder{a: a, slot: new(slot), page: &query.Page{Order: query.ByID, Limit: 10}}
-	b.over, b.cut = a.candidates(b.page)
-	l, err := b.build(t.Context(), view)
-	c.ok(err)
-	c.ok(view.Close())
-	if len(l.Timers) != 2 {
-		t.Errorf("%d are listed, 2 are committed", len(l.Timers))
-	}
-	for range 2 {
-		if n := len(c.walk(query.Page{})); n != 2 {
-			t.Errorf("%d are listed later", n)
+	list := func(whole bool, meanwhile func()) {
+		t.Helper()
+		flushes := a.flushes()
+		view, err := a.handle.View()
+		c.ok(err)
+		meanwhile()
+		u, current := a.unflushed(flushes, 1<<20)
+		if current != whole {
+			t.Fatalf("what the store lacks goes with the view: %v, want %v", current, whole)
 		}
+		if whole {
+			b := &builder{a: a, slot: new(slot), page: &query.Page{Order: query.ByID, Limit: 10}}
+			l, err := b.build(t.Context(), &reading{view, u})
+			c.ok(err)
+			if len(l.Timers) != 2 {
+				t.Errorf("%d are listed, 2 are committed", len(l.Timers))
+			}
+		}
+		c.ok(view.Close())
 	}
-	if n := a.overlay.size(); n > 0 {
-		t.Errorf("%d IDs are kept that the store has", n)
+	list(true, c.freeze)
+	list(true, c.store)
+	list(false, c.thaw)
+	list(true, func() {})
+	if n := len(c.walk(query.Page{})); n != 2 {
+		t.Errorf("%d are listed later", n)
 	}
 }
 
@@ -250,34 +256,11 @@ func TestNothingIsAnsweredOfWhatMayBeAnothers(t *testing.T) {
 	}
 }
 
-// An overlay that nobody uses costs steps nothing, one that cannot follow begins again.
-func TestTheOverlayEnds(t *testing.T) {
+// If the store lacks more than questions may hold, it is flushed first. If that does not help, the partition is busy.
+func TestQuestionsHoldNoMoreThanTheyMay(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.lazy = true
-	a := c.p.Questions.now.Load()
-	for range 3 {
-		c.schedule(1, 50_000)
-		c.schedule(2, 50_000)
-		c.takes()
-		c.commit(true)
-		c.apply()
-		if n := len(c.walk(query.Page{})); n != 2 || a.overlay.size() != 2 {
-			t.Fatalf("%d are listed, %d kept", n, a.overlay.size())
-		}
-		a.asked = a.asked.Add(-overlayKept - 1)
-		c.p.Questions.lapse()
-		if a.overlay.size() > 0 || !a.asked.IsZero() {
-			t.Fatal("it is kept although nobody asks")
-		}
-	}
-}
-
-// An overlay that would hold more than it may has the store brought up to date, and is small then.
-// A partition that cannot do that says that it is busy, and keeps nothing.
-func TestAnOverlayThatIsTooLargeIsStored(t *testing.T) {
-	c := newCore(t, newSetup(t), 1<<20, 1000)
-	c.lazy = true
-	c.p.o.Memory.Overlay = budget.Alone(8 << 10)
+	c.p.o.Memory.Overlay = budget.Alone(7 << 10) // the IDs would fit
 	const n = 50
 	schedule := func() {
 		for i := range n {
@@ -292,8 +275,8 @@ func TestAnOverlayThatIsTooLargeIsStored(t *testing.T) {
 	if _, err := c.p.Questions.List(t.Context(), query.Page{}); !errors.Is(err, query.ErrBusy) {
 		t.Fatalf("%v, where there is room for a few timers", err)
 	}
-	if a.overlay.size() > 0 {
-		t.Error("it is kept although it is too large")
+	if a.held.bytes > 0 {
+		t.Errorf("%d bytes are held behind the end", a.held.bytes)
 	}
 	c.s.keeper.checkpoints.asks.open()
 	defer c.s.keeper.checkpoints.close()
@@ -318,8 +301,8 @@ func TestAnOverlayThatIsTooLargeIsStored(t *testing.T) {
 			done = true
 		}
 	}
-	if len(l.Timers) != n || asked != 1 || a.overlay.size() > 0 {
-		t.Errorf("%d are listed, want %d; %d checkpoints, want one; %d kept", len(l.Timers), n, asked, a.overlay.size())
+	if len(l.Timers) != n || asked != 1 || a.held.bytes > 0 {
+		t.Errorf("%d are listed, want %d; %d checkpoints, want one; %d bytes are held", len(l.Timers), n, asked, a.held.bytes)
 	}
 }
 
@@ -388,7 +371,6 @@ func TestQuestionsBesideTheWork(t *testing.T) {
 			if !failed(err) && n.N != always+1 {
 				t.Errorf("%d are counted", n.N)
 			}
-			p.Questions.lapse()
 		}
 	})
 	for i := range 100 {
@@ -582,39 +564,45 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// What questions hold is given back at the end of an acquisition, and what a question that is still under way does
-// then changes nothing.
-func TestOverlaysAreGivenBackAtTheEnd(t *testing.T) {
-	shared := budget.New(1<<20, map[string]int32{"r": 1, "other": 1})
-	other := shared.Open("other")
-	all := other.Limit()
-	c := newCore(t, newSetup(t), 1<<20, 1000)
-	c.p.o.Memory.Overlay = shared.Open("r")
-	c.lazy = true
-	for i := range 500 {
-		c.schedule(i, 10_000)
-	}
-	c.deliver(500)
-	c.work()
-	for range 5 {
-		c.seal(100)
-		c.commit(true)
-		c.apply()
-	}
-	a := c.p.Questions.now.Load()
-	if _, err := c.p.Questions.List(t.Context(), query.Page{}); err != nil {
-		t.Fatal(err)
-	}
-	if other.Limit() == all {
-		t.Fatal("the overlay is in no budget")
-	}
-	c.leave()
-	if got := other.Limit(); got != all {
-		t.Errorf("after the end others may have %d bytes of the overlays', want %d", got, all)
-	}
-	a.overlay.take()
-	if got := other.Limit(); got != all {
-		t.Errorf("behind a late question others may have %d bytes of the overlays', want %d", got, all)
+// What a question holds is given back at its end. If the acquisition ends before, it is given back then, and what the
+// question does later changes nothing.
+func TestWhatQuestionsHoldIsGivenBack(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		shared := budget.New(1<<20, map[string]int32{"r": 1, "other": 1})
+		other := shared.Open("other")
+		all := other.Limit()
+		c := newCore(t, newSetup(t), 1<<20, 1000)
+		c.p.o.Memory.Overlay = shared.Open("r")
+		c.lazy = true
+		for i := range 500 {
+			c.schedule(i, 10_000)
+		}
+		c.deliver(500)
+		c.work()
+		for range 5 {
+			c.seal(100)
+			c.commit(true)
+			c.apply()
+		}
+		a := c.p.Questions.now.Load()
+		_ = a.read(t.Context(), a.pages, new(slot), func(r *reading) error {
+			if n := len(r.unflushed.All()); n != 500 {
+				t.Errorf("%d timers are not flushed, want 500", n)
+			}
+			if other.Limit() == all {
+				t.Error("what a question holds is in no budget")
+			}
+			if late {
+				c.leave()
+				if got := other.Limit(); got != all {
+					t.Errorf("after the end others may have %d bytes, want %d", got, all)
+				}
+			}
+			return nil
+		})
+		if got := other.Limit(); got != all {
+			t.Errorf("late %v: behind the question others may have %d bytes, want %d", late, got, all)
+		}
 	}
 }
 

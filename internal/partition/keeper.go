@@ -128,7 +128,6 @@ func (k *keeper) loop(ctx context.Context) error {
 			k.requests.showLag()
 			k.life.Steps.AwaitLeader()
 			k.noticeJump()
-			k.questions.lapse()
 		}
 	}
 }

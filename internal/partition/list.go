@@ -1,10 +1,10 @@
 package partition
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/query"
@@ -42,29 +42,27 @@ func (q *Questions) List(ctx context.Context, page query.Page) (query.List, erro
 	}
 	var list query.List
 	s := &slot{of: q.o.Scans}
-	err = a.many(ctx, s, func(v *statestore.View) error {
+	err = a.read(ctx, a.pages, s, func(r *reading) (err error) {
 		b := &builder{a: a, page: &page, slot: s}
-		b.over, b.cut = a.candidates(&page)
-		var err error
-		list, err = b.build(ctx, v)
+		list, err = b.build(ctx, r)
 		return err
-	}, nil)
+	})
 	if err != nil {
 		return query.List{}, err
 	}
 	return list, nil
 }
 
-// candidates are those timers of the overlay that a page may have, in order, and whether
-// there are more.
-func (a *answers) candidates(page *query.Page) (found []planner.Known, cut bool) {
+// candidates returns the first timers that the store may lack and that a page may have, in order, and whether there
+// are more.
+func (a *answers) candidates(page *query.Page, u *planner.Unflushed) (found []timer.Change, cut bool) {
 	part, by := a.q.o.Partition, byDue
 	if page.Order == query.ByID {
 		by = byID
 	}
-	start := planner.Known{ID: page.After.ID(), Ref: page.After.Ref()}
+	start := timer.Change{ID: []byte(page.After.ID()), After: page.After.Ref()}
 	ties := part > page.After.Partition()
-	var last *planner.Known // what is behind it is not among the first
+	var last *timer.Change // what is behind it is not among the first
 	trim := func() {
 		slices.SortFunc(found, by)
 		if len(found) > page.Limit {
@@ -74,13 +72,14 @@ func (a *answers) candidates(page *query.Page) (found []planner.Known, cut bool)
 			last = &end
 		}
 	}
-	for x := range a.overlay.all() {
-		if x.Timer == nil || last != nil && by(x, *last) > 0 {
+	for _, x := range u.All() {
+		if x.After.IsAbsent() || last != nil && by(x, *last) > 0 {
 			continue
 		}
 		if c := by(x, start); !page.After.IsZero() && (c < 0 || c == 0 && !ties) {
 			continue
 		}
+		x.Timer = planner.TimerOf(&x)
 		if !page.Filter.Match(&query.Timer{Timer: x.Timer, State: stateOf(x.Timer, false)}) {
 			continue
 		}
@@ -92,25 +91,26 @@ func (a *answers) candidates(page *query.Page) (found []planner.Known, cut bool)
 	return found, cut
 }
 
-func byDue(a, b planner.Known) int { return a.Ref.Compare(b.Ref) }
+func byDue(a, b timer.Change) int { return a.After.Compare(b.After) }
 
-func byID(a, b planner.Known) int { return strings.Compare(a.ID, b.ID) }
+func byID(a, b timer.Change) int { return bytes.Compare(a.ID, b.ID) }
 
-// builder makes a page of the store's rows and the overlay's timers.
+// builder makes a page of the store's rows and of the timers that the store may lack.
 type builder struct {
 	a     *answers
 	page  *query.Page
 	slot  *slot
-	over  []planner.Known // not in the page yet
-	cut   bool            // there are more than those
+	over  []timer.Change // timers that the store may lack, not in the page yet
+	cut   bool           // there are more than those
 	list  query.List
 	bytes int // size of the page's timers
 	shown int // the same without payloads
 }
 
-func (b *builder) build(ctx context.Context, v *statestore.View) (query.List, error) {
-	s := &scan{a: b.a, v: v, over: b.a.overlay.ids(), slot: b.slot, f: &b.page.Filter, after: b.page.After, rows: maxPageRows, reached: b.page.After}
-	take := func(row *statestore.Row, before func(planner.Known) bool) (more bool, err error) {
+func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
+	b.over, b.cut = b.a.candidates(b.page, r.unflushed)
+	s := &scan{a: b.a, reading: r, slot: b.slot, f: &b.page.Filter, after: b.page.After, rows: maxPageRows, reached: b.page.After}
+	take := func(row *statestore.Row, before func(*timer.Change) bool) (more bool, err error) {
 		if !b.takeOver(before) {
 			return false, nil
 		}
@@ -124,17 +124,17 @@ func (b *builder) build(ctx context.Context, v *statestore.View) (query.List, er
 	var err error
 	if b.page.Order == query.ByID {
 		done, err = s.byID(ctx, true, func(id []byte, row *statestore.Row) (bool, error) {
-			return take(row, func(x planner.Known) bool { return x.ID < string(id) })
+			return take(row, func(x *timer.Change) bool { return bytes.Compare(x.ID, id) < 0 })
 		})
 	} else {
 		done, err = s.byDue(ctx, func(ref timer.Ref, row *statestore.Row) (bool, error) {
-			return take(row, func(x planner.Known) bool { return x.Ref.Compare(ref) < 0 })
+			return take(row, func(x *timer.Change) bool { return x.After.Compare(ref) < 0 })
 		})
 	}
 	if err != nil {
 		return query.List{}, err
 	}
-	rest := func(x planner.Known) bool {
+	rest := func(x *timer.Change) bool {
 		return done || b.place(x.Timer).Compare(s.reached) <= 0
 	}
 	switch {
@@ -152,10 +152,10 @@ func (b *builder) place(t *timer.Timer) query.Cursor {
 	return query.CursorOf(b.page.Order, &query.Timer{Timer: t, Partition: b.a.o.Partition})
 }
 
-// takeOver adds the overlay's first timers as long as they are before something. It
-// reports whether there is room for more.
-func (b *builder) takeOver(before func(planner.Known) bool) bool {
-	for len(b.over) > 0 && before(b.over[0]) {
+// takeOver adds the first timers that the store may lack, as long as they are before something. It reports whether there
+// is room for more.
+func (b *builder) takeOver(before func(*timer.Change) bool) bool {
+	for len(b.over) > 0 && before(&b.over[0]) {
 		if b.full() {
 			return false
 		}
@@ -203,25 +203,17 @@ func (q *Questions) Count(ctx context.Context, f query.Filter) (query.Count, err
 	return query.Count{N: n, Exact: done}, nil
 }
 
-// counting calls fn with what the overlay has that a filter matches, and then rows with a
-// scan of the rest. One caller counts at a time.
+// counting calls fn with each timer that the store may lack and that a filter matches, and then rows with a scan of the
+// others.
 func (a *answers) counting(ctx context.Context, f *query.Filter, fn func(*timer.Timer), rows func(*scan) error) error {
-	if err := wait(ctx, a.count); err != nil {
-		return err
-	}
-	defer func() { <-a.count }()
-	s := &scan{a: a, f: f, rows: maxCountRows, slot: &slot{of: a.q.o.Scans}}
-	return a.many(ctx, s.slot, func(*statestore.View) error {
-		for x := range a.overlay.all() {
-			if x.Timer != nil && f.Match(&query.Timer{Timer: x.Timer, State: stateOf(x.Timer, false)}) {
-				fn(x.Timer)
+	s := &slot{of: a.q.o.Scans}
+	return a.read(ctx, a.counts, s, func(r *reading) error {
+		for _, x := range r.unflushed.All() {
+			if t := planner.TimerOf(&x); t != nil && f.Match(&query.Timer{Timer: t, State: stateOf(t, false)}) {
+				fn(t)
 			}
 		}
-		s.over = a.overlay.ids().clone() // others have their turn
-		return nil
-	}, func(v *statestore.View) error {
-		s.v = v
-		return rows(s)
+		return rows(&scan{a: a, reading: r, f: f, rows: maxCountRows, slot: s})
 	})
 }
 

@@ -23,11 +23,10 @@ const (
 	seekRows = 4
 )
 
-// scan goes through what a view of the store has, and the overlay says nothing of.
+// scan goes through the rows that say what is pending under their IDs.
 type scan struct {
+	*reading
 	a      *answers
-	v      *statestore.View
-	over   ids // of the overlay
 	slot   *slot
 	f      *query.Filter
 	after  query.Cursor
@@ -125,7 +124,7 @@ func (s *scan) byDue(ctx context.Context, fn func(ref timer.Ref, row *statestore
 		if !done || x.from.Compare(x.to) >= 0 {
 			continue
 		}
-		err = s.v.Due(x.from, x.to, x.parked, func(row *statestore.Row) (more bool, err error) {
+		err = s.view.Due(x.from, x.to, x.parked, func(row *statestore.Row) (more bool, err error) {
 			place := query.DueCursor(row.Ref, s.a.o.Partition)
 			if place.Compare(s.after) <= 0 {
 				return true, nil
@@ -156,13 +155,13 @@ func (s *scan) byDue(ctx context.Context, fn func(ref timer.Ref, row *statestore
 	return done, nil
 }
 
-// known reports whether the overlay says what is pending instead of a row.
+// known reports whether it is not a row that says what is pending under the row's ID.
 func (s *scan) known(row *statestore.Row) (bool, error) {
-	if s.over.none() {
+	if len(s.unflushed.All()) == 0 {
 		return false, nil
 	}
 	id, err := row.ID()
-	return err == nil && s.over.has(id), err
+	return err == nil && s.unflushed.Has(id), err
 }
 
 // differs reports whether the filter does not match a row.
@@ -181,7 +180,7 @@ func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *sta
 	rest.Prefix = ""
 	all := rest == query.Filter{}
 	done = true
-	err = s.v.IDs([]byte(s.after.ID()), []byte(s.f.Prefix), func(id []byte, at statestore.Location) (more bool, err error) {
+	err = s.view.IDs([]byte(s.after.ID()), []byte(s.f.Prefix), func(id []byte, at statestore.Location) (more bool, err error) {
 		place := query.IDCursor(id, s.a.o.Partition)
 		if place.Compare(s.after) <= 0 {
 			return true, nil
@@ -189,13 +188,13 @@ func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *sta
 		if done, err = s.fits(ctx, 1); !done || err != nil {
 			return false, err
 		}
-		skip := s.over.has(id) || !s.mayMatch(at)
+		skip := s.unflushed.Has(id) || !s.mayMatch(at)
 		var row *statestore.Row
 		if !skip && (whole || !all) {
 			if done, err = s.fits(ctx, seekRows); !done || err != nil {
 				return false, err
 			}
-			if row, err = s.v.Row(at); err == nil && !all {
+			if row, err = s.view.Row(at); err == nil && !all {
 				skip, err = s.differs(row)
 			}
 		}

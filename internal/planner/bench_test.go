@@ -53,8 +53,8 @@ func BenchmarkLife(b *testing.B) {
 	}
 }
 
-// BenchmarkGone fires 500,000 timers that the store has: for how long an overlay that begins, and
-// a checkpoint, hold the lock that are about them.
+// BenchmarkGone fires 500,000 timers that the store has: how long a question about many IDs
+// and a flush hold the lock.
 func BenchmarkGone(b *testing.B) {
 	const n = 500_000
 	for range b.N {
@@ -70,12 +70,12 @@ func BenchmarkGone(b *testing.B) {
 			p.Commit()
 			p.Fold(s, 1<<30)
 		}
-		var o Overlay
+		u := NewUnflushed(p.Changed())
 		var changes int
 		for _, call := range []struct {
 			name string
 			do   func()
-		}{{"begin", func() { o.Begin(p, nil, 1<<30) }}, {"freeze", func() { changes = len(p.Freeze()) }}, {"thaw", p.Thaw}} {
+		}{{"collect", func() { u.Collect([]*Planner{p}) }}, {"index", u.Index}, {"freeze", func() { changes = len(p.Freeze()) }}, {"thaw", p.Thaw}} {
 			start := time.Now()
 			call.do()
 			b.ReportMetric(float64(time.Since(start).Microseconds())/1000, "ms-"+call.name)

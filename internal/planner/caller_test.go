@@ -46,8 +46,8 @@ type caller struct {
 	state     timers              // after all committed steps
 	applied   timers              // after all applied steps
 	emissions map[occurrence]bool // committed
-	listing   []planner.Overlay   // by planner; nil: no list is under way
-	view      timers              // of the store, for listing
+	view      timers              // of the store, for a list that is under way
+	flushes   []int64             // by planner: that had ended before that
 	since     []timers            // states that were committed since the view was made
 }
 
@@ -158,7 +158,7 @@ func (c *caller) start(position int64, open bool) {
 		}
 	}
 	c.scanned, c.flush, c.toDefer, c.deferring, c.back = nil, nil, nil, nil, nil
-	c.out, c.steps, c.applied, c.listing, c.view = nil, nil, maps.Clone(c.state), nil, nil
+	c.out, c.steps, c.applied, c.view = nil, nil, maps.Clone(c.state), nil
 	if open {
 		c.openUp()
 	}
@@ -644,53 +644,38 @@ func (c *caller) get(id string) timer.Ref {
 	return t.Ref()
 }
 
-// beginList begins to note what steps change, for somebody who asks for all timers.
-func (c *caller) beginList() {
-	c.listing = make([]planner.Overlay, len(c.planners))
-	for i, p := range c.planners {
-		c.listing[i].Begin(p, nil, 1<<30)
-	}
-}
-
 // viewStore makes a view of the store for the answer.
 func (c *caller) viewStore() {
-	for i, p := range c.planners {
-		o := &c.listing[i]
-		for done := false; !done; {
-			done = o.Copy(p)
-			o.Put()
-		}
-		o.Look(p)
-	}
+	c.flushes = c.ended()
 	c.view, c.since = c.stored(), []timers{c.state}
 }
 
-// answer lays what the planners know over the view. It must be what was committed at
+// ended is how many flushes have ended, by planner.
+func (c *caller) ended() (flushes []int64) {
+	for _, p := range c.planners {
+		flushes = append(flushes, p.Flushes())
+	}
+	return flushes
+}
+
+// answer lays what the store may lack over the view. It must be what was committed at
 // one of the moments since the view was made.
 func (c *caller) answer() (all timers, moments int) {
+	if !slices.Equal(c.flushes, c.ended()) { // the view is too old
+		c.view = c.stored()
+	}
+	u := planner.NewUnflushed(0)
+	u.Collect(c.planners)
+	u.Index()
 	all = c.view
-	for i, p := range c.planners {
-		o := &c.listing[i]
-		if !o.Take(p) {
-			c.t.Fatal("the question has lapsed")
-		}
-		o.Settle()
-		for _, x := range o.All() {
-			all.put(x.ID, x.Timer)
-		}
+	for _, x := range u.All() {
+		all.put(string(x.ID), planner.TimerOf(&x))
 	}
 	if !slices.ContainsFunc(c.since, all.equal) {
 		c.t.Errorf("the answer is %v, and what was committed meanwhile is %v", all, c.since)
 	}
 	c.view = nil
 	return all, len(c.since)
-}
-
-func (c *caller) endList() {
-	for i, p := range c.planners {
-		c.listing[i].End(p)
-	}
-	c.listing = nil
 }
 
 // What is asked of planners besides.

@@ -27,15 +27,11 @@ import (
 // not soon: as long as there is room for what is pending nothing has to be written, however
 // much comes and goes. What is given out or evicted is the delta's again.
 type delta struct {
-	items  []*Item // that differ from the store, each once; records and tombstones are not here
-	bytes  int64   // about what those hold that are not soon; see Item.deltaBytes
-	frozen []*Item // being written; nil: it is gone since
-	out    bool    // a checkpoint is: Thaw ends it
-
-	// Numbers of steps: see Segment.number.
-	folded   int64 // the last one that is folded to the end
-	freezing int64 // the last one of the checkpoint that is being written
-	stored   int64 // the last one that the store has
+	items   []*Item // that differ from the store, each once; records and tombstones are not here
+	bytes   int64   // about what those hold that are not soon; see Item.deltaBytes
+	frozen  []*Item // being written; nil: it is gone since
+	out     bool    // a checkpoint is: Thaw ends it
+	flushes int64   // that have ended
 }
 
 // change is what the delta knows of an item.
@@ -132,7 +128,6 @@ func (p *Planner) Fold(s *Segment, limit int) (pending int, done bool) {
 		return pending, false
 	}
 	p.committed[0], p.committed = nil, p.committed[1:]
-	p.known.delta.folded = s.number
 	return pending, true
 }
 
@@ -185,15 +180,16 @@ func (p *Planner) Freeze() []timer.Change {
 		all = append(all, timer.Change{ID: id, Before: r.Stored, After: at, Bytes: r.Bytes})
 	})
 	d.frozen, d.items, d.bytes, d.out = d.items, nil, 0, true
-	d.freezing = d.folded
 	p.wanted = false
 	return all
 }
 
 // Thaw ends a checkpoint that is in the store: what it has is forgotten here.
 func (p *Planner) Thaw() {
-	frozen := p.known.delta.frozen
-	p.known.delta.frozen, p.known.delta.out, p.known.delta.stored = nil, false, p.known.delta.freezing
+	d := &p.known.delta
+	frozen := d.frozen
+	d.frozen, d.out = nil, false
+	d.flushes++
 	p.known.table.Flushed()
 	for _, it := range frozen {
 		if it == nil {

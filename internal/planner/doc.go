@@ -16,9 +16,9 @@
 //   - every entry that is planned and not committed: it is in the sequence, of which each step takes a prefix;
 //   - every change of committed steps that the store does not have: it is in the delta, which a checkpoint writes.
 //
-// A timer that only waits to be due is a record, which means encoded bytes, and not an item: see package memtable. Questions are answered with what is
-// committed, not with what is planned: see [Overlay] and [Planner.Committed]. What always holds stands at the types
-// and fields that it binds.
+// A timer that only waits to be due is a record, which means encoded bytes, and not an item: see package memtable.
+// Questions are answered with what is committed, not with what is planned: see [Unflushed] and [Planner.Committed].
+// What always holds stands at the types and fields that it binds.
 //
 // # The caller's duties
 //
@@ -37,6 +37,6 @@
 //  6. Park the rows that Fire gives to be parked, unless they are gone, and tell with [Planner.Parked] before any of
 //     them comes back. When rows are back, [Planner.Admit] their timers, unless the planner is [Planner.Crowded].
 //     Do none of that while a checkpoint is written.
-//  7. Answer questions with an [Overlay]: [Overlay.Begin] and [Overlay.Copy] if it has lapsed, then [Overlay.Look],
-//     make a view of the store, then [Overlay.Take].
+//  7. To answer a question about many IDs, read [Planner.Flushes], make a view of the store, and [Unflushed.Collect]
+//     what the view lacks, unless Flushes has changed.
 package planner

@@ -182,9 +182,6 @@ func TestItemsAreUsedAgainBehindManyAtATime(t *testing.T) {
 	if n := len(p.known.spare); n > maxSpare {
 		t.Errorf("%d items are kept to be used again, want %d at most", n, maxSpare)
 	}
-	var asked Overlay // while somebody asks, items are not used again
-	asked.Begin(p, nil, 1<<20)
-	asked.End(p)
 	used := map[*Item]int{}
 	for i := range 10 {
 		id := fmt.Sprint("more", i)

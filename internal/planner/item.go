@@ -43,7 +43,6 @@ type Item struct {
 	// entries are folded; or its target is unhealthy, and it waits until the store has it.
 	waiting bool
 	parking bool // on its way to the parked rows
-	retired bool // its change is a record's, or a tombstone's: an overlay that copies takes it from here
 
 	// Of who holds the segment that is out.
 	at      int32    // which of its changes

@@ -136,7 +136,6 @@ func (k *known) bury(it *Item) {
 
 // outOfDelta takes an item out of the delta whose change goes into a record.
 func (k *known) outOfDelta(it *Item) {
-	it.retired = true
 	k.delta.bytes -= it.deltaBytes()
 	k.delta.drop(it)
 }
@@ -147,16 +146,15 @@ func (k *known) forget(it *Item) {
 	k.retire(it)
 }
 
-// retire forgets an item that has no object any more. It is used again, unless an
-// overlay may look at it: nobody else does, for no entry of it is left that is not folded, no
-// batch and no checkpoint that knows it, and who parks looks at the timer too.
+// retire forgets an item that has no object any more, and keeps it for another ID. Nothing looks at it then: no
+// entry that is not applied, no batch and no flush knows it, and Parked compares the timer too.
 func (k *known) retire(it *Item) {
 	if k.table.Objects() == 0 { // not to hold on to what was long once
 		k.items, k.spare = nil, nil
 		return
 	}
 	k.items[it.number] = nil
-	if !k.watched && len(k.spare) < maxSpare {
+	if len(k.spare) < maxSpare {
 		*it = Item{}
 		k.spare = append(k.spare, it)
 	}

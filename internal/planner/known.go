@@ -8,11 +8,10 @@ import (
 // known is what is in memory of timers, by ID: items, of IDs to which something happens, and the records and tombstones
 // of the table. What is not in it is in the store as it is, or nowhere.
 type known struct {
-	table   *memtable.Table
-	items   []*Item // by the number of their objects; nil: the number is free
-	spare   []*Item // to be used again: empty
-	delta   delta
-	watched bool // an overlay may look at items that were forgotten
+	table *memtable.Table
+	items []*Item // by the number of their objects; nil: the number is free
+	spare []*Item // to be used again: empty
+	delta delta
 
 	// horizon is a place in the order of firing. Invariant: every pending timer below it is
 	// soon, or waits, or is parked; a record that is later lies at or above it, and the store

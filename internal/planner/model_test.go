@@ -92,14 +92,17 @@ type model struct {
 	missed      map[occurrence]int64 // of those that are pending, with catch-up none: by when they were missed, as last said
 
 	// Of who asks what is committed.
-	overlay overlay
+	asks question
 }
 
-// overlay is one, and how far it is.
-type overlay struct {
-	Overlay
-	is   string                  // "", "copying", "whole", "looked", or "viewed"
-	view map[string]*timer.Timer // of the store
+// question is one about all IDs, and how far it is.
+type question struct {
+	*Unflushed
+	is      string // "", "looked", "viewed", or "collected"
+	flushes int64
+	changed int
+	view    map[string]*timer.Timer // of the store
+	state   map[string]*timer.Timer // that was committed when it was collected
 }
 
 type scan struct {
@@ -148,7 +151,7 @@ func (m *model) restart() {
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
 	m.scan, m.out, m.jobs, m.folding = nil, nil, nil, false
 	m.folded, m.frozen, m.changes = maps.Clone(m.state), nil, nil
-	m.parkings, m.admitting, m.missed, m.overlay = nil, nil, make(map[occurrence]int64), overlay{}
+	m.parkings, m.admitting, m.missed, m.asks = nil, nil, make(map[occurrence]int64), question{}
 	if m.met == len(m.requests) {
 		m.p.Open(m.now)
 	}
@@ -787,46 +790,52 @@ func (m *model) admit() {
 	m.admitting = nil
 }
 
-// question goes on with the overlay: others may come behind each part of that.
+// question goes on with a question about all IDs: others may come behind each part of that.
 func (m *model) question() {
-	o := &m.overlay
-	switch o.is {
+	q := &m.asks
+	switch q.is {
 	case "":
-		o.Begin(m.p, nil, 1<<30)
-		o.is = "copying"
-	case "copying":
-		done := o.copy(m.p, 1)
-		if o.Put(); done {
-			o.is = "whole"
-		}
-	case "whole":
-		o.Look(m.p)
-		o.is = "looked"
+		q.is, q.flushes = "looked", m.p.Flushes()
 	case "looked":
-		o.view = map[string]*timer.Timer{}
+		q.view = map[string]*timer.Timer{}
 		for id, r := range m.rows {
-			o.view[id] = r.Timer
+			q.view[id] = r.Timer
 		}
-		o.is = "viewed"
+		q.is = "viewed"
 	case "viewed":
-		if !o.Take(m.p) {
-			m.t.Fatal("the overlay is lapsed")
+		q.is = ""
+		if m.saw("a flush ended behind the view", m.p.Flushes() != q.flushes); m.p.Flushes() != q.flushes {
+			return
 		}
-		o.Settle()
-		for _, x := range o.All() {
-			m.saw("overlaid", !equal(x.Timer, o.view[x.ID]))
-			m.saw("overlaid as gone", x.Timer == nil && o.view[x.ID] != nil)
-			put(o.view, x.ID, x.Timer)
+		q.Unflushed, q.changed = NewUnflushed(0), m.p.Changed()
+		q.Collect([]*Planner{m.p})
+		q.state, q.is = maps.Clone(m.state), "collected"
+	case "collected":
+		q.Index()
+		if n := len(q.All()); n > q.changed {
+			m.t.Fatalf("%d IDs may have changed, and %d have", q.changed, n)
 		}
-		same(m.t, "the overlaid store", o.view, m.state)
-		o.is, o.view = "whole", nil
+		for i := range q.All() {
+			x := &q.All()[i]
+			id, is := string(x.ID), TimerOf(x)
+			m.saw("overlaid", !equal(is, q.view[id]))
+			m.saw("overlaid as gone", is == nil && q.view[id] != nil)
+			put(q.view, id, is)
+			if !q.Has(x.ID) || is.Ref() != x.After {
+				m.t.Fatalf("%q is not found, or is at %v, not %v", x.ID, is.Ref(), x.After)
+			}
+		}
+		for id := range q.view {
+			if q.Has([]byte("no " + id)) {
+				m.t.Fatal("an ID is found that nobody has used")
+			}
+		}
+		same(m.t, "the view with what is not flushed", q.view, q.state)
+		*q = question{}
 	}
 }
 
-func (m *model) askNoMore() {
-	m.overlay.End(m.p)
-	m.overlay = overlay{}
-}
+func (m *model) askNoMore() { m.asks = question{} }
 
 // What always holds.
 
@@ -1070,25 +1079,7 @@ func (m *model) checkDelta() {
 			m.t.Fatalf("%q is at %d of the delta, want %d", it.id, it.change.at, i+1)
 		}
 	}
-	m.p.known.table.EachChanged(func(k memtable.Kind, r memtable.Record) {
-		id, at, _ := timer.DecodePlace(r.Bytes)
-		if k == memtable.Later && r.State&memtable.Dirty != 0 {
-			held += r.Size()
-		}
-		was, ok := base[string(id)]
-		if !ok {
-			was = timer.Absent
-		}
-		switch is := m.folded[string(id)].Ref(); {
-		case r.State == memtable.Dirty|memtable.Flushing, r.State&memtable.Flushing != 0 && m.frozen == nil:
-			m.t.Fatalf("%q is packed, state %d", id, r.State)
-		case m.folding:
-		case r.State == memtable.Dirty && (r.Stored != was || at != is || was == is), r.State == memtable.Flushing && (at != was || at != is):
-			m.t.Fatalf("%q is packed, state %d, from %v to %v; want %v to %v", id, r.State, r.Stored, at, was, is)
-		}
-	})
-	tombstones := m.p.known.table.Tombstones()
-	tombstones.Each(func(id []byte, flushing bool) {
+	gone := func(id []byte, flushing bool) {
 		m.saw("gone", !flushing)
 		m.saw("gone, and being deleted", flushing)
 		if !flushing {
@@ -1103,6 +1094,27 @@ func (m *model) checkDelta() {
 		was, ok := base[string(id)]
 		if state == memtable.Flushing && (ok || m.frozen == nil) || state == memtable.Dirty && (!ok || was != stored) && !m.folding || pending && is != nil && !m.folding {
 			m.t.Fatalf("%q is gone, state %d, from %v; it was %v, is %v", id, state, stored, was, is.Ref())
+		}
+	}
+	m.p.known.table.EachUnflushed(func(k memtable.Kind, r memtable.Record) {
+		if k == memtable.Tombstone {
+			gone(r.Bytes, r.State == memtable.Flushing)
+			return
+		}
+		id, at, _ := timer.DecodePlace(r.Bytes)
+		if k == memtable.Later && r.State&memtable.Dirty != 0 {
+			held += r.Size()
+		}
+		was, ok := base[string(id)]
+		if !ok {
+			was = timer.Absent
+		}
+		switch is := m.folded[string(id)].Ref(); {
+		case r.State == memtable.Dirty|memtable.Flushing, r.State&memtable.Flushing != 0 && m.frozen == nil:
+			m.t.Fatalf("%q is packed, state %d", id, r.State)
+		case m.folding:
+		case r.State == memtable.Dirty && (r.Stored != was || at != is || was == is), r.State == memtable.Flushing && (at != was || at != is):
+			m.t.Fatalf("%q is packed, state %d, from %v to %v; want %v to %v", id, r.State, r.Stored, at, was, is)
 		}
 	})
 	if is := m.p.DeltaBytes(); held != is {
@@ -1235,7 +1247,7 @@ func TestPlannerAgainstModel(t *testing.T) {
 	t.Logf("seen: %v", seen)
 	for _, kind := range []string{"fired", "held", "rolled back", "rolled back under a request", "aborted", "parked", "unparked", "lowered", "relieved", "restarted", "recurred", "let go",
 		"triggered", "triggered while paused", "remembered", "forgotten", "paused", "resumed", "unmet", "not found", "decided again", "rolled back behind a request",
-		"full", "expired", "expired while parked", "left to wait behind requests", "packed", "packed beyond the horizon", "gone", "gone, and being deleted", "twins", "overlaid", "overlaid as gone"} {
+		"full", "expired", "expired while parked", "left to wait behind requests", "packed", "packed beyond the horizon", "gone", "gone, and being deleted", "twins", "overlaid", "overlaid as gone", "a flush ended behind the view"} {
 		if seen[kind] == 0 && !testing.Short() { // then there are a fifth of the runs
 			t.Errorf("nothing was %s in any run", kind)
 		}
@@ -1432,7 +1444,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			}
 		}),
 		"answer": func(*rapid.T) {
-			for m.question(); m.overlay.is != "whole"; m.question() {
+			for m.question(); m.asks.is != ""; m.question() {
 			}
 		},
 		// What a batch has met is packed, and its item another's, before it is copied.

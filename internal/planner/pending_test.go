@@ -87,7 +87,11 @@ func TestPendingIsCounted(t *testing.T) {
 					pending[id] = true
 				}
 			}
-			p.known.table.EachChanged(func(_ memtable.Kind, r memtable.Record) { pending[string(r.ID())] = true })
+			p.known.table.EachUnflushed(func(k memtable.Kind, r memtable.Record) {
+				if k != memtable.Tombstone {
+					pending[string(r.ID())] = true
+				}
+			})
 			for id := range pending {
 				delete(leaving, id)
 			}

@@ -28,9 +28,7 @@ type Planner struct {
 	tally  tally
 
 	sequence  sequence
-	commits   int64      // steps
 	committed []*Segment // that are not folded to the end
-	notes     *notes     // of steps, for who asks; nil: nobody does
 	due       dueItems
 	moved     timer.Size // what reschedule has planned, until Fire tells
 	schedules *calendar.Cache

@@ -48,7 +48,6 @@ type Segment struct {
 	// Requests and Firings are the sizes of the entries in memory.
 	Requests, Firings timer.Size
 
-	number      int64 // of the step among those that are committed, from 1
 	first, rest []*chunk
 	changes     []Change
 	adds        int64 // by how many timers more are pending behind it

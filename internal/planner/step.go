@@ -295,8 +295,6 @@ func (p *Planner) commit() {
 	s := q.out
 	q.first, q.rest = behind(q.first, s.first), behind(q.rest, s.rest)
 	q.position, q.out = s.Position, nil
-	p.commits++
-	s.number = p.commits
 	s.Changes()
 	p.tally.settled += s.adds
 	if p.tally.leaving > 0 {
@@ -307,5 +305,4 @@ func (p *Planner) commit() {
 		p.tally.count.n.Add(-fewer)
 	}
 	p.committed = append(p.committed, s)
-	p.notes.add(s)
 }

@@ -382,9 +382,6 @@ func (s *script) readmit() {
 }
 
 func (s *script) list() {
-	if s.phase("begin") {
-		s.c.beginList()
-	}
 	if s.phase("view") {
 		s.c.viewStore()
 	}
@@ -397,9 +394,6 @@ func (s *script) list() {
 		for _, id := range slices.Sorted(maps.Keys(answer)) {
 			s.print("%s %s", id, place(answer[id].Ref()))
 		}
-	}
-	if s.phase("end") {
-		s.c.endList()
 	}
 }
 

@@ -105,7 +105,7 @@ var heldBy = map[string]map[string]string{
 		"Replays":  "internal/service.TestReplaysThatStandStillHoldNobodyUp internal/service.TestReplaySlots",
 		"Replay":   "internal/replay.TestReplayFlushes",
 		"Calls":    "internal/api/access.TestBodies internal/api/access.TestSlowBodiesHoldUpNobody internal/api/access.TestAnswersThatAreNotTaken",
-		"Overlay":  "internal/partition.TestAnOverlayThatIsTooLargeIsStored",
+		"Overlay":  "internal/partition.TestQuestionsHoldNoMoreThanTheyMay",
 	},
 	"internal/memtable": {
 		"MaxBytes": "TestLargeTimersAreNotRecords",
@@ -130,7 +130,6 @@ var heldBy = map[string]map[string]string{
 		"loadBytes":      "TestALoadIsBounded",
 		"warnBurst":      "TestWarnings",
 		"maxDecisions":   "TestDecisionsThatAreNotKnown",
-		"overlayKept":    "TestTheOverlayEnds",
 	},
 	"internal/planner": {
 		"maxFirings":     "TestFiringsAreTakenInChunks",
