@@ -3,8 +3,8 @@
 // A hanging transaction (KIP-664) holds back the read_committed readers of every partition that it
 // touched. There are three ways to one, and three repairs:
 //
-//   - The process that began it is gone. Every instance looks for such transactions of its group once a second
-//     ([Watch]), and ends them.
+//   - The process that began it is gone. Each instance looks for such transactions of its group once a second and ends
+//     them ([Watch]).
 //   - A new owner finds a transaction of the former one open on its changelog partition, and ends it ([End]).
 //   - The transaction ended while a partition had no leader, and that partition never got its marker
 //     (KAFKA-20734). [Markers] remembers how transactions ended, and writes the marker that is missing.

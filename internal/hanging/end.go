@@ -19,8 +19,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// ErrForeignTransaction: a producer that is not one of this group's holds a
-// transaction open on one of our topics. It is never ended by us.
+// ErrForeignTransaction: a producer that does not belong to waterclock has a transaction open on one of the service's own
+// topics. The service never ends it.
 var ErrForeignTransaction = errors.New("a transaction of a foreign producer is open")
 
 // Options say which hanging transactions End is to end.
@@ -30,12 +30,10 @@ type Options struct {
 	Topic     string // a changelog
 	Partition int32
 	Markers   *Markers
-	// Offsets: look after the group's committed offsets too, because the partition's stable offset does
-	// not come.
+	// Offsets: repair the group's committed offsets too, because the partition's stable offset cannot be read.
 	Offsets bool
-	// Committed decides, from the partition and the group's committed offset, whether a step was committed
-	// that a producer of the group wrote from an offset on. It returns an error if it cannot tell. nil: it
-	// never can.
+	// Committed finds out, from the partition and the group's committed offset, whether the step that a producer of the
+	// group wrote from an offset on was committed. It returns an error if it cannot tell. nil: it never can.
 	Committed func(ctx context.Context, producerID, from int64) (bool, error)
 	Logger    *slog.Logger
 }
@@ -236,8 +234,8 @@ func (v *Options) repairOffsets(ctx context.Context, adm *kadm.Client, ours map[
 	})
 }
 
-// offsetsPartition is where a group's offsets lie: the absolute value of Java's
-// hash of its name, 0 where it has none, over the partitions of the topic.
+// offsetsPartition is the partition of a group's offsets: the absolute value of Java's hash of its name, modulo the
+// partition count. The least integer has no absolute value; it counts as 0.
 func offsetsPartition(group string, partitions int) int32 {
 	var h int32
 	for _, c := range utf16.Encode([]rune(group)) {
@@ -252,8 +250,7 @@ func offsetsPartition(group string, partitions int) int32 {
 	return h % int32(max(partitions, 1))
 }
 
-// endTransaction fences the producer of txn while txn is what is still open, and
-// notes how it ended.
+// endTransaction fences the producer of txn, if that is still its open transaction, and notes how it ended.
 func endTransaction(ctx context.Context, cl *kgo.Client, adm *kadm.Client, txn kadm.DescribedTransaction, markers *Markers) error {
 	how := EndingUnknown
 	defer func() {
@@ -271,8 +268,8 @@ func endTransaction(ctx context.Context, cl *kgo.Client, adm *kadm.Client, txn k
 			return err
 		}
 		if !open || now.ProducerID != txn.ProducerID || now.ProducerEpoch != txn.ProducerEpoch {
-			// Not what is only prepared: a coordinator that was restarted may have that from
-			// its own log alone, see commitAgain.
+			// A transaction that is only prepared does not count: a coordinator that was restarted may have that
+			// from its own log alone. See transaction.commitAgain.
 			if p := (Producer{txn.ProducerID, txn.ProducerEpoch}); !UnderWay(now, p) {
 				how = EndingOf(now, p)
 			}

@@ -83,7 +83,7 @@ func FindHolders(ctx context.Context, cl *kgo.Client, at map[timer.TopicPartitio
 	return found
 }
 
-// part ends when one of n equal parts of the time is over that ctx has left.
+// part returns a context that has one of n equal parts of the time that ctx has left.
 func part(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	end, limited := ctx.Deadline()
 	if !limited {

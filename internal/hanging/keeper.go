@@ -41,7 +41,7 @@ func (k *Markers) Run(ctx context.Context) error {
 	}
 }
 
-// refresh asks who leads.
+// refresh looks up the leaders of partitions.
 func (k *Markers) refresh(ctx context.Context, doubtful []timer.TopicPartition) {
 	var topics []string
 	for _, to := range doubtful {
@@ -51,10 +51,10 @@ func (k *Markers) refresh(ctx context.Context, doubtful []timer.TopicPartition) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, markerTimeout)
 	defer cancel()
-	_ = k.targets.Refresh(ctx, topics...) // what is known stays
+	_ = k.targets.Refresh(ctx, topics...) // if it fails, what is known stays
 }
 
-// say logs why a look failed: at once, and again each minute while it lasts.
+// say logs why a look failed: at once, and once a minute while that lasts.
 func (k *Markers) say(to timer.TopicPartition, err error) {
 	k.mu.Lock()
 	d := k.doubtful[to]
@@ -71,7 +71,7 @@ func (k *Markers) say(to timer.TopicPartition, err error) {
 	}
 }
 
-// look writes what markers a partition lacks, if it has a leader.
+// look writes the markers that a partition lacks, if it has a leader.
 func (k *Markers) look(ctx context.Context, to timer.TopicPartition) error {
 	ctx, cancel := context.WithTimeout(ctx, markerTimeout)
 	defer cancel()
@@ -130,8 +130,8 @@ func (k *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPar
 	})
 }
 
-// endedElsewhere notes the end of another client's transaction, and asks who leads its partitions. This
-// happens seldom.
+// endedElsewhere notes the end of another client's transaction, and looks up the leaders of its partitions. This happens
+// rarely.
 func (k *Markers) endedElsewhere(ctx context.Context, txnID string, p Producer, how Ending, parts map[string][]int32) {
 	if k == nil || len(parts) == 0 {
 		return
@@ -192,7 +192,7 @@ func (k *Markers) overdue(to timer.TopicPartition, p Producer) bool {
 	return time.Since(since) > markerPatience
 }
 
-// await notes that a marker is on its way, and forgets those that have come.
+// await notes that a marker is on its way, and forgets old ones, which have come.
 func (d *doubt) await(p Producer, since time.Time) {
 	maps.DeleteFunc(d.awaited, func(_ Producer, before time.Time) bool { return since.Sub(before) > endedKept })
 	if d.awaited == nil {
@@ -208,8 +208,7 @@ func (k *Markers) wrote() {
 	}
 }
 
-// writeMarker ends a transaction on one partition, if it is still open there: by
-// now its own marker may have come.
+// writeMarker ends a transaction on one partition, if it is still open there. Its own marker may have come meanwhile.
 func writeMarker(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, p Producer, how Ending, wrote func()) error {
 	open, err := openProducers(ctx, adm, to, nil)
 	if err != nil {
@@ -219,8 +218,8 @@ func writeMarker(ctx context.Context, adm *kadm.Client, to timer.TopicPartition,
 	if i < 0 {
 		return nil
 	}
-	// The coordinator's epoch is that of the producer's last marker there, -1 if it
-	// has none: a lower one is refused (TRANSACTION_COORDINATOR_FENCED).
+	// The coordinator epoch is that of the producer's last marker on the partition, -1 if there is none. A lower one is
+	// refused (TRANSACTION_COORDINATOR_FENCED).
 	m := kadm.TxnMarkers{
 		ProducerID: p.ID, ProducerEpoch: p.Epoch, Commit: how == EndingCommit,
 		CoordinatorEpoch: open[i].CoordinatorEpoch, Topics: kadm.TopicsSet{},

@@ -15,30 +15,26 @@ import (
 )
 
 const (
-	// endedKept is how long the end of a transaction is remembered: longer than
-	// a broker's session, its answer to a marker that is under way, and a refresh
-	// of the targets together.
+	// endedKept is how long the end of a transaction is remembered. It is more than a broker's session, the answer to a
+	// marker that is on its way, and a refresh of the targets together.
 	endedKept = time.Minute
 	// lagging is how much later than this process a coordinator may hear of a new leader. A transaction
 	// that ends later than that after a move has its marker. A coordinator that is further behind is
 	// fenced, and its successor writes the markers.
 	lagging = 12 * time.Second
-	// maxEndedTxns bounds the ends that are remembered; each keeps the list of the
-	// partitions of its step.
+	// maxEndedTxns bounds the ends that are remembered. Each has the list of its step's partitions.
 	maxEndedTxns = 16_384
-	// alike is how many of the last ends are looked at for one with the same
-	// partitions, whose list then serves both.
+	// alike is how many of the last ends are searched for one with the same partitions, so that both can share the
+	// list.
 	alike = 16
-	// doubtAfter is how long a partition must have a leader again, with nothing
-	// of ours left open on it, until it is in no doubt any more.
+	// doubtAfter is how long a partition must have a leader, and no open transaction of the group, until it is no
+	// longer in doubt.
 	doubtAfter = time.Second
-	// doubtKept is how long a partition that was deleted, or may not be looked
-	// at, is asked about.
+	// doubtKept is how long a partition that was deleted, or that the service may not look at, stays in doubt.
 	doubtKept = time.Hour
-	// doubtSaid is how often it is logged that a partition cannot be looked at.
+	// doubtSaid is the pause between two logs of a partition that cannot be looked at.
 	doubtSaid = time.Minute
-	// blindKept is how long it is remembered that the group's offsets may not be
-	// looked at.
+	// blindKept is how long it is remembered that the service may not look at the group's offsets.
 	blindKept = 10 * time.Minute
 	// markerTick is how often partitions in doubt are looked at.
 	markerTick = 500 * time.Millisecond
@@ -48,7 +44,7 @@ const (
 	markerTimeout = 3 * time.Second
 )
 
-// ended is a transaction that was ended by this process.
+// endedTxn is a transaction that was ended by this process.
 type endedTxn struct {
 	Producer
 	txnID string
@@ -75,7 +71,7 @@ type doubt struct {
 	noted        map[Producer]*endedTxn
 	alert        bool      // it has no leader, or is known to lack a marker
 	said         time.Time // when a look at it failed and that was logged
-	// awaited is since when markers that are on their way were seen to be.
+	// awaited says since when each marker has been seen to be on its way.
 	awaited map[Producer]time.Time
 }
 
@@ -148,9 +144,8 @@ func (k *Markers) NoteEnd(txnID string, p Producer, how Ending, parts map[string
 	}
 	k.ends = append(k.ends, e)
 	for to, d := range k.doubtful {
-		// A transaction that ended long after the last move has its marker. Without this check
-		// a doubt that may not be looked into would use up each transactional ID, and gather
-		// ends, for doubtKept.
+		// A transaction that ended long after the last move has its marker. Without this check a doubt that cannot be
+		// checked would retire each transactional ID, and collect ends, for doubtKept.
 		if e.wrote(to) && e.at.Sub(d.moved) < lagging {
 			k.note(d, e)
 		}
@@ -261,8 +256,8 @@ func (k *Markers) Doubtful() (all []timer.TopicPartition) {
 	return all
 }
 
-// looked notes what a look at a partition with a leader has shown. A partition on which nothing of the
-// group is open, twice in doubtAfter, is no longer in doubt.
+// looked notes what a look at a partition with a leader has shown. If two looks, doubtAfter apart, have found no open
+// transaction of the group, the partition is no longer in doubt.
 func (k *Markers) looked(to timer.TopicPartition, clear bool) {
 	now := time.Now()
 	k.mu.Lock()
@@ -296,7 +291,7 @@ func (k *Markers) dismiss(to timer.TopicPartition) {
 	k.doubts.Store(int32(len(k.doubtful)))
 	k.count()
 	if len(k.doubtful) == 0 {
-		// Lanes have had a turn of every ID since: doubtAfter is much longer.
+		// Lanes have used every ID since: that takes much less than doubtAfter.
 		k.forgetRetired()
 	}
 }

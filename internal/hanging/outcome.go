@@ -19,7 +19,7 @@ func TransactionalIDPrefix(group string) string {
 // Ending is how a transaction ended.
 type Ending uint8
 
-// The endings. Of an EndingUnknown the coordinator decides.
+// The endings. Only the coordinator knows an EndingUnknown.
 const (
 	EndingUnknown Ending = iota
 	EndingCommit
@@ -36,15 +36,13 @@ func (e Ending) String() string {
 	return "unknown"
 }
 
-// Producer is one transaction: under transaction version 2 each has an epoch of
-// its own.
+// Producer identifies a transaction: under transaction version 2 each has an epoch of its own.
 type Producer struct {
 	ID    int64
 	Epoch int16
 }
 
-// NoProducer is that of no transaction, as Kafka has it: {0, 0} is the first that a
-// cluster gives.
+// NoProducer identifies no transaction, as in Kafka. {0, 0} is the first transaction of a cluster.
 func NoProducer() Producer { return Producer{-1, -1} }
 
 // TransactionOf describes the last transaction of a producer ID. If its transactional ID is known, only the
@@ -76,13 +74,13 @@ func TransactionOf(ctx context.Context, adm *kadm.Client, id int64, txnID string
 	return txn, false, err
 }
 
-// UnderWay reports whether the coordinator has still to write markers.
+// UnderWay reports whether the coordinator still has to write markers.
 func UnderWay(txn kadm.DescribedTransaction, p Producer) bool {
 	return txn.ProducerID == p.ID && (txn.State == "Ongoing" || strings.HasPrefix(txn.State, "Prepare"))
 }
 
-// EndingOf is how a transaction ended, by the coordinator's word: it must still
-// be the ID's last one. An end moves the epoch by one.
+// EndingOf returns how a transaction ended, by the coordinator's word. It must still be the last one of its ID. An end
+// increases the epoch by one.
 func EndingOf(txn kadm.DescribedTransaction, p Producer) Ending {
 	if txn.ProducerID != p.ID || txn.ProducerEpoch != p.Epoch+1 {
 		return EndingUnknown

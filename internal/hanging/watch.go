@@ -22,7 +22,7 @@ const (
 	watchInterval = time.Second
 	// watchYoung: a transaction younger than this is a step under way.
 	watchYoung = 500 * time.Millisecond
-	// watchSay is how often it says that it cannot.
+	// watchSay is the pause between two logs while looks fail.
 	watchSay = time.Minute
 	// watchTimeout bounds one look.
 	watchTimeout = 10 * time.Second
@@ -61,7 +61,7 @@ func (w *Watch) Run(ctx context.Context) error {
 			case err == nil:
 				said = time.Time{}
 			case unreachable(err):
-				// Whoever dials says once that the broker is down.
+				// The dialer logs that the broker is down.
 			case ctx.Err() == nil && time.Since(said) > watchSay:
 				said = time.Now()
 				w.Logger.Warn("cannot look after open transactions", "err", err)
@@ -96,7 +96,7 @@ func (w *Watch) look(ctx context.Context) error {
 		process, _, _ := strings.Cut(strings.TrimPrefix(id, TransactionalIDPrefix(w.Group)), "/")
 		_, old := stuck[id]
 		old = old && process == w.Process
-		// A group that does not even show this process says nothing.
+		// If the group does not even show this process, its members say nothing.
 		orphan := all && living[w.Process] && !living[process]
 		if !old && !orphan {
 			continue

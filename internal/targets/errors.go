@@ -19,7 +19,7 @@ func Trips(err error) bool {
 		kerr.RequestTimedOut, kerr.KafkaStorageError, kerr.FencedLeaderEpoch,
 		// Its limits do not allow what this machine's clock shows.
 		kerr.InvalidTimestamp,
-		// Nobody knows what these mean, nor when they end: but not for the others.
+		// It is not known what these mean, nor when they end. Other partitions must not wait for that.
 		kerr.UnknownServerError, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat,
 	} {
 		if errors.Is(err, e) {
@@ -29,8 +29,8 @@ func Trips(err error) bool {
 	return false
 }
 
-// Gone reports whether the broker does not know the topic or the partition. The
-// topic's metadata, asked for again, decides what that means.
+// Gone reports whether the broker does not know the topic or the partition. The topic's metadata, looked up again,
+// decides what that means.
 func Gone(err error) bool {
 	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
 }

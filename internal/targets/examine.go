@@ -7,15 +7,14 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Unexamined stands for all topics that are not known and cannot be examined yet, because maxExamined
-// others are. Emissions for them wait for it. No topic has its name.
+// Unexamined stands for all topics that are not known and cannot be examined yet, because maxExamined others are being
+// examined. Emissions for such topics wait for it. No topic can have its name.
 func Unexamined() timer.TopicPartition {
 	return timer.TopicPartition{Topic: "*", Partition: timer.Unplaced}
 }
 
-// Examine returns what to wait for if a topic is not known. Mostly that is the topic as a whole, which is
-// then asked for until it is known, or known to be missing. While no more topics can be examined it is
-// Unexamined.
+// Examine returns what an emission waits for if its topic is not known. Mostly that is the topic as a whole, which is
+// looked up until it is known, or known to be missing. While no more topics can be examined it is Unexamined.
 func (t *Metadata) Examine(topic string) timer.TopicPartition {
 	if !t.examine(topic, maxExamined) {
 		return Unexamined()
@@ -23,15 +22,15 @@ func (t *Metadata) Examine(topic string) timer.TopicPartition {
 	return timer.TopicPartition{Topic: topic, Partition: timer.Unplaced}
 }
 
-// ExamineAnyway is Examine for callers that cannot wait for their turn. There must be few of them, each with
-// one topic at a time.
+// ExamineAnyway is Examine for callers that cannot wait for their turn. There must be few of them, each with one topic
+// at a time.
 func (t *Metadata) ExamineAnyway(topic string) timer.TopicPartition {
 	t.examine(topic, 2*maxExamined)
 	return timer.TopicPartition{Topic: topic, Partition: timer.Unplaced}
 }
 
-// Turn reports whether an emission for this topic that waits for Unexamined may go on. If not, the topic is
-// asked for, since it may exist. Its name is not kept.
+// Turn reports whether an emission for this topic that waits for Unexamined may go on. If not, the topic is looked up
+// all the same, since it may exist, but its name is not kept.
 func (t *Metadata) Turn(topic string) bool {
 	if _, known := t.Cached(topic); known || t.examine(topic, maxExamined) {
 		return true
@@ -40,8 +39,8 @@ func (t *Metadata) Turn(topic string) bool {
 	return false
 }
 
-// examine reports whether the brokers' answers about a topic are kept from now on. At most so many topics
-// that are not known are examined at a time.
+// examine reports whether the brokers' answers about a topic are kept from now on. It examines no further topic if most
+// unknown topics are being examined.
 func (t *Metadata) examine(topic string, most int) bool {
 	now := t.o.Now()
 	t.mu.Lock()
@@ -54,7 +53,7 @@ func (t *Metadata) examine(topic string, most int) bool {
 		if t.examined >= most {
 			return false
 		}
-		topic = strings.Clone(topic) // it may be of a whole batch of requests
+		topic = strings.Clone(topic) // it may share memory with a whole batch of requests
 		t.topics[topic] = &cachedTopic{used: now}
 		t.examined++
 		t.want(topic)
@@ -62,9 +61,9 @@ func (t *Metadata) examine(topic string, most int) bool {
 	return true
 }
 
-// inUse returns the topics that are in use, and forgets the others. It forgets too that a topic was asked for
-// partitions beyond its last, if that is long ago: until then each use of the topic takes the lock, and it is
-// asked for each second. The lock is held.
+// inUse returns the topics that are in use, and forgets the others. It also forgets that callers wanted partitions which
+// a topic does not have, if that is long ago: until then each use of the topic takes the lock, and the topic is looked
+// up each second. The lock is held.
 func (t *Metadata) inUse(now time.Time) (names []string) {
 	t.known.Load().noteUsed(t.topics, now)
 	for name, e := range t.topics {

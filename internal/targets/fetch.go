@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// maxOthers bounds the brokers that are asked about a topic which one of them
-	// does not know. At least all but one of them are others.
+	// maxOthers bounds the brokers that are asked about a topic after one of them did not know it. That one may be
+	// among them again.
 	maxOthers = 4
-	// otherTimeout bounds the question to one of them.
+	// otherTimeout bounds the request to one of them.
 	otherTimeout = time.Second
 )
 
@@ -46,7 +46,7 @@ func (t *Metadata) Run(ctx context.Context) error {
 			t.mu.Unlock()
 		}
 		if len(names) > 0 {
-			_ = t.Refresh(ctx, names...) // what is known stays; placement errors show at produce
+			_ = t.Refresh(ctx, names...) // if it fails what is known stays, and errors show when records are produced
 		}
 		if all {
 			if !t.Leaders.AllReachable() {
@@ -63,8 +63,7 @@ func (t *Metadata) Run(ctx context.Context) error {
 	}
 }
 
-// Reached has Run ask at once who leads now, and often while somebody does who
-// cannot be reached.
+// Reached makes Run look up leaders at once, and often while a leader cannot be reached.
 func (t *Metadata) Reached() {
 	t.Leaders.hurry()
 	t.mu.Lock()
@@ -72,8 +71,8 @@ func (t *Metadata) Reached() {
 	t.wanted.addAll()
 }
 
-// Refresh asks for metadata, and for the size limit of topics: of so many at a time that
-// brokers answer soon. Requests may name more, also such as do not exist.
+// Refresh looks up metadata and size limits of topics: of only so many at a time that brokers answer soon, because
+// requests can name very many topics, even ones that do not exist.
 func (t *Metadata) Refresh(ctx context.Context, names ...string) error {
 	for some := range slices.Chunk(names, maxWanted) {
 		if err := t.refresh(ctx, some); err != nil {
@@ -107,7 +106,7 @@ func (t *Metadata) refresh(ctx context.Context, names []string) error {
 	return nil
 }
 
-// learn takes in answers to a question of some moment.
+// learn takes in answers to a request that began at a moment.
 func (t *Metadata) learn(ctx context.Context, answers map[string]*kmsg.MetadataResponseTopic, began time.Time) {
 	var usable []string
 	var moved []timer.TopicPartition
@@ -125,14 +124,14 @@ func (t *Metadata) learn(ctx context.Context, answers map[string]*kmsg.MetadataR
 			t.topics[name] = e
 		}
 		if began.Before(e.refutedAt) {
-			continue // from before it was proved wrong
+			continue // the answer is older than what proved it wrong
 		}
 		moved = append(moved, t.heed(e, answer, began)...)
 		if e.Err == nil {
 			usable = append(usable, name)
 		}
 	}
-	if t.Leaders.pressing() { // who leads is pressing, limits that are known are not
+	if t.Leaders.pressing() { // leaders are urgent, limits that are known are not
 		usable = slices.DeleteFunc(usable, func(name string) bool { return t.topics[name].maxBytes > 0 })
 	}
 	t.publish()
@@ -150,7 +149,7 @@ func (t *Metadata) learn(ctx context.Context, answers map[string]*kmsg.MetadataR
 	}
 }
 
-// ask returns what a broker, or any, says of topics.
+// ask returns what a broker says about topics. of is that broker, or a client, which takes any broker.
 func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (map[string]*kmsg.MetadataResponseTopic, []kmsg.MetadataResponseBroker, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = create
@@ -172,8 +171,8 @@ func ask(ctx context.Context, of kmsg.Requestor, names []string, create bool) (m
 	return answers, resp.Brokers, nil
 }
 
-// askOthers asks other brokers about topics that one does not know. A broker that
-// knows one has heard more; trouble is no word that there is none.
+// askOthers asks other brokers about topics that one broker does not know, and replaces its answers. If another broker
+// knows a topic, or returns another error, that counts: only UNKNOWN_TOPIC means that there is none.
 func askOthers(ctx context.Context, client Brokers, answers map[string]*kmsg.MetadataResponseTopic) {
 	others := client.DiscoveredBrokers()
 	if len(others) < 2 {
@@ -187,7 +186,7 @@ func askOthers(ctx context.Context, client Brokers, answers map[string]*kmsg.Met
 	n := min(len(others), maxOthers)
 	for _, b := range others[:n] {
 		go func() {
-			said, _, _ := ask(ctx, b, unknown, false) // one that does not answer says nothing
+			said, _, _ := ask(ctx, b, unknown, false) // a broker that does not answer says nothing
 			all <- said
 		}()
 	}
@@ -200,8 +199,8 @@ func askOthers(ctx context.Context, client Brokers, answers map[string]*kmsg.Met
 	}
 }
 
-// heed takes in an answer to a question of some moment, and returns the partitions
-// that have had another leader. The lock is held.
+// heed takes in the answer about one topic, to a request that began at a moment. It returns the partitions that have
+// had another leader. The lock is held.
 func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began time.Time) (moved []timer.TopicPartition) {
 	got := TopicInfo{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
 	epochs, leaders, isr := make([]int32, len(rt.Partitions)), make([]int32, len(rt.Partitions)), make([][]int32, len(rt.Partitions))
@@ -214,9 +213,9 @@ func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began ti
 	same := e.id == rt.TopicID
 	switch {
 	case got.Err != nil && !RefusedForGood(got.Err) && len(e.Leader) > 0:
-		return nil // passing trouble: what was known stays
+		return nil // a temporary error: what was known stays
 	case got.Err == nil && same && len(got.Leader) < len(e.Leader):
-		return nil // partitions do not get fewer: the broker is behind
+		return nil // a topic never loses partitions: the broker is behind
 	case !Gone(got.Err):
 		e.missing = time.Time{}
 	case e.missing.IsZero():
@@ -238,13 +237,13 @@ func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began ti
 	t.Leaders.learn(*rt.Topic, leaders, isr)
 	e.TopicInfo, e.id, e.epochs = got, rt.TopicID, epochs
 	if got.Err != nil || e.maxBytes > 0 {
-		e.fetched = began // else once its limits are known, too
+		e.fetched = began // otherwise fetchLimits sets it
 	}
 	return moved
 }
 
-// fetchLimits reads max.message.bytes and cleanup.policy. A service that may not
-// describe a target goes by Kafka's defaults.
+// fetchLimits reads max.message.bytes and cleanup.policy. If the service may not describe a target, Kafka's defaults
+// apply.
 func (t *Metadata) fetchLimits(ctx context.Context, names []string, began time.Time) {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	for _, n := range names {
@@ -254,7 +253,7 @@ func (t *Metadata) fetchLimits(ctx context.Context, names []string, began time.T
 	}
 	resp, err := Within(ctx, func() (*kmsg.DescribeConfigsResponse, error) { return req.RequestWith(ctx, t.client) })
 	if err != nil {
-		return // a topic that has no limit yet stays unknown, and is asked for again
+		return // a topic without a known limit stays unknown, and is looked up again
 	}
 	limits, compacted := make(map[string]int32), make(map[string]bool)
 	for _, r := range resp.Resources {

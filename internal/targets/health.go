@@ -14,21 +14,20 @@ import (
 )
 
 const (
-	// EmissionDeadline is how long a target may take to acknowledge an
-	// emission; then its partition is unhealthy.
+	// EmissionDeadline is how long a target may take to acknowledge an emission. After that its partition is
+	// unhealthy.
 	EmissionDeadline = 2500 * time.Millisecond
-	// breakerMin and breakerMax bound the time between two probes of an unhealthy
-	// target partition; it doubles.
+	// The time between two probes of an unhealthy target partition doubles from breakerMin to breakerMax.
 	breakerMin = 2 * time.Second
 	breakerMax = 5 * time.Minute
-	// wideOpen is the window at which a breaker closes.
+	// wideOpen is the size of the window at which a half-open breaker closes.
 	wideOpen = 16_384
 	// probeTick is how often breakers are looked at.
 	probeTick = 100 * time.Millisecond
-	// admitAgain is how long after its last admission a window admits once more if none of its
-	// emissions was committed.
+	// admitAgain is how long after its last admission a window admits as many emissions once more, if none of them was
+	// committed.
 	admitAgain = 5 * time.Second
-	// idleFor is how long a breaker is kept that nothing waits for, once its target answers.
+	// idleFor is how long a breaker for which nothing waits is kept, once its target answers.
 	idleFor = 10 * time.Second
 	// maxProbes bounds the probes under way at a time.
 	maxProbes = 8
@@ -55,26 +54,25 @@ type HealthOptions struct {
 //	away       nothing                      metadata, or the broker's return: no probe is needed
 //	idle       as before                    idleFor: nothing waits for the partition any more
 //
-// A window whose emissions came to nothing admits as many again after admitAgain. A breaker that opens
-// again makes the permits of its last window void, wherever their emissions are: these are parked again
-// instead of failing one more step. Only a committed emission resets the delay between probes.
+// If no emission of a window is committed, it admits as many again after admitAgain. A breaker that opens again makes
+// the permits of its last window void, wherever their emissions are: these are parked again instead of failing one more
+// step. Only a committed emission resets the delay between probes.
 //
-// Emissions that wait for a topic as a whole have a breaker too, without probes and windows. AnyPartition
-// ends when a partition with a leader is healthy, and until then lets pass what the window of a single
-// partition has room for. Unplaced ends when Targets knows the topic. Beyond ends when the topic has other
+// Emissions that wait for a topic as a whole have a breaker too, without probes and windows. AnyPartition ends when a
+// partition with a leader is healthy. Until then it admits what the window of a single partition has room for. Unplaced ends when Targets knows the topic. Beyond ends when the topic has other
 // partitions than it had, or is known to have no more.
 //
 // mu guards breakers, probes, more, serial, and the fields of Waiters.
 type Health struct {
 	o         HealthOptions
 	unhealthy atomic.Int32  // number of breakers: the healthy way takes no lock
-	wake      chan struct{} // Run looks at once
+	wake      chan struct{} // tells Run to look at once
 	led       leaders
 
 	mu       sync.Mutex
 	breakers map[timer.TopicPartition]*breaker
 	probes   int  // under way
-	more     bool // others may wait for a place among them
+	more     bool // further probes may wait for a place
 	serial   int64
 }
 
@@ -95,10 +93,10 @@ type breaker struct {
 	admitted int       // of the window
 	admitAt  time.Time // when something was admitted last
 	waiters  map[*Waiter]struct{}
-	idle     time.Time // since when nobody waits
+	idle     time.Time // since when nothing waits
 	since    time.Time
 	clock    bool // the partition refuses timestamps of this machine's clock
-	// away: its leader could not be reached; only: and it is there for that alone.
+	// away: the leader could not be reached. only: the breaker exists for no other reason.
 	away, only bool
 }
 
@@ -112,11 +110,11 @@ type Permit struct {
 	window int64 // serial of the window
 }
 
-// Waiter tells its owner, who has parked emissions for targets, when some of them may pass: a breaker
-// closed, its window opened or grew, or what it had admitted came to nothing. Nobody polls targets.
+// Waiter tells its owner, which has parked emissions for targets, when some of them may pass: a breaker closed, its
+// window opened or grew, or nothing that it had admitted was committed. So nothing polls targets.
 //
-// The owner calls Wait when it parks something for a target. Admit registers the waiter again if it
-// leaves something parked, so a breaker that opens in between has it among its waiters.
+// The owner calls Wait when it parks something for a target. Admit registers the waiter again if it leaves something
+// parked, so the waiter is also registered with a breaker that opened in between.
 type Waiter struct {
 	h     *Health
 	wake  func()
@@ -156,8 +154,8 @@ func (h *Health) Allow(p timer.TopicPartition, permit *Permit) bool {
 	return b == nil || b.window > 0 && permit != nil && *permit == Permit{p, b.serial}
 }
 
-// Suspect opens a breaker for p, which is probed at once: the former owner had parked timers for p,
-// or it is not known where p is.
+// Suspect opens a breaker for p, which is probed at once: the former owner had parked timers for p, or p is not known
+// to exist.
 func (h *Health) Suspect(p timer.TopicPartition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -179,11 +177,10 @@ func (h *Health) suspect(p timer.TopicPartition) *breaker {
 
 // Trip opens breakers for the partitions that failed in one step.
 //
-// If several fail at once while a broker dies, their leaders most likely wait for that broker, and get on
-// without a breaker. Then only two kinds get one: partitions without a leader, because the controller has
-// already given their broker up, and partitions that refuse the clock, which is no sign of a broker's
-// death. While all brokers are there, the cause (too few replicas, a full disk) lasts, and without
-// breakers the step of all others would wait.
+// If several fail at once while a broker dies, their leaders most likely wait for that broker, and recover without a
+// breaker. Then only two kinds get one: partitions without a leader, because the controller has already given up their
+// broker, and partitions that refuse the clock, which is no sign of a broker's death. While all brokers can be
+// reached, the cause (too few replicas, a full disk) lasts, and without breakers the step would wait for all of them.
 func (h *Health) Trip(ps map[timer.TopicPartition]error) {
 	now := h.o.Now()
 	dying := len(ps) > 1 && h.led.Dying()
@@ -230,7 +227,7 @@ func (h *Health) open(p timer.TopicPartition, b *breaker) {
 	h.unhealthy.Store(int32(len(h.breakers)))
 }
 
-// Committed tells that n emissions to p were committed.
+// Committed notes that n emissions to p were committed.
 func (h *Health) Committed(p timer.TopicPartition, n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -257,7 +254,7 @@ func (h *Health) close(p timer.TopicPartition) {
 	}
 }
 
-// Unhealthy returns the unhealthy partitions and since when.
+// Unhealthy returns the unhealthy partitions, and since when each is.
 func (h *Health) Unhealthy() map[timer.TopicPartition]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -296,7 +293,7 @@ func (h *Health) ClockSet() {
 	}
 }
 
-// poke has Run look at once.
+// poke makes Run look at once.
 func (h *Health) poke() {
 	if h.AllHealthy() {
 		return

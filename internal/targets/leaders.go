@@ -18,21 +18,20 @@ const (
 	targetRefresh = 5 * time.Second
 	awayRefresh   = 150 * time.Millisecond
 	refreshFast   = 30 * time.Second
-	// settleTime is for how long a leader that was elected in the place of one that
-	// cannot be reached is left alone: until its followers follow it takes no writes,
-	// and all else in a step with them would wait too.
+	// settleTime is how long a leader that replaced an unreachable one is left alone. It takes no writes until its
+	// followers follow it, and everything else in the same step would wait too.
 	settleTime = 500 * time.Millisecond
-	// BrokerDeath is how long after the loss of a broker failures are put down to its death:
-	// partitions get other leaders by themselves, and other in-sync replicas.
+	// BrokerDeath is how long after the loss of a broker failures are put down to it: partitions get other leaders and
+	// other in-sync replicas by themselves.
 	BrokerDeath = 12 * time.Second
 )
 
 // Reach tells which brokers cannot be reached now, by their addresses.
 type Reach interface {
-	// AllReachable reports that all can be, which costs nothing.
+	// AllReachable reports that all can be reached. It costs nothing.
 	AllReachable() bool
 	Reachable(addr string) bool
-	// LastLost is when a broker that was there was last found to be out of reach.
+	// LastLost is when a broker that had responded was last found to be out of reach.
 	LastLost() time.Time
 }
 
@@ -49,8 +48,8 @@ func (allThere) LastLost() time.Time   { return time.Time{} }
 //   - for settleTime after such a leader has got a successor;
 //   - while it waits for a broker in its in-sync replicas that cannot be reached, see Shun.
 //
-// All of this is worked out from metadata and from what the dialer sees, so nothing has to be tried before
-// the partition is written to again: each of these states ends by metadata, by the broker's return, or by time.
+// All of this follows from metadata and from what the dialer sees, so no probe is needed before the partition is
+// written to again. Each of these states ends by metadata, by the broker's return, or by time.
 //
 // mu guards topics, hosts and fast.
 type Leaders struct {
@@ -71,7 +70,7 @@ type topicLeaders struct {
 	shunned map[int32]bool      // see Shun
 }
 
-// NewLeaders returns Leaders that know no partition, with the clock of now. nil: all brokers can be reached.
+// NewLeaders returns Leaders that know no partition. If reach is nil, all brokers can be reached.
 func NewLeaders(reach Reach, now func() time.Time) *Leaders {
 	if reach == nil {
 		reach = allThere{}
@@ -79,9 +78,8 @@ func NewLeaders(reach Reach, now func() time.Time) *Leaders {
 	return &Leaders{Reach: reach, now: now, topics: make(map[string]*topicLeaders), hosts: make(map[int32]string)}
 }
 
-// Dying reports whether a broker has died or become unresponsive so recently that the
-// others may not have given it up: it is in the in-sync replicas of partitions
-// that they lead, which take no writes until it is not.
+// Dying reports whether a broker has died or become unresponsive so recently that the others may not have given it up.
+// Then it is still in the in-sync replicas of partitions that they lead, and these take no writes.
 func (l *Leaders) Dying() bool {
 	return !l.AllReachable() && time.Since(l.LastLost()) < BrokerDeath
 }
@@ -120,10 +118,10 @@ func (l *Leaders) unled(p timer.TopicPartition) bool {
 	return t != nil && (t.nodes[p.Partition] < 0 || !l.AllReachable() && l.unreachable(t.nodes[p.Partition]))
 }
 
-// Shun says that a partition takes no writes while others do. If a broker that cannot be reached is in
-// its in-sync replicas, the partition is away for now, and Shun true. The caller has waited in vain: the
-// broker may be out of reach from here alone, and is in no leader's way then. The state ends when the
-// broker leaves the in-sync replicas or answers again, and after BrokerDeath.
+// Shun notes that a partition takes no writes while others do. If a broker that cannot be reached is in its in-sync
+// replicas, the partition is away from now on, and Shun returns true. It must not be called before the caller has waited
+// in vain, because the broker may be out of reach from here alone, and then no leader waits for it. The state ends when
+// the broker leaves the in-sync replicas or answers again, and after BrokerDeath.
 func (l *Leaders) Shun(p timer.TopicPartition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,8 +172,8 @@ func (l *Leaders) meet(brokers []kmsg.MetadataResponseBroker) {
 	}
 }
 
-// learn takes in who leads the partitions of a topic. A leader in the place of one that could not be
-// reached is left alone for settleTime.
+// learn takes in the leaders and in-sync replicas of a topic's partitions. A leader that replaces an unreachable one is
+// left alone for settleTime.
 func (l *Leaders) learn(topic string, nodes []int32, isr [][]int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,7 +205,7 @@ func (l *Leaders) forget(topic string) {
 	delete(l.topics, topic)
 }
 
-// hurry has metadata asked for often, for a while, if a leader cannot be reached.
+// hurry makes metadata be looked up often, for a while, if a leader cannot be reached.
 func (l *Leaders) hurry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,8 +220,8 @@ func (l *Leaders) refreshEvery() time.Duration {
 	return targetRefresh
 }
 
-// pressing reports whether partitions in use are away: for how long metadata is asked for often
-// then is bounded, but for new leaders, which are soon settled.
+// pressing reports whether metadata is looked up often: new leaders are left alone, or partitions in use have leaders
+// that cannot be reached, but no longer than refreshFast.
 func (l *Leaders) pressing() bool {
 	if l.AllReachable() {
 		return false

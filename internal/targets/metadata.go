@@ -12,21 +12,19 @@ import (
 )
 
 const (
-	// missingAfter is how long all that are asked must say that a topic does not
-	// exist until that counts.
+	// missingAfter is how long all brokers that are asked must not know a topic until it counts as missing.
 	missingAfter = 10 * time.Second
 	// verdictAgain is how old the verdict that a topic cannot be used may be until it is asked for again.
 	verdictAgain = time.Second
-	// refutedMax bounds the pause after a topic that metadata shows was refused as
-	// unknown; it doubles from refutedMin. After refutedKept it begins again.
+	// A topic that metadata shows and that a leader refused as unknown is not used for a pause, which doubles from
+	// refutedMin to refutedMax. After refutedKept it begins with refutedMin again.
 	refutedMin  = 50 * time.Millisecond
 	refutedMax  = 10 * time.Second
 	refutedKept = time.Minute
 	// lookupTimeout bounds one look-up.
 	lookupTimeout = 2 * time.Second
-	// maxExamined is of how many topics that are not known to be there, or cannot be used,
-	// Targets keeps what brokers say: those for which something waits, and up to a half of
-	// it those that were only asked for.
+	// maxExamined bounds the topics that are not known to exist, or cannot be used, and whose answers are kept. Up to
+	// half of them may be topics that were only looked up; the others have emissions that wait.
 	maxExamined = 1000
 	// newcomersPause is the pause between two look-ups of newcomers while no more can be kept.
 	newcomersPause = 100 * time.Millisecond
@@ -42,44 +40,40 @@ type Brokers interface {
 
 // MetadataOptions are the settings of Metadata.
 type MetadataOptions struct {
-	// AutoCreate lets the broker create topics on first use, where it is
-	// configured to (waterclock dev).
+	// AutoCreate lets the broker create topics on first use, if it is configured to (waterclock dev).
 	AutoCreate bool
-	// MissingAfter is how long a topic must be missing until that is a verdict;
-	// 0 is the usual 10 s.
+	// MissingAfter is how long a topic must be missing until that is a verdict; 0 is the default, 10 s.
 	MissingAfter time.Duration
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
 	// Reach tells which brokers cannot be reached; nil: all can be. The caller calls Reached when that changes.
 	Reach Reach
-	// Changed is called, without a lock, when other brokers may lead since; nil: nobody wants to know.
+	// Changed, if not nil, is called without a lock when partitions may have got other leaders.
 	Changed func()
 }
 
-// Metadata caches the metadata of target topics. No caller waits for a broker: Run fetches what is not
-// known, and the caller comes again.
+// Metadata caches the metadata of target topics. No caller waits for a broker: Run looks up what is not known, and the
+// caller comes again.
 //
 // # Missing topics
 //
-// A broker that is behind says of a new topic that it does not exist. So if one broker does not know a
-// topic, others are asked too. Only if none of them has known it for missingAfter does the topic count as
-// missing; until then it is simply not known. This state ends with an answer that has the topic, or with
-// the verdict. A broker that is cut off would bring neither, but it is not asked any more once the others
-// have fenced it.
+// A broker that is behind says that a new topic does not exist. So if one broker does not know a topic, others are asked
+// too. Only if none of them has known it for missingAfter does the topic count as missing; until then it is simply not
+// known. That state ends with an answer that has the topic, or with the verdict. A broker that is cut off would bring
+// about neither, but it is not asked any more once the others have fenced it.
 //
 // The opposite happens too: metadata shows a topic that the leader of its partition does not know
-// (Refuted). Then the topic is not known until it was asked for again, after a pause that doubles.
+// (Refuted). Then the topic is not known until it was looked up again, after a pause that doubles.
 //
 // # Many missing topics
 //
 // Requests can name as many topics as they like, and each name that does not exist takes memory and
-// questions until that is known. So at most maxExamined such topics are kept at a time. Emissions for
-// further ones wait for Unexamined, all together, until their Turn comes: a place is free, since inUse drops
-// topics that nobody uses, or the topic is known. A topic that a caller names is asked for even
-// without a place. If it exists it is kept; if not, the answer is forgotten. So a topic that exists does
-// not wait behind all those that do not.
+// requests until that is known. So at most maxExamined such topics are kept at a time. Emissions for further ones all
+// wait for Unexamined until their Turn comes: the topic is known, or a place is free, since inUse drops topics that are
+// not used. A topic that a caller names is looked up even without a place. If it exists it is kept; if not, the answer
+// is forgotten. So a topic that exists does not wait behind all those that do not.
 //
-// Callers that ask for each timer take no lock if all is well: see snapshot.
+// Lookups for each timer take no lock if all is well: see snapshot.
 //
 // mu guards the fields below it. Requests are made without it.
 type Metadata struct {
@@ -90,7 +84,7 @@ type Metadata struct {
 
 	client Brokers
 	o      MetadataOptions
-	heard  func() // called, without a lock, after each answer; nil: nobody wants to know
+	heard  func() // if not nil, called without a lock after each answer
 	known  atomic.Pointer[snapshot]
 
 	mu       sync.Mutex
@@ -120,8 +114,8 @@ func NewMetadata(cl Brokers, o MetadataOptions) *Metadata {
 	return t
 }
 
-// Cached returns what is known of a topic. known.Err is the brokers' verdict. It is not ok if the topic
-// has yet to be asked for, see Prefetch.
+// Cached returns what is known of a topic. known.Err is the brokers' verdict. If it is not ok, the topic has to be
+// looked up first: see Prefetch.
 func (t *Metadata) Cached(topic string) (known TopicInfo, ok bool) {
 	if k := (*t.known.Load())[topic]; k != nil {
 		k.use()
@@ -136,7 +130,7 @@ func (t *Metadata) Cached(topic string) (known TopicInfo, ok bool) {
 	}
 	e.use(now)
 	if (e.Err != nil || !e.beyond.IsZero()) && now.Sub(e.fetched) > verdictAgain {
-		t.want(topic) // so that the verdict does not get too old: brokers that answer keep it
+		t.want(topic) // refreshes the verdict, so that it does not get too old
 	}
 	if !e.usable(now, t.o.MissingAfter) {
 		return TopicInfo{}, false
@@ -144,7 +138,7 @@ func (t *Metadata) Cached(topic string) (known TopicInfo, ok bool) {
 	return e.TopicInfo, true
 }
 
-// Prefetch has Run ask for a topic that is not known.
+// Prefetch makes Run look up a topic that is not known.
 func (t *Metadata) Prefetch(topic string) {
 	if (*t.known.Load())[topic] != nil {
 		return
@@ -158,17 +152,17 @@ func (t *Metadata) Prefetch(topic string) {
 	t.want(topic)
 }
 
-// want has Run ask for a topic. The lock is held.
+// want makes Run look up a topic. The lock is held.
 func (t *Metadata) want(topic string) { t.wanted.add(topic, t.topics[topic] != nil) }
 
-// Stale says that a topic's limits were proved wrong. They are asked for again, and used meanwhile.
+// Stale notes that a topic's limits were proved wrong. They are looked up again, and used until then.
 func (t *Metadata) Stale(topic string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.want(topic)
 }
 
-// Refuted says that the leader of one of its partitions does not know a topic.
+// Refuted notes that the leader of one of its partitions does not know a topic.
 func (t *Metadata) Refuted(topic string) {
 	now := t.o.Now()
 	t.mu.Lock()
@@ -189,8 +183,8 @@ func (t *Metadata) Refuted(topic string) {
 	t.publish()
 }
 
-// Version numbers what a client must know of a topic to write to it: it moves
-// when the topic is recreated, gains partitions or has another size limit.
+// Version is another number after each change that a client must know before it writes to the topic: the topic was
+// recreated, gained partitions or has another size limit.
 func (t *Metadata) Version(topic string) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -200,7 +194,7 @@ func (t *Metadata) Version(topic string) int64 {
 	return 0
 }
 
-// Leadership is who leads a partition, by what was heard last.
+// Leadership says whether a partition has a leader, by the last answer.
 type Leadership uint8
 
 // The states of leadership.
@@ -211,7 +205,7 @@ const (
 	Forbidden              // the service may not use the topic
 )
 
-// State says who leads a partition, by what was heard last.
+// State says whether a partition has a leader, by the last answer.
 func (t *Metadata) State(p timer.TopicPartition) Leadership {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -244,8 +238,8 @@ func (t *Metadata) Lacks(p timer.TopicPartition) bool {
 	return e != nil && e.Err == nil && len(e.Leader) > 0 && int(p.Partition) >= len(e.Leader) && t.lacks(e)
 }
 
-// doubts reports whether timers for a partition that the topic does not have should keep waiting: the
-// topic has as many partitions as when they first asked for it, and there is no verdict yet.
+// doubts reports whether timers for a partition that the topic does not have must keep waiting: the topic has as many
+// partitions as when one of them was first looked up, and there is no verdict yet.
 func (t *Metadata) doubts(topic string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -265,7 +259,7 @@ func (t *Metadata) lacks(e *cachedTopic) bool {
 	return now.Sub(e.beyond) >= t.o.MissingAfter && now.Sub(e.fetched) <= verdictKept
 }
 
-// BatchMaxBytes is the largest record batch that a topic takes, as far as known.
+// BatchMaxBytes is the largest record batch that a topic takes, as far as that is known.
 func (t *Metadata) BatchMaxBytes(topic string) int32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -275,7 +269,7 @@ func (t *Metadata) BatchMaxBytes(topic string) int32 {
 	return DefaultBatchMaxBytes
 }
 
-// SetBatchMaxBytes tells the limit of one of the service's own topics.
+// SetBatchMaxBytes sets the limit of one of the service's own topics.
 func (t *Metadata) SetBatchMaxBytes(topic string, n int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

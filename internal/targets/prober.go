@@ -24,8 +24,7 @@ type ProberOptions struct {
 	Client   []kgo.Opt // brokers and security, as for every client
 	IDPrefix string    // of its transactional IDs
 	Metadata *Metadata
-	// Probed hears how the transaction of a probe was ended, which is by an abort, and whether the
-	// partition failed.
+	// Probed is called when the transaction of a probe was aborted. failed says whether the partition failed.
 	Probed func(txnID string, producerID int64, epoch int16, to timer.TopicPartition, failed bool)
 	// Now is the clock that the records of probes show, as emissions do.
 	Now func() time.Time
@@ -41,16 +40,16 @@ type Prober struct {
 	left   map[timer.TopicPartition]leftOver // by partition whose last probe failed
 }
 
-// leftOver is the transactional ID of a probe that failed. It may have left an open transaction, which is ended only
-// when its marker is written to the probe's partition, so until then it is of use to that partition alone.
+// leftOver is the transactional ID of a probe that failed. It may have left an open transaction, which ends only when
+// its marker is written to the probe's partition. Until then only that partition can use the ID.
 type leftOver struct {
 	id string
 	at time.Time // when the partition was probed, or looked at, last
 }
 
-// leftFor is for how long an ID is kept for a partition that is neither probed nor looked at. Each breaker has
-// its partition looked at within breakerMax, and if thousands wait for maxProbes places within less than
-// this; so then there is no breaker any more, and the marker was written, or its topic is gone.
+// leftFor is how long an ID is kept for a partition that is neither probed nor looked at. A partition with a breaker is
+// looked at within breakerMax, or within less than leftFor if thousands wait for maxProbes places. So after leftFor there
+// is no breaker any more: the marker was written, or the topic is gone.
 const leftFor = time.Hour
 
 // NewProber returns a prober that has made no probes.
@@ -104,7 +103,7 @@ func (p *Prober) give(to timer.TopicPartition, id string, through bool) {
 }
 
 var (
-	// errNoLeader: the probe wrote nothing, because no leader is known.
+	// errNoLeader: the probe wrote nothing, because the partition has no known leader.
 	errNoLeader = errors.New("nobody is known to lead it")
 	// errNotTried: the probe wrote nothing, for a reason that is not the target's. A transaction could not
 	// be begun, perhaps because that of the last probe is not ended.
@@ -147,7 +146,7 @@ func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) (err error)
 	}
 	var failure error
 	done := make(chan struct{})
-	// With a key: a compacted topic refuses a record without.
+	// With a key, because a compacted topic refuses records without one.
 	r := &kgo.Record{Topic: to.Topic, Partition: to.Partition, Timestamp: p.o.Now(), Key: []byte(HeaderProbe), Headers: []kgo.RecordHeader{{Key: HeaderProbe}}}
 	c.Produce(ctx, r, func(_ *kgo.Record, err error) { failure = err; close(done) })
 	go func() { _ = c.Flush(ctx) }()
@@ -216,8 +215,8 @@ func (p *Prober) abort(ctx context.Context, c *kgo.Client) {
 }
 
 const (
-	// probeTransaction is the timeout of a probe's transaction: what a broker is
-	// left with after a failed probe must not hold readers back for long.
+	// probeTransaction is the timeout of a probe's transaction. A transaction that a failed probe leaves open must not
+	// hold back readers for long.
 	probeTransaction = 5 * time.Second
 	// probeEnd is how long its end is waited for, probeReplicas how long the broker waits for replicas.
 	probeEnd      = 2 * time.Second

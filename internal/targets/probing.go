@@ -40,8 +40,8 @@ func (h *Health) round(ctx context.Context, all bool, begin func(func())) {
 	}
 }
 
-// due goes through the breakers, all or until there is no place for one more probe, and
-// returns what is to be probed.
+// due looks at the breakers, at all of them or until there is no place for one more probe. It returns the partitions to
+// be probed.
 func (h *Health) due(all bool) (ps []timer.TopicPartition) {
 	if h.AllHealthy() {
 		return nil
@@ -74,7 +74,7 @@ func (h *Health) due(all bool) (ps []timer.TopicPartition) {
 			}
 		case p.Partition < 0:
 		case b.window > 0 && b.admitted >= b.window && now.Sub(b.admitAt) > admitAgain:
-			b.admitted = 0 // what was to pass was cancelled, replaced or rolled back meanwhile
+			b.admitted = 0 // the admitted timers were cancelled, replaced or rolled back meanwhile
 			b.tell(p)
 		case b.window > 0 || b.probing || now.Before(b.next):
 		case h.probes >= maxProbes:
@@ -103,8 +103,8 @@ func (h *Health) probed(p timer.TopicPartition, err error) {
 	now := h.o.Now()
 	switch {
 	case errors.Is(err, errNotTried):
-		b.next = now.Add(b.delay) // says nothing of the target
-	case RefusedForGood(err): // an answer: what waits has to hear it
+		b.next = now.Add(b.delay) // it says nothing about the target
+	case RefusedForGood(err): // a final answer, which the waiting emissions must get
 		h.close(p)
 		h.o.Logger.Warn("target partition refuses the probe for good: what waits for it is sent, and what is refused too becomes dead letters", "topic", p.Topic, "partition", p.Partition, "err", err)
 	case errors.Is(err, errNoLeader):

@@ -28,15 +28,15 @@ type cachedTopic struct {
 	id       [16]byte
 	epochs   []int32   // leader epochs by partition
 	version  int64     // see Version
-	fetched  time.Time // zero: to be asked for before it is used again
+	fetched  time.Time // zero: it must be looked up before it is used again
 	used     time.Time
-	missing  time.Time // since when nobody who was asked has known it; zero: somebody has
+	missing  time.Time // since when no broker that was asked has known it; zero: one has
 	maxBytes int32
 
-	beyond time.Time // since when a partition is asked for that it does not have; inUse ends it
-	asked  time.Time // when such a partition was asked for last
+	beyond time.Time // since when callers want a partition that it does not have; inUse ends that
+	asked  time.Time // when a caller last wanted one
 
-	refuted   int // times in a row
+	refuted   int // how often in a row: see Refuted
 	refutedAt time.Time
 	notBefore time.Time // not to be used before
 }
@@ -48,7 +48,7 @@ func (e *cachedTopic) use(now time.Time) {
 	}
 }
 
-// usable reports whether a topic is known well enough: one that is missing counts as such after a while.
+// usable reports whether what is known of a topic can be used. A topic counts as missing only after a while.
 func (e *cachedTopic) usable(now time.Time, missingAfter time.Duration) bool {
 	switch {
 	case e.fetched.IsZero(), now.Before(e.notBefore):
@@ -56,7 +56,7 @@ func (e *cachedTopic) usable(now time.Time, missingAfter time.Duration) bool {
 	case e.Err == nil:
 		return len(e.Leader) > 0
 	case !RefusedForGood(e.Err), now.Sub(e.fetched) > verdictKept:
-		return false // passing trouble is no verdict, an old one may be wrong by now
+		return false // a temporary error is no verdict, and an old verdict may be wrong by now
 	}
 	return !Gone(e.Err) || now.Sub(e.missing) >= missingAfter
 }
@@ -73,9 +73,9 @@ func (e *cachedTopic) idle(now time.Time) bool {
 	return unused > targetIdle || e.unconfirmed() && unused > targetRefresh
 }
 
-// snapshot is a copy of the topics that are known and have nothing wrong with them. Callers that ask for each
-// timer read it without a lock. publish makes it again with each change. Time alone changes
-// nothing about such a topic: what is known is used until it is proved wrong.
+// snapshot is a copy of the topics that are known and have no problem. Lookups for each timer read it without a lock.
+// publish makes a new one after each change. Time alone does not change such a topic: what is known is used until it is
+// proved wrong.
 type snapshot map[string]*snapshotTopic
 
 type snapshotTopic struct {

@@ -4,8 +4,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Waiter returns a waiter; wake is called when it has something Ready, under a
-// lock: it must not block.
+// Waiter returns a waiter. wake is called under a lock when the waiter has something Ready. It must not block.
 func (h *Health) Waiter(wake func()) *Waiter {
 	return &Waiter{h: h, wake: wake, ready: make(map[timer.TopicPartition]struct{})}
 }
@@ -29,7 +28,7 @@ func (w *Waiter) Wait(p timer.TopicPartition) {
 	}
 }
 
-// missed returns the breaker of a partition that is away and that something waits for. The lock is held.
+// missed returns the breaker of a partition that is away and for which something waits. The lock is held.
 func (h *Health) missed(p timer.TopicPartition) *breaker {
 	b := h.breakers[p]
 	if b == nil {
@@ -81,8 +80,8 @@ func (w *Waiter) Admit(p timer.TopicPartition, n int) (admitted int, permit *Per
 	return admitted, &Permit{p, b.serial}
 }
 
-// Leave is called when nothing is parked for p any more. If nobody else waits, a window that has begun to
-// grow need not grow further: the breaker closes.
+// Leave is called when nothing is parked for p any more. If nothing else waits, and the window has begun to grow, the
+// breaker closes.
 func (w *Waiter) Leave(p timer.TopicPartition) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()

@@ -6,7 +6,7 @@ import "github.com/waterclock/waterclock/internal/timer"
 // held.
 func (h *Health) opens(p timer.TopicPartition) bool {
 	if !timer.ValidTopicName(p.Topic) {
-		return false // waits without a topic's name (see Unexamined) are checked by the partition that parked them
+		return false // Unexamined: the partition that parked these emissions checks them
 	}
 	target, known := h.o.Targets.Cached(p.Topic)
 	switch {

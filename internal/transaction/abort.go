@@ -8,12 +8,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// aborts ends transactions that a lane has given up. Nobody would commit them, and nothing of the lane
-// depends on their end, but readers of every target in them do. So they are ended beside the loop.
+// aborts ends transactions that a lane has given up. The lane does not depend on their ends, because nobody would commit
+// them. But readers of every target in them do. So they are ended beside the loop.
 type aborts struct {
 	aside *aside
 	o     *Options
-	// apart: the lane is a quarantine's, which waits for the ends. Its loop has the field below.
+	// apart: the lane is the quarantine's, which waits for the ends. The lane's loop owns the field below.
 	apart bool
 	ends  []end
 }
@@ -25,8 +25,8 @@ type end struct {
 	stop context.CancelFunc
 }
 
-// begin has the broker abort a client's last transaction, beside the loop. The channel is closed when it
-// is aborted; in a quarantine only when its markers are written too, however long that takes.
+// begin makes the broker abort a client's last transaction, beside the loop. The channel is closed when the transaction
+// is aborted; in the quarantine only when its markers are written too, however long that takes.
 func (a *aborts) begin(c *txnClient) <-chan struct{} {
 	ctx, cancel := context.WithTimeout(a.aside.ctx, a.o.TransactionTimeout)
 	done := make(chan struct{})
@@ -53,7 +53,7 @@ func (a *aborts) last() <-chan struct{} {
 	return a.ends[len(a.ends)-1].done
 }
 
-// stop gives up the ends for which nobody waits, except the last one.
+// stop gives up the ends for which no source waits, except the last one.
 func (a *aborts) stop(waits func(<-chan struct{}) bool) {
 	last := a.last()
 	a.ends = slices.DeleteFunc(a.ends, func(e end) bool {
@@ -65,9 +65,8 @@ func (a *aborts) stop(waits func(<-chan struct{}) bool) {
 	})
 }
 
-// abortNow has the broker abort the transaction of a client that is closed. Readers
-// wait for it, so it takes one request, where endLast takes a new client. The answer
-// says that it is decided: its markers may have to be written yet.
+// abortNow makes the broker abort the transaction of a client that is closed. Readers wait for that, so it takes one
+// request, while endLast takes a new client. The answer says that the abort is decided; markers may still be missing.
 func (a *aborts) abortNow(ctx context.Context, c *txnClient) bool {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
@@ -77,7 +76,7 @@ func (a *aborts) abortNow(ctx context.Context, c *txnClient) bool {
 	return err == nil && resp.ErrorCode == 0
 }
 
-// endLast tries until the last transaction of an ID is ended.
+// endLast tries until the last transaction of an ID is ended, or ctx ends.
 func (a *aborts) endLast(ctx context.Context, id string) bool {
 	for backoff := minBackoff; ; backoff = min(2*backoff, pauseLimit(a.o.Leaders)) {
 		bounded, stop := context.WithTimeout(ctx, a.o.TransactionTimeout)
@@ -93,7 +92,7 @@ func (a *aborts) endLast(ctx context.Context, id string) bool {
 	}
 }
 
-// initProducerID makes the broker finish or abort the ID's last transaction.
+// initProducerID makes the broker complete or abort the last transaction of an ID.
 func initProducerID(ctx context.Context, o *Options, id string) error {
 	fresh, err := newTxnClient(o, id)
 	if err != nil {

@@ -20,29 +20,28 @@ import (
 const (
 	// RequestTimeout bounds questions that are asked beside the steps.
 	RequestTimeout = 2 * time.Second
-	// connectionPatience is how long a broker may leave a request of a transactional client
-	// unanswered, beyond what it is told to wait, until kgo closes the connection. That is
-	// no limit of ours, each wait has its own (see targets.Within), and connections to brokers that
-	// are unresponsive are closed at once. But an EndTxn that waits for a dead broker is to
-	// be heard, over the connection that it was sent on: see Lane.said.
+	// connectionPatience is how long a broker may leave a request of a transactional client unanswered, beyond the
+	// time that the request allows, until kgo closes the connection. It is not what bounds a step: each wait has
+	// its own limit (see targets.Within), and the dialer closes connections to unresponsive brokers at once. But
+	// the answer to an EndTxn that waits for a dead broker must be heard, over the connection on which it was
+	// sent: see inDoubt.said.
 	connectionPatience = targets.BrokerDeath
-	// replicaTimeout is what a broker is told to wait for replicas: less than
-	// ownDeadline, for until then it says nothing of the other partitions of the
-	// request either.
+	// replicaTimeout is how long a broker may wait for replicas. It is less than ownDeadline, because until then
+	// the broker does not answer for the other partitions of the request either.
 	replicaTimeout = time.Second
-	// metadataMinAge: every retriable produce error waits for a refresh.
+	// metadataMinAge is short because every retriable produce error waits for a refresh.
 	metadataMinAge = 250 * time.Millisecond
 	// concurrentBackoff is the wait after CONCURRENT_TRANSACTIONS.
 	concurrentBackoff = 2 * time.Millisecond
-	// retireAfterConcurrent: an ID that had to wait longer is retired, and one
-	// that waits for leaveAfterConcurrent is left: its last transaction lacks a
-	// marker that cannot be written now.
+	// An ID that had to wait longer than retireAfterConcurrent for its last transaction is retired. After
+	// leaveAfterConcurrent the step takes another ID, because the last transaction most likely lacks a marker that
+	// cannot be written now.
 	retireAfterConcurrent = 100 * time.Millisecond
 	leaveAfterConcurrent  = 200 * time.Millisecond
-	// leaveHurried is the same where that is to be expected.
+	// leaveHurried replaces leaveAfterConcurrent if that is to be expected: see txnClient.hurried.
 	leaveHurried = 10 * time.Millisecond
-	// generationBackoff is the wait after ILLEGAL_GENERATION: the group is
-	// rebalancing and this member's new generation is not known here yet.
+	// generationBackoff is the wait after ILLEGAL_GENERATION: the group is rebalancing, and this process does not
+	// know the new generation yet.
 	generationBackoff = 3 * time.Millisecond
 )
 
@@ -53,17 +52,17 @@ type txnClient struct {
 	id     string
 	retire bool      // never begin again under this ID
 	used   time.Time // when it began or ended a step last
-	// last is the transaction announced last, NoProducer before the first, parts what it
-	// was to write to, and leaders the epochs of their leaders, first of the announce, then
-	// of the end.
+	// last is the transaction that was announced last, NoProducer before the first one. parts is what it was to write
+	// to, and leaders the epochs of the leaders of these: as of the announce, and later as of the end.
 	last    hanging.Producer
 	parts   map[string][]int32
 	leaders []leaderEpoch
-	// answer brings what comes of last's EndTxn, once; nil: none is to come. The lane's loop
-	// waits for it (Lane.end); whoever resolves the step gets it with the client (Lane.said).
+	// answer brings the answer to the EndTxn of last, once; nil if there is none to come. The lane's loop waits for
+	// it (Lane.end). If the outcome is unknown, the goroutine that resolves the step gets it with the client
+	// (inDoubt.said).
 	answer <-chan error
-	// hurried: the transaction before most likely lacks a marker, as it wrote to a partition
-	// whose leader cannot be reached; see announce.
+	// hurried: the previous transaction most likely lacks a marker, because it wrote to a partition whose leader
+	// cannot be reached. See announce.
 	hurried bool
 	// versions of the topics used, by Targets.Version.
 	versions map[string]int64
@@ -97,22 +96,21 @@ func newTxnClient(o *Options, id string) (*txnClient, error) {
 	return c, nil
 }
 
-// renew forgets the former transaction: what fails from here on is not its.
+// renew forgets the previous transaction. Errors from here on do not concern it.
 func (c *txnClient) renew() {
 	c.last, c.parts, c.leaders = hanging.NoProducer(), nil, nil
 	c.dropped.Store(false)
 	c.heard.Store(false)
 }
 
-// commit sends EndTxn; answer brings what comes of it, however late.
+// commit sends EndTxn. The answer comes through c.answer, however late.
 func (c *txnClient) commit(ctx context.Context) {
 	answer := make(chan error, 1)
 	c.answer = answer
 	go func() { answer <- c.EndTransaction(ctx, kgo.TryCommit) }()
 }
 
-// answered reports whether an answer has come since that says that the transaction is
-// committed.
+// answered reports whether an answer has come that says that the transaction is committed.
 func (c *txnClient) answered() bool {
 	select {
 	case err := <-c.answer:
@@ -129,12 +127,12 @@ func (c *txnClient) abort(ctx context.Context) error {
 	return err
 }
 
-// outdated is no version: what the client knows of the topic is to be forgotten.
+// outdated is no topic's version: the client must forget what it knows of the topic.
 const outdated = -1
 
-// refresh has the client forget topics that have changed since it used them,
-// between two transactions. kgo learns of new partitions after minutes, of
-// another size limit never, and refuses a topic that was recreated.
+// refresh makes the client forget topics that have changed since it used them. It is called between two transactions.
+// By itself kgo learns of new partitions after minutes and of another size limit never, and refuses a topic that was
+// recreated.
 func (c *txnClient) refresh(parts map[string][]int32, known Targets) {
 	var changed []string
 	for topic := range parts {
@@ -149,8 +147,8 @@ func (c *txnClient) refresh(parts map[string][]int32, known Targets) {
 	}
 }
 
-// announce adds all partitions to the transaction in one request. culprits are
-// the topics that the broker refuses for good; err is set with them.
+// announce adds all partitions to the transaction in one request. culprits are the topics that the broker refuses for
+// good. If there are any, err is set too.
 func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (culprits map[string]error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -191,7 +189,7 @@ func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (cul
 	}
 }
 
-// announceErrors sorts the answer: refused topics, or the first other error.
+// announceErrors returns the refused topics of an answer, or another error if there is one.
 func announceErrors(resp *kmsg.AddPartitionsToTxnResponse) (culprits map[string]error, err error) {
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return nil, err
@@ -217,18 +215,17 @@ func announceErrors(resp *kmsg.AddPartitionsToTxnResponse) (culprits map[string]
 	return culprits, err
 }
 
-// awaitKnown waits until the client has stored the partitions of every topic of
-// the step. kgo v1.22.2 hands the records of a topic that is new to the client
-// to the broker before it stores the topic's partitions; a fast answer and a
-// fast EndTransaction then find nothing produced, and it aborts and returns nil.
-// An abort taken for a commit would lose the step. PartitionLeader reads what
-// EndTransaction reads. Only a client's first use of a topic ever waits here.
+// awaitKnown waits until the client has stored the partitions of every topic of the step. If a topic is new to the
+// client, kgo v1.22.2 sends its records to the broker before it stores the topic's partitions. After a fast answer,
+// a fast EndTransaction then finds nothing produced: it aborts and returns nil. The abort would be taken for a
+// commit, and the step lost. PartitionLeader reads the same state as EndTransaction. Only the first use of a topic by
+// a client ever waits here.
 func (c *txnClient) awaitKnown(ctx context.Context, parts map[string][]int32) error {
 	deadline := time.Now().Add(answerTimeout)
 	for topic, ps := range parts {
 		for {
 			leader, _, err := c.PartitionLeader(topic, ps[0])
-			if leader >= 0 || err != nil { // an error: known, and without a leader just now
+			if leader >= 0 || err != nil { // with an error it is known, and has no leader now
 				break
 			}
 			if err := sleep(ctx, time.Millisecond); err != nil || time.Now().After(deadline) {
@@ -239,22 +236,21 @@ func (c *txnClient) awaitKnown(ctx context.Context, parts map[string][]int32) er
 	return nil
 }
 
-// ofTopic reports whether an error is about a topic, whatever the record.
+// ofTopic reports whether an error concerns a topic, whatever the record is.
 func ofTopic(err error) bool {
 	return errors.Is(err, kerr.InvalidTopicException) || errors.Is(err, kerr.TopicAuthorizationFailed)
 }
 
-// refusedHere reports whether kgo itself found a record too large: for that one
-// it is certain. kgo names the compressed size where the broker refused a batch.
+// refusedHere reports whether kgo itself found a record too large. Then that record is certainly the culprit. If the
+// broker refused a batch, kgo's error names the compressed size.
 func refusedHere(err error) bool {
 	text := err.Error()
 	return errors.Is(err, kerr.MessageTooLarge) && strings.Contains(text, "(uncompressed_bytes=") && !strings.Contains(text, ", compressed_bytes=")
 }
 
-// noteEnd notes how the client's transaction ended, and who led its partitions then. A
-// leader that went and came back since the announce may have missed the marker
-// of the transaction before. An abort is the last that an ID does: its next
-// transaction would be a commit, and could close with that what lacks the abort.
+// noteEnd notes how the client's transaction ended, and which brokers led its partitions then. A leader that went away
+// and came back since the announce may have missed the marker of the previous transaction. An ID is retired after an
+// abort: its next transaction would be a commit, whose marker could close a partition that lacks the abort's.
 func (c *txnClient) noteEnd(m *hanging.Markers, how hanging.Ending) {
 	c.retire = c.retire || how != hanging.EndingCommit
 	if m == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// commit runs one transaction. nil: committed. errUnknown: to be resolved.
-// Anything else: aborted for sure.
+// commit runs one transaction. It returns nil if the step is committed, and errUnknown if the outcome must be
+// resolved. With any other error the step is certainly aborted.
 func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	if _, err := memberOf(shares); err != nil {
 		return err
@@ -57,8 +57,8 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	return l.end(ctx, c)
 }
 
-// join begins a transaction and sends the fence. With an error it is over: nothing
-// was produced.
+// join begins a transaction and sends the fence. If it returns an error, nothing was produced and the transaction is
+// given up.
 func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int32) (*txnClient, error) {
 	c, culprits, err := l.begin(ctx, parts)
 	l.timings.through("announce")
@@ -68,7 +68,7 @@ func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int
 	case errors.Is(err, errEmissions):
 		// Refused whole: the broker began nothing.
 		if !l.blame(shares, culprits) {
-			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // no errEmissions: try again later
+			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // not errEmissions: try again later
 		}
 		c.parts = nil
 		if c.abort(ctx) != nil {
@@ -88,8 +88,8 @@ func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int
 	return c, nil
 }
 
-// abandon ends a transaction in which something was produced and that is not to be
-// committed. A partition that fails may have no leader, and then misses the marker.
+// abandon aborts a transaction in which something was produced. A partition that failed may have no leader, and then
+// misses the marker.
 func (l *Lane) abandon(ctx context.Context, out *outgoing, shares []*Share) {
 	if out.unsafe || out.held {
 		l.drop(out.c)
@@ -106,9 +106,8 @@ func (l *Lane) abandon(ctx context.Context, out *outgoing, shares []*Share) {
 	}
 }
 
-// begin opens a transaction and announces its partitions. An ID whose last
-// transaction the broker has not ended yet is left for a fresh one, once. Without
-// a client nothing was begun.
+// begin opens a transaction and announces its partitions. If the broker has not ended the last transaction of the ID
+// yet, it takes a fresh ID, once. If c is nil, nothing was begun.
 func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClient, culprits map[string]error, err error) {
 	for fresh := false; ; fresh = true {
 		if c, err = l.pool.next(ctx, fresh); err != nil {
@@ -134,8 +133,7 @@ func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClien
 	}
 }
 
-// end commits. When its answer is not waited for any more the EndTxn goes on: resolve gets
-// the answer.
+// end commits. It waits for the answer up to CommitTimeout. A later answer goes to resolve.
 func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	bounded, cancel := context.WithTimeout(ctx, l.o.CommitTimeout)
 	defer cancel()
@@ -161,7 +159,7 @@ func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	}
 }
 
-// passed tells Health of committed emissions, while any target is unhealthy.
+// passed tells Health of committed emissions, if any target is unhealthy.
 func (l *Lane) passed(shares []*Share) {
 	if l.o.Health.AllHealthy() {
 		return
@@ -177,8 +175,8 @@ func (l *Lane) passed(shares []*Share) {
 	}
 }
 
-// abort ends a transaction in which something was produced. That its coordinator
-// cannot be reached is not waited for.
+// abort aborts a transaction in which something was produced. It does not wait for a coordinator that cannot be
+// reached.
 func (l *Lane) abort(ctx context.Context, c *txnClient) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
 	defer cancel()
@@ -196,9 +194,8 @@ func (l *Lane) abort(ctx context.Context, c *txnClient) {
 	c.noteEnd(l.o.Markers, hanging.EndingAbort)
 }
 
-// blame marks what goes to refused topics and reports whether there is any. A
-// target that is gone is asked for again first: it may have been recreated, or
-// this broker has not heard of it yet.
+// blame marks emissions and records for refused topics, and reports whether there are any. A target that is gone is
+// looked up again first: it may have been recreated, or this broker may not know it yet.
 func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
 	for _, s := range shares {
 		for i := range s.Emissions {
@@ -221,13 +218,11 @@ func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
 	return blamed
 }
 
-// drop throws a client away whose transaction must not be ended by it, and has
-// the broker abort that transaction: a new client of the same ID calls
-// InitProducerID. The ID is not used again. It waits for that dropWait and goes
-// on then: nobody would commit the transaction, and nothing of the lane depends
-// on its end, but readers of every target in it do. So the attempts go on beside
-// the steps, also while the coordinator is away, until the broker's transaction
-// timeout has passed.
+// drop discards a client that must not end its own transaction, and makes the broker abort that transaction: a new
+// client with the same ID calls InitProducerID. The ID is not used again. drop waits for the end no longer than
+// dropWait. The lane does not depend on it, because nobody would commit the transaction. But readers of every target in
+// it do, so the attempts go on beside the steps, even while the coordinator cannot be reached, until the broker's
+// transaction timeout has passed.
 func (l *Lane) drop(c *txnClient) {
 	l.pool.forget(c)
 	c.Close()
@@ -237,7 +232,7 @@ func (l *Lane) drop(c *txnClient) {
 	}
 	done := l.aborts.begin(c)
 	if !l.o.Leaders.AllReachable() {
-		return // its end may wait for what cannot be reached
+		return // the end may wait for the broker that cannot be reached
 	}
 	t := time.NewTimer(dropWait)
 	defer t.Stop()

@@ -13,26 +13,24 @@ import (
 	"github.com/waterclock/waterclock/internal/hanging"
 )
 
-// commitAgainPause is how often a coordinator is asked to commit again that is writing
-// markers, which may have to wait for leaders that a broker's death took away.
+// commitAgainPause is the pause before EndTxn is sent again to a coordinator that is writing markers. Markers may have
+// to wait for partitions that lost their leaders.
 const commitAgainPause = 200 * time.Millisecond
 
 // errOver: a transaction cannot be committed any more; it may have been.
 var errOver = errors.New("the transaction is over")
 
-// commitAgain sends EndTxn until it is answered: nil for a commit, errOver, or ctx has
-// ended. While the coordinator writes markers, told is asked, if not nil, whether that
-// will do.
+// commitAgain sends EndTxn until it is answered. It returns nil if the transaction is committed, errOver if it is over,
+// or another error when ctx ends. While the coordinator writes markers, it calls told, if not nil. If told returns true
+// the decision is known from elsewhere, and commitAgain returns nil.
 //
-// Committing is as right now as it was then: all records are acknowledged, the group
-// has taken the offsets, and whoever has the partition since waits for this
-// transaction, or has ended it, which fences it. And nothing but a commit is safe. A
-// coordinator appends the decision to its log before its followers have it. One that
-// is killed in that moment and restarted, before the controller has put another in
-// its place, finds it there, believes it, and writes markers of a commit to what
-// others lead, while its successor never hears of it (seen on Kafka 4.3.1, see
-// docs/DESIGN.md). An abort by the successor is then one on some partitions alone, and
-// what is sealed again a duplicate on the others.
+// A commit is as right now as it was then: all records are acknowledged, the group has accepted the offsets, and a
+// new owner of a partition waits for this transaction, or has ended it, which fences it. And nothing but a commit is
+// safe. A coordinator appends its decision to its log before its followers have it. If it is killed in that moment,
+// and restarted before the controller has replaced it, it finds the decision in its log and believes it. It writes
+// commit markers to partitions that other brokers lead, while its successor never hears of the decision (seen on Kafka
+// 4.3.1, see docs/DESIGN.md). If the successor aborts, the transaction is aborted on some partitions only, and sealing
+// the step again duplicates it on the others.
 func commitAgain(ctx context.Context, cl *kgo.Client, id string, p hanging.Producer, told func() bool) error {
 	req := kmsg.NewPtrEndTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = id, p.ID, p.Epoch, true
@@ -62,8 +60,8 @@ func commitAgain(ctx context.Context, cl *kgo.Client, id string, p hanging.Produ
 	}
 }
 
-// CommitAgain does the same for a transaction of whoever is no lane; an error says that
-// it was not committed, or that this is not known.
+// CommitAgain does the same for a transaction that is not a lane's. An error says that it was not committed, or that
+// this is not known.
 func CommitAgain(ctx context.Context, cl *kgo.Client, id string, producerID int64, epoch int16) error {
 	for {
 		err := commitAgain(ctx, cl, id, hanging.Producer{ID: producerID, Epoch: epoch}, nil)

@@ -3,34 +3,31 @@ package transaction
 import "time"
 
 const (
-	// sharedStepEntries and sharedStepBytes are what sources with backlogs have of a step
-	// together while a request topic without a backlog is served too. That topic waits for
-	// the step that is under way, so the step should be short. If entries are most of a step's
-	// time, half of them take half as long, and little is lost. If round trips are, half
-	// as much goes through, and never less, however far away the brokers are. With a tenth
-	// there would be no such bound.
+	// sharedStepEntries and sharedStepBytes are what backlogged sources have of a step together while a request topic
+	// without a backlog is served too. That topic waits for the step under way, so the step should be short. If a
+	// step spends most of its time on entries, half of them take half as long, and little is lost. If it spends
+	// most on round trips, half as much goes through, but never less, however far away the brokers are.
 	sharedStepEntries = MaxStepEntries / 2
 	sharedStepBytes   = MaxStepBytes / 2
-	// sharedFor is for how long after its last entry a request topic counts as served: a timer
-	// now and then must not slow others all the time.
+	// sharedFor is how long after its last entry a request topic counts as served. A timer now and then must not
+	// slow down the others all the time.
 	sharedFor = time.Second
 )
 
-// fairShares shares the room of a step between sources, by what they took of the last
-// one. A source that took less than it was offered is likely to need as much again. What
-// that leaves is divided evenly, first between request topics, then between the partitions of
-// one. So a topic with a backlog, or with many partitions, slows no other, and has all
-// that nobody else needs. Shares are worked out over all lanes: a source whose topic has only
-// a few of the sources in a lane gets more of that lane's steps, because the others have theirs in
-// other lanes too.
+// fairShares divides the room of a step between sources, by what they took of the last one. A source that took less
+// than it was offered is idle: it is likely to need as much again, and keeps that. The rest is divided evenly between
+// the backlogged sources, first between request topics, then between the partitions of one topic. So a topic with a
+// backlog, or with many partitions, does not slow down the others, and has everything that the others do not need.
+// All lanes count: a source whose topic has only a few of the sources in a lane gets more of that lane's steps,
+// because the other topics have theirs in other lanes too.
 type fairShares struct {
 	room       Room           // of the step
-	left       Room           // what the sources leave that take less than they are offered
-	backlogged map[string]int // sources that take all they get, by request topic, whoever asks them
-	among      float64        // the sum of the parts of the backlogged sources that are asked for this step
+	left       Room           // what idle sources leave
+	backlogged map[string]int // backlogged sources by request topic, of all lanes
+	among      float64        // the sum of the parts of the backlogged sources in this step
 }
 
-// fairSharesLocked works out what there is to be divided between members.
+// fairSharesLocked works out what is divided between members.
 func (r *roster) fairSharesLocked(members []*member, room Room, now time.Time) fairShares {
 	o := fairShares{room: room, backlogged: make(map[string]int)}
 	for _, m := range r.members {
@@ -54,8 +51,8 @@ func (r *roster) fairSharesLocked(members []*member, room Room, now time.Time) f
 	return o
 }
 
-// sharedLocked notes which request topics are served that have no backlog, and reports
-// whether one was lately, beside some that have.
+// sharedLocked notes which request topics without a backlog are served. It reports whether there was one lately while
+// others have backlogs.
 func (r *roster) sharedLocked(backlogged map[string]int, members []*member, now time.Time) (yes bool) {
 	for _, m := range members {
 		if !m.last.all && m.last.topic != "" {
@@ -73,7 +70,7 @@ func (r *roster) sharedLocked(backlogged map[string]int, members []*member, now 
 	return yes && len(backlogged) > 0
 }
 
-// part is a source's part of what the backlogged ones share, or what it would be if the source were backlogged.
+// part is a source's part of what the backlogged sources share. For an idle source it is what the part would be.
 func (o *fairShares) part(last *portion) float64 {
 	topics, own := len(o.backlogged), o.backlogged[last.topic]
 	if own == 0 {
@@ -92,16 +89,15 @@ func (o *fairShares) of(m *member, room Room) Room {
 		part = min(1, o.part(&m.last)/o.among)
 	}
 	entries, bytes := int(float64(o.left.Entries)*part), int64(float64(o.left.Bytes)*part)
-	if !m.last.all { // what was set aside for it, too
+	if !m.last.all { // an idle source also keeps what it had
 		entries, bytes = entries+m.last.room.Entries, bytes+m.last.room.Bytes
 	}
 	return room.Min(Room{Entries: max(minStepEntries, entries), Bytes: max(minPortionBytes, bytes)})
 }
 
-// claim takes sources out for a step with this room. While one lane is active it takes all
-// that wait. One of several lanes takes those that had nothing in their last step, which costs
-// little, and of the others its part of what all had, beginning with the one that waits longest.
-// others reports whether any was left.
+// claim takes sources out for a step with this room. If one lane is active it takes all that wait. If several are, it
+// takes those that had nothing in their last step, which cost little, and its part of the others, beginning with the
+// one that waits longest. others reports whether any was left.
 func (r *roster) claim(room Room, now time.Time) (taken []*member, fair fairShares, others bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

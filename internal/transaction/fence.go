@@ -14,10 +14,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// commitOffsets sends the fence. It returns errRefused when the group does not
-// know the member any more, errTokens when a lease broke, nil when every
-// partition's answer is good. errHeld: some shares cannot commit theirs. Anything
-// else: abort and try again.
+// commitOffsets sends the fence. It returns nil if the offsets of all partitions were accepted, errRefused if the group
+// does not know the member any more, errTokens if a lease broke, and errHeld if the offsets of some shares were refused.
+// After any other error the step is aborted and sealed again.
 func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*Share) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -39,7 +38,7 @@ func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*S
 		req.MemberID, req.Generation, req.InstanceID = m.ID, m.Generation, m.InstanceID
 		resp, err := targets.Within(ctx, func() (*kmsg.TxnOffsetCommitResponse, error) { return req.RequestWith(ctx, c.Client) })
 		if errors.Is(err, syscall.ECONNREFUSED) && sleep(ctx, minBackoff) == nil {
-			continue // not sent: the group has no coordinator yet that is there
+			continue // not sent: the group has no new coordinator yet
 		}
 		if err != nil {
 			return fmt.Errorf("commit offsets in the transaction: %w", err)
@@ -66,8 +65,8 @@ func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*S
 	}
 }
 
-// CommitOffsets commits offsets of a group that has no members in the transaction that
-// cl has begun under id. The broker checks nothing: the caller has looked.
+// CommitOffsets commits offsets of a group that has no members, in the transaction that cl has begun under id. The
+// broker checks nothing: the caller must have made sure that there are no members.
 func CommitOffsets(ctx context.Context, cl *kgo.Client, id, group string, offsets []Offset) error {
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
 	req.TransactionalID, req.Group, req.Generation = id, group, -1
@@ -125,8 +124,8 @@ func firstOffsetError(resp *kmsg.TxnOffsetCommitResponse) error {
 	return nil
 }
 
-// holdOffsets marks the shares whose request partition is refused, for a reason
-// that is its own, and reports whether there is one.
+// holdOffsets marks the shares whose offset is refused for a reason that concerns their partition alone. It reports
+// whether there is one.
 func holdOffsets(resp *kmsg.TxnOffsetCommitResponse, shares []*Share) (held bool) {
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
@@ -145,9 +144,8 @@ func holdOffsets(resp *kmsg.TxnOffsetCommitResponse, shares []*Share) (held bool
 	return held
 }
 
-// memberOf checks every token and returns the identity they share. It never
-// returns an empty member ID or a negative generation: the broker would then
-// check nothing.
+// memberOf checks every token and returns the identity that they share. It never returns an empty member ID or a
+// negative generation, because then the broker would check nothing.
 func memberOf(shares []*Share) (Member, error) {
 	var m Member
 	for _, s := range shares {

@@ -22,8 +22,8 @@ type Lane struct {
 	filled  float64 // which part of its room the step under way uses
 	size    size    // of the next step
 
-	called  chan struct{} // a spare lane is to join
-	reached chan struct{} // a broker came or went, for the step under way
+	called  chan struct{} // tells a spare lane to join
+	reached chan struct{} // tells the step under way that a broker came or went
 
 	mu    sync.Mutex // guards under
 	under underWay
@@ -59,14 +59,13 @@ func (l *Lane) anyAway(parts map[string][]int32) bool {
 	return false
 }
 
-// during returns a context for a step that is to write to parts. It ends, with errAway,
-// when one of these cannot be reached any more:
+// during returns a context for a step that is to write to parts. It ends, with errAway, when one of these cannot be
+// reached any more:
 //   - the coordinator that the step needs, see needs;
-//   - until joined, the leader of one of parts. Nothing is written yet, so the next step can
-//     do without that part at once, where this one might wait long: its coordinators may
-//     themselves wait for the same broker.
+//   - until joined, the leader of one of parts. Nothing is written yet, so the next step can do without that part at
+//     once. This one might wait long, because its coordinators may themselves wait for the same broker.
 //
-// end must be called.
+// The caller must call end.
 func (l *Lane) during(ctx context.Context, parts map[string][]int32) (during context.Context, end func()) {
 	during, cancel := context.WithCancelCause(ctx)
 	l.mu.Lock()
@@ -80,7 +79,7 @@ func (l *Lane) during(ctx context.Context, parts map[string][]int32) (during con
 	}
 }
 
-// needs notes whose coordinator the step under way needs.
+// needs notes the client whose coordinator the step under way needs.
 func (l *Lane) needs(c *txnClient) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,22 +87,22 @@ func (l *Lane) needs(c *txnClient) {
 	l.leave()
 }
 
-// joined notes that the step under way begins to write: from here on leaders that are away
-// are produce's to judge.
+// joined notes that the step under way begins to write. From here on produce decides about leaders that cannot be
+// reached.
 func (l *Lane) joined() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.under.joining = nil
 }
 
-// leave gives the step under way up if a broker that it needs is away. The lock is held.
+// leave gives up the step under way if a broker that it needs cannot be reached. The lock is held.
 func (l *Lane) leave() {
 	if l.under.cancel != nil && (l.under.current != nil && l.pool.away(l.under.current) || l.anyAway(l.under.joining)) {
 		l.under.cancel(errAway)
 	}
 }
 
-// reachedNow has the lane leave what cannot be reached any more.
+// reachedNow makes the lane give up what cannot be reached any more.
 func (l *Lane) reachedNow() {
 	l.mu.Lock()
 	l.leave()

@@ -6,7 +6,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// leaderEpoch is what a client knew of a partition's leader; ok: there was one.
+// leaderEpoch is what a client knew of a partition's leader; ok says that there was one.
 type leaderEpoch struct {
 	timer.TopicPartition
 	epoch int32

@@ -11,22 +11,22 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A lane's loop serves many partitions, so it waits for nothing for long. What
-// takes longer goes on beside it: ends of transactions that were given up (drop),
-// commits that are not answered (resolve), partitions that hold up a step (quarantine).
+// A lane's loop serves many partitions, so it waits for nothing for long. What takes longer happens on goroutines
+// beside it: ends of transactions that were given up (drop), commits that are not answered (resolve), and tries of
+// partitions that hold up a step (quarantine).
 const (
 	minBackoff = 20 * time.Millisecond
 	maxBackoff = 2 * time.Second
 	// maxSleep is how long a lane sleeps at most if nothing falls due and nobody wakes it.
 	maxSleep = time.Hour
-	// answerTimeout bounds each question to a coordinator that a step asks: for a
-	// producer ID, an announce, an offset commit, an end.
+	// answerTimeout bounds each request of a step to a coordinator: for a producer ID, an announce, an offset
+	// commit, an end.
 	answerTimeout = 2500 * time.Millisecond
-	// abortTimeout bounds AbortBufferedRecords; after it the client is thrown
-	// away, for the old records would travel in its next transaction.
+	// abortTimeout bounds AbortBufferedRecords. After it the client is discarded, because the old records would go
+	// out with its next transaction.
 	abortTimeout = time.Second
-	// dropWait is how long a lane waits for the end of a transaction that it has
-	// given up: mostly it takes a few milliseconds.
+	// dropWait is how long a lane waits for the end of a transaction that it has given up. Mostly the end takes a
+	// few milliseconds.
 	dropWait = 100 * time.Millisecond
 )
 
@@ -38,18 +38,18 @@ type Options struct {
 	Process          string // random, once per process
 	Lanes            int    // how many there may be; 0: one
 	TransactionalIDs int    // of each lane, 2 to 4; a quarantine has one
-	// Interval is how long a lane waits at least from one seal to the next, unless more is ready; 0: not at all.
+	// Interval is the least time from one seal of a lane to the next, unless more is ready; 0: none.
 	Interval           time.Duration
 	TransactionTimeout time.Duration
-	// Health keeps what is known of unhealthy targets; nil: nobody probes.
+	// Health has the breakers of unhealthy targets; nil: nothing is probed.
 	Health *targets.Health
-	// Markers remembers how transactions ended; nil: nobody does.
+	// Markers remembers how transactions ended; nil: nothing does.
 	Markers *hanging.Markers
 	// Leaders tells which brokers cannot be reached, and which partitions cannot be written to; nil: all
 	// can be. The caller calls Lanes.Reached when that changes.
 	Leaders Leaders
-	// CommitTimeout is how long an EndTxn may go unanswered until its outcome is found
-	// out by other means; 0: answerTimeout.
+	// CommitTimeout is how long an EndTxn may go unanswered until the step's outcome is found out by other means; 0:
+	// answerTimeout.
 	CommitTimeout time.Duration
 	Targets       Targets
 	Logger        *slog.Logger
@@ -66,21 +66,20 @@ type Targets interface {
 
 // Leaders tells which partitions cannot be written to now; a *targets.Leaders does.
 type Leaders interface {
-	// AllReachable reports that all brokers can be reached, which costs nothing.
+	// AllReachable reports that all brokers can be reached. It costs nothing.
 	AllReachable() bool
 	Reachable(addr string) bool
-	// Dying reports that a broker was lost so recently that the others may not have
-	// given it up.
+	// Dying reports that a broker was lost so recently that the other brokers may still wait for it.
 	Dying() bool
 	Away(p timer.TopicPartition) bool
 	Leaderless(p timer.TopicPartition) bool
 	Shun(p timer.TopicPartition) bool
 }
 
-// awayBackoff bounds the pause between attempts while a broker is away.
+// awayBackoff bounds the pause between two attempts while a broker cannot be reached.
 const awayBackoff = 200 * time.Millisecond
 
-// pauseLimit bounds the pause between two attempts at something.
+// pauseLimit bounds the pause between two attempts.
 func pauseLimit(leaders Leaders) time.Duration {
 	if leaders.AllReachable() {
 		return maxBackoff

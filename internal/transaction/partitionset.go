@@ -6,15 +6,14 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// partitionSet is what a step writes to. It is made once, before the transaction begins;
-// then only the counts in it change, so promises find theirs without a lock. A step
-// has up to ten thousand records for a few dozen partitions: so there is no map by
-// record, nor by partition.
+// partitionSet is the partitions that a step writes to. It is built before the transaction begins. After that only the
+// counts in it change, so promises find theirs without a lock. A step has up to ten thousand records for a few dozen
+// partitions, so there is no map by record, nor by partition.
 type partitionSet struct {
-	topics map[string][]*outstanding // by partition, nil where nothing goes; counts emissions
+	topics map[string][]*outstanding // by partition, nil if nothing goes there; counts emissions
 	own    [][]*outstanding          // of each share's own records, parallel to the shares
 
-	topic string // that was noted last
+	topic string // the one noted last, and its slots
 	slots []*outstanding
 }
 
@@ -41,7 +40,7 @@ func partitionSetOf(shares []*Share) *partitionSet {
 	return f
 }
 
-// note says that something goes to a partition.
+// note adds a partition.
 func (f *partitionSet) note(topic string, partition int32) {
 	if topic != f.topic {
 		f.topic, f.slots = topic, f.topics[topic]
@@ -98,8 +97,8 @@ func (f *partitionSet) partitions() map[string][]int32 {
 	return all
 }
 
-// countOf is the count of a partition, nil if there is none. A share writes to one
-// partition of the changelog, and to one of the dead letters and of events at most.
+// countOf is the count of a partition, nil if there is none. A share writes to at most three partitions: of the
+// changelog, of the dead letters and of the events. So a search is enough.
 func countOf(counts []*outstanding, topic string, partition int32) *outstanding {
 	for _, o := range counts {
 		if o.to.Partition == partition && o.to.Topic == topic {

@@ -18,9 +18,8 @@ import (
 
 // A pool has a lane's transactional clients. One at a time is in a transaction; the others rest.
 //
-// To replace a client that must not begin again takes a coordinator to be found, connections and a
-// producer ID: 50 ms if all is well, and seconds while a broker is away, which is when most have to be
-// replaced. So clients are opened on goroutines of their own, as soon as the need is known, and steps go on
+// A client that must not begin again is replaced. The new one needs a coordinator, connections and a producer ID. That
+// takes 50 ms if all is well, and seconds while a broker cannot be reached, which is when most have to be replaced. So clients are opened on goroutines of their own, as soon as the need is known, and steps go on
 // with the others. A step waits only if no client is left. An opening ends by itself, with a client or
 // with an error: after answerTimeout at the latest, and at once when its coordinator cannot be reached any
 // more. Then the next step begins another.
@@ -30,7 +29,7 @@ import (
 // are several, so that not all of them go with one. A client whose coordinator cannot be reached
 // is closed, and another ID takes its turn, with a coordinator that can be.
 //
-// The lane's loop has the fields above mu.
+// The lane's loop owns the fields above mu.
 type pool struct {
 	aside   *aside
 	o       *Options
@@ -61,16 +60,15 @@ type opened struct {
 	err  error
 }
 
-// markersRest is how long after its transaction a client begins another only if no other
-// client may: until then the markers are most likely on their way, and the coordinator
-// has the next transaction of this ID wait for them.
+// markersRest is how long a client rests after its transaction, if another client may begin. Until then its markers are
+// most likely on their way, and the next transaction of the same ID would wait for them.
 const markersRest = 30 * time.Millisecond
 
 const (
-	// candidates is how many IDs are looked at to choose one by its coordinator.
+	// candidates is how many IDs are considered, to choose one by its coordinator.
 	candidates = 8
-	// findTimeout bounds the question for coordinators; without an answer the
-	// first ID is taken. While a broker is away the answer matters more.
+	// findTimeout bounds the search for coordinators. Without an answer the first ID is taken. It is findAway while a
+	// broker cannot be reached, because then the answer matters more.
 	findTimeout, findAway = 200 * time.Millisecond, time.Second
 )
 
@@ -107,7 +105,7 @@ func (p *pool) next(ctx context.Context, fresh bool) (*txnClient, error) {
 				p.retire(p.turn)
 				p.open(p.turn)
 			case !fresh, c.last == hanging.NoProducer():
-				c.used = now // should it be left at once, the next one is another
+				c.used = now // so that the next call picks another one if the step leaves this one at once
 				return c, nil
 			}
 		}
@@ -150,9 +148,8 @@ func (p *pool) tend() {
 	}
 }
 
-// maxEpoch is where an ID is retired, before brokers give it another producer ID:
-// they fail to if the last epochs meet a fencing abort (KAFKA-19367 in 4.0.0,
-// KAFKA-20090).
+// maxEpoch is the epoch at which an ID is retired, before brokers would give it another producer ID. They fail to do
+// that if the last epochs meet a fencing abort (KAFKA-19367 in 4.0.0, KAFKA-20090).
 const maxEpoch = 32_000
 
 // retired reports whether a client must not begin again: a marker of its next
@@ -174,7 +171,7 @@ func (p *pool) retire(turn int) {
 	p.clients[turn] = nil
 }
 
-// forget takes out a client that its caller closes.
+// forget removes a client. The caller closes it.
 func (p *pool) forget(c *txnClient) {
 	if i := slices.Index(p.clients, c); i >= 0 {
 		p.clients[i] = nil
@@ -202,8 +199,8 @@ func (p *pool) open(turn int) {
 	})
 }
 
-// newClient opens a client with its producer ID loaded: one that begins before that
-// runs its first transaction in the old mode.
+// newClient opens a client and loads its producer ID. A client that begins before that runs its first transaction in
+// the old mode.
 func (p *pool) newClient(serial int, used map[string]int) (*txnClient, error) {
 	ctx, cancel := context.WithTimeout(p.aside.ctx, answerTimeout)
 	defer cancel()
@@ -223,8 +220,8 @@ func (p *pool) newClient(serial int, used map[string]int) (*txnClient, error) {
 	return c, nil
 }
 
-// newID returns an ID that was not used yet, and its coordinator: one that can be
-// reached and, of those, one that has the fewest of the lane's other IDs (used).
+// newID returns an ID that was not used yet, and its coordinator: a broker that can be reached, and among those one that
+// coordinates the fewest of the lane's other IDs (used).
 func (p *pool) newID(ctx context.Context, serial int, used map[string]int) (id string, at *kgo.BrokerMetadata) {
 	ids := make([]string, candidates)
 	for i := range ids {
@@ -273,7 +270,7 @@ func (p *pool) tie(ctx context.Context, c *txnClient) (tied context.Context, fre
 	}
 }
 
-// leave gives up openings whose coordinator is away.
+// leave gives up openings whose coordinator cannot be reached.
 func (p *pool) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -313,7 +310,7 @@ func (p *pool) await(ctx context.Context) error {
 	}
 }
 
-// collect takes over the clients that were opened, and returns the error of one that was not.
+// collect takes over the clients that were opened, and returns an error of one that was not.
 func (p *pool) collect() (err error) {
 	p.mu.Lock()
 	all := p.opened

@@ -13,8 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
-// tokenTick is how soon it is noticed that the token has died of a share that waits
-// for the outcome of its step.
+// tokenTick is how often the token of a share that waits for the outcome of its step is checked.
 const tokenTick = 100 * time.Millisecond
 
 // inDoubt is a step whose EndTxn was not answered. A goroutine of its own finds out how it ended.
@@ -24,21 +23,19 @@ type inDoubt struct {
 	shares []*Share
 }
 
-// resolve finds out what became of a step whose EndTxn was not answered. It
-// tries until it knows, or until nobody needs to know: nil is committed, an
-// error is aborted or no longer of interest. It runs beside the lane's loop: the
-// step's sources have a share out and seal nothing meanwhile, the others go on.
-// It ends when the coordinator answers, or another takes its place; when all
-// tokens are dead; after the transaction timeout, by failing the partitions; with
-// the lane.
+// resolve finds out the outcome of a step whose EndTxn was not answered. It tries until it knows the outcome, or until
+// no owner needs it. It returns nil if the step is committed, and an error if it is aborted or no longer of interest.
+// It runs beside the lane's loop: the step's sources have a share out and seal nothing meanwhile, the others go on. It
+// ends when the coordinator, or its successor, answers; when all tokens are dead; after the transaction timeout, by
+// failing the partitions; or with the lane.
 //
-// The group's committed offset is not asked. A coordinator that was unresponsive while
-// another took over, and wakes, goes on to answer from before the step for as
-// long as it has not heard of that: also where the step is committed.
+// It does not read the group's committed offset. A group coordinator that was unresponsive while another one took over
+// may not know that when it wakes. Until then it answers with the state from before the step, even if the step is
+// committed.
 func (d *inDoubt) resolve() error {
 	l, c, shares := d.lane, d.client, d.shares
 	ctx := l.aside.ctx
-	defer c.Close() // not before: see said
+	defer c.Close() // only now: see said
 	l.o.Metrics.resolved.Inc()
 	l.o.Metrics.retired.Inc()
 	give := time.Now().Add(l.o.TransactionTimeout)
@@ -51,7 +48,7 @@ func (d *inDoubt) resolve() error {
 		s := open[attempt%len(open)]
 		how, err := d.decide(ctx, s)
 		if s.Token.Err() != nil {
-			continue // whatever it is: who has the partition now learns it by itself
+			continue // whatever the outcome is: the new owner reads it in the log
 		}
 		if err == nil {
 			l.o.Logger.Info("outcome of a step resolved", "transactional_id", c.id, "outcome", how.String())
@@ -72,15 +69,15 @@ func (d *inDoubt) resolve() error {
 	}
 }
 
-// cannotTell notes that shares learn nothing of their step.
+// cannotTell fails shares because the outcome of their step cannot be found out.
 func cannotTell(shares []*Share, err error) {
 	for _, s := range shares {
 		s.Err = fmt.Errorf("what became of a step cannot be told: %w", err)
 	}
 }
 
-// unresolved are the shares that can tell of the step and need to know: their
-// token is alive, and their log was not found to be gone.
+// unresolved returns the shares that need the outcome, and whose logs can show it: their tokens are alive, and their
+// logs were not found to be gone.
 func unresolved(shares []*Share) (open []*Share) {
 	for _, s := range shares {
 		if s.Token.Err() == nil && s.Err == nil {
@@ -90,9 +87,9 @@ func unresolved(shares []*Share) (open []*Share) {
 	return open
 }
 
-// decide ends the client's last transaction, by committing it where that can still be
-// done, and says how it ended: by the word of its coordinator, or else by the log that
-// a share wrote to. It gives up when the share's token is dead.
+// decide ends the client's last transaction, with a commit if that is still possible. It returns how the transaction
+// ended: by the word of its coordinator, or else by the log that a share wrote to. It gives up when the share's token
+// is dead.
 func (d *inDoubt) decide(ctx context.Context, s *Share) (hanging.Ending, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.lane.o.TransactionTimeout/2)
 	defer cancel()
@@ -130,18 +127,16 @@ func (d *inDoubt) commitAgain(ctx context.Context) (how hanging.Ending, err erro
 	return how, err
 }
 
-// said is how a client's last transaction ended by the word of its coordinator: the
-// answer to its EndTxn, which may still come, or what it says when it is asked. That
-// markers are being written is a decision that all its followers have, unless the
-// coordinator was restarted since it was asked for: see commitAgain. So it counts only
-// if it comes over the client's own connection, and that never broke: a restart that
-// nobody has noticed yet is noticed by asking.
+// said returns how a client's last transaction ended by the word of its coordinator: the answer to its EndTxn, which
+// may still come, or the answer to DescribeTransactions. If markers are being written, all followers of the
+// coordinator have the decision, unless the coordinator was restarted since the EndTxn: see commitAgain. So that counts
+// only if it comes over the client's own connection, and that connection never broke. The request itself shows a
+// restart that was not noticed yet.
 //
-// Brokers answer the requests of a connection in order, so behind an EndTxn that was never
-// answered nothing is asked there: its answer comes as soon as there is a decision. Once it
-// was answered (heard), but with an error that kgo repeats it for, that no longer holds: the
-// next answer is CONCURRENT_TRANSACTIONS until all markers are written, whatever has been
-// decided. Then the coordinator is asked.
+// Brokers answer the requests of a connection in order. So nothing is asked on a connection with an EndTxn that was
+// never answered: its answer comes as soon as there is a decision. That no longer holds once EndTxn was answered
+// (heard) with an error for which kgo repeats it: then the answer is CONCURRENT_TRANSACTIONS until all markers are
+// written, whatever the decision is. Then the coordinator is asked.
 func (d *inDoubt) said(ctx context.Context) (hanging.Ending, error) {
 	c := d.client
 	if c.answered() {
@@ -167,10 +162,9 @@ func (d *inDoubt) said(ctx context.Context) (hanging.Ending, error) {
 	return hanging.EndingOf(txn, c.last), nil
 }
 
-// readBack tells how a transaction that is over ended, from a record that it
-// wrote: a read_committed fetch that gets past the record shows it or, if it was
-// aborted, does not. One that does not get there says nothing: the partition may
-// lack its marker, or have a leader that was unresponsive and does not have it yet.
+// readBack returns how a transaction that is over ended, from a record that it wrote: a read_committed fetch that gets
+// past the record shows it or, if it was aborted, does not. A fetch that does not get there says nothing: the partition
+// may lack its marker, or its leader may have been unresponsive and not have the record yet.
 func readBack(ctx context.Context, cl *kgo.Client, r *kgo.Record, by hanging.Producer) (hanging.Ending, error) {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()

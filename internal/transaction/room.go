@@ -2,17 +2,16 @@ package transaction
 
 import "github.com/waterclock/waterclock/internal/timer"
 
-// Limits of one step. A bigger step is more efficient and later: these are
-// where throughput stops growing on the machines measured.
+// Limits of one step. A bigger step is more efficient, and later. At these sizes throughput stopped growing on the
+// machines that were measured.
 const (
 	MaxStepEntries = 10_000
 	MaxStepBytes   = 16 << 20
-	// minStepEntries is what a step may have at least, however slow targets are.
+	// minStepEntries is the least limit of a step, however slow the targets are.
 	minStepEntries = 100
-	// minPortionBytes is what a source may have of a step at least.
+	// minPortionBytes is the least that a source is offered of a step.
 	minPortionBytes = 64 << 10
-	// MaxStepPartitions bounds the request partitions of a step: each costs a
-	// marker.
+	// MaxStepPartitions bounds the request partitions of a step. Each costs a marker.
 	MaxStepPartitions = 256
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// seat is where the coordinator of a transactional ID was met last, and what has happened
-// there since the transaction began (renew). It is a hook of the ID's client.
+// seat is the broker that coordinated a transactional ID last, and what has happened on connections to it since the
+// transaction began (renew). It is a hook of the ID's client.
 type seat struct {
 	at      atomic.Pointer[kgo.BrokerMetadata]
 	dropped atomic.Bool // a connection to it broke

@@ -11,21 +11,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// NoOffset is what StableOffset.Fetch returns for a partition without a committed
-// offset.
+// NoOffset is returned by StableOffset.Fetch if the partition has no committed offset.
 const NoOffset int64 = -1
 
-// ErrUnstable is kerr.UnstableOffsetCommit: an accepted step is still open.
+// ErrUnstable is kerr.UnstableOffsetCommit: a transaction with an accepted offset commit is still open.
 var ErrUnstable error = kerr.UnstableOffsetCommit
 
-// StableOffset reads the committed offset of one partition, as its new owner must:
-// no step that a former owner had accepted may be overlooked.
+// StableOffset reads the committed offset of one partition for its new owner. It must not overlook a step of a former
+// owner whose offset commit was accepted.
 //
-// A coordinator that was unresponsive while another took its place does not know, when
-// it wakes, and answers from before. So a broker that answers must first have
-// shown, by a heartbeat, that it knows this member in its generation: whatever
-// that broker knows then holds every offset commit that was accepted before that
-// generation, for one log holds both, in this order.
+// A group coordinator that was unresponsive while another one took its place does not know that when it wakes, and
+// answers with an old state. So the broker must first answer a heartbeat of this member in its generation. One log
+// holds both generations and offset commits, in order. So a broker that knows the generation also knows every offset
+// commit that was accepted before it.
 type StableOffset struct {
 	Client    *kgo.Client
 	Group     string
@@ -35,10 +33,9 @@ type StableOffset struct {
 	Partition int32
 }
 
-// Fetch returns the committed offset and its metadata, or ErrUnstable while a
-// transaction with an accepted offset commit is open. What passes (no
-// coordinator, one that does not know the member yet) it waits for, while ctx
-// lives.
+// Fetch returns the committed offset and its metadata, or ErrUnstable while a transaction with an accepted offset commit
+// is open. It repeats requests after temporary errors (no coordinator, or one that does not know the member yet) until
+// ctx ends.
 func (o *StableOffset) Fetch(ctx context.Context) (at int64, metadata string, err error) {
 	for backoff := concurrentBackoff; ; backoff = min(2*backoff, offsetBackoff) {
 		at, metadata, err = o.try(ctx)
@@ -54,8 +51,8 @@ func (o *StableOffset) Fetch(ctx context.Context) (at int64, metadata string, er
 // offsetBackoff is the longest pause between two attempts.
 const offsetBackoff = 250 * time.Millisecond
 
-// passes reports whether a coordinator may answer otherwise later. One that does
-// not know the member may be behind; if none does, membership says so.
+// passes reports whether an error may be temporary. A coordinator that does not know the member may be behind. If no
+// coordinator knows it, package membership finds out.
 func passes(err error) bool {
 	var ke *kerr.Error
 	switch {
@@ -109,15 +106,14 @@ func (o *StableOffset) heartbeat(ctx context.Context, broker *kgo.Broker, m Memb
 		err = kerr.ErrorForCode(resp.(*kmsg.HeartbeatResponse).ErrorCode)
 	}
 	if errors.Is(err, kerr.RebalanceInProgress) {
-		return nil // a next generation is being made: it knows this one
+		return nil // the next generation is being made, so the broker knows this one
 	}
 	return err
 }
 
-// fetch asks for just this partition. Asked for all of a group, as kadm does, a
-// broker lists the partitions that have an offset, so one whose first commit is
-// still open would look like one without any, and its next owner would not wait
-// for the step; and a partition would be held up by the steps of all others.
+// fetch asks for this partition only. If it asked for all partitions of the group, as kadm does, the broker would list
+// those that have an offset. A partition whose first commit is still open would then look like one without any, and
+// its next owner would not wait for the step. Also, a partition would wait for the steps of all others.
 func (o *StableOffset) fetch(ctx context.Context, broker *kgo.Broker) (int64, string, error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true

@@ -13,20 +13,19 @@ import (
 
 // Source is a partition that contributes to steps. One goroutine at a time calls Seal.
 type Source interface {
-	// Seal fixes what the partition adds to the step named step and takes it
-	// off room; nil when nothing is ready, and while a share is out, from Seal to
-	// Share.Done.
+	// Seal fixes what the partition adds to the step of that name, and subtracts it from room. It returns nil if
+	// nothing is ready, or while a share is out, which is from Seal to Share.Done.
 	Seal(step string, room *Room) *Share
-	// Wait is for how long, as of the last Seal that returned nil, nothing will fall
-	// due in the source. What comes otherwise wakes the lanes.
+	// Wait is for how long nothing will fall due in the source, as of the last Seal that returned nil. Anything else
+	// that becomes ready wakes the lanes.
 	Wait() time.Duration
 }
 
 // Token is a lease on one partition. Its holder may commit for the partition until the group takes it away.
 type Token interface {
-	// Err is nil while the partition is held and its lease holds at this moment.
+	// Err is nil while the lease holds.
 	Err() error
-	// Member returns what to prove membership with at this moment.
+	// Member returns the present identity of the group's member.
 	Member() (Member, error)
 }
 
@@ -60,14 +59,14 @@ type Emission struct {
 	// Cleared is set by the lane if the emission was Alone and its target took it. It is no suspect any
 	// more: if the step is aborted the source seals it again like any other.
 	Cleared bool
-	// Permit is what Health admitted, nil for a target that is healthy.
+	// Permit is that of the half-open breaker which the emission passes; nil if the target is healthy.
 	Permit *targets.Permit
 	// Alone: the record is written in a batch of its own, in its place in the order.
 	Alone bool
 }
 
-// ErrUnhealthy is the Err of an emission whose target partition is unhealthy: the timer
-// has to stay pending until Health admits it.
+// ErrUnhealthy is the Err of an emission whose target partition is unhealthy. The timer stays pending until Health
+// admits it.
 var ErrUnhealthy = errors.New("target partition is unhealthy")
 
 func (e *Emission) to() timer.TopicPartition {
@@ -99,7 +98,7 @@ type Share struct {
 	proven bool // every record of Records was taken
 }
 
-// hold notes what holds up a share.
+// hold notes that a partition holds up the share.
 func (s *Share) hold(p timer.TopicPartition, err error) {
 	if s.Held == nil {
 		s.Held = make(map[timer.TopicPartition]error)
@@ -130,7 +129,7 @@ func (s *Share) heldBy() error {
 	return errors.Join(all...)
 }
 
-// suspects reports whether anything of the share goes alone.
+// suspects reports whether an emission of the share goes alone.
 func (s *Share) suspects() bool {
 	if s == nil {
 		return false
@@ -160,9 +159,9 @@ type Outcome uint8
 const (
 	// Committed: the transaction is committed; offsets in Records are known.
 	Committed Outcome = iota + 1
-	// Aborted for sure: may be sealed again.
+	// Aborted: the transaction is certainly aborted, and its entries may be sealed again.
 	Aborted
-	// Lost: the partition's token died, nothing of it may be sealed again.
+	// Lost: the partition's token died. Nothing of the share may be sealed again.
 	Lost
 )
 
@@ -178,7 +177,7 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// fenced asks all shares, also behind one that refuses: each learns what it can.
+// fenced calls all fences, even after one that refuses: each share learns what it can.
 func fenced(shares []*Share) (err error) {
 	for _, s := range shares {
 		if s.Fence == nil {
@@ -200,8 +199,8 @@ var (
 	errUnknown = errors.New("outcome of the commit is unknown")
 	// errLate: targets did not acknowledge emissions in time.
 	errLate = errors.New("targets do not acknowledge in time")
-	// errAlone: there is more to be written one by one than a step has time for; at least
-	// one Emission.Cleared is set.
+	// errAlone: more emissions must be written one by one than a step has time for. At least one Emission.Cleared is
+	// set.
 	errAlone = errors.New("emissions that are written one by one take long")
 	// errAway: a broker that the step needs cannot be reached.
 	errAway = errors.New("a broker that the step needs cannot be reached")
