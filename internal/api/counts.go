@@ -116,10 +116,9 @@ type tally struct {
 	topic Topic
 	delay bool
 
-	// Of the look under way alone.
-	low, next map[int32]int64 // of each partition what lies between is counted
-	over      map[int32]bool  // the log is counted back to a day ago
-	window    int64
+	// Only the look under way uses these. Letters from back.low to next are counted, in each partition.
+	back backward
+	next map[int32]int64
 
 	mu      sync.Mutex // guards what follows
 	running chan struct{}
@@ -132,7 +131,8 @@ type tally struct {
 
 // forget begins to count anew.
 func (t *tally) forget() {
-	t.low, t.next, t.over, t.window = make(map[int32]int64), make(map[int32]int64), make(map[int32]bool), tallyWindow
+	t.back = backward{low: make(map[int32]int64), over: make(map[int32]bool), window: tallyWindow, least: leastTallyWindow}
+	t.next = make(map[int32]int64)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.minutes, t.newest, t.whole = make(map[int64]map[string]int64), make(map[string]time.Time), false
@@ -195,7 +195,7 @@ func (t *tally) count(ctx context.Context, logs Logs, now time.Time) (whole bool
 	news := make(map[int32][2]int64)
 	for p, b := range bounds {
 		if _, known := t.next[p]; !known {
-			t.low[p], t.next[p] = b[1], b[1]
+			t.back.low[p], t.next[p] = b[1], b[1]
 		}
 		if from := max(t.next[p], b[0]); from < b[1] {
 			news[p] = [2]int64{from, b[1]}
@@ -207,25 +207,19 @@ func (t *tally) count(ctx context.Context, logs Logs, now time.Time) (whole bool
 	for p, span := range news {
 		t.next[p] = span[1]
 	}
+	t.back.bounds = bounds
 	for {
-		spans := make(map[int32][2]int64)
-		for p, b := range bounds {
-			if low := t.low[p]; low > b[0] && !t.over[p] {
-				spans[p] = [2]int64{max(b[0], low-t.window), low}
-			}
-		}
+		spans := t.back.spans()
 		if len(spans) == 0 {
 			return true, nil
 		}
 		over, err := t.read(ctx, logs, spans, now)
 		if err != nil {
-			t.window = max(leastTallyWindow, t.window/historyGrowth)
+			t.back.shrink()
 			return false, err
 		}
-		for p, span := range spans {
-			t.low[p], t.over[p] = span[0], over[p]
-		}
-		t.window = max(leastTallyWindow, min(t.window*historyGrowth, maxHistoryOffsets/int64(len(bounds))))
+		t.back.passed(spans, over)
+		t.back.grow()
 	}
 }
 

@@ -92,36 +92,43 @@ func (e *events) history(ctx context.Context, topic string, partition int32, id 
 	}
 	size := 0
 	defer func() { keep(size) }()
-	span, at, until := int64(historySpan), end, e.now().Add(historyTime)
+	back := backward{
+		bounds: map[int32][2]int64{partition: bounds[partition]}, low: map[int32]int64{partition: end}, over: make(map[int32]bool), window: historySpan, least: 1,
+	}
+	until := e.now().Add(historyTime)
 	// Each call comes further than its cursor, however little that is.
-	for at > begin && len(page.Events) < limit && size < pageBytes {
-		if at < end && (end-at >= maxHistoryOffsets || s.bytes >= maxHistoryBytes || e.now().After(until)) {
+	for len(page.Events) < limit && size < pageBytes {
+		spans := back.spans()
+		if len(spans) == 0 || back.looked > 0 && (back.looked >= maxHistoryOffsets || s.bytes >= maxHistoryBytes || e.now().After(until)) {
 			break
 		}
-		from := max(begin, at-span)
-		found, err := s.read(ctx, from, at, limit-len(page.Events))
+		span := spans[partition]
+		found, err := s.read(ctx, span[0], span[1], limit-len(page.Events))
 		if errors.Is(err, errLargeSpan) {
-			span /= historyGrowth
+			back.shrink()
 			continue
 		}
-		if err != nil && at == end {
+		if err != nil && back.looked == 0 {
 			return nil, err
 		}
 		if err != nil {
-			break // what was found counts; who goes on meets the error
+			break // the events found so far count; the next call meets the error
 		}
-		if at = from; len(found.all) > 0 && (found.from > from || len(found.all) == limit-len(page.Events)) {
-			at = found.all[0].Offset // there may be more of them before it
+		back.passed(spans, nil)
+		if len(found.all) > 0 && (found.from > span[0] || len(found.all) == limit-len(page.Events)) {
+			back.low[partition] = found.all[0].Offset // there may be more of them before it
 		}
 		size += found.size
-		if found.from > from { // and no room for those
+		if found.from > span[0] { // and there is no room for those
 			size = max(size, pageBytes)
 		}
 		for _, r := range slices.Backward(found.all) {
 			page.Events = append(page.Events, TimerEvent{Offset: r.Offset, At: r.Time.UTC(), Event: withID(r)})
 		}
-		span = min(span*historyGrowth, maxHistoryOffsets-(end-at))
+		back.grow()
+		back.window = min(back.window, maxHistoryOffsets-back.looked)
 	}
+	at := back.low[partition]
 	if page.Log.LookedTo = at; at > begin {
 		page.Cursor = strconv.FormatInt(at, 10)
 	} else if !s.first.IsZero() {

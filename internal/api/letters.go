@@ -152,107 +152,79 @@ func (l *letters) page(ctx context.Context, topic string, f *letterFilter, limit
 	}
 	// As many offsets of each are looked at first: a letter may have a marker of its transaction
 	// behind it.
-	d := downward{logs: l.logs, topic: topic, bounds: bounds, low: low, window: int64(2*limit + 2)}
+	back := backward{bounds: bounds, low: low, over: make(map[int32]bool), window: int64(2*limit + 2), least: 1}
 	keep, err := reservePage(ctx, len(bounds))
 	if err != nil {
 		return nil, err
 	}
 	found := make(map[int32][]*Record, len(bounds))
 	until, n, size := l.now().Add(historyTime), 0, 0
-	for first := true; first || n < limit && size < pageBytes && d.looked < maxHistoryOffsets && l.now().Before(until); first = false {
-		read, err := d.read(ctx, f, limit)
+	for first := true; first || n < limit && size < pageBytes && back.looked < maxHistoryOffsets && l.now().Before(until); first = false {
+		window, err := l.readWindow(ctx, topic, &back, f, limit)
 		if err != nil && first {
 			return nil, err
 		}
-		if err != nil || !read {
-			break // what was found counts; who goes on meets the error
+		if err != nil || window == nil {
+			break // the letters found so far count; the next call meets the error
 		}
-		for p, f := range d.found {
+		for p, f := range window {
 			n, size = n+len(f.all), size+f.size
 			found[p] = append(f.all, found[p]...)
 		}
-		d.grow()
+		back.grow()
 	}
 	letters, size := newestOf(found, limit)
 	keep(size)
 	page := &DeadLetterList{DeadLetters: letters}
 	more := false
 	for p, b := range bounds {
-		next, over := d.low[p], d.over[p]
+		next, over := back.low[p], back.over[p]
 		if rs := found[p]; len(rs) > 0 {
 			next, over = rs[len(rs)-1].Offset+1, false
 		}
 		if over {
 			next = b[0]
 		}
-		d.low[p], more = next, more || next > b[0]
+		back.low[p], more = next, more || next > b[0]
 	}
 	if more {
-		text, _ := json.Marshal(d.low) // numbers can be encoded
+		text, _ := json.Marshal(back.low) // numbers can be encoded
 		page.Cursor = base64.RawURLEncoding.EncodeToString(text)
 	}
 	return page, nil
 }
 
-// downward reads partitions of a topic of dead letters from behind, a window of each at a time.
-type downward struct {
-	logs   Logs
-	topic  string
-	bounds map[int32][2]int64
-	low    map[int32]int64 // what lies at it and behind is read
-	window int64           // offsets of each partition
-
-	looked int64             // offsets
-	over   map[int32]bool    // nothing that is asked for lies below low
-	found  map[int32]*newest // by the last read
-}
-
-// grow has the next window be larger: what is asked for is rare.
-func (d *downward) grow() {
-	d.window = max(1, min(d.window*historyGrowth, maxHistoryOffsets/int64(max(1, len(d.bounds)))))
-}
-
-// read looks at the next window and reports whether there was one. Of each partition the newest
-// letters are kept, limit at most and not more bytes than its share of a page; low is moved to the oldest of those.
-func (d *downward) read(ctx context.Context, f *letterFilter, limit int) (bool, error) {
-	if d.over == nil {
-		d.over = make(map[int32]bool)
-	}
-	spans := make(map[int32][2]int64, len(d.bounds))
-	for p, b := range d.bounds {
-		if from := max(b[0], d.low[p]-d.window); from < d.low[p] && !d.over[p] {
-			spans[p] = [2]int64{from, d.low[p]}
-		}
-	}
-	d.found = make(map[int32]*newest, len(spans))
-	for p, span := range spans {
-		d.found[p] = &newest{from: span[0], limit: limit, room: bytesShare(len(d.bounds))}
-	}
+// readWindow reads the next window of a topic of dead letters, and returns the newest letters of each
+// partition: at most limit, and not more bytes than its share of a page. The next window ends where they begin.
+// If there is no further window, it returns nil.
+func (l *letters) readWindow(ctx context.Context, topic string, back *backward, f *letterFilter, limit int) (map[int32]*newest, error) {
+	spans := back.spans()
 	if len(spans) == 0 {
-		return false, nil
+		return nil, nil
 	}
-	over := make(map[int32]bool)
-	err := d.logs.Read(ctx, d.topic, spans, func(r *Record) error {
+	found, over := make(map[int32]*newest, len(spans)), make(map[int32]bool)
+	for p, span := range spans {
+		found[p] = &newest{from: span[0], limit: limit, room: bytesShare(len(back.bounds))}
+	}
+	err := l.logs.Read(ctx, topic, spans, func(r *Record) error {
 		if f.over(r) {
 			over[r.Partition] = true
 		}
-		if !f.match(r) {
-			return nil
+		if f.match(r) {
+			found[r.Partition].add(slim(r, previewBytes))
 		}
-		d.found[r.Partition].add(slim(r, previewBytes))
 		return nil
 	})
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	for p, span := range spans {
-		d.looked += span[1] - span[0]
-		d.low[p] = d.found[p].from
-		if d.low[p] == span[0] && over[p] {
-			d.over[p] = true
+	back.passed(spans, over)
+	for p, n := range found {
+		if n.from > back.low[p] { // letters were left out
+			back.low[p], back.over[p] = n.from, false
 		}
 	}
-	return true, nil
+	return found, nil
 }
 
 // resend writes the request of a dead letter again.
