@@ -158,9 +158,9 @@ func TestScheduleRefuses(t *testing.T) {
 	}
 }
 
-// TestSaysFate: what became of the request, and the exit code of that. The line of where it is
+// TestSaysWhatBecameOfARequest: what became of the request, and the exit code of that. The line of where it is
 // comes also when nobody takes it in.
-func TestSaysFate(t *testing.T) {
+func TestSaysWhatBecameOfARequest(t *testing.T) {
 	const scheduled, paused = "a1 written to timers/3/17, due 2030-01-01T08:00:00Z\n", "pause of a1 written to timers/3/18\n"
 	schedule, pause := []string{"schedule", "--id", "a1", "--in", "10s", "--wait"}, []string{"pause", "--id", "a1", "--wait"}
 	cancel := []string{"cancel", "--id", "a1", "--wait"}

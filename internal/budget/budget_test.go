@@ -85,7 +85,7 @@ func TestBacklogsOfTwoTopicsComeToHaveAsMuch(t *testing.T) {
 }
 
 // An idle topic does not cost the others more than it holds.
-func TestWhoIsContentCostsWhatItHolds(t *testing.T) {
+func TestAnIdleTopicCostsWhatItHolds(t *testing.T) {
 	const total, held = 64 << 20, 5 << 20
 	b := New(total, map[string]int32{"a": 1, "b": 1})
 	b.Open("b").Set(held)

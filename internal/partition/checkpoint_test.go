@@ -138,9 +138,9 @@ func TestNothingIsFoldedBehindAFullDelta(t *testing.T) {
 	c.finish()
 }
 
-// Who asks for a checkpoint hears of its end, of the next one where one is under
-// way, at once where nothing has changed, and of the partition's end.
-func TestWhoAsksForACheckpointIsAnswered(t *testing.T) {
+// A caller that asks for a checkpoint hears of its end, of the next one if one is under
+// way, at once if nothing has changed, and of the partition's end.
+func TestCallersOfCheckpointAreAnswered(t *testing.T) {
 	c := newLazyCore(t)
 	ask := func() chan struct{} {
 		answered := make(chan struct{})

@@ -124,9 +124,9 @@ func TestPosition(t *testing.T) {
 	})
 }
 
-// TestGateOpens: the tail is an aborted record whose marker
+// TestReaderGoesOnWhenAHangingTransactionEnds: the tail is an aborted record whose marker
 // lies behind a hanging transaction; when that ends, the same Reader goes on.
-func TestGateOpens(t *testing.T) {
+func TestReaderGoesOnWhenAHangingTransactionEnds(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
 		p := newPartition(on, nil)
 		p.write(p.cl, "0")

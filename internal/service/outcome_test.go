@@ -21,10 +21,10 @@ func sendAndWait(t *testing.T, cfg *config.Config, id, to string, in, wait time.
 	return commands.Schedule(t.Context(), cfg, commands.ScheduleRequest{Topic: requests, ID: id, In: in, To: to, Value: []byte("v"), Partition: -1, Wait: wait})
 }
 
-// Who waits for the fate of a request learns it: pending, refused, or gone already;
-// also on a log with a history of others'. What events tell is told as they do, and without
-// them as the changelog and the dead letters allow.
-func TestFateOfARequest(t *testing.T) {
+// A caller that waits for the outcome of a request learns it: pending, refused, or gone already,
+// also on a log with a history of others. With events it is told what they say, and without
+// them what the changelog and the dead letters allow.
+func TestOutcomeOfARequest(t *testing.T) {
 	for _, events := range []bool{false, true} {
 		t.Run(fmt.Sprintf("events %v", events), func(t *testing.T) {
 			cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)
@@ -99,8 +99,8 @@ func fates(t *testing.T, cfg *config.Config, id string, events bool) {
 	}
 }
 
-// Where nobody serves, that is said within the limit; the request stays written.
-func TestFateWhereNobodyServes(t *testing.T) {
+// If nobody serves, that is said within the limit; the request stays written.
+func TestOutcomeWhileNobodyServes(t *testing.T) {
 	cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)
 	if sent, err := sendAndWait(t, cfg, "a", target, time.Hour, time.Second); err == nil || sent.Topic != "" {
 		t.Errorf("nobody has ever served: %+v, %v", sent, err)

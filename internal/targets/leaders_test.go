@@ -75,7 +75,7 @@ func (r *lostAt) Dying() bool { return NewLeaders(r, time.Now).Dying() }
 
 // A partition is shunned while a broker that was lost is in its in-sync replicas, and
 // not for long: it may be out of reach from here alone.
-func TestShun(t *testing.T) {
+func TestPartitionsOfALostBrokerAreLeftAlone(t *testing.T) {
 	p := timer.TopicPartition{Topic: "t", Partition: 0}
 	for _, tc := range []struct {
 		name string

@@ -15,7 +15,7 @@ import (
 
 // A breaker that opens again voids what its window had admitted, and the next
 // window does not take it for its own.
-func TestPermitEndsWithItsWindow(t *testing.T) {
+func TestHalfOpenAdmissionEndsWithItsWindow(t *testing.T) {
 	h := newHealth(nil)
 	w := newPatron(h)
 	h.Trip(map[timer.TopicPartition]error{one: late})
@@ -42,7 +42,7 @@ func TestPermitEndsWithItsWindow(t *testing.T) {
 }
 
 // Nobody is asked, and nobody woken, for what may not pass: only when it may.
-func TestWaiterIsToldOfWhatMayPass(t *testing.T) {
+func TestNobodyIsWokenForWhatIsNotAdmitted(t *testing.T) {
 	now := time.Now()
 	h := newHealth(nil)
 	h.o.Now = func() time.Time { return now }

@@ -120,7 +120,7 @@ func (s *fakeSource) alone() (n int) {
 // Suspects are written one by one. Many of them take long: their target is not
 // unhealthy for that, and a step that has no time for all of them gets on, however many
 // that is on this machine.
-func TestManySuspectsTripNobody(t *testing.T) {
+func TestManySuspectsTripNoTarget(t *testing.T) {
 	for name, tc := range map[string]struct {
 		n    int
 		each time.Duration

@@ -210,10 +210,7 @@ func noise(n int) []byte {
 // The broker knows a new generation before the member does: the offset commit
 // is repeated in the same transaction until the member has caught up.
 func TestIllegalGenerationIsRepeatedInTheSameTransaction(t *testing.T) {
-	s := newSetup(t)
-	w := kafkatest.NewWire()
-	defer w.Close()
-	l := s.lane(kgo.Dialer(w.Dial))
+	s, w, l := newWired(t)
 	a := s.source(0, l)
 	calls := 0
 	a.token.member = func() Member {
@@ -238,10 +235,7 @@ func TestIllegalGenerationIsRepeatedInTheSameTransaction(t *testing.T) {
 // The token dies when everything is produced and before the transaction ends:
 // it is aborted, nothing shows, no offset is committed.
 func TestTokenDiesBetweenProduceAndEnd(t *testing.T) {
-	s := newSetup(t)
-	w := kafkatest.NewWire()
-	defer w.Close()
-	l := s.lane(kgo.Dialer(w.Dial))
+	s, w, l := newWired(t)
 	a, b := s.source(0, l), s.source(1, l)
 	h := w.HoldResponse(kmsg.Produce.Int16())
 	defer h.Release()
@@ -263,10 +257,7 @@ func TestTokenDiesBetweenProduceAndEnd(t *testing.T) {
 // Of two partitions in a step one is lost under way: the step is aborted, the
 // other's share is sealed again by itself.
 func TestTokenOfOnePartitionDiesUnderWay(t *testing.T) {
-	s := newSetup(t)
-	w := kafkatest.NewWire()
-	defer w.Close()
-	l := s.lane(kgo.Dialer(w.Dial))
+	s, w, l := newWired(t)
 	a, b := s.source(0, l), s.source(1, l)
 	h := w.HoldResponse(kmsg.TxnOffsetCommit.Int16())
 	defer h.Release()
@@ -290,10 +281,7 @@ func TestTokenOfOnePartitionDiesUnderWay(t *testing.T) {
 // The group does not know the member any more: the step is lost before it wrote
 // anything, and its transaction is ended.
 func TestUnknownMemberLosesTheStep(t *testing.T) {
-	s := newSetup(t)
-	w := kafkatest.NewWire()
-	defer w.Close()
-	l := s.lane(kgo.Dialer(w.Dial))
+	s, w, l := newWired(t)
 	a, b := s.source(0, l), s.source(1, l)
 	a.token.member = func() Member { return Member{ID: "nobody-of-this-group", Generation: 1} }
 	a.step("never", a.emit("never"))
@@ -324,10 +312,7 @@ func TestNoIdentityIsNeverSent(t *testing.T) {
 // The answer to EndTxn never comes, and the broker had
 // committed: the step is resolved as committed, and not sealed again.
 func TestEndTxnAnswerLostResolvesAsCommitted(t *testing.T) {
-	s := newSetup(t)
-	w := kafkatest.NewWire()
-	defer w.Close()
-	l := s.lane(kgo.Dialer(w.Dial))
+	s, w, l := newWired(t)
 	a := s.source(0, l)
 	f := w.DropResponse(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("x", a.emit("once"))
@@ -344,10 +329,7 @@ func TestEndTxnAnswerLostResolvesAsCommitted(t *testing.T) {
 
 // The same with a commit that never reached the broker: it is committed again.
 func TestEndTxnLostIsCommittedAgain(t *testing.T) {
-	s := newSetup(t)
-	w := kafkatest.NewWire()
-	defer w.Close()
-	l := s.lane(kgo.Dialer(w.Dial))
+	s, w, l := newWired(t)
 	a := s.source(0, l)
 	f := w.DropRequest(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("x", a.emit("once"))
@@ -365,10 +347,7 @@ func TestEndTxnLostIsCommittedAgain(t *testing.T) {
 // Somebody has ended the transaction before it is committed again, as a next owner
 // would: resolved as aborted, sealed again, visible once.
 func TestEndTxnLostAndFencedResolvesAsAborted(t *testing.T) {
-	s := newSetup(t)
-	w := kafkatest.NewWire()
-	defer w.Close()
-	l := s.lane(kgo.Dialer(w.Dial))
+	s, w, l := newWired(t)
 	a := s.source(0, l)
 	f := w.DropRequest(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("x", a.emit("once"))
@@ -389,10 +368,7 @@ func TestEndTxnLostAndFencedResolvesAsAborted(t *testing.T) {
 // The commit is only late: it reaches the broker after the lane has given up on
 // its answer, and has committed again.
 func TestEndTxnHeldUntilTheResolve(t *testing.T) {
-	s := newSetup(t)
-	w := kafkatest.NewWire()
-	defer w.Close()
-	l := s.lane(kgo.Dialer(w.Dial))
+	s, w, l := newWired(t)
 	a := s.source(0, l)
 	end := w.Hold(kmsg.EndTxn.Int16())
 	defer end.Release()
@@ -410,10 +386,7 @@ func TestEndTxnHeldUntilTheResolve(t *testing.T) {
 
 // All tokens are dead when the outcome is to be found out: nothing to decide.
 func TestResolveWithoutLiveTokenIsLost(t *testing.T) {
-	s := newSetup(t)
-	w := kafkatest.NewWire()
-	defer w.Close()
-	l := s.lane(kgo.Dialer(w.Dial))
+	s, w, l := newWired(t)
 	a, b := s.source(0, l), s.source(1, l)
 	f := w.DropRequest(kmsg.EndTxn.Int16(), kafkatest.Every)
 	a.step("x", a.emit("x"))
@@ -518,10 +491,7 @@ func TestLaneStops(t *testing.T) {
 // there is no committed offset yet, and a successor must wait all the same.
 // Steps of other partitions hold nobody up.
 func TestStableOffsetWaitsForTheFirstCommit(t *testing.T) {
-	s := newSetup(t)
-	w := kafkatest.NewWire()
-	defer w.Close()
-	l := s.lane(kgo.Dialer(w.Dial))
+	s, w, l := newWired(t)
 	a := s.source(0, l)
 	h := w.Hold(kmsg.Produce.Int16())
 	defer h.Release()

@@ -84,6 +84,15 @@ func newSetupOn(t *testing.T, c *kafkatest.Cluster, opts ...kgo.Opt) *setup {
 	return s
 }
 
+// newWired makes a setup with a lane whose requests to the broker can be dropped and held.
+func newWired(t *testing.T) (*setup, *kafkatest.Wire, *testLane) {
+	t.Helper()
+	s, w := newSetup(t), kafkatest.NewWire()
+	l := s.lane(kgo.Dialer(w.Dial))
+	t.Cleanup(w.Close) // before the lane stops
+	return s, w, l
+}
+
 // join makes the setup's client a member of the group.
 func (s *setup) join(opts ...kgo.Opt) {
 	s.t.Helper()

@@ -151,7 +151,7 @@ func silence(t *testing.T, c *kfake.Cluster, s *steady) (end func()) {
 // One partition's changelog has a leader and takes no writes: it leaves the steps,
 // the others go on. When it takes writes again, and nothing else happens, its steps
 // go on where they were.
-func TestWhoeverHoldsUpAStepLeavesIt(t *testing.T) {
+func TestAPartitionThatHoldsUpStepsLeavesThem(t *testing.T) {
 	refuses := func(e *kerr.Error) func(*testing.T, *kfake.Cluster, *steady) func() {
 		return func(_ *testing.T, c *kfake.Cluster, s *steady) func() {
 			return c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: s.own, Err: e, Count: -1}).Remove
@@ -299,7 +299,7 @@ func TestASlowPartitionStaysApart(t *testing.T) {
 
 // One that holds up steps again and again is kept for longer each time, and what it
 // did long ago is forgotten.
-func TestProbation(t *testing.T) {
+func TestQuarantineLastsLongerEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := oneLane(Options{Logger: slog.New(slog.DiscardHandler)})
 		l.of.trying = true // nothing is tried: the test does

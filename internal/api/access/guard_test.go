@@ -21,7 +21,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-func TestWhoComesIn(t *testing.T) {
+func TestCallersAreAuthenticated(t *testing.T) {
 	g, _ := guard(t, options(t))
 	h := g.Wrap(http.HandlerFunc(echo))
 	for _, c := range []struct {
