@@ -105,7 +105,7 @@ func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kg
 	lanes := transaction.NewLanes(transaction.Options{
 		Client: client, Admin: cl, Group: group, Process: "standby", TransactionalIDs: 2, TransactionTimeout: time.Minute,
 		Targets: metadata,
-		Logger: slog.Default(), Metrics: transaction.NewMetrics(prometheus.NewRegistry()),
+		Logger:  slog.Default(), Metrics: transaction.NewMetrics(prometheus.NewRegistry()),
 	})
 	o := &owner{tokens: make(chan *membership.Token, 1)}
 	member, err := membership.New(membership.Options{

@@ -85,7 +85,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		Client: c.options, Admin: c.client, Group: cfg.Group, Process: in.process, Lanes: laneCount(cfg.Lanes),
 		TransactionalIDs: cfg.TransactionalIDs, Interval: cfg.FiringInterval, TransactionTimeout: cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
 		Targets: c.targets,
-		Health: p.health, Markers: markers, Leaders: c.targets.Leaders, Logger: log, Metrics: transaction.NewMetrics(in.registry),
+		Health:  p.health, Markers: markers, Leaders: c.targets.Leaders, Logger: log, Metrics: transaction.NewMetrics(in.registry),
 	})
 	reader, err := in.openReader()
 	if err != nil {
