@@ -152,6 +152,10 @@ const (
 	// to the next one with the headers that it has keeps the count. See [Attempt].
 	HeaderAttempt = "waterclock-attempt"
 
+	// HeaderTraceparent is the trace context of the request, in the format of W3C's traceparent, if the emission's own
+	// traceparent is that of its firing (setting tracing, link).
+	HeaderTraceparent = "waterclock-traceparent"
+
 	// HeaderReason is, on a dead letter, a [Reason].
 	HeaderReason = "waterclock-reason"
 

@@ -9,6 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/tracing"
 )
 
 // Options of a partition: what it is made of.
@@ -19,6 +20,7 @@ type Options struct {
 	Queue             *budget.Account      // memory of queued records; at its limit intake pauses; Run closes it
 	ClockSkew         *partition.ClockSkew // nil: the clock is compared at acquisitions alone
 	Metrics           *partition.Metrics
+	Traces            *tracing.Firings // nil: records keep their trace context
 }
 
 // Partition is one owned partition of a fixed-delay topic. Each acquisition has a relay of its own.

@@ -14,6 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/tracing"
 	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -36,6 +37,7 @@ type sealed struct {
 	next    int64       // the position behind the items
 	share   *transaction.Share
 	made    emissions // from the first one on
+	firings []tracing.Firing
 }
 
 // dead is an item that becomes a dead letter, and why.
@@ -121,9 +123,13 @@ func (s *sealed) take(i, ready int) bool {
 	if s.share.Emissions == nil {
 		s.made, s.share.Emissions = r.newEmissions(s.at, r.queue.items[i:ready]), make([]transaction.Emission, 0, ready-i)
 	}
+	rec := s.made.record(it, to.Partition)
+	if r.o.Traces != nil {
+		s.firings = r.o.Traces.Fire(s.firings, rec)
+	}
 	s.emitted = append(s.emitted, i)
 	s.share.Emissions = append(s.share.Emissions, transaction.Emission{
-		Record: s.made.record(it, to.Partition), Due: it.due, Seq: it.rec.Offset, Permit: permit, Alone: it.suspect,
+		Record: rec, Due: it.due, Seq: it.rec.Offset, Permit: permit, Alone: it.suspect,
 	})
 	return true
 }
@@ -149,6 +155,7 @@ func (s *sealed) done(o transaction.Outcome) {
 	switch o {
 	case transaction.Committed:
 		r.o.ClockSkew.Offer(r.life.Changelog(), s.share.Records[0].Offset, s.mark, clocks.At(r.o.Now()))
+		tracing.Commit(s.firings, r.o.Now().Sub(time.UnixMilli(s.at)))
 		s.count()
 		r.mu.Lock()
 		r.queue.drop(s.n)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -42,6 +43,7 @@ type Options struct {
 	Rights   Rights
 	Registry prometheus.Registerer // takes the metrics; nil: nobody does
 	Logger   *slog.Logger
+	Tracer   trace.Tracer     // nil: calls have no spans
 	Now      func() time.Time // nil: time.Now
 }
 
@@ -77,7 +79,7 @@ func New(o Options) *API {
 	newEvents(ts, o, life).register(h)
 	(&service{topics: ts, asker: o.Asker, now: o.Now}).register(h)
 	serveDocument(mux, h.OpenAPI())
-	front := &front{mux: mux, metrics: newMetrics(o.Registry), log: o.Logger}
+	front := &front{mux: mux, metrics: newMetrics(o.Registry), log: o.Logger, tracer: o.Tracer}
 	return &API{internal: o.Internal, public: withRequest(front), jobs: run, life: life}
 }
 

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
@@ -47,6 +49,7 @@ type front struct {
 	mux     *http.ServeMux
 	metrics *metrics
 	log     *slog.Logger
+	tracer  trace.Tracer // nil: calls have no spans
 }
 
 // ServeHTTP implements http.Handler.
@@ -58,6 +61,11 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if _, pattern := f.mux.Handler(r); pattern != "" {
 		f.metrics.count(pattern, w, func(w *access.Recorder) {
+			if f.tracer != nil {
+				ctx, end := traced(f.tracer, pattern, r)
+				defer func() { end(w.Final(true)) }()
+				r = r.WithContext(ctx)
+			}
 			defer f.panicked(w, r)
 			f.mux.ServeHTTP(w, r)
 		})
@@ -82,7 +90,7 @@ func (f *front) panicked(w *access.Recorder, r *http.Request) {
 	if w.Status() != 0 && !bug {
 		panic(http.ErrAbortHandler)
 	}
-	f.log.Error("a call of the API panicked; please report it", "method", r.Method, "pattern", r.Pattern, "request", access.RequestOf(r.Context()), "err", v, "stack", string(debug.Stack()))
+	f.log.ErrorContext(r.Context(), "a call of the API panicked; please report it", "method", r.Method, "pattern", r.Pattern, "request", access.RequestOf(r.Context()), "err", v, "stack", string(debug.Stack()))
 	if w.Status() != 0 {
 		panic(http.ErrAbortHandler) // the answer is cut off, and seen to be
 	}

@@ -40,6 +40,7 @@ func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait strin
 	for i := range rs {
 		access.Wrote(ctx, string(rs[i].ID))
 	}
+	withParent(ctx, rs)
 	if wait == "written" {
 		ctx, cancel := context.WithTimeout(ctx, produceTimeout)
 		defer cancel()

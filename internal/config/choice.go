@@ -47,6 +47,7 @@ func list[T ~string](values []T, sep string) string {
 func onStops() []OnStop       { return []OnStop{Leave, Stay} }
 func checks() []Check         { return []Check{CheckOff, CheckWarn, CheckDeadLetter} }
 func logFormats() []LogFormat { return []LogFormat{LogText, LogJSON} }
+func tracings() []Tracing     { return []Tracing{TracingOff, TracingPass, TracingLink} }
 func saslMechanisms() []SASL {
 	return []SASL{SASLNone, SASLPlain, SASLScram256, SASLScram512, SASLOAuth, SASLAWS}
 }

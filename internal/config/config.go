@@ -88,7 +88,8 @@ type Config struct {
 	TransactionalIDs   int           // transactional-ids: per lane, 2 to 4
 	FiringInterval     time.Duration // least time between transactions of a lane, unless they are full: 0 to MaxFiringInterval
 	TransactionTimeout time.Duration // at least 30s
-	Memory             Size          // bytes that the process may use, within a tenth, at least MinMemory; 0: chosen by what there is
+	Tracing            Tracing
+	Memory             Size // bytes that the process may use, within a tenth, at least MinMemory; 0: chosen by what there is
 
 	// Logs.
 	LogLevel  slog.Level
@@ -122,6 +123,16 @@ const (
 const (
 	AuditStderr = "stderr" // standard error, next to the log
 	AuditOff    = "off"    // nowhere
+)
+
+// Tracing says which trace context emissions carry.
+type Tracing string
+
+// The choices of tracing.
+const (
+	TracingOff  Tracing = "off"  // none
+	TracingPass Tracing = "pass" // that of the request
+	TracingLink Tracing = "link" // that of a span of the firing, which is linked to the request's; spans are exported
 )
 
 // LogFormat is how a log line is written.
@@ -196,6 +207,7 @@ func Default() Config {
 		TransactionalIDs:   MaxTransactionalIDs,
 		FiringInterval:     20 * time.Millisecond,
 		TransactionTimeout: MinTransactionTimeout,
+		Tracing:            TracingPass,
 
 		LogLevel:  slog.LevelInfo,
 		LogFormat: LogText,

@@ -110,6 +110,8 @@ func (c *Config) bindInstance(fs *pflag.FlagSet) {
 	fs.Var((*duration)(&c.TransactionTimeout), "transaction-timeout",
 		"the broker aborts a transaction open for `DURATION`; at least 30s")
 	fs.Var(&c.Memory, "memory", "use `SIZE` of memory in all, 256MiB or more; 0 chooses a quarter of what the cgroup or the machine has, up to 4GiB")
+	fs.Var(choice[Tracing]{&c.Tracing, tracings()}, "tracing",
+		"`MODE` of the trace context of emissions: off for none, pass for the request's, link for a trace of each firing, exported as OTEL_ variables say")
 }
 
 func (c *Config) bindAPI(fs *pflag.FlagSet) {

@@ -222,6 +222,7 @@ func (c *Config) checkMember(p *problems) {
 		"rebalance-timeout", c.RebalanceTimeout,
 		fmt.Sprintf("at least session-timeout (%s) and at most %s", show(c.SessionTimeout), show(MaxRebalanceTimeout)))
 	oneOf(p, "on-stop", c.OnStop, onStops())
+	oneOf(p, "tracing", c.Tracing, tracings())
 	p.want(c.OnStop != Stay || c.InstanceID != "", "on-stop", c.OnStop, "an instance-id with it, or to be leave")
 }
 

@@ -96,6 +96,15 @@ func (m *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
 	return &m.records[len(m.records)-1]
 }
 
+// recordHeaders are headers of a timer as those of a record.
+func recordHeaders(headers []timer.Header) []kgo.RecordHeader {
+	list := make([]kgo.RecordHeader, len(headers))
+	for i := range headers {
+		list[i] = kgo.RecordHeader(headers[i])
+	}
+	return list
+}
+
 // own adds a header of the service. Its value is a prefix, and numbers with dots between them.
 func (m *emissions) own(key, prefix string, numbers ...int64) {
 	first := len(m.text)

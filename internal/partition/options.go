@@ -7,6 +7,7 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/tracing"
 	"github.com/waterclock/waterclock/statestore"
 	"golang.org/x/sync/semaphore"
 )
@@ -42,7 +43,8 @@ type Options struct {
 	// HeldPatience is how long the catch-up barrier waits for open transactions; 0: 10 s.
 	HeldPatience time.Duration
 	Metrics      *Metrics
-	ClockSkew    *ClockSkew // nil: the clock is compared at acquisitions alone
+	Traces       *tracing.Firings // nil: emissions carry the trace context of their requests
+	ClockSkew    *ClockSkew       // nil: the clock is compared at acquisitions alone
 	// SubPartitions is called at each acquisition. It returns the number of planners, at least 1. nil: one.
 	SubPartitions func() int
 	// BeforeApply is for tests, nil otherwise. It is called before a committed step is folded into the delta.

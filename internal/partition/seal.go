@@ -9,6 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/tracing"
 	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -40,6 +41,7 @@ type part struct {
 	records   int              // index of its first changelog record in those of the step
 	dead      bool             // there is a dead letter
 	events    []*kgo.Record
+	firings   []tracing.Firing // spans of its emissions
 }
 
 // build makes the records of the step. The parts are made side by side if the step is large.
@@ -137,9 +139,13 @@ func (s *sealed) emit(k *part) {
 		if e.Emit == nil || e.Refusal != nil {
 			continue
 		}
+		rec := made.record(e.Emit, e.Partition)
+		if p := s.l.o.Traces; p != nil {
+			k.firings = p.Fire(k.firings, rec)
+		}
 		s.emitted[i] = e
 		s.share.Emissions[i] = transaction.Emission{
-			Record: made.record(e.Emit, e.Partition), Due: e.Emit.FiresAt(), Seq: e.Emit.Offset, Permit: permitOf(e.Tag), Alone: e.Suspect,
+			Record: rec, Due: e.Emit.FiresAt(), Seq: e.Emit.Offset, Permit: permitOf(e.Tag), Alone: e.Suspect,
 		}
 		i++
 	}
@@ -202,6 +208,9 @@ func (s *sealed) done(o transaction.Outcome) {
 	switch o {
 	case transaction.Committed:
 		p.o.ClockSkew.Offer(p.life.Changelog(), s.share.Records[s.changelog-1].Offset, s.mark, p.clock.mark())
+		for i := range s.parts {
+			tracing.Commit(s.parts[i].firings, time.Since(s.began))
+		}
 		s.cleared()
 		s.commit()
 	case transaction.Aborted:

@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/tracing"
 )
 
 const (
@@ -85,13 +86,17 @@ func (m *Metrics) warnRefused(p *owned, e *planner.Entry) {
 	if !ok {
 		return
 	}
-	msg, id, source := "a timer could not be delivered and is a dead letter now", e.ID, ""
+	msg, id, source, trace := "a timer could not be delivered and is a dead letter now", e.ID, "", ""
 	if rec, request := e.Tag.(*kgo.Record); request && e.Refused() {
-		msg, id, source = "a request was refused and is a dead letter now", rec.Key, p.source(rec.Offset).String()
+		msg, id, source, trace = "a request was refused and is a dead letter now", rec.Key, p.source(rec.Offset).String(), tracing.ID(rec.Headers)
 	} else if e.Emit != nil {
-		source = p.source(e.Emit.Offset).String()
+		source, trace = p.source(e.Emit.Offset).String(), tracing.ID(recordHeaders(e.Emit.Headers))
 	}
-	p.warn(unsaid, msg, "reason", e.Refusal.Reason, "detail", e.Refusal.Detail, "timer", shortID(id), "source", source)
+	attrs := []any{"reason", e.Refusal.Reason, "detail", e.Refusal.Detail, "timer", shortID(id), "source", source}
+	if trace != "" {
+		attrs = append(attrs, "trace_id", trace)
+	}
+	p.warn(unsaid, msg, attrs...)
 }
 
 // misplaced counts and logs a request that is not on the partition of its key.

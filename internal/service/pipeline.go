@@ -98,12 +98,12 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 			Now: in.o.Now, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog, Logger: log, Newer: p.member.resign,
 		},
 		timers: partition.Options{
-			Reader: reader, ClockSkew: skew, Metrics: metrics, HeldPatience: in.o.HeldPatience, BeforeApply: in.o.BeforeApply, BeforeLookup: in.o.BeforeLookup,
+			Reader: reader, ClockSkew: skew, Metrics: metrics, Traces: in.traces.firings, HeldPatience: in.o.HeldPatience, BeforeApply: in.o.BeforeApply, BeforeLookup: in.o.BeforeLookup,
 			Replays:       semaphore.NewWeighted(int64(replaySlots(runtime.GOMAXPROCS(0), in.shares.Replays))),
 			Scans:         semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
 			SubPartitions: func() int { return subPartitions(cfg.SubPartitions, in.partitions.count(), in.shares.Total) },
 		},
-		delays: delaytopics.Options{Reader: reader, ClockSkew: skew, Metrics: metrics},
+		delays: delaytopics.Options{Reader: reader, ClockSkew: skew, Metrics: metrics, Traces: in.traces.firings},
 	}
 	stand := newStandbys(standbyOptions{
 		topics: in.topics, partitions: in.partitions, store: in.store, client: c.client, slots: b.timers.Replays,

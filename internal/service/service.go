@@ -103,9 +103,13 @@ func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Option
 	}
 	in.logStart()
 	in.divideMemory()
+	if err := in.openTraces(ctx); err != nil {
+		return err
+	}
+	defer in.traces.stop()
 	err := refusedSetting(cfg, in.run(ctx))
 	if err == nil {
-		log.Info("stopped", "process", in.process, "after", time.Since(in.begun).Round(time.Millisecond))
+		in.log.Info("stopped", "process", in.process, "after", time.Since(in.begun).Round(time.Millisecond))
 	}
 	return err
 }
@@ -118,6 +122,7 @@ type instance struct {
 	process  string
 	begun    time.Time
 	registry *prometheus.Registry
+	traces   traces
 	shares   memory.Shares
 
 	ready      *readiness
@@ -293,7 +298,7 @@ func (in *instance) openAPI(p *pipeline) (stop func(), err error) {
 	}
 	return in.api.Open(&apiserver.Instance{
 		Name: in.name(), Process: in.process, Begun: in.begun, Now: in.o.Now, Client: in.cluster.client, Options: in.cluster.options, Topics: in.topics.sets(),
-		Group: p.member.group, Problem: p.member.problem, Partitions: in.partitions, Targets: in.cluster.targets, CreateTargets: in.o.AutoCreateTargets, Health: p.health,
+		Group: p.member.group, Problem: p.member.problem, Partitions: in.partitions, Targets: in.cluster.targets, CreateTargets: in.o.AutoCreateTargets, Health: p.health, Tracer: in.traces.calls,
 	})
 }
 

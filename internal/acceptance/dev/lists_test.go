@@ -61,7 +61,7 @@ func TestDocumentedHeaders(t *testing.T) {
 		waterclock.HeaderAt, waterclock.HeaderAfter, waterclock.HeaderCancel, waterclock.HeaderTargetTopic, waterclock.HeaderTargetKey,
 		waterclock.HeaderTargetKeyNull, waterclock.HeaderTargetPartition, waterclock.HeaderEvery, waterclock.HeaderCron, waterclock.HeaderZone,
 		waterclock.HeaderUntil, waterclock.HeaderCount, waterclock.HeaderJitter, waterclock.HeaderCatchUp, waterclock.HeaderMaxLate, waterclock.HeaderRemember, waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence,
-		waterclock.HeaderSource, waterclock.HeaderEvent, waterclock.HeaderReason, waterclock.HeaderDetail, waterclock.HeaderTruncated,
+		waterclock.HeaderSource, waterclock.HeaderEvent, waterclock.HeaderTraceparent, waterclock.HeaderReason, waterclock.HeaderDetail, waterclock.HeaderTruncated,
 	} {
 		if !strings.Contains(text, "\n| `"+h+"` |") {
 			t.Errorf("%s has no row for %s", reference, h)

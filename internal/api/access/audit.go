@@ -34,7 +34,24 @@ func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) 
 		slog.String("query", loggable(r.URL.RawQuery)), slog.String("caller", c.caller.Name), c.caller.person(),
 		slog.Bool("forwarded", c.caller.Forwarded), slog.String("remote", r.RemoteAddr),
 		slog.Int("status", status), slog.String("topic", loggable(c.topic)), slog.String("timer", loggable(c.id)),
-		slog.Int("asked", c.asked), slog.Any("timers", c.timers), slog.Int("more", c.more), slog.Duration("took", took))
+		slog.Int("asked", c.asked), slog.Any("timers", c.timers), slog.Int("more", c.more), slog.Duration("took", took), traceAttr(c.trace))
+}
+
+// traceAttr is an empty attribute, which handlers leave out, for a call without a span.
+func traceAttr(id string) slog.Attr {
+	if id == "" {
+		return slog.Attr{}
+	}
+	return slog.String("trace_id", id)
+}
+
+// Traced notes for the audit the ID of the trace that ctx's call is part of.
+func Traced(ctx context.Context, id string) {
+	if c := callOf(ctx); c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.trace = id
+	}
 }
 
 // Wrote notes for the audit that ctx's call writes a request for a timer.

@@ -101,6 +101,8 @@ type call struct {
 	topic, id string     // of the first question
 	asked     int        // questions
 
+	trace string // ID of the trace that the call is part of; "" if it has no span
+
 	timers           []string // that requests were written for, fit for a line
 	timerBytes, more int      // their bytes, and how many there are beside them
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/api"
@@ -67,6 +68,7 @@ type Instance struct {
 	Targets       *targets.Metadata
 	CreateTargets bool // targets are made on first use
 	Health        *targets.Health
+	Tracer        trace.Tracer // of calls; nil: they have no spans
 }
 
 // Partitions are the partitions that the instance owns.
@@ -199,7 +201,7 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 	}
 	a := api.New(api.Options{
 		OfTarget: in.noteOfTarget,
-		Version:  ops.ReadBuild().Version, Process: in.Process, Asker: router, Internal: router, Topics: requests, Delays: delays, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: s.log, Registry: s.registry,
+		Version:  ops.ReadBuild().Version, Process: in.Process, Asker: router, Internal: router, Topics: requests, Delays: delays, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: s.log, Registry: s.registry, Tracer: in.Tracer,
 		Rights: api.Rights{May: apiaccess.May, Some: apiaccess.MaySome, Caller: callerName},
 	})
 	router.HaveJobs(a)

@@ -1,0 +1,64 @@
+// Package otlp exports spans as OpenTelemetry's standard environment variables say: OTEL_TRACES_EXPORTER,
+// OTEL_EXPORTER_OTLP_ENDPOINT and their like. By default they go to a collector at localhost:4318.
+package otlp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/contrib/exporters/autoexport"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/waterclock/waterclock/internal/tracing"
+)
+
+// stopWait is how long Stop waits for the collector to take the last spans.
+const stopWait = 5 * time.Second
+
+// Exporter exports spans. When the collector is slow or away, spans are dropped beyond OTEL_BSP_MAX_QUEUE_SIZE; nothing
+// waits for them.
+type Exporter struct{ calls, firings *sdktrace.TracerProvider }
+
+// New reads the environment. Version and instance describe this process, unless OTEL_RESOURCE_ATTRIBUTES or
+// OTEL_SERVICE_NAME say otherwise.
+func New(ctx context.Context, version, instance string, log *slog.Logger) (*Exporter, error) {
+	to, err := autoexport.NewSpanExporter(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("export traces: %w", err)
+	}
+	of, err := resource.New(ctx, resource.WithTelemetrySDK(),
+		resource.WithAttributes(semconv.ServiceName("waterclock"), semconv.ServiceVersion(version), semconv.ServiceInstanceID(instance)), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("export traces: read the resource's attributes: %w", err)
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces are not exported", "err", err) }))
+	spans := sdktrace.NewBatchSpanProcessor(to)
+	return &Exporter{
+		calls:   sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithResource(of)),
+		firings: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithResource(of), sdktrace.WithSampler(sdktrace.AlwaysSample())),
+	}, nil
+}
+
+// Calls returns the tracer of API calls. OTEL_TRACES_SAMPLER says which are sampled.
+func (e *Exporter) Calls() trace.Tracer {
+	return e.calls.Tracer(tracing.ScopeName, trace.WithSchemaURL(semconv.SchemaURL))
+}
+
+// Firings returns the tracer of firings. It samples all: a firing has a span if its request was sampled.
+func (e *Exporter) Firings() trace.Tracer {
+	return e.firings.Tracer(tracing.ScopeName, trace.WithSchemaURL(semconv.SchemaURL))
+}
+
+// Stop exports what has ended, and stops.
+func (e *Exporter) Stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopWait)
+	defer cancel()
+	return errors.Join(e.firings.Shutdown(ctx), e.calls.Shutdown(ctx))
+}
