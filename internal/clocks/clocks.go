@@ -66,7 +66,7 @@ func (m Mark) took(n Mark) (took, stepped time.Duration) {
 	return took, time.Duration(n.Wall-m.Wall)*time.Millisecond - took
 }
 
-// Clocks is what is known of the brokers' clock. The zero value knows nothing.
+// Clocks is what is known about the brokers' clock. The zero value knows nothing.
 type Clocks struct {
 	mu    sync.Mutex // guards what follows
 	known bool
@@ -100,8 +100,8 @@ func (c *Clocks) Ahead(now Mark) (ahead time.Duration, known bool) {
 	return time.UnixMilli(c.at.Wall).Sub(c.shows), stepped.Abs() <= maxStep
 }
 
-// Brokers returns the time that the brokers' clock shows now, or an earlier one, as the package comment
-// argues; the owner's clock before the first measurement.
+// Brokers returns the time that the brokers' clock shows now, or an earlier one: see the package comment. Before the first
+// measurement it returns the owner's clock.
 func (c *Clocks) Brokers(now Mark) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

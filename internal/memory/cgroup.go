@@ -12,8 +12,7 @@ const (
 	hierarchy  = "sys/fs/cgroup"
 )
 
-// limitOf returns the memory limit of the cgroup (v2) that the process is in, or of one
-// around it; 0 if there is none.
+// limitOf returns the least memory limit of the process's cgroup (v2) and the cgroups around it; 0 if there is none.
 func limitOf(root fs.FS) (limit int64) {
 	own, err := fs.ReadFile(root, membership)
 	if err != nil {

@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// part: one in so many bytes of what the cgroup or the machine has is used unless a size is set.
+	// part: if no size is set, one in so many bytes of the cgroup's limit or the machine's memory is used.
 	part = 4
-	// most is the largest size that is chosen. More buys next to nothing: docs/BENCHMARKS.md.
+	// most is the largest size that is chosen. More brings next to nothing: see docs/BENCHMARKS.md.
 	most = 4 << 30
-	// unknown is the size where the machine does not tell what it has.
+	// unknown is the size if the machine does not tell how much it has.
 	unknown = 512 * mib
 )
 
-// Choose returns how much memory a process uses if no size is set, in bytes, and a phrase for people
-// that says why. root is the root of the file system.
+// Choose returns how much memory a process uses if no size is set, in bytes, and a phrase for people that says why. root
+// is the root of the file system.
 func Choose(root fs.FS) (size int64, why string) {
 	has, of := Has(root)
 	switch size = has / part; {
@@ -30,7 +30,7 @@ func Choose(root fs.FS) (size int64, why string) {
 	return size / mib * mib, "a quarter of " + of + ", " + inMiB(has)
 }
 
-// Has returns how much memory there is for the process, in bytes, and what says so; 0 if nothing does.
+// Has returns how much memory the process may use, in bytes, and the source of that number; 0 if there is none.
 func Has(root fs.FS) (bytes int64, of string) {
 	bytes, of = limitOf(root), "the cgroup's limit"
 	if machine := machineOf(root); bytes == 0 || machine > 0 && machine < bytes {

@@ -12,14 +12,14 @@ const (
 	// Minimum is the smallest size that can be divided.
 	Minimum = 256 * mib
 
-	// process is what a process holds that neither Go's heap nor the store accounts for: the
-	// pages of the program itself, stacks of threads, and what malloc keeps for each of them.
+	// process is what neither Go's heap nor the store accounts for: the pages of the program itself, stacks of
+	// threads, and what malloc keeps for each thread.
 	process = 44 * mib
-	// replayMost is what one replay holds at most: with more its tables get larger for nothing.
+	// replayMost is what one replay holds at most. With more its tables get larger without any gain.
 	replayMost = 64 * mib
 	// replaysMost and replaysLeast bound how many replays run at a time.
 	replaysMost, replaysLeast = 4, 2
-	// percent of what is live may be garbage while there is room.
+	// percent of the live data may be garbage while there is room.
 	percent = 400
 )
 
@@ -31,18 +31,18 @@ type Shares struct {
 	// Delta holds what committed steps have changed and the store lacks; half of it is being
 	// written while the other half fills.
 	Delta int64
-	// Requests and Firings hold what is on its way: planned or to be planned, and not committed.
+	// Requests and Firings hold requests and firings that are not committed yet.
 	Requests, Firings int64
-	// Store is what memtables, cached blocks and filters of the local store take.
+	// Store is for memtables, cached blocks and filters of the local store.
 	Store int64
-	// Replay is what one replay of a changelog collects until it writes a table, and Replays how
-	// many there is room for at a time; fewer run where there are fewer cores.
+	// Replay is what one replay of a changelog collects until it writes a table. Replays is how many replays have
+	// room at a time; with fewer cores fewer run.
 	Replay  int64
 	Replays int
-	// Overlay is what questions about many timers hold of what the store lacks: what steps have
-	// changed since its last checkpoint, or since somebody asked.
+	// Overlay holds what the store lacks, for questions about many timers: what steps have changed since the store's
+	// last checkpoint, or since the question began.
 	Overlay int64
-	// Calls is what bodies and answers of the HTTP API hold.
+	// Calls is for bodies and answers of the HTTP API.
 	Calls int64
 	// Heap is the runtime's soft limit.
 	Heap int64

@@ -9,17 +9,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Access is what the rights of a service and of those who use it depend on.
+// Access is what the rights of a service and of its users depend on.
 type Access struct {
 	Requests []string // request topics
 	Delayed  []string // fixed-delay topics
-	// DeadLetters are the topics of their dead letters, where those do not have the
-	// name of [DeadLetters].
+	// DeadLetters has the dead-letter topics that do not have the name of [DeadLetters].
 	DeadLetters map[string]string
 	// Events are the request topics that have a topic of events.
 	Events []string
-	// API says that instances write requests, and read dead letters and events, for those who
-	// call their API.
+	// API says that instances write requests, and read dead letters and events, on behalf of callers of their API.
 	API bool
 	// Create says that the service makes its own topics.
 	Create bool
@@ -44,8 +42,8 @@ type Grant struct {
 	Why string
 }
 
-// Service returns the rights of an instance: all that it uses, and no more.
-// Write and Read include Describe. It needs no right to the cluster.
+// Service returns the rights of an instance: all that it uses, and no more. Write and Read include Describe. It needs no
+// right on the cluster.
 func (a Access) Service() []Grant {
 	forCallers := func(op kmsg.ACLOperation, ops ...kmsg.ACLOperation) []kmsg.ACLOperation {
 		if a.API {
@@ -93,9 +91,8 @@ func (a Access) Service() []Grant {
 		kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs)...)
 }
 
-// Repair returns what an instance needs besides to write, by itself, transaction
-// markers that a broker has lost (KAFKA-20734). It is a right to the cluster, and
-// far-reaching; without it such a partition waits for an operator.
+// Repair returns the rights that an instance needs in addition, to write transaction markers that a broker has lost
+// (KAFKA-20734). One is a right on the cluster, and far-reaching. Without it such a partition waits for an operator.
 func (a Access) Repair() []Grant {
 	grants := []Grant{
 		{kmsg.ACLResourceTypeCluster, "kafka-cluster", false, []kmsg.ACLOperation{kmsg.ACLOperationAlter},
@@ -114,8 +111,8 @@ func (a Access) Repair() []Grant {
 	return append(grants, a.targets("The topic's open transactions are looked at.", kmsg.ACLOperationRead)...)
 }
 
-// Producers returns the rights of who schedules and cancels timers. One that
-// uses transactions needs Write on its own transactional ID besides.
+// Producers returns the rights of programs that schedule and cancel timers. One that uses transactions also needs Write
+// on its own transactional ID.
 func (a Access) Producers() []Grant {
 	var grants []Grant
 	for _, r := range a.Requests {
@@ -127,14 +124,14 @@ func (a Access) Producers() []Grant {
 	return grants
 }
 
-// Consumers returns the rights of who receives what fires, as a member of group.
+// Consumers returns the rights of consumers of emissions that are members of group.
 func (a Access) Consumers(group string) []Grant {
 	return append([]Grant{{kmsg.ACLResourceTypeGroup, group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Its members share the partitions of the targets."}},
 		a.targets("What fires is read, with isolation.level=read_committed.", kmsg.ACLOperationRead)...)
 }
 
-// DeadLetterReaders returns the rights of who looks after dead letters, as a member of
-// group. They are apart because dead letters hold the payloads of all producers.
+// DeadLetterReaders returns the rights of readers of dead letters that are members of group. They are separate because
+// dead letters hold the payloads of all producers.
 func (a Access) DeadLetterReaders(group string) []Grant {
 	grants := []Grant{{kmsg.ACLResourceTypeGroup, group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Its members share the partitions of the dead letters."}}
 	for _, r := range slices.Concat(a.Requests, a.Delayed) {
@@ -143,8 +140,7 @@ func (a Access) DeadLetterReaders(group string) []Grant {
 	return grants
 }
 
-// EventReaders returns the rights of who reads events, as a member of group; none where
-// there are no events.
+// EventReaders returns the rights of readers of events that are members of group; none if there are no events.
 func (a Access) EventReaders(group string) []Grant {
 	var grants []Grant
 	for _, r := range a.Requests {
@@ -159,9 +155,8 @@ func (a Access) EventReaders(group string) []Grant {
 	return append([]Grant{{kmsg.ACLResourceTypeGroup, group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Its members share the partitions of the events."}}, grants...)
 }
 
-// targets turns globs into the patterns that Kafka has: a name, a prefix, or
-// all. Where a glob says more than that, the pattern is wider, and the service's
-// own list of globs still holds.
+// targets turns globs into the patterns that Kafka has: a name, a prefix, or all. If a glob says more than that, the
+// pattern is wider, and the service's own list of globs still applies.
 func (a Access) targets(why string, ops ...kmsg.ACLOperation) []Grant {
 	var grants []Grant
 	for _, glob := range a.Targets {
@@ -194,8 +189,8 @@ func (g Grant) covers(o Grant) bool {
 	return !o.Prefixed && g.Name == o.Name
 }
 
-// Command is the shell command that gives the principals this right. server is
-// what follows the command's name: how it reaches the cluster.
+// Command is the shell command that grants this right to the principals. server is the first of its arguments: how it
+// reaches the cluster.
 func (g Grant) Command(server string, principals ...string) string {
 	var b strings.Builder
 	b.WriteString("kafka-acls.sh " + server + " --add")
@@ -221,8 +216,7 @@ func (g Grant) Only(ops ...kmsg.ACLOperation) Grant {
 	return g
 }
 
-// Missing is one sentence that says what a principal may not do, what that is
-// for, and how it is allowed to.
+// Missing is one sentence that says which right a principal lacks, and how to grant it.
 func (g Grant) Missing(server, principal string) string {
 	return g.missing(principal, server, principal)
 }
@@ -235,14 +229,14 @@ func (g Grant) missing(who, server, principal string) string {
 	return fmt.Sprintf("%s lacks the right %s on %s; grant it with: %s", who, strings.Join(names, ", "), g.ResourceName(), g.Command(server, principal))
 }
 
-// MayNotWrite is the sentence for a target that refuses the service, where it is
-// not known who that is and how an administrator reaches the cluster.
+// MayNotWrite is the sentence for a target that refuses the service, if neither the service's principal nor the
+// administrator's way to the cluster is known.
 func MayNotWrite(topic string) string {
 	g := Grant{Resource: kmsg.ACLResourceTypeTopic, Name: topic, Operations: []kmsg.ACLOperation{kmsg.ACLOperationWrite}}
 	return g.missing("the service", "--bootstrap-server HOST:PORT", "User:NAME")
 }
 
-// ResourceName names what the right is about, for people.
+// ResourceName names the resource, for people.
 func (g Grant) ResourceName() string {
 	kind := map[kmsg.ACLResourceType]string{
 		kmsg.ACLResourceTypeTopic: "topic", kmsg.ACLResourceTypeGroup: "group",
@@ -264,7 +258,7 @@ func resourceFlag(t kmsg.ACLResourceType) string {
 	return "--topic"
 }
 
-// OperationName is Kafka's name of an operation, as its tools take it.
+// OperationName is the name of an operation as Kafka's tools take it.
 func OperationName(op kmsg.ACLOperation) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(op.String(), "_") {

@@ -6,11 +6,10 @@ import (
 	"strings"
 )
 
-// FollowAdvice says what to do when the request topic is not what its changelog
-// was written for.
+// FollowAdvice says what to do if the request topic is no longer the one for which its changelog was written.
 const FollowAdvice = "stop every instance and run waterclock topics follow, see \"Topics that change\" in docs/OPERATIONS.md"
 
-// LostAdvice says what to do when a changelog is not there any more.
+// LostAdvice says what to do if a changelog no longer exists.
 const LostAdvice = "keep the data directories of all instances, from which waterclock topics follow --restore takes what is pending: see \"A changelog that was lost\" in docs/OPERATIONS.md"
 
 // RecreatedAdvice says what to do about one of a service's topics that was recreated.
@@ -21,11 +20,10 @@ func RecreatedAdvice(topic string) string {
 	return FollowAdvice
 }
 
-// RestartAdvice says what to do when a fixed-delay topic is not what it was.
+// RestartAdvice says what to do if a fixed-delay topic was recreated or has grown.
 const RestartAdvice = "restart every instance: a topic that was recreated is read from its start, further partitions are served then"
 
-// LostCheckpointsAdvice says what to do when the checkpoints of a fixed-delay topic are
-// not there any more.
+// LostCheckpointsAdvice says what to do if the checkpoints of a fixed-delay topic no longer exist.
 const LostCheckpointsAdvice = "restart the instances, once with --accept-lost-changelog: records are passed on from the group's committed offset"
 
 // ChangedAdvice says what to do about one of a set's topics that was recreated.
@@ -39,7 +37,7 @@ func (s *Set) ChangedAdvice(topic string) string {
 	return RestartAdvice
 }
 
-// partitionsAdvice says what to do when the number of partitions is another one.
+// partitionsAdvice says what to do if the number of partitions has changed.
 func (s *Set) partitionsAdvice() string {
 	if s.Delay == 0 {
 		return FollowAdvice
@@ -47,7 +45,7 @@ func (s *Set) partitionsAdvice() string {
 	return RestartAdvice
 }
 
-// LostTail is why requests cannot be read on: what was read lies beyond the log's end.
+// LostTail is the error if the position of a request log is beyond the log's end.
 func LostTail(position int64, log fmt.Stringer, end int64) error {
 	return fmt.Errorf("position %d of %v lies beyond the log's end %d: the log lost its tail; see \"A request log that lost its tail\" in docs/OPERATIONS.md", position, log, end)
 }
@@ -55,8 +53,7 @@ func LostTail(position int64, log fmt.Stringer, end int64) error {
 // TopicID is a topic's UUID as Kafka's own tools write it.
 func TopicID(id [16]byte) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
 
-// OtherGroup is why a group must not serve a set whose changelog another one has written
-// to last.
+// OtherGroup is the error if another group was the last to write to a set's changelog.
 func (s *Set) OtherGroup(other, ours string) error {
 	what, topics := "changelog ", "request topic would both fire every timer"
 	if s.Delay > 0 {

@@ -11,8 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// describe asks for the topics of a request topic, or of a fixed-delay topic, and their
-// settings.
+// describe describes the topics of a request topic, or of a fixed-delay topic, and their settings.
 func describe(ctx context.Context, adm *kadm.Client, request string, o Options) (*family, error) {
 	t := &family{
 		request:       found{name: request},
@@ -32,7 +31,7 @@ func describe(ctx context.Context, adm *kadm.Client, request string, o Options) 
 	for i, f := range topics {
 		names[i] = f.name
 	}
-	// With authorised operations kadm does not answer from its cache.
+	// If authorised operations are requested, kadm does not answer from its cache.
 	details, err := adm.ListTopics(kadm.WithAuthorizedOps(ctx), names...)
 	if err != nil {
 		return nil, fmt.Errorf("describe the topics of %s: %w", request, err)
@@ -90,7 +89,7 @@ func (f *found) configs(all kadm.ResourceConfigs) error {
 		return err
 	}
 	if errors.Is(rc.Err, kerr.UnknownTopicOrPartition) {
-		// Made, or deleted, this moment, and another broker knows better.
+		// It was created or deleted just now, and another broker knows better.
 		*f = found{name: f.name, missing: true}
 		return nil
 	}

@@ -2,15 +2,15 @@
 // to create and verify them, and which rights they need. Package wire has the bytes of their
 // records.
 //
-//	<request topic>.waterclock.changelog     what is pending, and how far
+//	<request topic>.waterclock.changelog     pending timers, and how far
 //	                                         requests are taken in; compacted
-//	<request topic>.waterclock.dead-letters  what was rejected
-//	<request topic>.waterclock.events        what becomes of timers, if wanted
+//	<request topic>.waterclock.dead-letters  rejected requests and emissions
+//	<request topic>.waterclock.events        what happens to timers; optional
 //
 // and of a fixed-delay topic, whose records are passed on a fixed time after their timestamps:
 //
 //	<topic>.waterclock.checkpoints           how far it is passed on; compacted
-//	<topic>.waterclock.dead-letters          what could not be passed on
+//	<topic>.waterclock.dead-letters          records that could not be passed on
 //
 // Each has the partition count of its request or fixed-delay topic, and partition n of one
 // belongs to partition n of the other.

@@ -12,31 +12,29 @@ import (
 type Options struct {
 	// Create lets Ensure create the service's own topics.
 	Create bool
-	// Grow lets Ensure give them as many partitions as the request topic has. Who
-	// sets it moves the pending timers to where their IDs lie then.
+	// Grow lets Ensure give them as many partitions as the request topic has. The caller then has to move the
+	// pending timers to the partitions where their IDs belong.
 	Grow bool
-	// Delay is that of a fixed-delay topic; 0: it is a request topic.
+	// Delay is that of a fixed-delay topic; 0 for a request topic.
 	Delay time.Duration
-	// Replication of created topics; 0 and below: as many replicas as the
-	// request topic has, which is the least that Ensure accepts.
+	// Replication of created topics; 0 and below: as many replicas as the request topic has, which is also the least
+	// that Ensure accepts.
 	Replication int16
-	// DeadLetters is the name of the topic of dead letters; empty: that of
-	// [DeadLetters].
+	// DeadLetters is the name of the dead-letter topic; empty: that of [DeadLetters].
 	DeadLetters string
-	// Events says that there is a topic of events, and CompactEvents that it is to keep
-	// the last one of each timer, instead of all for a time.
+	// Events says that there is a topic of events. CompactEvents says that it keeps the last event of each timer,
+	// instead of all events for a time.
 	Events, CompactEvents bool
 }
 
-// Inspection is what Inspect has found.
+// Inspection is the result of Inspect.
 type Inspection struct {
 	Set    Set     // topics that are missing have a name only
 	Checks []Check // in the order request topic, changelog, dead letters, events
 }
 
-// Inspect describes and verifies the topics of a request topic, and changes
-// nothing. What is wrong is among the checks; an error says that they could not
-// be made.
+// Inspect describes and verifies the topics of a request topic, and changes nothing. Problems are among the checks. An
+// error says that the topics could not be checked.
 func Inspect(ctx context.Context, adm *kadm.Client, request string, o Options) (Inspection, error) {
 	t, err := describe(ctx, adm, request, o)
 	if err != nil {
@@ -45,10 +43,9 @@ func Inspect(ctx context.Context, adm *kadm.Client, request string, o Options) (
 	return Inspection{Set: t.set(), Checks: t.verify()}, nil
 }
 
-// Ensure creates what is missing, if allowed to, and verifies everything. The
-// request topic is never created. Fatal problems come as one *ProblemsError that
-// holds them all; the others are returned beside the set. Any number of
-// instances may call it at the same time.
+// Ensure creates topics that are missing, if o allows that, and verifies everything. It never creates the request topic.
+// All fatal problems are returned as one *ProblemsError, the others beside the set. Any number of instances may call it
+// at the same time.
 func Ensure(ctx context.Context, adm *kadm.Client, request string, o Options) (Set, []Problem, error) {
 	t, err := describe(ctx, adm, request, o)
 	if err != nil {
@@ -64,13 +61,12 @@ func Ensure(ctx context.Context, adm *kadm.Client, request string, o Options) (S
 	return t.set(), problems, nil
 }
 
-// Recheck verifies a set that was fine once. stop holds what forbids to go on:
-// a topic that is gone or another one, another partition count or cleanup
-// policy; alert holds the rest. A broker that has just started may deny topics
-// that exist, so stop for good only if a later Recheck says the same.
+// Recheck verifies a set that had no fatal problem before. stop has the problems that forbid to go on: a topic that is
+// gone or was recreated, or another partition count or cleanup policy. alert has the rest. A broker that has just
+// started may not know topics that exist, so stop for good only if a later Recheck says the same.
 //
-// Dead letters and events are written and never read: with o.Create a topic of theirs
-// that is gone is recreated, and that it is another one stops nothing.
+// Dead letters and events are written and never read. With o.Create their topics are created again if they are gone, and
+// it is no problem if they were recreated.
 func Recheck(ctx context.Context, adm *kadm.Client, before Set, o Options) (stop, alert []Problem, err error) {
 	o.DeadLetters, o.Delay, o.Events = before.DeadLetters.Name, before.Delay, before.Events.Name != ""
 	t, err := describe(ctx, adm, before.Request.Name, o)
@@ -117,8 +113,7 @@ func (n *Inspection) since(before Set) (stop, alert []Problem) {
 	return stop, alert
 }
 
-// goneSince says of a topic that is gone what to do now, which is not what it was
-// at the start.
+// goneSince says what to do about a topic that is gone. At the start the advice is another one.
 func goneSince(p Problem, before Set) Problem {
 	if before.Delay != 0 {
 		p.Needed = "there: create it again, and then " + before.ChangedAdvice(p.Topic)

@@ -11,8 +11,8 @@ const (
 	// maxTopicName is Kafka's limit for the name of a topic, in bytes.
 	maxTopicName = 249
 
-	// MaxRequestName is the longest name of a request topic, in bytes: the
-	// longest of its own topics' names must be a valid one.
+	// MaxRequestName is the longest name of a request topic, in bytes. The names of its own topics are longer, and
+	// must be valid too.
 	MaxRequestName = maxTopicName - len(deadLettersSuffix)
 )
 
@@ -23,16 +23,14 @@ func Changelog(request string) string { return request + changelogSuffix }
 // fixed-delay one.
 func DeadLetters(request string) string { return request + deadLettersSuffix }
 
-// Events returns the name of the topic that tells what becomes of a request topic's
-// timers.
+// Events returns the name of the topic with the events of a request topic's timers.
 func Events(request string) string { return request + eventsSuffix }
 
-// Checkpoints returns the name of the topic that holds how far a fixed-delay topic is
-// passed on.
+// Checkpoints returns the name of the topic that says how far a fixed-delay topic is passed on.
 func Checkpoints(delayed string) string { return delayed + checkpointsSuffix }
 
-// IsOwn reports whether a topic belongs to a delay service, whichever: no timer
-// may target it, and it can be no request topic.
+// IsOwn reports whether a topic is one of the service's own topics, of any request topic. No timer may target it, and it
+// cannot be a request topic.
 func IsOwn(name string) bool {
 	return strings.HasSuffix(name, changelogSuffix) ||
 		strings.HasSuffix(name, deadLettersSuffix) ||

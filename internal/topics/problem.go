@@ -39,7 +39,7 @@ func (e *ProblemsError) Error() string {
 
 // Check is one thing that was verified.
 type Check struct {
-	Problem // Found and Needed are set also where all is well
+	Problem // Found and Needed are set even if all is well
 	OK      bool
 }
 

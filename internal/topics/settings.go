@@ -9,14 +9,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// Settings are the settings of a set's topics on which correctness rests while an instance runs. They
-// can be altered at any time, so a value holds only for the moment in which it was read.
+// Settings are the settings of a set's topics on which correctness depends while an instance runs. They can be changed
+// at any time, so a value is only true for the moment when it was read.
 type Settings struct {
-	// Retention is how long the request topic keeps a record (retention.ms), negative
-	// forever: a lag that nears it will lose requests.
+	// Retention is how long the request topic keeps a record (retention.ms); negative: forever. If the lag gets near
+	// it, requests will be lost.
 	Retention time.Duration
-	// DeleteRetention is for how long the changelog keeps a deletion after it was first
-	// compacted (delete.retention.ms), negative forever.
+	// DeleteRetention is how long the changelog keeps a deletion after it was first compacted (delete.retention.ms);
+	// negative: forever.
 	DeleteRetention time.Duration
 	// Timestamps is the changelog's message.timestamp.type; empty: not known.
 	Timestamps string
@@ -27,7 +27,7 @@ func (s *Set) Settings() Settings {
 	return Settings{Retention: s.Request.Retention, DeleteRetention: s.Changelog.DeleteRetention}
 }
 
-// ReadSettings asks for the settings of a set's topics as they are now.
+// ReadSettings reads the settings of a set's topics as they are now.
 func ReadSettings(ctx context.Context, adm *kadm.Client, s *Set) (Settings, error) {
 	request, changelog := found{name: s.Request.Name}, found{name: s.Changelog.Name}
 	all, err := adm.DescribeTopicConfigs(ctx, request.name, changelog.name)
@@ -48,11 +48,11 @@ func ReadSettings(ctx context.Context, adm *kadm.Client, s *Set) (Settings, erro
 	}, nil
 }
 
-// MaxAbsence is half of DeleteRetention. A local view of the changelog that was last
-// in sync longer ago must not be continued: deletions may be gone.
+// MaxAbsence is half of DeleteRetention. A local view of the changelog that was last in sync longer ago must not be
+// continued, because deletions may be gone.
 func (s Settings) MaxAbsence() time.Duration { return s.Keeps() / 2 }
 
-// Keeps is DeleteRetention, with forever as the largest duration: more is always better.
+// Keeps is DeleteRetention, with the largest duration for forever.
 func (s Settings) Keeps() time.Duration {
 	if s.DeleteRetention < 0 {
 		return math.MaxInt64
@@ -60,8 +60,7 @@ func (s Settings) Keeps() time.Duration {
 	return s.DeleteRetention
 }
 
-// Unusable returns why no view of the changelog can be built or believed with these settings; nil
-// if one can.
+// Unusable returns an error if no view of the changelog can be built or trusted with these settings.
 func (s Settings) Unusable(changelog string) error {
 	switch {
 	case s.Keeps() < MinDeleteRetention:

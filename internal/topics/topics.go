@@ -2,26 +2,25 @@ package topics
 
 import "time"
 
-// Topic is one topic of a delay service, as it was found.
+// Topic is one topic, as it was found.
 type Topic struct {
 	Name            string
-	ID              [16]byte // UUID: a topic recreated has another one
+	ID              [16]byte // UUID; a topic that is recreated has another one
 	Partitions      int32
 	MaxMessageBytes int // max.message.bytes, for a batch as it is stored; 0: not known
 
-	// Retention is how long the topic keeps a record (retention.ms), negative
-	// forever: a lag that nears it will lose requests.
+	// Retention is how long the topic keeps a record (retention.ms); negative: forever. If the lag gets near it,
+	// requests will be lost.
 	Retention time.Duration
-	// DeleteRetention is how long a tombstone is kept (delete.retention.ms),
-	// negative forever: see Settings.
+	// DeleteRetention is how long a tombstone is kept (delete.retention.ms); negative: forever. See Settings.
 	DeleteRetention time.Duration
 }
 
-// Set is the topics of one request topic, or of one fixed-delay topic: there Request is
-// that topic, and Changelog its checkpoints, a changelog without a timer.
+// Set is the topics of one request topic, or of one fixed-delay topic. For the latter, Request is that topic, and
+// Changelog its checkpoints: a changelog without timers.
 type Set struct {
 	Request, Changelog, DeadLetters Topic
-	Events                          Topic // without a name: nobody asks for events
+	Events                          Topic // without a name if there are no events
 	// Delay is how long after its timestamp a record of a fixed-delay topic is passed
 	// on; 0 for a request topic.
 	Delay time.Duration
@@ -35,20 +34,18 @@ func (s *Set) Own() []*Topic {
 	return []*Topic{&s.Changelog, &s.DeadLetters, &s.Events}
 }
 
-// MessageRoom is by how much max.message.bytes of the service's own topics must
-// exceed that of the request topic: a timer stores up to 64 KiB of headers, a
-// target and numbers beside its payload, a dead letter its reason.
+// MessageRoom is by how much max.message.bytes of the service's own topics must exceed that of the request topic. Besides
+// the payload, a timer stores up to 64 KiB of headers, a target and numbers, and a dead letter its reason.
 const MessageRoom = 64 << 10
 
 // Values of the topics that Ensure creates.
 const (
-	// createdMinCompactionLag keeps the last minutes of the changelog whole,
-	// for people and for repairs.
+	// createdMinCompactionLag keeps the last minutes of the changelog uncompacted, for people and for repairs.
 	createdMinCompactionLag = 15 * time.Minute
 	// createdMaxCompactionLag bounds what a replay from the start reads twice.
 	createdMaxCompactionLag = 6 * time.Hour
-	// createdDeleteRetention is twice the absence that a local store survives.
-	// Each day of it costs a replay from the start a day's tombstones.
+	// createdDeleteRetention is twice the absence that a local store survives. With each day of it a replay from the
+	// start reads a day's tombstones more.
 	createdDeleteRetention = 24 * time.Hour
 	// createdSegment bounds the age of a segment of the changelog or of checkpoints, because the last
 	// segment of a partition is never compacted. The next two bound its bytes.
@@ -59,15 +56,14 @@ const (
 	createdSmallMessage = 1 << 20
 	// createdDeadRetention is how long people have to look at dead letters.
 	createdDeadRetention = 30 * 24 * time.Hour
-	// createdEventRetention is how long events tell what has become of a timer.
+	// createdEventRetention is how long events are kept.
 	createdEventRetention = 7 * 24 * time.Hour
 )
 
 // What the verification needs or advises.
 const (
-	// MinDeleteRetention is the least delete.retention.ms of a changelog: a
-	// replay that takes longer would miss tombstones, and half of it is the
-	// absence after which a local store is thrown away.
+	// MinDeleteRetention is the least delete.retention.ms of a changelog. A replay that takes longer would miss
+	// tombstones. After an absence of half of it a local store is discarded.
 	MinDeleteRetention = time.Hour
 
 	advisedMinCompactionLag = time.Minute

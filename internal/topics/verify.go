@@ -59,8 +59,7 @@ func (f *found) number(setting string) int64 {
 	return n
 }
 
-// duration returns a setting in milliseconds; one too long for a Duration (292
-// years) is as good as forever.
+// duration returns a setting in milliseconds. One that is too long for a Duration (292 years) counts as forever.
 func (f *found) duration(setting string) time.Duration {
 	ms := f.number(setting)
 	if ms < 0 || ms > math.MaxInt64/int64(time.Millisecond) {
@@ -78,7 +77,7 @@ func (f *found) policies() []string {
 
 func (f *found) compacted() bool { return slices.Contains(f.policies(), "compact") }
 
-// family is the topics of a request topic as they were found. delay: see Set.
+// family is the topics of a request topic as they were found. For delay see Set.
 type family struct {
 	request, changelog, deadLetters found
 	events                          found // without a name: there are none
@@ -116,8 +115,8 @@ func (v *verifier) check(ok, fatal bool, setting, found, needed string) {
 	}})
 }
 
-// setting checks what is configured. A broker that does not have a setting
-// (kfake lacks some) is held to the fatal ones only.
+// setting checks a setting. If the broker does not have it (kfake lacks some), that is a problem only if the check is
+// fatal.
 func (v *verifier) setting(name string, fatal bool, needed string, ok func(value string) bool) {
 	value, there := v.topic.settings[name]
 	switch {
@@ -135,8 +134,7 @@ func (v *verifier) atLeast(name string, fatal bool, least int64) {
 	})
 }
 
-// verify holds what was found against what the service needs. It checks what
-// correctness rests on, no taste; pure.
+// verify compares what was found with what the service needs. It checks only settings on which correctness depends.
 func (t *family) verify() []Check {
 	v := verifier{topic: &t.request}
 	what := "requests"
@@ -165,20 +163,19 @@ func (v *verifier) request() {
 	name := v.topic.name
 	v.check(!IsOwn(name) && len(name) <= MaxRequestName, true, "name", fmt.Sprintf("%q", name),
 		fmt.Sprintf("of at most %d bytes, and not that of one of the service's own topics", MaxRequestName))
-	// Compaction would remove a request that another one with its key follows,
-	// and both must have an outcome.
+	// Compaction would remove a request that is followed by another one with its key, and both must have an outcome.
 	v.setting(cleanupPolicy, true, "delete", func(string) bool {
 		return !v.topic.compacted()
 	})
 }
 
-// delayed checks what a fixed-delay topic needs besides.
+// delayed checks what a fixed-delay topic needs in addition.
 func (v *verifier) delayed(delay time.Duration) {
-	// Timestamps of producers may go back, and what is behind waits for what is before.
+	// Timestamps of producers may go back, and a record waits for those before it.
 	v.setting(timestampType, false, "LogAppendTime: the delay then counts from when a record was written, whatever the clocks of producers say",
 		func(value string) bool { return value == logAppendTime })
 	if v.topic.settings[timestampType] != logAppendTime {
-		// Only the leader can notice that a producer's clock is wrong.
+		// Only the leader can detect that a producer's clock is wrong.
 		v.setting(timestampAhead, false, fmt.Sprintf("at most %d: all records wait for one whose timestamp lies ahead", maxAhead.Milliseconds()),
 			func(string) bool { return v.topic.number(timestampAhead) <= maxAhead.Milliseconds() })
 	}
@@ -192,7 +189,7 @@ func (v *verifier) delayed(delay time.Duration) {
 	v.setting(retentionBytes, false, "-1: records would be deleted by size before their time", func(value string) bool { return value == "-1" })
 }
 
-// own checks what holds for all of the service's own topics.
+// own checks what all of the service's own topics need.
 func (v *verifier) own(request *found, delay time.Duration) bool {
 	if !v.present(fmt.Sprintf("a topic with %d partitions: let the service create it (--create-topics)", request.partitions)) {
 		return false
@@ -211,7 +208,7 @@ func (v *verifier) own(request *found, delay time.Duration) bool {
 	return true
 }
 
-// partitionsAdvice is for topics that grow; none shrinks.
+// partitionsAdvice says what to do about a request topic that has grown. No topic shrinks.
 func (v *verifier) partitionsAdvice(request *found, delay time.Duration) string {
 	switch {
 	case v.topic.partitions >= request.partitions:
@@ -232,7 +229,7 @@ func (t *family) verifyChangelog() []Check {
 	if !v.own(&t.request, t.delay) {
 		return v.checks
 	}
-	// With "compact,delete" timers further off than the retention would vanish.
+	// With "compact,delete" timers that are due after the retention would be deleted.
 	v.setting(cleanupPolicy, true, "compact", func(string) bool {
 		return slices.Equal(v.topic.policies(), []string{"compact"})
 	})
@@ -260,7 +257,7 @@ func (t *family) verifyEvents() []Check {
 	if t.events.name == "" || !v.own(&t.request, t.delay) {
 		return v.checks
 	}
-	// Each will do: nobody but readers of events misses what is gone.
+	// Both policies are safe: only readers of events would miss what is deleted.
 	needed := "delete, as configured"
 	if t.compactEvents {
 		needed = "compact, as configured"

@@ -8,9 +8,9 @@ import (
 const (
 	claimFormat = 1
 
-	// ClaimRecords is the number of records of a claim, which have consecutive offsets. Only the last one
-	// names the step. An owner counts offsets to find out whether another owner wrote between its steps;
-	// the number tells a claim from the other things that may lie there. See package ownership.
+	// ClaimRecords is the number of records of a claim, which have consecutive offsets. Only the last one names the
+	// step. An owner counts offsets to find out whether another owner wrote between its steps. The number
+	// distinguishes a claim from late markers. See package ownership.
 	ClaimRecords = 8
 )
 

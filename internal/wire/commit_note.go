@@ -17,7 +17,7 @@ const (
 	noteAPI    = "api="
 )
 
-// ErrForeignNote says that another program committed an offset: its metadata is empty or no note.
+// ErrForeignNote says that another program committed an offset: the metadata is no note.
 var ErrForeignNote = errors.New("offset was committed by another program")
 
 // CommitNote is the metadata string of each offset that a step commits. It tells later whether a step with an
@@ -25,8 +25,8 @@ var ErrForeignNote = errors.New("offset was committed by another program")
 //
 //	wc1 step=STEP last=LAST partitions=COUNT api=URL
 //
-// Names and the URL are %-escaped as in a URL's query, so they contain neither spaces nor "=". Empty fields
-// but step are left out. A reader skips fields that it does not know.
+// Names and the URL are %-escaped as in a URL's query, so they contain neither spaces nor "=". Empty fields are left out,
+// except for step. A reader skips fields that it does not know.
 type CommitNote struct {
 	Step string // the step that committed the offset
 	Last string // in a claim's note: the last step that was not a claim
@@ -85,7 +85,7 @@ func ParseCommitNote(s string) (n CommitNote, err error) {
 	return n, nil
 }
 
-// noteError tells a later format ("wc2") from a foreign note.
+// noteError distinguishes a later format ("wc2") from a foreign note.
 func noteError(first string) error {
 	version, ours := strings.CutPrefix(first, notePrefix)
 	if ours && version != "" && strings.Trim(version, "0123456789") == "" {

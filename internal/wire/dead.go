@@ -14,10 +14,9 @@ import (
 )
 
 const (
-	// maxDetailBytes bounds the sentence on a dead letter.
+	// maxDetailBytes bounds the detail of a dead letter.
 	maxDetailBytes = 1024
-	// maxDeadKeyBytes is what is left of a key that does not fit: more than
-	// any valid timer ID.
+	// maxDeadKeyBytes is what is left of a key that does not fit. It is more than any valid timer ID has.
 	maxDeadKeyBytes = 1024
 )
 
@@ -98,7 +97,7 @@ func isTimerHeader(key string) bool {
 	return len(key) >= n && strings.EqualFold(key[:n], waterclock.RequestPrefix)
 }
 
-// isVerdict reports whether every dead letter sets the header itself.
+// isVerdict reports whether each dead letter sets this header itself.
 func isVerdict(key string) bool {
 	switch key {
 	case waterclock.HeaderReason, waterclock.HeaderDetail, waterclock.HeaderSource, waterclock.HeaderTruncated:
@@ -116,7 +115,7 @@ type letter struct {
 	source         waterclock.Source
 }
 
-// record returns the fullest form that fits into the topic.
+// record returns the most complete form that fits into the topic.
 func (l *letter) record(to *topics.Topic) *kgo.Record {
 	forms := []struct {
 		truncated  string
@@ -162,7 +161,7 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// SourceOf returns where rec is: "topic/partition/offset" as text.
+// SourceOf returns the place of rec; as text, "topic/partition/offset".
 func SourceOf(rec *kgo.Record) waterclock.Source {
 	return waterclock.Source{Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset}
 }

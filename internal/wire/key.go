@@ -24,9 +24,8 @@ func CheckpointKey() []byte { return []byte{byte(KindCheckpoint)} }
 // ClaimKey returns the changelog key of claims, a new slice.
 func ClaimKey() []byte { return []byte{byte(KindClaim)} }
 
-// ParseKey returns the kind of a changelog key and, of a timer's, the ID, which
-// aliases key. Errors wrap ErrNewerFormat for a kind that does not exist yet,
-// and ErrCorrupt.
+// ParseKey returns the kind of a changelog key and, if it is a timer's, the ID, which aliases key. Errors wrap
+// ErrNewerFormat, for a kind that this version does not know, or ErrCorrupt.
 func ParseKey(key []byte) (Kind, []byte, error) {
 	if len(key) == 0 {
 		return 0, nil, fmt.Errorf("parse changelog key: empty: %w", ErrCorrupt)
