@@ -33,8 +33,8 @@ func (r *run) awaitServed(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("look for the instances that serve %s: %w", r.requests, err), cancelled)
 	case err != nil:
 		return fmt.Errorf("look for the instances that serve %s: %w", r.requests, err)
-	case sent.Fate.Refused != nil:
-		return fmt.Errorf("the instances that serve %s refuse timers for %s: %s: %s", r.requests, r.target, sent.Fate.Refused.Reason, sent.Fate.Refused.Detail)
+	case sent.Outcome.Refused != nil:
+		return fmt.Errorf("the instances that serve %s refuse timers for %s: %s: %s", r.requests, r.target, sent.Outcome.Refused.Reason, sent.Outcome.Refused.Detail)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -220,7 +220,7 @@ func TestNothingToDoTellsTheState(t *testing.T) {
 			}
 			fmt.Fprint(w, c.answer)
 		}))
-		code, _, stderr := runWith(&calls{fate: &commands.Fate{Outcome: commands.NothingDone, Told: true}}, nil, "", "pause", "--id", "a1", "--wait", "--url", s.URL)
+		code, _, stderr := runWith(&calls{outcome: &commands.Outcome{Type: commands.NothingDone, Told: true}}, nil, "", "pause", "--id", "a1", "--wait", "--url", s.URL)
 		s.Close()
 		const first = "waterclock: a1: nothing has changed: nothing was pending under this ID, or it was paused already\n"
 		if more, ok := strings.CutPrefix(stderr, first); code != exitError || !ok || !strings.Contains(more, c.want) || (c.want == "") != (more == "") {

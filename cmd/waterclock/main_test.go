@@ -66,7 +66,7 @@ type calls struct {
 	cfg         *config.Config
 	dev         dev.Options
 	request     commands.ScheduleRequest
-	fate        *commands.Fate
+	outcome     *commands.Outcome
 	topic       string
 	id          string
 	create      bool
@@ -88,11 +88,11 @@ func (c *calls) backend() backend {
 		},
 		schedule: func(_ context.Context, cfg *config.Config, r commands.ScheduleRequest) (commands.Sent, error) {
 			c.cfg, c.request = cfg, r
-			return commands.Sent{Topic: r.Topic, Partition: 3, Offset: 17, Due: due, Fate: c.fate}, c.err
+			return commands.Sent{Topic: r.Topic, Partition: 3, Offset: 17, Due: due, Outcome: c.outcome}, c.err
 		},
 		steer: func(_ context.Context, cfg *config.Config, r commands.SteerRequest) (commands.Sent, error) {
 			c.cfg, c.steered, c.topic, c.id = cfg, r, r.Topic, r.ID
-			return commands.Sent{Topic: r.Topic, Partition: 3, Offset: 18, Fate: c.fate}, c.err
+			return commands.Sent{Topic: r.Topic, Partition: 3, Offset: 18, Outcome: c.outcome}, c.err
 		},
 		topics: func(_ context.Context, cfg *config.Config, create bool, out io.Writer) error {
 			c.cfg, c.create = cfg, create

@@ -165,26 +165,26 @@ func TestSaysWhatBecameOfARequest(t *testing.T) {
 	schedule, pause := []string{"schedule", "--id", "a1", "--in", "10s", "--wait"}, []string{"pause", "--id", "a1", "--wait"}
 	cancel := []string{"cancel", "--id", "a1", "--wait"}
 	is, other := waterclock.Source{Topic: "timers", Partition: 3, Offset: 17}, waterclock.Source{Topic: "timers", Partition: 3, Offset: 9}
-	event := func(e waterclock.Event) *commands.Fate {
-		return &commands.Fate{Outcome: e.Type, Told: true, Source: is, Event: &e}
+	event := func(e waterclock.Event) *commands.Outcome {
+		return &commands.Outcome{Type: e.Type, Told: true, Source: is, Event: &e}
 	}
 	due := time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		name           string
 		args           []string
-		fate           *commands.Fate
+		outcome        *commands.Outcome
 		err            error
 		code           int
 		stdout, stderr string
 	}{
-		{"pending", schedule, &commands.Fate{Outcome: waterclock.EventScheduled}, nil, exitOK, scheduled + "a1 is pending\n", ""},
+		{"pending", schedule, &commands.Outcome{Type: waterclock.EventScheduled}, nil, exitOK, scheduled + "a1 is pending\n", ""},
 		{"replaced", schedule, event(waterclock.Event{Type: waterclock.EventReplaced, Source: is, Previous: other}), nil, exitOK, scheduled + "a1 is pending, in place of timers/3/9\n", ""},
 		{"replaced by a later one", schedule, event(waterclock.Event{Type: waterclock.EventReplaced, Previous: is, Source: other}), nil, exitOK,
 			scheduled + "a1 was scheduled, and a later request has taken its place: timers/3/9\n", ""},
 		{"fired", schedule, event(waterclock.Event{Type: waterclock.EventFired, Source: is}), nil, exitOK, scheduled + "a1 was due and has fired\n", ""},
 		{"expired", schedule, event(waterclock.Event{Type: waterclock.EventExpired, Source: is, Lateness: time.Hour}), nil, exitError, scheduled,
 			"a1 has expired: it was 1h late when it was decided, which is beyond its --max-late; it is not emitted"},
-		{"refused", schedule, &commands.Fate{Outcome: waterclock.EventRejected, Refused: &waterclock.DeadLetter{Reason: waterclock.ReasonNoTarget, Detail: "there is none."}}, nil,
+		{"refused", schedule, &commands.Outcome{Type: waterclock.EventRejected, Refused: &waterclock.DeadLetter{Reason: waterclock.ReasonNoTarget, Detail: "there is none."}}, nil,
 			exitError, scheduled, "a1 was refused: no-target: there is none."},
 		{"condition", append(schedule, "--if", "absent"), event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is, Source: other, Pending: &waterclock.Pending{Due: due}}), nil,
 			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for what is pending comes from timers/3/9, due 2030-01-01T09:00:00Z; nothing has changed"},
@@ -192,19 +192,19 @@ func TestSaysWhatBecameOfARequest(t *testing.T) {
 			exitError, scheduled, "a1: condition-not-met: --if present does not hold, for nothing is pending; nothing has changed"},
 		{"condition of a remembered one", append(schedule, "--if", "absent"), event(waterclock.Event{Type: waterclock.EventConditionNotMet, Request: is}), nil,
 			exitError, scheduled, "a1: condition-not-met: --if absent does not hold, for a timer of this ID has fired and keeps the ID taken (timer-remember); nothing has changed"},
-		{"no trace", schedule, &commands.Fate{}, nil, exitOK, scheduled + "a1 is decided: it was due and has fired, or a later request for a1 has taken its place\n", ""},
-		{"no trace, of one with a condition", append(schedule, "--if", "absent"), &commands.Fate{}, nil, exitError, scheduled,
+		{"no trace", schedule, &commands.Outcome{}, nil, exitOK, scheduled + "a1 is decided: it was due and has fired, or a later request for a1 has taken its place\n", ""},
+		{"no trace, of one with a condition", append(schedule, "--if", "absent"), &commands.Outcome{}, nil, exitError, scheduled,
 			"a1 is decided: it was due and has fired, or --if absent did not hold, or a later request for a1 has taken its place; which of them only events tell (the setting events)"},
 		{"nobody there", schedule, nil, errors.New("is anybody there?"), exitError, scheduled, "is anybody there? (what is written stays in the log and counts as soon as it is taken in)"},
 		{"paused", pause, event(waterclock.Event{Type: waterclock.EventPaused, Request: is}), nil, exitOK, paused + "a1 is paused\n", ""},
-		{"nothing to pause", pause, &commands.Fate{Outcome: commands.NothingDone, Told: true}, nil, exitError, paused, "a1: nothing has changed: nothing was pending under this ID, or it was paused already"},
-		{"nothing to cancel", cancel, &commands.Fate{Outcome: commands.NothingDone, Told: true}, nil, exitError, "cancel of a1 written to timers/3/18\n", "a1: nothing has changed: nothing was pending under this ID"},
+		{"nothing to pause", pause, &commands.Outcome{Type: commands.NothingDone, Told: true}, nil, exitError, paused, "a1: nothing has changed: nothing was pending under this ID, or it was paused already"},
+		{"nothing to cancel", cancel, &commands.Outcome{Type: commands.NothingDone, Told: true}, nil, exitError, "cancel of a1 written to timers/3/18\n", "a1: nothing has changed: nothing was pending under this ID"},
 		{"cancelled", cancel, event(waterclock.Event{Type: waterclock.EventCancelled, Cancel: is}), nil, exitOK, "cancel of a1 written to timers/3/18\na1 is cancelled\n", ""},
-		{"cancelled, without events", cancel, &commands.Fate{Outcome: waterclock.EventCancelled}, nil, exitOK,
+		{"cancelled, without events", cancel, &commands.Outcome{Type: waterclock.EventCancelled}, nil, exitOK,
 			"cancel of a1 written to timers/3/18\na1 is not pending any more: it is cancelled, unless it fired in the same moment (with events that is told)\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			code, stdout, stderr := runWith(&calls{fate: c.fate, err: c.err}, nil, "", c.args...)
+			code, stdout, stderr := runWith(&calls{outcome: c.outcome, err: c.err}, nil, "", c.args...)
 			if c.stderr != "" {
 				c.stderr = "waterclock: " + c.stderr + "\n"
 			}

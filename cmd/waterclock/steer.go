@@ -147,7 +147,7 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 		}
 		this := asked{id: r.ID, action: action, condition: r.If}
 		err = this.said(p.stdout, &s, err)
-		if s.Fate != nil && s.Fate.Outcome == commands.NothingDone {
+		if s.Outcome != nil && s.Outcome.Type == commands.NothingDone {
 			err = errors.Join(err, many.isNow(cmd, r.Topic, r.ID, s.Partition))
 		}
 		return err

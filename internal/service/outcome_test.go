@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
-// sendAndWait schedules one timer and waits for its fate.
+// sendAndWait schedules one timer and waits for its outcome.
 func sendAndWait(t *testing.T, cfg *config.Config, id, to string, in, wait time.Duration) (commands.Sent, error) {
 	t.Helper()
 	return commands.Schedule(t.Context(), cfg, commands.ScheduleRequest{Topic: requests, ID: id, In: in, To: to, Value: []byte("v"), Partition: -1, Wait: wait})
@@ -36,15 +36,15 @@ func TestOutcomeOfARequest(t *testing.T) {
 			schedule(t, cfg, 50, time.Hour)
 			for range 2 {
 				for _, id := range []string{"a", "b", "c", "d"} { // on both partitions
-					fates(t, cfg, id, events)
+					outcomes(t, cfg, id, events)
 				}
 			}
 		})
 	}
 }
 
-// fates are those of all kinds of requests for an ID under which nothing is pending.
-func fates(t *testing.T, cfg *config.Config, id string, events bool) {
+// outcomes are those of all kinds of requests for an ID under which nothing is pending.
+func outcomes(t *testing.T, cfg *config.Config, id string, events bool) {
 	t.Helper()
 	hour, none := time.Hour, time.Duration(0)
 	either := func(told, without waterclock.EventType) waterclock.EventType {
@@ -89,12 +89,12 @@ func fates(t *testing.T, cfg *config.Config, id string, events bool) {
 		{"cancelled", steer(commands.Cancel, ""), waterclock.EventCancelled},
 	} {
 		sent, err := c.send()
-		if err != nil || sent.Fate == nil || sent.Fate.Outcome != c.want || sent.Fate.Told != events {
-			t.Fatalf("%s, %s: %+v, %+v, %v; want %q", id, c.name, sent, sent.Fate, err, c.want)
+		if err != nil || sent.Outcome == nil || sent.Outcome.Type != c.want || sent.Outcome.Told != events {
+			t.Fatalf("%s, %s: %+v, %+v, %v; want %q", id, c.name, sent, sent.Outcome, err, c.want)
 		}
-		if refused := c.want == waterclock.EventRejected; refused != (sent.Fate.Refused != nil) ||
-			refused && (sent.Fate.Refused.Reason != waterclock.ReasonBeyondHorizon || sent.Fate.Refused.ID != id) {
-			t.Fatalf("%s, %s: %+v", id, c.name, sent.Fate.Refused)
+		if refused := c.want == waterclock.EventRejected; refused != (sent.Outcome.Refused != nil) ||
+			refused && (sent.Outcome.Refused.Reason != waterclock.ReasonBeyondHorizon || sent.Outcome.Refused.ID != id) {
+			t.Fatalf("%s, %s: %+v", id, c.name, sent.Outcome.Refused)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func TestOutcomeWhileNobodyServes(t *testing.T) {
 		t.Fatal(err)
 	}
 	sent, err := sendAndWait(t, cfg, "a", target, time.Hour, time.Second)
-	if !errors.Is(err, commands.ErrUndecided) || sent.Topic != requests || sent.Fate != nil {
+	if !errors.Is(err, commands.ErrUndecided) || sent.Topic != requests || sent.Outcome != nil {
 		t.Errorf("nobody serves: %+v, %v", sent, err)
 	}
 }

@@ -40,8 +40,8 @@ func TestTimerOffItsPartition(t *testing.T) {
 		want      waterclock.EventType
 	}{{nil, commands.NothingDone}, {&rec.Partition, waterclock.EventCancelled}} {
 		sent, err := commands.Steer(t.Context(), cfg, commands.SteerRequest{Topic: requests, ID: "a1", Action: commands.Cancel, Partition: x.partition, Wait: limit})
-		if err != nil || sent.Fate == nil || sent.Fate.Outcome != x.want {
-			t.Errorf("%+v, %+v, %v; want %s", sent, sent.Fate, err, x.want)
+		if err != nil || sent.Outcome == nil || sent.Outcome.Type != x.want {
+			t.Errorf("%+v, %+v, %v; want %s", sent, sent.Outcome, err, x.want)
 		}
 	}
 }

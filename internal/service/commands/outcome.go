@@ -21,15 +21,15 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// Fate is what became of a request, as a plain consumer of the topics beside its
+// Outcome is what became of a request, as a plain consumer of the topics beside its
 // request topic sees it.
-type Fate struct {
-	// Outcome is what became of the request, in the words of events. For a request that schedules it is
+type Outcome struct {
+	// Type is what became of the request, in the words of events. For a request that schedules it is
 	// the last thing that happened to the timer in the same step: fired, if the timer was due
 	// at once. NothingDone says that the request changed nothing. "" says that the request was decided
 	// without a trace of how: the timer has fired or expired, its condition did not hold, or
 	// another request replaced it in the same step. If events are written, they tell.
-	Outcome waterclock.EventType
+	Type waterclock.EventType
 	// Told says that events were read: then NothingDone is certain. Without them the timer
 	// may have come and gone in the same step.
 	Told bool
@@ -48,7 +48,7 @@ const NothingDone waterclock.EventType = "not-found"
 // ErrUndecided says that no instance has decided the request yet.
 var ErrUndecided = errors.New("nobody has taken the request in")
 
-// watcher learns the fate of one request. It is created before the request is
+// watcher learns the outcome of one request. It is created before the request is
 // written, so that it cannot miss a result. It needs no right but
 // Read on the changelog and the dead letters; it reads the events if it may.
 //
@@ -68,7 +68,7 @@ type watcher struct {
 	from            map[string]map[int32]kgo.Offset
 
 	sent    Sent
-	fate    Fate
+	outcome Outcome
 	left    *timer.Timer // the timer that the current step has left under the ID
 	touched bool         // the current step has written or deleted a timer under the ID
 	decided bool
@@ -76,7 +76,7 @@ type watcher struct {
 	until   map[string]map[int32]int64 // the same, once decided: how far they must be read
 }
 
-// watch begins to watch for the fate of a request on a topic.
+// watch begins to watch for the outcome of a request on a topic.
 func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic, id string, kind Action) (*watcher, error) {
 	w := &watcher{cfg: cfg, client: cl, topic: topic, id: id, kind: kind, letters: policy.DeadLetters(cfg, topic), events: topics.Events(topic),
 		from: make(map[string]map[int32]kgo.Offset), read: make(map[string]map[int32]int64)}
@@ -141,9 +141,9 @@ func (w *watcher) ends(ctx context.Context, topic string) (map[int32]int64, erro
 	return ends, nil
 }
 
-// await returns the fate of what was sent, or ErrUndecided after the limit.
-func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Fate, error) {
-	w.sent, w.fate.Source = sent, waterclock.Source{Topic: sent.Topic, Partition: sent.Partition, Offset: sent.Offset}
+// await returns the outcome of what was sent, or ErrUndecided after the limit.
+func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Outcome, error) {
+	w.sent, w.outcome.Source = sent, waterclock.Source{Topic: sent.Topic, Partition: sent.Partition, Offset: sent.Offset}
 	for _, log := range []string{topics.Changelog(w.topic), w.events} {
 		if w.from[log] != nil { // only the partition of the same number shows it
 			w.from[log] = map[int32]kgo.Offset{sent.Partition: w.from[log][sent.Partition]}
@@ -151,12 +151,12 @@ func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Fa
 	}
 	opts, err := connect.CommandOptions(w.cfg)
 	if err != nil {
-		return Fate{}, err
+		return Outcome{}, err
 	}
 	// Keep markers: a log may end with one, and its end must be reached.
 	cl, err := kgo.NewClient(append(opts, kgo.ConsumePartitions(w.from), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())...)
 	if err != nil {
-		return Fate{}, fmt.Errorf("build client: %w", err)
+		return Outcome{}, fmt.Errorf("build client: %w", err)
 	}
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -164,18 +164,18 @@ func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Fa
 	for !w.done() {
 		fetches := cl.PollFetches(ctx)
 		if ctx.Err() != nil {
-			return Fate{}, fmt.Errorf("%w within %s: does waterclock serve run for %s, with these brokers?",
+			return Outcome{}, fmt.Errorf("%w within %s: does waterclock serve run for %s, with these brokers?",
 				ErrUndecided, span.String(limit), w.topic)
 		}
 		fetches.EachRecord(w.record)
 		if w.decided && w.until == nil {
 			if err := w.readTo(ctx); err != nil {
-				return Fate{}, err
+				return Outcome{}, err
 			}
 		}
 	}
 	w.conclude()
-	return w.fate, nil
+	return w.outcome, nil
 }
 
 // readTo asks where the dead letters and events end now, which is how far they must be read.
@@ -200,7 +200,7 @@ func (w *watcher) readTo(ctx context.Context) error {
 	return nil
 }
 
-// done reports whether the fate is known.
+// done reports whether the outcome is known.
 func (w *watcher) done() bool {
 	for log, ends := range w.until {
 		for p, end := range ends {
@@ -219,12 +219,12 @@ func (w *watcher) record(r *kgo.Record) {
 	switch {
 	case r.Attrs.IsControl():
 	case r.Topic == w.letters:
-		if d, err := waterclock.ParseDeadLetter(r); err == nil && d.Source == w.fate.Source {
-			w.fate.Refused = &d
+		if d, err := waterclock.ParseDeadLetter(r); err == nil && d.Source == w.outcome.Source {
+			w.outcome.Refused = &d
 		}
 	case r.Topic == w.events:
 		if e, err := waterclock.ParseEvent(r); err == nil && w.mine(&e) {
-			w.fate.Event, w.fate.Outcome = &e, e.Type
+			w.outcome.Event, w.outcome.Type = &e, e.Type
 		}
 	case !w.decided:
 		w.change(r)
@@ -234,7 +234,7 @@ func (w *watcher) record(r *kgo.Record) {
 // mine reports whether an event shows what became of the request. If the request schedules, that is
 // everything that happens to its timer.
 func (w *watcher) mine(e *waterclock.Event) bool {
-	is := w.fate.Source
+	is := w.outcome.Source
 	return e.Request == is || e.Cancel == is || w.kind == "" && (e.Source == is || e.Previous == is)
 }
 
@@ -262,22 +262,22 @@ func (w *watcher) change(r *kgo.Record) {
 
 // conclude works out what became of the request if no event says so.
 func (w *watcher) conclude() {
-	f := &w.fate
+	f := &w.outcome
 	f.Told = w.events != ""
 	switch {
-	case f.Outcome != "":
+	case f.Type != "":
 	case f.Refused != nil:
-		f.Outcome = waterclock.EventRejected
+		f.Type = waterclock.EventRejected
 	case w.kind == "":
 		if w.left != nil && w.left.Offset == w.sent.Offset {
-			f.Outcome = waterclock.EventScheduled
+			f.Type = waterclock.EventScheduled
 		}
 	case !w.touched:
-		f.Outcome = NothingDone
+		f.Type = NothingDone
 	case w.left == nil && (w.kind == Cancel || w.kind == Trigger):
-		f.Outcome = steered[w.kind]
+		f.Type = steered[w.kind]
 	case w.left != nil && w.left.Offset < w.sent.Offset && (w.left.Steering == nil || w.left.Steering.By == w.sent.Offset):
-		f.Outcome = steered[w.kind]
+		f.Type = steered[w.kind]
 	}
 }
 

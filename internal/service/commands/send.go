@@ -38,7 +38,7 @@ type ScheduleRequest struct {
 	// Partition is the explicit target partition, -1 for none.
 	Partition int32
 	Headers   []kgo.RecordHeader
-	// Wait is how long to wait for the request's fate; 0 is not at all.
+	// Wait is how long to wait for the request's outcome; 0 is not at all.
 	Wait time.Duration
 }
 
@@ -145,8 +145,8 @@ type Sent struct {
 	Due time.Time
 	// Note warns of something unusual: that the target does not exist.
 	Note string
-	// Fate is what it became, if that was waited for and no error was met.
-	Fate *Fate
+	// Outcome is what it became, if that was waited for and no error was met.
+	Outcome *Outcome
 }
 
 // Schedule sends one timer. What it returns with an error says where it is in the
@@ -182,12 +182,12 @@ func refusedAnywhere(rec *kgo.Record, topic string, now time.Time) *intake.Refus
 // sending is how a request is sent.
 type sending struct {
 	kind Action                       // "": it schedules
-	wait time.Duration                // how long to wait for its fate; 0: not at all
+	wait time.Duration                // how long to wait for its outcome; 0: not at all
 	due  func(at time.Time) time.Time // when its timer is due, given its timestamp; nil: it has none
 	to   string                       // target topic; empty: none is named
 }
 
-// sendAndWait sends one request and waits for its fate.
+// sendAndWait sends one request and waits for its outcome.
 func sendAndWait(ctx context.Context, cfg *config.Config, rec *kgo.Record, s sending) (Sent, error) {
 	cl, err := connect.Open(ctx, cfg)
 	if err != nil {
@@ -213,9 +213,9 @@ func sendAndWait(ctx context.Context, cfg *config.Config, rec *kgo.Record, s sen
 	if w == nil {
 		return sent, nil
 	}
-	fate, err := w.await(ctx, sent, s.wait)
+	outcome, err := w.await(ctx, sent, s.wait)
 	if err == nil {
-		sent.Fate = &fate
+		sent.Outcome = &outcome
 	}
 	return sent, err
 }
@@ -237,7 +237,7 @@ type SteerRequest struct {
 	Action    Action
 	If        string // condition; empty: none
 	Partition *int32 // of the request topic; nil: by the ID
-	// Wait is how long to wait for the request's fate; 0 is not at all.
+	// Wait is how long to wait for the request's outcome; 0 is not at all.
 	Wait time.Duration
 }
 

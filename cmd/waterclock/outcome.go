@@ -42,7 +42,7 @@ func (w *waiting) read(given bool) (time.Duration, error) {
 	return wait, nil
 }
 
-// asked is a request whose fate is told.
+// asked is a request whose outcome is printed.
 type asked struct {
 	id        string
 	action    commands.Action // "": it schedules
@@ -56,20 +56,20 @@ func (a *asked) said(out io.Writer, s *commands.Sent, err error) error {
 	switch {
 	case err != nil && s.Topic != "":
 		return fmt.Errorf("%w (what is written stays in the log and counts as soon as it is taken in)", err)
-	case err != nil || s.Fate == nil:
+	case err != nil || s.Outcome == nil:
 		return err
 	}
-	line, err := a.fate(s.Fate)
+	line, err := a.outcome(s.Outcome)
 	if err == nil {
 		_, err = fmt.Fprintln(out, line)
 	}
 	return err
 }
 
-// fate is what became of a request as a sentence. (One long switch: it is the table of them.)
-func (a *asked) fate(f *commands.Fate) (string, error) {
+// outcome is what became of a request as a sentence. (One long switch: it is the table of them.)
+func (a *asked) outcome(f *commands.Outcome) (string, error) {
 	id := a.id
-	switch f.Outcome {
+	switch f.Type {
 	case waterclock.EventScheduled:
 		return id + " is pending", nil
 	case waterclock.EventReplaced:
@@ -100,10 +100,10 @@ func (a *asked) fate(f *commands.Fate) (string, error) {
 	case "":
 		return a.traceless()
 	}
-	return fmt.Sprintf("%s: %s", id, f.Outcome), nil
+	return fmt.Sprintf("%s: %s", id, f.Type), nil
 }
 
-func refused(id string, f *commands.Fate) error {
+func refused(id string, f *commands.Outcome) error {
 	switch {
 	case f.Refused != nil:
 		return fmt.Errorf("%s was refused: %s: %s", id, f.Refused.Reason, f.Refused.Detail)
@@ -115,7 +115,7 @@ func refused(id string, f *commands.Fate) error {
 
 // replaced is what is said where one request has taken the place of another: this one, or one
 // behind it in the same step.
-func (a *asked) replaced(f *commands.Fate) string {
+func (a *asked) replaced(f *commands.Outcome) string {
 	if f.Source == f.Event.Previous {
 		return fmt.Sprintf("%s was scheduled, and a later request has taken its place: %s", a.id, f.Event.Source)
 	}
