@@ -10,23 +10,18 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// acquired is what an acquisition has found.
-type acquired struct {
-	from, end int64 // where records are to be read from, and where their log ended
-	behind    int64 // for Life.Own
-}
-
-// acquire makes this process the partition's owner. The package comment has the order.
-func (p *Partition) acquire(ctx context.Context) (acquired, error) {
+// acquire makes this process the partition's owner. The package comment has the order. It returns where records are to
+// be read from, where their log ended, and the argument of Life.Own.
+func (p *Partition) acquire(ctx context.Context) (from, end, behind int64, err error) {
 	got, err := p.life.Acquire(ctx, p.life.NewFollower(nil), p.begin)
 	if err != nil {
-		return acquired{}, err
+		return 0, 0, 0, err
 	}
-	from, end, err := p.from(ctx, &got.Last)
+	from, end, err = p.from(ctx, &got.Last)
 	if err == nil && got.Committed >= 0 && got.Committed != from {
 		p.life.Log.Warn("the group's offset differs from the last checkpoint and is ignored", "committed", got.Committed, "checkpoint", from)
 	}
-	return acquired{from, end, got.Behind}, err
+	return from, end, got.Behind, err
 }
 
 // begin returns where a partition without a checkpoint begins.

@@ -46,19 +46,19 @@ func (p *Partition) serve(ctx context.Context) error {
 	defer r.close()
 	p.life.Steps.Join(r)
 	defer p.life.Steps.Leave(r)
-	a, err := p.acquire(ctx)
+	from, end, behind, err := p.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	r.begin(a.from, a.end)
+	r.begin(from, end)
 	p.relay.Store(r)
 	defer p.relay.Store(nil)
-	p.life.Own(a.behind)
+	p.life.Own(behind)
 	topic := p.o.Topics.Request.Name
-	p.o.Reader.Add(topic, p.o.Partition, a.from, r)
+	p.o.Reader.Add(topic, p.o.Partition, from, r)
 	defer p.o.Reader.Remove(topic, p.o.Partition, r)
 	p.life.SetState(ownership.Live)
-	p.life.Log.Info("partition live", "position", a.from, "delay", p.o.Topics.Delay)
+	p.life.Log.Info("partition live", "position", from, "delay", p.o.Topics.Delay)
 	return p.loop(ctx, r)
 }
 

@@ -35,7 +35,7 @@ func (r *relay) route(it *item) (to timer.TopicPartition, refusal *intake.Refusa
 	case target.Err != nil:
 		return to, refused(partition.TargetRefusal(target.Err, &kgo.Record{Topic: to.Topic}))
 	case target.Compacted && it.rec.Key == nil:
-		return to, refused(partition.NoKey(to.Topic))
+		return to, refused(partition.NoKey(to.Topic, "record"))
 	case it.rec.Key == nil:
 		to.Partition = r.o.Partition % n
 	default:

@@ -46,7 +46,6 @@ func (p *Partition) acquire(ctx context.Context, store *statestore.Handle, l *la
 		return nil, err
 	}
 	p.served.Store(s)
-	p.taken.Store(true)
 	return &acquired{served: s, behind: got.Behind, end: end}, nil
 }
 

@@ -134,7 +134,3 @@ func refusalOf(err error, r *kgo.Record) *planner.Refusal {
 func noPartition(topic string, partition, n int32) *planner.Refusal {
 	return &planner.Refusal{Reason: string(waterclock.ReasonTargetPartitionUnknown), Detail: fmt.Sprintf("topic %s had %d partitions when the timer fired, and no partition %d: give it more, or name one that it has", topic, n, partition)}
 }
-
-func noKey(topic string) *planner.Refusal {
-	return &planner.Refusal{Reason: string(waterclock.ReasonTargetRefused), Detail: fmt.Sprintf("topic %s is compacted and takes no record without a key: give the timer a key", topic)}
-}

@@ -12,7 +12,8 @@ import (
 func (c *core) leave() {
 	c.p.Questions.close()
 	c.p.life.Steps.Leave(c.s.lane)
-	c.p.leave(c.s)
+	c.s.keeper.stop()
+	c.p.served.Store(nil)
 	c.s, c.fires = nil, nil
 }
 

@@ -127,7 +127,9 @@ func (k *keeper) loop(ctx context.Context) error {
 			k.parking.publish()
 			k.requests.showLag()
 			k.life.Steps.AwaitLeader()
-			k.noticeJump()
+			if k.lane.Wait() == 0 {
+				k.o.Lanes.Wake() // the clock was set ahead, or the machine was suspended: Go's timers follow neither
+			}
 		}
 	}
 }
@@ -159,14 +161,6 @@ func (k *keeper) round(ctx context.Context) (more bool, err error) {
 	k.checkpoints.beginIfDue(ctx)
 	k.life.Look(ctx)
 	return k.load()
-}
-
-// noticeJump wakes the lanes if a timer is due although they still sleep. The clock was set ahead, or the machine was
-// suspended: Go's timers follow neither.
-func (k *keeper) noticeJump() {
-	if k.lane.Wait() == 0 {
-		k.o.Lanes.Wake()
-	}
 }
 
 // load scans a chunk of the store and gives the planners what it finds. It reports whether another scan should follow

@@ -10,10 +10,6 @@ import (
 // rest.
 type lateBounds [17]int64
 
-func newLateBounds() lateBounds {
-	return lateBounds{1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000}
-}
-
 // tally counts the firings of one step by lateness.
 type tally struct {
 	bounds *lateBounds
@@ -43,7 +39,8 @@ type lateness struct {
 
 // newLateness returns a histogram without labels, or with one label, the topic.
 func newLateness(o prometheus.Opts, labels ...string) *lateness {
-	return &lateness{bounds: newLateBounds(), desc: prometheus.NewDesc(o.Name, o.Help, labels, nil), by: make(map[string]*tally)}
+	bounds := lateBounds{1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000}
+	return &lateness{bounds: bounds, desc: prometheus.NewDesc(o.Name, o.Help, labels, nil), by: make(map[string]*tally)}
 }
 
 // tally returns an empty tally, for add.

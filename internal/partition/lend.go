@@ -18,10 +18,10 @@ func TargetRefusal(err error, r *kgo.Record) (reason, detail string) {
 	return v.Reason, v.Detail
 }
 
-// NoKey words why a compacted target takes no record without a key.
-func NoKey(topic string) (reason, detail string) {
+// NoKey words why a compacted target takes no record without a key. what is what needs one.
+func NoKey(topic, what string) (reason, detail string) {
 	return string(waterclock.ReasonTargetRefused),
-		"topic " + topic + " is compacted and takes no record without a key: give the record a key"
+		"topic " + topic + " is compacted and takes no record without a key: give the " + what + " a key"
 }
 
 // Passed counts the records of a fixed-delay topic that a step has passed on. sealed and committed are when that step was

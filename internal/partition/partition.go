@@ -22,7 +22,6 @@ type Partition struct {
 	lag     lag
 	ledger  ledger
 	parked  parkedCounts
-	taken   atomic.Bool            // the partition is acquired, and the store is open
 	served  atomic.Pointer[served] // the rooms of the acquisition; nil before and after it
 }
 
@@ -135,7 +134,8 @@ func (p *Partition) serve(ctx context.Context) error {
 		p.life.Steps.Leave(l)
 		return err
 	}
-	defer p.leave(a.served)
+	defer p.served.Store(nil) // nothing of the rooms is held from here on: the next acquisition may never come
+	defer a.keeper.stop()
 	defer p.life.Steps.Leave(l)
 	p.Questions.open(a.served, store, a.keeper.flush)
 	defer p.Questions.close()
@@ -144,12 +144,4 @@ func (p *Partition) serve(ctx context.Context) error {
 	a.requests.start(ctx, a.end)
 	defer a.requests.stop()
 	return a.keeper.loop(ctx)
-}
-
-// leave ends an acquisition. What is committed goes into the store. Then the rooms are released, because their budgets
-// are zero, and the next acquisition may be far away or never come.
-func (p *Partition) leave(s *served) {
-	s.keeper.stop()
-	p.served.Store(nil)
-	p.taken.Store(false)
 }

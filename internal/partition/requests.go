@@ -94,25 +94,20 @@ func (r *requests) SkipBatch(first, next int64) bool {
 func (r *requests) refuseBatch(first, next int64) {
 	r.life.Log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
 	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: first}
-	r.handOne(delivery{recs: []*kgo.Record{rec}, position: next, bytes: recordSize(rec), refusal: batchTooLarge(first, next)})
+	refusal := &planner.Refusal{Reason: string(waterclock.ReasonBatchTooLarge), Detail: fmt.Sprintf(
+		"the batch of requests at the offsets %d to %d is larger when decompressed than the service takes, and none of them was looked at: send them again in smaller batches.",
+		first, next-1)}
+	r.handOne(delivery{recs: []*kgo.Record{rec}, position: next, bytes: recordSize(rec), refusal: refusal})
 	r.delivered.Store(next)
 }
 
-func batchTooLarge(first, next int64) *planner.Refusal {
-	return &planner.Refusal{Reason: string(waterclock.ReasonBatchTooLarge), Detail: fmt.Sprintf(
-		"the batch of requests at the offsets %d to %d is larger when decompressed than the service takes, and none of them was looked at: send them again in smaller batches.",
-		first, next-1)}
-}
-
-// Fail takes an error of reading. It implements intake.Sink.
-func (r *requests) Fail(err error) { r.life.GiveUp(readError(err)) }
-
-// readError words an error of intake.
-func readError(err error) error {
+// Fail implements intake.Sink.
+func (r *requests) Fail(err error) {
+	what := "read requests"
 	if errors.Is(err, kerr.OffsetOutOfRange) {
-		return fmt.Errorf("the request log no longer holds the position: %w", err)
+		what = "the request log no longer holds the position"
 	}
-	return fmt.Errorf("read requests: %w", err)
+	r.life.GiveUp(fmt.Errorf("%s: %w", what, err))
 }
 
 // pauseIfFull pauses intake at its limits.

@@ -24,7 +24,8 @@ func (w *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPa
 	n := int32(len(target.Leader))
 	switch {
 	case target.Compacted && t.Key == nil:
-		return to, noKey(t.Topic)
+		reason, detail := NoKey(t.Topic, "timer")
+		return to, &planner.Refusal{Reason: reason, Detail: detail}
 	case t.Partition >= n:
 		if w.o.Targets.Lacks(timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}) {
 			return to, noPartition(t.Topic, t.Partition, n)

@@ -8,7 +8,8 @@ import (
 func (p *Partition) Status() ownership.Status {
 	s := p.life.Status()
 	s.Pending = p.ledger.pending.Load()
-	if p.taken.Load() {
+	acquired := p.served.Load()
+	if acquired != nil {
 		n, known := p.o.Store.Misplaced()
 		if s.Misplaced = n; !known {
 			s.Misplaced = -1
@@ -23,10 +24,10 @@ func (p *Partition) Status() ownership.Status {
 	}
 	p.parked.show(&s, p.clock.millis())
 	s.Behind, s.Lag = p.lag.now(p.o.Now(), false, unread{})
-	if r := p.served.Load(); r != nil {
-		queued := r.backlog.onTheirWay()
+	if acquired != nil {
+		queued := acquired.backlog.onTheirWay()
 		s.Queued, s.QueuedBytes = queued.Entries, queued.Bytes
-		s.Behind, s.Lag = r.requests.lagNow()
+		s.Behind, s.Lag = acquired.requests.lagNow()
 	}
 	return s
 }
