@@ -40,6 +40,7 @@ type instance struct {
 	pprof    string       // address of its profiler; empty: none
 	api      string       // address of its HTTP API; empty: none
 	end      func() error // of a stub
+	dir      string       // its data directory
 }
 
 // serve starts the run's instance, if it has one, and waits until it is ready.
@@ -82,11 +83,12 @@ func (r *run) settings() config.Config {
 
 // launch starts an instance as a process.
 func (r *run) launch(cfg *config.Config) (i *instance, err error) {
-	i = &instance{}
+	i = &instance{dir: cfg.DataDir}
 	args := []string{
 		"--brokers", strings.Join(cfg.Brokers, ","), "--requests", strings.Join(cfg.Requests, ","), "--targets", strings.Join(cfg.Targets, ","),
 		"--group", cfg.Group, "--data-dir", cfg.DataDir, "--on-stop", string(cfg.OnStop),
 		"--firing-interval", cfg.FiringInterval.String(), "--sub-partitions", strconv.Itoa(cfg.SubPartitions),
+		"--standbys", strconv.Itoa(cfg.Standbys),
 	}
 	for _, d := range cfg.Delay {
 		args = append(args, "--delay", d.String())
@@ -169,14 +171,17 @@ func awaitReady(ctx context.Context, addr string, partitions int) error {
 	})
 }
 
+// readyz is what is read of /readyz.
+type readyz struct {
+	Detail struct {
+		Topics map[string]map[string]struct{ State string } // by topic and partition
+	}
+}
+
 // askReady asks /readyz once; no answer is not ready.
 func askReady(ctx context.Context, addr string) (ready bool, live int) {
 	status, b, err := get(ctx, "http://"+addr+"/readyz", getTimeout)
-	var body struct {
-		Detail struct {
-			Topics map[string]map[string]struct{ State string }
-		}
-	}
+	var body readyz
 	if err != nil || json.Unmarshal(b, &body) != nil {
 		return false, 0
 	}

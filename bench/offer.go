@@ -51,6 +51,8 @@ type offer struct {
 	unbooked bool
 	// delay is that of the fixed-delay topic that records go to; 0: they are requests.
 	delay time.Duration
+	// until ends the offer before all timers are sent; nil: nothing does.
+	until context.Context
 }
 
 // schedule sends the stream to the request topic and waits until the broker has
@@ -74,7 +76,14 @@ func (r *run) schedule(ctx context.Context, b *batch, o offer) error {
 		defer h.stop()
 		hold = func() bool { return h.behind(s.sent) }
 	}
-	if err = pace(ctx, o.timers, o.rate, hold, s.send); err == nil {
+	if o.until == nil {
+		o.until = ctx
+	}
+	err = pace(o.until, o.timers, o.rate, hold, s.send)
+	if ctx.Err() == nil && o.until.Err() != nil {
+		err = nil
+	}
+	if err == nil {
 		for len(s.doomed) > 0 {
 			s.cancelFirst(time.Now())
 		}

@@ -56,7 +56,12 @@ func (r *run) collect(ctx context.Context, name, topic string, b *batch, n int) 
 		defer close(p.done)
 		for life.Err() == nil {
 			fetches, at := cl.PollFetches(life), time.Now()
-			fetches.EachRecord(func(rec *kgo.Record) { b.Receive(history.Received{Record: rec, At: at}) })
+			fetches.EachRecord(func(rec *kgo.Record) {
+				got := history.Received{Record: rec, At: at}
+				if b.Receive(got); r.receive != nil {
+					r.receive(got)
+				}
+			})
 		}
 	}()
 	return p, nil

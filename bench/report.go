@@ -73,6 +73,8 @@ type Phase struct {
 	PerStep float64 `json:"per_transaction,omitempty"`
 	// Transactions are how many the instance committed a second.
 	Transactions float64 `json:"transactions_per_second,omitempty"`
+	// Silence is for how long nothing came from one of the partitions of a move, in ms.
+	Silence float64 `json:"silence_ms,omitempty"`
 	// Interval is the firing interval of a curve's point, in ms; nil: not one of its points.
 	Interval *float64 `json:"interval_ms,omitempty"`
 	// OwnP50 and OwnP99 are how late emissions were by the instances' own doing, in ms by their timestamps:

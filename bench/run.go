@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/history"
 	"github.com/waterclock/waterclock/internal/localkafka"
 	"github.com/waterclock/waterclock/internal/service/connect"
 )
@@ -44,6 +45,7 @@ type run struct {
 	api              bool              // the instance has its HTTP API
 	batches          []*batch          // of all phases that schedule
 	bare             *bareLoops
+	receive          func(history.Received) // called for each emission that a phase reads; nil: nothing is
 	reports          []*Report
 }
 

@@ -26,7 +26,7 @@ type Description struct {
 func Workloads() []Description {
 	life, wait, steady, curve, burst := DefaultLife(), DefaultWait(), DefaultSteady(), DefaultCurve(), DefaultBurst()
 	hot, fixed, load, restart, cancel := DefaultHot(), DefaultFixed(), DefaultLoad(), DefaultRestart(), DefaultCancel()
-	overload, api, limit := DefaultOverload(), DefaultAPI(), DefaultLimit()
+	overload, api, limit, move := DefaultOverload(), DefaultAPI(), DefaultLimit(), DefaultMove()
 	return []Description{
 		{&life, "life", "timers that live two seconds, as many as go through", "", true},
 		{&wait, "wait", "timers that wait 15 to 60 s: taken in as fast as can be, fired as they fall due", "", true},
@@ -47,6 +47,12 @@ others are compared with.`, false},
 			`restart starts instances of its own, kills one, stops one in order, and takes the
 directory of one away. They are static members of a group of the run, so that the time
 to ready is theirs and not the group's.`, false},
+		{&move, "move", "how long partitions are silent when instances come, go, die or stand still, and what others notice",
+			`move starts three instances of its own, with --standbys, and one more that comes and goes,
+while timers fire. For each event it says how late timers were, and for how long nothing came,
+of the partitions that moved and of the others. The events: nothing, to compare with; another
+instance that joins; SIGTERM; drain; kill -9; SIGSTOP until the others have everything (pause);
+a rolling restart (roll).`, false},
 		{&cancel, "cancel", "timers of which nine in ten are cancelled", "", true},
 		{&overload, "overload", "twice as many timers as go through: what they cost, how late what is read in time is, how soon it is over",
 			`overload starts an instance of its own for each case. It offers 0.8 of the capacity, twice
@@ -129,6 +135,14 @@ func (c *FixedConfig) Flags(fs *pflag.FlagSet) {
 func (c *LoadConfig) Flags(fs *pflag.FlagSet) {
 	c.SteadyConfig.Flags(fs)
 	pendingFlag(fs, &c.Pending)
+}
+
+// Flags implements Workload.
+func (c *MoveConfig) Flags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&c.Cases, "cases", c.Cases, "measure `CASE,...`, one after the other")
+	pendingFlag(fs, &c.Pending)
+	fs.Float64Var(&c.Rate, "rate", c.Rate, "let `N` timers fire a second meanwhile")
+	c.Lives.flags(fs)
 }
 
 // Flags implements Workload.

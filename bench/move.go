@@ -1,0 +1,373 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/child"
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/history"
+)
+
+// The events of a move.
+const (
+	moveQuiet = "nothing" // what the others are compared with
+	moveJoin  = "join"
+	moveTerm  = "sigterm"
+	moveDrain = "drain"
+	moveKill  = "kill"
+	movePause = "pause" // SIGSTOP, until the others have everything
+	moveRoll  = "roll"  // each of the three is stopped and started again
+)
+
+func moveEvents() []string {
+	return []string{moveQuiet, moveJoin, moveTerm, moveDrain, moveKill, movePause, moveRoll}
+}
+
+const (
+	// moveInstances run all the time; one more comes and goes.
+	moveInstances = 3
+	// moveAround is measured before and after each event.
+	moveAround = 2 * time.Second
+	// movePoll is how often it is looked who owns what.
+	movePoll = 20 * time.Millisecond
+)
+
+// MoveConfig measures how long partitions are silent when they move between instances, and what the others notice. It
+// starts instances of its own; Cluster.Standbys says how many standbys they keep.
+type MoveConfig struct {
+	Common
+	Lives
+	Pending int           // timers that are pending all the time
+	Ahead   time.Duration // they are due between Ahead and twice that
+	Rate    float64       // timers a second that fire
+	Cases   []string      // events, one after the other
+}
+
+// DefaultMove returns the usual workload.
+func DefaultMove() MoveConfig {
+	c := MoveConfig{
+		Common: DefaultCommon(), Lives: Lives{Least: 500 * time.Millisecond, Spread: 500 * time.Millisecond},
+		Pending: 2_000_000, Ahead: 24 * time.Hour, Rate: 5_000, Cases: moveEvents(),
+	}
+	c.Local, c.Partitions = true, 12
+	return c
+}
+
+func (c *MoveConfig) check() error {
+	errs := []error{c.checkOwn(), c.Lives.check(), wantTimers(c.Pending), wantAhead(c.Ahead), between("rate", 1, 1_000_000, c.Rate)}
+	for _, x := range c.Cases {
+		errs = append(errs, want(slices.Contains(moveEvents(), x), "cases", x, "some of "+strings.Join(moveEvents(), ",")))
+	}
+	return errors.Join(errs...)
+}
+
+// mover is a run of it.
+type mover struct {
+	*run
+	c     *MoveConfig
+	rep   *Report
+	peers []*instance // those that run, the one that comes and goes last
+	made  int         // instances so far
+
+	mu    sync.Mutex
+	seen  []arrival // guarded by mu
+	batch *batch
+}
+
+// arrival is one emission.
+type arrival struct {
+	at   time.Time
+	late time.Duration
+	from int // partition of the request
+}
+
+func (c *MoveConfig) measure(ctx context.Context, r *run) (err error) {
+	m := &mover{run: r, c: c, rep: r.report(fmt.Sprintf("move, standbys %d, %d pending", r.cfg.Standbys, c.Pending))}
+	defer func() {
+		for _, i := range m.peers {
+			if i.Alive() {
+				err = errors.Join(err, i.stop())
+			}
+		}
+	}()
+	for range moveInstances {
+		if err := m.launchPeer(); err != nil {
+			return err
+		}
+	}
+	if err := m.settle(ctx); err != nil {
+		return err
+	}
+	if err := scheduleFar(ctx, r, r.nextBatch(0), c.Pending, c.Ahead); err != nil {
+		return err
+	}
+	if err := m.settle(ctx); err != nil {
+		return err
+	}
+	return m.beside(ctx, func() error {
+		for _, event := range c.Cases {
+			if err := m.event(ctx, event); err != nil {
+				return fmt.Errorf("%s: %w", event, err)
+			}
+		}
+		return nil
+	})
+}
+
+// beside does something while timers fire, each of which must come once.
+func (m *mover) beside(ctx context.Context, do func() error) error {
+	m.batch = m.nextBatch(0)
+	m.receive = m.received
+	p, err := m.collect(ctx, "timers that fire", m.target, m.batch, 0)
+	if err != nil {
+		return err
+	}
+	defer p.stopReading()
+	until, stop := context.WithCancel(ctx)
+	defer stop()
+	sent := make(chan error, 1)
+	go func() {
+		sent <- m.schedule(ctx, m.batch, offer{timers: MaxTimers, rate: m.c.Rate, until: until, due: m.c.due()})
+	}()
+	sleepUntil(ctx, time.Now().Add(m.c.lead()+moveAround))
+	err = do()
+	stop()
+	if err = errors.Join(err, <-sent); err != nil {
+		return err
+	}
+	p.finish(ctx)
+	told := &Phase{Name: p.name, Rate: m.c.Rate}
+	m.rep.Phases = append(m.rep.Phases, told)
+	told.late(p.batch, window{})
+	return told.verify(p.batch)
+}
+
+// received notes from which partition an emission came, and how late.
+func (m *mover) received(r history.Received) {
+	a := arrival{at: r.At, from: -1}
+	for _, h := range r.Record.Headers {
+		switch h.Key {
+		case waterclock.HeaderSource:
+			part := strings.Split(string(h.Value), "/")
+			a.from, _ = strconv.Atoi(part[max(0, len(part)-2)])
+		case waterclock.HeaderDue:
+			ms, _ := strconv.ParseInt(string(h.Value), 10, 64)
+			a.late = r.At.Sub(time.UnixMilli(ms))
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen = append(m.seen, a)
+}
+
+func (m *mover) launchPeer() error {
+	cfg := m.settings()
+	cfg.DataDir = filepath.Join(m.Dir, fmt.Sprint("data-", m.made))
+	return m.launchAt(&cfg)
+}
+
+func (m *mover) launchAt(cfg *config.Config) error {
+	i, err := m.launch(cfg)
+	if err == nil {
+		m.made++
+		m.peers = append(m.peers, i)
+	}
+	return err
+}
+
+// event measures one event. What it needs before, a fourth instance or none, is there before it is measured.
+func (m *mover) event(ctx context.Context, name string) error {
+	if fourth := name != moveQuiet && name != moveJoin && name != moveRoll; fourth != (len(m.peers) > moveInstances) {
+		if fourth {
+			if err := m.launchPeer(); err != nil {
+				return err
+			}
+		} else if err := m.dismiss((*instance).stop); err != nil {
+			return err
+		}
+		if err := m.settle(ctx); err != nil {
+			return err
+		}
+	}
+	before, err := m.owners(ctx)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	sleepUntil(ctx, begin.Add(moveAround))
+	moved := make(map[int]bool)
+	if err := m.do(ctx, name, before, moved); err != nil {
+		return err
+	}
+	end := time.Now()
+	sleepUntil(ctx, end.Add(m.c.lead()+moveAround)) // the last that was late has come
+	m.tell(name, begin, end.Add(moveAround), moved)
+	return nil
+}
+
+// do makes an event happen, and returns when all is calm again. Partitions that had another owner meanwhile are in moved.
+func (m *mover) do(ctx context.Context, name string, before map[int]*instance, moved map[int]bool) (err error) {
+	note := func() error {
+		now, err := m.owners(ctx)
+		for p, i := range now {
+			if before[p] != i {
+				moved[p] = true
+			}
+		}
+		return err
+	}
+	last := m.peers[len(m.peers)-1]
+	switch name {
+	case moveQuiet:
+		sleepUntil(ctx, time.Now().Add(5*time.Second))
+		return nil
+	case moveJoin:
+		err = m.launchPeer()
+	case moveTerm:
+		err = m.dismiss((*instance).stop)
+	case moveDrain:
+		err = m.dismiss(func(i *instance) error {
+			resp, err := http.Post("http://"+i.http+"/leave?within=5m", "", nil)
+			if err != nil {
+				return err
+			}
+			_ = resp.Body.Close()
+			return i.Wait()
+		})
+	case moveKill:
+		err = m.dismiss(func(i *instance) error { i.kill(); return nil })
+	case movePause:
+		m.peers = m.peers[:moveInstances]
+		err = last.Pause()
+		if err == nil {
+			err = m.settle(ctx)
+		}
+		err = errors.Join(err, note(), last.Signal(child.Continue))
+		m.peers = append(m.peers, last)
+	case moveRoll:
+		for range moveInstances {
+			cfg := m.settings()
+			cfg.DataDir = m.peers[0].dir
+			if err := m.peers[0].stop(); err != nil {
+				return err
+			}
+			m.peers = m.peers[1:]
+			if err := errors.Join(m.launchAt(&cfg), m.settle(ctx), note()); err != nil {
+				return err
+			}
+		}
+	}
+	return cmp.Or(err, m.settle(ctx), note())
+}
+
+// dismiss ends the last instance.
+func (m *mover) dismiss(how func(*instance) error) error {
+	last := m.peers[len(m.peers)-1]
+	m.peers = m.peers[:len(m.peers)-1]
+	return how(last)
+}
+
+// owners returns which instance serves each partition.
+func (m *mover) owners(ctx context.Context) (map[int]*instance, error) {
+	all := make(map[int]*instance)
+	for _, i := range m.peers {
+		_, b, err := get(ctx, "http://"+i.http+"/readyz", getTimeout)
+		var body readyz
+		if err = cmp.Or(err, json.Unmarshal(b, &body)); err != nil {
+			return nil, err
+		}
+		for n, p := range body.Detail.Topics[m.requests] {
+			if number, err := strconv.Atoi(n); err == nil && p.State == "live" {
+				all[number] = i
+			}
+		}
+	}
+	return all, nil
+}
+
+// settle waits until all partitions are live and evenly spread, with all standbys.
+func (m *mover) settle(ctx context.Context) error {
+	what := ""
+	return poll(ctx, movePoll, func() (bool, error) {
+		live, copies, least, most := 0, 0, m.partitions, 0
+		for _, i := range m.peers {
+			ready, n := askReady(ctx, i.http)
+			if !ready {
+				what = i.http + " is not ready"
+				return false, nil
+			}
+			live, least, most = live+n, min(least, n), max(most, n)
+			samples, err := i.samples(ctx, "waterclock_standby_partitions")
+			for labels, n := range samples {
+				if strings.Contains(labels, `"behind"`) && n > 0 || err != nil {
+					what = "copies are behind"
+					return false, nil
+				}
+				copies += int(n)
+			}
+		}
+		what = fmt.Sprintf("%d partitions live, %d to %d each, %d copies", live, least, most, copies)
+		wanted := m.partitions * min(m.cfg.Standbys, len(m.peers)-1)
+		return live == m.partitions && most <= least+1 && copies >= wanted, nil
+	}, func() error { return fmt.Errorf("wait for calm: %s: %w", what, ctx.Err()) })
+}
+
+// tell adds what a span of time was like for partitions that moved, and for the others.
+func (m *mover) tell(event string, from, to time.Time, moved map[int]bool) {
+	for _, of := range []bool{true, false} {
+		var parts []int
+		for p := range m.partitions {
+			if moved[p] == of {
+				parts = append(parts, p)
+			}
+		}
+		if len(parts) == 0 {
+			continue
+		}
+		name := event + ", untouched"
+		if of {
+			name = event + ", moved"
+		}
+		late, silence, n := m.within(from, to, parts)
+		m.rep.Phases = append(m.rep.Phases, &Phase{
+			Name: name, Rate: m.c.Rate, Seconds: to.Sub(from).Seconds(), ByReceipt: late, Silence: float64(silence.Milliseconds()),
+			Exact: history.Counts{Scheduled: n, Received: n}, Note: fmt.Sprintf("%d partitions, silent for %s at most", len(parts), silence.Round(time.Millisecond)),
+		})
+	}
+}
+
+// within returns how late emissions of partitions were that came in a span of time, for how long nothing came from one of
+// the partitions, and how many there were.
+func (m *mover) within(from, to time.Time, parts []int) (*Lateness, time.Duration, int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last, silence := make(map[int]time.Time), time.Duration(0)
+	var late []int32
+	for _, p := range parts {
+		last[p] = from
+	}
+	for _, a := range m.seen {
+		before, is := last[a.from]
+		if !is || a.at.Before(from) || a.at.After(to) {
+			continue
+		}
+		late = append(late, int32(a.late.Microseconds()))
+		silence, last[a.from] = max(silence, a.at.Sub(before)), a.at
+	}
+	for _, at := range last {
+		silence = max(silence, to.Sub(at))
+	}
+	return latenessOf(late, 1000), silence, len(late)
+}
