@@ -25,6 +25,9 @@ const (
 	// up after the session timeout, and every partition with them, in all
 	// instances at once, although the new coordinator knows the members.
 	coordinatorAway = 30 * time.Second
+	// heartbeatInterval is how long a member may not know that the group rebalances. A partition that moves is nobody's
+	// from its revocation until all members have heard of the next round. Heartbeats are the cheapest of requests.
+	heartbeatInterval = 250 * time.Millisecond
 	// watchInterval is how often a silent change of membership is looked for.
 	watchInterval = 100 * time.Millisecond
 	// rejoinPause separates two group clients.
@@ -220,7 +223,7 @@ func (g *Group) newClient(l *lease, p *pulse) (*kgo.Client, error) {
 		kgo.Balancers(b),
 		kgo.SessionTimeout(g.o.SessionTimeout),
 		kgo.RebalanceTimeout(g.o.RebalanceTimeout),
-		kgo.HeartbeatInterval(min(3*time.Second, g.o.SessionTimeout/5)),
+		kgo.HeartbeatInterval(min(heartbeatInterval, g.o.SessionTimeout/5)),
 		kgo.RetryTimeout(max(g.o.SessionTimeout, coordinatorAway)),
 		kgo.DisableAutoCommit(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()),
