@@ -54,7 +54,7 @@ over the file.`,
 	})
 	root.Version = ops.ReadBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p), pauseCommand(p), resumeCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p), deadLettersCommand(p), statusCommand(p), healthCommand(p), drainCommand(p), topicsCommand(p), storeCommand(p), benchCommand(p), nextCommand(p), apiCommand(p), configCommand(p), versionCommand())
+	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p), pauseCommand(p), resumeCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p), deadLettersCommand(p), statusCommand(p), healthCommand(p), drainCommand(p), topicsCommand(p), storeCommand(p), benchCommand(p), planCommand(p), nextCommand(p), apiCommand(p), configCommand(p), versionCommand())
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultCompletionCmd(p.args...)
 	refuseArgs(root)

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/sizing"
+)
+
+// planFlags are the flags of plan.
+type planFlags struct {
+	load                sizing.Load
+	rate, pending, size amount
+	constants           string
+	json                bool
+}
+
+func planCommand(p *process) *cobra.Command {
+	f := planFlags{load: sizing.Defaults()}
+	f.size = amount(f.load.Size)
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "work out what a load needs: instances, cores, memory, disk, brokers",
+		Long: `plan works out how many instances a load needs, with how many cores and how much
+memory and disk, what it costs the brokers, and what limits it first. It is
+arithmetic on measured constants, which it prints: those of docs/BENCHMARKS.md,
+or of --constants FILE, a JSON object with the names that --json shows. Sizes are
+before compression. Leave room: half as much again is what the constants vary by.
+
+Numbers may end in k, M or G: 500M is 500,000,000.`,
+		Example: `  waterclock plan --rate 50k --pending 500M --size 300
+  waterclock plan --rate 2000 --pending 20M --cores 4 --replicas 1 --json`,
+	}
+	l, fs := &f.load, cmd.Flags()
+	fs.Var(&f.rate, "rate", "`TIMERS` scheduled, and as many fired, each second at the busiest time; required")
+	fs.Var(&f.pending, "pending", "`TIMERS` that are pending at most")
+	fs.Var(&f.size, "size", "`BYTES` of a request: ID, payload and headers")
+	fs.Float64Var(&l.Cores, "cores", l.Cores, "`CORES` of an instance")
+	fs.Float64Var(&l.Busy, "busy", l.Busy, "`SHARE` of them that may be used while one instance is away")
+	fs.IntVar(&l.Instances, "instances", 0, "`HOW MANY` there are (default: as many as it takes)")
+	fs.IntVar(&l.Partitions, "partitions", 0, "`HOW MANY` the request topic has (default: as many as it takes)")
+	fs.DurationVar(&l.Interval, "firing-interval", l.Interval, "the setting, a `DURATION`")
+	fs.IntVar(&l.Replicas, "replicas", l.Replicas, "`HOW MANY` the topics have")
+	fs.IntVar(&l.Standbys, "standbys", 0, "the setting: `HOW MANY` copies each partition has")
+	fs.DurationVar(&l.Keep, "keep", l.Keep, "the changelog's delete.retention.ms, a `DURATION`")
+	fs.DurationVar(&l.Clean, "clean", l.Clean, "`DURATION` of a round of the brokers' log cleaner, at most the changelog's max.compaction.lag.ms")
+	fs.StringVar(&f.constants, "constants", "", "read measured constants from `FILE`")
+	fs.BoolVar(&f.json, "json", false, "print the plan as one JSON object")
+	cmd.RunE = func(*cobra.Command, []string) error { return f.run(p.stdout) }
+	return cmd
+}
+
+func (f *planFlags) run(out io.Writer) error {
+	l, c := f.load, sizing.Measured()
+	l.Rate, l.Pending, l.Size = float64(f.rate), float64(f.pending), float64(f.size)
+	if err := l.Validate(); err != nil {
+		return usagef("%v", err)
+	}
+	if f.constants != "" {
+		data, err := os.ReadFile(f.constants)
+		if err != nil {
+			return usagef("read constants: %v", err)
+		}
+		if c, err = sizing.ReadConstants(data); err != nil {
+			return usagef("%s: %v", f.constants, err)
+		}
+	}
+	p := sizing.Make(l, c)
+	if f.json {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(struct {
+			Plan      sizing.Plan
+			Load      sizing.Load
+			Constants sizing.Constants
+		}{p, l, c})
+	}
+	printPlan(out, &l, &p, &c)
+	return nil
+}
+
+func printPlan(out io.Writer, l *sizing.Load, p *sizing.Plan, c *sizing.Constants) {
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(out, "%-22s"+format+"\n", append([]any{name}, args...)...)
+	}
+	row("instances", "%d, of %v cores, of which %.2f are in use together", p.Instances, l.Cores, p.Cores)
+	row("partitions", "%d", p.Partitions)
+	row("memory", "%dMiB each (--memory), and as much again for the page cache", p.Memory>>20)
+	row("disk", "%s each, while one instance is away", bytesOf(p.Disk))
+	row("transactions", "%.0f a second", p.Transactions)
+	row("changelog", "%s for each replica, %s records; %s to replay it all without a directory", bytesOf(p.Changelog), amount(math.Round(p.Records)), p.Replay.Round(time.Second))
+	row("brokers", "%.2f cores; %s a second written, replicas included, %s a second sent", p.BrokerCores, bytesOf(p.Write), bytesOf(p.Read))
+	fmt.Fprintln(out, "\nWhat limits first, while one instance is away (1 is all of it):")
+	for _, s := range p.Shares {
+		fmt.Fprintf(out, "  %.2f  %s\n", s.Used, s.Of)
+	}
+	for _, why := range p.Problems {
+		fmt.Fprintf(out, "\nIt does not do: %s.\n", why)
+	}
+	fmt.Fprintf(out, "\nWith %v + %v µs of processor time a timer, %v + %v ms a transaction and %v + %v cores an instance (service + broker;\n%v times as much for brokers with three replicas), %.2f bytes of disk a byte of a pending request and %v times that\nwhile tables are merged, %s timers a second of one partition, %s records a second of a replay.\n",
+		c.ServiceTimer, c.BrokerTimer, c.ServiceTransaction, c.BrokerTransaction, c.ServiceBase, c.BrokerBase, c.Replicas, c.DiskPerByte, c.DiskPeak, amount(c.Partition), amount(c.Replay))
+}
+
+// bytesOf writes a number of bytes with three digits.
+func bytesOf(n float64) string {
+	units := []string{"B", "kB", "MB", "GB", "TB", "PB"}
+	i := 0
+	for ; n >= 1000 && i < len(units)-1; i++ {
+		n /= 1000
+	}
+	return strconv.FormatFloat(n, 'g', 3, 64) + " " + units[i]
+}
+
+// amount is a number that may end in k, M or G.
+type amount float64
+
+// Set implements pflag.Value.
+func (a *amount) Set(s string) error {
+	factor := 1.0
+	for unit, by := range map[string]float64{"k": 1e3, "M": 1e6, "G": 1e9} {
+		if rest, ok := strings.CutSuffix(s, unit); ok {
+			s, factor = rest, by
+		}
+	}
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsNaN(n) || math.IsInf(n, 0) || n < 0 {
+		return fmt.Errorf("needs a number such as 2000, 50k or 1.5M")
+	}
+	*a = amount(n * factor)
+	return nil
+}
+
+// String implements pflag.Value.
+func (a amount) String() string {
+	for _, unit := range []struct {
+		name string
+		by   float64
+	}{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} {
+		if float64(a) >= unit.by {
+			return strconv.FormatFloat(float64(a)/unit.by, 'g', 4, 64) + unit.name
+		}
+	}
+	return strconv.FormatFloat(float64(a), 'g', 4, 64)
+}
+
+// Type implements pflag.Value.
+func (amount) Type() string { return "number" }

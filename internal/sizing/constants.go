@@ -1,0 +1,63 @@
+// Package sizing works out how many instances, cores, bytes of memory and disk a load needs, and what limits it first.
+// It is arithmetic on measured constants: docs/BENCHMARKS.md says how each was measured.
+package sizing
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// Constants are what a machine costs a timer. Times are processor time.
+type Constants struct {
+	ServiceTimer       float64 `json:"service_us_per_timer"`         // scheduled and fired
+	BrokerTimer        float64 `json:"broker_us_per_timer"`          // with one replica
+	ServiceTransaction float64 `json:"service_ms_per_transaction"`   // whatever it carries
+	BrokerTransaction  float64 `json:"broker_ms_per_transaction"`    // with one replica
+	ServiceBase        float64 `json:"service_cores_of_an_instance"` // consumers, producers, housekeeping
+	BrokerBase         float64 `json:"broker_cores_of_an_instance"`
+	DiskPerByte        float64 `json:"disk_bytes_per_byte_of_request"` // of a pending timer, when merged
+	DiskPeak           float64 `json:"disk_peak_factor"`               // while tables are merged
+	Replay             float64 `json:"replay_records_per_second"`      // without a directory, on an instance
+	Partition          float64 `json:"timers_per_second_of_a_partition"`
+	SoonOverhead       float64 `json:"memory_bytes_per_timer_due_soon"` // beside its own bytes
+	FilterBytes        float64 `json:"filter_bytes_per_pending_timer"`
+	Replicas           float64 `json:"broker_factor_of_three_replicas"` // of the brokers' time, against one replica
+}
+
+// Measured are the constants of docs/BENCHMARKS.md.
+func Measured() Constants {
+	return Constants{
+		ServiceTimer: 10, BrokerTimer: 7, ServiceTransaction: 1.6, BrokerTransaction: 5.3, ServiceBase: 0.1, BrokerBase: 0.1,
+		DiskPerByte: 347.0 / 307, DiskPeak: 2, Replay: 1_000_000, Partition: 24_800, SoonOverhead: 130, FilterBytes: 2, Replicas: 3,
+	}
+}
+
+// ReadConstants reads a file of constants. What it leaves out is as measured.
+func ReadConstants(data []byte) (Constants, error) {
+	c := Measured()
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		return c, fmt.Errorf("read constants: %w", err)
+	}
+	return c, c.validate()
+}
+
+func (c *Constants) validate() error {
+	var all []error
+	for name, v := range c.byName() {
+		if v <= 0 {
+			all = append(all, fmt.Errorf("constant %s is %v, and has to be more than 0", name, v))
+		}
+	}
+	return errors.Join(all...)
+}
+
+func (c *Constants) byName() map[string]float64 {
+	data, _ := json.Marshal(c) // numbers
+	all := map[string]float64{}
+	_ = json.Unmarshal(data, &all)
+	return all
+}
