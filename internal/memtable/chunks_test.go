@@ -322,3 +322,55 @@ func TestWhatLeavesTheOpenSlotLeavesNoEntries(t *testing.T) {
 		}
 	}
 }
+
+// Timers that are alone in their slots take little more than they are counted with.
+func TestAFewInManySlotsTakeWhatIsCounted(t *testing.T) {
+	table := New(0, 6)
+	n := 0
+	for level := range 5 {
+		for slot := 1; slot < slots; slot++ {
+			n++
+			table.AddStored(waits(fmt.Sprint("id", n), int64(slot)<<(6+level*slotBits), 50))
+		}
+	}
+	if got, counted := table.soon.memory(), int(table.SoonBytes()); table.In(Soon) != n || got > counted*5/4 {
+		t.Errorf("%d timers take %d bytes, and %d are counted", n, got, counted)
+	}
+}
+
+// The numbers of many objects are given back when a few are left, although one of the last ones stays for long, and
+// when that one goes.
+func TestNumbersAreGivenBack(t *testing.T) {
+	const many, few = 100_000, 10
+	table := New(0, 6)
+	var numbers []int32
+	for i := range many {
+		numbers = append(numbers, table.AddObject(fmt.Sprint("id", i)))
+	}
+	for _, number := range numbers[:many-few] {
+		table.Forget(number)
+	}
+	comeAndGo := func() {
+		for i := range many {
+			table.Forget(table.AddObject(fmt.Sprint("goes", i)))
+		}
+	}
+	comeAndGo()
+	for i := range few {
+		if number := table.AddObject(fmt.Sprint("low", i)); number > 2*few {
+			t.Fatalf("number %d is given, and lower ones are free", number)
+		}
+	}
+	for _, number := range numbers[many-few:] {
+		table.Forget(number)
+	}
+	comeAndGo()
+	if got := table.Numbers(); got > 10*few || table.Objects() != few || cap(table.objects) > 100*few || cap(table.free) > 100*few {
+		t.Errorf("%d numbers for %d objects, room for %d and %d free ones", got, table.Objects(), cap(table.objects), cap(table.free))
+	}
+	for i := range few {
+		if at := table.Find([]byte(fmt.Sprint("low", i))); at.Kind() != Object || at.Number() > 2*few {
+			t.Errorf("object %d is not found", i)
+		}
+	}
+}

@@ -16,7 +16,8 @@ const (
 	// may hold as much again as the others, and 16 KiB a slot.
 	overhead = 48
 
-	minChunk, chunkBytes = 512, 16 << 10
+	// minChunk has room for two references. A record that is alone in its slot has a chunk of its own size.
+	minChunk, chunkBytes = 64, 16 << 10
 	// chunkHeader is how many bytes a chunk takes that has no record left.
 	chunkHeader = 32
 )

@@ -39,12 +39,16 @@ type Table struct {
 	index       index
 	objects     []object // by number
 	free        []int32  // numbers
+	released    int      // objects, since shrink
 	soon, later *wheel
 	tombstones  [2]bucket // what came since the last Flush, and what a checkpoint deletes
 	now         int       // which of them is the former
 	buried      int64     // bytes of that
 	scratch     []byte
 }
+
+// leastReleased is how many objects are released at least between two calls of shrink, which looks at all numbers.
+const leastReleased = 1000
 
 // object is what the table needs to know of one; without an ID its number is free.
 type object struct {
@@ -85,6 +89,9 @@ func (t *Table) Len() int { return t.index.n }
 
 // Objects is how many of them are objects.
 func (t *Table) Objects() int { return len(t.objects) - len(t.free) }
+
+// Numbers is what the number of each object is below.
+func (t *Table) Numbers() int { return len(t.objects) }
 
 // In is how many timers are soon, or later.
 func (t *Table) In(k Kind) int { return t.wheel(k).n }
@@ -152,8 +159,23 @@ func (t *Table) Forget(number int32) {
 // release frees the number of an object.
 func (t *Table) release(number int32) {
 	t.objects[number], t.free = object{}, append(t.free, number)
-	if len(t.free) == len(t.objects) { // not to hold on to what was long once
-		t.objects, t.free = nil, nil
+	if t.released++; len(t.free) == len(t.objects) || t.released > max(leastReleased, len(t.objects)/2) && len(t.free) > len(t.objects)/4*3 {
+		t.shrink()
+	}
+}
+
+// shrink gives back the memory of the numbers above the highest one in use. The lowest free numbers are used next, so
+// what is in use above them becomes free in time.
+func (t *Table) shrink() {
+	n := len(t.objects)
+	for n > 0 && t.objects[n-1].id == "" {
+		n--
+	}
+	t.objects, t.free, t.released = append([]object(nil), t.objects[:n]...), nil, 0
+	for number := n - 1; number >= 0; number-- {
+		if t.objects[number].id == "" {
+			t.free = append(t.free, int32(number))
+		}
 	}
 }
 

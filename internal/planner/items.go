@@ -2,6 +2,7 @@ package planner
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 
 	"github.com/waterclock/waterclock/internal/memtable"
@@ -154,6 +155,9 @@ func (k *known) retire(it *Item) {
 		return
 	}
 	k.items[it.number] = nil
+	if n := k.table.Numbers(); len(k.items) > 2*n+maxSpare {
+		k.items = slices.Clone(k.items[:n])
+	}
 	if len(k.spare) < maxSpare {
 		*it = Item{}
 		k.spare = append(k.spare, it)
