@@ -26,7 +26,6 @@ type keeper struct {
 	arrivals    *arrivals
 	lane        *lane
 	requests    *requests
-	questions   *Questions
 	ledger      *ledger
 	handover    *handover
 	parking     *parking
@@ -37,11 +36,11 @@ type keeper struct {
 	raised time.Time     // since when the setting has been longer than noted; zero: it is not
 }
 
-func newKeeper(own *owned, store *statestore.Handle, s *served, toPark *parkInbox, parked *parkedCounts, l *ledger, q *Questions) *keeper {
+func newKeeper(own *owned, store *statestore.Handle, s *served, toPark *parkInbox, parked *parkedCounts, l *ledger) *keeper {
 	f := newForecast(own, store)
 	return &keeper{
 		forecast: f, owned: own, store: store, subs: s.subs, backlog: s.backlog, arrivals: s.arrivals, lane: s.lane, requests: s.requests,
-		questions: q, ledger: l, handover: s.lane.handover,
+		ledger: l, handover: s.lane.handover,
 		parking:     newParking(own, store, s.subs, toPark, parked, s.lane.wakeForDue),
 		checkpoints: newCheckpoints(own, store, s.subs, f),
 	}

@@ -117,7 +117,7 @@ func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending i
 	s.requests = newRequests(s.subs, with, &p.lag, from)
 	l.steps = &stepPlanner{owned: p.owned, subs: s.subs, backlog: s.backlog, arrivals: s.arrivals}
 	l.questions = p.Questions
-	s.keeper = newKeeper(p.owned, store, s, toPark, &p.parked, &p.ledger, p.Questions)
+	s.keeper = newKeeper(p.owned, store, s, toPark, &p.parked, &p.ledger)
 	return s
 }
 
