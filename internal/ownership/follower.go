@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// followEvery is how often a follower looks for more: it is hardly farther behind.
+	// followEvery is how often a follower looks for more records, so it is hardly farther behind.
 	followEvery = time.Second
 	// progressEvery is how often a long replay is logged.
 	progressEvery = 5 * time.Second
@@ -40,21 +40,20 @@ type FollowMetrics interface {
 	Damaged() // the local view was damaged
 }
 
-// Follower folds the changelog of a partition: into its local view, or only as far back as
-// the last checkpoint, where that is all there is to know. It claims nothing and ends no
-// transaction of others, so any number may follow what somebody owns. An acquisition has
-// one too, and goes on from where it stands. It is used by one goroutine.
+// Follower folds the changelog of a partition into its local view. For a log of checkpoints it reads only from the last
+// one on. It claims nothing and ends no transactions of others, so any number of followers may follow a partition that
+// another process owns. An acquisition has a follower too, and goes on from where it stands. One goroutine uses it.
 //
-// It collects the evidence on whether its view may be believed. evidence decides.
+// It collects the evidence on whether its view may be believed. Type evidence decides.
 type Follower struct {
 	o      FollowOptions
 	log    partlog.Log
 	replay *replay.Replay // nil: not opened
-	// help, unless it is nil, ends what holds up a replay, until ctx ends, or calls stop and returns why it cannot.
-	// It is set while the follower serves an acquisition.
+	// help ends transactions that hold up a replay, until ctx ends. If it cannot, it calls stop and returns why. It is
+	// nil unless the follower serves an acquisition.
 	help func(ctx context.Context, f *Follower, stop func()) error
 	show func(State) // set together with help: shows where the acquisition is
-	// claimed, unless it is nil, is called with each claim that is folded.
+	// claimed, if not nil, is called with each claim that is folded.
 	claimed func(wire.Claim)
 
 	view  view
@@ -64,7 +63,7 @@ type Follower struct {
 	missed time.Duration
 	said   time.Time // when progress was last logged
 
-	// What follows is safe for all.
+	// The following fields are safe for concurrent use.
 	position atomic.Int64
 	end      atomic.Int64              // of the log, as far as it is known
 	waiting  atomic.Bool               // for a slot
@@ -79,11 +78,12 @@ func NewFollower(o FollowOptions) *Follower {
 	return &Follower{o: o, log: logOf(&o.Topics.Changelog, o.Partition)}
 }
 
-// Position is the offset up to which the changelog is folded. It is safe for all.
+// Position is the offset up to which the changelog is folded. It is safe for concurrent use.
 func (f *Follower) Position() int64 { return f.position.Load() }
 
-// Reached returns a moment by which everything is folded that was in the log then; the zero time if there is none yet. It
-// is safe for all. It is a hint: whether the view may be believed is decided when it is used.
+// Reached returns the last moment of which is known that everything that was in the log then is folded; the zero time if
+// there is none yet. It is a hint: whether the view may be believed is decided when it is used. It is safe for concurrent
+// use.
 func (f *Follower) Reached() time.Time {
 	if at := f.reached.Load(); at != nil {
 		return *at
@@ -91,8 +91,8 @@ func (f *Follower) Reached() time.Time {
 	return time.Time{}
 }
 
-// Last is the last checkpoint, with the group and the owner of whoever wrote last, nil if
-// there is none, or nothing was read yet.
+// Last is the last checkpoint, with the group and the owner of the last writer. It is nil if there is none, or if nothing
+// was read yet.
 func (f *Follower) Last() *wire.Checkpoint {
 	if f.replay == nil {
 		return nil
@@ -100,8 +100,8 @@ func (f *Follower) Last() *wire.Checkpoint {
 	return f.replay.Last()
 }
 
-// Follow folds what is in the log, and what comes, until ctx ends or it cannot: it may be
-// called again then, or the follower serves an acquisition (Life.TakeOver). A view that was missing for too long is begun again.
+// Follow folds the log, and records that are written meanwhile, until ctx ends or it fails. Then it may be called again,
+// or the follower may serve an acquisition (Life.TakeOver). If it read nothing for too long, it begins the view again.
 func (f *Follower) Follow(ctx context.Context) error {
 	for {
 		if err := f.ToEnd(ctx); err != nil {
@@ -125,7 +125,7 @@ func (f *Follower) Follow(ctx context.Context) error {
 	}
 }
 
-// ToEnd folds what is in the changelog now, and waits for what is open there.
+// ToEnd folds what is in the changelog now, and waits for the transactions that are open there.
 func (f *Follower) ToEnd(ctx context.Context) error {
 	for why, opened := "", f.replay != nil; ; opened = true {
 		if !opened || why != "" {
@@ -154,7 +154,7 @@ func (f *Follower) ToEnd(ctx context.Context) error {
 	}
 }
 
-// cut asks the leader whether the log still holds what was read of it, and returns why not.
+// cut asks the leader whether the log still holds the records that were read. It returns why not; "" if it does.
 func (f *Follower) cut(ctx context.Context) (why string, err error) {
 	epoch, read := f.replay.Read()
 	if epoch == 0 || f.o.Local == nil {
@@ -176,8 +176,8 @@ type refutedError struct{ why string }
 
 func (e *refutedError) Error() string { return e.why }
 
-// named is called with the name of the step whose checkpoint the replay has found where the view ends;
-// "": there is none.
+// named is called with the name of the step whose checkpoint the replay has found where the view ends; "" if there is
+// none.
 func (f *Follower) named(step string) error {
 	f.view.log.nameAsked, f.view.log.named = true, step
 	if why := f.view.refuted(); why != "" {
@@ -186,7 +186,7 @@ func (f *Follower) named(step string) error {
 	return nil
 }
 
-// meet notes that everything is folded that was in the log at the given moment.
+// meet notes that everything that was in the log at the given moment is folded.
 func (f *Follower) meet(asked time.Time) {
 	if f.met.IsZero() {
 		f.first = time.Now()
@@ -271,8 +271,7 @@ func (f *Follower) to(ctx context.Context, end int64) error {
 	return err
 }
 
-// run has a replay go up to an offset. In an acquisition somebody sees to it that no former
-// owner's transaction is in the way.
+// run replays up to an offset. In an acquisition, help ends former owners' transactions that are in the way.
 func (f *Follower) run(ctx context.Context, r *replay.Replay, end int64) error {
 	if f.help == nil {
 		return beyond(r.To(ctx, end))
@@ -302,7 +301,7 @@ func (f *Follower) progress(position, end int64) {
 	f.end.Store(end)
 }
 
-// beyond marks what trying again will not make readable.
+// beyond marks errors that trying again will not fix.
 func beyond(err error) error {
 	switch {
 	case errors.Is(err, wire.ErrNewerFormat):

@@ -23,8 +23,8 @@ type Local struct {
 	Room       int                 // bytes that one replay takes in memory; 0: see replay.Replay
 	AcceptLost bool                // the changelog may be lost
 	Damage     error               // why the view is wiped when it is next opened; nil: it can be read
-	// Turns limits the replays that nobody waits for, so that they never have all slots. They also let others go first
-	// now and then. nil: somebody waits for this one.
+	// Turns limits background replays, so that they never have all slots. They also let others go first now and then.
+	// nil: this is no background replay, because an acquisition waits for it.
 	Turns *semaphore.Weighted
 }
 
@@ -164,16 +164,14 @@ func (f *Follower) holdsSomething(ctx context.Context, start, end int64) error {
 	return err
 }
 
-// LostChangelog is why a partition does not run whose changelog holds nothing,
-// though something tells that it did.
+// LostChangelog is why a partition does not run if its changelog holds nothing although something tells that it did.
 func LostChangelog(requests, changelog partlog.Log, tells string) error {
 	return &Fatal{fmt.Errorf("%s for %s/%d and changelog %s holds no checkpoint: the changelog was lost, and pending timers with it: %s. "+
 		"Only if no directory has them, start once with --accept-lost-changelog: the request log is read from its start, so what has fired fires again, and what retention has deleted there is lost",
 		tells, requests.Topic, requests.Partition, changelog.Topic, topics.LostAdvice)}
 }
 
-// intoLocal folds into the store. It has one of the slots from when there is something to
-// be fetched until nothing comes any more.
+// intoLocal folds into the store. It holds one of the slots from when there is something to fetch until no more comes.
 type intoLocal struct {
 	f     *Follower
 	sink  *statestore.Replay // nil: no slot is held
@@ -182,8 +180,7 @@ type intoLocal struct {
 }
 
 const (
-	// partLeast is how long a part of a replay that nobody waits for takes after which it rests: as long as the part
-	// took, restMost at most.
+	// partLeast is how long a background replay runs before it rests. It rests for as long as it ran, restMost at most.
 	partLeast, restMost = 50 * time.Millisecond, 2 * time.Second
 )
 
@@ -240,8 +237,8 @@ func (i *intoLocal) Flush(at replay.Point) error {
 	return nil
 }
 
-// letPass rests, and lets those go first that wait for a slot: semaphores serve callers in their order. What was collected
-// is flushed, so the replay needs no room meanwhile. If ctx ends it goes on, and the replay ends.
+// letPass rests, and lets replays that wait for a slot go first: semaphores serve callers in order. Before that it flushes
+// what was collected, so the replay needs no memory meanwhile. If ctx ends it goes on, and the replay ends.
 func (i *intoLocal) letPass(rest time.Duration) {
 	slots := i.f.o.Local.Slots
 	slots.Release(1)

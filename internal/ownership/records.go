@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// Records makes what an owner's steps write besides emissions. It is safe for concurrent use.
+// Records makes the records that an owner's steps write besides emissions. It is safe for concurrent use.
 type Records struct {
 	o      *Options
 	epochs *epochs
@@ -17,7 +17,7 @@ type Records struct {
 
 // Changelog is a record for the log of the partition's owners.
 func (r *Records) Changelog(key, value []byte) *kgo.Record {
-	// -1: not known to be written.
+	// Offset -1: it is not known to be written.
 	return &kgo.Record{Topic: r.o.Topics.Changelog.Name, Partition: r.o.Partition, Key: key, Value: value, Offset: -1}
 }
 
@@ -44,7 +44,7 @@ func (r *Records) Offset(at int64, note wire.CommitNote) transaction.Offset {
 	}
 }
 
-// DeadLetterTopic is the topic of dead letters as it is now: it may take less than at the start.
+// DeadLetterTopic is the topic of dead letters, with its present limit, which may be lower than at the start.
 func (r *Records) DeadLetterTopic() *topics.Topic {
 	t := r.o.Topics.DeadLetters
 	if limit := int(r.o.Targets.BatchMaxBytes(t.Name)); t.MaxMessageBytes > limit {
@@ -53,8 +53,8 @@ func (r *Records) DeadLetterTopic() *topics.Topic {
 	return &t
 }
 
-// DeadLetterPartition is the partition for dead letters: the one of our number or, if that takes no writes,
-// the next one that does, as far as known. If none does, the step is held up, and is tried apart from the others.
+// DeadLetterPartition is the partition for dead letters: the one with our number or, if that takes no writes, the next one
+// that does, as far as is known. If none does, the share holds up its step, and the quarantine tries it.
 func (r *Records) DeadLetterPartition() int32 {
 	t := &r.o.Topics.DeadLetters
 	for i := range t.Partitions {
