@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Asker asks who owns a partition. It is a route.Router but in unit tests.
+// Asker asks the owner of a partition. It is a route.Router, except in unit tests.
 type Asker interface {
 	Ask(ctx context.Context, c *route.Call) (route.Answer, error)
 	Produce(ctx context.Context, at timer.TopicPartition, requests []route.Request) []route.Written
@@ -33,15 +33,15 @@ type Options struct {
 	// Internal answers other instances, at route.Path; nil: none.
 	Internal http.Handler
 	Topics   map[string]Topic // request topics
-	Delays   map[string]Topic // fixed-delay topics, whose dead letters are told of
+	Delays   map[string]Topic // fixed-delay topics, whose dead letters are shown
 	Logs     Logs
-	// PartitionOf is where the requests for an ID lie in a topic with n partitions.
+	// PartitionOf returns the partition of the requests for an ID, in a topic with n partitions.
 	PartitionOf func(id []byte, n int32) int32
-	// OfTarget is what is odd about a target topic: that there is none. "" for nothing; nil: it is
-	// not asked.
+	// OfTarget says what is odd about a target topic, such as that it does not exist; "" means nothing.
+	// If OfTarget is nil, targets are not looked at.
 	OfTarget func(ctx context.Context, topic string) string
 	Rights   Rights
-	Registry prometheus.Registerer // takes the metrics; nil: nobody does
+	Registry prometheus.Registerer // takes the metrics; nil: there are none
 	Logger   *slog.Logger
 	Tracer   trace.Tracer     // nil: calls have no spans
 	Now      func() time.Time // nil: time.Now
@@ -50,7 +50,7 @@ type Options struct {
 // API answers HTTP. It is safe for concurrent use. Close it to end its jobs and streams.
 type API struct {
 	internal http.Handler // answers other instances; may be nil
-	public   http.Handler // answers everybody else
+	public   http.Handler // answers all other calls
 	jobs     *jobs
 	life     *lifetime
 }

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// tallyAge is how old a count may be that is told, tallyWait how long a call waits for a newer one.
+	// tallyAge is how old a count in an answer may be. tallyWait is how long a call waits for a newer count.
 	tallyAge, tallyWait = 2 * time.Second, 500 * time.Millisecond
-	// tallyTime bounds one look at a log. What it has not come to the next look goes on with.
+	// tallyTime bounds one look at a log. The next look continues where it stopped.
 	tallyTime = 5 * time.Second
 	// tallySpan is how far back dead letters are counted.
 	tallySpan = 24 * time.Hour
-	// leastTallyWindow and tallyWindow are how many offsets of each partition are read at a time: fewer
-	// where reading takes longer than a look may.
+	// tallyWindow is how many offsets of each partition are read at a time, and leastTallyWindow how many
+	// if reading takes longer than a look may.
 	leastTallyWindow, tallyWindow = 16, 2_000
 )
 
@@ -138,7 +138,7 @@ func (t *tally) forget() {
 	t.minutes, t.newest, t.whole = make(map[int64]map[string]int64), make(map[string]time.Time), false
 }
 
-// look begins to look at the log, unless somebody does or what is known is new.
+// look begins to look at the log, unless a look is under way or the counts are new.
 func (t *tally) look(life *lifetime, logs Logs, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,7 +269,7 @@ func (t *tally) read(ctx context.Context, logs Logs, spans map[int32][2]int64, n
 	return over, nil
 }
 
-// reasonOf is a letter's reason, of which so many are told apart.
+// reasonOf returns a letter's reason, or "other" once there are maxReasons different ones.
 func reasonOf[V any](r *Record, known map[string]V) string {
 	reason := cmp.Or(r.header(waterclock.HeaderReason), "none")
 	if _, is := known[reason]; !is && len(known) >= maxReasons || len(reason) > 100 {
@@ -278,7 +278,7 @@ func reasonOf[V any](r *Record, known map[string]V) string {
 	return reason
 }
 
-// counts are what is known.
+// counts returns what has been counted so far.
 func (t *tally) counts(now time.Time) DeadLetterCounts {
 	t.mu.Lock()
 	defer t.mu.Unlock()

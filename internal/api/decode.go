@@ -57,7 +57,7 @@ func (h *Headers) UnmarshalJSON(b []byte) error {
 		}
 		*h = append(*h, *one)
 	}
-	return nil // what is behind the list is none of it
+	return nil // the decoder reads what follows the list
 }
 
 // strict decodes JSON without unknown fields.
@@ -80,7 +80,7 @@ func open(d *json.Decoder, want json.Delim) error {
 	return err
 }
 
-// ended says whether there is something behind a value.
+// ended returns an error if something follows a value.
 func ended(d *json.Decoder) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("there is something behind its end")
@@ -240,7 +240,7 @@ func fault(err error, body []byte) string {
 // notBase64 names the first field of JSON that must be base64 and is not, because the decoder's error has no
 // name. It keeps only the names of the enclosing fields.
 func notBase64(body []byte) string {
-	d := json.NewDecoder(bytes.NewReader(bytes.TrimLeft(body, ", \t\r\n"))) // of a list it is behind a comma
+	d := json.NewDecoder(bytes.NewReader(bytes.TrimLeft(body, ", \t\r\n"))) // an element of a list follows a comma
 	type level struct {
 		name   string
 		object bool

@@ -15,7 +15,7 @@
 // is in the log, it is 503 with reason unknown-outcome. If a partition is on its way to
 // another owner, it is 503 with reason moving, for reads too.
 //
-// # Who may
+// # Rights
 //
 // Authentication, roles and limits are not here: see [Rights].
 package api

@@ -110,20 +110,19 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 // stream tells a caller of events from a position on, until it goes, has no right to them any more,
 // the log cannot be read on, or the API is closed.
 //
-// Why nothing is missed, and nothing told twice. A position says of each partition of the stream
-// up to where its log was looked at, and what is committed below that stays as it is: it is taken
-// from the end of what is decided, or from a record that was told, and both lie below what a
-// transaction could yet add to. Whoever has a position knows of what matches below it: from the
-// history that has it as its own (of the partition's end, when that was asked, so that what
-// happens after the answer is behind it, whenever the stream begins), or from this stream. Each
-// event comes with the position behind it, and so does each sign of life: a caller who goes on from
-// the last one that has come whole is told of the next. That the others of a stream of many
-// partitions stand in it too makes it longer, and the only thing that a caller has to keep.
+// Why no event is missed, and none is sent twice. For each partition of the stream, a position says
+// up to which offset the log has been read. The log below that offset no longer changes: the offset is
+// either the end of what is decided or follows a record that was sent, and no open transaction lies
+// below either. A caller that has a position knows all matching events below it. It has them from a
+// timer's history, whose position is the partition's end at that time, or from this stream. Each event
+// comes with the position after it, and so does each sign of life. So a caller that continues from the
+// last position that arrived whole gets the next event. A position names all partitions of the stream,
+// so it is the only thing that a caller has to keep.
 //
-// What is below a position, where the log begins later by now, is gone, and one too far back is
-// not read: both are said instead of a stream, see begin. A stream that retention overtakes ends,
-// and whoever goes on is told so. Only what compaction takes is not told of: of a compacted topic
-// of events a stream that goes on tells what is left.
+// If the log begins after a position by now, the events between are gone. A position that is too far
+// back is not read. In both cases the answer says so, and there is no stream: see begin. A stream that
+// retention overtakes ends, and a caller that continues is told why. Only compaction is silent: on a
+// compacted topic of events, a stream sends the events that are left.
 func (e *events) stream(ctx context.Context, w http.ResponseWriter, topic string, at Position, match func(*Record) bool, may func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -141,7 +140,7 @@ func (e *events) stream(ctx context.Context, w http.ResponseWriter, topic string
 		if err := may(); err != nil {
 			return err
 		}
-		text := "id: " + at.String() + "\n" // without data it is no event, and counts all the same
+		text := "id: " + at.String() + "\n" // without data it is no event, but the ID counts
 		if r != nil {
 			text += fmt.Sprintf("event: event\ndata: %s\n", withID(r))
 		}
@@ -152,11 +151,11 @@ func (e *events) stream(ctx context.Context, w http.ResponseWriter, topic string
 	}
 }
 
-// withID is an event with the ID of its timer, which is the record's key, as one line.
+// withID returns an event as one line of JSON, with the ID of its timer, which is the record's key.
 func withID(r *Record) []byte {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(r.Value, &fields) != nil || fields == nil {
-		fields = map[string]json.RawMessage{} // of another program
+		fields = map[string]json.RawMessage{} // another program wrote it
 	}
 	if utf8.Valid(r.Key) {
 		fields["id"], _ = json.Marshal(string(r.Key)) // a string can be encoded

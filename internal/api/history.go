@@ -18,7 +18,7 @@ const (
 	// historySpan is how many offsets are looked at first; each time after that it is
 	// historyGrowth times as many. Those of one timer may be far apart.
 	historySpan, historyGrowth = 2_000, 4
-	// leastHistorySpan is read however large its records are.
+	// leastHistorySpan offsets are read however large their records are.
 	leastHistorySpan  = 32
 	maxHistoryOffsets = 200_000
 	maxHistoryBytes   = 64 << 20 // of keys and values: events have some 300 bytes
@@ -73,8 +73,8 @@ func (e *events) registerHistory(h huma.API) {
 	})
 }
 
-// history reads a partition from an offset backwards, span by span, until there are as many
-// events of an ID as are asked for, or one of the limits is met.
+// history reads a partition backward from an offset, until it has limit events of an ID or meets another
+// limit.
 func (e *events) history(ctx context.Context, topic string, partition int32, id string, limit int, end int64) (*TimerEvents, error) {
 	bounds, err := e.logs.Bounds(ctx, topic)
 	if err != nil {
@@ -137,7 +137,7 @@ func (e *events) history(ctx context.Context, topic string, partition int32, id 
 	return page, nil
 }
 
-// errLargeSpan is that a span of the log has more bytes than one call reads.
+// errLargeSpan says that a span of the log has more bytes than one call reads.
 var errLargeSpan = errors.New("the span is too large")
 
 // lookBack reads spans of a partition for the events of one ID.
@@ -151,8 +151,8 @@ type lookBack struct {
 	first time.Time // of the first record of the span that was read last
 }
 
-// read returns the newest events of a span. The error is errLargeSpan where the span is to be tried
-// again with fewer offsets.
+// read returns the newest events of a span. If the error is errLargeSpan, the caller tries again with
+// fewer offsets.
 func (l *lookBack) read(ctx context.Context, from, to int64, limit int) (found newest, err error) {
 	l.first, found = time.Time{}, newest{from: from, limit: limit, room: pageBytes}
 	size := 0

@@ -28,13 +28,13 @@ const (
 	runningEach = 4
 	// jobPage is how many timers a job looks up at a time.
 	jobPage = 500
-	// rateSteps is in how many parts a job writes what it may in a second.
+	// rateSteps is into how many parts a job divides the requests of a second.
 	rateSteps = 10
-	// jobPause is between two tries, jobPatience how long a job tries the same page.
+	// jobPause is the pause between two tries. jobPatience is how long a job tries the same page.
 	jobPause, jobPatience = time.Second, 5 * time.Minute
 )
 
-// Job is one as it is shown.
+// Job is a job as callers see it.
 type Job = route.Job
 
 // JobList are jobs of all instances.
@@ -179,7 +179,7 @@ func (j *jobs) start(ctx context.Context, action, header, name string, f *Filter
 	return j.launch(ctx, one, perSecond, func(ctx context.Context) error { return j.steerAll(ctx, one, header, q) })
 }
 
-// launch starts a job that may write so many requests a second.
+// launch starts a job that may write perSecond requests a second.
 func (j *jobs) launch(ctx context.Context, one *job, perSecond int, run func(context.Context) error) (*startedJob, error) {
 	hold := j.free.Acquire(ctx, 1, nil)
 	if hold == nil {

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// letterSlack is by how much the time of a dead letter may lie before that of one behind it on
-	// the same partition: both are of the brokers' clock as two owners have measured it.
+	// letterSlack is by how much a dead letter may be newer, by its time, than a later one of the same
+	// partition. Both times are estimates of the brokers' clock, by two owners.
 	letterSlack = time.Hour
-	// maxReasons bounds how many reasons are told apart: other programs may write to the topic.
+	// maxReasons bounds how many reasons are counted separately: other programs may write to the topic.
 	maxReasons = 100
 )
 
@@ -31,7 +31,7 @@ type LetterFilter struct {
 	Before string `query:"before" doc:"Written before then."`
 }
 
-// letterFilter is a LetterFilter that was read.
+// letterFilter is a parsed LetterFilter.
 type letterFilter struct {
 	request, reason string
 	prefix          []byte
@@ -55,7 +55,7 @@ func (f *LetterFilter) filter(request string) (out letterFilter, err error) {
 	return out, nil
 }
 
-// match reports whether a record is a dead letter that is asked for.
+// match reports whether a record is a dead letter that the filter chooses.
 func (f *letterFilter) match(r *Record) bool {
 	s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource))
 	return err == nil && s.Topic == f.request && bytes.HasPrefix(r.Key, f.prefix) &&
@@ -63,7 +63,7 @@ func (f *letterFilter) match(r *Record) bool {
 		(f.after.IsZero() || !r.Time.Before(f.after)) && (f.before.IsZero() || r.Time.Before(f.before))
 }
 
-// over reports whether nothing that is asked for lies before a record.
+// over reports whether the filter chooses nothing before a record.
 func (f *letterFilter) over(r *Record) bool {
 	return !f.after.IsZero() && r.Time.Before(f.after.Add(-letterSlack))
 }
@@ -139,8 +139,8 @@ func (l *letters) register(h huma.API) {
 	documentBody[Correction](h, h.OpenAPI().Paths[resend.Path].Post, false)
 }
 
-// page reads windows of each partition from behind, and takes the newest of all. Where the
-// next page begins each partition has a place of its own, below what was taken.
+// page reads windows of each partition backward, and takes the newest letters of all. The next page begins,
+// in each partition, below the letters that were taken.
 func (l *letters) page(ctx context.Context, topic string, f *letterFilter, limit int, cursor string) (*DeadLetterList, error) {
 	bounds, err := l.logs.Bounds(ctx, topic)
 	if err != nil {
@@ -150,8 +150,7 @@ func (l *letters) page(ctx context.Context, topic string, f *letterFilter, limit
 	if err != nil {
 		return nil, err
 	}
-	// As many offsets of each are looked at first: a letter may have a marker of its transaction
-	// behind it.
+	// At first, two offsets for each letter: the marker of its transaction may follow it.
 	back := backward{bounds: bounds, low: low, over: make(map[int32]bool), window: int64(2*limit + 2), least: 1}
 	keep, err := reservePage(ctx, len(bounds))
 	if err != nil {

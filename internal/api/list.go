@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// asksAtOnce is how many partitions one call asks at a time.
+	// asksAtOnce is how many partitions one call asks at the same time.
 	asksAtOnce = 16
-	// leastShare is how many timers a partition is asked for at least.
+	// leastShare is the least number of timers that a partition is asked for.
 	leastShare = 16
 	// shareSpread is how many standard deviations above the mean a partition is asked for.
 	shareSpread = 4
-	// fullPageTime is for how long a page is filled that could be answered.
+	// fullPageTime is for how long a call goes on filling a page that is not full.
 	fullPageTime = time.Second
 	// pageBytes is how much of a page's timers there is, without payloads and as they are in memory;
 	// one larger timer is a page of its own.
 	pageBytes = 256 << 10
-	// leastPageBytes is how much a partition is asked for at least.
+	// leastPageBytes is the least number of bytes that a partition is asked for.
 	leastPageBytes = 16 << 10
 	// pageFactor is how many times a page is in memory: its timers, as texts, and as JSON, which
 	// may write a byte as several.
@@ -94,7 +94,7 @@ type TimerList struct {
 type TimerCount struct {
 	Count int64 `json:"count"`
 	Exact bool  `json:"exact" doc:"false: there are more; the question was about more than one may look at."`
-	// Until is what was asked for with until.
+	// Until answers the parameter until.
 	Until []CountUntil `json:"until,omitempty" doc:"For each instant of until, in their order; the count is that of the last."`
 }
 
@@ -200,7 +200,7 @@ func (l *lists) count(ctx context.Context, name string, topic Topic, f *query.Fi
 	return all, err
 }
 
-// askAll asks all partitions of a topic the same.
+// askAll sends the same call to all partitions of a topic.
 func (l *lists) askAll(ctx context.Context, topic Topic, c *route.Call) ([]route.Answer, error) {
 	answers := make([]route.Answer, topic.Partitions)
 	asks, ctx := errgroup.WithContext(ctx)

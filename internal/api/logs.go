@@ -21,7 +21,7 @@ const (
 	previewBytes = 1 << 10
 )
 
-// Record is a committed record of a topic beside a request topic.
+// Record is a committed record of a topic of dead letters or events.
 type Record struct {
 	Partition int32
 	Offset    int64
@@ -30,10 +30,10 @@ type Record struct {
 	Value     []byte
 	Headers   []timer.Header
 
-	cutFrom int // bytes of the payload of which Value is the beginning; 0: it is all
+	cutFrom int // length of the payload, if Value is only its beginning; 0: Value is all of it
 }
 
-// header is the value of a header, "" if there is none.
+// header returns the value of a header, "" if there is none.
 func (r *Record) header(name string) string {
 	for _, h := range slices.Backward(r.Headers) {
 		if h.Key == name {
@@ -43,7 +43,7 @@ func (r *Record) header(name string) string {
 	return ""
 }
 
-// size is how many bytes of memory it takes.
+// size returns how many bytes of memory the record takes.
 func (r *Record) size() int {
 	const fixed, header = 160, 40 // the structs
 	n := fixed + len(r.Key) + len(r.Value)
@@ -53,17 +53,16 @@ func (r *Record) size() int {
 	return n
 }
 
-// Logs reads the topics beside request topics.
+// Logs reads topics of dead letters and events.
 type Logs interface {
-	// Bounds are where each partition of a topic begins, and the end of what is decided.
+	// Bounds returns, for each partition of a topic, its first offset and the end of what is decided.
 	Bounds(ctx context.Context, topic string) (map[int32][2]int64, error)
-	// Read calls fn with the committed records of partitions, of each one from one offset to,
-	// exclusive, another below its end, in order. It is one call however many they are.
+	// Read calls fn with the committed records of each partition's span, in order. The second offset of a
+	// span is exclusive and not above the partition's end. However many partitions there are, it is one call.
 	Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error
-	// Follow calls fn with nil, then with what is committed from a position on, and with nil now
-	// and then, until ctx ends, fn returns an error, or the log cannot be read any more, or not
-	// without a gap. Before each call it moves the position: behind the record, and behind what it
-	// has passed that is none.
+	// Follow calls fn with nil, then with each record that is committed after a position, and now and
+	// then with nil again. It ends if ctx does, if fn returns an error, or if the log cannot be read
+	// without a gap. Before each call it moves the position past the record, and past markers.
 	Follow(ctx context.Context, topic string, at Position, fn func(*Record) error) error
 }
 
@@ -100,16 +99,16 @@ type Correction struct {
 	ValueNull   bool    `json:"valueNull,omitempty" doc:"The payload is Kafka's null, instead of value."`
 }
 
-// newest are the newest records of a partition's span, in their order.
+// newest keeps the newest records of a partition's span, in their order.
 type newest struct {
 	all   []*Record
 	size  int   // bytes
-	from  int64 // where they begin: the span does there, or what was left out ends
+	from  int64 // where they begin: the beginning of the span, or the end of what was left out
 	limit int   // of all
-	room  int   // bytes of them, but for one that has more alone
+	room  int   // bytes of all; a single larger record is kept
 }
 
-// add adds the next one, and leaves out the first where there are too many.
+// add adds the next record. If there are too many, it drops the first ones.
 func (n *newest) add(r *Record) {
 	n.all, n.size = append(n.all, r), n.size+r.size()
 	for len(n.all) > n.limit || n.size > n.room && len(n.all) > 1 {
@@ -119,8 +118,8 @@ func (n *newest) add(r *Record) {
 	}
 }
 
-// newestOf takes the newest letters of all partitions, up to the bytes of a page; found keeps the
-// others.
+// newestOf takes the newest letters of all partitions, up to the bytes of a page. The others stay in
+// found.
 func newestOf(found map[int32][]*Record, limit int) (letters []DeadLetter, size int) {
 	letters = []DeadLetter{}
 	partitions := slices.Sorted(maps.Keys(found)) // equal times: by partition, each time the same
@@ -141,7 +140,7 @@ func newestOf(found map[int32][]*Record, limit int) (letters []DeadLetter, size 
 	return letters, size
 }
 
-// lettersCursor are where the partitions end for a page.
+// lettersCursor returns where each partition ends for a page.
 func lettersCursor(cursor string, bounds map[int32][2]int64) (map[int32]int64, error) {
 	ends := make(map[int32]int64, len(bounds))
 	if cursor != "" {
@@ -160,8 +159,8 @@ func lettersCursor(cursor string, bounds map[int32][2]int64) (map[int32]int64, e
 	return ends, nil
 }
 
-// slim is a record with so many bytes of its payload, for a list. It is a copy in all its parts: what was
-// read lies in the memory of its whole batch, and one header would keep that.
+// slim returns a copy of a record for a list, with at most so many bytes of its payload. It copies every
+// part: a record shares the memory of its whole batch, and one header would keep all of that.
 func slim(r *Record, payload int) *Record {
 	s := *r
 	s.Key, s.Value = bytes.Clone(r.Key), bytes.Clone(r.Value[:min(len(r.Value), payload)])
@@ -200,7 +199,7 @@ func letter(r *Record) DeadLetter {
 	return d
 }
 
-// missing is what did not fit into a dead letter, see docs/FORMAT.md; nil: nothing.
+// missing returns what did not fit into a dead letter (docs/FORMAT.md); nil if all of it did.
 func missing(r *Record) []string {
 	if cut := r.header(waterclock.HeaderTruncated); cut != "" {
 		return strings.Split(cut, ",")

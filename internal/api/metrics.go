@@ -10,7 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// metrics count calls by what they are for, of which there are as many as operations.
+// metrics counts calls by operation.
 type metrics struct {
 	calls   *prometheus.CounterVec
 	seconds *prometheus.HistogramVec
@@ -32,8 +32,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// count has a handler's calls counted, under the pattern that it is known by. Streams have no
-// time: they last as long as the caller likes.
+// count counts a call under the pattern of its handler. The time of streams is not measured: they last as
+// long as the caller likes.
 func (m *metrics) count(pattern string, w http.ResponseWriter, serve func(*access.Recorder)) {
 	began := time.Now()
 	sw := &access.Recorder{ResponseWriter: w}

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// decideTimeout is how long a decision is waited for. It takes some milliseconds; behind
-	// a backlog it may take longer, and then the caller is told where the request stands.
+	// decideTimeout is how long a call waits for a decision. That takes some milliseconds. With a backlog
+	// it may take longer; then the answer says where the request is in the log.
 	decideTimeout = 10 * time.Second
-	// readTimeout bounds what only reads.
+	// readTimeout bounds a call that only reads.
 	readTimeout = 10 * time.Second
-	// produceTimeout bounds a write that is not waited for.
+	// produceTimeout bounds a write whose decision is not waited for.
 	produceTimeout = 15 * time.Second
 	// bodyTimeout bounds the reading of a body.
 	bodyTimeout = 10 * time.Second
 	// maxPostBytes bounds the body of a POST.
 	maxPostBytes = 8 << 20
-	// maxJSONFactor is by how much a payload grows as base64 in JSON, and then some.
+	// maxJSONFactor is more than the factor by which a payload grows as base64 in JSON.
 	maxJSONFactor = 2
 )
 

@@ -8,17 +8,16 @@ import (
 	"strings"
 )
 
-// maxBehind is how many offsets, of all its partitions together, a stream of events reaches back.
+// maxBehind is how many offsets a stream of events reaches back, over all its partitions.
 const maxBehind = 200_000
 
-// Position is up to where the events of some partitions are told: of partition First, and of each
-// one behind it, the offset from which on its events have yet to be. It stands in all that a caller
-// can go on from, as text: the number of the first partition, a colon, and the offsets, with dots
-// between them, as in "3:17" or "0:17.5.99". A stream tells of one partition or of all, so that
-// nothing shorter names them.
+// Position says how far a caller has the events of some partitions: for partition First, and for each
+// partition after it, Next has the offset of the first event that is still to come. As text it is the
+// number of the first partition, a colon, and the offsets with dots between them, as in "3:17" or
+// "0:17.5.99". A stream has one partition or all of them, so nothing shorter would name them.
 //
-// It names no log: that the topic of events was recreated is seen only while it is shorter than
-// the one before it was.
+// It does not identify the log. If the topic of events was recreated, that shows only as long as the new
+// log is shorter than the old one was.
 type Position struct {
 	First int32
 	Next  []int64
@@ -34,14 +33,14 @@ func (p Position) String() string {
 	return string(text)
 }
 
-// Passed moves the position behind a record.
+// Passed moves the position past a record.
 func (p Position) Passed(partition int32, offset int64) {
 	if i := int(partition - p.First); i >= 0 && i < len(p.Next) {
 		p.Next[i] = max(p.Next[i], offset+1)
 	}
 }
 
-// next is where the events of a partition go on: at the first one of those that are not named.
+// next returns where the events of a partition continue: at offset 0 if the position does not name it.
 func (p Position) next(partition int32) int64 {
 	if i := int(partition - p.First); i >= 0 && i < len(p.Next) {
 		return p.Next[i]
@@ -49,8 +48,7 @@ func (p Position) next(partition int32) int64 {
 	return 0
 }
 
-// parsePosition reads what String has written. What may be long is bounded by the limit of a
-// call's headers.
+// parsePosition reads what String writes. The limit of a call's headers bounds its length.
 func parsePosition(text string) (Position, bool) {
 	first, offsets, _ := strings.Cut(text, ":")
 	partition, err := strconv.ParseUint(first, 10, 31)
@@ -68,10 +66,9 @@ func parsePosition(text string) (Position, bool) {
 	return p, true
 }
 
-// begin is where a stream of n partitions of a topic of events begins: at the end of what is
-// decided or, where that is given, at a position. A partition that a position does not name, for
-// the topic has got more since, goes on at its first event. The error is a *Problem where that is
-// more than a stream tells: it never leaves out an event and goes on.
+// begin returns where a stream of n partitions of a topic of events begins: at a position if one is given,
+// else at the end of what is decided. If the topic has more partitions than the position names, those
+// begin at their first event. The error is a *Problem if the stream would have to leave out events.
 func (e *events) begin(ctx context.Context, topic string, first, n int32, text string) (Position, error) {
 	given, ok := parsePosition(text)
 	if text != "" && !ok {
@@ -107,7 +104,7 @@ func (e *events) begin(ctx context.Context, topic string, first, n int32, text s
 	return at, nil
 }
 
-// gone is the problem of a stream that cannot go on where it was.
+// gone returns the problem of a stream that cannot continue at its position.
 func gone(format string, args ...any) *Problem {
 	p := problem(http.StatusGone, ReasonEventsGone, format, args...)
 	p.Detail += "; look at what has happened to a timer, and begin without a position"

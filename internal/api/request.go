@@ -69,8 +69,8 @@ type AsShown struct {
 	DueMillis *int64 `json:"dueMillis,omitempty" doc:"As GET shows it; has no effect: due says the same."`
 }
 
-// flat says in the fields of a new timer what those of a shown one say. One thing that is said in
-// both is an error, and so is what a schedule cannot make.
+// flat copies the fields of a shown timer to those of a new one. It is an error if both say the same
+// thing, or if a schedule cannot do what a field says.
 func (n *NewTimer) flat(topic string) error {
 	s := &n.AsShown
 	switch {
@@ -160,7 +160,7 @@ func (n *NewTimer) request(topic string) (route.Request, error) {
 	return r, nil
 }
 
-// header is the header as a record has it. One of which no value is said has an empty one.
+// header returns the header as a record has it. Without a value it is empty.
 func (h *Header) header() (timer.Header, error) {
 	value, err := oneOf("value of header "+strconv.Quote(h.Name), h.Value, h.ValueBase64, h.ValueNull)
 	if value == nil && !h.ValueNull {
@@ -191,7 +191,7 @@ func (t *Target) addTo(r *route.Request) error {
 	return nil
 }
 
-// oneOf is bytes that are given in one of three ways, nil if in none or as null.
+// oneOf returns bytes that are given in one of three ways; nil if in none, or as null.
 func oneOf(what string, text *string, base64 []byte, null bool) ([]byte, error) {
 	ways := 0
 	var b []byte
@@ -210,8 +210,8 @@ func oneOf(what string, text *string, base64 []byte, null bool) ([]byte, error) 
 	return b, nil
 }
 
-// mayPass says whether a header can be passed on: those that speak to the service, or that it
-// writes itself, have fields of their own.
+// mayPass returns an error for a header that is not passed on: the service reads it, or writes it
+// itself.
 func mayPass(name string) error {
 	if name == "" {
 		return fmt.Errorf("a header that is to be passed on has no name")
@@ -224,7 +224,7 @@ func mayPass(name string) error {
 	return nil
 }
 
-// fromHTTP is the request for an ID that HTTP headers and a body ask for.
+// fromHTTP returns the request that HTTP headers and a body make for an ID.
 func fromHTTP(topic, id string, header http.Header, body []byte) (route.Request, error) {
 	r := route.Request{Value: body}
 	if r.Value == nil {
@@ -250,9 +250,9 @@ func fromHTTP(topic, id string, header http.Header, body []byte) (route.Request,
 }
 
 // schedules says why a request might do something else than schedule: a PUT, or a timer of a POST,
-// never cancels or steers, whatever its headers and its body are together. The judge takes a
-// null value without a word about time for a cancel, in our own headers and in every dialect;
-// with one of ours it schedules. What cancels or steers has a header of its own.
+// never cancels or steers, whatever its headers and its body are together. A null
+// value without a header about time is a cancel, with our own headers and in every dialect; with one of
+// ours it schedules. A request that cancels or steers has a header for it.
 func schedules(r *route.Request) error {
 	timed := false
 	for _, h := range r.Headers {
@@ -277,8 +277,8 @@ func isTimerType(contentType string) bool {
 }
 
 // addHTTP adds what HTTP headers say: those that speak to the service as they are, also a
-// misspelt one or one that is given twice, which is for the judge of all requests; what is to
-// be passed on; and the conditions of HTTP.
+// misspelt one or one that is given twice, which the service rejects like any other; the
+// headers to be passed on; and the conditions of HTTP.
 func addHTTP(r *route.Request, header http.Header) error {
 	var names []string
 	for name := range header {
@@ -312,7 +312,7 @@ func addHTTP(r *route.Request, header http.Header) error {
 	return nil
 }
 
-// conditionOf is timer-if as HTTP says it; empty if it says nothing.
+// conditionOf returns timer-if for the conditions of HTTP; empty if there are none.
 func conditionOf(header http.Header) (string, error) {
 	match, none := header.Values("If-Match"), header.Values("If-None-Match")
 	switch {
@@ -336,7 +336,7 @@ func conditionOf(header http.Header) (string, error) {
 	return source, nil
 }
 
-// steering is the request that has one header, or two with a condition.
+// steering returns a request with one header, or with two if there is a condition.
 func steering(id, name string, header http.Header) (route.Request, error) {
 	r := route.Request{ID: []byte(id), Headers: []timer.Header{{Key: name, Value: []byte(waterclock.True)}}}
 	for other := range header {

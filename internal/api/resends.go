@@ -26,10 +26,10 @@ const (
 	resendChunk = 100
 )
 
-// errLog is that Kafka did not let a job read a log, which may pass.
+// errLog says that a job could not read a log. That may pass.
 var errLog = errors.New("the dead letters cannot be read")
 
-// LetterMatches is what a resend would send.
+// LetterMatches says what a resend would send.
 type LetterMatches struct {
 	Count    int64            `json:"count"`
 	Exact    bool             `json:"exact" doc:"false: there are more; a preview looks at so much of the log."`
@@ -37,10 +37,10 @@ type LetterMatches struct {
 	Reasons  map[string]int64 `json:"reasons" doc:"The count by reason."`
 }
 
-// resendJob is what a job that sends dead letters again has beside others.
+// resendJob is a job that sends dead letters again.
 //
-// A letter is sent once at most, whatever becomes of an answer: one whose request may be in the
-// log counts as failed. Unlike a request that cancels, one that schedules could fire twice.
+// A letter is sent at most once. If the answer is lost, so that its request may be in the log, the letter
+// counts as failed: unlike a cancel, a request that schedules could fire twice.
 //
 // The newest letters go first, each under the condition that nothing is pending under its ID
 // (timer-if: absent): what was scheduled since the letter stays, and of several letters of one ID
@@ -241,7 +241,7 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 	return nil
 }
 
-// request is that of a letter, as it was, and where it goes.
+// request returns the request of a letter, unchanged, and the partition for it.
 func (r *resendJob) request(topics *topics, j *job, l *Record) (q route.Request, at timer.TopicPartition, err error) {
 	if q, err = (*Correction)(nil).request(l, r.delay); err != nil {
 		return q, at, err
@@ -262,7 +262,7 @@ func delayedAt(l *Record, topic Topic) timer.TopicPartition {
 	return timer.TopicPartition{Topic: s.Topic, Partition: s.Partition % max(1, topic.Partitions)}
 }
 
-// resent counts what became of requests.
+// resent counts the outcomes of requests.
 func resent(j *Job, all []route.Written) {
 	for i := range all {
 		w := &all[i]

@@ -54,7 +54,7 @@ type Occurrences struct {
 
 const maxNext = 1000
 
-// service are the operations that are about no timer.
+// service has the operations that are not about a timer.
 type service struct {
 	topics *topics
 	asker  Asker
@@ -123,11 +123,11 @@ func (s *service) registerNext(h huma.API) {
 	})
 }
 
-// cluster lays what all instances say side by side.
+// cluster merges what all instances say.
 func (s *service) cluster(ctx context.Context) *Cluster {
 	instances, owners := s.asker.Instances(ctx)
 	other := "unowned"
-	if owners == nil { // who else is there could not be read
+	if owners == nil { // the directory could not be read
 		other = "unknown"
 	}
 	c := &Cluster{Asked: instances[0].Name, Instances: instances, Unhealthy: []route.UnhealthyTarget{}}

@@ -155,8 +155,8 @@ func stray(topic string, lies, belongs int32) string {
 	return fmt.Sprintf("it lies on partition %d of %s, and its ID belongs on %d: its producer uses another partitioner than murmur2, so what others send for this ID by Kafka misses it, unless they name partition %d", lies, topic, belongs, lies)
 }
 
-// change writes the request that was built, or says what is wrong with it. One that steers a timer
-// that is not where its ID belongs is written once more, where that lies.
+// change writes a request, or returns what is wrong with it. If a request steers a timer that lies on
+// another partition than its ID belongs on, it is written once more, to that partition.
 func (t *timers) change(ctx context.Context, in *OneTimer, wait string, r route.Request, steers bool, wrong error) (*changed, error) {
 	topic, err := t.topics.topic(ctx, access.Write, in.Topic, in.ID)
 	if err != nil {

@@ -16,7 +16,7 @@ type Topic struct {
 	DeadLetters, Events string
 }
 
-// Rights says who may do what. Package access has the real one, whose guard stands before the API.
+// Rights says what a caller may do. The guard of package access, which stands before the API, provides it.
 // A nil function allows everything.
 type Rights struct {
 	// May says why a caller may not do something with an ID of a request topic, or with all
@@ -24,7 +24,7 @@ type Rights struct {
 	May func(ctx context.Context, role access.Role, topic, id string) error
 	// Some says why a caller may not do something with any ID of a request topic.
 	Some func(ctx context.Context, role access.Role, topic string) error
-	// Caller names who calls.
+	// Caller returns the caller's name.
 	Caller func(ctx context.Context) string
 }
 

@@ -69,7 +69,7 @@ type Recurrence struct {
 	CatchUp string     `json:"catchUp" enum:"latest,all,none"`
 }
 
-// view is what is shown of a timer.
+// view returns a timer as callers see it.
 func view(s *route.Shown, payload bool) *Timer {
 	if s == nil || s.Timer == nil {
 		return nil
@@ -120,7 +120,7 @@ func headerOf(h timer.Header) Header {
 	return shown
 }
 
-// text is b as text if it is UTF-8, or else as bytes; neither of null.
+// text returns b as text if it is UTF-8, else as bytes; neither if b is null.
 func text(b []byte) (*string, []byte) {
 	if b == nil {
 		return nil, nil
@@ -150,8 +150,8 @@ func recurrence(r *timer.Recurrence) *Recurrence {
 	return v
 }
 
-// instantOf is an instant as RFC 3339 can write it, which has the years 0 to 9999 alone: what
-// lies beyond is its nearest end. A timer may be due before, and end far behind that.
+// instantOf returns an instant that RFC 3339 can write, which has the years 0 to 9999 only. An instant
+// beyond them becomes the nearest one within: a timer may be due before year 0 and end after year 9999.
 func instantOf(ms int64) time.Time {
 	return time.UnixMilli(max(firstInstant, min(ms, lastInstant))).UTC()
 }

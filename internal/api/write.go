@@ -62,7 +62,7 @@ func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait strin
 			return nil, err
 		}
 		if err != nil {
-			// Of those behind this part none was sent.
+			// None of the requests after this part was sent.
 			for i := range rs[len(all):] {
 				all = append(all, route.Written{Offset: -1, Unknown: i < len(part) && errors.Is(err, route.ErrUnknown), Problem: err.Error()})
 			}

@@ -39,7 +39,7 @@ const (
 	streamQuiet = time.Minute
 )
 
-// Options say which API is called, and as who.
+// Options say which API is called, and with which credentials.
 type Options struct {
 	URL          string // http:// or https://, host and port
 	User         string // with PasswordFile

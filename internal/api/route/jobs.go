@@ -28,8 +28,8 @@ type Job struct {
 	Problem string `json:"problem,omitempty" doc:"Why it has failed or was stopped, or what it waits for."`
 }
 
-// JobID makes the ID of a job of a process. It names the process, so that whoever is asked for the
-// job knows whom to ask.
+// JobID makes the ID of a job of a process. It names the process, so that any
+// instance knows which one has the job.
 func JobID(process string) string { return RandomID()[:16] + "-" + process }
 
 // JobHolder has the jobs of this process.

@@ -36,8 +36,8 @@ func answer(ctx context.Context, l Local, p Partition, c *Call) (Answer, error) 
 	return Answer{}, fmt.Errorf("a call of kind %q that cannot be answered", c.Kind)
 }
 
-// listed is a page without payloads: a list of large timers would not be bounded with
-// them, and who wants one asks for the timer.
+// listed answers with a page without payloads: with them, a list of large timers would have no bound. A
+// caller that wants a payload asks for the timer.
 func listed(ctx context.Context, p Partition, c *Call) (Answer, error) {
 	if c.Page == nil {
 		return Answer{}, errors.New("a list without a page")
@@ -74,8 +74,8 @@ func slim(t *query.Timer) (*Shown, error) {
 	return &Shown{&slim}, nil
 }
 
-// sharedValue is how long a payload may be that stays in memory as long as what is listed of its
-// timer does: all parts of one that the store has read share its bytes.
+// sharedValue is the longest payload that a listed timer may keep in memory: all parts of a timer that was
+// read from the store share its bytes.
 const sharedValue = 512
 
 // written watches, writes, and waits for the decisions. The watch begins first, so no

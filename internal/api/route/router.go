@@ -23,11 +23,11 @@ const (
 	Path = "/internal/v1/ask"
 	// maxAnswer bounds what another instance answers, in bytes; a caller may have room for less.
 	maxAnswer = 256 << 20
-	// answerFactor is how many times an answer is in memory at an instance: as it is sent, and taken apart.
+	// answerFactor is how many times an answer is in memory at an instance: encoded, and decoded.
 	answerFactor = 2
 	// answerStep is the least number of bytes of an answer that room is taken for.
 	answerStep = 4 << 10
-	// maxText is how much of an answer that is an error is told, in bytes.
+	// maxText is how much of an answer's text an error repeats, in bytes.
 	maxText = 2000
 	// hopTimeout bounds a call that does not write.
 	hopTimeout = 5 * time.Second
@@ -64,7 +64,7 @@ type unlimited struct{}
 func (unlimited) Reserve(context.Context, int64) error { return nil }
 func (unlimited) GiveBack(context.Context, int64)      {}
 
-// Router asks whoever owns a partition. It is safe for concurrent use.
+// Router asks the owner of a partition. It is safe for concurrent use.
 type Router struct {
 	o      Options
 	owners owners
@@ -222,7 +222,7 @@ func (r *Router) take(ctx context.Context, to string, k Kind, body io.Reader) (d
 	}
 }
 
-// broken tells a call that was not sent from one that may have been.
+// broken distinguishes a call that was not sent from one that may have been.
 func broken(to string, k Kind, err error) error {
 	var dial *net.OpError
 	var parts *url.Error
@@ -235,7 +235,7 @@ func broken(to string, k Kind, err error) error {
 	return fmt.Errorf("%w: %s was asked and has not answered: %w", lost(k), to, err)
 }
 
-// lost is what is known of a call that may have come to its owner or not.
+// lost returns the error for a call that may or may not have reached its owner.
 func lost(k Kind) error {
 	if k == Write {
 		return ErrUnknown

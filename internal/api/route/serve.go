@@ -47,7 +47,7 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	default:
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set(said, answered)
-		_ = json.NewEncoder(w).Encode(a) // who asked is gone
+		_ = json.NewEncoder(w).Encode(a) // the caller may be gone
 	}
 }
 

@@ -8,11 +8,11 @@ import (
 	"github.com/waterclock/waterclock/internal/query"
 )
 
-// A timer is a stray where it lies on another partition than the one that its ID belongs on: its
-// producer uses another partitioner. Who looks for it by its ID asks the wrong owner, and is told
-// that nothing is pending. So before that is said to a caller all instances are asked for it: each
-// looks in those of its partitions that have strays, which it counts at all times. Mostly there are
-// none, and this is remembered for strayAge: until then a stray that is new is not found.
+// A timer is a stray if it lies on another partition than the one that its ID belongs on, because its
+// producer uses another partitioner. A caller that looks for it by its ID asks the wrong owner, for which
+// nothing is pending. So before the caller is told that, all instances are asked. Each of them looks in
+// those of its partitions that have strays, which it always counts. Usually there are none. That is
+// remembered for strayAge, during which a new stray is not found.
 
 // strayAge is for how long it is believed that a topic has no strays, and strayTimeout bounds the
 // look for one.
