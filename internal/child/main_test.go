@@ -1,20 +1,16 @@
 package child
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"runtime"
 	"testing"
-	"time"
 )
 
 // envRole has the test binary play a part in a test instead of running tests.
 const envRole = "WATERCLOCK_CHILD_ROLE"
-
-const waitLimit = 20 * time.Second
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(envRole) {
@@ -75,13 +71,6 @@ func self(role string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), envRole+"="+role)
 	return cmd
-}
-
-func deadline(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // A process that ended says how, and takes no signals.
