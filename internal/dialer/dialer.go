@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 // Func opens a connection, as net.Dialer.DialContext does.
@@ -43,9 +44,9 @@ type Dialer struct {
 	log     *slog.Logger
 	gauge   prometheus.Gauge
 	changed func()
-	away    atomic.Int32  // brokers that cannot be reached: the healthy way takes no lock
-	lost    atomic.Int64  // see LastLost, Unix nanoseconds
-	look    chan struct{} // a broker is to be probed now
+	away    atomic.Int32 // brokers that cannot be reached: the healthy way takes no lock
+	lost    atomic.Int64 // see LastLost, Unix nanoseconds
+	look    beats.Signal // a broker is to be probed now
 
 	mu      sync.Mutex // guards brokers and their fields
 	brokers map[string]*broker
@@ -77,7 +78,7 @@ type broker struct {
 // New returns a Dialer that opens connections with dial.
 func New(dial Func, log *slog.Logger, reg prometheus.Registerer) *Dialer {
 	d := &Dialer{
-		dial: dial, log: log, changed: func() {}, look: make(chan struct{}, 1), brokers: make(map[string]*broker),
+		dial: dial, log: log, changed: func() {}, look: beats.NewSignal(), brokers: make(map[string]*broker),
 		gauge: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "waterclock_unresponsive_brokers", Help: "Brokers that take connections, or did, and say nothing.",
 		}),

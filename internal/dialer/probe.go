@@ -63,10 +63,7 @@ func (d *Dialer) doubt(b *broker) {
 	d.mu.Lock()
 	b.doubted = true
 	d.mu.Unlock()
-	select {
-	case d.look <- struct{}{}:
-	default:
-	}
+	d.look.Send()
 }
 
 // due returns the brokers to be probed now, and marks them as being probed.

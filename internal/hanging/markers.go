@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -102,7 +103,7 @@ type Markers struct {
 	ends       []*endedTxn // in order of time
 	doubtful   map[timer.TopicPartition]*doubt
 	retiredIDs map[int64]struct{} // producer IDs not to be begun again
-	wake       chan struct{}
+	wake       beats.Signal
 }
 
 // NewMarkers returns a Markers that hears from metadata of leaders that moved. Run
@@ -110,7 +111,7 @@ type Markers struct {
 func NewMarkers(cl *kgo.Client, metadata *targets.Metadata, group string, log *slog.Logger, m *Metrics) *Markers {
 	k := &Markers{
 		client: cl, targets: metadata, group: group, log: log, metrics: m,
-		doubtful: make(map[timer.TopicPartition]*doubt), retiredIDs: make(map[int64]struct{}), wake: make(chan struct{}, 1),
+		doubtful: make(map[timer.TopicPartition]*doubt), retiredIDs: make(map[int64]struct{}), wake: beats.NewSignal(),
 	}
 	metadata.Moved = k.Moved
 	return k
@@ -190,10 +191,7 @@ func (k *Markers) Moved(to timer.TopicPartition) {
 		}
 	}
 	k.count()
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	k.wake.Send()
 }
 
 // Probed notes that the transaction of a probe was ended with an abort, and whether its partition failed.

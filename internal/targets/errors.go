@@ -3,6 +3,7 @@ package targets
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -10,23 +11,15 @@ import (
 
 // Trips reports whether the failure of an emission is the target's fault.
 func Trips(err error) bool {
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, kgo.ErrRecordTimeout), errors.Is(err, kgo.ErrRecordRetries):
-		return true
-	}
-	for _, e := range []error{
+	return isAny(err,
+		context.DeadlineExceeded, kgo.ErrRecordTimeout, kgo.ErrRecordRetries,
 		kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.ReplicaNotAvailable, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend,
 		kerr.RequestTimedOut, kerr.KafkaStorageError, kerr.FencedLeaderEpoch,
 		// Its limits do not allow what this machine's clock shows.
 		kerr.InvalidTimestamp,
 		// It is not known what these mean, nor when they end. Other partitions must not wait for that.
 		kerr.UnknownServerError, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	)
 }
 
 // Gone reports whether the broker does not know the topic or the partition. The topic's metadata, looked up again,
@@ -37,20 +30,15 @@ func Gone(err error) bool {
 
 // RefusedForGood reports whether a target's error will not go away by itself.
 func RefusedForGood(err error) bool {
-	for _, e := range []error{
+	return isAny(err,
 		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed,
 		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.PolicyViolation,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	)
 }
 
 // UnknownTopic reports whether a target's error says that it does not exist.
 func UnknownTopic(err error) bool {
-	return errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InvalidTopicException)
+	return Gone(err) || errors.Is(err, kerr.InvalidTopicException)
 }
 
 // TooLarge reports whether a target refused a record for its size.
@@ -60,3 +48,7 @@ func TooLarge(err error) bool {
 
 // NotAuthorized reports whether the service may not write to a target.
 func NotAuthorized(err error) bool { return errors.Is(err, kerr.TopicAuthorizationFailed) }
+
+func isAny(err error, all ...error) bool {
+	return slices.ContainsFunc(all, func(e error) bool { return errors.Is(err, e) })
+}

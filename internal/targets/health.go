@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -65,8 +66,8 @@ type HealthOptions struct {
 // mu guards breakers, probes, more, serial, and the fields of Waiters.
 type Health struct {
 	o         HealthOptions
-	unhealthy atomic.Int32  // number of breakers: the healthy way takes no lock
-	wake      chan struct{} // tells Run to look at once
+	unhealthy atomic.Int32 // number of breakers: the healthy way takes no lock
+	wake      beats.Signal // tells Run to look at once
 	led       leaders
 
 	mu       sync.Mutex
@@ -126,7 +127,7 @@ func NewHealth(o HealthOptions) *Health {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Health{o: o, wake: make(chan struct{}, 1), led: NewLeaders(nil, o.Now), breakers: make(map[timer.TopicPartition]*breaker)}
+	h := &Health{o: o, wake: beats.NewSignal(), led: NewLeaders(nil, o.Now), breakers: make(map[timer.TopicPartition]*breaker)}
 	if o.Targets != nil {
 		h.led = o.Targets.Leaders
 		o.Targets.heard = h.poke
@@ -298,10 +299,7 @@ func (h *Health) poke() {
 	if h.AllHealthy() {
 		return
 	}
-	select {
-	case h.wake <- struct{}{}:
-	default:
-	}
+	h.wake.Send()
 }
 
 // tell notes p as ready, and wakes the owner. The lock is held.

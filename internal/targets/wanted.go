@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 const (
@@ -18,11 +20,11 @@ type wanted struct {
 	all       bool                // everything in use
 	topics    map[string]struct{} // that are cached
 	newcomers map[string]struct{} // that are not
-	wake      chan struct{}       // something was added
+	wake      beats.Signal        // something was added
 }
 
 func newWanted() wanted {
-	return wanted{topics: make(map[string]struct{}), newcomers: make(map[string]struct{}), wake: make(chan struct{}, 1)}
+	return wanted{topics: make(map[string]struct{}), newcomers: make(map[string]struct{}), wake: beats.NewSignal()}
 }
 
 // add adds a topic. If there are too many newcomers it adds nothing: the caller comes again if it needs the topic.
@@ -35,20 +37,13 @@ func (w *wanted) add(topic string, cached bool) {
 	default:
 		return
 	}
-	w.rouse()
+	w.wake.Send()
 }
 
 // addAll adds everything that is in use.
 func (w *wanted) addAll() {
 	w.all = true
-	w.rouse()
-}
-
-func (w *wanted) rouse() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.wake.Send()
 }
 
 // take returns what to look up now. It returns only as many newcomers as one look-up has, because the leaders of
@@ -59,7 +54,7 @@ func (w *wanted) take() (names []string, all bool) {
 	n := 0
 	for name := range w.newcomers {
 		if n++; n > maxWanted {
-			w.rouse()
+			w.wake.Send()
 			break
 		}
 		names = append(names, name)

@@ -151,7 +151,7 @@ func TestManySuspectsTripNoTarget(t *testing.T) {
 					}
 					outcome = s.outcomes[len(s.outcomes)-1]
 					left := s.alone()
-					t.Logf("%s, %d of %d are left, %v", outcome, left, alone, err)
+					t.Logf("%v, %d of %d are left, %v", outcome, left, alone, err)
 					if outcome == Aborted && err == nil && left == alone {
 						t.Error("a step that is to be sealed again at once has cleared nobody")
 					}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -23,7 +24,7 @@ type Lane struct {
 	size    size    // of the next step
 
 	called  chan struct{} // tells a spare lane to join
-	reached chan struct{} // tells the step under way that a broker came or went
+	reached beats.Signal  // tells the step under way that a broker came or went
 
 	mu    sync.Mutex // guards under
 	under underWay
@@ -39,7 +40,7 @@ type underWay struct {
 func newLane(of *roster, a *aside, o *Options, name string) *Lane {
 	return &Lane{
 		of: of, aside: a, o: o, name: name, pool: newPool(a, o, name), aborts: aborts{aside: a, o: o},
-		called: make(chan struct{}, 1), reached: make(chan struct{}, 1),
+		called: make(chan struct{}, 1), reached: beats.NewSignal(),
 		pace: pace{interval: o.Interval}, size: size{limit: MaxStepEntries},
 	}
 }
@@ -108,8 +109,5 @@ func (l *Lane) reachedNow() {
 	l.leave()
 	l.mu.Unlock()
 	l.pool.leave()
-	select {
-	case l.reached <- struct{}{}:
-	default:
-	}
+	l.reached.Send()
 }

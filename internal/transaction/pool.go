@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/hanging"
 )
 
@@ -36,9 +37,9 @@ type pool struct {
 	name    string // the lane's
 	clients []*txnClient
 	turn    int
-	opening map[int]bool  // turns that a client is being opened for
-	serial  int           // of transactional IDs
-	news    chan struct{} // something was opened
+	opening map[int]bool // turns that a client is being opened for
+	serial  int          // of transactional IDs
+	news    beats.Signal // something was opened
 
 	mu     sync.Mutex                             // guards what follows
 	tied   map[*txnClient]context.CancelCauseFunc // being opened, and what gives them up
@@ -48,7 +49,7 @@ type pool struct {
 
 func newPool(a *aside, o *Options, name string) *pool {
 	return &pool{
-		aside: a, o: o, name: name, news: make(chan struct{}, 1),
+		aside: a, o: o, name: name, news: beats.NewSignal(),
 		clients: make([]*txnClient, o.TransactionalIDs), opening: make(map[int]bool), tied: make(map[*txnClient]context.CancelCauseFunc),
 	}
 }
@@ -293,10 +294,7 @@ func (p *pool) hand(o opened) bool {
 		return false
 	}
 	p.opened = append(p.opened, o)
-	select {
-	case p.news <- struct{}{}:
-	default:
-	}
+	p.news.Send()
 	return true
 }
 

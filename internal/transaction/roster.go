@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -39,8 +40,8 @@ import (
 //     step, or leaves, passes the watch on: another lane asks the sources that are left, and sleeps until the
 //     earliest of them is due.
 type roster struct {
-	wake  chan struct{} // a source may have something, for any active lane that sleeps
-	wakes atomic.Int64  // how often; see above
+	wake  beats.Signal // a source may have something, for any active lane that sleeps
+	wakes atomic.Int64 // how often; see above
 	log   *slog.Logger
 	lanes prometheus.Gauge // how many are active
 
@@ -54,7 +55,7 @@ type roster struct {
 }
 
 func newRoster(o *Options) *roster {
-	return &roster{wake: make(chan struct{}, 1), log: o.Logger, lanes: o.Metrics.active, idle: make(map[string]time.Time)}
+	return &roster{wake: beats.NewSignal(), log: o.Logger, lanes: o.Metrics.active, idle: make(map[string]time.Time)}
 }
 
 // Add makes s contribute to the steps to come.
@@ -81,10 +82,7 @@ func (r *roster) Remove(s Source) {
 // Wake tells the lanes that a source has something ready. It never blocks.
 func (r *roster) Wake() {
 	r.wakes.Add(1)
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
+	r.wake.Send()
 }
 
 func (r *roster) dropLocked(m *member) {

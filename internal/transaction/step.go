@@ -165,18 +165,6 @@ const (
 	Lost
 )
 
-func (o Outcome) String() string {
-	switch o {
-	case Committed:
-		return "committed"
-	case Aborted:
-		return "aborted"
-	case Lost:
-		return "lost"
-	}
-	return "unknown"
-}
-
 // fenced calls all fences, even after one that refuses: each share learns what it can.
 func fenced(shares []*Share) (err error) {
 	for _, s := range shares {
