@@ -51,7 +51,7 @@ type acquirer struct {
 
 	hangingSaid time.Time // when the log last said that others' transactions cannot be looked at
 
-	// What follows is safe for all.
+	// The following fields are safe for concurrent use.
 	found    atomic.Pointer[wire.CommitNote] // the note of the committed offset when the acquisition began
 	follower atomic.Pointer[Follower]        // of the last acquisition
 	unended  atomic.Bool                     // the acquisition waits for the end of a transaction of a former owner

@@ -14,28 +14,27 @@ import (
 )
 
 const (
-	// maxDecisions is how many decisions are remembered, the newest ones, and
-	// maxDecisionBytes how many bytes the timers hold that they left.
+	// maxDecisions is how many decisions are remembered. maxDecisionBytes is how many bytes the timers may hold that
+	// they left. The oldest are forgotten first.
 	maxDecisions     = 8192
 	maxDecisionBytes = 8 << 20
 )
 
-// decisions are what became of requests, remembered while somebody watches. Who writes a
-// request watches from before: it may be decided before the write is acknowledged, which
-// tells the offset. That is why a step looks at watched behind its commit: a request that
-// is written once somebody watches is committed later still, and its step finds it so.
+// decisions are the outcomes of requests, remembered while there is a watcher. A caller begins to watch before it writes a
+// request, because the request may be decided before the acknowledgement tells its offset. A step looks at watched after
+// its commit. So a request that is written after Watch is committed later still, and its step finds the watcher.
 //
-// A decision is told when the planner knows that it is committed: whoever has heard of it
-// and asks what is pending is answered from there on.
+// A decision is reported once the planner knows that it is committed. So a caller that has heard of it, and then asks what
+// is pending, gets an answer from that state or a later one.
 type decisions struct {
 	watched atomic.Int32 // watchers
 	gone    chan struct{}
 
 	mu       sync.Mutex // guards what follows; locks of subs are taken behind it
 	ended    bool       // gone is closed
-	position int64      // just behind the last request that is decided
+	position int64      // just behind the last decided request
 	list     []decided  // by offset
-	bytes    int64      // of their timers
+	bytes    int64      // of memory that their timers hold
 	waiting  map[int64][]chan decided
 }
 
@@ -51,14 +50,14 @@ func newDecisions() *decisions {
 	return &decisions{gone: make(chan struct{}), waiting: make(map[int64][]chan decided)}
 }
 
-// Watcher tells what becomes of requests that are written while there is one.
+// Watcher reports the outcomes of requests that are written while it watches.
 type Watcher struct {
 	a      *answers
 	closed atomic.Bool
 }
 
-// Watch begins to watch. It comes before a request is written, and Close when all is
-// known. Errors are those of Get.
+// Watch begins to watch. Call it before a request is written, and Close once the outcome is known. Errors are those of
+// Get.
 func (q *Questions) Watch() (*Watcher, error) {
 	a, err := q.answering()
 	if err != nil {
@@ -67,7 +66,7 @@ func (q *Questions) Watch() (*Watcher, error) {
 	d := a.decided
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.watched.Add(1) == 1 { // first: a step that does not see it is in the position
+	if d.watched.Add(1) == 1 { // first: a step that does not see it is below the position
 		d.position = a.subs.position()
 		d.list, d.bytes = nil, 0
 	}
@@ -87,9 +86,8 @@ func (w *Watcher) Close() {
 	}
 }
 
-// Decision waits until the request at an offset is decided, and that is committed. Errors
-// wrap query.ErrMoved if that is not to be known here any more, query.ErrForgotten if it
-// is not known, or the error of ctx.
+// Decision waits until the decision about the request at an offset is committed. Errors wrap query.ErrMoved if this
+// instance cannot know it any more, query.ErrForgotten if it does not remember it, or the error of ctx.
 func (w *Watcher) Decision(ctx context.Context, offset int64) (query.Decision, error) {
 	d := w.a.decided
 	x, wait, err := d.find(offset)
@@ -123,13 +121,13 @@ func (d *decisions) wait(ctx context.Context, told chan decided) (x decided, err
 	case <-ctx.Done():
 		return x, ctx.Err()
 	}
-	if !known { // no request of its own stands there
+	if !known { // there is no request at that offset
 		return x, query.ErrForgotten
 	}
 	return x, nil
 }
 
-// find returns the decision, or where it will be told.
+// find returns the decision, or a channel that will carry it.
 func (d *decisions) find(offset int64) (x decided, wait chan decided, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,7 +145,7 @@ func (d *decisions) find(offset int64) (x decided, wait chan decided, err error)
 	return x, wait, nil
 }
 
-// forget takes out one who does not wait any more.
+// forget removes a channel on which nothing waits any more.
 func (d *decisions) forget(offset int64, wait chan decided) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -157,7 +155,7 @@ func (d *decisions) forget(offset int64, wait chan decided) {
 	}
 }
 
-// decide has those told who wait for requests of a step that is committed.
+// decide reports the decisions of a committed step to the watchers.
 func (q *Questions) decide(step *planner.Step) {
 	if a := q.now.Load(); a != nil && a.decided.watched.Load() > 0 {
 		a.decided.add(step)
@@ -195,7 +193,7 @@ func (d *decisions) add(step *planner.Step) {
 	}
 }
 
-// trim forgets the oldest.
+// trim forgets the oldest decisions.
 func (d *decisions) trim() {
 	n := 0
 	for ; len(d.list)-n > maxDecisions || d.bytes > maxDecisionBytes && len(d.list)-n > 1; n++ {
@@ -212,7 +210,7 @@ func (x *decided) bytes() int64 {
 	return planner.Held(x.left)
 }
 
-// end has all told who wait that nothing more is decided here.
+// end tells all watchers that nothing more is decided here.
 func (d *decisions) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// maxPage is how many timers one page has at most, and maxPageBytes how many bytes
-	// they hold, but for one that is larger alone.
+	// maxPage is how many timers one page may have, and maxPageBytes how many bytes they may hold. A single timer may be
+	// larger.
 	maxPage      = 10_000
 	maxPageBytes = 8 << 20
 	// maxPageRows is how many rows of the store are looked at for one page.
 	maxPageRows = 20_000
-	// maxCountRows is the same for a count: it takes some 300 µs for a thousand.
+	// maxCountRows is the same for a count. A thousand rows take some 300 µs.
 	maxCountRows = 1_000_000
 )
 
-// List returns pending timers as of one committed state, in order. Where that would be
-// too much for one answer, it is less than was asked for, maybe nothing, and Next says
-// where to go on. Errors are those of Get, and of a place of another order.
+// List returns pending timers as of one committed state, in order. If that would be too much for one answer, it returns
+// fewer than the caller asked for, maybe none, and Next says where to go on. Errors are those of Get, and one for a
+// cursor of another order.
 func (q *Questions) List(ctx context.Context, page query.Page) (query.List, error) {
 	a, err := q.answering()
 	if err != nil {
@@ -152,8 +152,8 @@ func (b *builder) place(t *timer.Timer) query.Cursor {
 	return query.CursorOf(b.page.Order, &query.Timer{Timer: t, Partition: b.a.o.Partition})
 }
 
-// takeOver adds the first timers that the store may lack, as long as they are before something. It reports whether there
-// is room for more.
+// takeOver adds the first timers that the store may lack, as long as before holds for them. It reports whether there is
+// room for more.
 func (b *builder) takeOver(before func(*timer.Change) bool) bool {
 	for len(b.over) > 0 && before(&b.over[0]) {
 		if b.full() {
@@ -177,8 +177,8 @@ func (b *builder) full() bool {
 	return len(b.list.Timers) >= b.page.Limit || b.bytes >= maxPageBytes || b.page.Bytes > 0 && b.shown >= b.page.Bytes
 }
 
-// Count counts the pending timers that a filter matches: for nothing if that is all of
-// them; else in one scan, which has a bound. Errors are those of Get.
+// Count counts the pending timers that a filter matches. Without a filter that costs nothing; otherwise it takes one scan,
+// which has a limit. Errors are those of Get.
 func (q *Questions) Count(ctx context.Context, f query.Filter) (query.Count, error) {
 	a, err := q.answering()
 	if err != nil {
@@ -217,9 +217,8 @@ func (a *answers) counting(ctx context.Context, f *query.Filter, fn func(*timer.
 	})
 }
 
-// CountUntil counts what fires before each of some instants, Unix ms, which ascend: what
-// is due, or triggered, and not paused. It takes one scan, which has a bound. Errors are
-// those of Get.
+// CountUntil counts the timers that fire before each of some instants: those that are due by then or triggered, and not
+// paused. The instants are in Unix ms and ascend. It takes one scan, which has a limit. Errors are those of Get.
 func (q *Questions) CountUntil(ctx context.Context, f query.Filter, bounds []int64) ([]query.Count, error) {
 	a, err := q.answering()
 	if err != nil {
@@ -229,7 +228,7 @@ func (q *Questions) CountUntil(ctx context.Context, f query.Filter, bounds []int
 		return nil, fmt.Errorf("count until %d: the instants must ascend", bounds)
 	}
 	counts := make([]query.Count, len(bounds))
-	// By places: what is triggered lies below every instant, what is paused above.
+	// By refs: those of triggered timers are below every instant, those of paused timers above.
 	count := func(ref timer.Ref) (within bool) {
 		i, _ := slices.BinarySearch(bounds, ref.Due+1)
 		if i == len(bounds) {

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// yieldRows is after how many rows a scan lets others run: some 200 µs. After
-	// slotRows others have their slot.
+	// yieldRows is after how many rows a scan lets other goroutines run: some 200 µs. After slotRows it gives its slot
+	// back and takes one again.
 	yieldRows, slotRows = 256, 1024
-	// maxRest is the longest rest of a slot.
+	// maxRest is how long a slot rests at most.
 	maxRest = 10 * time.Millisecond
-	// seekRows is as how many rows one counts that is looked for.
+	// seekRows is how many rows a look-up of one row counts as.
 	seekRows = 4
 )
 
@@ -51,11 +51,9 @@ func (s *scan) fits(ctx context.Context, rows int) (bool, error) {
 	return true, nil
 }
 
-// slot is the right to scan, which few have at a time. When it is given back it rests for
-// as long as it was used: so all who scan have half of a slot's processor at most, however
-// many there are and however often they ask, and what is due finds one free.
-//
-// Who has a slot waits for nobody's turn; who has a turn waits for a slot.
+// slot is the right to scan, which few callers have at a time. When a slot is given back it rests for as long as it was
+// used. So scans take half of a slot's processor at most, however many callers there are and however often they ask, and
+// due timers find a processor free.
 type slot struct {
 	of    *semaphore.Weighted // nil: there is no limit
 	since time.Time
@@ -71,7 +69,7 @@ func (s *slot) take(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// give may be called again, or without a take.
+// give may be called repeatedly, or without a take.
 func (s *slot) give() {
 	if s.of != nil && !s.since.IsZero() {
 		of := s.of
@@ -80,19 +78,19 @@ func (s *slot) give() {
 	s.since = time.Time{}
 }
 
-// span is a part of the order of firing; of the parked rows alone.
+// span is a part of the order of firing, of the parked rows or of the others.
 type span struct {
 	from, to timer.Ref
 	parked   bool
 }
 
-// spans are where timers lie that a filter may match: what is triggered lies below all
-// that is scheduled, what is paused above, whenever they are due.
+// spans returns the parts of the order in which a filter may match timers. Triggered timers are below all scheduled ones,
+// and paused timers above, whenever they are due.
 func spans(f *query.Filter) []span {
 	triggered := span{from: planner.Lowest, to: timer.AboveTriggered}
 	scheduled := span{from: timer.AboveTriggered, to: timer.BelowPaused}
 	paused := span{from: timer.BelowPaused, to: planner.Highest}
-	// Whoever asks may name any instant: what is not scheduled has spans of its own.
+	// The caller may name any instant, so triggered and paused timers have spans of their own.
 	if from := (timer.Ref{Due: f.DueAfter, Offset: planner.Lowest.Offset}); f.DueAfter != 0 && from.Compare(scheduled.from) > 0 {
 		scheduled.from = from
 	}
@@ -113,8 +111,8 @@ func spans(f *query.Filter) []span {
 	return []span{triggered, scheduled, paused}
 }
 
-// byDue calls fn with what matches, in order, until it returns false or enough was looked
-// at; done says that there is nothing more.
+// byDue calls fn with each row that matches, in order, until fn returns false or enough rows were looked at. done says
+// that there are no more.
 func (s *scan) byDue(ctx context.Context, fn func(ref timer.Ref, row *statestore.Row) (more bool, err error)) (done bool, err error) {
 	all, done := *s.f == (query.Filter{}), true
 	for _, x := range spans(s.f) {
@@ -155,7 +153,7 @@ func (s *scan) byDue(ctx context.Context, fn func(ref timer.Ref, row *statestore
 	return done, nil
 }
 
-// known reports whether it is not a row that says what is pending under the row's ID.
+// known reports whether something newer than the row says what is pending under its ID.
 func (s *scan) known(row *statestore.Row) (bool, error) {
 	if len(s.unflushed.All()) == 0 {
 		return false, nil
@@ -173,8 +171,8 @@ func (s *scan) differs(row *statestore.Row) (bool, error) {
 	return !s.f.Match(&query.Timer{Timer: t, State: stateOf(t, row.Parked)}), nil
 }
 
-// byID is byDue in the order of the IDs. Rows are read where the filter needs that, or
-// whole says so; else fn gets none.
+// byID is byDue in the order of the IDs. Rows are read only if the filter needs that or whole is set; otherwise fn gets
+// nil for the row.
 func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *statestore.Row) (more bool, err error)) (done bool, err error) {
 	rest := *s.f
 	rest.Prefix = ""
@@ -209,7 +207,7 @@ func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *sta
 	return done && err == nil, err
 }
 
-// mayMatch tells by a place alone what the filter cannot match.
+// mayMatch reports, by the location of a row alone, whether the filter may match it.
 func (s *scan) mayMatch(at statestore.Location) bool {
 	ref := at.Ref()
 	if ref.IsRemembered() != (s.f.State == query.Remembered) {
