@@ -14,29 +14,14 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/service/policy"
-	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/service/policy/policytest"
 )
-
-// tenants are settings with a tenant for timers and none for slow.
-func tenants() *config.Config {
-	cfg := config.Default()
-	cfg.Brokers, cfg.Requests, cfg.Targets = []string{"127.0.0.1:9092"}, []string{"timers", "slow"}, []string{"*"}
-	p := cfg.PolicyOf("timers")
-	p.Targets, p.DefaultTarget, p.DeadLetters = []string{"orders", "mail.*"}, "orders", "failed"
-	p.LimitValueBytes, p.LimitRate, p.OverLimit, p.Dialect = 10, 30, config.OverDelay, config.DialectRabbitMQ
-	cfg.Tenants = map[string]config.Policy{"timers": p}
-	return &cfg
-}
-
-func setOf(name string) topics.Set {
-	return topics.Set{Request: topics.Topic{Name: name, Partitions: 4, MaxMessageBytes: 1 << 20}}
-}
 
 // TestTakeOver: what can change holds from the next request on, for requests and
 // for the look at rights; what cannot is named and stays; and what is read again
 // without a change changes nothing.
 func TestTakeOver(t *testing.T) {
-	cfg := tenants()
+	cfg := policytest.Tenants()
 	reader, err := intake.NewReader(1<<20, kgo.SeedBrokers("127.0.0.1:1"))
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +31,7 @@ func TestTakeOver(t *testing.T) {
 	var log bytes.Buffer
 	r := &reloader{
 		running: cfg, log: slog.New(slog.NewTextHandler(&log, nil)), reader: reader, access: &access{cfg: cfg},
-		topics: newServedTopics(map[string]*served{"timers": {set: setOf("timers"), rules: policy.Rules(cfg, setOf("timers"))}}),
+		topics: newServedTopics(map[string]*served{"timers": {set: policytest.SetOf("timers"), rules: policy.Rules(cfg, policytest.SetOf("timers"))}}),
 	}
 	judge := r.topics.of("timers").rules.Validate
 	allowed := func(target string) bool {
@@ -88,7 +73,7 @@ func TestTakeOverOfFixedDelayTopics(t *testing.T) {
 	settings := config.Default()
 	cfg := &settings
 	cfg.Delay, cfg.Targets = []config.DelayTopic{d}, []string{"orders"}
-	set := setOf("retry")
+	set := policytest.SetOf("retry")
 	set.Delay = d.Delay
 	r := &reloader{
 		running: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg},
