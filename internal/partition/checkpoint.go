@@ -174,7 +174,7 @@ func (c *checkpoints) freeze() *statestore.Batch {
 	c.subs.each(n, func(s *subPartition) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		parts[s.number] = s.planner.Freeze()
+		parts[s.number] = s.planner.BeginFlush()
 	})
 	changes := parts[0]
 	if len(parts) > 1 {
@@ -195,7 +195,7 @@ func (c *checkpoints) written(err error) error {
 	}
 	c.store.Unsaved(c.since) // the oldest change that the store lacks
 	c.forecast.stored()
-	c.subs.ask(func(s *subPartition) { s.planner.Thaw() })
+	c.subs.ask(func(s *subPartition) { s.planner.EndFlush() })
 	c.writing, c.ended = false, time.Now()
 	release(c.waiters)
 	c.waiters = nil

@@ -259,7 +259,7 @@ func (k *keeper) fold(step *planner.Step) int64 {
 		for done := false; !done; {
 			var more int
 			s.mu.Lock()
-			more, done = s.planner.Fold(step.Segments[s.number], foldAtOnce)
+			more, done = s.planner.Apply(step.Segments[s.number], foldAtOnce)
 			s.mu.Unlock()
 			pending.Add(int64(more))
 		}

@@ -38,7 +38,7 @@ func BenchmarkLife(b *testing.B) {
 			out = append(out, s)
 		}
 		if len(out) > 20 { // 200 ms later
-			p.Fold(out[0], 1<<30)
+			p.Apply(out[0], 1<<30)
 			out = out[1:]
 		}
 		now += 10
@@ -68,14 +68,14 @@ func BenchmarkGone(b *testing.B) {
 		for p.Fire(1<<30, 10_000, 1<<40, free); p.sequence.first != nil; p.Fire(1<<30, 10_000, 1<<40, free) {
 			s := p.Take(1<<20, 1<<40)
 			p.Commit()
-			p.Fold(s, 1<<30)
+			p.Apply(s, 1<<30)
 		}
 		u := NewUnflushed(p.Changed())
 		var changes int
 		for _, call := range []struct {
 			name string
 			do   func()
-		}{{"collect", func() { u.Collect([]*Planner{p}) }}, {"index", u.Index}, {"freeze", func() { changes = len(p.Freeze()) }}, {"thaw", p.Thaw}} {
+		}{{"collect", func() { u.Collect([]*Planner{p}) }}, {"index", u.Index}, {"begin-flush", func() { changes = len(p.BeginFlush()) }}, {"end-flush", p.EndFlush}} {
 			start := time.Now()
 			call.do()
 			b.ReportMetric(float64(time.Since(start).Microseconds())/1000, "ms-"+call.name)

@@ -424,7 +424,7 @@ func (c *caller) apply(n int) (pending int, done bool) {
 		if s.step.Segments[i] == nil {
 			continue
 		}
-		more, last := p.Fold(s.step.Segments[i], n)
+		more, last := p.Apply(s.step.Segments[i], n)
 		if s.pending += more; last {
 			s.step.Segments[i] = nil
 		}
@@ -445,7 +445,7 @@ func (c *caller) beginFlush() []timer.Change {
 	}
 	c.flush = &flush{leads: c.applied}
 	for _, p := range c.planners {
-		c.flush.changes = append(c.flush.changes, p.Freeze()...)
+		c.flush.changes = append(c.flush.changes, p.BeginFlush()...)
 	}
 	slices.SortFunc(c.flush.changes, func(a, b timer.Change) int { return bytes.Compare(a.ID, b.ID) })
 	return c.flush.changes
@@ -482,7 +482,7 @@ func (c *caller) endFlush() {
 	c.mustNotScan()
 	c.write()
 	for _, p := range c.planners {
-		p.Thaw()
+		p.EndFlush()
 	}
 	c.flush = nil
 }

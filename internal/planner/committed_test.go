@@ -17,7 +17,7 @@ func TestCommittedIsOfTheID(t *testing.T) {
 	}
 	s := p.Take(2, 1<<40)
 	p.Commit()
-	if _, done := p.Fold(s, 3); done { // both changes, and the entries of the first batch
+	if _, done := p.Apply(s, 3); done { // both changes, and the entries of the first batch
 		t.Fatal("all is folded")
 	}
 	c := &timer.Timer{ID: []byte("c"), Offset: 2, Due: 1000, Occurrence: 1}

@@ -5,49 +5,44 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// delta is what committed steps have changed since the last checkpoint of the store.
+// delta is what committed steps have changed since the last flush, as far as it is in items. The rest of it is in the
+// records and tombstones of the table. Together they are the memtable over the store.
 //
-// A committed step is durable in the changelog, so nothing is won by bringing it
-// to the disk at once: a crash replays from the store's position in any case.
-// Here it waits in memory, and of a timer that comes and goes between two
-// checkpoints the store never hears. What is left goes to the store as one, with
-// the position behind the last step that was folded in: since the delta takes
-// whole steps in the order of the changelog, the store is a prefix's fold after
-// each checkpoint.
+// A committed step is durable in the changelog, so writing each one to disk would gain nothing: after a crash the store
+// replays from its position in any case. Changes wait in memory instead, and the store never hears of a timer that comes
+// and goes between two flushes. A flush writes everything that has changed, together with the position behind the last
+// step that was applied. The delta takes whole steps in the order of the changelog, so after each flush the store holds
+// what a prefix of the changelog leads to.
 //
-// Writing one takes a second or more where much has changed, and steps go on
-// meanwhile. So Freeze sets aside what has changed so far; later steps are folded
-// into what begins empty, whose changes are held against the frozen ones, as if these
-// were stored. One checkpoint at a time.
+// A large flush takes a second or more, and steps go on meanwhile. So BeginFlush sets aside what has changed so far.
+// Later steps are applied to a delta that begins empty, and are compared with what is being flushed as if the store had
+// it. There is one flush at a time.
 //
-// What an ID stands for is in neither place the truth alone, so its item, record or tombstone
-// stays until the store has what the last committed step said of it.
+// An item, record or tombstone stays until the store has what the last committed step said of the ID.
 //
-// Most of what it holds fires soon, and takes its memory once. So it counts only what is
-// not soon: as long as there is room for what is pending nothing has to be written, however
-// much comes and goes. What is given out or evicted is the delta's again.
+// The delta counts only the memory of timers that are not soon, because soon timers are counted already. So nothing has
+// to be written while there is room for pending timers, however many come and go. A timer that is given out or evicted
+// counts in the delta again.
 type delta struct {
-	items   []*Item // that differ from the store, each once; records and tombstones are not here
-	bytes   int64   // about what those hold that are not soon; see Item.deltaBytes
-	frozen  []*Item // being written; nil: it is gone since
-	out     bool    // a checkpoint is: Thaw ends it
-	flushes int64   // that have ended
+	items    []*Item // that differ from the store, each once
+	bytes    int64   // about what the items hold that are not soon; see Item.deltaBytes
+	flushing []*Item // being written; nil: its change has moved to a tombstone
+	out      bool    // a flush is under way; ended by EndFlush
+	flushes  int64   // that have ended
 }
 
 // change is what the delta knows of an item.
 type change struct {
-	stored timer.Ref    // what the store holds, or does when the frozen delta is written
-	after  *timer.Timer // what is pending, nil for nothing; of one that is stale
-	at     int32        // place in delta.items, counted from 1; 0: it does not differ
-	frozen int32        // place in delta.frozen, counted from 1; 0: it is not there
+	stored   timer.Ref    // what the store holds, or will when the flush under way has ended
+	after    *timer.Timer // what is pending, nil for nothing; set if the change is stale
+	at       int32        // place in delta.items, counted from 1; 0: it does not differ
+	flushing int32        // place in delta.flushing, counted from 1; 0: it is not being flushed
 }
 
-// stale reports whether the store does not have what committed steps said of the
-// item.
-func (c *change) stale() bool { return c.at != 0 || c.frozen != 0 }
+// stale reports whether the store may lack what committed steps said of the item.
+func (c *change) stale() bool { return c.at != 0 || c.flushing != 0 }
 
-// deltaBytes is about how much memory the delta holds for the item, beside what is counted
-// of it while it is soon.
+// deltaBytes is about how much memory the delta holds for the item, without what is counted because the item is soon.
 func (it *Item) deltaBytes() (n int64) {
 	c := &it.change
 	if c.at == 0 {
@@ -62,8 +57,8 @@ func (it *Item) deltaBytes() (n int64) {
 	return n
 }
 
-// fold takes in what a step did to an ID.
-func (d *delta) fold(it *Item, before timer.Ref, after *timer.Timer) {
+// apply takes in what a step did to an ID.
+func (d *delta) apply(it *Item, before timer.Ref, after *timer.Timer) {
 	c := &it.change
 	d.bytes -= it.deltaBytes()
 	if c.at == 0 {
@@ -82,19 +77,19 @@ func (d *delta) add(it *Item, stored timer.Ref, after *timer.Timer) {
 	c.at, c.stored, c.after = int32(len(d.items)), stored, after
 }
 
-// restore takes in what was said of an item, as it is now, while it was a record or a tombstone.
+// restore takes over the change of a record or a tombstone that has become an item.
 func (d *delta) restore(it *Item, state memtable.State, stored timer.Ref) {
 	if state&memtable.Dirty != 0 {
 		d.add(it, stored, it.timer)
 		d.bytes += it.deltaBytes()
 	}
 	if state&memtable.Flushing != 0 {
-		d.frozen = append(d.frozen, it)
-		it.change.after, it.change.frozen = it.timer, int32(len(d.frozen))
+		d.flushing = append(d.flushing, it)
+		it.change.after, it.change.flushing = it.timer, int32(len(d.flushing))
 	}
 }
 
-// drop takes out an item that does not differ from the store any more.
+// drop takes out an item that no longer differs from the store.
 func (d *delta) drop(it *Item) {
 	last := len(d.items) - 1
 	moved := d.items[last]
@@ -103,22 +98,21 @@ func (d *delta) drop(it *Item) {
 	d.items, it.change.at = d.items[:last], 0
 }
 
-// Fold takes a part of a committed segment into the delta: about so many changes and
-// entries. It reports whether that was the last one. pending is by how many the timers
-// that are pending have become more. Segments are folded in the order in which they
-// were committed, and the delta is a step's only when it is done.
-func (p *Planner) Fold(s *Segment, limit int) (pending int, done bool) {
+// Apply applies a part of a committed segment to the delta: about limit changes and entries. It returns by how many the
+// pending timers have become more, and whether that was the last part. Segments are applied in the order in which they
+// were committed.
+func (p *Planner) Apply(s *Segment, limit int) (pending int, done bool) {
 	changes := s.Changes()
-	for ; s.folded < len(changes) && limit > 0; limit-- {
-		c := &changes[s.folded]
-		s.folded++
+	for ; s.applied < len(changes) && limit > 0; limit-- {
+		c := &changes[s.applied]
+		s.applied++
 		if !c.Before.IsAbsent() {
 			pending--
 		}
 		if c.After != nil {
 			pending++
 		}
-		p.known.delta.fold(c.item, c.Before, c.After)
+		p.known.delta.apply(c.item, c.Before, c.After)
 	}
 	for limit > 0 && len(s.first)+len(s.rest) > 0 {
 		limit -= p.settle(s)
@@ -152,24 +146,23 @@ func (p *Planner) settle(s *Segment) int {
 	return len(c.entries)
 }
 
-// DeltaBytes is about how much memory the changes hold that no checkpoint is being
-// written of, beside what is soon.
+// DeltaBytes is about how much memory the changes hold that are neither being flushed nor soon.
 func (p *Planner) DeltaBytes() int64 {
 	return p.known.delta.bytes + p.known.table.DirtyBytes()
 }
 
-// Freeze begins a checkpoint: it returns what brings the store to where the last step
-// led that was folded. Thaw ends it.
-func (p *Planner) Freeze() []timer.Change {
+// BeginFlush begins a flush: it returns the changes that bring the store to the last step that was applied. EndFlush ends
+// it.
+func (p *Planner) BeginFlush() []timer.Change {
 	d := &p.known.delta
 	if d.out {
-		panic("planner: a checkpoint is being written already")
+		panic("planner: a flush is under way already")
 	}
 	all := make([]timer.Change, 0, len(d.items)+p.known.table.Changed()+p.known.table.Buried())
 	for _, it := range d.items {
 		c := &it.change
 		all = append(all, timer.ChangeOf([]byte(it.id), c.stored, c.after))
-		c.at, c.frozen = 0, c.at
+		c.at, c.flushing = 0, c.at
 	}
 	p.known.table.Flush(func(k memtable.Kind, r memtable.Record) {
 		if k == memtable.Tombstone {
@@ -179,23 +172,23 @@ func (p *Planner) Freeze() []timer.Change {
 		id, at, _ := timer.DecodePlace(r.Bytes)
 		all = append(all, timer.Change{ID: id, Before: r.Stored, After: at, Bytes: r.Bytes})
 	})
-	d.frozen, d.items, d.bytes, d.out = d.items, nil, 0, true
+	d.flushing, d.items, d.bytes, d.out = d.items, nil, 0, true
 	p.wanted = false
 	return all
 }
 
-// Thaw ends a checkpoint that is in the store: what it has is forgotten here.
-func (p *Planner) Thaw() {
+// EndFlush ends a flush that is in the store. What the store has now is forgotten here.
+func (p *Planner) EndFlush() {
 	d := &p.known.delta
-	frozen := d.frozen
-	d.frozen, d.out = nil, false
+	flushing := d.flushing
+	d.flushing, d.out = nil, false
 	d.flushes++
 	p.known.table.Flushed()
-	for _, it := range frozen {
+	for _, it := range flushing {
 		if it == nil {
 			continue
 		}
-		it.change.frozen = 0
+		it.change.flushing = 0
 		if !it.change.stale() {
 			it.change.after = nil
 		}

@@ -36,7 +36,7 @@ func (p *Planner) planNew(b *Batch) {
 func (p *Planner) fold() {
 	for s := p.Take(1<<30, 1<<30); s != nil; s = p.Take(1<<30, 1<<30) {
 		p.Commit()
-		p.Fold(s, 1<<30)
+		p.Apply(s, 1<<30)
 	}
 }
 
@@ -67,19 +67,19 @@ func TestTheDeltaCountsWhatTheWheelDoesNot(t *testing.T) {
 	wants("one is given out", size(2)+Held(one[0]))
 	p.fold()
 	wants("and has fired", size(2))
-	p.Freeze()
+	p.BeginFlush()
 	wants("behind a checkpoint", 0)
 	committed(p, due+5) // the one that fired again
 	p.Fire(due+1, 10, 1<<20, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
 	p.fold()
 	gone := int64(len(one[1].ID)) + 64 // the ID and a place
 	wants("one that is in the store has fired", gone)
-	p.Thaw()
+	p.EndFlush()
 	wants("the checkpoint is written", gone)
 	if it, _, _ := p.lookup(one[1].ID); it != nil {
 		t.Error("an item is kept of what is gone")
 	}
-	if len(p.Freeze()) != 2 {
+	if len(p.BeginFlush()) != 2 {
 		t.Error("what has changed since is not to be written")
 	}
 }

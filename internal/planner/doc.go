@@ -14,7 +14,7 @@
 //   - every pending timer below the horizon, a place in the order of firing up to which the store is loaded: a firing
 //     needs no look-up;
 //   - every entry that is planned and not committed: it is in the sequence, of which each step takes a prefix;
-//   - every change of committed steps that the store does not have: it is in the delta, which a checkpoint writes.
+//   - every change of committed steps that the store does not have: it is in the delta, which a flush writes.
 //
 // A timer that only waits to be due is a record, which means encoded bytes, and not an item: see package memtable.
 // Questions are answered with what is committed, not with what is planned: see [Unflushed] and [Planner.Committed].
@@ -30,13 +30,13 @@
 //  2. [Planner.Fire] what is due, [Take] a prefix of all planners, [Planner.RollBack] the firings in it that must not
 //     be emitted now, and make records of what is left.
 //  3. When the step has ended, [Commit] or [Return] it.
-//  4. [Planner.Fold] the segments of committed steps, in order. From time to time [Planner.Freeze] what they have
-//     changed, write it to the store, and [Planner.Thaw].
+//  4. [Planner.Apply] the segments of committed steps, in order. From time to time [Planner.BeginFlush] what they have
+//     changed, write it to the store, and [Planner.EndFlush].
 //  5. Scan the store from where [Planner.LoadFrom] says, and [Planner.Load] the rows. Between a scan and its Load
-//     there is no Thaw and no Parked, and no row is parked or comes back.
+//     there is no EndFlush and no Parked, and no row is parked or comes back.
 //  6. Park the rows that Fire gives to be parked, unless they are gone, and tell with [Planner.Parked] before any of
 //     them comes back. When rows are back, [Planner.Admit] their timers, unless the planner is [Planner.Crowded].
-//     Do none of that while a checkpoint is written.
+//     Do none of that during a flush.
 //  7. To answer a question about many IDs, read [Planner.Flushes], make a view of the store, and [Unflushed.Collect]
 //     what the view lacks, unless Flushes has changed.
 package planner

@@ -104,7 +104,7 @@ func TestPackingGoesOnBehindAClockThatWasAhead(t *testing.T) {
 		plan(p, timer.Request{ID: s.ID, Offset: s.Offset, Schedule: s}, nil)
 		out := p.Take(1, 1<<40)
 		p.Commit()
-		p.Fold(out, 1<<20)
+		p.Apply(out, 1<<20)
 	}
 	schedule("a", 9*day)
 	p.Fire(day, 1, 1<<40, free)
@@ -133,7 +133,7 @@ func TestItemsToBeUsedAgainAreLetGo(t *testing.T) {
 	}
 	out := p.Take(n, 1<<40)
 	p.Commit()
-	p.Fold(out, 1<<20)
+	p.Apply(out, 1<<20)
 	if p.known.table.Objects() != 0 || len(p.known.items) > 1 {
 		t.Errorf("%d items, %d to be used again", p.known.table.Objects(), len(p.known.items))
 	}
@@ -144,15 +144,15 @@ func TestWhatIsReplacedBesideACheckpointIsARecordBehindIt(t *testing.T) {
 	p := New(0, 0, 1<<40)
 	p.Load(Lowest, timer.Ref{Due: 10_000}, nil)
 	committed(p, 1000)
-	p.Freeze()
+	p.BeginFlush()
 	committed(p, 2000) // the same ID
 	if p.records() != 0 {
 		t.Fatal("it is a record, and the checkpoint's")
 	}
-	if p.Thaw(); p.records() != 1 {
+	if p.EndFlush(); p.records() != 1 {
 		t.Errorf("it is an item behind the checkpoint")
 	}
-	if all := p.Freeze(); len(all) != 1 || all[0].Before.Due != 1000 || all[0].After.Due != 2000 {
+	if all := p.BeginFlush(); len(all) != 1 || all[0].Before.Due != 1000 || all[0].After.Due != 2000 {
 		t.Errorf("the next checkpoint has %v", all)
 	}
 }

@@ -88,7 +88,7 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired time
 }
 
 // Behind bounds the firings that stand behind requests which are not settled. More
-// wait until their own requests are folded. While one planner of a partition waits for a look-up, requests that
+// wait until their own requests are applied. While one planner of a partition waits for a look-up, requests that
 // others have planned are not settled, and firings behind these must leave room for firings that could go. A planner that has no
 // others beside it needs no bound, and has none at first.
 func (p *Planner) Behind(room timer.Size) { p.behind = room }
@@ -145,7 +145,7 @@ func (d *dueItems) clear() {
 }
 
 // fireAll adds chunks of firings to a list. An entry keeps its whole chunk in memory
-// until it is folded: so a chunk is as long as what it holds.
+// until it is applied: so a chunk is as long as what it holds.
 func (p *Planner) fireAll(list []*chunk, items []*Item, now int64, fired *timer.Size) []*chunk {
 	for len(items) > 0 {
 		n, bytes := 0, int64(0)

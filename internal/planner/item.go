@@ -30,17 +30,17 @@ type Item struct {
 	// where it is due when the trigger asked for it; after a restart the first load finds it.
 	ref     timer.Ref
 	timer   *timer.Timer // in memory, if pending here
-	last    *Entry       // the latest one not folded
+	last    *Entry       // the latest one not applied
 	change  change       // what the delta knows
 	permit  any          // to fire although its target is unhealthy
 	missed  int64        // the occurrence was due by then and missed: it was held, Unix ms; see miss
-	entries int32        // planned and not folded
+	entries int32        // planned and not applied
 	pins    int32        // batches that have met it and are not planned
 	number  int32        // of its object
 	unknown bool         // the store is being asked for ref
 	near    bool         // soon
 	// waiting: its firing was rolled back, or found no room behind requests (Behind), and it waits until its
-	// entries are folded; or its target is unhealthy, and it waits until the store has it.
+	// entries are applied; or its target is unhealthy, and it waits until the store has it.
 	waiting bool
 	parking bool // on its way to the parked rows
 
@@ -50,11 +50,11 @@ type Item struct {
 }
 
 // kept reports whether the item knows more than the store does, or will: an entry of it is not
-// folded (Fold ends that), a batch has met it and is not planned (Plan), or the store does not have
-// what was folded (Thaw, or a record or tombstone takes its change).
+// applied (Apply ends that), a batch has met it and is not planned (Plan), or the store does not have
+// what was applied (EndFlush, or a record or tombstone takes its change).
 //
 // It is forgotten when that is so no more, and none of these keeps it either: it is soon,
 // until it fires, is evicted, replaced, cancelled or encoded; it waits for its entries or to be
-// parked, until Fold, Thaw or Parked; or it was missed, which the store does not know, until it
+// parked, until Apply, EndFlush or Parked; or it was missed, which the store does not know, until it
 // fires, is let go, parked again, replaced or cancelled.
 func (it *Item) kept() bool { return it.entries > 0 || it.pins > 0 || it.change.stale() }

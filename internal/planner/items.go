@@ -12,7 +12,7 @@ import (
 // grain makes slots of 64 ms: what is due sooner is not worth encoding.
 const grain = 6
 
-// maxSpare is how many items are kept for use again: a timer has one until its step is folded, and one when
+// maxSpare is how many items are kept for use again: a timer has one until its step is applied, and one when
 // it fires.
 const maxSpare = 4096
 
@@ -95,7 +95,7 @@ func (k *known) encode(it *Item) {
 	case t == nil:
 		k.bury(it)
 		return
-	case it.change.frozen != 0 || it.permit != nil || it.missed != 0 || !encodable(t):
+	case it.change.flushing != 0 || it.permit != nil || it.missed != 0 || !encodable(t):
 		return
 	}
 	if kind, key := k.table.Place(it.number); kind == memtable.None || key.Due != t.Due {
@@ -128,8 +128,8 @@ func (k *known) bury(it *Item) {
 	if c.at == 0 || !k.table.Bury(it.number, c.stored) {
 		return
 	}
-	if c.frozen != 0 { // nothing is left to be done about it when the checkpoint ends
-		k.delta.frozen[c.frozen-1] = nil
+	if c.flushing != 0 { // nothing is left to be done about it when the checkpoint ends
+		k.delta.flushing[c.flushing-1] = nil
 	}
 	k.outOfDelta(it)
 	k.retire(it)

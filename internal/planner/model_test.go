@@ -661,7 +661,7 @@ func (m *model) fold(limit int) {
 		return
 	}
 	j := m.jobs[0]
-	_, m.folding = m.p.Fold(j.Segment, limit)
+	_, m.folding = m.p.Apply(j.Segment, limit)
 	if m.folding = !m.folding; !m.folding {
 		m.folded, m.jobs = j.state, m.jobs[1:]
 	}
@@ -673,7 +673,7 @@ func (m *model) freeze() {
 	if m.folding || m.frozen != nil || m.admitting != nil { // one goroutine does it all
 		return
 	}
-	m.changes, m.frozen = m.p.Freeze(), m.folded
+	m.changes, m.frozen = m.p.BeginFlush(), m.folded
 	for _, c := range m.changes {
 		if id := string(c.ID); c.Before != m.stored(id) || c.After != m.folded[id].Ref() || !bytes.Equal(c.AppendTo(nil), bytesOf(m.folded[id])) {
 			m.t.Fatalf("a checkpoint changes %q from %v to %v; want %v, %v", id, c.Before, c.After, m.stored(id), m.folded[id].Ref())
@@ -709,7 +709,7 @@ func (m *model) thaw() {
 	}
 	m.write()
 	m.frozen = nil
-	m.p.Thaw()
+	m.p.EndFlush()
 }
 
 // park moves rows, and tells the planner later.
@@ -929,7 +929,7 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 			missed += Held(it.timer)
 			m.saw("missed and evicted", later && !it.kept())
 		}
-		if waits && it.entries+it.pins == 0 && it.change.frozen == 0 && !p.Wanted() {
+		if waits && it.entries+it.pins == 0 && it.change.flushing == 0 && !p.Wanted() {
 			m.t.Fatalf("%q waits for good", id)
 		}
 		if later && it.ref.Compare(p.known.horizon) < 0 {
@@ -1187,7 +1187,7 @@ func (m *model) finish() {
 	if items, held := p.Size(); items != 0 || held != 0 || p.DeltaBytes() != 0 || waiting(p) != 0 || len(p.sequence.first)+len(p.sequence.rest) != 0 {
 		m.t.Fatalf("%d items of %d bytes are left, the delta has %d", items, held, p.DeltaBytes())
 	}
-	if k := &p.known; k.missed != 0 || p.tally.leaving != 0 || k.table.Objects()+k.table.Changed()+k.table.Buried() != 0 || len(k.items)+len(k.delta.items)+len(k.delta.frozen) != 0 {
+	if k := &p.known; k.missed != 0 || p.tally.leaving != 0 || k.table.Objects()+k.table.Changed()+k.table.Buried() != 0 || len(k.items)+len(k.delta.items)+len(k.delta.flushing) != 0 {
 		m.t.Fatalf("of nothing %d bytes were missed, %d entries leave, %d objects, %d changes and %d tombstones are there", k.missed, p.tally.leaving, k.table.Objects(), k.table.Changed(), k.table.Buried())
 	}
 }

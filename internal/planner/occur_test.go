@@ -37,7 +37,7 @@ func fired(p *Planner, now int64, limit int) (all []string) {
 	}
 	p.Commit()
 	for done := false; !done; {
-		_, done = p.Fold(s, 1)
+		_, done = p.Apply(s, 1)
 	}
 	return all
 }

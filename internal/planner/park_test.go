@@ -38,13 +38,13 @@ func TestWhatWasMissedIsKeptThroughEviction(t *testing.T) {
 		if got := fired(p, now, 20); len(got) > 0 {
 			t.Fatalf("%v were missed, and fire", got)
 		}
-		for _, c := range p.Freeze() {
+		for _, c := range p.BeginFlush() {
 			delete(store, string(c.ID))
 			if b := c.AppendTo(nil); len(b) > 0 {
 				store[string(c.ID)] = decoded(b)
 			}
 		}
-		p.Thaw()
+		p.EndFlush()
 		p.Relieved()
 		from, ok := p.LoadFrom()
 		evicted = evicted || from.Compare(reached) < 0

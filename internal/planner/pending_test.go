@@ -74,7 +74,7 @@ func TestPendingIsCounted(t *testing.T) {
 				} else {
 					p.Commit()
 					for done := false; !done; {
-						_, done = p.Fold(out, 1<<20)
+						_, done = p.Apply(out, 1<<20)
 					}
 				}
 				out = nil
@@ -149,7 +149,7 @@ func TestNoneIsAddedForAFiringThatIsRolledBack(t *testing.T) {
 		}
 		p.Commit()
 		for done := false; !done; {
-			_, done = p.Fold(out, 1<<20)
+			_, done = p.Apply(out, 1<<20)
 		}
 		if want := map[bool]int64{true: 3, false: 2}[rolledBack]; p.pending() != want || p.Pending() != want {
 			t.Errorf("rolled back %v: %d are pending, %d committed, want %d", rolledBack, p.pending(), p.Pending(), want)

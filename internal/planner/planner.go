@@ -24,11 +24,11 @@ type Planner struct {
 	ahead  int64      // see the constant
 	open   bool
 	opened int64 // what was due by then was missed: nobody ran, Unix ms
-	wanted bool  // see Wanted; ended by Freeze
+	wanted bool  // see Wanted; ended by BeginFlush
 	tally  tally
 
 	sequence  sequence
-	committed []*Segment // that are not folded to the end
+	committed []*Segment // that are not applied to the end
 	due       dueItems
 	moved     timer.Size // what reschedule has planned, until Fire tells
 	schedules *calendar.Cache

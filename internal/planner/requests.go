@@ -159,7 +159,7 @@ func (p *Planner) decide(e *Entry, r *request, it *Item) (more int64) {
 		own := *r
 		e.request = &own
 	}
-	p.apply(e, r, it.ref, it.timer)
+	p.decideOn(e, r, it.ref, it.timer)
 	if e.request != nil && e.After != nil && e.Value == nil {
 		more = Held(e.After)
 	}
@@ -174,8 +174,8 @@ func (p *Planner) decide(e *Entry, r *request, it *Item) (more int64) {
 	return more
 }
 
-// apply makes an entry what a request decides where is is pending, at before.
-func (p *Planner) apply(e *Entry, r *request, before timer.Ref, is *timer.Timer) {
+// decideOn makes an entry what a request decides where is is pending, at before.
+func (p *Planner) decideOn(e *Entry, r *request, before timer.Ref, is *timer.Timer) {
 	e.Entry, e.Value = r.Apply(before, is), nil
 	switch e.Outcome {
 	case timer.Scheduled, timer.Replaced:

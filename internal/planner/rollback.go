@@ -17,7 +17,7 @@ import "github.com/waterclock/waterclock/internal/timer"
 // due, and has an entry of its own. So no emission comes of it.
 
 // RollBack rolls back firings of the segment that is out, or of one that was just
-// returned. Their timers wait until the entries are folded.
+// returned. Their timers wait until the entries are applied.
 func (p *Planner) RollBack(entries ...*Entry) {
 	for _, e := range entries {
 		if e.Emit != nil {
@@ -39,7 +39,7 @@ func (p *Planner) rollBack(e *Entry) {
 			e.Emit, e.Late, e.Before, e.After, e.Value = nil, nil, before, is, value
 			e.Outcome, e.Tag, e.Refusal = timer.None, nil, nil
 		case e.request != nil:
-			if p.apply(e, e.request, before, is); e.Outcome == timer.Resumed {
+			if p.decideOn(e, e.request, before, is); e.Outcome == timer.Resumed {
 				missed = e.request.At
 			}
 		default:

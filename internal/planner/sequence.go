@@ -52,7 +52,7 @@ type Segment struct {
 	changes     []Change
 	adds        int64 // by how many timers more are pending behind it
 	listed      bool  // changes are those of the entries
-	folded      int   // changes, then entries: see Fold
+	applied     int   // changes, then entries: see Apply
 }
 
 // Entries returns all entries, in order.

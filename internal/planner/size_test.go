@@ -41,8 +41,8 @@ func TestAPlannerThatHasFiredTakes(t *testing.T) {
 		p.Open(1000)
 		p.Fire(1000, timers, 1<<40, free)
 		p.fold()
-		p.Freeze()
-		p.Thaw()
+		p.BeginFlush()
+		p.EndFlush()
 		if ids, bytes := p.Size(); ids != 0 || bytes != 0 || p.DeltaBytes() != 0 {
 			t.Fatalf("%d IDs and %d bytes are left, and %d of the delta", ids, bytes, p.DeltaBytes())
 		}

@@ -283,7 +283,7 @@ func Return(planners []*Planner) {
 	}
 }
 
-// Commit takes the step that is out off the sequences. Fold its segments next.
+// Commit takes the step that is out off the sequences. Apply its segments next.
 func Commit(planners []*Planner) {
 	for _, p := range planners {
 		p.commit()

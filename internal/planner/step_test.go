@@ -165,7 +165,7 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 						t.Fatalf("position %d, want %d", p.Position(), position)
 					}
 					for done := false; !done; {
-						_, done = p.Fold(out.Segments[i], 1)
+						_, done = p.Apply(out.Segments[i], 1)
 					}
 				}
 				out = nil
@@ -211,7 +211,7 @@ func TestABatchIsCutAtTheBound(t *testing.T) {
 		}
 		Commit([]*Planner{p})
 		for done := false; !done; {
-			_, done = p.Fold(s.Segments[0], 100)
+			_, done = p.Apply(s.Segments[0], 100)
 		}
 	}
 }
@@ -257,7 +257,7 @@ func TestAStepIsFilledHoweverManyPlannersThereAre(t *testing.T) {
 				Commit(ps)
 				for i, p := range ps {
 					for done := false; !done; {
-						_, done = p.Fold(s.Segments[i], 1000)
+						_, done = p.Apply(s.Segments[i], 1000)
 					}
 				}
 			}

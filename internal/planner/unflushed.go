@@ -56,7 +56,7 @@ func (p *Planner) Changed() (n int) {
 	for _, s := range p.committed {
 		n += len(s.Changes())
 	}
-	return n + len(p.known.delta.items) + len(p.known.delta.frozen) + p.known.table.Changed() + p.known.table.Buried()
+	return n + len(p.known.delta.items) + len(p.known.delta.flushing) + p.known.table.Changed() + p.known.table.Buried()
 }
 
 // MaxChanged is how many IDs fit into so many bytes at most.
@@ -73,7 +73,7 @@ func (u *Unflushed) Collect(planners []*Planner) {
 		for _, it := range p.known.delta.items {
 			u.all = append(u.all, it.unflushed())
 		}
-		for _, it := range p.known.delta.frozen {
+		for _, it := range p.known.delta.flushing {
 			if it != nil && it.change.at == 0 { // otherwise it is among the items
 				u.all = append(u.all, it.unflushed())
 			}
