@@ -61,7 +61,7 @@
 // fencing or a long wait: a marker of its next transaction must not be able to
 // close what an earlier one left behind.
 //
-// # Who holds up a step
+// # What holds up a step
 //
 // Every wait of a lane's loop is bounded by a named constant. A partition that does not take its records in
 // time is named. If it is a target, a breaker keeps its emissions out of the next step (targets.Health). If

@@ -71,7 +71,7 @@ func (r *roster) sharedLocked(backlogged map[string]int, members []*member, now 
 }
 
 // part is a source's part of what the backlogged sources share. For an idle source it is what the part would be.
-func (o *fairShares) part(last *portion) float64 {
+func (o *fairShares) part(last *usage) float64 {
 	topics, own := len(o.backlogged), o.backlogged[last.topic]
 	if own == 0 {
 		topics++
@@ -92,7 +92,7 @@ func (o *fairShares) of(m *member, room Room) Room {
 	if !m.last.all { // an idle source also keeps what it had
 		entries, bytes = entries+m.last.room.Entries, bytes+m.last.room.Bytes
 	}
-	return room.Min(Room{Entries: max(minStepEntries, entries), Bytes: max(minPortionBytes, bytes)})
+	return room.Min(Room{Entries: max(minStepEntries, entries), Bytes: max(minOfferBytes, bytes)})
 }
 
 // claim takes sources out for a step with this room. If one lane is active it takes all that wait. If several are, it
@@ -131,11 +131,11 @@ func (r *roster) partLocked() (part float64, whole bool) {
 }
 
 // taken is what a source has taken of what it was offered; share is nil for nothing.
-func taken(share *Share, offered, left Room) portion {
+func taken(share *Share, offered, left Room) usage {
 	if share == nil {
-		return portion{}
+		return usage{}
 	}
-	return portion{
+	return usage{
 		topic: share.Offset.Topic,
 		room:  offered.Minus(left),
 		all:   left.Entries <= offered.Entries/4 || left.Bytes <= offered.Bytes/4,

@@ -43,7 +43,7 @@ func (l *Lane) run(ctx context.Context) error {
 		}
 		backoff = minBackoff
 		if active = !l.of.leaves(l.called); !active {
-			l.of.Wake() // the watch is another's
+			l.of.Wake() // another lane takes over the watch
 			continue
 		}
 		if worked {
@@ -95,8 +95,7 @@ func (l *Lane) nextStep() string {
 // they are told later, by a goroutine of its own.
 func (l *Lane) runStep(ctx context.Context, shares []*Share) error {
 	start := time.Now()
-	// A step that has begun is ended in order, also when the lane is stopped;
-	// the broker's own limit bounds it.
+	// A step that has begun is ended in order, even if the lane is stopped. The broker's own limit bounds it.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.TransactionTimeout)
 	defer cancel()
 	err := l.commit(bounded, shares)
@@ -116,7 +115,7 @@ func (l *Lane) runStep(ctx context.Context, shares []*Share) error {
 	return err
 }
 
-// finish tells everybody what became of a step.
+// finish reports the outcome of a step to its sources, to the roster and to the metrics.
 func (l *Lane) finish(ctx context.Context, shares []*Share, start time.Time, err error) {
 	if err == nil {
 		l.passed(shares)
@@ -126,8 +125,8 @@ func (l *Lane) finish(ctx context.Context, shares []*Share, start time.Time, err
 	l.o.Metrics.step(err, time.Since(start))
 }
 
-// seal collects shares of the sources that are the lane's to ask. One source with suspects
-// is enough for a step, as each of them takes a round trip.
+// seal collects shares of the sources that the lane has claimed. One source with suspects is enough for a step, because
+// each suspect takes a round trip.
 func (l *Lane) seal(name string) (shares []*Share) {
 	for {
 		wakes := l.of.wakes.Load()
@@ -166,7 +165,7 @@ func (l *Lane) seal(name string) (shares []*Share) {
 	}
 }
 
-// settle tells every share what became of it.
+// settle tells each share its outcome.
 func (l *Lane) settle(shares []*Share, err error) {
 	for _, s := range shares {
 		switch {

@@ -13,9 +13,8 @@ import "time"
 // not. And a step that could not take all that was ready, or that was not committed, is followed
 // at once: a backlog, or a step that is to be sealed again without its culprit, does not wait.
 //
-// Nobody gets past it. A caller of the API who waits for a decision waits for the step, like
-// everybody else. If such a request hurried the step, callers would set the pace, and all would
-// pay for it.
+// There are no exceptions. A caller of the API that waits for a decision waits for the step too. If such a request
+// hurried the step, callers would set the pace, and everybody would pay for it.
 //
 // It belongs to the lane's goroutine.
 type pace struct {

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// ownDeadline is how long a partition of our own may take to acknowledge the
-	// records of a step; then the share that they are of holds it up.
+	// ownDeadline is how long one of the service's own partitions may take to acknowledge the records of a step. After
+	// that their share holds up the step.
 	ownDeadline = 1500 * time.Millisecond
-	// unresponsiveAfter is how long a step waits for answers of leaders that took a
-	// request and say nothing: kgo does not give such records up.
+	// unresponsiveAfter is how long a step waits for leaders that took a request and do not answer. kgo does not give
+	// up such records.
 	unresponsiveAfter = 3500 * time.Millisecond
 	// watchTick is how often a flush looks at its deadlines.
 	watchTick = 100 * time.Millisecond
-	// aloneDeadline is how long a step goes on writing what is Alone, a round trip each.
-	// The rest is for the next step: readers of the targets wait for the transaction, and
-	// one that outlived its timeout would begin with the same again, for ever.
+	// aloneDeadline is how long a step goes on writing emissions that are Alone, a round trip each. The next step
+	// writes the rest: readers of the targets wait for the transaction, and if it outlived its timeout, the
+	// next one would begin with the same emissions again, for ever.
 	aloneDeadline = 5 * time.Second
 )
 
@@ -42,16 +42,16 @@ type outgoing struct {
 	c      *txnClient
 	shares []*Share
 	to     *partitionSet
-	sent   int32 // records of our own, once all are
+	sent   int32 // how many records go to the service's own topics, once all are sent
 	unsafe bool  // buffered records were abandoned: the client is to be retired
-	// emitting is what emissions are sent with, nil before the first one. The loop changes
-	// it between two flushes, a flush's watch ends it.
+	// emitting is the context of emissions, nil before the first one. The loop changes it between two flushes. The
+	// watch of a flush ends it.
 	emitting *patience
 
 	mu      sync.Mutex
 	failure error // the last one
 	broken  []brokenPromise
-	taken   time.Duration // after how long the watch saw a record of the shares acknowledged
+	taken   time.Duration // how long a flush had waited when last no record of the shares was acknowledged
 	held    bool          // a share holds up the step
 	away    bool          // what is waited for is led by a broker that cannot be reached
 	tripped map[timer.TopicPartition]error
@@ -321,9 +321,9 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 	switch {
 	case wait && own == o.sent:
 		o.taken = waited
-		return false // leaders wait for the dead broker to leave their in-sync replicas
+		return false // the leaders wait for the dead broker to leave their in-sync replicas
 	case own > 0 && waited >= ownDeadline:
-		// Also while a broker dies, where others need not wait for it.
+		// Even while a broker dies, because other partitions need not wait for it.
 		o.to.ownWaiting(func(share int, p timer.TopicPartition) {
 			o.hold(o.shares[share], p, fmt.Errorf("not acknowledged within %s", ownDeadline))
 			late = true

@@ -8,24 +8,23 @@ import (
 	"time"
 )
 
-// A quarantine has the sources that held up a step: one of the service's own partitions did not take their
-// records (Share.Held). A source is either with the lanes or in their quarantine. The quarantine tries its
-// sources now and then, in steps of their own with a transactional client of its own, while the lanes
-// go on with the others.
+// A quarantine tries the sources that held up a step, because one of the service's own partitions did not take their
+// records (Share.Held). A source is either with the lanes or in the quarantine. The quarantine tries its sources from
+// time to time, in steps of their own with a transactional client of its own. Meanwhile the lanes go on with the
+// others.
 //
 //	lanes ── holds up a step ──► quarantine ── its own records are taken ──► lanes
 //	                             │  ▲
 //	                             └──┘ held up again: a longer pause
 //
-// A source leaves the quarantine when its records are taken, in a step that commits or in one that others
-// hold up, and it has no more ready than a try may have. So a source that is too slow for the lanes
-// goes on here at its own pace. A source that comes back soon is released only after some time without a
-// failure: otherwise one that is unhealthy from time to time would hold up the others each time. A source
-// also leaves when it is removed, because its token is dead or it is acquired again. One that has nothing
-// to seal is asked again each quarantineTick.
+// A source leaves the quarantine when its records are taken, in a step that commits or that other sources hold up, and
+// it has no more ready than a try may have. So a source that is too slow for the lanes goes on here at its own pace. A
+// source that comes back soon is released only after some time without a failure. Otherwise a partition that fails from
+// time to time would hold up the others each time. A source also leaves when it is removed, because its token is dead
+// or it is acquired again. A source that has nothing to seal is asked again each quarantineTick.
 //
-// Several sources are tried together, since mostly they suffer from the same cause. Those that are not
-// named for a failure are tried again at once, without those that are.
+// Several sources are tried together, because mostly they have the same problem. Those that did not cause a failure are
+// tried again at once, without those that did.
 //
 // A transaction on a partition that takes no writes cannot be ended there either: its coordinator sends
 // the marker again and again, as fast as it can. So the next try waits until the last one's transaction is

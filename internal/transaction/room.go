@@ -9,8 +9,8 @@ const (
 	MaxStepBytes   = 16 << 20
 	// minStepEntries is the least limit of a step, however slow the targets are.
 	minStepEntries = 100
-	// minPortionBytes is the least that a source is offered of a step.
-	minPortionBytes = 64 << 10
+	// minOfferBytes is the least that a source is offered of a step.
+	minOfferBytes = 64 << 10
 	// MaxStepPartitions bounds the request partitions of a step. Each costs a marker.
 	MaxStepPartitions = 256
 )
@@ -18,14 +18,14 @@ const (
 // Room is what is left of a step's limits.
 type Room = timer.Size
 
-// portion is what a source took of a step; the zero value is nothing.
-type portion struct {
+// usage is what a source used of a step; the zero value is nothing.
+type usage struct {
 	topic string // its request topic
 	room  Room
-	all   bool // it took all that it was offered: it may have more
+	all   bool // it used all that it was offered, so it may have more: it is backlogged
 }
 
 // size is how much of a step it is.
-func (p *portion) size() float64 {
+func (p *usage) size() float64 {
 	return max(float64(p.room.Entries)/MaxStepEntries, float64(p.room.Bytes)/MaxStepBytes)
 }

@@ -121,7 +121,7 @@ func (r *roster) sealOf(m *member, name string, room *Room) *Share {
 type asked struct {
 	m     *member
 	share *Share
-	took  portion
+	took  usage
 }
 
 // sealed takes back members that add nothing to a step, behind those that wait, and members that were not asked,
@@ -171,7 +171,7 @@ func (r *roster) settled(ctx context.Context, shares []*Share) {
 func (r *roster) quarantineLocked(ctx context.Context, s *Share) {
 	m := s.of
 	m.in = newQuarantined(timer.TopicPartition{Topic: s.Offset.Topic, Partition: s.Offset.Partition}, m.past)
-	m.last = portion{}
+	m.last = usage{}
 	r.log.Warn("a partition holds up the steps of others and is tried apart from them",
 		"topic", m.in.request.Topic, "partition", m.in.request.Partition, "err", s.heldBy())
 	if !r.trying {

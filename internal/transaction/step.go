@@ -148,7 +148,7 @@ type member struct {
 	Source
 	out  bool         // claimed: it is being asked, or has yet to hear the outcome of its share
 	gone bool         // removed
-	last portion      // what it took of the last step that it was asked for
+	last usage        // what it took of the last step that it was asked for
 	in   *quarantined // while it is in the quarantine
 	past *quarantined // the last time that it was there
 }
