@@ -83,7 +83,7 @@ var heldBy = map[string]map[string]string{
 		"MaxBody": "TestTooLargeToSend TestAskedByOthers",
 	},
 	"internal/budget": {
-		"apart": "TestAloneItHasAll",
+		"reserved": "TestAloneItHasAll",
 		"Least": "TestBudget",
 	},
 	"internal/calendar": {
