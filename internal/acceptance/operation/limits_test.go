@@ -84,7 +84,7 @@ var heldBy = map[string]map[string]string{
 	},
 	"internal/budget": {
 		"reserved": "TestAloneItHasAll",
-		"Least": "TestBudget",
+		"Least":    "TestBudget",
 	},
 	"internal/calendar": {
 		"MaxExpressionBytes": "TestParse TestParseRefuses",
