@@ -14,9 +14,8 @@ type Change struct {
 	item *Item
 }
 
-// Changes lists what the segment changes. An ID that was not there before and is not
-// there after is not among it, nor is one whose firing was rolled back. It is for who
-// holds the segment, once: nothing is rolled back any more.
+// Changes lists what the segment changes. It leaves out an ID that was absent before and is absent after, and one whose
+// firing was rolled back. The holder of the segment calls it when nothing will be rolled back any more.
 func (s *Segment) Changes() []Change {
 	if s.listed {
 		return s.changes

@@ -10,11 +10,11 @@ const (
 	// at how many bytes it is full.
 	maxFirings     = 512
 	maxFiringBytes = 1 << 20
-	// maxOverdue is how many occurrences fire at a time that follow others of the
-	// same timer at once: who catches up has the rest of a step, and not all of it.
+	// maxOverdue is how many occurrences may follow others of the same timer at once. So timers that catch up do not
+	// take all of a step.
 	maxOverdue = 500
-	// setBack is by how much the clock must have gone back for slots to be closed, so
-	// that what is due at the same time is encoded again.
+	// setBack is by how much the clock must have gone back before slots are closed, so that timers due then are
+	// encoded again.
 	setBack = 60_000 // ms
 	// ahead is by how much what was missed must lie ahead of the clock for all items to be looked
 	// through: some callers come with a time that is a little older than that of others.
@@ -28,11 +28,10 @@ type Hold func(t *timer.Timer, permit any) (by timer.TopicPartition, held bool)
 // dueItems are items that are due; the lists are used again, unless they are long.
 type dueItems struct{ free, behind []*Item }
 
-// Fire plans the firings of timers that are due now: limit at most, and one more than
-// fit into so many bytes. What hold holds is not fired: it is to be parked, or waits
-// until it can be; but what is too late, and would fire else, waits for nothing. fired
-// tells also of what was planned since the last call for timers that come at another
-// time by the rules of their zones.
+// Fire plans the firings of timers that are due now: limit at most, and one more than fit into so many bytes. A timer
+// that hold holds does not fire. It is to be parked, or waits until it can be. But a timer that is too late does not
+// wait. fired includes what was planned since the last call for timers that come at another time by the rules of their
+// zones.
 func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired timer.Size, parkings Parkings) {
 	fired, p.moved = p.moved, timer.Size{}
 	p.opened = min(p.opened, now)

@@ -5,8 +5,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// LoadFrom returns where the next scan of the store is to begin: at the horizon. false: memory
-// is full, until Relieved.
+// LoadFrom returns where the next scan of the store begins: at the horizon. It returns false if memory is full, until
+// Relieved.
 func (p *Planner) LoadFrom() (from timer.Ref, ok bool) { return p.known.horizon, !p.known.full }
 
 // Load takes in what a scan of the store found from one place to another, in order. The scan may
@@ -40,8 +40,8 @@ func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 	p.known.evict()
 }
 
-// reach raises the horizon: what was later until now is soon, and so is what is
-// due in the same millisecond.
+// reach raises the horizon. Timers below it that were later are soon now, and so are those that are due in the same
+// millisecond.
 func (k *known) reach(to timer.Ref) {
 	k.table.Approach(to.Due, func(number int32) { k.insert(k.items[number]) })
 	k.horizon = to
@@ -60,15 +60,14 @@ func (k *known) evict() {
 	}
 }
 
-// Resize changes how many bytes of timers are kept that fire soon: see New.
+// Resize changes how many bytes the timers that fire soon may take: see New.
 func (p *Planner) Resize(bytes int64) {
 	p.known.limit = bytes
 	p.known.evict()
 	p.Relieved()
 }
 
-// Lower has what is pending from a place on loaded again: the store has timers there
-// that a load passed over.
+// Lower has everything from a place on loaded again, because the store has timers there that a load passed over.
 func (p *Planner) Lower(to timer.Ref) { p.known.evictFrom(key(to)) }
 
 func (k *known) evictFrom(from memtable.Key) {
@@ -93,8 +92,7 @@ func (k *known) evictFrom(from memtable.Key) {
 	}
 }
 
-// Relieved reports, once, that memory which was full has become free again: there is
-// something to load.
+// Relieved reports once that memory was full and has room again, so there is something to load.
 func (p *Planner) Relieved() bool {
 	if !p.known.full || p.known.held() > p.known.limit/2 {
 		return false

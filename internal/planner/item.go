@@ -15,8 +15,8 @@ const (
 // Held is about how many bytes of memory a timer takes while there is an item of it.
 func Held(t *timer.Timer) int64 { return int64(t.Size()) + TimerMemory }
 
-// Item is what is known of one timer ID to which something happens, or will soon. What only
-// waits is a record.
+// Item is what is known of a timer ID to which something happens, or will happen soon. A timer that only waits is a
+// record.
 type Item struct {
 	id string
 	// ref is the planned place, Absent if nothing will be pending. A place stands for one version
@@ -44,7 +44,7 @@ type Item struct {
 	waiting bool
 	parking bool // on its way to the parked rows
 
-	// Of who holds the segment that is out.
+	// For the holder of the segment that is out.
 	at      int32    // which of its changes
 	segment *Segment // the last one with a change of it
 }

@@ -12,11 +12,10 @@ import (
 // grain makes slots of 64 ms: what is due sooner is not worth encoding.
 const grain = 6
 
-// maxSpare is how many items are kept for use again: a timer has one until its step is applied, and one when
-// it fires.
+// maxSpare is how many unused items are kept. A timer needs one until its step is applied, and one when it fires.
 const maxSpare = 4096
 
-// newItem makes an item of an ID of which nothing is known.
+// newItem makes an item of an ID that the planner knows nothing of.
 func (k *known) newItem(id string, ref timer.Ref, t *timer.Timer) *Item {
 	return k.item(k.table.AddObject(id), id, ref, t)
 }
@@ -37,7 +36,7 @@ func (k *known) item(number int32, id string, ref timer.Ref, t *timer.Timer) *It
 	return it
 }
 
-// find returns the item of an ID, nil if nothing is known of it. What was encoded, or a tombstone, has one again.
+// find returns the item of an ID, nil if nothing is known of it. It turns a record or a tombstone into an item.
 func (k *known) find(id []byte) *Item {
 	at := k.table.Find(id)
 	switch at.Kind() {
@@ -56,8 +55,8 @@ func (k *known) find(id []byte) *Item {
 	return it
 }
 
-// decode makes an item, neither soon nor later, of a record or a tombstone. Its own bytes are a copy, or those of the
-// record.
+// decode turns a record or a tombstone into an item that is neither soon nor later. With own set, the item has a copy of
+// the bytes.
 func (k *known) decode(at memtable.Ref, own bool) *Item {
 	number, id, r := k.table.Decode(at)
 	if at.Kind() == memtable.Tombstone {
@@ -84,9 +83,8 @@ func decoded(b []byte) *timer.Timer {
 	return t
 }
 
-// encode has an item be a record or a tombstone, if nothing happens to it: neither an
-// entry nor a request nor a checkpoint knows the item, it waits for nothing but its due time,
-// and what it stands for is all in its bytes and its place.
+// encode turns an item into a record or a tombstone if nothing happens to it: no entry, request or flush knows the
+// item, it waits only for its due time, and its bytes and its place say everything about it.
 func (k *known) encode(it *Item) {
 	t := it.timer
 	switch {
@@ -121,21 +119,21 @@ func (k *known) encode(it *Item) {
 // encodable reports whether a timer may be a record by what it is.
 func encodable(t *timer.Timer) bool { return t.Steering == nil && t.Size() <= memtable.MaxBytes }
 
-// bury has an item under whose ID nothing is pending be a tombstone, if the
-// store has something still, or will by the checkpoint that is being written.
+// bury turns an item under whose ID nothing is pending into a tombstone, if the store still has something, or will when
+// the flush under way has ended.
 func (k *known) bury(it *Item) {
 	c := &it.change
 	if c.at == 0 || !k.table.Bury(it.number, c.stored) {
 		return
 	}
-	if c.flushing != 0 { // nothing is left to be done about it when the checkpoint ends
+	if c.flushing != 0 { // nothing is left to do for it when the flush ends
 		k.delta.flushing[c.flushing-1] = nil
 	}
 	k.outOfDelta(it)
 	k.retire(it)
 }
 
-// outOfDelta takes an item out of the delta whose change goes into a record.
+// outOfDelta takes an item out of the delta because a record or tombstone takes over its change.
 func (k *known) outOfDelta(it *Item) {
 	k.delta.bytes -= it.deltaBytes()
 	k.delta.drop(it)
@@ -150,7 +148,7 @@ func (k *known) forget(it *Item) {
 // retire forgets an item that has no object any more, and keeps it for another ID. Nothing looks at it then: no
 // entry that is not applied, no batch and no flush knows it, and Parked compares the timer too.
 func (k *known) retire(it *Item) {
-	if k.table.Objects() == 0 { // not to hold on to what was long once
+	if k.table.Objects() == 0 { // give back what was long once
 		k.items, k.spare = nil, nil
 		return
 	}
@@ -167,8 +165,8 @@ func (k *known) retire(it *Item) {
 // maxTopics is how many names of topics a planner remembers.
 const maxTopics = 1000
 
-// topic is a topic's name in memory of its own: who remembers what a timer's topic is called
-// would keep the chunk that the timer was encoded in.
+// topic returns a topic's name in memory of its own. Otherwise a caller that remembers the name would keep the chunk that
+// the timer was encoded in.
 func (k *known) topic(name string) string {
 	own, ok := k.topics[name]
 	if !ok {
@@ -181,8 +179,7 @@ func (k *known) topic(name string) string {
 	return own
 }
 
-// own gives an item that was just decoded, and that will wait, bytes of its own: it would keep
-// a whole chunk.
+// own gives an item that was just decoded bytes of its own, because it will wait. Otherwise it would keep a whole chunk.
 func (it *Item) own() {
 	t := decoded(it.timer.AppendTo(nil))
 	t.Target.Topic = it.timer.Target.Topic

@@ -9,15 +9,15 @@ import "github.com/waterclock/waterclock/internal/timer"
 // Parkings are timers to be parked, by what they wait for.
 type Parkings map[timer.TopicPartition]*Parking
 
-// Parking is what is to be parked for one target.
+// Parking is the timers that are to be parked for one target.
 type Parking struct {
 	Timers []*timer.Timer
 	Bytes  int64 // that they hold in memory
 	items  []*Item
 }
 
-// hold keeps a due item from firing: for good if the store has its row, else
-// until it has, for which a checkpoint is wanted.
+// hold keeps a due item from firing. If the store has its row, the item is to be parked. Otherwise it waits until the
+// store has the row, and a flush is wanted.
 func (p *Planner) hold(it *Item, by timer.TopicPartition, now int64, out *Parkings) {
 	it.permit = nil
 	p.known.miss(it, now)
@@ -38,9 +38,9 @@ func (p *Planner) hold(it *Item, by timer.TopicPartition, now int64, out *Parkin
 	l.items, l.Timers, l.Bytes = append(l.items, it), append(l.Timers, it.timer), l.Bytes+Held(it.timer)
 }
 
-// Parked forgets what the store has parked, but for what has changed meanwhile: it may be
-// on its way to be parked again, as another timer. What a request has met that may leave
-// it as it is waits for that, and is looked at again.
+// Parked forgets the timers that the store has parked. It leaves alone items that have changed meanwhile, which may be on
+// their way to be parked again as another timer. An item that a request has met waits for the request, and is looked at
+// again after that.
 func (p *Planner) Parked(l *Parking) {
 	for i, it := range l.items {
 		switch {
@@ -55,10 +55,9 @@ func (p *Planner) Parked(l *Parking) {
 	}
 }
 
-// Admit puts timers that were parked, and are not any more, among those that fire soon; with a
-// permit, which Hold is shown, they may fire although their target is unhealthy. An ID
-// with an item that says otherwise has been replaced or cancelled. What was due by now
-// was missed.
+// Admit takes in timers that are no longer parked: they fire soon. With a permit, which is passed to Hold, they may fire
+// although their target is unhealthy. If an item says otherwise, the timer has been replaced or cancelled meanwhile.
+// Occurrences that were due by now were missed.
 func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 	for _, t := range timers {
 		it := p.known.find(t.ID)
@@ -78,10 +77,9 @@ func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 	p.known.evict() // the store has what is forgotten, by due time again
 }
 
-// Crowded reports whether so much is kept in memory of what was missed that no more is to be
-// admitted. It ends when that has fired, or was let go.
+// Crowded reports whether missed timers take so much memory that no more are to be admitted. It ends when they have
+// fired or were let go.
 func (p *Planner) Crowded() bool { return p.known.missed > p.known.limit/2 }
 
-// Wanted reports whether a timer waits to be parked until a checkpoint has brought
-// it into the store.
+// Wanted reports whether a timer waits for a flush so that it can be parked.
 func (p *Planner) Wanted() bool { return p.wanted }

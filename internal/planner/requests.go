@@ -174,7 +174,7 @@ func (p *Planner) decide(e *Entry, r *request, it *Item) (more int64) {
 	return more
 }
 
-// decideOn makes an entry what a request decides where is is pending, at before.
+// decideOn makes an entry what a request decides if is is pending, at before.
 func (p *Planner) decideOn(e *Entry, r *request, before timer.Ref, is *timer.Timer) {
 	e.Entry, e.Value = r.Apply(before, is), nil
 	switch e.Outcome {
