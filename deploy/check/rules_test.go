@@ -107,8 +107,8 @@ func TestScalingQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	queries := regexp.MustCompile(`(?m)^ +query: (.*)$`).FindAllSubmatch(manifests, -1)
-	if len(queries) != 2 {
-		t.Fatalf("%d queries, want 2", len(queries))
+	if len(queries) != 3 {
+		t.Fatalf("%d queries, want 3", len(queries))
 	}
 	for _, q := range queries {
 		expr, err := newParser().ParseExpr(string(q[1]))

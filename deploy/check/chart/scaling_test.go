@@ -43,6 +43,7 @@ type hpa struct {
 	min, max int32
 	poll     time.Duration // how often KEDA asks for new totals
 	up, down autoscaling.HPAScalingRules
+	ahead    bool          // timers are scheduled long before they are due, so the load to come is known
 	now      time.Duration
 	said     []change // recommendations
 	changes  []change
@@ -147,7 +148,10 @@ func (h *hpa) run(load func(time.Duration) float64, length time.Duration, target
 		waited = max(waited, behind/max(load(at), 0.01))
 		if at%syncPeriod == 0 && at > 0 {
 			if at%h.poll == 0 {
-				totals = []float64{mean(used), mean(lag)}
+				totals = []float64{mean(used), mean(lag), 0}
+				for s := at; h.ahead && s < at+10*time.Minute; s += time.Second {
+					totals[2] += load(s) * perCore
+				}
 			}
 			after := h.next(n, totals, targets)
 			if after != n {
@@ -166,7 +170,7 @@ func chartHPA(t *testing.T) (*hpa, []float64) {
 		if !strings.Contains(doc, "\nkind: ScaledObject\n") {
 			continue
 		}
-		if strings.Count(doc, "useCachedMetrics: true") != 2 {
+		if strings.Count(doc, "useCachedMetrics: true") != 3 {
 			t.Fatal("a trigger's metrics are not cached: they change more often than pollingInterval says")
 		}
 		data, err := yaml.YAMLToJSON([]byte(doc))
@@ -258,5 +262,50 @@ func TestScaling(t *testing.T) {
 		*h.down.StabilizationWindowSeconds = 300
 	}) == nil {
 		t.Error("it is calm with Kubernetes' defaults, too")
+	}
+}
+
+// TestScalingAhead has the autoscaler's algorithm follow loads that are known ahead. A gradual one it follows as calmly
+// as without. For a burst that was announced the instances are there before it is due, so it is over sooner.
+func TestScalingAhead(t *testing.T) {
+	for _, within := range []time.Duration{3 * time.Minute, 40 * time.Minute} {
+		h, targets := chartHPA(t)
+		h.ahead = true
+		numbers, waited := h.run(rise(within), 3*time.Hour+2*within, targets)
+		if why := h.calm(numbers, waited); why != "" {
+			t.Errorf("%s: %s", within, why)
+		}
+	}
+	const due = time.Hour
+	burst := func(at time.Duration) float64 {
+		if at >= due && at < due+time.Minute {
+			return 40
+		}
+		return 0.3
+	}
+	var waits []float64
+	for _, ahead := range []bool{false, true} {
+		h, targets := chartHPA(t)
+		h.ahead = ahead
+		numbers, _ := h.run(burst, 3*time.Hour, targets)
+		behind := 0.0 // the backlog's end, by what the instances could do
+		for i := int(due / syncPeriod); i < len(numbers); i++ {
+			for s := range int(syncPeriod / time.Second) {
+				behind += burst(time.Duration(i)*syncPeriod+time.Duration(s)*time.Second) - float64(numbers[i])
+			}
+			if behind = max(0, behind); behind == 0 {
+				waits = append(waits, (time.Duration(i)*syncPeriod - due).Seconds())
+				break
+			}
+		}
+		if before := numbers[int(due/syncPeriod)-2]; ahead != (before >= 6) {
+			t.Errorf("ahead %v: %d instances before the burst", ahead, before)
+		}
+		if last := numbers[len(numbers)-1]; last != h.min {
+			t.Errorf("ahead %v: %d instances in the end", ahead, last)
+		}
+	}
+	if len(waits) != 2 || waits[1] > waits[0]*0.8 {
+		t.Errorf("the burst takes %v s, not known ahead and known", waits)
 	}
 }
