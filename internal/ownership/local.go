@@ -43,8 +43,10 @@ func (l *Local) acquire(ctx context.Context) error {
 	return err
 }
 
-func (l *Local) release() {
-	l.Slots.Release(1)
+func (l *Local) release(lent bool) {
+	if !lent {
+		l.Slots.Release(1)
+	}
 	if l.Turns != nil {
 		l.Turns.Release(1)
 	}
@@ -176,6 +178,7 @@ type intoLocal struct {
 	f     *Follower
 	sink  *statestore.Replay // nil: no slot is held
 	ctx   context.Context    // of Hold
+	lent  bool               // the slot was given back, because ctx has ended
 	begun time.Time          // when the part of a replay began that the next Flush ends
 }
 
@@ -193,10 +196,10 @@ func (i *intoLocal) Hold(ctx context.Context) (err error) {
 		return err
 	}
 	if i.sink, err = local.Handle.Replay(i.f.log.ID, i.f.view.newest); err != nil {
-		local.release()
+		local.release(false)
 		return fmt.Errorf("open the store for replay: %w", err)
 	}
-	i.ctx, i.begun = ctx, time.Now()
+	i.ctx, i.lent, i.begun = ctx, false, time.Now()
 	i.show(Replaying)
 	return nil
 }
@@ -206,7 +209,7 @@ func (i *intoLocal) Rest() {
 	i.sink.Close()
 	i.sink = nil
 	i.show(Acquiring)
-	i.f.o.Local.release()
+	i.f.o.Local.release(i.lent)
 }
 
 func (i *intoLocal) show(s State) {
@@ -230,15 +233,16 @@ func (i *intoLocal) Flush(at replay.Point) error {
 	if err := i.sink.Flush(at.Position); err != nil {
 		return err
 	}
-	if took := time.Since(i.begun); i.f.o.Local.Turns != nil && took >= partLeast {
+	if took := time.Since(i.begun); i.f.o.Local.Turns != nil && took >= partLeast && !i.lent {
 		i.letPass(min(took, restMost))
 	}
 	i.begun = time.Now()
 	return nil
 }
 
-// letPass rests, and lets replays that wait for a slot go first: semaphores serve callers in order. Before that it flushes
-// what was collected, so the replay needs no memory meanwhile. If ctx ends it goes on, and the replay ends.
+// letPass rests, and lets replays that wait for a slot go first: semaphores serve callers in order. What was collected is
+// flushed, so the replay needs no memory meanwhile. If ctx ends, the replay ends without the slot, so that an acquisition
+// that waits for its end does not wait for other replays.
 func (i *intoLocal) letPass(rest time.Duration) {
 	slots := i.f.o.Local.Slots
 	slots.Release(1)
@@ -246,5 +250,5 @@ func (i *intoLocal) letPass(rest time.Duration) {
 	case <-i.ctx.Done():
 	case <-time.After(rest):
 	}
-	_ = slots.Acquire(context.WithoutCancel(i.ctx), 1)
+	i.lent = slots.Acquire(i.ctx, 1) != nil
 }

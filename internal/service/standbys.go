@@ -26,6 +26,8 @@ const (
 	caughtUp = 10 * time.Second
 	// standbyAgain is the pause before a follower that has failed goes on, and standbyFailed if only an operator can help.
 	standbyAgain, standbyFailed = 5 * time.Second, time.Minute
+	// takeWait is how long the end of a follower is waited for before it loses its place in the store.
+	takeWait = time.Second
 	// rejoinAgain is when the group is asked again for what this process has caught up with and was not given.
 	rejoinAgain = time.Minute
 )
@@ -195,7 +197,12 @@ func (s *standbys) take(at timer.TopicPartition) *ownership.Follower {
 		return nil
 	}
 	run.cancel()
-	<-run.ended
+	select {
+	case <-run.ended:
+	case <-time.After(takeWait): // it waits for the disk; without its handle it does not
+		run.handle.Release()
+		<-run.ended
+	}
 	return run.f
 }
 
