@@ -3,29 +3,9 @@ package topics
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 )
-
-// Options of Ensure and Inspect.
-type Options struct {
-	// Create lets Ensure create the service's own topics.
-	Create bool
-	// Grow lets Ensure give them as many partitions as the request topic has. The caller then has to move the
-	// pending timers to the partitions where their IDs belong.
-	Grow bool
-	// Delay is that of a fixed-delay topic; 0 for a request topic.
-	Delay time.Duration
-	// Replication of created topics; 0 and below: as many replicas as the request topic has, which is also the least
-	// that Ensure accepts.
-	Replication int16
-	// DeadLetters is the name of the dead-letter topic; empty: that of [DeadLetters].
-	DeadLetters string
-	// Events says that there is a topic of events. CompactEvents says that it keeps the last event of each timer,
-	// instead of all events for a time.
-	Events, CompactEvents bool
-}
 
 // Inspection is the result of Inspect.
 type Inspection struct {

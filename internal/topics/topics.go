@@ -34,6 +34,25 @@ func (s *Set) Own() []*Topic {
 	return []*Topic{&s.Changelog, &s.DeadLetters, &s.Events}
 }
 
+// Options of Ensure and Inspect.
+type Options struct {
+	// Create lets Ensure create the service's own topics.
+	Create bool
+	// Grow lets Ensure give them as many partitions as the request topic has. The caller then has to move the
+	// pending timers to the partitions where their IDs belong.
+	Grow bool
+	// Delay is that of a fixed-delay topic; 0 for a request topic.
+	Delay time.Duration
+	// Replication of created topics; 0 and below: as many replicas as the request topic has, which is also the least
+	// that Ensure accepts.
+	Replication int16
+	// DeadLetters is the name of the dead-letter topic; empty: that of [DeadLetters].
+	DeadLetters string
+	// Events says that there is a topic of events. CompactEvents says that it keeps the last event of each timer,
+	// instead of all events for a time.
+	Events, CompactEvents bool
+}
+
 // MessageRoom is by how much max.message.bytes of the service's own topics must exceed that of the request topic. Besides
 // the payload, a timer stores up to 64 KiB of headers, a target and numbers, and a dead letter its reason.
 const MessageRoom = 64 << 10
