@@ -43,7 +43,7 @@ type hpa struct {
 	min, max int32
 	poll     time.Duration // how often KEDA asks for new totals
 	up, down autoscaling.HPAScalingRules
-	ahead    bool          // timers are scheduled long before they are due, so the load to come is known
+	ahead    bool // timers are scheduled long before they are due, so the load to come is known
 	now      time.Duration
 	said     []change // recommendations
 	changes  []change
