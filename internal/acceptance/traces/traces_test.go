@@ -74,7 +74,8 @@ func dev(t *testing.T, collector string) (broker, api string) {
 	}
 	broker, api = freeAddress(t), freeAddress(t)
 	cmd := exec.Command(binary, "dev", "--tracing", "link", "--demo=false", "--listen", broker, "--api", api, "--http", "", "--data-dir", filepath.Join(dir, "data"))
-	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+collector, "OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test")
+	steered := func(kv string) bool { return strings.HasPrefix(kv, "WATERCLOCK_") } // tests are, by what looks like settings
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), steered), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+collector, "OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_RESOURCE_ATTRIBUTES=deployment.environment.name=test")
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
