@@ -52,9 +52,10 @@
 //
 //	rec, err := waterclock.Cancel("timers", "order-17-reminder", waterclock.If(source.String()))
 //
-// A cancel or a replacement wins or loses against the firing, never both. What
-// counts is the order of the records in the log, never a timestamp: so all
-// requests for one ID must lie on one partition. All producers of a request
+// Either the firing happens or the cancel or replacement does, never both. Among
+// requests the order of the log counts, never a timestamp; against a firing,
+// whichever the service plans first. So all requests for one ID must lie on one
+// partition. All producers of a request
 // topic therefore need the same partitioner, Java's murmur2, which is kgo's
 // default. (librdkafka needs partitioner=murmur2_random.)
 //
@@ -95,7 +96,7 @@
 // firing at most once: through crashes, pauses and rebalances. A timer never
 // fires early; one that is past due fires at once. Instants are milliseconds,
 // fractions round up. A request that the producer wrote twice is two requests:
-// while the timer is pending the second changes nothing, behind the firing it
+// while the timer is pending the second changes nothing; after the firing it
 // fires again. Use an idempotent producer, which is kgo's default.
 //
 // This package is the only public API of its module. The module's other

@@ -12,8 +12,8 @@
 // it for quietAfter, no connection of the process has had a byte from it meanwhile, and a request that any
 // broker answers at once (ApiVersions, on a connection of its own) is not answered within probeTimeout, or within
 // freshTimeout if that connection has to be opened first. A broker that is slow with one request and answers another
-// is not unresponsive. Both states end when a probe is answered; there is one each probeAgain to maxProbeAgain. A
-// broker that is down is dialed for clients too, so that state also ends when a client's connection opens. A broker
+// is not unresponsive. Both states end when a probe is answered; there is one each probeAgain to maxProbeAgain. Clients
+// may still dial a broker that is down, so that state also ends when a client's connection opens. A broker
 // that cannot be reached and that no client has dialed for forgetAfter is not part of the cluster any more, and is
 // forgotten.
 package dialer
@@ -80,7 +80,7 @@ func New(dial Func, log *slog.Logger, reg prometheus.Registerer) *Dialer {
 	d := &Dialer{
 		dial: dial, log: log, changed: func() {}, look: beats.NewSignal(), brokers: make(map[string]*broker),
 		gauge: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "waterclock_unresponsive_brokers", Help: "Brokers that take connections, or did, and say nothing.",
+			Name: "waterclock_unresponsive_brokers", Help: "Brokers that accept connections, or used to, but do not answer.",
 		}),
 	}
 	reg.MustRegister(d.gauge)

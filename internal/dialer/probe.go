@@ -19,13 +19,13 @@ const (
 	// probeAgain is the pause between two probes of a broker that cannot be reached. It grows with the time for
 	// which that lasts, up to maxProbeAgain: the broker may have been removed for good.
 	probeAgain, maxProbeAgain = 250 * time.Millisecond, 2 * time.Second
-	// forgetAfter is how long no client must have dialed a broker that cannot be reached until it is forgotten.
+	// An unreachable broker is forgotten once no client has dialed it for forgetAfter.
 	// Clients dial each broker that they know of every few minutes.
 	forgetAfter = 30 * time.Minute
 	// tick is how often connections are looked at.
 	tick = 50 * time.Millisecond
-	// overslept: if a probe takes that much longer than its timeout, this process stood still. That says nothing
-	// about the broker.
+	// overslept: if a probe takes that much longer than its timeout, this process itself must have been stopped. That
+	// says nothing about the broker.
 	overslept = 400 * time.Millisecond
 	// maxAnswer bounds the answer to a probe.
 	maxAnswer = 1 << 20

@@ -1,7 +1,7 @@
 // Package hanging repairs transactions that nobody would end, or that ended without all of their markers.
 //
 // A hanging transaction (KIP-664) holds back the read_committed readers of every partition that it
-// touched. There are three ways to one, and three repairs:
+// touched. A transaction can come to hang in three ways, each with its repair:
 //
 //   - The process that began it is gone. Each instance looks for such transactions of its group once a second and ends
 //     them ([Watch]).

@@ -192,7 +192,7 @@ func (k *Markers) overdue(to timer.TopicPartition, p Producer) bool {
 	return time.Since(since) > markerPatience
 }
 
-// await notes that a marker is on its way, and forgets old ones, which have come.
+// await notes that a marker is on its way, and forgets old ones, which must have arrived by now.
 func (d *doubt) await(p Producer, since time.Time) {
 	maps.DeleteFunc(d.awaited, func(_ Producer, before time.Time) bool { return since.Sub(before) > endedKept })
 	if d.awaited == nil {

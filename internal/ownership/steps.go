@@ -88,7 +88,8 @@ func (s *Steps) offer(c *claim) {
 	s.o.Lanes.Wake()
 }
 
-// Seal is a kind's transaction.Source.Seal. It calls seal for the share if one can be committed. Before Own it
+// Seal implements transaction.Source.Seal for both kinds of partition, of requests and of fixed delays. It calls seal
+// for the share if one can be committed. Before Own it
 // returns the claim instead.
 func (s *Steps) Seal(step string, room *transaction.Room, seal func(string, *transaction.Room) *transaction.Share) (share *transaction.Share) {
 	owner, c := s.begin()

@@ -66,7 +66,7 @@ func (q *Questions) Watch() (*Watcher, error) {
 	d := a.decided
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.watched.Add(1) == 1 { // first: a step that does not see it is below the position
+	if d.watched.Add(1) == 1 { // the first watcher: steps that ended before it are below this position
 		d.position = a.subs.position()
 		d.list, d.bytes = nil, 0
 	}

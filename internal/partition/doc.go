@@ -15,7 +15,7 @@
 //     of it. A checkpoint is written by a goroutine beside it: see checkpoints.
 //   - Questions answers on the goroutines of its callers.
 //
-// They meet at the planners, under locks that are held over no I/O: see subPartitions. What one hands to another goes
+// They meet at the planners, under locks that are never held during I/O: see subPartitions. What one hands to another goes
 // through a queue: inbox (to the sub-partitions), handover (committed steps, to the keeper), parkInbox (timers to be
 // parked, to the keeper).
 //

@@ -106,8 +106,8 @@ func (r *requests) put(s *subPartition, d delivery) {
 	s.inbox.put(d)
 }
 
-// open lets timers fire: those of each sub-partition as soon as it has planned what it was handed so far. Every cancel
-// of its timers that could still win is among that.
+// open lets timers fire: those of each sub-partition as soon as it has planned what it was handed so far. That includes
+// every cancel that could still win.
 func (r *requests) open() {
 	for _, s := range r.subs.all {
 		s.inbox.put(delivery{open: true})

@@ -267,7 +267,7 @@ func (k *keeper) fold(step *planner.Step) int64 {
 	return pending.Load()
 }
 
-// raiseAfter is how long delete.retention.ms must have been longer than noted before the longer value is noted. By then
+// A raised delete.retention.ms is noted only after it has been in force for raiseAfter. By then
 // the store's in-sync time is later than the change, and the store has every deletion that was stamped before the
 // change.
 const raiseAfter = 5 * time.Minute

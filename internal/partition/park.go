@@ -126,8 +126,8 @@ func (k *parking) muchToPark() bool { return k.inbox.held() >= k.o.Memory.Delta.
 // round parks and unparks timers.
 func (k *parking) round() error { return errors.Join(k.parkAll(), k.unpark(), k.expire()) }
 
-// parkAll moves rows. The same goroutine scans the store. So a load before this has met the items, and a load after it
-// does not find the rows.
+// parkAll moves rows. The same goroutine scans the store. So an earlier load found these timers in memory, and a
+// later one finds no rows.
 func (k *parking) parkAll() error {
 	for _, x := range k.inbox.takeAll() {
 		for to, l := range x.what {
@@ -213,7 +213,7 @@ func (k *parking) unparked(to timer.TopicPartition, n int) {
 
 // expire looks at parked timers in turn, and admits those that are too late by now: they expire, which needs no target.
 // Timers whose targets could not be examined are admitted when it is their turn, and timers whose recurrence could not
-// be worked out when it can be.
+// be computed once it can be.
 func (k *parking) expire() error {
 	if len(k.counts) == 0 {
 		k.shown.oldest.Store(0)

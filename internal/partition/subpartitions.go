@@ -28,11 +28,12 @@ import (
 // checkpoint freezes all planners between two steps.
 //
 // This type has what every room needs: choosing a planner, and taking the locks. What only one room asks of the
-// planners is a method of that room: requests hands out requests, stepPlanner plans and takes steps, the keeper with
-// its checkpoints and its deferral folds and loads, and answers reads.
+// planners is a method of that room: requests hands out requests, stepPlanner plans and takes steps, the keeper, with
+// its checkpoints and its parking, folds and loads; Questions answers reads.
 //
-// Each planner has a lock. Several locks are taken in the order of the numbers. They are held for about a
-// millisecond at most: over no I/O, and over no lock but those of progress, arrivals, Targets and Health. A commit
+// Each planner has a lock. Several locks are taken in the order of the numbers. They are never held
+// during I/O, nor while waiting for a lock other than those of progress, arrivals, Targets and Health; mostly for less
+// than a millisecond. A commit
 // holds all of them, so a caller that holds all of them sees each step whole or not at all.
 type subPartitions struct {
 	*owned

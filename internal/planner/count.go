@@ -21,8 +21,8 @@ type tally struct {
 	leaving int64  // entries that leave, see note
 }
 
-// others is how many timers of other IDs than an item's, under which none is pending, are or
-// may be pending, committed or not.
+// others counts the timers that are or may be pending under IDs other than the item's, committed or not. Call it only
+// if nothing is pending under the item's ID.
 func (c *tally) others(it *Item) int64 {
 	n := c.count.n.Load()
 	if it.last != nil && it.last.leaves {
@@ -33,10 +33,9 @@ func (c *tally) others(it *Item) int64 {
 
 // note adds e to the entries of its item.
 //
-// A firing after which nothing is pending leaves until it is committed: rolled back it is as
-// if it had never been, and whoever had taken its timer's place meanwhile would be one too
-// many. So does a request behind it that leaves nothing as well, but would decide otherwise
-// were the firing rolled back. What another one leaves is what is left in any case.
+// A firing after which nothing is pending keeps its place in the count until it is committed, because a rollback would
+// bring the timer back. So does a request behind it that leaves nothing either, but would decide otherwise if the firing
+// were rolled back. Any other entry counts at once.
 func (c *tally) note(e *Entry) {
 	last := e.item.last
 	e.follow()

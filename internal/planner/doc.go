@@ -20,6 +20,23 @@
 // Questions are answered with what is committed, not with what is planned: see [Unflushed] and [Planner.Committed].
 // What always holds stands at the types and fields that it binds.
 //
+// # Cancel against firing
+//
+// Whichever is planned first wins. [Planner.Fire] takes a timer off the wheel and plans its firing; a cancel that is
+// planned later finds only what the firing left. [Planner.Plan] takes a cancelled timer off the wheel. Both run under
+// the planner's lock. The rest follows:
+//
+//   - After an acquisition nothing fires before [Planner.Open]. The caller opens once every request that was in the log
+//     has been planned (package partition, catch-up barrier). So a cancel in the log wins.
+//   - The entries of an aborted step go back ([Return]): the firing keeps its place, and has still won.
+//   - A firing that must not be emitted now, because its target is unhealthy or the clock was set back, is rolled back
+//     ([Planner.RollBack]). The requests behind it are decided again, and a cancel among them wins.
+//   - A firing that is refused for good, or is too late ([Planner.Expire]), has no emission. A cancel behind it has lost.
+//   - If the partition is lost the planner is discarded. The next owner reads the requests that are not settled again,
+//     and the first case applies.
+//
+// For a recurring timer all of this holds for each occurrence: one may fire although the cancel behind it ends the rest.
+//
 // # The caller's duties
 //
 // All calls of one planner are made one at a time, under the caller's lock. None of them blocks. Take, Commit and
@@ -34,8 +51,7 @@
 //     changed, write it to the store, and [Planner.EndFlush].
 //  5. Scan the store from where [Planner.LoadFrom] says, and [Planner.Load] the rows. Between a scan and its Load
 //     there is no EndFlush and no Parked, and no row is parked or comes back.
-//  6. Park the rows that Fire gives to be parked, unless they are gone, and tell with [Planner.Parked] before any of
-//     them comes back. When rows are back, [Planner.Admit] their timers, unless the planner is [Planner.Crowded].
+//  6. Park the rows that Fire returns, unless they are gone, and call [Planner.Parked] before any of them comes back. When rows are back, [Planner.Admit] their timers, unless the planner is [Planner.Crowded].
 //     Do none of that during a flush.
 //  7. To answer a question about many IDs, read [Planner.Flushes], make a view of the store, and [Unflushed.Collect]
 //     what the view lacks, unless Flushes has changed.

@@ -28,8 +28,8 @@ type Hold func(t *timer.Timer, permit any) (by timer.TopicPartition, held bool)
 // dueItems are items that are due; the lists are used again, unless they are long.
 type dueItems struct{ free, behind []*Item }
 
-// Fire plans the firings of timers that are due now: limit at most, and one more than fit into so many bytes. A timer
-// that hold holds does not fire. It is to be parked, or waits until it can be. But a timer that is too late does not
+// Fire plans the firings of timers that are due now: at most limit, and at most bytes in all, except that the
+// last may exceed it. A timer that hold holds does not fire. It is to be parked, or waits until it can be. But a timer that is too late does not
 // wait. fired includes what was planned since the last call for timers that come at another time by the rules of their
 // zones.
 func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired timer.Size, parkings Parkings) {
@@ -86,13 +86,13 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired time
 	return fired, parkings
 }
 
-// Behind bounds the firings that stand behind requests which are not settled. More
-// wait until their own requests are applied. While one planner of a partition waits for a look-up, requests that
-// others have planned are not settled, and firings behind these must leave room for firings that could go. A planner that has no
-// others beside it needs no bound, and has none at first.
+// Behind bounds the firings that stand behind requests which are not settled. Further ones wait until their own
+// requests are applied. While one planner of a partition waits for a look-up, requests that others have planned are not
+// settled, and firings behind these must leave room for firings that could go. A sole planner needs no bound; the
+// default is none.
 func (p *Planner) Behind(room timer.Size) { p.behind = room }
 
-// roomBehind is what Behind leaves beside the firings that stand there.
+// roomBehind is how much of that bound is unused.
 func (p *Planner) roomBehind() timer.Size {
 	left := p.behind
 	for _, c := range p.sequence.rest {

@@ -92,7 +92,7 @@ func (k *known) evictFrom(from memtable.Key) {
 	}
 }
 
-// Relieved reports once that memory was full and has room again, so there is something to load.
+// Relieved returns true once each time full memory has room again: then there is something to load.
 func (p *Planner) Relieved() bool {
 	if !p.known.full || p.known.held() > p.known.limit/2 {
 		return false

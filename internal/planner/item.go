@@ -19,8 +19,8 @@ func Held(t *timer.Timer) int64 { return int64(t.Size()) + TimerMemory }
 // record.
 type Item struct {
 	id string
-	// ref is the planned place, Absent if nothing will be pending. A place stands for one version
-	// of a timer: by its place a change is told, and a load or an admission that comes too late.
+	// ref is the planned place, Absent if nothing will be pending. A place identifies one version
+	// of a timer, so a change, a late load or a late admission is recognised by it.
 	// Steering leaves due time and generation as they are, so the places of steered timers are
 	// made of the offset of the request that steered.
 	//
@@ -53,8 +53,7 @@ type Item struct {
 // applied (Apply ends that), a batch has met it and is not planned (Plan), or the store does not have
 // what was applied (EndFlush, or a record or tombstone takes its change).
 //
-// It is forgotten when that is so no more, and none of these keeps it either: it is soon,
-// until it fires, is evicted, replaced, cancelled or encoded; it waits for its entries or to be
-// parked, until Apply, EndFlush or Parked; or it was missed, which the store does not know, until it
-// fires, is let go, parked again, replaced or cancelled.
+// It is forgotten when this is no longer true and none of the following holds: it is about to fire (until it fires, is
+// evicted, replaced, cancelled or encoded); it waits for its entries or to be parked (until Apply, EndFlush or Parked);
+// it was missed, which the store does not know (until it fires, is skipped, parked again, replaced or cancelled).
 func (it *Item) kept() bool { return it.entries > 0 || it.pins > 0 || it.change.stale() }

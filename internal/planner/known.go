@@ -106,9 +106,9 @@ func (k *known) left(it *Item) {
 // postpone has an item that is neither soon nor later be later.
 func (k *known) postpone(it *Item) { k.table.Put(it.number, memtable.Later, key(it.ref)) }
 
-// release looks at an item that the planner may need no longer: what waited for its entries is
-// soon again, and looked at when due; what the store knows as well
-// is forgotten, unless it is to fire soon; what only waits to be due is encoded.
+// release looks at an item that the planner may no longer need. If it waited for its entries, it goes back to the wheel
+// and is looked at when due. If the store knows all of it and it does not fire soon, it is forgotten. If it only waits
+// to be due, it is encoded.
 func (k *known) release(it *Item) {
 	if it.waiting && it.entries == 0 {
 		it.waiting = false
@@ -122,8 +122,8 @@ func (k *known) release(it *Item) {
 	k.encode(it)
 }
 
-// notAhead ends that something was missed by a clock that was ahead, and is set back: what comes now
-// was not missed, and is neither let go nor kept for that.
+// notAhead clears marks of occurrences that were missed by a clock that was ahead and has been set back: what comes now
+// was not missed, and is neither skipped nor kept for that.
 func (k *known) notAhead(now, ahead int64) {
 	if k.latest <= now+ahead {
 		return

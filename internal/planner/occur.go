@@ -54,9 +54,9 @@ func (p *Planner) occur(it *Item, now int64) timer.Entry {
 	return e
 }
 
-// Expires reports whether the pending occurrence of t is too late at now, and not one
-// that is let go anyway: which of the missed ones is the last shows when its target is
-// healthy. What is remembered waits for no target either: it is forgotten.
+// Expires reports whether the pending occurrence of t is too late at now, and is not one that catch-up would skip
+// anyway: which missed occurrence is the last is known only once the target is healthy. A remembered ID waits for no
+// target either: it is forgotten.
 func Expires(t *timer.Timer, now int64) bool {
 	return t.IsRemembered() || t.IsTooLate(now) && (t.Recurrence == nil || t.Recurrence.CatchUp == timer.CatchUpAll || t.IsTriggered())
 }
@@ -86,8 +86,8 @@ func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 	p.moved = p.moved.Plus(c.size())
 }
 
-// resume has what a request resumed go on at now: which of the occurrences that were
-// missed meanwhile fire is decided here, once, and is in what is stored. If that is
+// resume restarts, at now, a timer that was resumed. Which of the occurrences that were missed meanwhile fire is decided
+// here, once, and is part of what is stored. If that is
 // none, and none is left, the timer is over. One that is triggered too fires first.
 func (p *Planner) resume(e *timer.Entry, now int64) {
 	t := p.rescheduled(e.After)

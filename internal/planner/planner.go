@@ -46,8 +46,8 @@ func newPlanner(position, now, bytes int64, grain uint) *Planner {
 	}
 }
 
-// Share has the planner remember schedules where others do: it is some megabytes of them
-// where each of many timers has an expression of its own.
+// Share makes the planner keep parsed schedules where other planners do. With many distinct expressions they take several
+// megabytes.
 func (p *Planner) Share(schedules *calendar.Cache) { p.schedules = schedules }
 
 // Open lets timers fire: every request that was in the log when the partition was
@@ -73,7 +73,7 @@ func (p *Planner) Next() (due int64, ok bool) {
 }
 
 // Oldest returns the earliest due time in memory, whether timers may fire or not; it
-// may be too early by what a slot of the table spans. false: there is none.
+// may be early by up to one slot of the table. False means that nothing is in memory.
 func (p *Planner) Oldest() (due int64, ok bool) {
 	return p.known.table.Next()
 }

@@ -9,8 +9,8 @@ type Batch struct {
 	// in memory.
 	Position int64
 	Bytes    int64
-	// Full says why no timer may be added to so many pending ones, nil if one may; nil
-	// itself: there is no limit. One that takes another's place adds none.
+	// Full returns why another timer may not be added to so many pending ones, or nil. A nil Full
+	// means no limit. A timer that takes another's place adds none.
 	Full func(pending int64) *Refusal
 
 	requests []request
@@ -81,12 +81,12 @@ func (p *Planner) Meet(b *Batch) (unknown Lookup) {
 	return unknown
 }
 
-// Found takes what is pending in the store under each of the IDs, and the timers that
-// are under each of Whole, nil for none, and whether the store has them parked. Nothing can have come between:
-// what is not known does not fire, and is not loaded. So a timer that a load has passed over is here what
-// it would be from there, and what is due of a parked one by now was missed, also if its target is healthy again
-// before it comes back, and wherever the horizon is: memory that is full lowers it below timers that were
-// parked. One below the horizon is parked, or on its way back from there, for it has no item.
+// Found takes what is pending in the store under each of the IDs, the timers that are under each of Whole (nil for
+// none), and whether the store has them parked. Nothing can have happened in between, because an unknown ID neither
+// fires nor is loaded. So a timer that is found here is treated as a load would treat it. Occurrences of a parked timer
+// that are due by now count as missed, even if its target is healthy again before it comes back, and wherever the
+// horizon is: memory that is full lowers it below timers that were parked. A timer below the horizon that has no item
+// is parked, or on its way back.
 func (l *Lookup) Found(refs []timer.Ref, timers []*timer.Timer, parked []bool, now int64) {
 	for i, it := range l.items {
 		it.ref, it.unknown = refs[i], false
@@ -146,9 +146,8 @@ func (p *Planner) Plan(b *Batch) (more int64) {
 
 // decide plans one request.
 //
-// What a request leaves that steers, or has a condition, depends on what it finds. So the whole timer
-// is looked up for it and not its place alone, and it is decided again if a firing before it is
-// rolled back.
+// If a request steers or has a condition, its result depends on what it finds. So the whole timer is looked up for it
+// and not its place alone, and it is decided again if a firing before it is rolled back.
 //
 // A trigger has the timer fire at once, by an entry of its own. That firing may wait for its target
 // and be rolled back, and until then it is committed that the timer is triggered. So a trigger fires
@@ -174,7 +173,7 @@ func (p *Planner) decide(e *Entry, r *request, it *Item) (more int64) {
 	return more
 }
 
-// decideOn makes an entry what a request decides if is is pending, at before.
+// decideOn fills in the entry of a request. is is what the request finds pending, at before.
 func (p *Planner) decideOn(e *Entry, r *request, before timer.Ref, is *timer.Timer) {
 	e.Entry, e.Value = r.Apply(before, is), nil
 	switch e.Outcome {

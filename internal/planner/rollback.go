@@ -7,14 +7,15 @@ import "github.com/waterclock/waterclock/internal/timer"
 // as if it had never been: the entry becomes one that changes nothing, and what was
 // planned on it is planned again on what is pending instead.
 //
-// Firings among that are of a timer that is not pending now, so they are rolled back
-// too. A request that depends on what it finds is decided again, as what it left may
-// have been planned on. The first request that leaves the same as before ends it; one
-// that depends on nothing always does.
+// Later firings among these entries were of timers that are not pending now, so they
+// are rolled back too. A request that depends on what it finds is decided again,
+// because later entries may build on what it left. Planning again stops at the first
+// request whose result is unchanged; an unconditional request always stops it. So a
+// cancel that had lost to the firing now wins.
 //
-// Nothing of what is planned again is committed: it stands behind the firing in the
+// Nothing that is planned again has been committed: it stands behind the firing in the
 // sequence, and a step takes a prefix. Nor does a request emit: what one triggers is
-// due, and has an entry of its own. So no emission comes of it.
+// due, and has an entry of its own. So planning again never produces an emission.
 
 // RollBack rolls back firings of the segment that is out, or of one that was just
 // returned. Their timers wait until the entries are applied.
@@ -28,7 +29,7 @@ func (p *Planner) RollBack(entries ...*Entry) {
 }
 
 func (p *Planner) rollBack(e *Entry) {
-	t := e.Emit // occurrences before it that were let go stay so
+	t := e.Emit // occurrences that were skipped before it stay skipped
 	it, before, is, value, missed := e.item, e.Before, t, t.AppendTo(nil), e.missed
 	more := int64(0)
 	for ; e != nil; e = e.next {
@@ -66,7 +67,8 @@ func (p *Planner) rollBack(e *Entry) {
 	}
 }
 
-// overtakes is the outcome of a request that depends on nothing.
+// overtakes is what an unconditional request comes to once the firing before it is rolled back: a cancel that had
+// found nothing now cancels.
 func overtakes(before timer.Ref, after *timer.Timer) timer.Outcome {
 	r := timer.Request{Schedule: after}
 	return r.Apply(before, nil).Outcome

@@ -25,7 +25,7 @@ func (c *chunk) size() timer.Size { return timer.Size{Entries: len(c.entries), B
 const never = math.MaxInt64
 
 // sequence is what is planned and not committed: first, then rest. Every step takes a prefix of
-// it, and an aborted step leaves it as it was. The life of a chunk: ready, sealed (in the segment that
+// it, and an abort by itself changes nothing in it; RollBack may. The life of a chunk: ready, sealed (in the segment that
 // is out), committed.
 //
 // Requests are in rest, in the order of their log. So a position never passes a request that is not

@@ -87,10 +87,9 @@ func (s *Step) Entries() iter.Seq[*Entry] {
 
 // Take seals a prefix of each planner's sequence: first the firings that wait for nothing, by due time; then,
 // if there is room for all those, requests below bound in the order of their log, with the firings that stand
-// behind them. It takes whole chunks, one at least. If there are several planners it cuts batches of requests at
-// the position that the step comes to. It returns nil if there is nothing to take. With pass the step may be empty, if that raises
-// the position. There is one step at a time:
-// Commit or Return ends it.
+// behind them. It takes whole chunks, at least one. If there are several planners it cuts batches of requests at
+// the position that the step comes to. It returns nil if there is nothing to take. With pass the step may be empty, if
+// that raises the position. There is one step at a time: Commit or Return ends it.
 func Take(planners []*Planner, limit timer.Size, pass bool, bound int64) *Step {
 	left := room{Size: limit}
 	first, all := takeFirst(planners, &left)
@@ -276,7 +275,7 @@ func (s *Segment) sum() (position int64) {
 	return position
 }
 
-// Return ends the step that is out as if it had never been sealed.
+// Return puts the entries of the step that is out back into the sequence. What was rolled back or has expired stays so.
 func Return(planners []*Planner) {
 	for _, p := range planners {
 		p.sequence.out = nil

@@ -29,7 +29,7 @@ const unflushedMemory = 120
 //     because the change is the last.
 //
 // Everything else leaves the state of an ID as it is. A step that is rolled back or aborted was not committed. Evictions
-// forget only what the store has. Loads and readmissions bring only what the store has. Deferring moves rows within the
+// forget only what the store has. Loads and admissions bring only what the store has. Parking moves rows within the
 // store.
 //
 // Nothing in an Unflushed changes after Collect: neither the bytes of records, nor timers, nor the changes of committed

@@ -71,8 +71,8 @@ func (t *Metadata) Reached() {
 	t.wanted.addAll()
 }
 
-// Refresh looks up metadata and size limits of topics: of only so many at a time that brokers answer soon, because
-// requests can name very many topics, even ones that do not exist.
+// Refresh looks up metadata and size limits of topics, in batches small enough for brokers to answer quickly: requests
+// can name very many topics, even ones that do not exist.
 func (t *Metadata) Refresh(ctx context.Context, names ...string) error {
 	for some := range slices.Chunk(names, maxWanted) {
 		if err := t.refresh(ctx, some); err != nil {

@@ -53,15 +53,19 @@ type HealthOptions struct {
 //	half-open  window emissions at a time,  each committed step doubles the window, up to wideOpen;
 //	           with a Permit                a new trip opens the breaker again
 //	away       nothing                      metadata, or the broker's return: no probe is needed
-//	idle       as before                    idleFor: nothing waits for the partition any more
+//	idle       what the state before let    idleFor: nothing has waited for the partition
+//	           pass
 //
 // If no emission of a window is committed, it admits as many again after admitAgain. A breaker that opens again makes
 // the permits of its last window void, wherever their emissions are: these are parked again instead of failing one more
 // step. Only a committed emission resets the delay between probes.
 //
-// Emissions that wait for a topic as a whole have a breaker too, without probes and windows. AnyPartition ends when a
-// partition with a leader is healthy. Until then it admits what the window of a single partition has room for. Unplaced ends when Targets knows the topic. Beyond ends when the topic has other
-// partitions than it had, or is known to have no more.
+// Emissions that wait for a topic as a whole have a breaker too, without probes and windows:
+//
+//   - AnyPartition ends when a partition with a leader is healthy. Until then it admits what the window of a single
+//     partition has room for.
+//   - Unplaced ends when Targets knows the topic.
+//   - Beyond ends when the topic has other partitions than it had, or is known to have no more.
 //
 // mu guards breakers, probes, more, serial, and the fields of Waiters.
 type Health struct {
@@ -97,7 +101,7 @@ type breaker struct {
 	idle     time.Time // since when nothing waits
 	since    time.Time
 	clock    bool // the partition refuses timestamps of this machine's clock
-	// away: the leader could not be reached. only: the breaker exists for no other reason.
+	// away: the partition is away (see Leaders). only: that is the breaker's sole reason.
 	away, only bool
 }
 
@@ -155,8 +159,8 @@ func (h *Health) Allow(p timer.TopicPartition, permit *Permit) bool {
 	return b == nil || b.window > 0 && permit != nil && *permit == Permit{p, b.serial}
 }
 
-// Suspect opens a breaker for p, which is probed at once: the former owner had parked timers for p, or p is not known
-// to exist.
+// Suspect opens a breaker for p, which is probed at once. Call it if the former owner had parked timers for p, or if p
+// is not known to exist.
 func (h *Health) Suspect(p timer.TopicPartition) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// targetRefresh is how old metadata may be. While a leader cannot be reached it is awayRefresh, but
-	// only until refreshFast after a broker came or went, and while new leaders are left alone.
+	// Metadata is refreshed every targetRefresh. It is refreshed every awayRefresh while new leaders are being left
+	// alone, or while a leader is unreachable, the latter for at most refreshFast after a broker came or went.
 	targetRefresh = 5 * time.Second
 	awayRefresh   = 150 * time.Millisecond
 	refreshFast   = 30 * time.Second
@@ -28,7 +28,7 @@ const (
 
 // Reach tells which brokers cannot be reached now, by their addresses.
 type Reach interface {
-	// AllReachable reports that all can be reached. It costs nothing.
+	// AllReachable reports whether every broker can be reached. It costs nothing.
 	AllReachable() bool
 	Reachable(addr string) bool
 	// LastLost is when a broker that had responded was last found to be out of reach.
@@ -120,7 +120,7 @@ func (l *Leaders) unled(p timer.TopicPartition) bool {
 
 // Shun notes that a partition takes no writes while others do. If a broker that cannot be reached is in its in-sync
 // replicas, the partition is away from now on, and Shun returns true. It must not be called before the caller has waited
-// in vain, because the broker may be out of reach from here alone, and then no leader waits for it. The state ends when
+// in vain, because perhaps only this process has lost the broker, and then no leader is waiting for it. The state ends when
 // the broker leaves the in-sync replicas or answers again, and after BrokerDeath.
 func (l *Leaders) Shun(p timer.TopicPartition) bool {
 	l.mu.Lock()

@@ -16,7 +16,7 @@ const (
 	missingAfter = 10 * time.Second
 	// verdictAgain is how old the verdict that a topic cannot be used may be until it is asked for again.
 	verdictAgain = time.Second
-	// A topic that metadata shows and that a leader refused as unknown is not used for a pause, which doubles from
+	// A topic that metadata shows and that a leader refused as unknown is left unused for a while, which doubles from
 	// refutedMin to refutedMax. After refutedKept it begins with refutedMin again.
 	refutedMin  = 50 * time.Millisecond
 	refutedMax  = 10 * time.Second
@@ -59,8 +59,8 @@ type MetadataOptions struct {
 //
 // A broker that is behind says that a new topic does not exist. So if one broker does not know a topic, others are asked
 // too. Only if none of them has known it for missingAfter does the topic count as missing; until then it is simply not
-// known. That state ends with an answer that has the topic, or with the verdict. A broker that is cut off would bring
-// about neither, but it is not asked any more once the others have fenced it.
+// known. That state ends with an answer that has the topic, or with the verdict. A broker that is cut off could
+// keep it in that state, but it is not asked any more once the controller has fenced it.
 //
 // The opposite happens too: metadata shows a topic that the leader of its partition does not know
 // (Refuted). Then the topic is not known until it was looked up again, after a pause that doubles.

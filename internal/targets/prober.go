@@ -44,7 +44,7 @@ type Prober struct {
 // its marker is written to the probe's partition. Until then only that partition can use the ID.
 type leftOver struct {
 	id string
-	at time.Time // when the partition was probed, or looked at, last
+	at time.Time // when the partition was last probed or looked at
 }
 
 // leftFor is how long an ID is kept for a partition that is neither probed nor looked at. A partition with a breaker is

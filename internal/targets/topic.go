@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// verdictKept is how old the verdict that a topic cannot be used may be until it does not count any more.
+	// verdictKept is how long the verdict that a topic cannot be used stays valid.
 	verdictKept = 3 * time.Second
 	// targetIdle is how long a topic stays in the cache without being used.
 	targetIdle = 10 * time.Minute

@@ -51,8 +51,8 @@ func (w *Waiter) Ready() (ps []timer.TopicPartition) {
 	return ps
 }
 
-// Admit returns how many of n emissions that are parked for p may pass now. If p has a breaker they go to
-// the partition that the permit names.
+// Admit returns how many of n emissions that are parked for p may pass now. With a permit, they must go
+// to the partition that it names, which for AnyPartition is chosen here.
 func (w *Waiter) Admit(p timer.TopicPartition, n int) (admitted int, permit *Permit) {
 	h := w.h
 	h.mu.Lock()

@@ -1,17 +1,16 @@
 package timer
 
-// Request is one judged record of a request topic.
+// Request is one record of a request topic that was validated.
 type Request struct {
 	ID     []byte
 	Offset int64
-	// Schedule is the new timer, nil for a cancel or what steers.
+	// Schedule is the new timer; nil if the request cancels or steers.
 	Schedule *Timer
 	// Steer is what it does with what is pending; 0: it schedules or cancels.
 	Steer Steer
-	// At is, of one that triggers, when it asked for that, and of one that resumes, now,
-	// in Unix milliseconds.
+	// At is when a trigger was asked for; for a resume, the present. Unix milliseconds.
 	At int64
-	// If is what it counts under.
+	// If is the condition under which the request takes effect.
 	If Condition
 }
 
@@ -42,8 +41,7 @@ const (
 	IfAbsent               // nor remembered
 	IfPresent
 	IfGeneration
-	// IfElsewhere asks for a timer that comes from a place where none of this partition
-	// does: it never holds.
+	// IfElsewhere asks for a timer whose source is another partition, so it never holds.
 	IfElsewhere
 )
 
@@ -131,8 +129,8 @@ func (c *Change) AppendTo(dst []byte) []byte {
 }
 
 // Apply plans request r on top of what is pending: before is its Ref, and is the timer,
-// which may be nil of a request that does not depend on it. What a request leaves as it
-// is stays the same timer, in the same memory.
+// which may be nil for a request that does not depend on it. A timer that a request does not
+// change is returned as the same pointer.
 func (r *Request) Apply(before Ref, is *Timer) Entry {
 	e := Entry{ID: r.ID, Before: before, After: r.Schedule, Request: r.Offset}
 	switch {

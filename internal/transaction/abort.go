@@ -8,8 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// aborts ends transactions that a lane has given up. The lane does not depend on their ends, because nobody would commit
-// them. But readers of every target in them do. So they are ended beside the loop.
+// aborts ends transactions that a lane has given up. The lane need not wait: nobody could commit them any
+// more. Read_committed consumers of the targets do wait. So they are ended beside the loop.
 type aborts struct {
 	aside *aside
 	o     *Options

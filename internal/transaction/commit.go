@@ -125,7 +125,7 @@ func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClien
 		if !errors.Is(err, kerr.ConcurrentTransactions) {
 			return c, culprits, err
 		}
-		c.parts = nil // the last one is not over, so this one is not there
+		c.parts = nil // the previous transaction has not ended, so the new one was never begun
 		l.drop(c)
 		if fresh {
 			return nil, nil, err

@@ -18,7 +18,7 @@ type Lane struct {
 	aborts  aborts
 	counter int64 // of steps
 	pace    pace
-	more    bool    // the step under way may not have taken all that was ready
+	more    bool    // the step under way may have left behind something that was ready
 	timings timings // of the step under way
 	filled  float64 // which part of its room the step under way uses
 	size    size    // of the next step
@@ -63,8 +63,9 @@ func (l *Lane) anyAway(parts map[string][]int32) bool {
 // during returns a context for a step that is to write to parts. It ends, with errAway, when one of these cannot be
 // reached any more:
 //   - the coordinator that the step needs, see needs;
-//   - until joined, the leader of one of parts. Nothing is written yet, so the next step can do without that part at
-//     once. This one might wait long, because its coordinators may themselves wait for the same broker.
+//   - until joined, the leader of one of parts. Since nothing has been written, it is cheaper to abandon this step
+//     and leave the partition out of the next. Waiting could take long: the coordinators may be waiting for the same
+//     broker.
 //
 // The caller must call end.
 func (l *Lane) during(ctx context.Context, parts map[string][]int32) (during context.Context, end func()) {

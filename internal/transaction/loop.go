@@ -43,7 +43,7 @@ func (l *Lane) run(ctx context.Context) error {
 		}
 		backoff = minBackoff
 		if active = !l.of.leaves(l.called); !active {
-			l.of.Wake() // another lane takes over the watch
+			l.of.Wake() // another lane now listens for wake-ups
 			continue
 		}
 		if worked {

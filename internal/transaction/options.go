@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A lane's loop serves many partitions, so it waits for nothing for long. What takes longer happens on goroutines
+// A lane's loop serves many partitions, so nothing may block it for long. What takes longer happens on goroutines
 // beside it: ends of transactions that were given up (drop), commits that are not answered (resolve), and tries of
 // partitions that hold up a step (quarantine).
 const (
@@ -45,8 +45,8 @@ type Options struct {
 	Health *targets.Health
 	// Markers remembers how transactions ended; nil: nothing does.
 	Markers *hanging.Markers
-	// Leaders tells which brokers cannot be reached, and which partitions cannot be written to; nil: all
-	// can be. The caller calls Lanes.Reached when that changes.
+	// Leaders tells which brokers cannot be reached, and which partitions cannot be written to; nil:
+	// everything is reachable and writable. The caller calls Lanes.Reached when that changes.
 	Leaders Leaders
 	// CommitTimeout is how long an EndTxn may go unanswered until the step's outcome is found out by other means; 0:
 	// answerTimeout.
@@ -66,10 +66,10 @@ type Targets interface {
 
 // Leaders tells which partitions cannot be written to now; a *targets.Leaders does.
 type Leaders interface {
-	// AllReachable reports that all brokers can be reached. It costs nothing.
+	// AllReachable reports whether every broker can be reached. It costs nothing.
 	AllReachable() bool
 	Reachable(addr string) bool
-	// Dying reports that a broker was lost so recently that the other brokers may still wait for it.
+	// Dying reports whether a broker was lost so recently that the other brokers may still wait for it.
 	Dying() bool
 	Away(p timer.TopicPartition) bool
 	Leaderless(p timer.TopicPartition) bool

@@ -51,7 +51,7 @@ type outgoing struct {
 	mu      sync.Mutex
 	failure error // the last one
 	broken  []brokenPromise
-	taken   time.Duration // how long a flush had waited when last no record of the shares was acknowledged
+	taken   time.Duration // how far into the flush none of the shares' own records had been acknowledged yet
 	held    bool          // a share holds up the step
 	away    bool          // what is waited for is led by a broker that cannot be reached
 	tripped map[timer.TopicPartition]error
@@ -230,7 +230,7 @@ func (o *outgoing) hold(s *Share, to timer.TopicPartition, err error) {
 	s.hold(to, err)
 }
 
-// patience is how long targets may take. While a broker dies that is longer: a leader that waits for the
+// patience is how long targets may take. It is longer while a broker is dying: a leader that waits for the
 // broker to leave its in-sync replicas is not to blame.
 func (o *outgoing) patience() time.Duration {
 	if o.lane.o.Leaders.Dying() {
@@ -323,7 +323,7 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 		o.taken = waited
 		return false // the leaders wait for the dead broker to leave their in-sync replicas
 	case own > 0 && waited >= ownDeadline:
-		// Even while a broker dies, because other partitions need not wait for it.
+		// Hold even while a broker is dying: partitions that do not have it in their ISR must not wait.
 		o.to.ownWaiting(func(share int, p timer.TopicPartition) {
 			o.hold(o.shares[share], p, fmt.Errorf("not acknowledged within %s", ownDeadline))
 			late = true
@@ -341,8 +341,8 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 }
 
 // waitInVain reports whether to give up while a broker dies. It names targets without a leader: the
-// controller has already given up their broker, so there is nothing to wait for. It shuns targets whose
-// leaders wait for the dead broker while others do not: the others need not wait for those. The lock is held.
+// controller has already given up their broker, so there is nothing to wait for. It shuns a target whose
+// leader waits for the dead broker if other leaders do not, so that the rest of the step can proceed. The lock is held.
 func (o *outgoing) waitInVain(waited time.Duration) bool {
 	if waited < targets.EmissionDeadline {
 		return false

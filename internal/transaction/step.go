@@ -16,7 +16,7 @@ type Source interface {
 	// Seal fixes what the partition adds to the step of that name, and subtracts it from room. It returns nil if
 	// nothing is ready, or while a share is out, which is from Seal to Share.Done.
 	Seal(step string, room *Room) *Share
-	// Wait is for how long nothing will fall due in the source, as of the last Seal that returned nil. Anything else
+	// Wait returns how long it is until something may fall due in the source, as of the last Seal that returned nil. Anything else
 	// that becomes ready wakes the lanes.
 	Wait() time.Duration
 }
@@ -41,7 +41,7 @@ type Offset struct {
 	Topic     string
 	TopicID   [16]byte
 	Partition int32
-	At        int64
+	At        int64 // the offset
 	Metadata  string
 }
 
