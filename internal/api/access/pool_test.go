@@ -3,6 +3,7 @@ package access
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -284,8 +286,16 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 		}
 		_, _ = w.Write(make([]byte, size))
 	}), nil)
+	// A fixed window: otherwise the kernel's buffers grow, and may take a whole answer.
+	narrow := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) {
+			failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 64<<10)
+		})
+		return errors.Join(err, failed)
+	}}
 	get := func(caller string) *http.Response {
-		c, err := net.Dial("tcp", address)
+		c, err := narrow.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
