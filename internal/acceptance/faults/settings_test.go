@@ -125,6 +125,8 @@ var wrongs = []wrong{
 	{"transactional-ids", "1", "", "2 to 4"},
 	{"firing-interval", "2s", "", "0s to 1s"},
 	{"sub-partitions", "9", "", "0 to 8"},
+	{"standbys", "4", "", "0 to 3"},
+	{"tracing", "maybe", "", "one of off, pass, link"},
 	{"transaction-timeout", "29s", "", "30s to 15m"},
 	{"memory", "lots", "", "a number of bytes such as"},
 	{"memory", "-1", "", "a number of bytes such as"},
