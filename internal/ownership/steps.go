@@ -28,12 +28,12 @@ type Steps struct {
 	kick     func()
 	draining atomic.Bool // revoked: nothing is sealed any more
 
-	mu         sync.Mutex // guards the following fields; not held over I/O or calls of seal
-	idle       *sync.Cond // signals that no share is out any more
+	mu         sync.Mutex         // guards the following fields; not held over I/O or calls of seal
+	idle       *sync.Cond         // signals that no share is out any more
 	source     transaction.Source // between Join and Leave; a late Seal of a former acquisition finds another one, or nil
-	owner      bool       // the kind seals, no claim is made any more
-	out        bool       // a share is being sealed, or is out
-	claim      *claim     // to be sealed, or out
+	owner      bool               // the kind seals, no claim is made any more
+	out        bool               // a share is being sealed, or is out
+	claim      *claim             // to be sealed, or out
 	tail       tail
 	leaderless bool  // nothing is sealed, because the log has no leader or one out of reach; each Seal looks again
 	blocked    error // why the last share held up its step; ended by the next commit
