@@ -481,3 +481,24 @@ func TestPositionPassesMarkers(t *testing.T) {
 		t.Errorf("%d pending", n)
 	}
 }
+
+// A lane claims a source and asks it a moment later. If the partition fails and is acquired again in between, the lane
+// asks the relay of the former acquisition. What that has queued was read again, and the present relay passes it on.
+func TestARelayOfAFormerAcquisitionSealsNothing(t *testing.T) {
+	c := newCore(t, newSetup(t))
+	c.write(-delay)
+	c.deliver(1)
+	former := c.r
+	c.p.life.Steps.Leave(former)
+	c.r = newRelay(&c.p.o, c.p.life)
+	c.r.begin(c.at, 0)
+	c.p.life.Steps.Join(c.r)
+	c.given = 0
+	c.deliver(1)
+	if late := former.Seal("late", &transaction.Room{Entries: 10, Bytes: 1 << 20}); late != nil {
+		t.Fatalf("%d emissions are sealed that the present relay passes on too", len(late.Emissions))
+	}
+	if share := c.seal(10); share == nil || len(share.Emissions) != 1 {
+		t.Error("the present relay does not pass on what is due")
+	}
+}

@@ -49,7 +49,7 @@ type dead struct {
 
 // Seal implements transaction.Source. It asks no broker, and waits for none.
 func (r *relay) Seal(step string, room *transaction.Room) *transaction.Share {
-	return r.life.Steps.Seal(step, room, r.seal)
+	return r.life.Steps.Seal(r, step, room, r.seal)
 }
 
 // Wait implements transaction.Source: Run wakes the lanes when a record is due.

@@ -115,7 +115,7 @@ func online(t *testing.T) (*Life, *kfake.Cluster) {
 type source struct{ *Life }
 
 func (s source) Seal(step string, room *transaction.Room) *transaction.Share {
-	return s.Steps.Seal(step, room, func(string, *transaction.Room) *transaction.Share { return &transaction.Share{} })
+	return s.Steps.Seal(s, step, room, func(string, *transaction.Room) *transaction.Share { return &transaction.Share{} })
 }
 func (source) Wait() time.Duration { return time.Hour }
 
@@ -123,7 +123,7 @@ func (source) Wait() time.Duration { return time.Hour }
 func TestDrainGivesUpOnAStuckStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := offline(&leader{})
-		l.Steps.out, l.Steps.joined, l.Steps.owner = true, true, true
+		l.Steps.out, l.Steps.source, l.Steps.owner = true, source{l}, true
 		start := time.Now()
 		l.Drain()
 		if took := time.Since(start); took != DrainTimeout {

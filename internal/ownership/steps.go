@@ -28,12 +28,12 @@ type Steps struct {
 	kick     func()
 	draining atomic.Bool // revoked: nothing is sealed any more
 
-	mu         sync.Mutex // guards the following fields; not held over I/O or calls of seal
-	idle       *sync.Cond // signals that no share is out any more
-	joined     bool       // between Join and Leave; a late Seal finds it false
-	owner      bool       // the kind seals, no claim is made any more
-	out        bool       // a share is being sealed, or is out
-	claim      *claim     // to be sealed, or out
+	mu         sync.Mutex         // guards the following fields; not held over I/O or calls of seal
+	idle       *sync.Cond         // signals that no share is out any more
+	source     transaction.Source // between Join and Leave; a late Seal of a former acquisition finds another one, or nil
+	owner      bool               // the kind seals, no claim is made any more
+	out        bool               // a share is being sealed, or is out
+	claim      *claim             // to be sealed, or out
 	tail       tail
 	leaderless bool  // nothing is sealed, because the log has no leader or one out of reach; each Seal looks again
 	blocked    error // why the last share held up its step; ended by the next commit
@@ -56,17 +56,18 @@ func (s *Steps) reset() {
 // Join makes the lanes ask source, which is this partition, for its shares.
 func (s *Steps) Join(source transaction.Source) {
 	s.mu.Lock()
-	s.joined = true
+	s.source = source
 	s.mu.Unlock()
 	s.o.Lanes.Add(source)
 }
 
-// Leave takes the partition off the lanes and waits until no share is out. A lane may still call Seal, which returns nil.
+// Leave takes the partition off the lanes and waits until no share is out. A lane may still call Seal of that source, even
+// after the next Join. It returns nil.
 func (s *Steps) Leave(source transaction.Source) {
 	s.o.Lanes.Remove(source)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.joined = false
+	s.source = nil
 	for s.out {
 		s.idle.Wait()
 	}
@@ -88,11 +89,13 @@ func (s *Steps) offer(c *claim) {
 	s.o.Lanes.Wake()
 }
 
-// Seal implements transaction.Source.Seal for both kinds of partition, of requests and of fixed delays. It calls seal
-// for the share if one can be committed. Before Own it
-// returns the claim instead.
-func (s *Steps) Seal(step string, room *transaction.Room, seal func(string, *transaction.Room) *transaction.Share) (share *transaction.Share) {
-	owner, c := s.begin()
+// Seal is the transaction.Source.Seal of the source that has joined. It calls seal for the share if one can be committed.
+// Before Own it returns the claim instead.
+//
+// A lane claims a source, and asks it when it has asked those before it. In between the partition may fail and be acquired
+// again. The former source still has what was planned or queued then, which the present one has too. So it seals nothing.
+func (s *Steps) Seal(source transaction.Source, step string, room *transaction.Room, seal func(string, *transaction.Room) *transaction.Share) (share *transaction.Share) {
+	owner, c := s.begin(source)
 	switch {
 	case owner:
 		share = seal(step, room)
@@ -108,10 +111,10 @@ func (s *Steps) Seal(step string, room *transaction.Room, seal func(string, *tra
 }
 
 // begin decides whether a share may be sealed: one of the kind, or that of a claim. If so it is out from here on.
-func (s *Steps) begin() (owner bool, c *claim) {
+func (s *Steps) begin(source transaction.Source) (owner bool, c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.joined || s.draining.Load() || s.out || s.failure.why() != nil || s.tail.doubt || s.o.Token.Err() != nil {
+	if s.source != source || s.draining.Load() || s.out || s.failure.why() != nil || s.tail.doubt || s.o.Token.Err() != nil {
 		return false, nil
 	}
 	if _, s.leaderless = s.missing(); s.leaderless {

@@ -85,7 +85,7 @@ type owner struct {
 }
 
 func (o *owner) Seal(step string, room *transaction.Room) *transaction.Share {
-	return o.Steps.Seal(step, room, func(string, *transaction.Room) *transaction.Share { return nil })
+	return o.Steps.Seal(o, step, room, func(string, *transaction.Room) *transaction.Share { return nil })
 }
 func (*owner) Wait() time.Duration            { return time.Hour }
 func (o *owner) Assigned(t *membership.Token) { o.tokens <- t }

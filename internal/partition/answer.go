@@ -39,13 +39,14 @@ type answers struct {
 	pages  chan struct{} // one slot, for a question that makes a page
 	counts chan struct{} // one slot, for a question that counts, which takes longer
 	held   held          // by both
+	most   int64         // IDs that the store may lack of what one of them reads
 }
 
 // open begins to answer questions; close ends that.
 func (q *Questions) open(s *served, store *statestore.Handle, flush func(context.Context)) {
 	q.now.Store(&answers{
 		owned: q.owned, q: q, handle: store, subs: s.subs, decided: newDecisions(), flush: flush,
-		pages: make(chan struct{}, 1), counts: make(chan struct{}, 1), held: held{memory: &q.o.Memory},
+		pages: make(chan struct{}, 1), counts: make(chan struct{}, 1), held: held{memory: &q.o.Memory}, most: maxUnflushed,
 	})
 }
 

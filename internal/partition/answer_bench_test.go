@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
@@ -26,6 +27,7 @@ func million(b *testing.B, overlay int) *core {
 	c := newCore(b, g, 64<<20, 1<<20)
 	c.lazy = true
 	c.p.o.Memory.Overlay = budget.Alone(64 << 20)
+	c.p.Questions.now.Load().most = 1 << 40
 	batch := &statestore.Batch{Changelog: c.set.Changelog.ID, Position: c.end}
 	for i := range n {
 		t := &timer.Timer{
@@ -110,6 +112,32 @@ func BenchmarkAnswers(b *testing.B) {
 			for b.Loop() {
 				if _, err := c.p.Questions.CountUntil(ctx, query.Filter{}, []int64{c.now + 60_000, c.now + 3_600_000, c.now + 86_400_000}); err != nil {
 					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkCollect(b *testing.B) {
+	for _, n := range []int{50_000, 500_000} {
+		c := million(b, n)
+		a := c.p.Questions.now.Load()
+		b.Run(fmt.Sprint(n, "/locked"), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				n := a.changed()
+				u := planner.NewUnflushed(n + n/8)
+				b.StartTimer()
+				if !a.collect(u, a.flushes()) {
+					b.Fatal("not current")
+				}
+			}
+		})
+		b.Run(fmt.Sprint(n, "/all"), func(b *testing.B) {
+			for b.Loop() {
+				u, _ := a.unflushed(a.flushes(), 1<<40)
+				if len(u.All()) < n/2 {
+					b.Fatal(len(u.All()))
 				}
 			}
 		})

@@ -256,11 +256,17 @@ func TestNothingIsAnsweredOfWhatMayBeAnothers(t *testing.T) {
 	}
 }
 
-// If the store lacks more than questions may hold, it is flushed first. If that does not help, the partition is busy.
+// If the store lacks more than questions may hold, or may collect while nothing is planned, it is flushed first. If that
+// does not help, the partition is busy.
 func TestQuestionsHoldNoMoreThanTheyMay(t *testing.T) {
+	t.Run("bytes", func(t *testing.T) { questionsHoldNoMoreThan(t, 7<<10, maxUnflushed) }) // the IDs would fit
+	t.Run("IDs", func(t *testing.T) { questionsHoldNoMoreThan(t, 1<<20, 49) })
+}
+
+func questionsHoldNoMoreThan(t *testing.T, bytes, most int64) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.lazy = true
-	c.p.o.Memory.Overlay = budget.Alone(7 << 10) // the IDs would fit
+	c.p.o.Memory.Overlay = budget.Alone(bytes)
 	const n = 50
 	schedule := func() {
 		for i := range n {
@@ -272,6 +278,7 @@ func TestQuestionsHoldNoMoreThanTheyMay(t *testing.T) {
 	}
 	schedule()
 	a := c.p.Questions.now.Load()
+	a.most = most
 	if _, err := c.p.Questions.List(t.Context(), query.Page{}); !errors.Is(err, query.ErrBusy) {
 		t.Fatalf("%v, where there is room for a few timers", err)
 	}

@@ -35,7 +35,7 @@ const forever = time.Duration(math.MaxInt64)
 // firing whose partition cannot be chosen by what is known is rolled back, as if its target were unhealthy.
 func (l *lane) Seal(step string, room *transaction.Room) *transaction.Share {
 	l.nextDue.Store(never)
-	return l.life.Steps.Seal(step, room, l.seal)
+	return l.life.Steps.Seal(l, step, room, l.seal)
 }
 
 // seal makes a share of what can go into a step now.

@@ -30,6 +30,20 @@ func TestAcquiredAgainSealsNothingOfBefore(t *testing.T) {
 	}
 }
 
+// A lane claims a source and asks it a moment later. If the partition fails and is acquired again in between, the lane
+// asks a lane of the former acquisition, whose planners still have what the present ones have loaded again.
+func TestALaneOfAFormerAcquisitionSealsNothing(t *testing.T) {
+	c := newCore(t, newSetup(t), 1<<20, 1000)
+	c.schedule(1, -10)
+	c.deliver(1)
+	c.work()
+	c.p.life.Steps.Leave(c.s.lane)
+	c.p.life.Steps.Join(newLane(c.p.owned))
+	if late := c.s.lane.Seal("late", &transaction.Room{Entries: 10, Bytes: 1 << 20}); late != nil {
+		t.Errorf("%d emissions and %d records are sealed that the present acquisition seals too", len(late.Emissions), len(late.Records))
+	}
+}
+
 // Once the step has ended and is applied, Drain returns at once.
 func TestDrainWaitsForTheStepAndItsApply(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)

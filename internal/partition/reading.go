@@ -11,8 +11,13 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// readTries is how often a question is tried whose reading is too large. Before each further try the store is flushed.
-const readTries = 3
+const (
+	// readTries is how often a question is tried whose reading is too large. Before each further try the store is flushed.
+	readTries = 3
+	// maxUnflushed is how many IDs a reading may have that the store lacks, whatever memory there is. They are collected
+	// while no planner of the partition, and no lane that asks it, goes on: some 10 ms.
+	maxUnflushed = 50_000
+)
 
 // reading is what a question about many timers reads: a view of the store, and what the store may lack. The two
 // together are what was committed at one moment: see planner.Unflushed. Nothing in it changes, and nobody waits for it
@@ -24,8 +29,8 @@ type reading struct {
 
 // read calls fn with a reading, in its turn: one question at a time has a slot of turn.
 //
-// What the store lacks has a share of the memory (Memory.Overlay). If it would take more, it is flushed first. Then
-// little is left: neither the timers that came and went, nor what the flush has stored.
+// What the store lacks has a share of the memory (Memory.Overlay), and a number. If it would be more, it is flushed first.
+// Then little is left: neither the timers that came and went, nor what the flush has stored.
 func (a *answers) read(ctx context.Context, turn chan struct{}, s *slot, fn func(*reading) error) error {
 	if err := wait(ctx, turn); err != nil {
 		return err
@@ -76,10 +81,10 @@ func (a *answers) tryToBegin(ctx context.Context) (*reading, error) {
 }
 
 // unflushed returns what the store may lack, and false if a flush has ended since there had been so many: then the view
-// is too old. nil: it would take more bytes than there is room for.
+// is too old. nil: it would take more bytes than there is room for, or longer than the planners may be locked.
 func (a *answers) unflushed(flushes, room int64) (u *planner.Unflushed, current bool) {
 	n := a.changed()
-	if int64(n) > planner.MaxChanged(room) {
+	if int64(n) > min(a.most, planner.MaxChanged(room)) {
 		return nil, true
 	}
 	u = planner.NewUnflushed(n + n/8) // some come before all locks are held
