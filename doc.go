@@ -1,63 +1,63 @@
 // Package waterclock is the client of waterclock, a timer service that lives
-// inside Kafka. A producer writes a record that says when and where to; at that
-// moment the record appears on that topic, once.
+// inside Kafka. A producer writes a record that says when it is due and on which
+// topic. At that time the record appears on that topic, once.
 //
 // # Schedule
 //
 // A request is an ordinary record on a request topic, here timers. Its key is
-// the timer's ID, its value the payload, its headers say when and where to.
-// [Schedule] builds one, any kgo client sends it:
+// the timer's ID, its value is the payload, and its headers give the due time and
+// the target topic. [Schedule] builds a request, and any kgo client can send it:
 //
 //	rec, err := waterclock.Schedule("timers", "order-17-reminder",
 //		waterclock.After(24*time.Hour),
 //		waterclock.To("reminders"),
 //		waterclock.Value(payload))
 //	if err != nil {
-//		return err // names all that is wrong with the request
+//		return err // it names every fault of the request
 //	}
 //	if err := client.ProduceSync(ctx, rec).FirstErr(); err != nil {
 //		return err
 //	}
 //
-// [At] names an instant instead of a duration. [Header] adds headers that travel
-// with the payload. [Key], [NullKey] and [Partition] say where on the target
-// topic the emission goes; without them its key is the timer's ID.
+// [At] takes an instant instead of a duration. [Header] adds headers that are
+// passed through with the payload. [Key], [NullKey] and [Partition] choose the key
+// and partition of the emission; without them its key is the timer's ID.
 //
-// Any other client in any language does the same with the headers named here:
-// the constants [HeaderAt] to [HeaderRemember] are the whole protocol.
+// A client in any other language does the same by setting headers. The constants
+// [HeaderAt] to [HeaderRemember] are the whole protocol.
 //
 // # Recur
 //
-// [Every] and [Cron] make a timer that fires again and again, with [Until] or
-// [Count] up to an end:
+// [Every] and [Cron] make a timer recur. [Until] and [Count] end the recurrence:
 //
 //	rec, err := waterclock.Schedule("timers", "report-lagos",
 //		waterclock.Cron("0 9 * * mon-fri"), waterclock.Zone("Africa/Lagos"),
 //		waterclock.To("reports"))
 //
-// Emission.Occurrence counts what is scheduled. [CatchUp] says what becomes of
-// occurrences that were missed, [Jitter] spreads what many timers would do at once.
-// [MaxLate], for any timer, says what is too late to be of use.
+// Emission.Occurrence is the number of the occurrence. [CatchUp] decides what happens
+// to missed occurrences. [Jitter] spreads timers that would all fire at once.
+// [MaxLate] sets how late any timer may fire; an occurrence that would be later
+// expires.
 //
-// # Re-schedule and cancel
+// # Reschedule and cancel
 //
-// A further request with the same ID replaces the one before, whether that is
-// pending, firing or fired. [Cancel] takes a timer back:
+// A further request with the same ID replaces the timer, whether it is pending,
+// firing or has fired. [Cancel] cancels a pending timer:
 //
 //	rec, err := waterclock.Cancel("timers", "order-17-reminder")
 //
-// [Trigger] has one that is pending fire now, [Pause] has it not fire, [Resume] has it
-// fire again. [If] puts a request under a condition on what is pending where it stands
-// in the log:
+// [Trigger] fires a pending timer now, [Pause] stops it from firing, and [Resume] lets
+// it fire again. [If] makes a request conditional on what is pending at the request's
+// position in the log:
 //
 //	rec, err := waterclock.Cancel("timers", "order-17-reminder", waterclock.If(source.String()))
 //
-// Either the firing happens or the cancel or replacement does, never both. Among
-// requests the order of the log counts, never a timestamp; against a firing,
-// whichever the service plans first. So all requests for one ID must lie on one
-// partition. All producers of a request
-// topic therefore need the same partitioner, Java's murmur2, which is kgo's
-// default. (librdkafka needs partitioner=murmur2_random.)
+// Either the firing happens or the cancel or replacement does, never both. Requests
+// take effect in the order of the log; timestamps do not matter. Between a request
+// and a firing, the one that the service plans first wins. All requests for one ID
+// must therefore be on one partition, so all producers of a request topic need the
+// same partitioner: Java's murmur2, which is kgo's default. (librdkafka needs
+// partitioner=murmur2_random.)
 //
 // # Receive
 //
@@ -67,38 +67,40 @@
 //		kgo.ConsumeTopics("reminders"),
 //		kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 //
-// A consumer that does not sees aborted attempts too, so a firing more than once
-// or one that was cancelled after all.
+// Without it a consumer also sees aborted attempts: it may see a firing twice, or a
+// firing of a timer that was cancelled after all.
 //
-// Key and value of an emission are what the request asked for. [ParseEmission]
-// tells the rest: which timer it was, when it was due, which request it comes
-// from. To schedule it again, pass its headers to [Headers]: those that
-// waterclock wrote fall away.
+// The key and value of an emission are those that the request asked for.
+// [ParseEmission] returns the rest: which timer fired, when it was due, and which
+// request scheduled it. To schedule the emission again, pass its headers to
+// [Headers], which leaves out those that waterclock wrote.
 //
 // # When a request is rejected
 //
-// Sending tells only that the request is written. One that is rejected
-// (a target that is not allowed, seconds sent for milliseconds) changes nothing
-// and appears on the topic timers.waterclock.dead-letters, as does an emission
-// that its target refuses for good. [ParseDeadLetter] reads it; [Reasons] lists
-// the codes. Nothing is dropped silently.
+// A successful send means only that the request is written. The service may still
+// reject it, for example because the target is not allowed, or because it gives
+// seconds instead of milliseconds. A rejected request changes nothing and appears on
+// the topic timers.waterclock.dead-letters. So does an emission that its target
+// refuses for good. [ParseDeadLetter] reads dead letters and [Reasons] lists the
+// codes. Nothing is dropped silently.
 //
-// # What became of it
+// # The history of a timer
 //
-// A request topic can be given events: then each thing that happens to one of its
-// timers is a record of timers.waterclock.events, in the same transaction as what it
-// tells of. [ParseEvent] reads them; read with isolation.level=read_committed they are
-// the history of each timer.
+// Events can be switched on for a request topic. Each change to one of its timers is
+// then also written to timers.waterclock.events, in the same transaction as the change
+// itself. [ParseEvent] reads the events. Read with isolation.level=read_committed they
+// are the history of each timer.
 //
 // # What is promised
 //
 // Each request has exactly one outcome, and a read_committed consumer sees each
-// firing at most once: through crashes, pauses and rebalances. A timer never
-// fires early; one that is past due fires at once. Instants are milliseconds,
-// fractions round up. A request that the producer wrote twice is two requests:
-// while the timer is pending the second changes nothing; after the firing it
-// fires again. Use an idempotent producer, which is kgo's default.
+// firing at most once, even through crashes, pauses and rebalances. A timer never
+// fires early, and a timer that is past due fires at once. Instants are in
+// milliseconds; fractions round up. If a producer writes a request twice, the service
+// sees two requests. While the timer is pending the second one changes nothing; after
+// the firing it makes the timer fire again. Use an idempotent producer, which is kgo's
+// default.
 //
-// This package is the only public API of its module. The module's other
-// packages can be imported by accident; they change without notice.
+// This package is the only public API of its module. The module's other packages can be
+// imported by accident, but they change without notice.
 package waterclock

@@ -9,103 +9,108 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// ErrNotEvent says that a record is none of waterclock's events.
+// ErrNotEvent says that a record is not one of waterclock's events.
 var ErrNotEvent = errors.New("record is no event")
 
 // eventFormat is the version of events that this package reads.
 const eventFormat = 1
 
-// EventType is what has happened to a timer. Later versions have more types.
+// EventType names what happened to a timer. Later versions may add types.
 type EventType string
 
 // The types of events.
 const (
-	// EventScheduled: a request made a timer where none was pending.
+	// EventScheduled: a request scheduled a timer, and none was pending under its ID.
 	EventScheduled EventType = "scheduled"
-	// EventReplaced: a request took the place of a pending timer.
+	// EventReplaced: a request replaced a pending timer.
 	EventReplaced EventType = "replaced"
-	// EventCancelled: a request took a pending timer back.
+	// EventCancelled: a request cancelled a pending timer.
 	EventCancelled EventType = "cancelled"
 	// EventFired: an occurrence was emitted.
 	EventFired EventType = "fired"
-	// EventExpired: an occurrence was later than [HeaderMaxLate], and not emitted.
+	// EventExpired: an occurrence would have been later than [HeaderMaxLate] allows, and
+	// was not emitted.
 	EventExpired EventType = "expired"
-	// EventUndeliverable: an occurrence could not be emitted, and is a dead letter.
+	// EventUndeliverable: an occurrence could not be emitted and became a dead letter.
 	EventUndeliverable EventType = "undeliverable"
-	// EventRescheduled: another occurrence is pending, or the same one for another
-	// instant. What was missed was let go, or the rules of a time zone have changed.
+	// EventRescheduled: the pending occurrence was skipped because it was missed, and a
+	// later one is now pending; or the rules of a time zone changed, and the same
+	// occurrence is now due at another instant.
 	EventRescheduled EventType = "rescheduled"
-	// EventCompleted: a recurrence has ended with occurrences that were missed, and let
-	// go. One that ends by firing has no event but that of its last firing.
+	// EventCompleted: a recurrence ended because all its remaining occurrences were
+	// missed and skipped. A recurrence that ends by firing has only the event of its last
+	// firing.
 	EventCompleted EventType = "completed"
-	// EventTriggered: a request has what is pending fire now, which has an event of its
-	// own.
+	// EventTriggered: a request made a pending timer fire now. The firing itself is an
+	// event of its own.
 	EventTriggered EventType = "triggered"
-	// EventPaused: a request has a pending timer not fire.
+	// EventPaused: a request paused a pending timer.
 	EventPaused EventType = "paused"
-	// EventResumed: a request has a paused timer fire again. Where all that is left of
-	// one was missed meanwhile, and is let go, it is EventCompleted instead.
+	// EventResumed: a request resumed a paused timer. If all remaining occurrences were
+	// missed during the pause and are skipped, the event is EventCompleted instead.
 	EventResumed EventType = "resumed"
-	// EventConditionNotMet: what a request counts under, [HeaderIf], did not hold. It
-	// changes nothing.
+	// EventConditionNotMet: the condition of a request ([HeaderIf]) did not hold. The
+	// request changed nothing.
 	EventConditionNotMet EventType = "condition-not-met"
-	// EventRejected: a request changes nothing, and is a dead letter.
+	// EventRejected: a request was rejected. It changed nothing and became a dead letter.
 	EventRejected EventType = "rejected"
 )
 
-// Event is one thing that has happened to a timer: a record of <request
-// topic>.waterclock.events, which is there if the service was told to write it. It is
-// written in the same transaction as what it tells of. So to who reads with
-// isolation.level=read_committed the events of an ID are its history: each thing once,
-// in the order in which they happened.
+// Event is one thing that happened to a timer: a record of the topic <request
+// topic>.waterclock.events. The service writes that topic only if it is configured to do
+// so. Each event is written in the same transaction as the change that it reports. A
+// consumer with isolation.level=read_committed therefore sees the full history of each
+// ID: every change once, in the order in which the changes happened.
 type Event struct {
 	Type EventType
-	// ID is the timer's ID; empty for a rejected request without a valid one.
+	// ID is the timer's ID. It is empty if a rejected request had no valid ID.
 	ID string
-	// At is when it happened by the owner's clock: of a firing, the timestamp of the
-	// emission.
+	// At is the time of the change by the clock of the instance that owns the partition.
+	// For a firing it is the timestamp of the emission.
 	At time.Time
-	// Source is where the timer comes from that it happened to: its request, or, of a
-	// timer that waterclock topics follow has moved, a record of the changelog.
+	// Source says which request created the timer. If waterclock topics follow has moved
+	// the timer, it names a record of the changelog instead.
 	Source Source
-	// Previous is, of EventReplaced, where the timer came from that was pending; Cancel
-	// is, of EventCancelled, the request.
+	// Previous belongs to EventReplaced: the source of the timer that was replaced.
+	// Cancel belongs to EventCancelled: the request that cancelled.
 	Previous, Cancel Source
-	// Request is, of EventTriggered, EventPaused, EventResumed and EventConditionNotMet,
-	// the request. Source of the last is zero where nothing is pending.
+	// Request belongs to EventTriggered, EventPaused, EventResumed and
+	// EventConditionNotMet: the request that caused the event. If nothing was pending,
+	// Source is zero in an EventConditionNotMet.
 	Request Source
 
-	// Of an occurrence, hence of EventFired, EventExpired and EventUndeliverable: when
-	// it was due, its number, and how late it was.
+	// Due, Occurrence and Lateness describe an occurrence. They are set in EventFired,
+	// EventExpired and EventUndeliverable: when the occurrence was due, its number, and
+	// how late it was.
 	Due        time.Time
 	Occurrence int64
 	Lateness   time.Duration
 
-	// Target is the topic that the timer fires to, where one is concerned.
+	// Target is the topic that the timer fires to, in events that concern a target.
 	Target string
-	// Emission is, of EventFired, the value of [HeaderEvent] on the emission, and
-	// Partition where on the target that was written.
+	// Emission and Partition belong to EventFired: the value of [HeaderEvent] on the
+	// emission, and the partition of the target topic that it was written to.
 	Emission  string
 	Partition int32
 
-	// Reason and Detail are those of the dead letter, of EventRejected and
-	// EventUndeliverable.
+	// Reason and Detail belong to EventRejected and EventUndeliverable: they are those of
+	// the dead letter.
 	Reason Reason
 	Detail string
 
-	// Pending is what is pending under the ID from now on; nil for nothing. Where it is
-	// Unknown, as of EventRejected, the event says nothing about that: what was pending
-	// before is pending still. So what is pending is the Pending of each ID's last
-	// event that is not Unknown.
+	// Pending is what is pending under the ID after this event; nil if nothing is. If
+	// Unknown is true, as in EventRejected, the event did not change what is pending and
+	// does not say what that is. To know what is pending under an ID, take Pending of its
+	// last event whose Unknown is false.
 	Pending *Pending
 	Unknown bool
 }
 
-// Pending is the occurrence of a timer that is to come next.
+// Pending is the next occurrence of a timer.
 type Pending struct {
 	Due        time.Time
 	Occurrence int64 // from 1
-	Paused     bool  // it does not fire
+	Paused     bool  // a paused timer does not fire
 }
 
 // eventJSON is an event as it is written.

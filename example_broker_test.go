@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// broker starts a broker inside the process, in the place of your Kafka.
+// broker starts a broker in this process. It takes the place of your Kafka.
 func broker(topics ...string) (seed string, stop func()) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, topics...))
 	if err != nil {
@@ -40,8 +40,8 @@ func service(seed string, rec *kgo.Record) {
 	}
 }
 
-// receive consumes one record. Read committed: without it one sees attempts
-// that were aborted, too.
+// receive consumes one record. It reads committed records only. Otherwise it would also
+// see attempts that were aborted.
 func receive(seed, topic string) *kgo.Record {
 	client, err := kgo.NewClient(kgo.SeedBrokers(seed), kgo.ConsumeTopics(topic),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()))
@@ -62,7 +62,7 @@ func receive(seed, topic string) *kgo.Record {
 	}
 }
 
-// Any client sends a request: it is a record like any other.
+// Any client can send a request: it is an ordinary record.
 func Example() {
 	seed, stop := broker("timers")
 	defer stop()
@@ -91,7 +91,7 @@ func Example() {
 	// timer-target-topic: orders
 }
 
-// What a consumer of a target topic learns of an emission.
+// What an emission tells the consumer of a target topic.
 func ExampleParseEmission() {
 	seed, stop := broker("orders")
 	defer stop()
@@ -117,8 +117,8 @@ func ExampleParseEmission() {
 	// type: Reminder
 }
 
-// A consumer that could not do its work tries again in a minute: the same ID,
-// payload and headers.
+// A consumer that could not do its work schedules the record again in a minute, with the
+// same ID, payload and headers.
 func ExampleHeaders() {
 	received := &kgo.Record{Topic: "orders", Value: []byte("hello"), Headers: []kgo.RecordHeader{
 		{Key: "type", Value: []byte("Reminder")},
@@ -142,7 +142,7 @@ func ExampleHeaders() {
 	// type: Reminder
 }
 
-// What became of a request that was rejected.
+// Why a request was rejected.
 func ExampleParseDeadLetter() {
 	seed, stop := broker("timers.waterclock.dead-letters")
 	defer stop()

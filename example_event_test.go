@@ -8,8 +8,8 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// What has become of timers, and what is pending, by the events of their request topic:
-// records of timers.waterclock.events, read with isolation.level=read_committed.
+// What happened to the timers of a request topic, and which are pending, according to the
+// events in timers.waterclock.events, read with isolation.level=read_committed.
 func ExampleParseEvent() {
 	records := []*kgo.Record{
 		{Key: []byte("trial-9"), Value: []byte(`{"format":1,"type":"scheduled","id":"trial-9","at":1893484800120,` +
@@ -37,7 +37,7 @@ func ExampleParseEvent() {
 		default:
 			fmt.Printf("%s %s\n", e.ID, e.Type)
 		}
-		if !e.Unknown { // a rejected request leaves what is pending as it is
+		if !e.Unknown { // a rejected request does not change what is pending
 			pending[e.ID] = e.Pending
 		}
 	}

@@ -33,8 +33,8 @@ func ExampleSchedule() {
 	// timer-target-topic: reminders
 }
 
-// A timer that is due at an instant, with a header that travels with it, and an
-// emission that has a key of its own.
+// A timer that is due at an instant. It has a header that is passed through, and its
+// emission has a key of its own.
 func ExampleSchedule_at() {
 	rec, err := waterclock.Schedule("timers", "invoice-5-due",
 		waterclock.At(time.Date(2030, 1, 1, 9, 0, 0, 0, time.UTC)),
@@ -72,8 +72,8 @@ func ExampleEvery() {
 	// timer-target-topic: mail.out
 }
 
-// A timer that recurs every weekday at nine in Lagos until the end of the year, and
-// fires for none of the days that were missed.
+// A timer that recurs every weekday at nine in Lagos until the end of the year. Days that
+// were missed are skipped.
 func ExampleCron() {
 	rec, err := waterclock.Schedule("timers", "report-lagos",
 		waterclock.Cron("0 9 * * mon-fri"), waterclock.Zone("Africa/Lagos"),
@@ -94,7 +94,7 @@ func ExampleCron() {
 	// timer-target-topic: reports
 }
 
-// What is late by more than five minutes is of no use any more.
+// A timer that expires if it would be more than five minutes late.
 func ExampleMaxLate() {
 	rec, err := waterclock.Schedule("timers", "taxi-8",
 		waterclock.After(time.Hour), waterclock.MaxLate(5*time.Minute), waterclock.To("calls"),
@@ -123,7 +123,7 @@ func ExampleNullValue() {
 	// Output: true
 }
 
-// All that is wrong with a request is said at once.
+// Schedule names all faults of a request at once.
 func ExampleSchedule_faults() {
 	_, err := waterclock.Schedule("timers", "", waterclock.To("no such/topic"))
 	fmt.Println(err)
@@ -154,14 +154,14 @@ func ExampleReasons() {
 	// too-many-headers: The request has more headers than the limit (128, those of waterclock itself not counted).
 }
 
-// says shows the headers of a request, which is all that matters of one that steers.
+// says prints the headers of a request. A request that steers a timer has nothing else.
 func says(rec *kgo.Record) {
 	for _, h := range rec.Headers {
 		fmt.Printf("%s %s: %s\n", rec.Key, h.Key, h.Value)
 	}
 }
 
-// Requests for a timer that is pending: have it not fire, fire again, fire now.
+// Requests that pause, resume and trigger a pending timer.
 func ExampleTrigger() {
 	for _, steer := range []func(string, string, ...waterclock.Option) (*kgo.Record, error){
 		waterclock.Pause, waterclock.Resume, waterclock.Trigger,
@@ -179,8 +179,8 @@ func ExampleTrigger() {
 	// order-17-reminder timer-trigger: true
 }
 
-// A timer that is scheduled unless one is pending, and a cancel that spares what has
-// taken its place meanwhile.
+// A timer that is scheduled only if none is pending, and a cancel that does nothing if another request has
+// replaced the timer in the meantime.
 func ExampleIf() {
 	rec, err := waterclock.Schedule("timers", "order-17-reminder",
 		waterclock.If(waterclock.IfAbsent),
@@ -191,7 +191,7 @@ func ExampleIf() {
 		return
 	}
 	says(rec)
-	scheduled := waterclock.Source{Topic: "timers", Partition: 2, Offset: 1234} // where that was written
+	scheduled := waterclock.Source{Topic: "timers", Partition: 2, Offset: 1234} // where that request was written
 	if rec, err = waterclock.Cancel("timers", "order-17-reminder", waterclock.If(scheduled.String())); err != nil {
 		fmt.Println(err)
 		return
@@ -205,8 +205,8 @@ func ExampleIf() {
 	// order-17-reminder timer-if: timers/2/1234
 }
 
-// A request that may be sent more than once makes one timer, also where the second copy comes behind
-// the firing.
+// A request that may be sent more than once schedules one timer, even if the second copy arrives after the
+// firing.
 func ExampleRemember() {
 	r, err := waterclock.Schedule("timers", "order-17",
 		waterclock.After(10*time.Minute), waterclock.If(waterclock.IfAbsent), waterclock.Remember(time.Hour), waterclock.To("calls"),

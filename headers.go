@@ -2,128 +2,128 @@ package waterclock
 
 import "time"
 
-// RequestPrefix begins the name of every header that speaks to the service.
-// A header with this prefix that is none of the constants below, or that is
-// spelt in another case, makes the service refuse the request.
+// RequestPrefix begins the name of every header that is an instruction to the service.
+// The service rejects a request with a header that has this prefix and is none of the
+// constants below, or is spelt in another case.
 const RequestPrefix = "timer-"
 
-// Headers of a request. All values are UTF-8 text except that of
-// [HeaderTargetKey]; each may be given once.
+// Headers of a request. Each may be given once. All values are UTF-8 text except that of
+// [HeaderTargetKey].
 const (
-	// HeaderAt is the due time: RFC 3339 with a zone, or Unix milliseconds.
-	// Numbers below 100000000000 are refused: somebody sent seconds.
+	// HeaderAt is the due time: RFC 3339 with a zone, or Unix milliseconds. Numbers below
+	// 100000000000 are rejected: they are probably seconds.
 	HeaderAt = "timer-at"
 
-	// HeaderAfter is a duration with units (250ms, 90s, 1h30m, 3d, P1DT2H):
+	// HeaderAfter is a duration with units (250ms, 90s, 1h30m, 3d, P1DT2H). The timer is
 	// due that long after the request record's timestamp. A day is 24 hours.
 	HeaderAfter = "timer-after"
 
-	// HeaderCancel, with the value "true", cancels the timer of that ID.
+	// HeaderCancel, with the value "true", cancels the pending timer of the ID.
 	HeaderCancel = "timer-cancel"
 
-	// HeaderTrigger, with the value "true", fires what is pending of that ID now. A
-	// timer that does not recur is over then; the schedule of one that does stays as it
-	// is, and the firing is none of its occurrences: its [HeaderOccurrence] is 0. A timer
-	// that is paused fires too, and one that recurs stays paused.
+	// HeaderTrigger, with the value "true", fires the pending timer of the ID now. A
+	// timer that does not recur is then over. A recurring timer keeps its schedule: the
+	// extra firing is not one of its occurrences, and its [HeaderOccurrence] is 0. A
+	// paused timer fires too; if it recurs, it stays paused.
 	HeaderTrigger = "timer-trigger"
 
-	// HeaderPause, with the value "true", keeps the timer of that ID pending and has it
-	// not fire, but for what was triggered, until [HeaderResume] comes or a request
-	// takes its place.
+	// HeaderPause, with the value "true", pauses the pending timer of the ID. A paused
+	// timer stays pending but does not fire, unless it is triggered, until [HeaderResume]
+	// comes or a request replaces it.
 	HeaderPause = "timer-pause"
 
-	// HeaderResume, with the value "true", has a paused timer fire again: at once what
-	// is past due, a recurring one by its [HeaderCatchUp].
+	// HeaderResume, with the value "true", lets a paused timer fire again. If it is past
+	// due, it fires at once; a recurring timer follows its [HeaderCatchUp].
 	HeaderResume = "timer-resume"
 
-	// HeaderIf is what a request counts under, whatever it does: [IfAbsent],
-	// [IfPresent], or the [HeaderSource] of the timer that is to be pending. It holds or
-	// not where the request stands in the log. If not, nothing changes.
+	// HeaderIf is a condition on any request: [IfAbsent], [IfPresent], or the
+	// [HeaderSource] of the timer that must be pending. The service checks it at the
+	// request's position in the log. If it does not hold, nothing changes.
 	HeaderIf = "timer-if"
 
-	// HeaderTargetTopic names the topic of the emission. It is required unless
-	// the service has a default target for the request topic.
+	// HeaderTargetTopic names the topic of the emission. It is required unless the
+	// service has a default target for the request topic.
 	HeaderTargetTopic = "timer-target-topic"
 
-	// HeaderTargetKey is the key of the emission, any bytes; without it the
-	// key is the timer's ID. A null header value means a null key.
+	// HeaderTargetKey is the key of the emission, any bytes. Without it the key is the
+	// timer's ID. A null header value means a null key.
 	HeaderTargetKey = "timer-target-key"
 
 	// HeaderTargetKeyNull, with the value "true", means a null key.
 	HeaderTargetKeyNull = "timer-target-key-null"
 
-	// HeaderTargetPartition is the number of the target partition. Without it
-	// the emission goes where a Java client would put its key.
+	// HeaderTargetPartition is the number of the target partition. Without it the
+	// emission goes to the partition that a Java client would choose for its key.
 	HeaderTargetPartition = "timer-target-partition"
 )
 
-// Headers of recurring timers, and of lateness. A timer recurs if it has
-// [HeaderEvery] or [HeaderCron].
+// Headers for recurring timers and for lateness. A timer recurs if it has [HeaderEvery]
+// or [HeaderCron].
 const (
-	// HeaderEvery is a duration with units, as in [HeaderAfter]: the timer recurs
-	// at that interval, from [HeaderAt] on if that is given, else from one interval
+	// HeaderEvery is a duration with units, as in [HeaderAfter]. The timer recurs at that
+	// interval. It first fires at [HeaderAt] if that is given, otherwise one interval
 	// after the request record's timestamp.
 	HeaderEvery = "timer-every"
 
-	// HeaderCron is a cron expression of five fields, or six with seconds in front:
-	// the timer recurs when the clock shows what it says, from the request record's
-	// timestamp on.
+	// HeaderCron is a cron expression of five fields, or of six with seconds in front.
+	// The timer recurs whenever the clock matches it, starting after the request record's
+	// timestamp.
 	HeaderCron = "timer-cron"
 
-	// HeaderZone is the IANA name of the time zone of that clock; without it: UTC.
+	// HeaderZone is the IANA name of the time zone in which the cron expression is read.
+	// The default is UTC.
 	HeaderZone = "timer-zone"
 
-	// HeaderUntil is an instant as in [HeaderAt]: no occurrence is scheduled behind
-	// it.
+	// HeaderUntil is an instant as in [HeaderAt]. No occurrence is scheduled after it.
 	HeaderUntil = "timer-until"
 
-	// HeaderCount is how many occurrences there are, fired or not.
+	// HeaderCount is the number of occurrences. Occurrences that did not fire count too.
 	HeaderCount = "timer-count"
 
-	// HeaderJitter is a duration: each occurrence is delayed by a part of it, always
-	// the same for the same occurrence of the same request.
+	// HeaderJitter is a duration. Each occurrence is delayed by a random part of it,
+	// which is always the same for the same occurrence of the same request.
 	HeaderJitter = "timer-jitter"
 
-	// HeaderCatchUp is a [CatchUpPolicy]: what becomes of missed occurrences.
+	// HeaderCatchUp is a [CatchUpPolicy]: it decides what happens to missed occurrences.
 	HeaderCatchUp = "timer-catch-up"
 
-	// HeaderMaxLate is a duration: an occurrence that would be emitted later than
-	// that is not emitted. Timers that do not recur may have it too.
+	// HeaderMaxLate is a duration. An occurrence that would be emitted later than that is
+	// not emitted. Any timer may have this header, recurring or not.
 	HeaderMaxLate = "timer-max-late"
 
-	// HeaderRemember is a duration of up to [MaxRemember]: for how long the ID stays taken once
-	// the timer has fired, or expired, for the last time, so that a request with [IfAbsent] that
-	// is sent again does not schedule it again. Behind the duration and one space there may be a
-	// token of up to [MaxTokenBytes] printable ASCII characters, kept with the timer and shown by
-	// the HTTP API.
+	// HeaderRemember is a duration of up to [MaxRemember]. The ID stays taken for that
+	// long after the timer has fired or expired for the last time. If a request with
+	// [IfAbsent] is sent again within that time, it does not schedule the timer again.
+	// After the duration may follow one space and a token of up to [MaxTokenBytes]
+	// printable ASCII characters, which is kept with the timer and shown by the HTTP API.
 	HeaderRemember = "timer-remember"
 )
 
-// CatchUpPolicy is a value of [HeaderCatchUp]: what becomes of missed occurrences
-// of a recurring timer. They count in any case, so that the number of an occurrence
-// is a function of time.
+// CatchUpPolicy is a value of [HeaderCatchUp]: what happens to missed occurrences of a
+// recurring timer. Missed occurrences are counted under every policy, so the number of an
+// occurrence depends on time alone.
 type CatchUpPolicy string
 
 // The policies.
 const (
-	CatchUpAll    CatchUpPolicy = "all"    // each of them fires
-	CatchUpLatest CatchUpPolicy = "latest" // the last of them fires alone: the default
+	CatchUpAll    CatchUpPolicy = "all"    // all of them fire
+	CatchUpLatest CatchUpPolicy = "latest" // only the last of them fires; this is the default
 	CatchUpNone   CatchUpPolicy = "none"   // none of them fires
 )
 
-// Values of [HeaderIf], beside a [Source].
+// Values of [HeaderIf]. A [Source] in text form is the third possibility.
 const (
 	IfAbsent  = "absent"  // nothing is pending under the ID
-	IfPresent = "present" // something is
+	IfPresent = "present" // a timer is pending under the ID
 )
 
-// True is the one value of [HeaderCancel], [HeaderTrigger], [HeaderPause],
+// True is the only valid value of [HeaderCancel], [HeaderTrigger], [HeaderPause],
 // [HeaderResume] and [HeaderTargetKeyNull].
 const True = "true"
 
-// OwnPrefix begins the name of every header that the service writes. Requests
-// may carry such headers (a consumer re-schedules what it got by copying them
-// all); the service drops them.
+// OwnPrefix begins the name of every header that the service writes. A request may carry
+// such headers, since a consumer may reschedule an emission by copying all its headers.
+// The service drops them.
 const OwnPrefix = "waterclock-"
 
 // Headers that the service writes on emissions and dead letters.
@@ -131,54 +131,55 @@ const (
 	// HeaderID is the timer's ID: the key of its request.
 	HeaderID = "waterclock-id"
 
-	// HeaderDue is the due time in Unix milliseconds; of what was triggered, when that
-	// was asked for.
+	// HeaderDue is the due time in Unix milliseconds. For a triggered firing it is the
+	// time of the trigger.
 	HeaderDue = "waterclock-due"
 
-	// HeaderOccurrence is the number of this firing, from 1; 1 for a timer
-	// that does not recur, 0 for one that recurs and was triggered.
+	// HeaderOccurrence is the number of this firing, from 1. It is 1 for a timer that
+	// does not recur, and 0 if a recurring timer was triggered.
 	HeaderOccurrence = "waterclock-occurrence"
 
 	// HeaderSource is topic/partition/offset of the request; see [Source].
 	HeaderSource = "waterclock-source"
 
-	// HeaderEvent is an opaque string, unique forever to this occurrence of
-	// this request, for whoever removes duplicates further down.
+	// HeaderEvent is an opaque string that is unique forever to this occurrence of this
+	// request. Consumers can remove duplicates by it.
 	HeaderEvent = "waterclock-event"
 
-	// HeaderAttempt is, on a record that comes from a fixed-delay topic, how many of
-	// those it has come through, from 1. It is the one header of the service that is
-	// read on the way in, and on fixed-delay topics alone: whoever sends a record on
-	// to the next one with the headers that it has keeps the count. See [Attempt].
+	// HeaderAttempt is on records that come from a fixed-delay topic. It counts the
+	// fixed-delay topics that the record has passed through, from 1. It is the only
+	// header of the service that is also read from incoming records, and only on
+	// fixed-delay topics. To keep the count, copy the headers of the record when you send
+	// it to the next such topic. See [Attempt].
 	HeaderAttempt = "waterclock-attempt"
 
-	// HeaderTraceparent is the trace context of the request, in the format of W3C's traceparent, if the emission's own
-	// traceparent is that of its firing (setting tracing, link).
+	// HeaderTraceparent is the trace context of the request, in the format of W3C's
+	// traceparent. It is present if the emission's own traceparent belongs to a new trace
+	// for the firing (setting tracing, value link).
 	HeaderTraceparent = "waterclock-traceparent"
 
-	// HeaderReason is, on a dead letter, a [Reason].
+	// HeaderReason is the [Reason] of a dead letter.
 	HeaderReason = "waterclock-reason"
 
-	// HeaderDetail is, on a dead letter, a sentence that names what is wrong
-	// and says what to do.
+	// HeaderDetail is a sentence on a dead letter that says what is wrong and what to do.
 	HeaderDetail = "waterclock-detail"
 
-	// HeaderTruncated is on a dead letter that would not have fitted and names
-	// what it lacks: "value", "value,headers" or "value,headers,key".
+	// HeaderTruncated is on a dead letter that would otherwise have been too large. It
+	// names the missing parts: "value", "value,headers" or "value,headers,key".
 	HeaderTruncated = "waterclock-truncated"
 )
 
 // Limits of requests.
 const (
-	// MaxIDBytes is the longest timer ID, in bytes; the shortest is one byte.
+	// MaxIDBytes is the maximum length of a timer ID, in bytes. The minimum is one byte.
 	MaxIDBytes = 512
 
-	// MaxRemember is the longest that [HeaderRemember] takes, and MaxTokenBytes the longest
-	// token behind it.
+	// MaxRemember is the maximum duration in [HeaderRemember]. MaxTokenBytes is the
+	// maximum length of the token after it.
 	MaxRemember   = 7 * 24 * time.Hour
 	MaxTokenBytes = 64
 
-	// MinUnixMilli is the smallest number that [HeaderAt] takes for Unix
-	// milliseconds (March 1973). Earlier instants are written as RFC 3339.
+	// MinUnixMilli is the smallest number that [HeaderAt] accepts as Unix milliseconds
+	// (March 1973). Write earlier instants in RFC 3339.
 	MinUnixMilli = 100_000_000_000
 )

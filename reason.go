@@ -1,22 +1,22 @@
 package waterclock
 
-// Reason is a code on a dead letter, in [HeaderReason]: why a request or an
-// emission was rejected. The list is fixed and no two codes overlap; a
-// later version may add to it, so expect codes that you do not know.
+// Reason is a code on a dead letter, in [HeaderReason]. It says why a request or an
+// emission was rejected. The list is fixed and no two codes overlap. Later versions may
+// add to it, so expect codes that you do not know.
 type Reason string
 
-// Why a request is refused. A refused request changes nothing.
+// Why a request is rejected. A rejected request changes nothing.
 const (
-	// ReasonBadKey: the record's key, which is the timer's ID, is missing, empty
-	// or longer than 512 bytes.
+	// ReasonBadKey: the record's key, which is the timer's ID, is missing, empty or
+	// longer than 512 bytes.
 	ReasonBadKey Reason = "bad-key"
 
-	// ReasonTooManyHeaders: the request has more headers than the limit (128,
-	// those of waterclock itself not counted).
+	// ReasonTooManyHeaders: the request has more headers than the limit (128, not
+	// counting those of waterclock itself).
 	ReasonTooManyHeaders Reason = "too-many-headers"
 
-	// ReasonHeadersTooLarge: names and values of the headers are together larger
-	// than the limit (64 KiB, those of waterclock itself not counted).
+	// ReasonHeadersTooLarge: the names and values of the headers together exceed the
+	// limit (64 KiB, not counting those of waterclock itself).
 	ReasonHeadersTooLarge Reason = "headers-too-large"
 
 	// ReasonValueTooLarge: the value is larger than the limit set for the
@@ -27,21 +27,21 @@ const (
 	// something that waterclock does not do.
 	ReasonUnsupported Reason = "unsupported"
 
-	// ReasonBadValue: the request topic takes requests in another scheduler's format,
-	// whose value is the schedule, and this value is not one.
+	// ReasonBadValue: the request topic takes requests in another scheduler's format, in
+	// which the value is the schedule, and this value is not a valid one.
 	ReasonBadValue Reason = "bad-value"
 
-	// ReasonBatchTooLarge: a batch of requests is larger, when decompressed, than
-	// the service takes. None of them is read. One dead letter, without key and
-	// value, stands for all of them; its detail has their offsets.
+	// ReasonBatchTooLarge: a batch of requests exceeds the service's limit after
+	// decompression. None of the batch is read. One dead letter without key and value
+	// stands for all of its requests; its detail lists their offsets.
 	ReasonBatchTooLarge Reason = "batch-too-large"
 
 	// ReasonHeaderCase: a timer- header is spelt with upper-case letters:
 	// Timer-At.
 	ReasonHeaderCase Reason = "header-case"
 
-	// ReasonUnknownHeader: a header begins with timer- and is not known; it is
-	// probably misspelt.
+	// ReasonUnknownHeader: a header begins with timer- but is not known. It is probably
+	// misspelt.
 	ReasonUnknownHeader Reason = "unknown-header"
 
 	// ReasonDuplicateHeader: a timer- header is given twice.
@@ -74,12 +74,12 @@ const (
 	// together with a due time.
 	ReasonSteeringDueTime Reason = "steering-with-due-time"
 
-	// ReasonBadIf: the value of timer-if is not absent, present or the waterclock-source of
-	// a timer.
+	// ReasonBadIf: the value of timer-if is not absent, present or the waterclock-source
+	// of a timer.
 	ReasonBadIf Reason = "bad-if"
 
-	// ReasonNoDueTime: the request has no due time: neither timer-at, timer-after,
-	// timer-every nor timer-cron is there, and it is not a cancel.
+	// ReasonNoDueTime: the request has no due time (timer-at, timer-after, timer-every or
+	// timer-cron), and it is not a cancel.
 	ReasonNoDueTime Reason = "no-due-time"
 
 	// ReasonBadTime: the value of timer-at is neither RFC 3339 with a zone nor
@@ -110,8 +110,8 @@ const (
 	// have a fixed length.
 	ReasonBadInterval Reason = "bad-interval"
 
-	// ReasonIntervalTooShort: occurrences of the timer are closer to each other than
-	// the limit (100 ms).
+	// ReasonIntervalTooShort: the interval between occurrences is below the minimum (100
+	// ms).
 	ReasonIntervalTooShort Reason = "interval-too-short"
 
 	// ReasonBadCron: the value of timer-cron is not a cron expression of 5 or 6
@@ -133,7 +133,7 @@ const (
 	// ReasonUntilBeforeFirst: the value of timer-until is before the first occurrence.
 	ReasonUntilBeforeFirst Reason = "until-before-first"
 
-	// ReasonBadCount: the value of timer-count is not a number from 1 on.
+	// ReasonBadCount: the value of timer-count is not a number of at least 1.
 	ReasonBadCount Reason = "bad-count"
 
 	// ReasonBadJitter: the value of timer-jitter is not a duration with units that
@@ -174,8 +174,8 @@ const (
 	// belongs to, so a cancel from another producer would miss it.
 	ReasonWrongPartition Reason = "wrong-partition"
 
-	// ReasonMovedMeanwhile: the timers were moved to other partitions, or to a new topic, before
-	// the request was read, and it depends on a pending timer: send it again.
+	// ReasonMovedMeanwhile: the request depends on a pending timer, but the timers were
+	// moved to other partitions or to a new topic before it was read. Send it again.
 	ReasonMovedMeanwhile Reason = "moved-meanwhile"
 
 	// ReasonOverQuota: the request topic has more requests a second, or more
@@ -187,27 +187,26 @@ const (
 	ReasonBadAttempt Reason = "bad-attempt"
 
 	// ReasonNoEffect: a record of a fixed-delay topic has a timer- header that only
-	// requests may have; only timer-target-topic is read there.
+	// requests may have. On fixed-delay topics only timer-target-topic is read.
 	ReasonNoEffect Reason = "no-effect"
 )
 
-// Why the target refuses an emission for good. The timer is over.
+// Why a target refuses an emission for good. The timer is then over.
 const (
 	// ReasonTargetUnknown: the target topic does not exist.
 	ReasonTargetUnknown Reason = "target-unknown"
 
-	// ReasonTargetPartitionUnknown: the target topic has no partition of the
-	// number asked for.
+	// ReasonTargetPartitionUnknown: the target topic does not have the requested
+	// partition.
 	ReasonTargetPartitionUnknown Reason = "target-partition-unknown"
 
-	// ReasonTargetTooLarge: the emission is larger than the target topic takes.
+	// ReasonTargetTooLarge: the emission is larger than the target topic accepts.
 	ReasonTargetTooLarge Reason = "target-too-large"
 
-	// ReasonTargetNotAuthorized: the service is not allowed to write to the
-	// target topic.
+	// ReasonTargetNotAuthorized: the service may not write to the target topic.
 	ReasonTargetNotAuthorized Reason = "target-not-authorized"
-	// ReasonTargetRefused: the target topic refuses the record for another
-	// reason, such as a policy of the broker; the detail has the broker's message.
+	// ReasonTargetRefused: the target topic refuses the record for another reason, such
+	// as a broker's policy. The detail contains the broker's message.
 	ReasonTargetRefused Reason = "target-refused"
 )
 
@@ -270,8 +269,8 @@ func Reasons() []Reason {
 	}
 }
 
-// Meaning explains r in one English sentence; empty for a reason that this
-// version does not know. (One long switch: it is the table of the reasons.)
+// Meaning explains r in one English sentence. It returns "" for a reason that this
+// version does not know. It is one long switch because it is the table of the reasons.
 func (r Reason) Meaning() string {
 	switch r {
 	case ReasonBadKey:

@@ -8,17 +8,17 @@ import (
 	"github.com/waterclock/waterclock/internal/span"
 )
 
-// recurs is what the options of a draft have said of its recurrence.
+// recurs records what the options of a draft say about its recurrence.
 type recurs struct {
 	at          bool // At
 	every, cron int  // how often Every and Cron were given
-	// zone is whether Zone was given; more, the name of an option that only says
-	// something of a timer that recurs, or "".
+	// zone says whether Zone was given. more is the name of an option that makes sense
+	// only for recurring timers, or "".
 	zone bool
 	more string
 }
 
-// checkWhen sees to it that the options say when, once.
+// checkWhen checks that the options give exactly one due time or recurrence.
 func (d *draft) checkWhen() {
 	switch r := &d.recurs; {
 	case r.every+r.cron > 1:
@@ -36,10 +36,10 @@ func (d *draft) checkWhen() {
 	}
 }
 
-// Every makes the timer recur: first at the instant of [At] if that is given, else
-// one interval after the record's timestamp, and then every interval, whatever
-// becomes of each firing. Fractions of a millisecond round up. The service has a
-// shortest interval, 100 ms unless it is set to more.
+// Every makes the timer recur at the given interval. It first fires at the instant of
+// [At] if that is given, otherwise one interval after the record's timestamp. The
+// schedule does not depend on how each firing goes. Fractions of a millisecond round up.
+// The service has a minimum interval: 100 ms, unless it is configured to a higher one.
 func Every(interval time.Duration) Option {
 	return func(d *draft) {
 		d.recurs.every++
@@ -51,12 +51,11 @@ func Every(interval time.Duration) Option {
 	}
 }
 
-// Cron makes the timer recur whenever the clock of [Zone] shows what a cron
-// expression says: minute, hour, day of the month, month and day of the week, with
-// the second in front if there are six fields; or a name such as @daily. The first
-// time is the first behind the record's timestamp. What the expression may hold,
-// and what becomes of times that a clock skips or shows twice, is in
-// docs/REFERENCE.md.
+// Cron makes the timer recur whenever the clock of [Zone] matches a cron expression:
+// minute, hour, day of the month, month and day of the week, with the second in front if
+// there are six fields; or a name such as @daily. The first occurrence is the first match
+// after the record's timestamp. docs/REFERENCE.md describes the syntax, and what happens
+// to times that a clock skips or shows twice.
 func Cron(expression string) Option {
 	return func(d *draft) {
 		d.recurs.cron++
@@ -68,8 +67,8 @@ func Cron(expression string) Option {
 	}
 }
 
-// Zone names the time zone of [Cron] by its IANA name, such as Africa/Lagos; without
-// it the zone is UTC. Whether there are rules for a name only the service can tell.
+// Zone names the time zone of [Cron] by its IANA name, such as Africa/Lagos. The default
+// is UTC. Only the service can tell whether it knows the name.
 func Zone(name string) Option {
 	return func(d *draft) {
 		d.recurs.zone, d.recurs.more = true, "Zone"
@@ -81,8 +80,8 @@ func Zone(name string) Option {
 	}
 }
 
-// Until ends a recurring timer: no occurrence is scheduled behind t. It must not lie
-// before the first. Fractions of a millisecond are dropped.
+// Until ends a recurring timer: no occurrence is scheduled after t. t must not lie before
+// the first occurrence. Fractions of a millisecond are dropped.
 func Until(t time.Time) Option {
 	return func(d *draft) {
 		d.recurs.more = "Until"
@@ -94,8 +93,8 @@ func Until(t time.Time) Option {
 	}
 }
 
-// Count ends a recurring timer behind its n-th occurrence, whether that and those
-// before it have fired or not; n is at least 1.
+// Count ends a recurring timer after its n-th occurrence. Occurrences that did not fire
+// count too. n is at least 1.
 func Count(n int64) Option {
 	return func(d *draft) {
 		d.recurs.more = "Count"
@@ -107,9 +106,9 @@ func Count(n int64) Option {
 	}
 }
 
-// Jitter delays each occurrence of a recurring timer by a part of most: less than
-// that, and less than until the next occurrence, always the same for the same
-// occurrence. It is not negative; fractions of a millisecond round up.
+// Jitter delays each occurrence of a recurring timer by a random time shorter than most
+// and shorter than the gap to the next occurrence. The delay is always the same for the
+// same occurrence. most must not be negative; fractions of a millisecond round up.
 func Jitter(most time.Duration) Option {
 	return func(d *draft) {
 		d.recurs.more = "Jitter"
@@ -117,9 +116,9 @@ func Jitter(most time.Duration) Option {
 	}
 }
 
-// CatchUp says what becomes of occurrences of a recurring timer that were missed:
-// that were due while nobody fired them, or when the next one was due already.
-// Without it, [CatchUpLatest].
+// CatchUp decides what happens to missed occurrences of a recurring timer. An occurrence
+// is missed if it was due while no instance could fire it, or if the next one was already
+// due. The default is [CatchUpLatest].
 func CatchUp(policy CatchUpPolicy) Option {
 	return func(d *draft) {
 		d.recurs.more = "CatchUp"
@@ -132,16 +131,17 @@ func CatchUp(policy CatchUpPolicy) Option {
 	}
 }
 
-// MaxLate lets an occurrence that would be emitted later than most after its due
-// time expire: it is not emitted. Any timer may have it. It is not negative;
-// fractions of a millisecond round up.
+// MaxLate drops occurrences that are too late: one that would be emitted more than most
+// after its due time expires instead. Any timer may have this option. most must not be
+// negative; fractions of a millisecond round up.
 func MaxLate(most time.Duration) Option {
 	return func(d *draft) { d.notNegative(HeaderMaxLate, "MaxLate", most) }
 }
 
-// Remember keeps the ID taken for so long once the timer has fired, or expired, for the last
-// time: a request with [If] and [IfAbsent] that is sent again within that time does not schedule
-// it again. It is not negative and at most [MaxRemember]; fractions of a millisecond round up.
+// Remember keeps the ID taken for the given time after the timer has fired or expired for
+// the last time. If a request with [If] and [IfAbsent] is sent again within that time, it
+// does not schedule the timer again. window must not be negative and is at most
+// [MaxRemember]; fractions of a millisecond round up.
 func Remember(window time.Duration) Option {
 	return func(d *draft) {
 		if window > MaxRemember {

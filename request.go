@@ -14,19 +14,19 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Schedule builds the request that schedules, or re-schedules, the timer of
-// that ID (1 to [MaxIDBytes] bytes) and returns it for a kgo client to produce
-// to requestTopic. It needs exactly one of [At], [After], [Every] and [Cron], or At
-// with Every, and [To] unless the service has a default target for the topic.
+// Schedule builds a request that schedules or reschedules the timer with the given ID (1
+// to [MaxIDBytes] bytes). The caller produces it to requestTopic with a kgo client.
+// Schedule needs exactly one of [At], [After], [Every] and [Cron], or At together with
+// Every. It also needs [To], unless the service has a default target for the topic.
 // Without [Value] or [NullValue] the payload is empty.
 //
-// The producer must partition by Java's murmur2. kgo's default partitioner
-// does; librdkafka's does not (set partitioner=murmur2_random there). Else a
+// The producer must partition by Java's murmur2. That is kgo's default partitioner, but
+// not librdkafka's (set partitioner=murmur2_random there). With another partitioner a
 // later Cancel lands on another partition and cancels nothing.
 //
-// The error names every fault at once. What Schedule cannot know (which targets
-// are allowed, what limits are lowered) the service checks; it answers with a
-// dead letter, see [ParseDeadLetter].
+// The error names every fault at once. Some faults only the service can find, such as a
+// target that is not allowed or a limit that was lowered. It reports them as dead
+// letters, see [ParseDeadLetter].
 func Schedule(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	d := draft{rec: kgo.Record{Topic: requestTopic, Key: []byte(id), Value: []byte{}}}
 	d.check(requestTopic, id)
@@ -43,42 +43,43 @@ func Schedule(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return &d.rec, nil
 }
 
-// Cancel builds the request that cancels the timer of that ID. It does nothing
-// where no such timer is pending. It wins against the firing if the service
-// has read it before the firing was planned, else it loses: never both.
+// Cancel builds a request that cancels the pending timer with the given ID. If none is
+// pending, the request does nothing. The cancel wins if the service reads it before it
+// has planned the firing; otherwise the firing wins. They never both happen.
 //
-// Of the options it takes [If] and [Timestamp], as [Trigger], [Pause] and [Resume] do.
+// Cancel accepts the options [If] and [Timestamp]. So do [Trigger], [Pause] and [Resume].
 func Cancel(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return steer("cancel", HeaderCancel, requestTopic, id, opts)
 }
 
-// Trigger builds the request that fires what is pending of that ID now. It does nothing
-// where nothing is pending, or was triggered before and has not fired yet. A timer that
-// does not recur is over then. One that recurs goes on as if nothing had been: the
-// firing is beside its schedule, and its Emission.Occurrence is 0. A timer that is
-// paused fires as well, and if it recurs it stays paused. Emission.Due is the timestamp of the
-// request, or when the service read it if that is earlier.
+// Trigger builds a request that fires the pending timer with the given ID now. It does
+// nothing if no timer is pending, or if the timer was triggered before and has not fired
+// yet. A timer that does not recur is then over. A recurring timer keeps its schedule:
+// the extra firing is not one of its occurrences, and its Emission.Occurrence is 0. A
+// paused timer fires too; if it recurs, it stays paused. Emission.Due is the timestamp of
+// the request, or the time when the service read it if that is earlier.
 func Trigger(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return steer("trigger", HeaderTrigger, requestTopic, id, opts)
 }
 
-// Pause builds the request that keeps the timer of that ID pending and has it not fire
-// until [Resume]; what was triggered fires nevertheless. It does nothing where nothing
-// is pending, or that is paused already. A request that schedules the ID again makes
-// another timer, which is not paused.
+// Pause builds a request that pauses the pending timer with the given ID. The timer stays
+// pending but does not fire until [Resume], unless it is triggered. Pause does nothing if
+// no timer is pending or the timer is already paused. A request that schedules the ID
+// again makes a new timer, which is not paused.
 func Pause(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return steer("pause", HeaderPause, requestTopic, id, opts)
 }
 
-// Resume builds the request that has a paused timer fire again: at once if it is past
-// due, and of occurrences that were missed those that its [CatchUp] has fire. [MaxLate]
-// counts from when they were due. It does nothing where no paused timer is pending.
+// Resume builds a request that lets a paused timer fire again. If the timer is past due,
+// it fires at once. Of missed occurrences, those fire that the timer's [CatchUp] policy
+// selects. [MaxLate] still counts from their due times. Resume does nothing if no paused
+// timer is pending.
 func Resume(requestTopic, id string, opts ...Option) (*kgo.Record, error) {
 	return steer("resume", HeaderResume, requestTopic, id, opts)
 }
 
-// steer builds a request that does not schedule. A plain cancel is a null value and
-// nothing else, as any client can write it.
+// steer builds a request that does not schedule. A plain cancel is a null value without
+// headers, because that is the form that any client can write.
 func steer(what, header, requestTopic, id string, opts []Option) (*kgo.Record, error) {
 	d := draft{rec: kgo.Record{Topic: requestTopic, Key: []byte(id)}}
 	d.check(requestTopic, id)
@@ -102,13 +103,13 @@ func steer(what, header, requestTopic, id string, opts []Option) (*kgo.Record, e
 	return &d.rec, nil
 }
 
-// Option is one thing that a request says. Options apply in order.
+// Option is one property of a request. Options apply in order.
 type Option func(*draft)
 
-// draft is a request while it is built.
+// draft is a request under construction.
 type draft struct {
 	rec    kgo.Record
-	dues   int // how many options said when, once
+	dues   int // how many options gave a due time
 	keys   int // how many options set the key
 	recurs recurs
 	faults []error
@@ -131,8 +132,8 @@ func (d *draft) check(topic, id string) {
 	}
 }
 
-// At says that the timer is due at t. Fractions of a millisecond round up; an
-// instant in the past means now.
+// At sets the due time. Fractions of a millisecond round up. An instant in the past means
+// now.
 func At(t time.Time) Option {
 	return func(d *draft) {
 		d.dues++
@@ -145,7 +146,7 @@ func At(t time.Time) Option {
 	}
 }
 
-// ceilMilli is an instant in Unix milliseconds, rounded up.
+// ceilMilli converts t to Unix milliseconds, rounded up.
 func ceilMilli(t time.Time) int64 {
 	ms := t.UnixMilli()
 	if t.Nanosecond()%int(time.Millisecond) != 0 {
@@ -154,9 +155,9 @@ func ceilMilli(t time.Time) int64 {
 	return ms
 }
 
-// FormatInstant writes Unix milliseconds as a value of [HeaderAt]: as the
-// number or, before March 1973 where the service takes numbers for seconds, as
-// RFC 3339.
+// FormatInstant writes Unix milliseconds as a value of [HeaderAt]: as a number, or in RFC
+// 3339 for instants before March 1973, because the service takes smaller numbers for
+// seconds.
 func FormatInstant(unixMilli int64) string {
 	if unixMilli >= MinUnixMilli {
 		return strconv.FormatInt(unixMilli, 10)
@@ -164,12 +165,12 @@ func FormatInstant(unixMilli int64) string {
 	return time.UnixMilli(unixMilli).UTC().Format(rfc3339Milli)
 }
 
-// rfc3339Milli is RFC 3339 to the millisecond.
+// rfc3339Milli is the layout of RFC 3339 with milliseconds.
 const rfc3339Milli = "2006-01-02T15:04:05.000Z07:00"
 
-// After says that the timer is due d after the record's timestamp: the moment
-// of producing, or of arrival at the broker where the topic has
-// message.timestamp.type=LogAppendTime. d is not negative; fractions of a
+// After makes the timer due d after the record's timestamp. That is the moment of
+// producing, or the arrival at the broker if the topic has
+// message.timestamp.type=LogAppendTime. d must not be negative. Fractions of a
 // millisecond round up.
 func After(d time.Duration) Option {
 	return func(r *draft) {
@@ -191,9 +192,10 @@ func formatDuration(d time.Duration) string {
 	return strconv.FormatInt(ms, 10) + "ms"
 }
 
-// If is what the request counts under: [IfAbsent], [IfPresent], or a [Source] as text,
-// which is that of the timer that is to be pending. It holds or not where the request
-// stands in the log, whatever was known when it was written; if not, it changes nothing.
+// If makes the request conditional: on [IfAbsent], [IfPresent], or a [Source] in text
+// form, which is that of the timer that must be pending. The service checks the condition
+// at the request's position in the log, not when the request is written. If it does not
+// hold, the request changes nothing.
 func If(condition string) Option {
 	return func(d *draft) {
 		if condition != IfAbsent && condition != IfPresent {
@@ -205,7 +207,7 @@ func If(condition string) Option {
 	}
 }
 
-// To names the topic that the emission goes to.
+// To names the target topic, to which the emission is written.
 func To(topic string) Option {
 	return func(d *draft) {
 		if !timer.ValidTopicName(topic) {
@@ -215,7 +217,7 @@ func To(topic string) Option {
 	}
 }
 
-// once sets a header that may be there once.
+// once sets a header that may be given only once.
 func (d *draft) once(name, value string) {
 	for _, h := range d.rec.Headers {
 		if h.Key == name {
@@ -226,8 +228,8 @@ func (d *draft) once(name, value string) {
 	d.set(name, value)
 }
 
-// Key sets the key of the emission; without it the key is the timer's ID. As
-// everywhere in kgo, nil is Kafka's null: the same as [NullKey].
+// Key sets the key of the emission. Without it the key is the timer's ID. As everywhere
+// in kgo, nil is Kafka's null: the same as [NullKey].
 func Key(key []byte) Option {
 	if key == nil {
 		return NullKey()
@@ -238,7 +240,7 @@ func Key(key []byte) Option {
 	}
 }
 
-// NullKey gives the emission a null key: it goes to any partition.
+// NullKey gives the emission a null key, so it may go to any partition.
 func NullKey() Option {
 	return func(d *draft) {
 		d.keys++
@@ -246,8 +248,8 @@ func NullKey() Option {
 	}
 }
 
-// Partition sends the emission to that partition of the target topic, from 0,
-// instead of the one of its key.
+// Partition sends the emission to the given partition of the target topic, from 0,
+// instead of the one that its key selects.
 func Partition(n int32) Option {
 	return func(d *draft) {
 		if n < 0 {
@@ -257,8 +259,8 @@ func Partition(n int32) Option {
 	}
 }
 
-// Value sets the payload, which the service emits byte for byte and never looks
-// at. As everywhere in kgo, nil is Kafka's null: the emission is a tombstone.
+// Value sets the payload. The service emits it byte for byte and never reads it. As
+// everywhere in kgo, nil is Kafka's null: the emission is a tombstone.
 func Value(value []byte) Option {
 	return func(d *draft) { d.rec.Value = value }
 }
@@ -266,9 +268,9 @@ func Value(value []byte) Option {
 // NullValue makes the emission a tombstone.
 func NullValue() Option { return Value(nil) }
 
-// Header adds a header that is passed through to the emission, nil for a null
-// value. Headers keep their order; one name may be given several times. Names
-// that begin with timer- (in any case) or waterclock- are the service's.
+// Header adds a header that is passed through to the emission; nil is a null value.
+// Headers keep their order, and a name may be given several times. Names that begin with
+// timer- (in any case) or waterclock- are reserved for the service.
 func Header(name string, value []byte) Option {
 	return func(d *draft) {
 		if reserved(name) || strings.HasPrefix(name, OwnPrefix) {
@@ -278,8 +280,8 @@ func Header(name string, value []byte) Option {
 	}
 }
 
-// Headers adds all headers of a record that was consumed, but for those that
-// waterclock wrote: so an emission can be scheduled again as it came.
+// Headers adds all headers of a consumed record except those that waterclock wrote. With
+// it a consumer can schedule an emission again unchanged.
 func Headers(headers []kgo.RecordHeader) Option {
 	return func(d *draft) {
 		for _, h := range passed(headers) {
@@ -288,13 +290,14 @@ func Headers(headers []kgo.RecordHeader) Option {
 	}
 }
 
-// Timestamp sets the record's timestamp, in milliseconds, from which [After]
-// counts. Without it kgo takes the moment of producing.
+// Timestamp sets the record's timestamp, in milliseconds, from which [After] counts.
+// Without it kgo uses the moment of producing.
 func Timestamp(t time.Time) Option {
 	return func(d *draft) { d.rec.Timestamp = t }
 }
 
-// reserved reports whether name speaks to the service, or tries to.
+// reserved reports whether name has a prefix that is reserved for instructions to the
+// service, in any case.
 func reserved(name string) bool {
 	return len(name) >= len(RequestPrefix) && strings.EqualFold(name[:len(RequestPrefix)], RequestPrefix)
 }

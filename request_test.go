@@ -115,8 +115,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// What has no effect on a request that does not schedule is said, and so is a condition
-// that is none.
+// An option that has no effect on a request that does not schedule is reported, and so
+// is an invalid condition.
 func TestSteerFaults(t *testing.T) {
 	for want, build := range map[string]func() (*kgo.Record, error){
 		"timer-target-topic has no effect on a pause": func() (*kgo.Record, error) { return Pause("timers", "a", To("x")) },

@@ -19,10 +19,10 @@ import (
 
 // APIConfig measures the HTTP API.
 type APIConfig struct {
-	SteadyConfig     // lateness without and with calls at the same time; one rate
+	SteadyConfig     // lateness with and without calls at the same time; needs exactly one rate
 	Puts, Gets   int // of all callers together
 	Callers      int
-	Pending      int // timers that lists are taken of
+	Pending      int // timers that are listed
 
 	idle, lists       int     // PUTs, and lists, of one caller
 	getRate, listRate float64 // calls a second during the steady rate
@@ -47,8 +47,7 @@ func (c *APIConfig) check() error {
 		between("number of rates", 1, 1, len(c.Rates)))
 }
 
-// measure measures calls next to bare HTTP servers, and the steady rate with questions next to
-// the same rate without.
+// measure measures calls next to bare HTTP servers, and a steady rate of timers with and without calls at the same time.
 func (c *APIConfig) measure(ctx context.Context, r *run) error {
 	a := &apiRun{run: r, c: c, rep: r.report("api")}
 	a.api = true
@@ -68,7 +67,7 @@ type apiRun struct {
 	*run
 	c       *APIConfig
 	rep     *Report
-	pending int // timers that are, and stay so
+	pending int // timers that stay pending until the end of the run
 	last    string
 }
 
@@ -81,16 +80,16 @@ func (a *apiRun) each(ctx context.Context, measures ...func(context.Context) err
 	return nil
 }
 
-// url is the address of a path.
+// url returns the address of a path.
 func (a *apiRun) url(path string) string { return "http://" + a.serving.api + path }
 
-// timers is the path of all timers.
+// timers returns the path of all timers.
 func (a *apiRun) timers() string { return "/v1/topics/" + a.requests + "/timers" }
 
-// timer is the path of one.
+// timer returns the path of one timer.
 func (a *apiRun) timer(id []byte) string { return a.timers() + "/" + string(id) }
 
-// putting are PUTs of timers that no call has put before.
+// putting returns PUTs of new timers, and their batch.
 func (a *apiRun) putting(name string, calls, callers int) (traffic, *batch) {
 	b := a.nextBatch(0)
 	header := http.Header{}
@@ -104,7 +103,7 @@ func (a *apiRun) putting(name string, calls, callers int) (traffic, *batch) {
 	}, b
 }
 
-// getting are GETs of timers of a batch, which are verified.
+// getting returns GETs of timers of a batch. Each answer is verified.
 func (a *apiRun) getting(name string, b *batch, number func(i int) int) traffic {
 	return traffic{
 		name: name, addr: a.serving.api, pid: a.serving.pid(),
@@ -142,10 +141,10 @@ func (a *apiRun) limitOf(ctx context.Context, t traffic, o order, want int) (*Ca
 	return c, nil
 }
 
-// warmCalls are made before those that count.
+// warmCalls is how many calls are made before the measurement.
 const warmCalls = 2_000
 
-// idle measures one caller that waits for each answer.
+// idle measures a single caller, which waits for each answer.
 func (a *apiRun) idle(ctx context.Context) error {
 	t, b := a.putting("PUT, idle", a.c.idle, 1)
 	bare, err := a.bareWriter(ctx, t)
@@ -160,7 +159,7 @@ func (a *apiRun) idle(ctx context.Context) error {
 	return nil
 }
 
-// bareWriter puts as t does to a bare server that writes to a topic that nobody reads.
+// bareWriter sends t to a bare server, which writes to a topic that is not read.
 func (a *apiRun) bareWriter(ctx context.Context, t traffic) (*Calls, error) {
 	topic, err := a.makeTopic(ctx, "unread")
 	if err != nil {
@@ -169,7 +168,7 @@ func (a *apiRun) bareWriter(ctx context.Context, t traffic) (*Calls, error) {
 	return a.limitOf(ctx, t, order{Kind: kindProduce, In: topic, Answer: []byte("{}")}, http.StatusCreated)
 }
 
-// puts measures callers that put again as soon as they are answered.
+// puts measures callers that send the next PUT when the last one is answered.
 func (a *apiRun) puts(ctx context.Context) error {
 	warm, _ := a.putting("warm-up", min(a.c.Puts, warmCalls), a.c.Callers)
 	if _, err := drive(ctx, a.run, warm); err != nil {
@@ -191,8 +190,7 @@ func (a *apiRun) puts(ctx context.Context) error {
 	return nil
 }
 
-// put makes the calls and checks that all of them have become timers: by their number, and by
-// looking at some.
+// put makes the calls and checks that each has become a timer: it compares the number of timers, and reads some of them.
 func (a *apiRun) put(ctx context.Context, t traffic, b *batch) (*Calls, error) {
 	c, err := drive(ctx, a.run, t)
 	if err != nil {
@@ -212,7 +210,7 @@ func (a *apiRun) put(ctx context.Context, t traffic, b *batch) (*Calls, error) {
 	return c, err
 }
 
-// timerJSON is as much of a timer as is verified.
+// timerJSON has the parts of a timer that are verified.
 type timerJSON struct {
 	ID        string
 	DueMillis int64
@@ -238,8 +236,7 @@ func (a *apiRun) isTimer(got *vegeta.Result, id string, payload []byte) error {
 	return nil
 }
 
-// gets measures callers that ask for one timer again as soon as they are answered. put has verified
-// that timer.
+// gets measures callers that send the next GET of one timer when the last one is answered. put has verified that timer.
 func (a *apiRun) gets(ctx context.Context) error {
 	q := request{method: http.MethodGet, path: a.timer([]byte(a.last))}
 	code, body, err := get(ctx, a.url(q.path), callTimeout)
@@ -274,7 +271,7 @@ func (a *apiRun) gets(ctx context.Context) error {
 // pendingPrefix begins the IDs of the timers that are pending while lists are taken.
 const pendingPrefix = "pending-"
 
-// load schedules the timers that lists are taken of.
+// load schedules the timers that are listed.
 func (a *apiRun) load(ctx context.Context) error {
 	if err := scheduleFar(ctx, a.run, newBatch(pendingPrefix, a.ValueBytes, 0), a.c.Pending, a.c.ahead); err != nil {
 		return err
@@ -288,7 +285,7 @@ func (a *apiRun) load(ctx context.Context) error {
 	return err
 }
 
-// lists takes pages, the first ones and others, one after the other.
+// lists measures lists in either order, one call after the other.
 func (a *apiRun) lists(ctx context.Context) error {
 	for _, order := range []string{"due", "id"} {
 		t := a.listing(order, a.c.lists)
@@ -308,7 +305,7 @@ func (a *apiRun) lists(ctx context.Context) error {
 	return nil
 }
 
-// listing is a list of as many as a page has, which must be in order, and full unless there is more.
+// listing returns lists of one page, which must be in order, and full unless there are further pages.
 func (a *apiRun) listing(order string, calls int) traffic {
 	page := min(a.c.longestPage, a.c.Pending)
 	return traffic{
@@ -339,17 +336,17 @@ func (a *apiRun) listing(order string, calls int) traffic {
 	}
 }
 
-// beside measures the steady rate, and then the same rate with calls at the same time.
+// beside measures the steady rate alone, and then with calls at the same time.
 func (a *apiRun) beside(ctx context.Context) error {
 	rate := a.c.Rates[0]
 	without, err := a.c.paced(ctx, a.run, a.rep, rate, fmt.Sprintf("%.0f/s", rate))
 	if err != nil {
 		return err
 	}
-	const stride = 7919 // so that neighbours are not asked for in turn
+	const stride = 7919 // neighbours are not read one after the other
 	gets := a.getting("GETs beside the steady rate", newBatch(pendingPrefix, a.ValueBytes, 0), func(i int) int { return i * stride % a.c.Pending })
 	lists := a.listing("due", 0)
-	lists.check = status(http.StatusOK) // what fires meanwhile may make it short; the check would cost what is shared
+	lists.check = status(http.StatusOK) // a list may be short because timers fire; a full check would take processor time from the service
 	gets.rate, lists.rate = a.c.getRate, a.c.listRate
 
 	life, cancel := context.WithCancel(ctx)

@@ -18,39 +18,39 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/config"
 )
 
-// order is what a bare loop is to do.
+// order tells a bare loop what to do.
 type order struct {
 	Kind   string // one of the kinds below
 	Name   string // part of transactional IDs and of the group
 	In     string // topic that is read, and whose positions are committed
-	Out    string // topic of what stands for emissions
-	State  string // topic of what stands for changelog records
+	Out    string // topic of records that stand for emissions
+	State  string // topic of records that stand for changelog records
 	IDs    int    // transactional IDs in turn, of each loop
 	Loops  int    // pass: loops side by side, each with its part of the partitions; others have one
 	Fanout int    // pass: records out for each one in; steps: written for each timer, 3 for a life, 2 for a firing
 	Step   int    // pass: records in of a transaction
-	// Records is how many go through; read: until as many have come.
+	// Records is how many records go through. A loop of kind read ends after that many.
 	Records int
 
-	// steps: timers that exist in memory alone.
+	// steps: timers that exist in memory only.
 	Rate       float64       // a second
-	Interval   time.Duration // from the begin of a step to the next at least; a full step is followed at once
+	Interval   time.Duration // least time from the start of a step to the start of the next; a full step does not wait
 	Prefix     string        // of their IDs
 	ValueBytes int
 	Partitions int
 
-	// Answer is what a bare server answers.
+	// Answer is the answer of a bare server.
 	Answer []byte
 
 	Profile string // file for a processor profile; empty: none
 }
 
-// The kinds of bare loops and of bare servers. A server does what an API must do at least: one
-// writes what it is sent to Kafka and answers when all replicas in sync have it, the other
-// answers bytes that it has.
+// The kinds of bare loops and of bare servers. A bare server does the least that an API must do. A produce server writes each
+// body to Kafka and answers when all in-sync replicas have it. An answer server answers with constant bytes.
 const (
 	kindPass    = "pass"  // consumes In, writes Fanout records for each one, commits positions
 	kindSteps   = "steps" // is fed from memory at an even rate
@@ -59,22 +59,21 @@ const (
 	kindAnswer  = "answer"
 )
 
-// start tells a bare loop that is ready to begin.
+// start tells a bare loop to begin. It comes after ready.
 type start struct{ At time.Time } // steps: when the first timer is due
 
-// outcome is what a bare loop says at its end.
+// outcome is the last message of a bare loop.
 type outcome struct {
 	Error string
-	Steps int // transactions, or what stands in their place
+	Steps int // transactions
 }
 
-// ready is what it says before.
+// ready is its first message.
 const ready = "ready"
 
-// RunBare is the process of a bare loop. The protocol is lines of JSON: it reads an
-// order from in, opens what it needs, writes "ready", reads a start, does its work
-// and writes an outcome. It ends when in does, so that its processor time can be
-// read until then. A bare server writes its address instead of "ready", and that is all.
+// RunBare runs a bare loop in this process. The protocol is lines of JSON: it reads an order from in, opens its clients,
+// writes "ready", reads a start, does its work and writes an outcome. It ends when in ends, so that its processor time can
+// be read until then. A bare server writes its address instead of "ready", and serves until in ends.
 func RunBare(ctx context.Context, cfg *config.Config, log *slog.Logger, in io.Reader, out io.Writer) error {
 	lines, answers := json.NewDecoder(in), json.NewEncoder(out)
 	b := &bare{cfg: cfg, log: log}
@@ -99,7 +98,7 @@ func RunBare(ctx context.Context, cfg *config.Config, log *slog.Logger, in io.Re
 	return err
 }
 
-// bare is a bare loop: what the service would do at least, and nothing around it.
+// bare is a bare loop. It does the least that the service must do.
 type bare struct {
 	order
 	cfg  *config.Config
@@ -156,7 +155,7 @@ func (b *bare) profiled() (stop func(), err error) {
 	}, nil
 }
 
-// source reads partitions of In, each from an offset on; all of it from its start if none is named.
+// source reads the partitions of In from the given offsets on. With nil it reads all of In from its start.
 func (b *bare) source(from map[int32]kgo.Offset) (*kgo.Client, error) {
 	what := kgo.ConsumeTopics(b.In)
 	if from != nil {
@@ -165,7 +164,7 @@ func (b *bare) source(from map[int32]kgo.Offset) (*kgo.Client, error) {
 	return newClient(b.cfg, b.log, what, kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
 }
 
-// pass has loops side by side pass on what is in In.
+// pass runs loops side by side that pass on the records of In.
 func (b *bare) pass(ctx context.Context, loops []*stepper) error {
 	parts, err := b.divided(ctx, loops[0].clients[0], len(loops))
 	if err != nil {
@@ -178,13 +177,14 @@ func (b *bare) pass(ctx context.Context, loops []*stepper) error {
 	return all.Wait()
 }
 
-// portion is what one loop passes on of In.
+// portion is the part of In that one loop passes on.
 type portion struct {
 	from    map[int32]kgo.Offset
 	records int
 }
 
-// divided gives each of n loops its partitions of In; or if there are more loops, an even run of one of them.
+// divided gives each of n loops its partitions of In. If there are more loops than partitions, each loop gets an equal part of
+// a partition.
 func (b *bare) divided(ctx context.Context, cl *kgo.Client, n int) ([]portion, error) {
 	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, b.In)
 	if err == nil {
@@ -247,8 +247,8 @@ func gather(ctx context.Context, cl *kgo.Client, n int) ([]*kgo.Record, map[int3
 	return recs, positions, nil
 }
 
-// fan makes the records of a step: for each one in, one for Out and the others for
-// State, as changelog records are.
+// fan makes the records of a step: for each record of In, one for Out and Fanout-1 for State, which stand for changelog
+// records.
 func (b *bare) fan(recs []*kgo.Record) []*kgo.Record {
 	made := make([]*kgo.Record, 0, len(recs)*b.Fanout)
 	slab := make([]kgo.Record, len(recs)*b.Fanout)
@@ -269,21 +269,18 @@ func (b *bare) fan(recs []*kgo.Record) []*kgo.Record {
 	return made
 }
 
-// dueOf is when timer i of an even rate is due.
+// dueOf returns when timer i of an even rate is due.
 func dueOf(first time.Time, i int, rate float64) time.Time {
 	return first.Add(time.Duration(float64(i) / rate * float64(time.Second)))
 }
 
-// steps takes what is due of timers at an even rate, and writes as much as their
-// lives do, or their firings alone.
+// steps takes due timers, which are due at an even rate. It writes the records of their whole lives, or of their firings only.
 func (b *bare) steps(ctx context.Context, s *stepper, first time.Time) error {
 	var next time.Time
 	for i := 0; i < b.Records; {
 		if wait := max(time.Until(dueOf(first, i, b.Rate)), time.Until(next)); wait > 0 {
-			select {
-			case <-ctx.Done():
+			if !beats.Sleep(ctx, wait) {
 				return ctx.Err()
-			case <-time.After(wait):
 			}
 		}
 		now, n := time.Now(), 0
@@ -305,8 +302,8 @@ func (b *bare) steps(ctx context.Context, s *stepper, first time.Time) error {
 	return nil
 }
 
-// life makes the records of one timer: what its firing writes, then what taking it in does. (Their order
-// in a step makes no difference.)
+// life makes the records of one timer: first those of its firing, then the one of accepting it. (Their order in a step makes
+// no difference.)
 func (b *bare) life(i int, p int32, now time.Time, due int64) []*kgo.Record {
 	id, value := strconv.AppendInt([]byte(b.Prefix), int64(i), 10), payload(make([]byte, 0, b.ValueBytes+7), i, b.ValueBytes)
 	return []*kgo.Record{
@@ -317,7 +314,7 @@ func (b *bare) life(i int, p int32, now time.Time, due int64) []*kgo.Record {
 	}[:b.Fanout]
 }
 
-// read consumes and does nothing.
+// read consumes records and does nothing else.
 func (b *bare) read(ctx context.Context, _ start) error {
 	source, err := b.source(nil)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// bareLinger is that of the service's own producer of requests.
+// bareLinger is the linger of the service's own producer of requests.
 const bareLinger = time.Millisecond
 
-// serveHTTP answers on loopback until in ends: the bench has measured then.
+// serveHTTP answers on the loopback interface until in ends, which the bench closes after the measurement.
 func (b *bare) serveHTTP(ctx context.Context, ready func(addr string) error, in io.Reader) error {
 	handler := b.answer
 	if b.Kind == kindProduce {

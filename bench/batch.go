@@ -13,16 +13,14 @@ import (
 	"github.com/waterclock/waterclock/internal/history"
 )
 
-// ErrInexact says that emissions were lost, duplicated, early or altered, or came
-// although they were cancelled. The report that comes with it tells how many, and
-// no figures.
+// ErrInexact says that emissions were lost, duplicated, early or altered, or were emitted although their timers were
+// cancelled. The report that comes with it has their numbers and no other figures.
 var ErrInexact = history.ErrInexact
 
 // payloadSeed makes payloads the same in every run.
 const payloadSeed = 0x77617465
 
-// batch is timers that are scheduled together: their IDs, their payloads, and the book of
-// what came.
+// batch is a set of timers that are scheduled together: their IDs, their payloads, and the book of received emissions.
 type batch struct {
 	*history.Book
 	prefix string // of the IDs; the timer's number follows
@@ -30,7 +28,7 @@ type batch struct {
 	// on selects the partitions of the IDs, which then have a suffix. nil: any partition.
 	on         func(partition int) bool
 	partitions int
-	places     kgo.TopicPartitioner // as Java's; to make one for each key took most of the producer's time
+	places     kgo.TopicPartitioner // that of Java clients; kept, because making one for each key took most of the producer's time
 }
 
 func newBatch(prefix string, bytes, n int) *batch {
@@ -45,13 +43,13 @@ func (b *batch) open(n int) *batch {
 	return b
 }
 
-// place makes IDs that lie on some of the partitions only. The caller opens the batch again.
+// place restricts the IDs to some of the partitions. The caller opens the batch again.
 func (b *batch) place(partitions int, on func(partition int) bool) *batch {
 	b.partitions, b.on, b.places = partitions, on, kgo.StickyKeyPartitioner(nil).ForTopic("")
 	return b
 }
 
-// id is the ID of timer n.
+// id returns the ID of timer n.
 func (b *batch) id(n int) []byte {
 	id := strconv.AppendInt([]byte(b.prefix), int64(n), 10)
 	if b.on == nil {
@@ -65,13 +63,12 @@ func (b *batch) id(n int) []byte {
 	}
 }
 
-// payload is the value of timer n.
+// payload returns the value of timer n.
 func (b *batch) payload(n int) []byte {
 	return payload(make([]byte, 0, b.bytes+7), n, b.bytes)
 }
 
-// payload appends the value of a timer: bytes that no other timer has and that
-// no compression makes smaller.
+// payload appends the value of a timer: bytes that no other timer has and that cannot be compressed.
 func payload(b []byte, number, bytes int) []byte {
 	random := rand.NewPCG(payloadSeed, uint64(number))
 	for len(b) < bytes {
@@ -94,7 +91,7 @@ func (l *Lateness) p99() float64 {
 	return l.P99
 }
 
-// latenessOf sorts values, of which perMs make a millisecond, and takes nearest ranks.
+// latenessOf sorts the values and returns their quantiles by nearest rank. perMs is how many units a millisecond has.
 func latenessOf(values []int32, perMs float64) *Lateness {
 	if len(values) == 0 {
 		return nil
@@ -113,7 +110,7 @@ func (w window) holds(ms int64) bool {
 	return w == window{} || ms >= w.from.UnixMilli() && ms < w.to.UnixMilli()
 }
 
-// receivedIn is how many timers were received within w, by the consumer's clock.
+// receivedIn returns how many timers were received within w, by the consumer's clock.
 func (b *batch) receivedIn(w window) (n int) {
 	b.Each(func(due int64, byReceipt, _ int32) {
 		if w.holds(due + int64(byReceipt)/1000) {
@@ -123,8 +120,7 @@ func (b *batch) receivedIn(w window) (n int) {
 	return n
 }
 
-// lateness is that of the timers that are due within w, by the emissions'
-// timestamps and by receipt.
+// lateness returns the lateness of timers that are due within w, by the emissions' timestamps and by receipt.
 func (b *batch) lateness(w window) (byStamp, byReceipt *Lateness) {
 	var stamps, receipts []int32
 	b.Each(func(due int64, byReceipt, byStamp int32) {

@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 )
 
-// Limits of the settings, so that a slip of the hand does not fill a cluster.
+// Limits of the settings, so that a typo does not fill a cluster.
 const (
 	MaxTimers     = 50_000_000
 	MaxRate       = 1_000_000 // timers a second
@@ -57,21 +57,20 @@ func runWith(ctx context.Context, c *Common, measure func(context.Context, *run)
 	return r.reports, err
 }
 
-// Common are the settings of all workloads.
+// Common has the settings that all workloads share.
 type Common struct {
-	// Cluster says how to reach Kafka. Its Group, and the settings of an instance, count
-	// as well. It is not changed.
+	// Cluster says how to reach Kafka. Its Group and its settings of an instance are used, too. It is not changed.
 	Cluster *config.Config
 	// Local starts an instance for the topics of the run, and Brokers brokers if Cluster
 	// names none. Otherwise running instances serve Requests, and must allow Target.
 	Local   bool
 	Brokers int
-	// Events has the started instance write outcome events.
+	// Events makes the started instance write outcome events.
 	Events bool
 	// Serve and Bare are the commands that run an instance and a bare loop, see
 	// [RunBare], as processes: the program and its first arguments. Flags follow.
 	Serve, Bare []string
-	// Dir is an empty directory for data, Logs one for what processes write.
+	// Dir is an empty directory for data, and Logs one for the logs of processes.
 	Dir, Logs string
 	// Requests and Target are topics. If they are empty, the run makes its own and
 	// deletes them at its end. A named Target is made if it is missing.
@@ -79,18 +78,17 @@ type Common struct {
 	Partitions       int   // of topics that the run makes
 	Replication      int   // of topics that the run makes; -1: the broker's default
 	ValueBytes       int   // payload of a timer
-	Steps            []int // records in one transaction of a pass-through, one after the other: the best counts
-	PassRecords      int   // of each pass-through
-	IDs              []int // transactional IDs in turn, of a pass-through, in the same way
-	Loops            []int // loops of a pass-through side by side, in the same way
-	Rounds           int   // how often everything is repeated; medians are reported
+	Steps            []int // records in one transaction of a pass-through: each number is tried, and the best counts
+	PassRecords      int   // records of each pass-through
+	IDs              []int // transactional IDs that a pass-through uses in turn; each number is tried
+	Loops            []int // parallel loops of a pass-through; each number is tried
+	Rounds           int   // how often everything is repeated; the report has medians
 	Timeout          time.Duration
 	Profiles         string    // directory for processor profiles of instance and bare loops; empty: none
 	Progress         io.Writer // draws progress bars; nil for none
 	Log              *slog.Logger
 
-	// linger is how long a phase goes on reading after it is complete: a duplicated
-	// emission may come last.
+	// linger is how long a phase continues to read after it is complete, because duplicates may follow.
 	linger time.Duration
 	stub   server // in place of an instance, in tests
 }
@@ -132,7 +130,7 @@ func (c *Common) checkOwn() error {
 	return errors.Join(c.check(), want((c.Local || c.stub != nil) && c.Requests == "", "local", c.Local, "true: this needs instances of the run's own (--local)"))
 }
 
-// between wants at least one value, and each of them within limits.
+// between checks that there is a value and that each is within limits.
 func between[T int | float64 | time.Duration](setting string, least, most T, values ...T) error {
 	errs := []error{want(len(values) > 0, setting, "", "at least one")}
 	for _, v := range values {
@@ -160,10 +158,10 @@ func (l Lives) check() error {
 	return errors.Join(between("least", 0, time.Hour, l.Least), between("spread", 0, time.Hour, l.Spread))
 }
 
-// lead is how long timers must have been sent until as many fall due as are sent.
+// lead returns how long timers have to be sent until as many fall due as are sent.
 func (l Lives) lead() time.Duration { return l.Least + l.Spread }
 
-// rounds repeats do.
+// rounds calls do once for each round.
 func (c *Common) rounds(do func() error) error {
 	for range c.Rounds {
 		if err := do(); err != nil {
@@ -173,11 +171,11 @@ func (c *Common) rounds(do func() error) error {
 	return nil
 }
 
-// median of at least one value.
+// median returns the median of at least one value.
 func median(values []float64) float64 {
 	s := slices.Sorted(slices.Values(values))
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// timersIn is how many timers of a rate fall into a span.
+// timersIn returns how many timers of a rate fall into a span.
 func timersIn(rate float64, span time.Duration) int { return int(rate * span.Seconds()) }

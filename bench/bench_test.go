@@ -77,7 +77,7 @@ func play(role string, args []string) error {
 	case role == asBare:
 		return RunBare(ctx, cfg, DefaultCommon().Log, os.Stdin, os.Stdout)
 	}
-	return service.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	return service.RunWith(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)), service.Options{})
 }
 
 // passRecords take some ticks of processor time, which are 10 ms, in any pass-through.
@@ -465,6 +465,38 @@ func TestBadSettings(t *testing.T) {
 	}
 }
 
+// Partitions move, and no timer is lost, doubled or early. Each event tells of all partitions, those that moved and the others.
+func TestMove(t *testing.T) {
+	t.Parallel()
+	c := DefaultMove()
+	c.Common, c.Pending, c.Rate, c.Cases = common(t), 300, 100, []string{moveQuiet, moveJoin, moveDrain}
+	c.Partitions = 6
+	c.Cluster.Standbys = 1
+	reports, err := Run(t.Context(), &c)
+	rep := one(t, reports, err)
+	for _, event := range c.Cases {
+		partitions := 0
+		for _, of := range []string{"moved", "untouched"} {
+			if of == "moved" && event == moveQuiet {
+				continue
+			}
+			p := phaseOf(t, rep, event+", "+of)
+			n, _, _ := strings.Cut(p.Note, " ")
+			some, err := strconv.Atoi(n)
+			if err != nil || some < 1 || p.Silence <= 0 || p.Exact.Received == 0 || p.ByReceipt == nil {
+				t.Errorf("%s, %s: %+v", event, of, p)
+			}
+			partitions += some
+		}
+		if partitions != 6 {
+			t.Errorf("%s: tells of %d partitions, want 6", event, partitions)
+		}
+	}
+	if p := phaseOf(t, rep, "timers that fire"); p.Exact.Received < 500 || p.Exact.Received != p.Exact.Scheduled {
+		t.Errorf("%+v", p)
+	}
+}
+
 // burstTimers take some ticks of processor time too, to fire.
 const burstTimers = 10_000
 
@@ -513,19 +545,6 @@ func TestRunsThatEndTooEarly(t *testing.T) {
 		if err == nil || errors.Is(err, ErrInexact) {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-func TestCancel(t *testing.T) {
-	t.Parallel()
-	c := DefaultCancel()
-	c.Common, c.Timers, c.Least = common(t), 3000, 2*time.Second
-	reports, err := Run(t.Context(), &c)
-	rep := one(t, reports, err)
-	measured(t, phaseOf(t, rep, "life"), 3000)
-	p := phaseOf(t, rep, "cancel (requests)")
-	if p.Exact != (history.Counts{Scheduled: 3000, Cancelled: 2700, Received: 300}) || p.PerSecond <= 0 || p.CPU == nil || len(rep.Ratios) != 1 {
-		t.Errorf("%+v, %+v", p, rep)
 	}
 }
 

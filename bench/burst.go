@@ -9,8 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 )
 
-// BurstConfig measures timers that are all due at one moment, some time after they
-// were taken in.
+// BurstConfig measures timers that are all due at one moment, some time after they were taken in.
 type BurstConfig struct {
 	Common
 	Timers int
@@ -21,8 +20,7 @@ func DefaultBurst() BurstConfig { return BurstConfig{Common: DefaultCommon(), Ti
 
 func (c *BurstConfig) check() error { return errors.Join(c.Common.check(), wantTimers(c.Timers)) }
 
-// measure measures a burst next to a pass-through of 1 record in and 1 out: taking in and
-// firing apart.
+// measure measures a burst next to a pass-through of 1 record in and 1 out. Taking in and firing are measured separately.
 func (c *BurstConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("burst")
 	rep.RatioIs, rep.CPURatioIs = "fired a second / bare 1:1", "of the service for a firing / of bare 1:1 for a record"
@@ -60,8 +58,8 @@ func (c *FixedConfig) measure(ctx context.Context, r *run) error {
 	return atOnce(ctx, r, rep, c.Records, offer{topic: topic, delay: c.Delay}, func(*phase) error { return nil })
 }
 
-// The timers of a burst are sent so long before they are due that they are taken in by
-// then: some time, and what taking them in needs at this share of the limit.
+// The timers of a burst are sent early enough to be accepted before they are due. The lead is a fixed time plus the time that
+// accepting them takes at this share of the bare limit.
 const (
 	burstLead  = 4 * time.Second
 	burstShare = 0.1
@@ -71,11 +69,8 @@ const (
 // record in and 1 out. It calls sent when all of them are in the log.
 func atOnce(ctx context.Context, r *run, rep *Report, n int, o offer, sent func(*phase) error) error {
 	return r.rounds(func() error {
-		one, err := r.bare.limit(ctx, rep, oneToOne)
+		one, err := r.limitThenServe(ctx, rep, oneToOne)
 		if err != nil {
-			return err
-		}
-		if err := serveWarm(ctx, r); err != nil {
 			return err
 		}
 		p, err := r.begin(ctx, rep.Workload, n)
@@ -106,7 +101,7 @@ func atOnce(ctx context.Context, r *run, rep *Report, n int, o offer, sent func(
 	})
 }
 
-// fireAt measures the firings of timers that are all due at one moment, which is to come.
+// fireAt measures the firings of timers that are all due at one future moment.
 func (p *phase) fireAt(ctx context.Context, rep *Report, due time.Time) (*Phase, error) {
 	if !time.Now().Before(due) {
 		return nil, fmt.Errorf("%s: %d timers fell due before they were taken in: try fewer", rep.Workload, p.timers)
@@ -118,8 +113,8 @@ func (p *phase) fireAt(ctx context.Context, rep *Report, due time.Time) (*Phase,
 	return p.tell(rep, due)
 }
 
-// leadOf is how long before they fall due n timers are sent, so that all are taken in by then. A slow
-// machine needs long: a run that ends before that would take them for lost.
+// leadOf returns how long before their due time n timers are sent, so that all of them are accepted by then. On a slow
+// machine that is long. It returns an error if the run would end first, because then it would count timers as lost.
 func leadOf(ctx context.Context, n int, one *limit) (time.Duration, error) {
 	lead := burstLead + seconds(float64(n)/(burstShare*one.perSecond))
 	if end, ok := ctx.Deadline(); ok && time.Until(end) <= lead {

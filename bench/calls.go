@@ -11,20 +11,20 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 )
 
-// callTimeout bounds one call over HTTP.
+// callTimeout limits one call over HTTP.
 const callTimeout = time.Minute
 
-// Calls are calls of one kind over HTTP, one after the other of each caller. All were
-// answered as they must be: else there is no report.
+// Calls are HTTP calls of one kind. Each caller makes one after the other. All answers were right: otherwise there is no
+// report.
 type Calls struct {
 	Name      string   `json:"name"`
 	Bare      bool     `json:"bare"`
 	Callers   int      `json:"callers"`
 	Calls     int      `json:"calls"`
 	PerSecond float64  `json:"per_second"`
-	Answered  Lateness `json:"answered"` // time from the call to the end of its answer
+	Answered  Lateness `json:"answered"` // time from a call to the end of its answer
 	CPU       *CPU     `json:"cpu,omitempty"`
-	// PerStep is how many of them shared a transaction of the service, on average.
+	// PerStep is how many calls shared a transaction of the service on average.
 	PerStep float64 `json:"per_transaction,omitempty"`
 }
 
@@ -38,7 +38,7 @@ type request struct {
 // answered says what is wrong with an answer.
 type answered func(*vegeta.Result) error
 
-// status is the check of calls whose status alone says enough.
+// status returns a check that looks only at the status.
 func status(want int) answered {
 	return func(got *vegeta.Result) error { return wantStatus(want, int(got.Code), got.Body) }
 }
@@ -62,7 +62,7 @@ type traffic struct {
 	check   answered
 }
 
-// drive makes the calls and measures them. The first error ends it.
+// drive makes the calls and measures them. It ends at the first error.
 func drive(ctx context.Context, r *run, t traffic) (*Calls, error) {
 	var next atomic.Int64
 	targets := func(target *vegeta.Target) error {
@@ -113,7 +113,7 @@ func drive(ctx context.Context, r *run, t traffic) (*Calls, error) {
 	return c, nil
 }
 
-// answerError is that of a call without an answer. What an answer with another status than 200 means, its check says.
+// answerError returns the error of a call without an answer. The status of an answer is left to the call's check.
 func answerError(got *vegeta.Result) error {
 	if got.Code == 0 {
 		return fmt.Errorf("%s %s: %s", got.Method, got.URL, got.Error)

@@ -19,11 +19,9 @@ const curve = "curve"
 // with different firing intervals.
 type CurveConfig struct {
 	SteadyConfig
-	// Intervals are the firing intervals, one after the other, each with an instance of
-	// its own. The first one is what the others are compared with.
+	// Intervals are the firing intervals, each of which gets an instance of its own. All are compared with the first one.
 	Intervals []time.Duration
-	// Rest is how long an instance that has nothing to do is measured, and then the brokers
-	// alone; 0: neither is.
+	// Rest is how long an idle instance is measured, and then how long the brokers alone are; 0 for neither.
 	Rest time.Duration
 }
 
@@ -75,7 +73,7 @@ func (c *SteadyConfig) point(ctx context.Context, r *run, rep *Report, rate floa
 	return r.unserve()
 }
 
-// restDelay is how long an instance has had nothing to do before that is measured.
+// restDelay is how long an instance is idle before it is measured.
 const restDelay = 5 * time.Second
 
 // rest measures an idle instance with its brokers, and then the brokers alone.
@@ -88,8 +86,9 @@ func rest(ctx context.Context, r *run, rep *Report, span time.Duration) error {
 	}
 	idle := func(pid int) *CPU {
 		m := &meter{r: r}
+		defer r.profile("idle")()
 		<-m.during(ctx, pid, windowAfter(time.Now(), Lives{Least: restDelay}, span))
-		// Of one second, in place of a timer: µs are millionths of a core.
+		// Per second instead of per timer: a µs is a millionth of a core.
 		return m.end.since(m.begin, int(span/time.Second))
 	}
 	rep.Idle = idle(r.serving.pid())
@@ -102,7 +101,7 @@ func rest(ctx context.Context, r *run, rep *Report, span time.Duration) error {
 	return ctx.Err()
 }
 
-// writeCurve writes the points of a curve: of several rounds the median.
+// writeCurve writes the points of a curve. Each is the median of its rounds.
 func (rep *Report) writeCurve(w io.Writer) {
 	type point struct{ rate, interval float64 }
 	var order []point

@@ -1,34 +1,27 @@
-// Package bench holds workloads that measure instances on a real cluster: how fast,
-// how late, how dear in processor time, how big, how soon ready. A workload is a
-// configuration that [Run] runs; the command line only binds flags. docs/BENCHMARKS.md
-// is the manual.
+// Package bench holds workloads that measure instances on a real cluster: throughput, lateness, processor time, memory,
+// disk space, and the time that a start takes. A workload is a configuration that [Run] runs; the command line only binds
+// flags. docs/BENCHMARKS.md is the manual.
 //
-// Absolute figures say more about a machine than about waterclock. So each workload
-// also runs, in the same run, a bare loop: what the machine can do at best without
-// timers, written with the same client and nothing around it.
+// Absolute figures say more about a machine than about waterclock. So each run also measures a bare loop: the best that the
+// machine can do without timers, with the same client and nothing around it.
 //
-//   - A pass-through consumes records, writes 1 or 3 for each and commits positions,
-//     in the transactions that the service needs: 1:1 is what a firing writes at
-//     least, 1:3 what the life of a timer does (its changelog record, its emission,
-//     its tombstone). It runs with several sizes of a transaction, and the best
-//     counts.
-//   - A loop of steps is fed from memory at an even rate, and each of its steps takes
-//     what is due: lateness is compared with its lateness.
-//   - A plain consumer reads a changelog: what a start without a directory must do.
+//   - A pass-through consumes records, writes 1 or 3 records for each and commits positions, in transactions like the
+//     service's. 1:1 is the least that a firing writes. 1:3 is what the life of a timer writes: its changelog record, its
+//     emission, its tombstone. Several sizes of a transaction are tried, and the best counts.
+//   - A loop of steps gets timers from memory at an even rate, and each step takes the due ones. Its lateness is what the
+//     service's is compared with.
+//   - A plain consumer reads a changelog, which a start without a directory cannot avoid.
 //
-// The service, the bare loop and the brokers that a run starts are processes of their
-// own, so the processor time of each is known. Go by it: it hardly depends on what else
-// runs on the machine.
+// The service, the bare loop and the brokers that a run starts are separate processes, so the processor time of each is
+// known. Compare that rather than speeds: it hardly depends on what else runs on the machine.
 //
-// The input of a pass-through is in the log before its clock starts, while timers
-// are produced in the time that is measured: on a machine that all of them share,
-// that counts against waterclock.
+// The input of a pass-through is in the log before the measurement begins, but timers are produced during the measurement.
+// If all processes share a machine, that counts against waterclock.
 //
-// Every emission is checked as a plain read_committed consumer sees it, those of
-// bare loops too. A run in which one is lost, duplicated, early, altered, or came in
-// spite of its cancel has no figures and ends with [ErrInexact]. Lateness by receipt
-// compares the consumer's clock with the due time, so the machine of the bench
-// should have the clock of the instances.
+// Every emission is checked as a plain read_committed consumer sees it, including those of bare loops. If one is lost,
+// duplicated, early or altered, or is emitted in spite of a cancel, the run has no figures and ends with [ErrInexact].
+// Lateness by receipt compares the consumer's clock with the due time, so the bench and the instances should have the same
+// clock.
 //
-// Every run is bounded: by its count of timers and by [Common.Timeout].
+// Every run is bounded by its number of timers and by [Common.Timeout].
 package bench

@@ -10,15 +10,14 @@ import (
 	"github.com/waterclock/waterclock/internal/history"
 )
 
-// HotConfig measures one partition that gets everything, by the number of its sub-partitions.
+// HotConfig measures one partition that gets all requests, by the number of its sub-partitions.
 type HotConfig struct {
 	Common
 	Timers int
-	// Subs are the numbers of sub-partitions, one after the other, each with an instance of its own.
-	// The others are compared with the first one.
+	// Subs are the numbers of sub-partitions, each of which gets an instance of its own. All are compared with the first one.
 	Subs []int
-	// Start is how long an instance may take to start: timers are due that long after the last
-	// one is sent, and longer if there are many.
+	// Start is how long an instance may take to start. Timers are due that long after the last one is sent, or longer if
+	// there are many.
 	Start time.Duration
 }
 
@@ -32,10 +31,10 @@ func (c *HotConfig) check() error {
 		between("sub-partitions", 1, config.MaxSubPartitions, c.Subs...))
 }
 
-// measure measures how fast one partition takes in requests that wait in its log, and then fires timers that
-// are all due, next to a pass-through of 1 record in and 1 out of one partition.
+// measure measures how fast one partition accepts requests that wait in its log, and then fires timers that are all due. It
+// compares both with a 1:1 pass-through of one partition.
 func (c *HotConfig) measure(ctx context.Context, r *run) (err error) {
-	// All loops of a pass-through read from one log and write to one, too.
+	// All loops of the pass-through read from one log and write to one log, too.
 	r.Partitions, r.partitions = 1, 1
 	if r.requests, err = r.makeTopic(ctx, "hot"); err != nil {
 		return err
@@ -67,15 +66,15 @@ func (c *HotConfig) measure(ctx context.Context, r *run) (err error) {
 	})
 }
 
-// hotOffer is how many timers a second are put into the log while no instance runs, and hotTake how
-// many are taken in at least.
+// hotOffer is how many timers a second are written to the log while no instance runs, and hotTake is how many a second are
+// accepted at least.
 const hotOffer, hotTake = 100_000, 10_000
 
-// sub measures requests and firings with one number of sub-partitions. The requests wait in the log when
-// the instance starts, and the timers are in memory when they fall due.
+// sub measures requests and firings with one number of sub-partitions. The requests are in the log when the instance starts,
+// and the timers are in memory when they fall due.
 func (c *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*Phase, error) {
 	r.cfg.SubPartitions = subs
-	if err := serveWarm(ctx, r); err != nil { // group, topics and brokers are warm then
+	if err := serveWarm(ctx, r); err != nil { // warms group, topics and brokers up
 		return nil, err
 	}
 	if err := r.unserve(); err != nil {
@@ -113,7 +112,7 @@ func (c *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*
 	return []*Phase{taken, fired}, r.unserve()
 }
 
-// drain waits until all requests are taken in, and measures from when the first ones were.
+// drain waits until all requests have been accepted, and measures from the first accepted ones on.
 func drain(ctx context.Context, r *run, name string, timers int, before int64) (*Phase, error) {
 	m := &meter{r: r}
 	first, last, stop := int64(0), int64(0), func() {}

@@ -23,7 +23,7 @@ import (
 const (
 	// termTimeout bounds a clean stop.
 	termTimeout = time.Minute
-	// readyPoll is how often /readyz is asked.
+	// readyPoll is the interval between two requests for /readyz.
 	readyPoll = 5 * time.Millisecond
 	// getTimeout bounds one answer.
 	getTimeout = 2 * time.Second
@@ -70,7 +70,7 @@ func (r *run) unserve() error {
 	return err
 }
 
-// settings are those of the run's instance.
+// settings returns the settings of the run's instance.
 func (r *run) settings() config.Config {
 	cfg := r.cfg
 	cfg.Requests, cfg.Targets, cfg.Group = []string{r.requests}, []string{r.target}, r.group
@@ -134,7 +134,7 @@ func startStub(ctx context.Context, r *run) *instance {
 	}}
 }
 
-// pid is 0 if no process is known.
+// pid returns 0 if no process is known.
 func (i *instance) pid() int {
 	if i == nil || i.process == nil {
 		return 0
@@ -171,14 +171,14 @@ func awaitReady(ctx context.Context, addr string, partitions int) error {
 	})
 }
 
-// readyz is what is read of /readyz.
+// readyz has the parts of /readyz that are read.
 type readyz struct {
 	Detail struct {
 		Topics map[string]map[string]struct{ State string } // by topic and partition
 	}
 }
 
-// askReady asks /readyz once; no answer is not ready.
+// askReady asks /readyz once. No answer counts as not ready.
 func askReady(ctx context.Context, addr string) (ready bool, live int) {
 	status, b, err := get(ctx, "http://"+addr+"/readyz", getTimeout)
 	var body readyz
@@ -209,7 +209,7 @@ func get(ctx context.Context, url string, timeout time.Duration) (status int, bo
 	return resp.StatusCode, body, err
 }
 
-// stop ends the instance in order.
+// stop ends the instance with SIGTERM, and waits.
 func (i *instance) stop() error {
 	if i.process == nil {
 		return i.end()
@@ -242,8 +242,8 @@ func (i *instance) metric(ctx context.Context, name string) (int64, error) {
 	return int64(sum), err
 }
 
-// samples reads those of one metric, at least one, by their labels as they stand there. It parses no
-// more than that: what it costs is measured too.
+// samples returns the samples of one metric by their labels as text. It returns an error if there are none. It parses nothing
+// else of the answer, because its own processor time is measured, too.
 func (i *instance) samples(ctx context.Context, name string) (map[string]float64, error) {
 	_, b, err := get(ctx, "http://"+i.http+"/metrics", getTimeout)
 	if err != nil {
@@ -266,10 +266,10 @@ func (i *instance) samples(ctx context.Context, name string) (map[string]float64
 	return samples, nil
 }
 
-// pendingTimeout bounds how long the last of what is taken in may take to be applied.
+// pendingTimeout limits how long it takes until the last accepted request is applied.
 const pendingTimeout = 10 * time.Second
 
-// allPending asks the instance whether it has exactly as many timers, for so long.
+// allPending waits, up to limit, until exactly so many timers are pending.
 func (i *instance) allPending(ctx context.Context, p *Phase, timers int, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -284,7 +284,7 @@ func (i *instance) allPending(ctx context.Context, p *Phase, timers int, limit t
 	return errors.Join(err, p.Exact.Err(p.Name))
 }
 
-// diskUse is the sum of the sizes of all files in a directory.
+// diskUse returns the sum of the sizes of all files in a directory.
 func diskUse(dir string) (sum int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

@@ -3,12 +3,13 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
 
-// LifeConfig measures schedule-and-fire: timers are scheduled as fast as the instances
-// take them in, and fire while others are still scheduled.
+// LifeConfig measures schedule-and-fire: timers are scheduled as fast as the instances accept them, and fire while others are
+// still being scheduled.
 type LifeConfig struct {
 	Common
 	Lives
@@ -29,11 +30,8 @@ func (c *LifeConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("life")
 	rep.RatioIs, rep.CPURatioIs = "lives a second / bare 1:3", "of the service for a life / of bare 1:3 for a record"
 	return c.rounds(func() error {
-		three, err := r.bare.limit(ctx, rep, oneToThree)
+		three, err := r.limitThenServe(ctx, rep, oneToThree)
 		if err != nil {
-			return err
-		}
-		if err := serveWarm(ctx, r); err != nil {
 			return err
 		}
 		l := lives{Lives: c.Lives, name: "life", timers: c.Timers}
@@ -63,10 +61,9 @@ const (
 	firingsLead = time.Second
 )
 
-// measure measures how timers are taken in, next to a pass-through of 1 record in and 1
-// out. All of it is measured next to that and a bare loop that does what timers that have waited
-// cost at least: it writes emission and tombstone at the rate at which they fall due, in steps
-// that begin as often as the service's.
+// measure compares accepting timers with a 1:1 pass-through. It compares the cost of whole lives with that pass-through plus
+// a bare loop, which does the least that firing timers takes: it writes emission and tombstone at the rate at which timers
+// fall due, in steps that are as frequent as the service's.
 func (c *WaitConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("wait")
 	rep.RatioIs, rep.CPURatioIs = "taken in a second / bare 1:1", "of the service for a life / of bare 1:1 and a bare firing"
@@ -103,14 +100,22 @@ type lives struct {
 	Lives
 	name   string
 	timers int
-	rate   float64          // a second; 0 for as fast as the instances take them in
-	cancel func(i int) bool // which ones are cancelled; nil for none
+	rate   float64 // a second; 0 for as fast as the instances take them in
 
 	*phase        // once they have fired
 	taken  *Phase // how they were taken in, if that was asked for
 }
 
-// serveWarm starts the instance unless it runs, and has it fire some timers.
+// limitThenServe measures a pass-through and then calls serveWarm.
+func (r *run) limitThenServe(ctx context.Context, rep *Report, fanout int) (*limit, error) {
+	l, err := r.bare.limit(ctx, rep, fanout)
+	if err != nil {
+		return l, err
+	}
+	return l, serveWarm(ctx, r)
+}
+
+// serveWarm starts the instance unless it runs, and lets it fire some timers.
 func serveWarm(ctx context.Context, r *run) error {
 	if r.serving != nil {
 		return nil
@@ -123,11 +128,13 @@ func serveWarm(ctx context.Context, r *run) error {
 	if err := l.fire(ctx, r, nil); err != nil {
 		return err
 	}
+	if err := ctx.Err(); err != nil { // what is missing may come later
+		return fmt.Errorf("%s: %d of %d timers had fired: %w", l.name, l.Received(), l.timers, err)
+	}
 	return l.Counts().Err(l.name)
 }
 
-// fire schedules the timers and waits until they have fired. If there is a report, it tells
-// how they were taken in.
+// fire schedules the timers and waits until they have fired. With a report, it adds a phase for accepting them.
 func (l *lives) fire(ctx context.Context, r *run, rep *Report) (err error) {
 	if l.phase, err = r.begin(ctx, l.name, l.timers); err != nil {
 		return err
@@ -135,7 +142,7 @@ func (l *lives) fire(ctx context.Context, r *run, rep *Report) (err error) {
 	defer l.stopReading()
 	defer r.profile(l.name)()
 	l.start(r.serving.pid())
-	err = r.schedule(ctx, l.batch, offer{timers: l.timers, rate: l.rate, cancel: l.cancel, due: l.due()})
+	err = r.schedule(ctx, l.batch, offer{timers: l.timers, rate: l.rate, due: l.due()})
 	if err != nil {
 		return err
 	}

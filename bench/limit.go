@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// The pass-throughs that others are measured by, as records out for each one in: what a
-// firing writes, or a timer that stays pending, and what a timer's life writes: its
-// changelog record, its emission, its tombstone.
+// The pass-throughs, by the number of records that they write for each one that they read. 1:1 is what a firing writes, or a
+// request whose timer stays pending. 1:3 is what a timer's life writes: its changelog record, its emission, its tombstone.
 const oneToOne, oneToThree = 1, 3
 
-// shape is how a pass-through goes about it.
+// shape is how a pass-through divides its work.
 type shape struct {
 	step  int // records in of a transaction
 	ids   int // transactional IDs in turn, of each loop
@@ -33,9 +32,8 @@ func (s shape) String() string {
 // limit is what the machine can do at best without timers, with any shape.
 type limit struct {
 	perSecond float64 // the most
-	// cpu is the processor time of the bare loop for a record, in µs, with the steps
-	// that cost all processes together the least: small ones spare the loop a little
-	// and cost brokers much. 0 if unknown.
+	// cpu is the processor time of the bare loop for a record, in µs, 0 if unknown. It is taken from the shape that costs all
+	// processes together the least: small steps save the loop a little and cost the brokers much.
 	cpu   float64
 	total float64 // of all processes
 }
@@ -71,21 +69,19 @@ func (c *LimitConfig) measure(ctx context.Context, r *run) error {
 	})
 }
 
-// bareLoops measure what the machine can do without timers.
+// bareLoops measures what the machine can do without timers.
 type bareLoops struct {
 	*run
 	input *input // of pass-throughs; nil before the first
 }
 
-// input is what pass-throughs read: requests in a topic of their own, which are in
-// the log before any clock starts.
+// input is what pass-throughs read: requests in a topic of their own, which are in the log before the measurement begins.
 type input struct {
 	topic string
 	batch *batch
 }
 
-// fill makes the input, and warms clients and brokers up: a JVM that has just
-// started is slow.
+// fill makes the input, and warms clients and brokers up, because a JVM that has just started is slow.
 func (r *bareLoops) fill(ctx context.Context) error {
 	if r.input != nil {
 		return nil
@@ -104,8 +100,8 @@ func (r *bareLoops) fill(ctx context.Context) error {
 	return err
 }
 
-// limit measures a pass-through: with each size of a step, then with the best of
-// them each number of transactional IDs, then of loops.
+// limit measures a pass-through with each size of a step. With the best size it tries each number of transactional IDs, and
+// then of loops.
 func (r *bareLoops) limit(ctx context.Context, rep *Report, fanout int) (*limit, error) {
 	if err := r.fill(ctx); err != nil {
 		return nil, err
@@ -157,7 +153,7 @@ func (r *bareLoops) pass(ctx context.Context, rep *Report, fanout int, s shape) 
 	return told, nil
 }
 
-// leadLoop has do lead a bare loop, whose output is expected to be a batch.
+// leadLoop starts a bare loop whose output should be a batch, and calls do to run it.
 func (r *bareLoops) leadLoop(ctx context.Context, name string, o order, b *batch, do func(*loop, *phase) error) (err error) {
 	if o.Out, err = r.makeTopic(ctx, "out"); err != nil {
 		return err
@@ -179,11 +175,11 @@ func (r *bareLoops) leadLoop(ctx context.Context, name string, o order, b *batch
 	return do(l, p)
 }
 
-// stepsDelay is how long before its first timer is due a bare loop is told of it.
+// stepsDelay is how long before the due time of its first timer a bare loop is told to begin.
 const stepsDelay = time.Second
 
-// bareSteps measures the bare loop that is fed from memory, with the Rate, the Interval and the Fanout of o.
-// Beside lives a producer sends as many requests as it would for the service.
+// steps measures the bare loop that gets timers from memory, with the Rate, the Interval and the Fanout of o. If it writes
+// whole lives, a producer sends as many requests at the same time as it would for the service.
 func (r *bareLoops) steps(ctx context.Context, rep *Report, lives Lives, d time.Duration, o order) (told *Phase, err error) {
 	o.Kind, o.IDs, o.Records = kindSteps, MaxIDs, timersIn(o.Rate, lives.lead()+d)
 	if o.In, err = r.makeTopic(ctx, "unread"); err != nil {
@@ -200,7 +196,7 @@ func (r *bareLoops) steps(ctx context.Context, rep *Report, lives Lives, d time.
 		beside := make(chan error, 1)
 		go func() {
 			if o.Fanout < oneToThree {
-				beside <- nil // firings: they were scheduled before
+				beside <- nil // only firings are measured: their timers were scheduled before
 				return
 			}
 			unread := newBatch(o.Prefix, r.ValueBytes, 0)

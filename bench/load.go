@@ -11,8 +11,7 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// LoadConfig measures many timers that are due far in the future, and lateness with
-// them.
+// LoadConfig measures many timers that are due far in the future, and the lateness of others meanwhile.
 type LoadConfig struct {
 	SteadyConfig               // what is measured before and on top
 	Pending      int           // timers
@@ -31,19 +30,15 @@ func (c *LoadConfig) check() error {
 }
 
 func wantAhead(d time.Duration) error {
-	return want(d >= time.Hour, "ahead", d, "at least 1h: nothing of it may fire in the run")
+	return want(d >= time.Hour, "ahead", d, "at least 1h: these timers may not fire during the run")
 }
 
-// measure measures taking in next to a pass-through of 1 record in and 1 out, and
-// each rate on top of it next to the same rate before.
+// measure compares accepting timers with a 1:1 pass-through, and each rate on top of them with the same rate before.
 func (c *LoadConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("load")
 	rep.RatioIs, rep.CPURatioIs = "taken in a second / bare 1:1", "of the service for a timer / of bare 1:1 for a record"
-	one, err := r.bare.limit(ctx, rep, oneToOne)
+	one, err := r.limitThenServe(ctx, rep, oneToOne)
 	if err != nil {
-		return err
-	}
-	if err := serveWarm(ctx, r); err != nil {
 		return err
 	}
 	before := make([]*Phase, len(c.Rates))
@@ -91,8 +86,7 @@ func (c *LoadConfig) load(ctx context.Context, r *run, rep *Report, one *limit) 
 	return r.serving.allPending(ctx, p, c.Pending, pendingTimeout)
 }
 
-// scheduleFar schedules timers that are not due in the run, and waits until they
-// are taken in.
+// scheduleFar schedules timers that are not due during the run, and waits until they have been accepted.
 func scheduleFar(ctx context.Context, r *run, b *batch, timers int, ahead time.Duration) error {
 	bar := r.bar("scheduling", timers)
 	random := rand.New(rand.NewPCG(3, 4))
@@ -109,7 +103,7 @@ func scheduleFar(ctx context.Context, r *run, b *batch, timers int, ahead time.D
 	return r.awaitSettled(ctx)
 }
 
-// requestBytes is about the size of one request, if there are that many timers.
+// requestBytes returns about how many bytes a request has if there are that many timers.
 func requestBytes(r *run, timers int) int {
 	headers := len(waterclock.HeaderAt) + len("1700000000000") + len(waterclock.HeaderTargetTopic) + len(r.target)
 	return len(r.name) + len("-1-") + len(strconv.Itoa(timers)) + r.ValueBytes + headers

@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/child"
 )
 
-// loop is a bare loop in a process of its own, which is ready to begin.
+// loop is a bare loop, in a process of its own, that is ready to begin.
 type loop struct {
 	*process
 	orders  *json.Encoder
@@ -70,7 +70,7 @@ func (l *loop) ask(ctx context.Context, line, answer any) error {
 	return nil
 }
 
-// work has the loop begin and returns when it is done.
+// work tells the loop to begin, and returns when it is done.
 func (l *loop) work(ctx context.Context, at time.Time) error {
 	var o outcome
 	if err := l.ask(ctx, start{At: at}, &o); err != nil {

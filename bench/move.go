@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/child"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/history"
@@ -22,7 +23,7 @@ import (
 
 // The events of a move.
 const (
-	moveQuiet = "nothing" // what the others are compared with
+	moveQuiet = "nothing" // nothing happens, for comparison
 	moveJoin  = "join"
 	moveTerm  = "sigterm"
 	moveDrain = "drain"
@@ -36,23 +37,23 @@ func moveEvents() []string {
 }
 
 const (
-	// moveInstances run all the time; one more comes and goes.
+	// moveInstances is how many instances run all the time. One more comes and goes.
 	moveInstances = 3
-	// moveAround is measured before and after each event.
+	// moveAround is the time before and after each event that is measured with it.
 	moveAround = 2 * time.Second
-	// movePoll is how often it is looked who owns what.
+	// movePoll is the interval at which the owners of partitions are read.
 	movePoll = 20 * time.Millisecond
 )
 
-// MoveConfig measures how long partitions are silent when they move between instances, and what the others notice. It
-// starts instances of its own; Cluster.Standbys says how many standbys they keep.
+// MoveConfig measures how long partitions are silent when they move between instances, and how that affects the other
+// partitions. It starts instances of its own; Cluster.Standbys says how many standbys they keep.
 type MoveConfig struct {
 	Common
 	Lives
-	Pending int           // timers that are pending all the time
+	Pending int           // timers that stay pending
 	Ahead   time.Duration // they are due between Ahead and twice that
 	Rate    float64       // timers a second that fire
-	Cases   []string      // events, one after the other
+	Cases   []string      // events, in the order in which they happen
 }
 
 // DefaultMove returns the usual workload.
@@ -73,13 +74,13 @@ func (c *MoveConfig) check() error {
 	return errors.Join(errs...)
 }
 
-// mover is a run of it.
+// mover is one run of the workload.
 type mover struct {
 	*run
 	c     *MoveConfig
 	rep   *Report
-	peers []*instance // those that run, the one that comes and goes last
-	made  int         // instances so far
+	peers []*instance // running instances; the one that comes and goes is the last
+	made  int         // how many instances were started
 
 	mu    sync.Mutex
 	seen  []arrival // guarded by mu
@@ -107,13 +108,13 @@ func (c *MoveConfig) measure(ctx context.Context, r *run) (err error) {
 			return err
 		}
 	}
-	if err := m.settle(ctx); err != nil {
+	if err := m.calm(ctx); err != nil {
 		return err
 	}
 	if err := scheduleFar(ctx, r, r.nextBatch(0), c.Pending, c.Ahead); err != nil {
 		return err
 	}
-	if err := m.settle(ctx); err != nil {
+	if err := m.calm(ctx); err != nil {
 		return err
 	}
 	return m.beside(ctx, func() error {
@@ -126,7 +127,7 @@ func (c *MoveConfig) measure(ctx context.Context, r *run) (err error) {
 	})
 }
 
-// beside does something while timers fire, each of which must come once.
+// beside calls do while timers fire, each of which must fire once.
 func (m *mover) beside(ctx context.Context, do func() error) error {
 	m.batch = m.nextBatch(0)
 	m.receive = m.received
@@ -141,7 +142,7 @@ func (m *mover) beside(ctx context.Context, do func() error) error {
 	go func() {
 		sent <- m.schedule(ctx, m.batch, offer{timers: MaxTimers, rate: m.c.Rate, until: until, due: m.c.due()})
 	}()
-	sleepUntil(ctx, time.Now().Add(m.c.lead()+moveAround))
+	beats.Sleep(ctx, m.c.lead()+moveAround)
 	err = do()
 	stop()
 	if err = errors.Join(err, <-sent); err != nil {
@@ -154,7 +155,7 @@ func (m *mover) beside(ctx context.Context, do func() error) error {
 	return told.verify(p.batch)
 }
 
-// received notes from which partition an emission came, and how late.
+// received notes from which partition an emission came, and how late it was.
 func (m *mover) received(r history.Received) {
 	a := arrival{at: r.At, from: -1}
 	for _, h := range r.Record.Headers {
@@ -187,7 +188,7 @@ func (m *mover) launchAt(cfg *config.Config) error {
 	return err
 }
 
-// event measures one event. What it needs before, a fourth instance or none, is there before it is measured.
+// event measures one event. If the event needs a fourth instance, or needs that there is none, that is arranged first.
 func (m *mover) event(ctx context.Context, name string) error {
 	if fourth := name != moveQuiet && name != moveJoin && name != moveRoll; fourth != (len(m.peers) > moveInstances) {
 		if fourth {
@@ -197,9 +198,10 @@ func (m *mover) event(ctx context.Context, name string) error {
 		} else if err := m.dismiss((*instance).stop); err != nil {
 			return err
 		}
-		if err := m.settle(ctx); err != nil {
+		if err := m.calm(ctx); err != nil {
 			return err
 		}
+		beats.Sleep(ctx, m.c.lead()+moveAround) // what was late by that has come
 	}
 	before, err := m.owners(ctx)
 	if err != nil {
@@ -212,12 +214,13 @@ func (m *mover) event(ctx context.Context, name string) error {
 		return err
 	}
 	end := time.Now()
-	sleepUntil(ctx, end.Add(m.c.lead()+moveAround)) // the last that was late has come
+	sleepUntil(ctx, end.Add(m.c.lead()+moveAround)) // until late timers have fired, too
 	m.tell(name, begin, end.Add(moveAround), moved)
 	return nil
 }
 
-// do makes an event happen, and returns when all is calm again. Partitions that had another owner meanwhile are in moved.
+// do makes an event happen, and returns when the group is calm again. It adds partitions that had another owner meanwhile to
+// moved.
 func (m *mover) do(ctx context.Context, name string, before map[int]*instance, moved map[int]bool) (err error) {
 	note := func() error {
 		now, err := m.owners(ctx)
@@ -231,7 +234,7 @@ func (m *mover) do(ctx context.Context, name string, before map[int]*instance, m
 	last := m.peers[len(m.peers)-1]
 	switch name {
 	case moveQuiet:
-		sleepUntil(ctx, time.Now().Add(5*time.Second))
+		beats.Sleep(ctx, 5*time.Second)
 		return nil
 	case moveJoin:
 		err = m.launchPeer()
@@ -255,7 +258,7 @@ func (m *mover) do(ctx context.Context, name string, before map[int]*instance, m
 		m.peers = m.peers[:moveInstances]
 		err = last.Pause()
 		if err == nil {
-			err = m.settle(ctx)
+			err = m.calm(ctx)
 		}
 		err = errors.Join(err, note(), last.Signal(child.Continue))
 		m.peers = append(m.peers, last)
@@ -267,15 +270,15 @@ func (m *mover) do(ctx context.Context, name string, before map[int]*instance, m
 				return err
 			}
 			m.peers = m.peers[1:]
-			if err := errors.Join(m.launchAt(&cfg), m.settle(ctx), note()); err != nil {
+			if err := errors.Join(m.launchAt(&cfg), m.calm(ctx), note()); err != nil {
 				return err
 			}
 		}
 	}
-	return cmp.Or(err, m.settle(ctx), note())
+	return cmp.Or(err, m.calm(ctx), note())
 }
 
-// dismiss ends the last instance.
+// dismiss stops the last instance.
 func (m *mover) dismiss(how func(*instance) error) error {
 	last := m.peers[len(m.peers)-1]
 	m.peers = m.peers[:len(m.peers)-1]
@@ -300,8 +303,8 @@ func (m *mover) owners(ctx context.Context) (map[int]*instance, error) {
 	return all, nil
 }
 
-// settle waits until all partitions are live and evenly spread, with all standbys.
-func (m *mover) settle(ctx context.Context) error {
+// calm waits until all partitions are live and evenly spread, with all standbys.
+func (m *mover) calm(ctx context.Context) error {
 	what := ""
 	return poll(ctx, movePoll, func() (bool, error) {
 		live, copies, least, most := 0, 0, m.partitions, 0
@@ -327,7 +330,7 @@ func (m *mover) settle(ctx context.Context) error {
 	}, func() error { return fmt.Errorf("wait for calm: %s: %w", what, ctx.Err()) })
 }
 
-// tell adds what a span of time was like for partitions that moved, and for the others.
+// tell reports a span of time, for the partitions that moved and for the others.
 func (m *mover) tell(event string, from, to time.Time, moved map[int]bool) {
 	for _, of := range []bool{true, false} {
 		var parts []int
@@ -351,8 +354,8 @@ func (m *mover) tell(event string, from, to time.Time, moved map[int]bool) {
 	}
 }
 
-// within returns how late emissions of partitions were that came in a span of time, for how long nothing came from one of
-// the partitions, and how many there were.
+// within returns how late the emissions of some partitions were in a span of time, the longest time in which one of these
+// partitions was silent, and the number of emissions.
 func (m *mover) within(from, to time.Time, parts []int) (*Lateness, time.Duration, int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

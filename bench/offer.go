@@ -2,35 +2,30 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 const (
 	// offerTick is how often a paced producer catches up with its rate.
 	offerTick = time.Millisecond
-	// paceBurst is how many a producer that is not paced sends between two looks.
+	// paceBurst is how many requests an unpaced producer sends before it checks again whether it is too far ahead.
 	paceBurst = 1024
-	// maxBuffered is how many requests wait in the producer; above that an
-	// unbounded producer is held back.
+	// maxBuffered is how many requests may wait in the client. Above that the producer is held back.
 	maxBuffered = 50_000
-	// minAhead is how many requests a producer that is not paced may always have
-	// sent that are not taken in; and as many as were taken in within maxAhead.
+	// An unpaced producer may be as many requests ahead of the instances as they have accepted within maxAhead, and
+	// minAhead in any case.
 	minAhead = 25_000
 	maxAhead = time.Second
 	// cancelBehind is how many timers are scheduled between one and its cancel.
 	cancelBehind = 1000
-	// settledPoll is how often committed positions are looked at.
-	settledPoll = 10 * time.Millisecond
 )
 
 // offer is a stream of timers to schedule.
@@ -40,23 +35,22 @@ type offer struct {
 	rate   float64 // a second; 0 for as fast as the instances take them in
 	// due says when timer number i, sent at now, is due, in Unix milliseconds.
 	due func(i int, now time.Time) int64
-	// cancel says whether timer i is to be cancelled, behind cancelBehind others;
-	// nil: none is.
+	// cancel says whether timer i is to be cancelled, after cancelBehind others were sent; nil cancels none.
 	cancel func(i int) bool
-	// late says that cancels may be read too late: then it is not known which timers come.
+	// late says that cancels may be read too late, so it is not known which timers fire.
 	late bool
-	// topic is where the requests go; empty: the run's request topic.
+	// topic is where the requests go; empty for the run's request topic.
 	topic string
-	// unbooked timers are in no book: nothing comes of them in the run.
+	// unbooked timers are not verified, because they do not fire during the run.
 	unbooked bool
-	// delay is that of the fixed-delay topic that records go to; 0: they are requests.
+	// delay is set if topic is a fixed-delay topic; 0 for requests.
 	delay time.Duration
-	// until ends the offer before all timers are sent; nil: nothing does.
+	// until ends the offer before all timers are sent; may be nil.
 	until context.Context
 }
 
-// schedule sends the stream to the request topic and waits until the broker has
-// it. Every request that it returns for without error is in the log.
+// schedule sends the stream to its topic and waits until the brokers have it. If it returns no error, every request is in the
+// log.
 func (r *run) schedule(ctx context.Context, b *batch, o offer) error {
 	if o.topic == "" {
 		o.topic = r.requests
@@ -106,7 +100,7 @@ type sender struct {
 	client  *kgo.Client
 	target  kgo.RecordHeader
 	sent    int64 // requests
-	doomed  []int // timers to be cancelled, in order
+	doomed  []int // timers that are still to be cancelled, in order
 	failure atomic.Pointer[error]
 }
 
@@ -130,8 +124,7 @@ func (s *sender) send(i int, now time.Time) {
 	}
 }
 
-// cancelFirst cancels the timer that is next to be, unless that has become too late
-// for it to be sure.
+// cancelFirst cancels the first of the doomed timers, unless it might fire before its cancel is read.
 func (s *sender) cancelFirst(now time.Time) {
 	n := s.doomed[0]
 	s.doomed = s.doomed[1:]
@@ -154,11 +147,10 @@ func (s *sender) produce(rec *kgo.Record) {
 	})
 }
 
-// hold keeps a producer that is not paced from running ahead of the instances:
-// otherwise timers would be overdue before they are read, and would not live as
-// long as they are said to. Its one goroutine looks at the group's positions.
+// hold keeps an unpaced producer from running ahead of the instances. Otherwise timers would be overdue before they are read,
+// and would not live as long as they should. Its one goroutine reads the group's positions.
 type hold struct {
-	settled atomic.Int64 // requests taken in since the hold was made
+	settled atomic.Int64 // requests accepted since the hold was made
 	ahead   atomic.Int64 // how many more may be sent
 	cancel  context.CancelFunc
 	done    chan struct{}
@@ -179,18 +171,11 @@ func newHold(ctx context.Context, r *run) (*hold, error) {
 	h.ahead.Store(minAhead)
 	go func() {
 		defer close(h.done)
-		t := time.NewTicker(settledPoll)
-		defer t.Stop()
-		past := []look{{time.Now(), before}} // those of the last maxAhead
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-t.C:
-			}
+		past := []look{{time.Now(), before}} // of the last maxAhead
+		for beats.Sleep(ctx, settledPoll) {
 			n, err := r.settled(ctx)
 			if err != nil {
-				continue // the next look tells, or the run ends
+				continue // the next look may succeed, or the run ends
 			}
 			past = append(past, look{time.Now(), n})
 			for time.Since(past[0].at) > maxAhead && len(past) > 1 {
@@ -203,7 +188,7 @@ func newHold(ctx context.Context, r *run) (*hold, error) {
 	return h, nil
 }
 
-// behind tells whether the instances are far behind a number of requests sent.
+// behind reports whether the instances are too far behind when that many requests were sent.
 func (h *hold) behind(sent int64) bool { return sent-h.settled.Load() > h.ahead.Load() }
 
 func (h *hold) stop() {
@@ -211,8 +196,7 @@ func (h *hold) stop() {
 	<-h.done
 }
 
-// pace calls do for 0 to n-1, at most rate times a second, in bursts of a tick, and
-// not while hold says so.
+// pace calls do for 0 to n-1: with a rate, in one burst each tick; without one, as fast as hold allows.
 func pace(ctx context.Context, n int, rate float64, hold func() bool, do func(i int, now time.Time)) error {
 	start := time.Now()
 	t := time.NewTicker(offerTick)
@@ -237,54 +221,4 @@ func pace(ctx context.Context, n int, rate float64, hold func() bool, do func(i 
 		}
 	}
 	return nil
-}
-
-// settled returns the sum of the group's committed positions on the request
-// topic: how many requests are taken in.
-func (r *run) settled(ctx context.Context) (int64, error) {
-	offsets, err := kadm.NewClient(r.client).FetchOffsets(ctx, r.group)
-	if errors.Is(err, kerr.GroupIDNotFound) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("fetch the positions of group %s: %w", r.group, err)
-	}
-	var sum int64
-	offsets.Each(func(o kadm.OffsetResponse) {
-		if o.Topic == r.requests {
-			sum += max(0, o.At)
-		}
-	})
-	return sum, nil
-}
-
-// logEnd returns the sum of the request topic's ends.
-func (r *run) logEnd(ctx context.Context) (sum int64, err error) {
-	ends, err := r.ends(ctx, r.requests)
-	for _, end := range ends {
-		sum += end.EpochOffset().Offset
-	}
-	return sum, err
-}
-
-// awaitSettled waits until every request in the log is taken in.
-func (r *run) awaitSettled(ctx context.Context) error {
-	return r.awaitTakenIn(ctx, func(int64) {})
-}
-
-// awaitTakenIn is awaitSettled. It calls look with how many requests are taken in so far.
-func (r *run) awaitTakenIn(ctx context.Context, look func(n int64)) error {
-	end, err := r.logEnd(ctx)
-	if err != nil {
-		return err
-	}
-	n := int64(0)
-	return poll(ctx, settledPoll, func() (bool, error) {
-		if n, err = r.settled(ctx); err == nil {
-			look(n)
-		}
-		return n >= end, err
-	}, func() error {
-		return fmt.Errorf("wait for %d requests to be taken in, %d are: %w", end, n, ctx.Err())
-	})
 }

@@ -12,40 +12,41 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/history"
 )
 
-// OverloadConfig measures instances that are offered more timers than go through: for some time 0.8 of
-// their capacity, then twice their capacity, then nothing until they have caught up, then 0.8 again.
+// OverloadConfig measures instances that are offered more timers than they can handle: first 0.8 of their capacity, then
+// twice their capacity, then nothing until they have caught up, then 0.8 again.
 type OverloadConfig struct {
 	Common
 	Lives
-	Cases    []string      // of OverloadCases, one after the other
-	Capacity float64       // timers a second; 0: it is measured first, in the same run
-	Timers   int           // by how many it is measured
-	Before   time.Duration // for how long 0.8 of it is offered, before and after
-	Over     time.Duration // for how long twice of it is
+	Cases    []string      // of OverloadCases, in the order in which they run
+	Capacity float64       // timers a second; 0 measures it first, in the same run
+	Timers   int           // how many timers measure it
+	Before   time.Duration // how long 0.8 of the capacity is offered, before and after
+	Over     time.Duration // how long twice the capacity is offered
 
-	one string // the case that this configuration is for; empty: all of Cases
+	one string // the only case; empty for all of Cases
 }
 
 // The cases of an overload.
 const (
 	overPlain     = "plain"     // timers alone
 	overCancels   = "cancels"   // most of them are cancelled
-	overHot       = "hot"       // all of them are on one partition; the others have a modest load
+	overHot       = "hot"       // all of them are on one partition; the other partitions have a modest load
 	overRebalance = "rebalance" // another instance joins in the middle
 )
 
-// OverloadCases are all of them.
+// OverloadCases returns all cases.
 func OverloadCases() []string { return []string{overPlain, overCancels, overHot, overRebalance} }
 
 const (
 	overBefore, overFactor = 0.8, 2.0 // of the capacity
 	overShare              = 0.2      // of the capacity: the load of the other partitions in the case "hot"
-	overKept               = 10       // in the case "cancels" one timer in overKept is not cancelled
+	overKept               = 10       // in the case "cancels", one timer in overKept is not cancelled
 	overBeside             = "others" // the stream of the other partitions
-	// overAgain is how long after the end of an overload lateness is to be as before.
+	// overAgain is how long after the end of an overload lateness should be as it was before.
 	overAgain = 10 * time.Second
 )
 
@@ -95,13 +96,13 @@ type overload struct {
 	rep      *Report
 	capacity float64 // timers a second
 
-	all    *stream // what the overload is made of
+	all    *stream // of the overload
 	beside *stream // on other partitions; nil for none
 	second *instance
 	watch  *watch
 }
 
-// stream is timers that are scheduled at one rate after the other.
+// stream is a stream of timers whose rate changes.
 type stream struct {
 	*phase
 	cancel func(i int) bool
@@ -123,7 +124,7 @@ func (c *OverloadConfig) measure(ctx context.Context, r *run) error {
 	return o.overload(ctx)
 }
 
-// open begins the stream that the case is about, or the one of the other partitions.
+// open begins the stream of the overload, or that of the other partitions.
 func (o *overload) open(ctx context.Context, name string, timers int) (s *stream, err error) {
 	s = &stream{due: o.c.due()}
 	b := o.nextBatch(0)
@@ -137,7 +138,7 @@ func (o *overload) open(ctx context.Context, name string, timers int) (s *stream
 	return s, err
 }
 
-// measureCapacity measures how many timers a second go through.
+// measureCapacity measures how many timers a second the instance can handle.
 func (o *overload) measureCapacity(ctx context.Context) error {
 	s, err := o.open(ctx, "capacity", o.c.Timers)
 	if err != nil {
@@ -158,20 +159,20 @@ func (o *overload) measureCapacity(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// In the beginning nothing is due, and in the end nothing is taken in.
+	// At first no timer is due, and at the end none is accepted.
 	p.perSecond(o.c.Timers, s.meter.begin.at, taken.Add(o.c.lead()/2))
 	o.capacity = p.PerSecond
 	return nil
 }
 
-// offer is the next timers of the stream, at a rate; 0: as many as are taken in.
+// offer returns the next timers of the stream, at a rate; 0 for as fast as they are accepted.
 func (s *stream) offer(timers int, rate float64) offer {
 	first := s.sent
 	s.sent += timers
 	return offer{timers: timers, rate: rate, cancel: s.cancel, first: first, late: rate > 0, due: s.due}
 }
 
-// produce offers a share of the capacity for a time, and the load of the other partitions with it.
+// produce offers a share of the capacity for a time, and at the same time the load of the other partitions.
 func (o *overload) produce(ctx context.Context, share float64) (window, error) {
 	d, w := o.c.Before, window{from: time.Now()}
 	if share == overFactor {
@@ -191,7 +192,8 @@ func (o *overload) produce(ctx context.Context, share float64) (window, error) {
 	return w, err
 }
 
-// overload does it, and measures what was before, meanwhile, until all is taken in, and after it.
+// overload makes the overload. It measures the time before, the overload, the time until all requests are accepted, and the
+// time after.
 func (o *overload) overload(ctx context.Context) (err error) {
 	o.all, err = o.open(ctx, o.name, timersIn(o.capacity, overFactor*o.c.Over+2*o.c.Before))
 	if err != nil {
@@ -210,7 +212,7 @@ func (o *overload) overload(ctx context.Context) (err error) {
 	}
 	o.watch = o.newWatch(ctx)
 	defer o.watch.stop()
-	defer o.profile("overload")()
+	defer o.profile("overload " + o.name)()
 
 	before, err := o.produce(ctx, overBefore)
 	if err != nil {
@@ -245,7 +247,7 @@ func (o *overload) overload(ctx context.Context) (err error) {
 	return o.tell(before, over, drain, after)
 }
 
-// joinLater starts another instance in the middle of the overload, if the case is about that.
+// joinLater starts another instance in the middle of the overload, if that is the case to be measured.
 func (o *overload) joinLater(ctx context.Context) <-chan error {
 	joined := make(chan error, 1)
 	if o.name != overRebalance {
@@ -253,7 +255,7 @@ func (o *overload) joinLater(ctx context.Context) <-chan error {
 		return joined
 	}
 	go func() {
-		sleepUntil(ctx, time.Now().Add(o.c.Over/2))
+		beats.Sleep(ctx, o.c.Over/2)
 		cfg := o.settings()
 		cfg.DataDir = filepath.Join(o.Dir, "second")
 		second, err := o.launch(&cfg)
@@ -273,7 +275,7 @@ func (o *overload) stopSecond() {
 	}
 }
 
-// atRest waits until nothing is pending.
+// atRest waits until no timer is pending.
 func (o *overload) atRest(ctx context.Context) error {
 	for _, i := range []*instance{o.serving, o.second} {
 		if i == nil {
@@ -291,7 +293,7 @@ func (o *overload) atRest(ctx context.Context) error {
 	return nil
 }
 
-// cancelled is how many timers were cancelled, as the instance says that was there from the beginning.
+// cancelled returns how many timers were cancelled, according to the first instance.
 func (o *overload) cancelled(ctx context.Context) (n int, err error) {
 	samples, err := o.serving.samples(ctx, "waterclock_outcomes_total")
 	for labels, v := range samples {
@@ -335,15 +337,14 @@ func (o *overload) tell(before, over, drain, after window) error {
 	return err
 }
 
-// whole verifies a stream.
+// whole verifies a whole stream.
 func (o *overload) whole(s *stream, name string) error {
 	p := &Phase{Name: name}
 	o.rep.Phases = append(o.rep.Phases, p)
 	return p.verify(s.batch)
 }
 
-// tellPhase reports what went on within w. A timer counts half when it is taken in, and half when it is
-// received.
+// tellPhase reports the time of w. A timer counts half when it is accepted, and half when it is received.
 func (o *overload) tellPhase(name string, w window, share float64) *Phase {
 	p := &Phase{Name: name, Rate: share * o.capacity}
 	o.rep.Phases = append(o.rep.Phases, p)

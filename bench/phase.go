@@ -5,17 +5,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/history"
 )
 
-// barEvery is how often a progress bar is moved.
+// barEvery is the interval at which a progress bar moves.
 const barEvery = 100 * time.Millisecond
 
-// phase is a measurement under way: timers, their plain consumer, and what is used
-// meanwhile.
+// phase is a measurement in progress: timers, their plain consumer, and a meter.
 type phase struct {
 	*batch
 	meter
@@ -27,20 +26,19 @@ type phase struct {
 	cancel context.CancelFunc
 }
 
-// nextBatch is n timers that no phase before had.
+// nextBatch returns n timers that no earlier phase had.
 func (r *run) nextBatch(n int) *batch {
 	b := newBatch(fmt.Sprintf("%s-%d-", r.name, len(r.batches)), r.ValueBytes, n)
 	r.batches = append(r.batches, b)
 	return b
 }
 
-// begin opens a phase of n timers, which the caller stops.
+// begin opens a phase of n timers. The caller stops it.
 func (r *run) begin(ctx context.Context, name string, n int) (*phase, error) {
 	return r.collect(ctx, name, r.target, r.nextBatch(n), n)
 }
 
-// collect is begin for a batch that there is, whose n timers come on a topic. It reads from
-// the topic's present end.
+// collect is begin for an existing batch whose n timers fire to a topic. It reads the topic from its current end.
 func (r *run) collect(ctx context.Context, name, topic string, b *batch, n int) (*phase, error) {
 	from, err := r.ends(ctx, topic)
 	if err != nil {
@@ -67,22 +65,8 @@ func (r *run) collect(ctx context.Context, name, topic string, b *batch, n int) 
 	return p, nil
 }
 
-// ends are the ends of a topic's partitions.
-func (r *run) ends(ctx context.Context, topic string) (map[int32]kgo.Offset, error) {
-	listed, err := kadm.NewClient(r.client).ListEndOffsets(ctx, topic)
-	if err == nil {
-		err = listed.Error()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list the ends of %s: %w", topic, err)
-	}
-	ends := make(map[int32]kgo.Offset)
-	listed.Each(func(o kadm.ListedOffset) { ends[o.Partition] = kgo.NewOffset().At(o.Offset) })
-	return ends, nil
-}
-
-// finish says that no more is scheduled, waits until everything has come, plus some time more, or
-// until ctx ends, and stops reading. What has not come then is lost.
+// finish ends the scheduling. It waits until every timer has fired and then some time more, or until ctx ends, and stops
+// reading. A timer that has not fired by then is lost.
 func (p *phase) finish(ctx context.Context) {
 	p.Close()
 	bar := p.r.bar(p.name, p.timers)
@@ -96,7 +80,7 @@ func (p *phase) finish(ctx context.Context) {
 		}
 	}, ctx.Err)
 	_ = bar.Finish()
-	sleepUntil(ctx, time.Now().Add(p.r.linger))
+	beats.Sleep(ctx, p.r.linger)
 	p.stopReading()
 }
 
@@ -107,8 +91,8 @@ func (p *phase) stopReading() {
 	p.client.Close()
 }
 
-// tell adds to the report what the phase has come to: how fast it was from a moment to the last receipt,
-// what it cost, how late its timers were. It fails unless the emissions were exact.
+// tell adds the phase to the report: its speed between a moment and the last receipt, its cost, and the lateness of its
+// timers. It fails unless the emissions were exact.
 func (p *phase) tell(rep *Report, from time.Time) (*Phase, error) {
 	told := &Phase{Name: p.name}
 	rep.Phases = append(rep.Phases, told)
@@ -123,7 +107,7 @@ func (p *phase) tell(rep *Report, from time.Time) (*Phase, error) {
 	return told, nil
 }
 
-// takenIn waits until all requests are taken in, and adds to the report how that was.
+// takenIn waits until all requests have been accepted, and adds that as a phase to the report.
 func (p *phase) takenIn(ctx context.Context, rep *Report) (*Phase, error) {
 	if err := p.r.awaitSettled(ctx); err != nil {
 		return nil, err

@@ -11,9 +11,8 @@ import (
 // logTail is how much of a process's log an error shows, in bytes.
 const logTail = 4 << 10
 
-// process is a program that runs beside this one, so that its processor time and
-// its memory can be told apart, and that it can be killed. What it writes to its
-// stderr goes to a file.
+// process is a separate program, so that its processor time and memory are known, and so that it can be killed. Its stderr
+// goes to a file.
 type process struct {
 	*child.Process
 	log string // file
@@ -36,7 +35,7 @@ func startProcess(cmd *exec.Cmd, log string) (*process, error) {
 
 // kill ends the process at once.
 func (p *process) kill() {
-	_ = p.Signal(child.Kill) // gone already is as good
+	_ = p.Signal(child.Kill) // it fails only if the process has ended
 	<-p.Exited()
 }
 

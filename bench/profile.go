@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// profileSpan is how long one profile of the instance is. A phase has several,
-// which go tool pprof adds up; what remains behind the last one is lost.
+// profileSpan is how long one profile of the instance is. A phase has several, which go tool pprof adds up. The time after the
+// last whole one is not profiled.
 const profileSpan = time.Second
 
 // profileTimeout bounds one answer of the profiler.
 const profileTimeout = time.Minute
 
-// profile writes profiles of the instance's processor time until the returned function is called, and ones
-// of its allocations and of what its goroutines have waited for since it started. It does nothing without --profiles.
+// profile writes profiles of the instance's processor time until the returned function is called, and then profiles of its
+// allocations and of the waiting of its goroutines since it started. It does nothing without --profiles.
 func (r *run) profile(name string) (stop func()) {
 	if r.Profiles == "" || r.serving.pid() == 0 {
 		return func() {}
@@ -54,8 +54,7 @@ func (r *run) profile(name string) (stop func()) {
 	}
 }
 
-// fetchProfile has an instance measure, for a while or since it has started, and
-// writes what it says.
+// fetchProfile writes a profile that an instance returns.
 func fetchProfile(ctx context.Context, addr, what, path string) error {
 	status, b, err := get(ctx, fmt.Sprintf("http://%s/debug/pprof/%s", addr, what), profileTimeout)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 type Report struct {
 	Workload string  `json:"workload"`
 	Rate     float64 `json:"rate,omitempty"`
-	// Verified says that every emission came once, not early and as it was
-	// scheduled. Otherwise there are no figures but the counts.
+	// Verified says that every timer fired once, not early, and as it was scheduled. Otherwise there are no figures but the
+	// counts.
 	Verified bool `json:"verified"`
-	// Ratio is a figure of waterclock over the machine's own in the same run, and
-	// CPURatio one of processor time: medians of the rounds. 0 if unknown.
+	// Ratio is a figure of waterclock divided by that of the bare loop in the same run, and CPURatio is the same for processor
+	// time. Both are medians of the rounds; 0 if unknown.
 	Ratio      float64 `json:"ratio,omitempty"`
 	RatioIs    string  `json:"ratio_is,omitempty"`
 	CPURatio   float64 `json:"cpu_ratio,omitempty"`
@@ -25,24 +25,25 @@ type Report struct {
 	// PeakRSS is that of the instance, in bytes; 0 if unknown.
 	PeakRSS int64   `json:"peak_rss_bytes,omitempty"`
 	Machine Machine `json:"machine"`
-	// Phases are in order of running; those of a limit of the machine are Bare.
+	// Phases are in the order in which they ran; those of bare loops are Bare.
 	Phases []*Phase `json:"phases,omitempty"`
-	// Calls are those of the HTTP API, in order of running, and of bare servers.
+	// Calls are those of the HTTP API and of bare servers, in the order in which they were made.
 	Calls []*Calls `json:"calls,omitempty"`
 	// Ratios are further ones, by round.
 	Ratios []Ratio `json:"ratios,omitempty"`
 	Starts []Start `json:"starts,omitempty"`
-	// Idle is what an idle instance and its brokers use, in µs a
-	// second: 10,000 are 1 % of a core.
+	// Idle is the processor time of an idle instance and its brokers, in µs a second: 10,000 are 1 % of a core.
 	Idle *CPU `json:"idle,omitempty"`
-	// IdleBroker is what the brokers use alone, in the same unit.
+	// IdleBroker is that of the brokers without an instance, in the same unit.
 	IdleBroker float64 `json:"idle_broker_us,omitempty"`
 	Sizes      *Sizes  `json:"sizes,omitempty"`
+	// Constants are those that waterclock plan calculates with, ordered by name.
+	Constants []Constant `json:"constants,omitempty"`
 
 	ratios, cpuRatios []float64 // by round
 }
 
-// Machine is what a run was made on.
+// Machine describes the machine and the topics of a run.
 type Machine struct {
 	CPUs int `json:"cpus"`
 	// Load is that of the minute before the run; 0 if unknown.
@@ -53,32 +54,31 @@ type Machine struct {
 	Events     bool    `json:"events,omitempty"` // the instance writes them
 }
 
-// Phase is one measurement over a number of timers, or of records that stand
-// for timers.
+// Phase is one measurement of a number of timers, or of records that stand for timers.
 type Phase struct {
 	Name string `json:"name"`
 	Bare bool   `json:"bare"`
-	// Rate is how many a second were offered; 0 for as many as possible.
+	// Rate is how many timers a second were offered; 0 for as many as possible.
 	Rate float64 `json:"rate,omitempty"`
-	// Seconds are from the first request, or from Due of a burst, to the last
-	// receipt; PerSecond is the speed, unless Rate limits it.
+	// Seconds is the time from the first request, or from the due time of a burst, to the last receipt. PerSecond is the speed,
+	// unless Rate limits it.
 	Seconds   float64 `json:"seconds,omitempty"`
 	PerSecond float64 `json:"per_second,omitempty"`
 	// Lateness by the emission's timestamp and by the consumer's clock.
 	ByTimestamp *Lateness `json:"lateness_by_timestamp,omitempty"`
 	ByReceipt   *Lateness `json:"lateness_by_receipt,omitempty"`
 	CPU         *CPU      `json:"cpu,omitempty"` // per timer
-	// PerStep is how many timers went into a transaction, on average; of timers that
-	// are scheduled and fire in the same phase that makes two things to do each.
+	// PerStep is the average number of timers in a transaction. A timer that is scheduled and fires in the same phase is in two
+	// transactions.
 	PerStep float64 `json:"per_transaction,omitempty"`
-	// Transactions are how many the instance committed a second.
+	// Transactions is how many transactions the instance committed a second.
 	Transactions float64 `json:"transactions_per_second,omitempty"`
-	// Silence is for how long nothing came from one of the partitions of a move, in ms.
+	// Silence is the longest time in which one of the partitions of a move emitted nothing, in ms.
 	Silence float64 `json:"silence_ms,omitempty"`
-	// Interval is the firing interval of a curve's point, in ms; nil: not one of its points.
+	// Interval is the firing interval of a point of a curve, in ms; nil for other phases.
 	Interval *float64 `json:"interval_ms,omitempty"`
-	// OwnP50 and OwnP99 are how late emissions were by the instances' own doing, in ms by their timestamps:
-	// from when they were due, or their requests were read if that was later.
+	// OwnP50 and OwnP99 are quantiles of the instances' own lateness, in ms: the timestamp of an emission minus its due time
+	// or, if its request was read later than that, minus the time when it was read.
 	OwnP50 float64 `json:"own_p50_ms,omitempty"`
 	OwnP99 float64 `json:"own_p99_ms,omitempty"`
 	// PeakRSS is that of the instance so far, in bytes.
@@ -87,8 +87,7 @@ type Phase struct {
 	Note    string         `json:"note,omitempty"`
 }
 
-// Ratio is a figure of waterclock over the machine's own: of throughputs more is
-// better, of latenesses less.
+// Ratio is a figure of waterclock divided by one that it is compared with. For throughput more is better, for lateness less.
 type Ratio struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
@@ -99,14 +98,13 @@ type Start struct {
 	Name    string  `json:"name"`
 	Pending int     `json:"pending"`
 	Seconds float64 `json:"seconds_to_ready"` // from process start to the first 200 of /readyz
-	// Replayed is how many offsets of the changelog it went through.
+	// Replayed is how many offsets of the changelog were replayed.
 	Replayed int64   `json:"replayed"`
 	CPU      float64 `json:"cpu_seconds,omitempty"` // until ready
 	// RSS and PeakRSS of the process when ready, in bytes; 0 if unknown.
 	RSS     int64 `json:"rss_bytes"`
 	PeakRSS int64 `json:"peak_rss_bytes"`
-	// OverdueSeconds are from ready to the last receipt of what fell due while
-	// no instance ran.
+	// OverdueSeconds is the time from ready to the last receipt of the timers that fell due while no instance ran.
 	OverdueSeconds float64 `json:"overdue_seconds,omitempty"`
 }
 
@@ -127,7 +125,7 @@ func newReport(r *run, workload string) *Report {
 	return &Report{Workload: workload, Machine: m}
 }
 
-// round adds the ratios of one round, unless there is nothing to compare with.
+// round adds the ratios of one round, if there are figures to compare with.
 func (rep *Report) round(value, of float64, cpu *CPU, cpuOf float64) {
 	if of > 0 {
 		rep.ratios = append(rep.ratios, value/of)
@@ -137,15 +135,14 @@ func (rep *Report) round(value, of float64, cpu *CPU, cpuOf float64) {
 	}
 }
 
-// ratio adds value/of, unless there is nothing to compare with.
+// ratio adds value/of, if there is a figure to compare with.
 func (rep *Report) ratio(name string, value, of float64) {
 	if of > 0 {
 		rep.Ratios = append(rep.Ratios, Ratio{Name: name, Value: value / of})
 	}
 }
 
-// finish draws the sum of the rounds, or takes the figures away if emissions were
-// not exact.
+// finish sums the rounds up. If emissions were not exact, it removes the figures.
 func (rep *Report) finish() {
 	rep.Verified = true
 	for _, p := range rep.Phases {
@@ -156,7 +153,7 @@ func (rep *Report) finish() {
 		for _, p := range rep.Phases {
 			*p = Phase{Name: p.Name, Bare: p.Bare, Rate: p.Rate, Exact: p.Exact, Note: p.Note}
 		}
-		rep.PeakRSS, rep.Calls, rep.Ratios, rep.Starts, rep.Idle, rep.IdleBroker, rep.Sizes = 0, nil, nil, nil, nil, 0, nil
+		rep.PeakRSS, rep.Calls, rep.Ratios, rep.Starts, rep.Idle, rep.IdleBroker, rep.Sizes, rep.Constants = 0, nil, nil, nil, nil, 0, nil, nil
 		return
 	}
 	if len(rep.ratios) > 0 {
@@ -167,17 +164,17 @@ func (rep *Report) finish() {
 	}
 }
 
-// perSecond notes how fast a number of timers went through.
+// perSecond notes the speed of a number of timers.
 func (p *Phase) perSecond(timers int, from, to time.Time) {
 	if p.Seconds = to.Sub(from).Seconds(); p.Seconds > 0 {
 		p.PerSecond = float64(timers) / p.Seconds
 	}
 }
 
-// late notes how late the timers were that were due within w.
+// late notes the lateness of the timers that were due within w.
 func (p *Phase) late(b *batch, w window) { p.ByTimestamp, p.ByReceipt = b.lateness(w) }
 
-// verify notes what became of all timers, and fails if that is not as it must be.
+// verify notes what became of all timers, and returns an error if that was not exact.
 func (p *Phase) verify(b *batch) error {
 	p.Exact = b.Counts()
 	return p.Exact.Err(p.Name)

@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/history"
 )
 
-// RestartConfig measures how long an instance takes to be ready with many
-// pending timers, and what they cost. It starts instances of its own.
+// RestartConfig measures how long an instance takes to be ready with many pending timers, and how much memory and disk they
+// take. It starts instances of its own.
 type RestartConfig struct {
 	Common
 	Pending int
@@ -31,9 +31,8 @@ func (c *RestartConfig) check() error {
 	return errors.Join(c.checkOwn(), wantTimers(c.Pending), wantAhead(c.Ahead), between("overdue", 0, MaxTimers, c.Overdue))
 }
 
-// restart is a run whose instance is started again and again. It is a static member
-// of a group of the run: its partitions are waiting for it, so the time to ready is
-// the instance's own and not the group's session timeout.
+// restart is a run whose instance is started several times. The instance is a static member of the run's own group, so its
+// partitions wait for it, and the time to ready does not include the group's session timeout.
 type restart struct {
 	*run
 	c   *RestartConfig
@@ -41,13 +40,16 @@ type restart struct {
 	rep *Report
 }
 
-// measure measures each start. The limit of a start without its directory is a plain consumer
-// of the changelog.
+// measure measures each start. A start without the directory is compared with a plain consumer of the changelog.
 func (c *RestartConfig) measure(ctx context.Context, r *run) error {
-	s := &restart{run: r, c: c, cfg: r.settings(), rep: r.report("restart")}
+	return newRestart(c, r, r.report("restart")).starts(ctx)
+}
+
+func newRestart(c *RestartConfig, r *run, rep *Report) *restart {
+	s := &restart{run: r, c: c, cfg: r.settings(), rep: rep}
 	s.rep.RatioIs, s.rep.CPURatioIs = "replayed a second without the directory / plain consumer", "of the service for an offset / of the consumer for a record"
 	s.cfg.InstanceID, s.cfg.OnStop = r.name, config.Stay
-	return s.starts(ctx)
+	return s
 }
 
 func (s *restart) starts(ctx context.Context) error {
@@ -131,8 +133,8 @@ func (s *restart) launched(ctx context.Context, name string, pending int) (*Star
 	return &s.rep.Starts[len(s.rep.Starts)-1], nil
 }
 
-// again stops the instance in order, lets timers fall due meanwhile, and starts
-// it, with its directory or without. Each of those timers must then come once.
+// again stops the instance cleanly, lets timers fall due, and starts it again, with its directory or without. Each of those
+// timers must then fire once.
 func (s *restart) again(ctx context.Context, name, overdue string, wipe bool) (*Start, error) {
 	if err := s.serving.stop(); err != nil {
 		return nil, err

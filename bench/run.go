@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/history"
 	"github.com/waterclock/waterclock/internal/localkafka"
@@ -24,29 +25,25 @@ import (
 const (
 	// cleanupTimeout bounds the deletion of a run's topics.
 	cleanupTimeout = 15 * time.Second
-	// topicTimeout bounds how long a broker may take to know a new topic.
-	topicTimeout = 10 * time.Second
-	topicPoll    = 20 * time.Millisecond
 )
 
-// run is one run of a workload: its brokers, topics, clients and instance.
+// run is one run of a workload, with its brokers, topics, clients and instance.
 type run struct {
 	*Common
-	cfg              config.Config // Cluster, with the brokers that the run has started
-	cluster          *localkafka.Cluster
-	name             string // random, part of every name the run makes
-	requests, target string
-	group            string
-	client           *kgo.Client       // administration
-	partitions       int               // of the request topic
-	made             []string          // topics to delete
-	serving          *instance         // nil before serve, and if other instances serve
-	delayed          config.DelayTopic // served too; its Topic is empty if there is none
-	api              bool              // the instance has its HTTP API
-	batches          []*batch          // of all phases that schedule
-	bare             *bareLoops
-	receive          func(history.Received) // called for each emission that a phase reads; nil: nothing is
-	reports          []*Report
+	admin
+	cfg        config.Config // Cluster, with the brokers that the run has started
+	cluster    *localkafka.Cluster
+	name       string // random; part of every name that the run makes up
+	target     string
+	partitions int               // of the request topic
+	made       []string          // topics to delete
+	serving    *instance         // nil before serve, and if instances of others serve
+	delayed    config.DelayTopic // also served; its Topic is empty if there is none
+	api        bool              // the instance has its HTTP API
+	batches    []*batch          // of all phases that schedule
+	bare       *bareLoops
+	receive    func(history.Received) // called for each emission that a phase reads; may be nil
+	reports    []*Report
 }
 
 // report begins a report of the run.
@@ -56,8 +53,8 @@ func (r *run) report(workload string) *Report {
 	return rep
 }
 
-// start starts brokers if it must, makes topics, and checks that somebody serves a
-// named one. close undoes it.
+// start starts brokers if the settings name none, makes topics, and checks that a named request topic is served. close undoes
+// it.
 func (c *Common) start(ctx context.Context) (*run, error) {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -113,7 +110,7 @@ func (r *run) openTopics(ctx context.Context) (err error) {
 	}
 	if r.target == "" {
 		r.target, err = r.makeTopic(ctx, "target")
-	} else if err = r.create(ctx, r.target, r.Partitions); errors.Is(err, kerr.TopicAlreadyExists) {
+	} else if err = r.create(ctx, r.target, r.Partitions, r.Replication); errors.Is(err, kerr.TopicAlreadyExists) {
 		err = nil
 	}
 	if err != nil {
@@ -123,18 +120,7 @@ func (r *run) openTopics(ctx context.Context) (err error) {
 	return err
 }
 
-func (r *run) countPartitions(ctx context.Context, topic string) (int, error) {
-	details, err := kadm.NewClient(r.client).ListTopics(ctx, topic)
-	if err == nil {
-		err = details[topic].Err
-	}
-	if err != nil {
-		return 0, fmt.Errorf("look up topic %s: %w", topic, err)
-	}
-	return len(details[topic].Partitions), nil
-}
-
-// close stops what the run has started and deletes what it made.
+// close stops the processes that the run has started, and deletes its topics.
 func (r *run) close() error {
 	var err error
 	if r.client != nil {
@@ -147,7 +133,7 @@ func (r *run) close() error {
 		if own := r.own(); len(own) > 0 && r.cluster == nil {
 			ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 			defer cancel()
-			_, _ = kadm.NewClient(r.client).DeleteTopics(ctx, own...) // named after the run: nobody else misses them
+			_, _ = kadm.NewClient(r.client).DeleteTopics(ctx, own...) // they do no harm if they stay
 		}
 		r.client.Close()
 	}
@@ -157,7 +143,7 @@ func (r *run) close() error {
 	return err
 }
 
-// own are the topics of the run, and those that the service made for them.
+// own returns the topics of the run, and those that the service made for them.
 func (r *run) own() []string {
 	own := r.made
 	if r.Requests == "" && r.requests != "" {
@@ -174,48 +160,30 @@ func (r *run) own() []string {
 
 func changelog(requests string) string { return requests + ".waterclock.changelog" }
 
-// makeTopic makes a topic of the run.
+// makeTopic makes a topic that close deletes.
 func (r *run) makeTopic(ctx context.Context, what string) (string, error) {
 	name := fmt.Sprintf("%s-%s-%d", r.name, what, len(r.made))
-	err := r.create(ctx, name, r.Partitions)
+	err := r.create(ctx, name, r.Partitions, r.Replication)
 	if err == nil {
 		r.made = append(r.made, name)
 	}
 	return name, err
 }
 
-func (r *run) create(ctx context.Context, topic string, partitions int) error {
-	_, err := kadm.NewClient(r.client).CreateTopic(ctx, int32(partitions), int16(r.Replication), nil, topic)
-	if err != nil {
-		return fmt.Errorf("create topic %s: %w", topic, err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, topicTimeout)
-	defer cancel()
-	return poll(ctx, topicPoll, func() (bool, error) {
-		_, err = r.countPartitions(ctx, topic)
-		return err == nil, nil
-	}, func() error { return err })
-}
-
-// poll calls done again and again until it says so or fails, or until ctx ends. Then what
-// tells the error.
+// poll calls done again and again until it returns true or an error, or until ctx ends. In the last case it returns the error
+// of what.
 func poll(ctx context.Context, every time.Duration, done func() (bool, error), what func() error) error {
-	t := time.NewTicker(every)
-	defer t.Stop()
 	for {
 		ok, err := done()
 		switch {
 		case ok:
 			return nil
-		case ctx.Err() != nil: // which is why done failed
+		case ctx.Err() != nil: // then done may have failed because of that
 			return what()
 		case err != nil:
 			return err
 		}
-		select {
-		case <-ctx.Done():
-		case <-t.C:
-		}
+		beats.Sleep(ctx, every)
 	}
 }
 
@@ -235,7 +203,7 @@ func newClient(cfg *config.Config, log *slog.Logger, opts ...kgo.Opt) (*kgo.Clie
 	return cl, nil
 }
 
-// bar draws progress towards total; it is never nil.
+// bar returns a progress bar, never nil.
 func (r *run) bar(what string, total int) *progressbar.ProgressBar {
 	if r.Progress == nil {
 		return progressbar.DefaultSilent(int64(total))

@@ -13,17 +13,15 @@ import (
 )
 
 const (
-	// servedTimeout is how long a run waits for the instances that serve a named
-	// request topic: longer than a hand-over takes.
+	// servedTimeout is how long a run waits for the instances that serve a named request topic. A hand-over takes less.
 	servedTimeout = 10 * time.Second
-	// tidyTimeout bounds the cancelling of what has not fired.
+	// tidyTimeout bounds the time to cancel timers that have not fired.
 	tidyTimeout = time.Minute
 )
 
-// awaitServed sends one timer to the named request topic, due at once, and waits
-// for its outcome. So the run fails before it has written hundreds of thousands of
-// timers if nobody serves the topic, if the target is not allowed there, or if the
-// group is another one.
+// awaitServed sends one timer that is due at once to the named request topic, and waits for its outcome. So if no instance
+// serves the topic, if the target is not allowed, or if the group is another one, the run fails before it has written hundreds
+// of thousands of timers.
 func (r *run) awaitServed(ctx context.Context) error {
 	id, limit := r.name+"-probe", min(servedTimeout, r.Timeout/2)
 	sent, err := commands.Schedule(ctx, r.Cluster, commands.ScheduleRequest{Topic: r.requests, ID: id, To: r.target, Partition: -1, Wait: limit})
@@ -38,7 +36,7 @@ func (r *run) awaitServed(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	// The marker that ends the step may reach the offsets last.
+	// The offsets may be the last partition that gets the marker of the step's transaction.
 	return poll(ctx, settledPoll, func() (bool, error) {
 		n, err := r.settled(ctx)
 		return n > 0, err
@@ -47,8 +45,8 @@ func (r *run) awaitServed(ctx context.Context) error {
 	})
 }
 
-// tidy cancels, on a request topic that is not the run's own, what it has
-// scheduled and has not seen fire: after an error, a timeout or Ctrl-C.
+// tidy cancels the run's timers that have not fired, if the request topic is not the run's own. There are some after an error,
+// a timeout or Ctrl-C.
 func (r *run) tidy() error {
 	if r.Requests == "" {
 		return nil

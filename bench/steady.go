@@ -10,9 +10,9 @@ import (
 // SteadyConfig measures how late emissions are at given rates.
 type SteadyConfig struct {
 	Common
-	Lives                  // timers are sent for so long before the measured time, too
-	Rates    []float64     // timers a second, one after the other
-	Duration time.Duration // of what is measured of each
+	Lives                  // timers are sent for that long before the measurement begins
+	Rates    []float64     // timers a second, in the order in which they are measured
+	Duration time.Duration // of the measurement of each rate
 }
 
 // DefaultSteady returns the usual workload.
@@ -34,8 +34,7 @@ func (c *SteadyConfig) check() error {
 	return errors.Join(errs...)
 }
 
-// measure measures, for each rate, a bare loop of steps and then the whole path,
-// and reports each rate by itself.
+// measure measures a bare loop of steps and then the service at each rate. Each rate has a report of its own.
 func (c *SteadyConfig) measure(ctx context.Context, r *run) error {
 	for _, rate := range c.Rates {
 		rep := r.report("steady")
@@ -66,13 +65,13 @@ func (c *SteadyConfig) steady(ctx context.Context, r *run, rep *Report, rate flo
 	return nil
 }
 
-// windowAfter is the measured span of due times, of timers sent from begin on.
+// windowAfter returns the measured span of due times, of timers that are sent from begin on.
 func windowAfter(begin time.Time, l Lives, d time.Duration) window {
 	from := begin.Add(l.lead())
 	return window{from, from.Add(d)}
 }
 
-// paced schedules timers at a rate, before the measured time and in it.
+// paced schedules timers at a rate, before and during the measurement.
 func (c *SteadyConfig) paced(ctx context.Context, r *run, rep *Report, rate float64, name string) (*Phase, error) {
 	l := lives{Lives: c.Lives, name: name, timers: timersIn(rate, c.lead()+c.Duration), rate: rate}
 	m := &meter{r: r}

@@ -13,18 +13,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 const (
 	// stepperTimeout is the transaction timeout of bare steps.
 	stepperTimeout = 30 * time.Second
-	// concurrentBackoff is the wait after CONCURRENT_TRANSACTIONS.
+	// concurrentBackoff is the time before a retry after CONCURRENT_TRANSACTIONS.
 	concurrentBackoff = 2 * time.Millisecond
 )
 
-// stepper commits bare steps: the transactions that waterclock writes, with both
-// cures (transactional IDs in turn, one announce), and nothing around them. It gives up
-// at the first error: it measures a healthy cluster.
+// stepper commits bare steps: transactions like the service's, with transactional IDs in turn and one announcement of
+// partitions, and nothing around them. It gives up at the first error, because it measures a healthy cluster.
 type stepper struct {
 	clients []*kgo.Client
 	ids     []string
@@ -136,8 +137,8 @@ func announce(ctx context.Context, cl *kgo.Client, id string, recs []*kgo.Record
 	})
 }
 
-// commitPositions has the broker do what a fence costs. The group has no
-// members, so there is nothing to fence: that spares a look-up in memory.
+// commitPositions commits offsets like the service's fence. The group has no members, so the broker does not look one up; that
+// saves it little.
 func (s *stepper) commitPositions(ctx context.Context, cl *kgo.Client, id string, positions map[int32]int64) error {
 	pid, epoch, err := cl.ProducerID(ctx)
 	if err != nil {
@@ -169,14 +170,14 @@ func (s *stepper) commitPositions(ctx context.Context, cl *kgo.Client, id string
 	})
 }
 
-// retryConcurrent repeats do while the last transaction of the ID is not ended.
+// retryConcurrent repeats do while the last transaction of the transactional ID has not ended.
 func retryConcurrent(ctx context.Context, do func() error) error {
 	for {
 		err := do()
 		if !errors.Is(err, kerr.ConcurrentTransactions) && !errors.Is(err, kerr.CoordinatorLoadInProgress) {
 			return err
 		}
-		if !sleepUntil(ctx, time.Now().Add(concurrentBackoff)) {
+		if !beats.Sleep(ctx, concurrentBackoff) {
 			return err
 		}
 	}

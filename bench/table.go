@@ -39,6 +39,7 @@ func (rep *Report) WriteTable(w io.Writer) {
 	}
 	rep.writeSizes(w)
 	rep.writeRatios(w)
+	rep.writeConstantsTable(w)
 	fmt.Fprintln(w, "\nverified: every emission came once, unchanged and not early")
 }
 
@@ -49,7 +50,7 @@ func (rep *Report) title() string {
 	return rep.Workload
 }
 
-// grid is a table: names on the left, figures on the right of their columns.
+// grid is a table. Names are aligned to the left, figures to the right.
 type grid struct{ rows [][]string }
 
 func (g *grid) row(cells ...string) { g.rows = append(g.rows, cells) }
@@ -96,7 +97,7 @@ func (rep *Report) writePhases(w io.Writer) {
 	fmt.Fprintf(w, legend, 100*rep.others())
 }
 
-// others is the greatest share of the machine that others had in a phase.
+// others returns the largest share of the machine that other processes had in a phase.
 func (rep *Report) others() (most float64) {
 	for _, p := range rep.Phases {
 		if p.CPU != nil {
@@ -109,8 +110,8 @@ func (rep *Report) others() (most float64) {
 // legend explains the columns of the phases.
 const legend = `
 late ms: by receipt, in ms: half of the timers, 99 of 100, and all of them within that
-own, broker, clients: processor time for a timer, in µs, of the service (or the bare loop in its
-  place), of the brokers if this run started them, and of those who schedule and receive
+own, broker, clients: processor time for a timer, in µs, of the service (or of the bare loop), of
+  the brokers if this run started them, and of the process that schedules and receives
 step: timers for each transaction; peak: memory of the service so far, in MiB
 Others had at most %.0f %% of the machine in any phase.
 `

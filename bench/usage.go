@@ -7,29 +7,30 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
-// usage is processor time that was used up to a moment. A field is negative if
-// the system does not tell: Linux does.
+// usage is the processor time that was used up to a moment. A field is negative if the system does not tell it. Linux does.
 type usage struct {
 	at      time.Time
 	own     time.Duration // of the service, or of the bare loop in its place
 	broker  time.Duration
 	clients time.Duration // of this process, which schedules and receives
-	machine time.Duration // all of it
+	machine time.Duration // of all processes
 	steps   int64         // transactions of the instance; negative if unknown
 }
 
-// CPU is processor time in µs per timer, and what else went on meanwhile.
+// CPU is processor time in µs per timer.
 type CPU struct {
 	Own     float64 `json:"own_us"`              // the service, or the bare loop in its place
 	Broker  float64 `json:"broker_us,omitempty"` // if the run has started it
 	Clients float64 `json:"clients_us"`          // the process that schedules, receives and verifies
-	// Others is the share of the machine's processor time that went to others.
+	// Others is the share of the machine's processor time that went to other processes.
 	Others float64 `json:"others"`
 }
 
-// own is 0 if nothing is known.
+// own returns 0 if nothing is known.
 func (c *CPU) own() float64 {
 	if c == nil {
 		return 0
@@ -39,7 +40,7 @@ func (c *CPU) own() float64 {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// cpuTime is the processor time of a process so far, of all its threads.
+// cpuTime returns the processor time of a process so far.
 func cpuTime(pid int) time.Duration {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -52,7 +53,7 @@ func cpuTime(pid int) time.Duration {
 	return seconds(stat.CPUTime())
 }
 
-// machineTime is what all processes and the kernel have used so far.
+// machineTime returns the processor time of all processes and the kernel so far.
 func machineTime() time.Duration {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -63,11 +64,10 @@ func machineTime() time.Duration {
 		return -1
 	}
 	c := stat.CPUTotal
-	return seconds(c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ) // not idle, nor waits for a disk
+	return seconds(c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ) // without idle time and waits for a disk
 }
 
-// memory reads the resident size of a process and its peak, in bytes; 0 if the
-// system does not tell.
+// memory returns the resident size of a process and its peak, in bytes; 0 if unknown.
 func memory(pid int) (rss, peak int64) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -80,7 +80,7 @@ func memory(pid int) (rss, peak int64) {
 	return int64(status.VmRSS), int64(status.VmHWM)
 }
 
-// load is the machine's load over the last minute; 0 if the system does not tell.
+// load returns the machine's load over the last minute; 0 if unknown.
 func load() float64 {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -93,8 +93,7 @@ func load() float64 {
 	return avg.Load1
 }
 
-// usageOf is what has been used by now, by the process pid among others; 0 stands for
-// an unknown process.
+// usageOf returns what has been used by now. own is that of the process pid, which is 0 if it is unknown.
 func usageOf(r *run, pid int) usage {
 	u := usage{at: time.Now(), own: -1, broker: -1, clients: cpuTime(os.Getpid()), machine: machineTime(), steps: -1}
 	if pid != 0 {
@@ -114,8 +113,7 @@ func usageOf(r *run, pid int) usage {
 	return u
 }
 
-// since divides what was used since then by a number of timers. It is nil if
-// the system does not tell.
+// since divides what was used since then by a number of timers. It returns nil if that is unknown.
 func (u usage) since(then usage, timers int) *CPU {
 	if u.own < 0 || then.own < 0 || timers == 0 {
 		return nil
@@ -133,10 +131,10 @@ func (u usage) since(then usage, timers int) *CPU {
 	return c
 }
 
-// meter reads what is used in the course of a phase.
+// meter measures what is used during a phase.
 type meter struct {
 	r          *run
-	pid        int // of the process whose processor time is told apart
+	pid        int // of the service or the bare loop
 	begin, end usage
 }
 
@@ -147,7 +145,7 @@ func (m *meter) start(pid int) {
 
 func (m *meter) stop() { m.end = usageOf(m.r, m.pid) }
 
-// during reads what is used within w, which has not begun. It ends with w or ctx.
+// during measures within w, which has not begun. done is closed when w or ctx ends.
 func (m *meter) during(ctx context.Context, pid int, w window) (done <-chan struct{}) {
 	over := make(chan struct{})
 	go func() {
@@ -163,15 +161,10 @@ func (m *meter) during(ctx context.Context, pid int, w window) (done <-chan stru
 }
 
 func sleepUntil(ctx context.Context, at time.Time) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(time.Until(at)):
-		return true
-	}
+	return beats.Sleep(ctx, time.Until(at))
 }
 
-// cost is what was used for each of a number of timers, calls or records.
+// cost returns what was used for each of a number of timers, calls or records.
 func (m *meter) cost(n int) (cpu *CPU, perStep, stepsPerSecond float64) {
 	cpu = m.end.since(m.begin, n)
 	if steps := m.end.steps - m.begin.steps; m.begin.steps >= 0 && steps > 0 {
@@ -180,7 +173,7 @@ func (m *meter) cost(n int) (cpu *CPU, perStep, stepsPerSecond float64) {
 	return cpu, perStep, stepsPerSecond
 }
 
-// measure notes what was used for each of a number of timers.
+// measure notes the cost of each of a number of timers.
 func (m *meter) measure(p *Phase, timers int) {
 	p.CPU, p.PerStep, p.Transactions = m.cost(timers)
 }

@@ -9,12 +9,14 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
-// watchEvery is how often a watch looks.
+// watchEvery is the interval between two looks of a watch.
 const watchEvery = 250 * time.Millisecond
 
-// watch looks at the instances of an overload again and again. Its one goroutine fills the list.
+// watch reads figures of the instances of an overload at an interval. Its one goroutine fills the list.
 type watch struct {
 	o      *overload
 	cancel context.CancelFunc
@@ -25,7 +27,7 @@ type watch struct {
 	list   []*glance
 }
 
-// glance is what one look has found.
+// glance is what one look has read.
 type glance struct {
 	usage
 	rss               float64 // bytes, of the first instance
@@ -57,23 +59,19 @@ func (w *watch) joined(i *instance) {
 
 func (w *watch) run(ctx context.Context) {
 	defer close(w.done)
-	t := time.NewTicker(watchEvery)
-	defer t.Stop()
 	for {
 		if g, ok := w.look(ctx); ok {
 			w.mu.Lock()
 			w.list = append(w.list, g)
 			w.mu.Unlock()
 		}
-		select {
-		case <-ctx.Done():
+		if !beats.Sleep(ctx, watchEvery) {
 			return
-		case <-t.C:
 		}
 	}
 }
 
-// look is not ok if an instance or a broker does not answer. The next look may be.
+// look returns false if an instance or a broker does not answer.
 func (w *watch) look(ctx context.Context) (g *glance, ok bool) {
 	w.mu.Lock()
 	second := w.second
@@ -85,7 +83,7 @@ func (w *watch) look(ctx context.Context) (g *glance, ok bool) {
 		}
 		buckets, err := i.samples(ctx, "waterclock_own_lateness_seconds_bucket")
 		if i == second && err != nil {
-			continue // it starts
+			continue // it is still starting
 		}
 		for labels, n := range buckets {
 			le, err := strconv.ParseFloat(strings.Trim(strings.TrimPrefix(labels, "{le="), `"}`), 64)
@@ -114,7 +112,7 @@ func (w *watch) look(ctx context.Context) (g *glance, ok bool) {
 	return g, true
 }
 
-// within are the first and the last look in a window, zero ones if there is none.
+// within returns the first and the last look in a window. They are zero if there is none.
 func (w *watch) within(in window) (first, last *glance) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +129,7 @@ func (w *watch) within(in window) (first, last *glance) {
 	return first, last
 }
 
-// most is the greatest value in a window.
+// most returns the largest value in a window.
 func (w *watch) most(in window, of func(*glance) float64) (most float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,8 +141,8 @@ func (w *watch) most(in window, of func(*glance) float64) (most float64) {
 	return most
 }
 
-// since is the distribution of what has come since then, in ms: values within a bucket are taken to be
-// spread evenly. 0 if nothing has come.
+// since returns quantiles of the firings since then, in ms; 0 if there are none. It treats the values of a bucket as evenly
+// spread.
 func (l latenesses) since(then latenesses) (p50, p99 float64) {
 	bounds := slices.Sorted(maps.Keys(l))
 	if len(bounds) == 0 {

@@ -2,11 +2,12 @@ package bench
 
 import (
 	"context"
+	"time"
 
 	"github.com/spf13/pflag"
 )
 
-// Workload is one of the configurations of this package. [Workloads] has them all.
+// Workload is one of the configurations of this package. [Workloads] returns them all.
 type Workload interface {
 	Shared() *Common         // the settings that all workloads have
 	Flags(fs *pflag.FlagSet) // declares its own settings
@@ -18,49 +19,52 @@ type Workload interface {
 type Description struct {
 	Workload
 	Name, Short, Long string
-	// Running says that the workload can also measure instances that run already.
+	// Running says that the workload can also measure instances that are running already.
 	Running bool
 }
 
 // Workloads returns all workloads.
 func Workloads() []Description {
 	life, wait, steady, curve, burst := DefaultLife(), DefaultWait(), DefaultSteady(), DefaultCurve(), DefaultBurst()
-	hot, fixed, load, restart, cancel := DefaultHot(), DefaultFixed(), DefaultLoad(), DefaultRestart(), DefaultCancel()
-	overload, api, limit, move := DefaultOverload(), DefaultAPI(), DefaultLimit(), DefaultMove()
+	hot, fixed, load, restart := DefaultHot(), DefaultFixed(), DefaultLoad(), DefaultRestart()
+	overload, api, limit, move, plan := DefaultOverload(), DefaultAPI(), DefaultLimit(), DefaultMove(), DefaultPlan()
 	return []Description{
-		{&life, "life", "timers that live two seconds, as many as go through", "", true},
-		{&wait, "wait", "timers that wait 15 to 60 s: taken in as fast as can be, fired as they fall due", "", true},
-		{&steady, "steady", "how late emissions are at given rates, next to a bare loop of transactions", "", true},
+		{&life, "life", "timers that live two seconds, scheduled as fast as they are accepted", "", true},
+		{&wait, "wait", "timers that wait 15 to 60 s: accepted as fast as possible, fired when due", "", true},
+		{&steady, "steady", "how late emissions are at given rates, compared with a bare loop of transactions", "", true},
 		{&curve, "curve", "what lateness costs: processor time at given rates and firing intervals",
-			`curve starts an instance of its own for each of --intervals, which are its
---firing-interval, and measures it at each rate. The first interval is what the
-others are compared with.`, false},
+			`curve starts an instance for each of --intervals, its --firing-interval, and
+measures it at each rate. All intervals are compared with the first one.`, false},
 		{&burst, "burst", "timers that are all due at one moment", "", true},
 		{&hot, "hot", "one partition that gets everything: requests that wait in its log, then timers that are all due",
-			`hot starts instances of its own, one for each of --subs, which are its
---sub-partitions. The first number is what the others are compared with.`, false},
+			`hot starts an instance for each of --subs, its --sub-partitions. All numbers are
+compared with the first one.`, false},
 		{&fixed, "fixed", "records of a fixed-delay topic that are all due at one moment",
-			"fixed starts an instance of its own, for a fixed-delay topic of the run.", false},
+			"fixed starts an instance, which serves a fixed-delay topic of the run.", false},
 		{&load, "load", "many timers that are not due for a day, and how late others are meanwhile",
-			"load starts an instance of its own: nobody's topic should be left with that many timers.", false},
+			"load starts an instance with topics of its own, so no topic of yours is left with that many timers.", false},
 		{&restart, "restart", "time to ready with many pending timers, and what they cost on disk and in memory",
-			`restart starts instances of its own, kills one, stops one in order, and takes the
-directory of one away. They are static members of a group of the run, so that the time
-to ready is theirs and not the group's.`, false},
-		{&move, "move", "how long partitions are silent when instances come, go, die or stand still, and what others notice",
-			`move starts three instances of its own, with --standbys, and one more that comes and goes,
-while timers fire. For each event it says how late timers were, and for how long nothing came,
-of the partitions that moved and of the others. The events: nothing, to compare with; another
-instance that joins; SIGTERM; drain; kill -9; SIGSTOP until the others have everything (pause);
-a rolling restart (roll).`, false},
-		{&cancel, "cancel", "timers of which nine in ten are cancelled", "", true},
-		{&overload, "overload", "twice as many timers as go through: what they cost, how late what is read in time is, how soon it is over",
-			`overload starts an instance of its own for each case. It offers 0.8 of the capacity, twice
-the capacity, nothing until all is taken in, and 0.8 again. The cases: timers alone (plain); most of
-them cancelled (cancels); all of them on one partition, beside a modest load on the others (hot);
+			`restart starts instances, kills one, stops one cleanly, and deletes the directory of
+one. They are static members of a group of the run, so the time to ready does not
+include the group's session timeout.`, false},
+		{&move, "move", "how long partitions are silent when instances come, go, die or pause, and how that affects the others",
+			`move starts three instances, with --standbys, and one more that comes and goes, while
+timers fire. For each event it says how late timers were and how long partitions emitted
+nothing, for the partitions that moved and for the others. The events are: nothing, for
+comparison; another instance that joins; sigterm; drain; kill -9; SIGSTOP until the others
+own everything (pause); a rolling restart (roll).`, false},
+		{&overload, "overload", "twice as many timers as an instance can handle: their cost, the lateness of those that are read in time, and how soon it is over",
+			`overload starts an instance for each case. It offers 0.8 of the capacity, twice the capacity,
+nothing until all requests are accepted, and 0.8 again. The cases are: timers alone (plain); most of
+them cancelled (cancels); all of them on one partition, with a modest load on the others (hot);
 another instance that joins in the middle (rebalance).`, false},
-		{&api, "api", "calls of the HTTP API: how fast, how dear, and how late timers are beside them",
-			"api starts an instance of its own, whose API nobody else calls.", false},
+		{&api, "api", "calls of the HTTP API: their speed and cost, and the lateness of timers meanwhile",
+			"api starts an instance, whose API gets no other calls.", false},
+		{&plan, "plan", "the constants that waterclock plan calculates with, on this machine, in some minutes",
+			`plan starts instances. It measures the cost of timers and transactions at several rates and firing
+intervals, how many timers a second one partition can handle, the size of pending timers, and how fast
+they are replayed. It prints the resulting constants beside the built-in ones, and writes them to --out,
+a file for waterclock plan --constants. Do not use the machine meanwhile.`, false},
 		{&limit, "limit", "what the cluster can do without timers: consume, produce, commit", "", false},
 	}
 }
@@ -73,21 +77,25 @@ func (c *Common) SharedFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Partitions, "partitions", c.Partitions, "give the topics of the run `N` partitions")
 	fs.IntVar(&c.Replication, "replication-factor", c.Replication, "give the topics of the run `N` replicas; -1 for the broker's default")
 	fs.IntVar(&c.ValueBytes, "value-bytes", c.ValueBytes, "payload of a timer: `N` bytes that do not compress")
-	fs.IntSliceVar(&c.Steps, "transaction-sizes", c.Steps, "pass-throughs take `N,...` records in a transaction, one after the other; the best counts")
+	fs.IntSliceVar(&c.Steps, "transaction-sizes", c.Steps, "try pass-throughs with `N,...` records in a transaction; the best counts")
 	fs.IntVar(&c.PassRecords, "records", c.PassRecords, "each pass-through passes `N` records")
-	fs.IntSliceVar(&c.IDs, "ids", c.IDs, "pass-throughs use `N,...` transactional IDs in turn, with the best size of a transaction; the best counts")
-	fs.IntSliceVar(&c.Loops, "loops", c.Loops, "pass-throughs run in `N,...` loops side by side, with the best of all that; the best counts")
+	fs.IntSliceVar(&c.IDs, "ids", c.IDs, "try pass-throughs with `N,...` transactional IDs in turn; the best counts")
+	fs.IntSliceVar(&c.Loops, "loops", c.Loops, "try pass-throughs with `N,...` parallel loops; the best counts")
 	fs.IntVar(&c.Rounds, "rounds", c.Rounds, "repeat all of it `N` times; the ratios are medians")
 	fs.DurationVar(&c.Timeout, "timeout", c.Timeout, "give up after `DURATION`")
 }
 
 func (l *Lives) flags(fs *pflag.FlagSet) {
-	fs.DurationVar(&l.Least, "least", l.Least, "each timer is due `DURATION` or more after it is sent")
-	fs.DurationVar(&l.Spread, "spread", l.Spread, "and that up to `DURATION` later")
+	fs.DurationVar(&l.Least, "least", l.Least, "each timer is due at least `DURATION` after it is sent")
+	fs.DurationVar(&l.Spread, "spread", l.Spread, "each timer is due up to `DURATION` later than that")
 }
 
 func timersFlag(fs *pflag.FlagSet, timers *int) {
 	fs.IntVar(timers, "timers", *timers, "schedule `N` timers")
+}
+
+func intervalsFlag(fs *pflag.FlagSet, intervals *[]time.Duration) {
+	fs.DurationSliceVar(intervals, "intervals", *intervals, "measure firing intervals of `DURATION,...`")
 }
 
 func pendingFlag(fs *pflag.FlagSet, pending *int) {
@@ -96,14 +104,14 @@ func pendingFlag(fs *pflag.FlagSet, pending *int) {
 
 // Flags implements Workload.
 func (c *LifeConfig) Flags(fs *pflag.FlagSet) {
-	fs.BoolVar(&c.Events, "events", false, "have the instance write outcome events; with --local alone")
+	fs.BoolVar(&c.Events, "events", false, "have the instance write outcome events; needs --local")
 	timersFlag(fs, &c.Timers)
 	c.Lives.flags(fs)
 }
 
 // Flags implements Workload.
 func (c *SteadyConfig) Flags(fs *pflag.FlagSet) {
-	fs.Float64SliceVar(&c.Rates, "rates", c.Rates, "schedule so many timers a second, one after the other: `N,...`")
+	fs.Float64SliceVar(&c.Rates, "rates", c.Rates, "schedule `N,...` timers a second, one rate after the other")
 	fs.DurationVar(&c.Duration, "duration", c.Duration, "each rate is measured for `DURATION`")
 	c.Lives.flags(fs)
 }
@@ -111,8 +119,8 @@ func (c *SteadyConfig) Flags(fs *pflag.FlagSet) {
 // Flags implements Workload.
 func (c *CurveConfig) Flags(fs *pflag.FlagSet) {
 	c.SteadyConfig.Flags(fs)
-	fs.DurationSliceVar(&c.Intervals, "intervals", c.Intervals, "begin transactions at most so often, one after the other: `DURATION,...`")
-	fs.DurationVar(&c.Rest, "rest", c.Rest, "measure an instance with nothing to do for `DURATION`, and then the brokers alone; 0 for neither")
+	intervalsFlag(fs, &c.Intervals)
+	fs.DurationVar(&c.Rest, "rest", c.Rest, "measure an idle instance for `DURATION`, and then the brokers alone; 0 for neither")
 }
 
 // Flags implements Workload.
@@ -121,8 +129,8 @@ func (c *BurstConfig) Flags(fs *pflag.FlagSet) { timersFlag(fs, &c.Timers) }
 // Flags implements Workload.
 func (c *HotConfig) Flags(fs *pflag.FlagSet) {
 	timersFlag(fs, &c.Timers)
-	fs.DurationVar(&c.Start, "start", c.Start, "an instance may take `DURATION` to start; then timers are taken in, and then they are due")
-	fs.IntSliceVar(&c.Subs, "subs", c.Subs, "plan in so many parts, one number after the other: `N,...`")
+	fs.DurationVar(&c.Start, "start", c.Start, "allow an instance `DURATION` to start; then timers are accepted, and then they are due")
+	fs.IntSliceVar(&c.Subs, "subs", c.Subs, "measure `N,...` sub-partitions")
 }
 
 // Flags implements Workload.
@@ -141,7 +149,7 @@ func (c *LoadConfig) Flags(fs *pflag.FlagSet) {
 func (c *MoveConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Cases, "cases", c.Cases, "measure `CASE,...`, one after the other")
 	pendingFlag(fs, &c.Pending)
-	fs.Float64Var(&c.Rate, "rate", c.Rate, "let `N` timers fire a second meanwhile")
+	fs.Float64Var(&c.Rate, "rate", c.Rate, "let `N` timers a second fire meanwhile")
 	c.Lives.flags(fs)
 }
 
@@ -152,19 +160,12 @@ func (c *RestartConfig) Flags(fs *pflag.FlagSet) {
 }
 
 // Flags implements Workload.
-func (c *CancelConfig) Flags(fs *pflag.FlagSet) {
-	timersFlag(fs, &c.Timers)
-	fs.IntVar(&c.Kept, "kept", c.Kept, "one in `N` is not cancelled")
-	fs.DurationVar(&c.Least, "least", c.Least, "each is due `DURATION` after it is sent")
-}
-
-// Flags implements Workload.
 func (c *OverloadConfig) Flags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Cases, "cases", c.Cases, "measure `CASE,...`, one after the other")
-	fs.Float64Var(&c.Capacity, "capacity", c.Capacity, "take `N` timers a second for the capacity; 0: measure it first")
-	fs.IntVar(&c.Timers, "timers", c.Timers, "measure it by `N` timers")
-	fs.DurationVar(&c.Before, "before", c.Before, "offer 0.8 of it for `DURATION`, before and after")
-	fs.DurationVar(&c.Over, "over", c.Over, "offer twice of it for `DURATION`")
+	fs.Float64Var(&c.Capacity, "capacity", c.Capacity, "the capacity is `N` timers a second; 0 to measure it first")
+	fs.IntVar(&c.Timers, "timers", c.Timers, "measure the capacity with `N` timers")
+	fs.DurationVar(&c.Before, "before", c.Before, "offer 0.8 of the capacity for `DURATION`, before and after")
+	fs.DurationVar(&c.Over, "over", c.Over, "offer twice the capacity for `DURATION`")
 	c.Lives.flags(fs)
 }
 
@@ -173,8 +174,17 @@ func (c *APIConfig) Flags(fs *pflag.FlagSet) {
 	c.SteadyConfig.Flags(fs)
 	fs.IntVar(&c.Puts, "puts", c.Puts, "all callers make `N` PUTs together")
 	fs.IntVar(&c.Gets, "gets", c.Gets, "all callers make `N` GETs together")
-	fs.IntVar(&c.Callers, "callers", c.Callers, "`N` callers call at a time")
+	fs.IntVar(&c.Callers, "callers", c.Callers, "`N` callers call at the same time")
 	pendingFlag(fs, &c.Pending)
+}
+
+// Flags implements Workload.
+func (c *PlanConfig) Flags(fs *pflag.FlagSet) {
+	c.SteadyConfig.Flags(fs)
+	intervalsFlag(fs, &c.Intervals)
+	timersFlag(fs, &c.Timers)
+	pendingFlag(fs, &c.Pending)
+	fs.StringVar(&c.Out, "out", "", "write the measured constants to `FILE`")
 }
 
 // Flags implements Workload.

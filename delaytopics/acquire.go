@@ -17,7 +17,7 @@ func (p *Partition) acquire(ctx context.Context) (from, end, behind int64, err e
 	if err != nil {
 		return 0, 0, 0, err
 	}
-	from, end, err = p.from(ctx, &got.Last)
+	from, end, err = p.from(ctx, &got)
 	if err == nil && got.Committed >= 0 && got.Committed != from {
 		p.life.Log.Warn("the group's offset differs from the last checkpoint and is ignored", "committed", got.Committed, "checkpoint", from)
 	}
@@ -44,12 +44,16 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 
 // from returns where records are to be read from after the last checkpoint before the claim, and where their log
 // ends.
-func (p *Partition) from(ctx context.Context, last *wire.Checkpoint) (from, end int64, err error) {
+func (p *Partition) from(ctx context.Context, got *ownership.Acquired) (from, end int64, err error) {
+	last := &got.Last
 	if last.Changelog != p.o.Topics.Changelog.ID {
 		return 0, 0, &ownership.Fatal{Err: fmt.Errorf("%s was copied from another topic (its checkpoint names %s, its own ID is %s): delete it; then %s",
 			p.o.Topics.Changelog.Name, topics.TopicID(last.Changelog), topics.TopicID(p.o.Topics.Changelog.ID), topics.LostCheckpointsAdvice)}
 	}
 	if last.Request == p.o.Topics.Request.ID {
+		if last, err = p.complete(got); err != nil {
+			return 0, 0, err
+		}
 		return p.life.Input.ReadFrom(ctx, last)
 	}
 	from, _, end, err = partlog.Bounds(ctx, p.o.Client, p.life.Requests())
@@ -57,4 +61,22 @@ func (p *Partition) from(ctx context.Context, last *wire.Checkpoint) (from, end 
 		p.life.Log.Warn("the topic was recreated since its checkpoint was written: passing it on from its start", "position", from)
 	}
 	return from, end, err
+}
+
+// complete returns the last checkpoint, or an error if the log of checkpoints has lost its end. A step commits its
+// checkpoint and its offset together. So if the group's offset lies beyond the last checkpoint, and is of another step, the
+// checkpoints of later steps were lost. What those passed on is on the targets. As in begin, an operator may decide that
+// the offset counts. (An offset that an operator has set is of no step, or names the step before.)
+func (p *Partition) complete(got *ownership.Acquired) (*wire.Checkpoint, error) {
+	last := got.Last
+	if last.Group != p.o.Group || got.Step == "" || got.Step == last.Step || got.Committed <= last.Position {
+		return &last, nil
+	}
+	if !p.o.AcceptLost {
+		return nil, &ownership.Fatal{Err: fmt.Errorf("offset %d is committed for %v and the last checkpoint in %s is at %d: later checkpoints were lost; if no other group has served the topic since, %s",
+			got.Committed, p.life.Requests(), p.o.Topics.Changelog.Name, last.Position, topics.LostCheckpointsAdvice)}
+	}
+	p.life.Log.Warn("the last checkpoints are lost and that is accepted: the group's offset decides", "position", got.Committed, "checkpoint", last.Position)
+	last.Position, last.Epoch = got.Committed, 0
+	return &last, nil
 }

@@ -37,7 +37,7 @@ func (h *holder) Certain(context.Context) error       { return h.err }
 func (h *holder) Confirmed() (time.Duration, error)   { return 0, h.err }
 func (h *holder) Refused(err error)                   { h.err = err }
 
-// setup is what partitions of a test share.
+// setup is what the partitions of a test share.
 type setup struct {
 	reader  *intake.Reader
 	targets *targets.Metadata
@@ -67,8 +67,7 @@ type must interface {
 
 const delay = 100 // ms
 
-// core drives a partition on one goroutine: it plays reader, lane, broker and clock, and
-// keeps what is committed.
+// core drives a partition on one goroutine. It simulates reader, lane, broker and clock, and keeps what is committed.
 type core struct {
 	t      must
 	o      Options
@@ -77,7 +76,7 @@ type core struct {
 	r      *relay
 	share  *transaction.Share // sealed, outcome open
 	log    []*kgo.Record      // of the topic
-	given  int                // of those, to this instance
+	given  int                // how many of them this instance was given
 	end    int64              // of the checkpoints
 	at     int64              // the last committed position
 	came   []int64            // offsets with an outcome, in order
@@ -116,7 +115,7 @@ func (c *core) take() {
 	c.given, c.share = int(c.at), nil
 }
 
-// write puts a record into the log; at is by how much its timestamp differs from now.
+// write appends a record to the log. at is the difference of its timestamp from now.
 func (c *core) write(at int64, headers ...string) {
 	r := &kgo.Record{Topic: "d", Offset: int64(len(c.log)), Timestamp: time.UnixMilli(c.now + at), Key: fmt.Append(nil, len(c.log)%5)}
 	for i := 0; i < len(headers); i += 2 {
@@ -157,8 +156,7 @@ func (c *core) seal(entries int) *transaction.Share {
 	return share
 }
 
-// ends tells the outcome of the share that is out. Its checkpoint has an offset, as if
-// all was acknowledged.
+// ends reports the outcome of the share that is out. Its checkpoint has an offset, as if everything was acknowledged.
 func (c *core) ends(o transaction.Outcome) {
 	c.t.Helper()
 	s := c.share
@@ -178,7 +176,7 @@ func (c *core) ends(o transaction.Outcome) {
 	s.Done(o)
 }
 
-// commit notes what a step did, and checks that it is what comes next.
+// commit records what a step did, and checks that it is the next thing to do.
 func (c *core) commit(s *transaction.Share) {
 	c.t.Helper()
 	outcome := make(map[int64]bool)
@@ -210,8 +208,7 @@ func (c *core) commit(s *transaction.Share) {
 	}
 }
 
-// Whatever happens between seals, each record has one outcome, in order, and none is
-// early.
+// Whatever happens between seals, each record has one outcome, in order, and none is early.
 func TestEachRecordOnce(t *testing.T) {
 	g := newSetup(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -249,7 +246,7 @@ func TestEachRecordOnce(t *testing.T) {
 					c.share.Emissions[rapid.IntRange(0, len(c.share.Emissions)-1).Draw(t, "which")].Suspect = true
 					c.ends(transaction.Aborted)
 				}
-			case "lose": // no answer to the checkpoint's record: there is doubt, and a look
+			case "lose": // no answer for the checkpoint's record: there is doubt, and a look
 				if c.share != nil {
 					s := c.share
 					c.share = nil
@@ -263,7 +260,7 @@ func TestEachRecordOnce(t *testing.T) {
 				c.now += rapid.Int64Range(1, 200).Draw(t, "ms")
 			case "back":
 				c.now -= rapid.Int64Range(1, 200).Draw(t, "ms")
-			case "crash": // a refusal that is not committed is forgotten with it
+			case "crash": // an uncommitted refusal is forgotten
 				for at := c.at; at < int64(len(c.log)); at++ {
 					if len(c.log[at].Headers) == 0 {
 						delete(bad, at)
@@ -309,7 +306,7 @@ func TestSuspectsGoAlone(t *testing.T) {
 	}
 }
 
-// A suspect that its target took by itself, in a step that was aborted, goes with others again.
+// A suspect that its target accepted alone, in a step that was aborted, goes with others again.
 func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 	c := newCore(t, newSetup(t))
 	for range 3 {
@@ -330,9 +327,9 @@ func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 	c.ends(transaction.Committed)
 }
 
-// A target that is unhealthy stops the partition at its first record; what is before it
-// goes. A breaker that opens while a step is out stops it there.
-func TestAUnhealthyTargetStopsThePartitionThere(t *testing.T) {
+// An unhealthy target stops the partition at the first record for it; the records before that go on. If a breaker opens
+// while a step is out, it stops the partition there.
+func TestAnUnhealthyTargetStopsThePartition(t *testing.T) {
 	c := newCore(t, newSetup(t))
 	for i := range 6 {
 		if i == 2 || i == 4 {
@@ -365,9 +362,9 @@ func TestAUnhealthyTargetStopsThePartitionThere(t *testing.T) {
 	}
 }
 
-// The lane asks with each of its steps. While the target at the front is not well that
-// costs nothing for what waits behind it.
-func TestWhatWaitsBehindAnUnhealthyTargetCostsNothing(t *testing.T) {
+// The lane asks with each of its steps. While the target of the front record is unhealthy, records that wait behind it
+// cost nothing.
+func TestRecordsBehindAnUnhealthyTargetCostNothing(t *testing.T) {
 	const n, seals, most = 1000, 100, 4 << 10
 	c := newCore(t, newSetup(t))
 	c.health.Trip(map[timer.TopicPartition]error{{Topic: "mail"}: errors.New("silent")})
@@ -389,7 +386,7 @@ func TestWhatWaitsBehindAnUnhealthyTargetCostsNothing(t *testing.T) {
 	}
 }
 
-// The marker of a producer's transaction behind the last record is nothing that waits.
+// A transaction marker behind the last record does not count as waiting.
 func TestAMarkerAtTheEndIsNotPending(t *testing.T) {
 	c := newCore(t, newSetup(t))
 	c.write(-delay)
@@ -405,8 +402,8 @@ func TestAMarkerAtTheEndIsNotPending(t *testing.T) {
 	}
 }
 
-// Records are delivered while a step with a dead letter ends: what is counted of it is not
-// read from a queue that grows meanwhile. It takes the race detector to fail.
+// Records are delivered while a step with a dead letter ends: its counts are not read from a queue that grows
+// meanwhile. Only the race detector can detect that.
 func TestAStepEndsWhileRecordsAreDelivered(t *testing.T) {
 	c := newCore(t, newSetup(t))
 	c.write(-c.now - 1) // no timestamp
@@ -433,8 +430,8 @@ func TestAStepEndsWhileRecordsAreDelivered(t *testing.T) {
 	}
 }
 
-// The position passes the marker behind a record with the record. What was read later, it passes by a step of nothing, once
-// a second at most.
+// The position passes the marker behind a record together with the record. If the marker is read later, an empty step
+// passes it, at most once a second.
 func TestPositionPassesMarkers(t *testing.T) {
 	c := newCore(t, newSetup(t))
 	c.write(-delay)
@@ -483,7 +480,8 @@ func TestPositionPassesMarkers(t *testing.T) {
 }
 
 // A lane claims a source and asks it a moment later. If the partition fails and is acquired again in between, the lane
-// asks the relay of the former acquisition. What that has queued was read again, and the present relay passes it on.
+// asks the relay of the former acquisition. The records queued there were read again, and the present relay passes them
+// on.
 func TestARelayOfAFormerAcquisitionSealsNothing(t *testing.T) {
 	c := newCore(t, newSetup(t))
 	c.write(-delay)

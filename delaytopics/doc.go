@@ -62,6 +62,8 @@
 //     other commits nothing more: it looks at the log, finds the claim and fails.
 //   - The checkpoints are lost while an offset is committed: the partition refuses to run until an operator says that
 //     the offset may be believed (--accept-lost-changelog). Another group may have gone on since it was committed.
+//   - The last checkpoints are lost: the offset is of a later step than the last checkpoint that is left, and lies beyond
+//     it. The partition refuses in the same way. Without the offset nothing tells, and records are passed on again.
 //   - Checkpoints and offsets are lost: nothing distinguishes that from the first start. The topic is passed on from its
 //     start.
 //   - The topic is recreated: the checkpoint names its UUID. No record of the new topic was passed on, so it is read from
@@ -69,10 +71,10 @@
 //   - Records fell off the log before they were due: they are counted, an error is logged, and reading goes on at the
 //     log's start.
 //
-// Never early: a seal reads the clock and takes what is due by it.
+// Never early: a seal reads the clock and takes only records that are due by it.
 //
 // # Goroutines
 //
-// Run acquires the partition, watches the clock and resumes intake. The reader's goroutine calls Deliver. The lanes call
-// Seal and a share's Done. relay.mu guards what they share.
+// Run acquires the partition, watches the clock and resumes intake. The reader's goroutine calls Deliver. The lanes
+// call Seal and a share's Done. relay.mu guards what they share.
 package delaytopics

@@ -72,7 +72,7 @@ func (p *Partition) loop(ctx context.Context, r *relay) error {
 			return ownership.ErrStopped
 		case <-p.life.Failed():
 			return p.life.Failure()
-		case <-p.life.Kicked:
+		case <-p.life.Wake:
 		case <-t.C:
 		}
 		p.life.Look(ctx)
@@ -82,18 +82,18 @@ func (p *Partition) loop(ctx context.Context, r *relay) error {
 }
 
 // Wake makes the partition look at the clock again: it was set.
-func (p *Partition) Wake() { p.life.Kick() }
+func (p *Partition) Wake() { p.life.Wake.Send() }
 
-// Life is what partitions of all kinds have in common.
+// Life returns what partitions of all kinds have in common.
 func (p *Partition) Life() *ownership.Life { return p.life }
 
-// Serving is that of its Life.
+// Serving is the Serving of its Life.
 func (p *Partition) Serving() (s ownership.State, leaving bool) { return p.life.Serving() }
 
-// SetLogEnd notes a look at the end of the topic's log.
+// SetLogEnd records a look at the end of the topic's log.
 func (p *Partition) SetLogEnd(e ownership.LogEnd) { p.life.Input.SetEnd(e) }
 
-// Drain stops sealing and waits, for a second at most, until the step under way has ended.
+// Drain stops sealing and waits, at most for a second, until the step under way has ended.
 func (p *Partition) Drain() { p.life.Drain() }
 
 // Status returns a snapshot.

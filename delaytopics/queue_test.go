@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// However timestamps run, items come in order, none before its own time nor before the
-// one in front, and bytes are those of what is there.
+// However timestamps vary, items come in order, none before its own time or before the
+// item in front of it, and bytes is the size of the items that are there.
 func TestQueueKeepsOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q queue

@@ -40,7 +40,7 @@ func (r *relay) Deliver(got intake.Read) {
 		r.paused = true
 		r.o.Reader.Pause(r.o.Topics.Request.Name, r.o.Partition)
 	}
-	r.life.Kick()
+	r.life.Wake.Send()
 }
 
 // queueRecord validates a record and queues it. The lock is held.
@@ -118,6 +118,6 @@ func (r *relay) SkipBatch(first, next int64) bool {
 			"the batch of records at the offsets %d to %d is larger when decompressed than the service takes, and none of them was looked at: send them again in smaller batches.",
 			first, next-1)},
 	}, none)
-	r.life.Kick()
+	r.life.Wake.Send()
 	return true
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// A record is refused for its timestamp if it has none, and for no other.
+// A record is refused for its timestamp only if it has none.
 func TestValidateTime(t *testing.T) {
 	for _, at := range []int64{0, time.Now().UnixMilli(), 1 << 60} {
 		if refusal := validateTime(at); refusal != nil {
@@ -24,8 +24,9 @@ func TestValidateTime(t *testing.T) {
 	}
 }
 
-// The clock of this machine is set, the machine is suspended, what is measured is hours old, a producer
-// is ahead: nothing becomes a dead letter for it, and all is passed on once the clock shows its time.
+// The clock of this machine is set, the machine is suspended, a measurement is hours old, or a producer
+// is ahead: no record becomes a dead letter for that, and each is passed on once the clock shows its
+// time.
 func TestNoClockMakesADeadLetter(t *testing.T) {
 	g := newSetup(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -33,11 +34,11 @@ func TestNoClockMakesADeadLetter(t *testing.T) {
 		hours := func(what string) int64 {
 			return rapid.Int64Range(-5, 5).Draw(t, what) * time.Hour.Milliseconds()
 		}
-		brokers := c.now // right, and all that producers go by
+		brokers := c.now // the right time, by which all producers go
 		c.now += hours("off")
 		last := int64(0)
 		for range rapid.IntRange(1, 10).Draw(t, "rounds") {
-			c.now += hours("set") // or suspended: it is the same here
+			c.now += hours("set") // a suspended machine looks the same here
 			before := clocks.At(time.UnixMilli(c.now))
 			c.now += max(0, hours("read late"))
 			g.metrics.Stamped(before, clocks.At(time.UnixMilli(c.now)), time.UnixMilli(brokers))
@@ -61,7 +62,7 @@ func TestNoClockMakesADeadLetter(t *testing.T) {
 	})
 }
 
-// A timestamp that lies as far ahead as one can is waited for, and not passed on early.
+// A timestamp that lies as far ahead as possible is waited for, and not passed on early.
 func TestNoTimestampIsSoFarAheadThatItIsPast(t *testing.T) {
 	c := newCore(t, newSetup(t))
 	for _, at := range []int64{math.MaxInt64, math.MaxInt64 - delay + 1} {

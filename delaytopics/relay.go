@@ -27,7 +27,7 @@ type relay struct {
 }
 
 func newRelay(o *Options, life *ownership.Life) *relay {
-	return &relay{o: o, life: life, waiter: o.Health.Waiter(life.Kick)}
+	return &relay{o: o, life: life, waiter: o.Health.Waiter(life.Wake.Send)}
 }
 
 // begin notes where records are read from, and where their log ends. It comes before all other calls except Seal,

@@ -125,7 +125,7 @@ func (s *sealed) take(i, ready int) bool {
 	}
 	rec := s.made.record(it, to.Partition)
 	if r.o.Traces != nil {
-		s.firings = r.o.Traces.Fire(s.firings, rec)
+		s.firings = r.o.Traces.Fire(s.firings, rec, r.o.Targets)
 	}
 	s.emitted = append(s.emitted, i)
 	s.share.Emissions = append(s.share.Emissions, transaction.Emission{
@@ -167,7 +167,7 @@ func (s *sealed) done(o transaction.Outcome) {
 		s.verdicts()
 	}
 	r.life.Steps.Ended(s.share, s.share.Records[:1], o)
-	r.life.Kick()
+	r.life.Wake.Send()
 }
 
 // verdicts notes the answers of targets to the emissions of an aborted step.

@@ -11,9 +11,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// TestValidateTakesWhatTheClientBuilds: what waterclock.Schedule builds means here
+// TestValidateAcceptsTheClientsRequests: requests built by waterclock.Schedule mean here
 // what was said there.
-func TestValidateTakesWhatTheClientBuilds(t *testing.T) {
+func TestValidateAcceptsTheClientsRequests(t *testing.T) {
 	r := testRules()
 	rapid.Check(t, func(t *rapid.T) {
 		id := string(rapid.SliceOfN(rapid.Byte(), 1, 512).Draw(t, "id"))
@@ -62,7 +62,7 @@ func TestValidateTakesWhatTheClientBuilds(t *testing.T) {
 	})
 }
 
-// TestValidateTakesTheClientsRecurrences: and so do recurring timers.
+// TestValidateTakesTheClientsRecurrences: so do recurring timers.
 func TestValidateTakesTheClientsRecurrences(t *testing.T) {
 	r := testRules()
 	rapid.Check(t, func(t *rapid.T) {

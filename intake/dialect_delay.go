@@ -95,7 +95,7 @@ func fromPulsar(rec *kgo.Record) (*kgo.Record, *Refusal) {
 	return f.record(rec), nil
 }
 
-// after returns the record, due so many units after its timestamp.
+// after returns the record, due n units after its timestamp.
 func (f *foreign) after(rec *kgo.Record, theirs string, n int64, unit string) (*kgo.Record, *Refusal) {
 	for _, ours := range []string{waterclock.HeaderAt, waterclock.HeaderCancel, waterclock.HeaderEvery, waterclock.HeaderCron} {
 		if f.gives(ours) {

@@ -14,17 +14,17 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// said is one request of a dialect: the timer that it means, a cancel, or why it
-// is refused.
+// said is one request in a dialect: the timer that it means, a cancel, or why it is
+// refused.
 type said struct {
 	name   string
 	rec    *kgo.Record
-	want   *timer.Timer      // nil with an empty reason: a cancel
-	reason waterclock.Reason // with it, detail is a part of the sentence
+	want   *timer.Timer      // nil without a reason: a cancel
+	reason waterclock.Reason // if set, detail is part of the sentence
 	detail string
 }
 
-// hear validates what is said in a dialect.
+// hear validates requests in a dialect.
 func hear(t *testing.T, d Dialect, all []said) {
 	t.Helper()
 	rules := testRules()
@@ -54,7 +54,7 @@ func hear(t *testing.T, d Dialect, all []said) {
 	}
 }
 
-// means is the timer of a record with the ID id at offset 42.
+// means returns the timer of a record with the ID id at offset 42.
 func means(due int64, topic string, key, value []byte, headers ...string) *timer.Timer {
 	tm := &timer.Timer{
 		ID: []byte("id"), Offset: 42, Due: due, Occurrence: 1, Value: value,
@@ -78,6 +78,8 @@ func TestETF1(t *testing.T) {
 	readme := []string{"scheduler-epoch", "1893456000", "scheduler-target-topic", "ok-videos", "scheduler-target-key", "vid1", "customer-header", "dummy"}
 	marks := []string{"scheduler-timestamp", "1699999999", "scheduler-key", "id", "scheduler-topic", "timers"}
 	due := future * 1000
+	blank := means(due, "ok-videos", nil, body, marks[0], marks[1], marks[2], "  ", marks[4], marks[5])
+	blank.ID = []byte("  ")
 	hear(t, ETF1, []said{
 		{name: "the example of the readme", rec: request(body, readme...),
 			want: means(due, "ok-videos", []byte("vid1"), body, append([]string{"customer-header", "dummy"}, marks...)...)},
@@ -106,6 +108,10 @@ func TestETF1(t *testing.T) {
 		{name: "no epoch", rec: request(body, readme[2:]...), reason: waterclock.ReasonNoDueTime, detail: "add scheduler-epoch"},
 		{name: "no number", rec: request(body, "scheduler-epoch", "2030-01-01T00:00:00Z"), reason: waterclock.ReasonBadTime, detail: "scheduler-epoch is \"2030"},
 		{name: "negative", rec: request(body, "scheduler-epoch", "-1"), reason: waterclock.ReasonBadTime, detail: "scheduler-epoch is \"-1\""},
+		{name: "with a plus, which etf1 reads", rec: request(body, "scheduler-epoch", "+1893456000"), reason: waterclock.ReasonBadTime, detail: "scheduler-epoch is \"+1893456000\": send Unix seconds, digits alone"},
+		{name: "a blank key, which etf1 drops", rec: with(request(body, readme[:4]...), func(r *kgo.Record) { r.Key = []byte("  ") }),
+			want: blank},
+		{name: "an empty key", rec: with(request(body, readme...), func(r *kgo.Record) { r.Key = []byte{} }), reason: waterclock.ReasonBadKey},
 		{name: "empty", rec: request(body, "scheduler-epoch", ""), reason: waterclock.ReasonBadTime, detail: "scheduler-epoch"},
 		{name: "milliseconds", rec: request(body, "scheduler-epoch", "1893456000000"), reason: waterclock.ReasonBeyondHorizon, detail: "send seconds"},
 		{name: "too far", rec: request(body, "scheduler-epoch", "99999999999", "scheduler-target-topic", "ok"), reason: waterclock.ReasonBeyondHorizon},
@@ -201,6 +207,10 @@ func TestSkyJSON(t *testing.T) {
 		{name: "a deletion", rec: request(nil)},
 		{name: "no JSON", rec: request([]byte("video")), reason: waterclock.ReasonBadValue, detail: "not JSON"},
 		{name: "a time that is text", rec: request([]byte(`{"time":"1893456000000","topic":"ok","key":""}`)), reason: waterclock.ReasonBadValue, detail: "not JSON of the right shape"},
+		{name: "a time with an exponent", rec: request([]byte(`{"time":1.7e12,"topic":"ok","key":""}`)), reason: waterclock.ReasonBadValue, detail: "not JSON of the right shape"},
+		{name: "a time with a fraction", rec: request([]byte(`{"time":1700000000000.0,"topic":"ok","key":""}`)), reason: waterclock.ReasonBadValue, detail: "not JSON of the right shape"},
+		{name: "a header that is null", rec: request([]byte(`{"time":1893456000000,"topic":"ok","key":"aw==","value":null,"headers":{"a":null,"b":"Mg=="}}`)),
+			want: means(due, "ok", []byte("k"), nil, "a", "", "b", "2")},
 		{name: "no time", rec: request([]byte(`{"topic":"ok","key":""}`)), reason: waterclock.ReasonBadValue, detail: "lacks time"},
 		{name: "a value in clear", rec: request([]byte(`{"time":1893456000000,"topic":"ok","key":"","value":"{}"}`)), reason: waterclock.ReasonBadValue, detail: "value that is not in base64"},
 		{name: "a key in clear", rec: request([]byte(`{"time":1893456000000,"topic":"ok","key":"a b"}`)), reason: waterclock.ReasonBadValue, detail: "key that is not in base64"},
@@ -281,11 +291,12 @@ func TestNATSRecurs(t *testing.T) {
 	}{
 		{"@every 5m", "", timer.Recurrence{Every: 300 * second}, ""},
 		{"@every 1h30m", "", timer.Recurrence{Every: 5400 * second}, ""},
+		{"@every 1500ms", "", timer.Recurrence{Every: 1500}, ""}, // there 2 s
 		{"@hourly", "", timer.Recurrence{Cron: "@hourly"}, ""},
 		{"@midnight", "UTC", timer.Recurrence{Cron: "@midnight", Zone: "UTC"}, ""},
 		{"0 30 4 1,15 * 5", "", timer.Recurrence{Cron: "0 30 4 1,15 * 5"}, ""},
 		{"* 0 5 * * mon-fri", "Europe/Amsterdam", timer.Recurrence{Cron: "* 0 5 * * mon-fri", Zone: "Europe/Amsterdam"}, ""},
-		// Which days are meant is decided there by stars without a step, anywhere in a list.
+		// There, stars without a step, anywhere in a list, decide which days are meant.
 		{"0 0 9 */2 * *", "", timer.Recurrence{Cron: "0 0 9 */2 * *"}, ""},
 		{"0 0 9 */1 * mon", "", timer.Recurrence{Cron: "0 0 9 */1 * mon"}, ""},
 		{"0 0 9 1/2 * mon", "", timer.Recurrence{Cron: "0 0 9 1/2 * mon"}, ""},
@@ -293,7 +304,7 @@ func TestNATSRecurs(t *testing.T) {
 		{"0 0 9 1 * */2", "", timer.Recurrence{}, waterclock.ReasonUnsupported},
 		{"0 0 9 */2 * */2", "", timer.Recurrence{}, waterclock.ReasonUnsupported},
 		{"0 0 9 1,* * mon", "", timer.Recurrence{}, waterclock.ReasonUnsupported},
-		// The highest day of the week is Saturday there, and here the Sunday behind it.
+		// There the highest day of the week is Saturday; here it is the Sunday after it.
 		{"0 0 9 * * 1/5", "", timer.Recurrence{Cron: "0 0 9 * * 1/5"}, ""},
 		{"0 0 9 * * */3", "", timer.Recurrence{Cron: "0 0 9 * * */3"}, ""},
 		{"0 0 9 * * 1-6/5", "", timer.Recurrence{Cron: "0 0 9 * * 1-6/5"}, ""},
@@ -351,7 +362,7 @@ func TestPulsar(t *testing.T) {
 	})
 }
 
-// TestDialectsAreOff: without one, the headers of others are passed on.
+// TestDialectsAreOff: without a dialect, headers of other schedulers are passed on.
 func TestDialectsAreOff(t *testing.T) {
 	hear(t, Plain, []said{
 		{name: "passed on", rec: request(body, "timer-after", "2s", "x-delay", "5", "scheduler-epoch", "7", "Nats-Schedule", "@hourly", "deliverAt", "1"),
@@ -360,8 +371,8 @@ func TestDialectsAreOff(t *testing.T) {
 	})
 }
 
-// FuzzDialects: whatever comes, no dialect panics, changes the record, or makes
-// another record of the same one.
+// FuzzDialects: no input makes a dialect panic, change the record, or translate the
+// same record differently.
 func FuzzDialects(f *testing.F) {
 	f.Add(uint8(1), avroSchedule(5, "ok", []byte("k"), body, []string{"a", "b"}), "scheduler-epoch", []byte("7"), "timer-at", []byte("1"))
 	f.Add(uint8(4), []byte(nil), "Nats-Schedule", []byte("@at 2009-11-10T23:00:00Z"), "Nats-Schedule-Target", []byte("ok"))

@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// name numbers the headers that speak to the service.
+// name numbers the headers that are instructions to the service.
 type name uint8
 
 const (
@@ -53,13 +53,25 @@ type headers struct {
 
 func (h *headers) has(n name) bool { return h.seen&(1<<n) != 0 }
 
+// traceparent is W3C's header for the context of a trace, and traceparentBytes its length. It does not count against the
+// limits: the API and OpenTelemetry's instrumentation add it to some requests, and tracing must not have any rejected.
+const (
+	traceparent      = "traceparent"
+	traceparentBytes = 55
+)
+
 // read sorts the headers of a record. It allocates nothing.
 func (h *headers) read(list []kgo.RecordHeader, limits *Limits) *Refusal {
-	counted, size := 0, 0
+	counted, size, traced := 0, 0, false
 	maxCount, maxSize := orDefault(limits.Headers, DefaultHeaders), orDefault(limits.HeaderBytes, DefaultHeaderBytes)
 	for i := range list {
 		n := classify(list[i].Key)
 		if n == ownHeader {
+			continue
+		}
+		if n == otherHeader && !traced && list[i].Key == traceparent && len(list[i].Value) <= traceparentBytes {
+			traced = true
+			h.others++
 			continue
 		}
 		if counted++; counted > maxCount {

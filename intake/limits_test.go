@@ -16,8 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// sizes keeps how many bytes came with each Deliver. mu guards the field below
-// it.
+// sizes records how many bytes came with each Deliver. mu guards the field below it.
 type sizes struct {
 	sink
 	mu    sync.Mutex
@@ -42,9 +41,9 @@ func (s *sizes) got() []int {
 	return slices.Clone(s.bytes)
 }
 
-// A fetch asks for fetchMaxBytes, and fetchMaxPartition of a partition. It brings
-// no more of one, but for the first batch, which comes whole: a request that is
-// larger than the limit must be read too.
+// A fetch asks for fetchMaxBytes, and for fetchMaxPartition of each partition. It
+// brings no more from one partition, except that the first batch comes whole: a request
+// that is larger than the limit must be read too.
 func TestAFetchIsBounded(t *testing.T) {
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, readTopic))
 	var asked atomic.Bool

@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 )
 
-// endSink notes how much is behind what it was given. mu guards what follows it.
+// endSink records how much follows what it was given. mu guards the fields below it.
 type endSink struct {
 	mu     sync.Mutex
 	last   int64 // offset
@@ -54,7 +54,7 @@ func (s *endSink) at() int64 {
 	return s.last
 }
 
-// transact writes a record in a transaction, which has a marker behind it.
+// transact writes a record in a transaction, so a marker follows it.
 func (rig *readRig) transact(cl *kgo.Client, stamp time.Time, end kgo.TransactionEndTry) {
 	rig.t.Helper()
 	if err := cl.BeginTransaction(); err != nil {
@@ -79,8 +79,8 @@ func (rig *readRig) transactional() *kgo.Client {
 	return cl
 }
 
-// What is behind the last record is markers and what was aborted: nothing waits to be
-// read. A reader that takes them for requests shows a lag for ever.
+// Only markers and aborted records follow the last record: nothing waits to be read. A
+// reader that counts them as requests shows a lag forever.
 func TestReaderTellsThatOnlyMarkersAreLeft(t *testing.T) {
 	rig := newReadRig(t, 1)
 	cl := rig.transactional()
@@ -88,7 +88,7 @@ func TestReaderTellsThatOnlyMarkersAreLeft(t *testing.T) {
 	rig.run()
 	rig.r.Add(readTopic, 0, 0, s)
 	await.Until(t, readLimit, "what there is", func() bool { return s.is(readPerPart-1, 0) })
-	// Each transaction is a record and a marker; where reading goes on is behind both.
+	// Each transaction is a record and a marker; reading continues after both.
 	next := func(at int64) func() bool {
 		return func() bool { next, epoch := s.goesOn(); return next == at && epoch >= 0 }
 	}
@@ -103,9 +103,9 @@ func TestReaderTellsThatOnlyMarkersAreLeft(t *testing.T) {
 	await.Until(t, readLimit, "an aborted one", func() bool { return s.is(readPerPart+8, 0) })
 }
 
-// Timestamps of long ago use a rate up only while there is something behind: a partition
-// that is read to its end is up to now.
-func TestReaderIsUpToNowBehindMarkers(t *testing.T) {
+// Old timestamps use up a rate only while more follows: a partition that is read to its
+// end is up to date.
+func TestReaderIsUpToDateAfterMarkers(t *testing.T) {
 	rig := newReadRig(t, 1)
 	rig.r.SetQuota(readTopic, Quota{Rate: 20})
 	cl := rig.transactional()
@@ -125,9 +125,9 @@ func TestReaderIsUpToNowBehindMarkers(t *testing.T) {
 	}
 }
 
-// A batch of an aborted transaction that is too large to be read is passed over: what is
-// behind the last record is nothing that waits, its marker neither.
-func TestABatchThatIsPassedOverIsNothingThatWaits(t *testing.T) {
+// A batch of an aborted transaction that is too large is skipped. Nothing behind the
+// last record counts as waiting, not even its marker.
+func TestASkippedBatchDoesNotCountAsWaiting(t *testing.T) {
 	rig := newReadRig(t, 1)
 	cl, err := kgo.NewClient(append(rig.cl.Opts(), kgo.TransactionalID("large"), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(kgo.ZstdCompression()), kgo.ProducerBatchMaxBytes(90<<20), kgo.MaxBufferedRecords(100), kgo.ManualFlushing())...)

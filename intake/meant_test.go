@@ -2,7 +2,7 @@ package intake
 
 import "testing"
 
-// What is proposed in the place of a misspelt header is one that requests have.
+// The suggestion for a misspelt header is a header that requests have.
 func TestMisspeltHeaderProposesOne(t *testing.T) {
 	for n, header := range headerNames {
 		if known(header) != name(n) {

@@ -8,8 +8,8 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 )
 
-// timedSink notes when records come, and which are beyond the quota. mu guards
-// what follows it.
+// timedSink records when records come, and which of them exceed the quota. mu guards
+// the fields below it.
 type timedSink struct {
 	mu   sync.Mutex
 	at   []time.Time
@@ -42,9 +42,9 @@ func (s *timedSink) awaits(t *testing.T, n int) {
 	await.Until(t, readLimit, "records", func() bool { all, _ := s.count(); return all >= n })
 }
 
-// TestReaderMarksWhatIsBeyondTheQuota: of what comes at once a second's worth is
-// good; another quota, and a partition that is read again, begin again.
-func TestReaderMarksWhatIsBeyondTheQuota(t *testing.T) {
+// TestReaderMarksRequestsBeyondTheQuota: of records that come at once, one second's worth
+// is accepted. Another quota, and a partition that is read again, start anew.
+func TestReaderMarksRequestsBeyondTheQuota(t *testing.T) {
 	rig := newReadRig(t, 1) // readPerPart records, written within a moment
 	rig.r.SetQuota(readTopic, Quota{Rate: 0.5})
 	rig.run()
@@ -68,21 +68,21 @@ func TestReaderMarksWhatIsBeyondTheQuota(t *testing.T) {
 	wants("another topic's", readPerPart, 0)
 }
 
-// TestReaderHoldsBackWhatIsBeyondTheQuota: nothing is marked, and what is too much
-// comes later, unless the quota is lifted; a sink that has enough stays alone.
-func TestReaderHoldsBackWhatIsBeyondTheQuota(t *testing.T) {
+// TestReaderDelaysRequestsBeyondTheQuota: nothing is marked, and the excess comes
+// later, unless the quota is lifted. A sink that has enough stays paused.
+func TestReaderDelaysRequestsBeyondTheQuota(t *testing.T) {
 	rig := newReadRig(t, 2)
 	rig.r.SetQuota(readTopic, Quota{Rate: 2, Delay: true})
 	rig.run()
 	s, other := &timedSink{}, &timedSink{}
 	rig.r.Add(readTopic, 0, 0, s)
-	s.awaits(t, readPerPart) // of which two are within a second: four seconds of debt
+	s.awaits(t, readPerPart) // two of them are within a second: four seconds of debt
 	held := time.Now()
 	rig.produce(0, 1)
 	rig.r.Add(readTopic, 1, 0, other)
 	other.awaits(t, readPerPart)
 	s.awaits(t, readPerPart+1)
-	// The debt is counted from when the records were written, before they came.
+	// The debt counts from when the records were written, which is before they came.
 	if took := s.at[readPerPart].Sub(held); took < time.Second {
 		t.Errorf("the next record came after %s", took)
 	}
@@ -93,7 +93,7 @@ func TestReaderHoldsBackWhatIsBeyondTheQuota(t *testing.T) {
 	rig.r.SetQuota(readTopic, Quota{Rate: 0.001, Delay: true})
 	rig.produce(0, 1)
 	s.awaits(t, readPerPart+2)
-	rig.produce(0, 1) // for a quarter of an hour
+	rig.produce(0, 1) // waits for a quarter of an hour
 	rig.r.Pause(readTopic, 0)
 	rig.r.SetQuota(readTopic, Quota{})
 	<-time.After(3 * fetchMaxWait)
@@ -104,8 +104,8 @@ func TestReaderHoldsBackWhatIsBeyondTheQuota(t *testing.T) {
 	s.awaits(t, readPerPart+3)
 }
 
-// TestReaderForgetsHolds: a partition that is read again waits for nothing that was
-// before.
+// TestReaderForgetsHolds: a partition that is read again does not wait for former
+// debts.
 func TestReaderForgetsHolds(t *testing.T) {
 	rig := newReadRig(t, 1)
 	rig.r.SetQuota(readTopic, Quota{Rate: 0.01, Delay: true})

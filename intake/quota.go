@@ -97,7 +97,7 @@ func (m *meter) caughtUp(now time.Time) {
 	}
 }
 
-// Full says why a request that adds a pending timer is rejected on a partition that has so many,
+// Full says why a request that adds a pending timer is rejected on a partition with this many,
 // committed or not; nil if it is admitted. A request that replaces a timer is always admitted.
 func (r *Rules) Full(pending int64) *Refusal {
 	if r.Quota.Pending == 0 || pending < r.Quota.Pending {

@@ -17,8 +17,8 @@ func TestMeter(t *testing.T) {
 	const ms = time.Millisecond
 	type arrival struct {
 		stamp, now time.Duration // since begin
-		n          int           // so many at once
-		want       int           // of them within the rate
+		n          int           // how many come at once
+		want       int           // how many of them are within the rate
 	}
 	for _, c := range []struct {
 		name     string
@@ -58,9 +58,9 @@ func TestMeter(t *testing.T) {
 	}
 }
 
-// TestMeterBounds: whatever timestamps say, no more than the rate is admitted over
-// the time that passes while everything is read; and who keeps to the rate is
-// never refused, however late it is read.
+// TestMeterBounds: whatever timestamps say, no more than the rate is admitted over the
+// time that passes while everything is read. A producer that keeps to the rate is never
+// refused, however late its requests are read.
 func TestMeterBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.Float64Range(0.01, 1000).Draw(t, "rate")
@@ -98,7 +98,7 @@ func TestMeterDelays(t *testing.T) {
 	for range 110 { // a burst of 10, and 100 more
 		wait = m.delay(begin, begin)
 	}
-	// When it is over the next one is within the rate, and nothing else.
+	// When the wait is over one request is within the rate, and no more.
 	if wait != 10*time.Second+100*time.Millisecond {
 		t.Errorf("wait %s after 110 requests at 10 a second", wait)
 	}
@@ -111,8 +111,8 @@ func TestMeterDelays(t *testing.T) {
 	}
 }
 
-// TestValidateOverQuota: what a meter did not admit is refused if it schedules and
-// nothing else is wrong with it; a cancel never is.
+// TestValidateOverQuota: a request that a meter did not admit is refused if it
+// schedules and nothing else is wrong with it; a cancel never is.
 func TestValidateOverQuota(t *testing.T) {
 	over := func(r *kgo.Record) *kgo.Record {
 		markOver(r)
@@ -142,7 +142,7 @@ func TestValidateOverQuota(t *testing.T) {
 	}
 }
 
-// TestRulesFull: at its share of the pending timers a partition takes no more.
+// TestRulesFull: a partition that has its share of pending timers accepts no more.
 func TestRulesFull(t *testing.T) {
 	r := testRules()
 	if refusal := r.Full(1 << 40); refusal != nil {
@@ -157,8 +157,8 @@ func TestRulesFull(t *testing.T) {
 	}
 }
 
-// TestRulesAreReplaced: the newest rules hold, remembered verdicts of the older
-// ones do not.
+// TestRulesAreReplaced: the newest rules apply, and cached verdicts of the older ones
+// do not.
 func TestRulesAreReplaced(t *testing.T) {
 	rules := testRules()
 	validate := func(want waterclock.Reason) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -47,7 +48,7 @@ type Read struct {
 	End int64
 }
 
-// Sink takes what is read of one partition. Its methods are called by the
+// Sink receives what is read from one partition. Its methods are called by the
 // reader's one goroutine and must not block.
 type Sink interface {
 	// Deliver takes what was read. A sink that has enough calls Pause and keeps what it got.
@@ -91,7 +92,7 @@ type reading struct {
 	quota Quota
 }
 
-// NewReader returns a reader of topics whose largest record has so many bytes. opts configure its
+// NewReader returns a reader of topics whose largest record has largest bytes. opts configure its
 // client (brokers, security, limits).
 func NewReader(largest int, opts ...kgo.Opt) (*Reader, error) {
 	unpacker, err := newUnpacker(largest)
@@ -196,10 +197,7 @@ func (r *Reader) Run(ctx context.Context) error {
 		if !r.poll(ctx) {
 			continue
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(errorPause):
-		}
+		beats.Sleep(ctx, errorPause)
 	}
 	return nil
 }

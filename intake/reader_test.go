@@ -21,11 +21,11 @@ import (
 
 const (
 	readTopic   = "requests"
-	readLimit   = 20 * time.Second // whatever a test waits for
+	readLimit   = 20 * time.Second // of every wait of a test
 	readPerPart = 10               // records in each partition at the start
 )
 
-// readRig is a broker with a request topic, and a reader that runs.
+// readRig is a broker with a request topic, and a running reader.
 type readRig struct {
 	t  *testing.T
 	cl *kgo.Client
@@ -76,7 +76,7 @@ func (rig *readRig) deleteBelow(partition int32, offset int64) {
 	}
 }
 
-// sink keeps the offsets that it is given. mu guards the fields below it.
+// sink records the offsets that it is given. mu guards the fields below it.
 type sink struct {
 	name    string
 	entered chan struct{} // closed at the first Deliver, if not nil
@@ -87,7 +87,7 @@ type sink struct {
 	offsets []int64
 	errs    []error
 	refused [][2]int64
-	unsure  int // how many times more it does not know what to make of a batch
+	unsure  int // how many more times it does not know what to make of a batch
 }
 
 func (s *sink) Deliver(r Read) {
@@ -133,8 +133,8 @@ func (s *sink) failures() []error {
 	return slices.Clone(s.errs)
 }
 
-// wants checks that the sink was given exactly the offsets from, … to-1, once
-// and in order.
+// wants checks that the sink was given exactly the offsets from, … to-1, once and in
+// order.
 func (s *sink) wants(t *testing.T, from, to int64) {
 	t.Helper()
 	await.Until(t, readLimit, fmt.Sprintf("%s is given offsets to %d", s.name, to), func() bool { return int64(len(s.got())) >= to-from })
@@ -147,7 +147,7 @@ func (s *sink) wants(t *testing.T, from, to int64) {
 	}
 }
 
-// A partition that comes back is read from its new offset, be that further on
+// A partition that comes back is read from its new offset, whether that is further on
 // or further back, and its new sink gets nothing of the old reading.
 func TestReaderAddsAgainAtAnotherOffset(t *testing.T) {
 	rig := newReadRig(t, 2)
@@ -164,10 +164,10 @@ func TestReaderAddsAgainAtAnotherOffset(t *testing.T) {
 	last.wants(t, readPerPart, readPerPart+3)
 }
 
-// A poll has come back with records of two partitions; while the first one's
-// sink takes its records, the other partition is lost and acquired again elsewhere
-// in the log. What the poll still holds of it belongs to the old reading: given
-// to the new sink it would be planned twice, or leave a gap.
+// A poll has returned records of two partitions. While the sink of the first one takes
+// its records, the other partition is lost and acquired again at another position. The
+// records that the poll still holds belong to the old reading: given to the new sink
+// they would be planned twice, or leave a gap.
 func TestReaderPollUnderWayIsNotForTheNextSink(t *testing.T) {
 	for _, from := range []int64{0, 4} {
 		t.Run(fmt.Sprintf("from %d", from), func(t *testing.T) {
@@ -180,8 +180,8 @@ func TestReaderPollUnderWayIsNotForTheNextSink(t *testing.T) {
 				old[p] = &holding{partition: int32(p), enter: func() { once.Do(func() { close(entered) }) }, hold: hold}
 				rig.r.Add(readTopic, int32(p), 2, old[p])
 			}
-			// One poll that holds both partitions: nothing is polled before both
-			// are buffered. Which comes first is up to the client.
+			// One poll that holds both partitions: nothing is polled before both are buffered.
+			// The client decides which comes first.
 			await.Until(t, readLimit, "both partitions are fetched", func() bool { return rig.r.client.BufferedFetchRecords() == 2*(readPerPart-2) })
 			rig.run()
 			select {
@@ -200,7 +200,7 @@ func TestReaderPollUnderWayIsNotForTheNextSink(t *testing.T) {
 				rig.r.Remove(readTopic, other, old[other])
 				rig.r.Add(readTopic, other, from, next)
 			}()
-			// The change may wait for the poll or not; both are right.
+			// The change may or may not wait for the poll; both are right.
 			select {
 			case <-changed:
 			case <-time.After(50 * time.Millisecond):
@@ -225,8 +225,8 @@ func (h *holding) Deliver(r Read) {
 	<-h.hold
 }
 
-// Once Remove has returned nothing is delivered any more, not even by a Deliver
-// that had begun: whoever removed may forget what Deliver uses.
+// Once Remove has returned nothing more is delivered, not even by a Deliver that had
+// begun: the caller of Remove may free what Deliver uses.
 func TestReaderRemoveWaitsForDeliver(t *testing.T) {
 	rig := newReadRig(t, 1)
 	rig.run()
@@ -256,8 +256,8 @@ func TestReaderRemoveWaitsForDeliver(t *testing.T) {
 	}
 }
 
-// Two sinks for one partition: the new owner's is added before the old owner's
-// is removed. The old Remove must not stop the new reading.
+// Two sinks for one partition: the new owner's is added before the old owner's is
+// removed. The old Remove must not stop the new reading.
 func TestReaderOldRemoveLeavesTheNewSink(t *testing.T) {
 	rig := newReadRig(t, 1)
 	rig.run()
@@ -272,8 +272,8 @@ func TestReaderOldRemoveLeavesTheNewSink(t *testing.T) {
 	before.wants(t, 0, readPerPart)
 }
 
-// However often a partition is paused and resumed, alone or with all others,
-// every record comes once and the last Resume gets it going.
+// However often a partition is paused and resumed, alone or with all others, every
+// record comes once and the last Resume continues it.
 func TestReaderPauseAndResume(t *testing.T) {
 	const rounds = 60
 	rig := newReadRig(t, 2)
@@ -299,7 +299,7 @@ func TestReaderPauseAndResume(t *testing.T) {
 	for _, s := range sinks {
 		s.wants(t, 0, readPerPart+rounds)
 	}
-	// All at rest: paused while nothing is there, resumed after something came.
+	// At rest: paused while nothing is there, resumed after something came.
 	for p := range int32(2) {
 		rig.r.Pause(readTopic, p)
 	}
@@ -313,7 +313,7 @@ func TestReaderPauseAndResume(t *testing.T) {
 	}
 }
 
-// A partition that was paused when it was given up is read when it comes back.
+// A partition that was paused when it was removed is read when it is added again.
 func TestReaderAddResumes(t *testing.T) {
 	rig := newReadRig(t, 1)
 	rig.run()
@@ -326,8 +326,8 @@ func TestReaderAddResumes(t *testing.T) {
 	after.wants(t, 5, readPerPart)
 }
 
-// An offset that the log does not hold is told to that partition's sink, again
-// and again; it moves nowhere by itself, and the others are read on.
+// If the log does not hold an offset, the partition's sink is told so again and again.
+// The reader does not choose another offset by itself, and goes on reading the others.
 func TestReaderTellsOffsetOutOfRange(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -359,7 +359,7 @@ func TestReaderTellsOffsetOutOfRange(t *testing.T) {
 	}
 }
 
-// A reader that was never run, or was stopped, can be told anything.
+// All calls are legal on a reader that was never run, or was stopped.
 func TestReaderAfterRun(t *testing.T) {
 	rig := newReadRig(t, 1)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -374,9 +374,9 @@ func TestReaderAfterRun(t *testing.T) {
 	rig.r.Remove(readTopic, 0, s)
 }
 
-// A partition that is paused while its records are fetched has them taken out of
-// the poll. That holds up nobody else: it is no error. Any try without the pause
-// after errors shows it.
+// If a partition is paused while its records are fetched, they are removed from the
+// poll. That is not an error and does not delay the others. Any attempt without the
+// pause after errors shows it.
 func TestReaderDoesNotRestForAPausedPartition(t *testing.T) {
 	const tries = 5
 	best := time.Hour
@@ -388,8 +388,8 @@ func TestReaderDoesNotRestForAPausedPartition(t *testing.T) {
 	}
 }
 
-// readBesideAPausedOne is how long a partition waits for its first delivery when
-// the poll before is that of a paused one.
+// readBesideAPausedOne returns how long a partition waits for its first delivery if the
+// previous poll was that of a paused one.
 func readBesideAPausedOne(t *testing.T) time.Duration {
 	rig := newReadRig(t, 2)
 	paused, other := &sink{name: "paused"}, &sink{name: "other", entered: make(chan struct{})}
@@ -406,8 +406,7 @@ func readBesideAPausedOne(t *testing.T) time.Duration {
 	return time.Since(start)
 }
 
-// pack produces one batch of n requests with values of so many zeros, which
-// compress well.
+// pack produces one batch of n requests with values of size zeros, which compress well.
 func (rig *readRig) pack(partition int32, n, size int) {
 	rig.t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(rig.cl.OptValue(kgo.SeedBrokers).([]string)...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -428,8 +427,8 @@ func (rig *readRig) pack(partition int32, n, size int) {
 	}
 }
 
-// A batch that would fill the memory is not decompressed: its sink is told which
-// one it is, once, and reading goes on behind it.
+// A batch that would fill the memory is not decompressed. Its sink is told which one it
+// is, once, and reading continues after it.
 func TestReaderPassesABatchThatIsTooLarge(t *testing.T) {
 	const n, size = 40, 1 << 20
 	rig := newReadRig(t, 1)
@@ -449,10 +448,10 @@ func TestReaderPassesABatchThatIsTooLarge(t *testing.T) {
 	}
 }
 
-// What tells of a batch that is too large may be thrown away before it is polled:
-// with all that is fetched when another partition is removed, or because its own
-// is paused. The partition does not stop there.
-func TestReaderIsToldAgainOfABatchThatIsTooLarge(t *testing.T) {
+// The notice of a batch that is too large may be thrown away before it is polled: with
+// everything that is fetched when another partition is removed, or because its own
+// partition is paused. The partition does not stop there.
+func TestReaderReportsATooLargeBatchAgain(t *testing.T) {
 	const n, size = 40, 1 << 20
 	for name, lose := range map[string]func(*readRig, *sink){
 		"another is removed": func(rig *readRig, other *sink) {
@@ -487,7 +486,7 @@ func TestReaderIsToldAgainOfABatchThatIsTooLarge(t *testing.T) {
 }
 
 // A sink that does not know yet what to make of a batch that is too large is asked
-// again, and is given nothing behind it before it knows; others read on meanwhile.
+// again, and gets nothing after it until it knows. Others read on meanwhile.
 func TestReaderAsksAgainOfABatchThatIsTooLarge(t *testing.T) {
 	const n, size = 40, 1 << 20
 	rig := newReadRig(t, 2)
@@ -515,8 +514,7 @@ func TestReaderAsksAgainOfABatchThatIsTooLarge(t *testing.T) {
 	}
 }
 
-// However well batches compress, what comes at once is bounded, and all of it
-// comes.
+// However well batches compress, what comes at once is bounded, and everything comes.
 func TestReaderUnpacksLittleAtOnce(t *testing.T) {
 	const batches, n, size = 24, 4, 512 << 10
 	rig := newReadRig(t, 2)

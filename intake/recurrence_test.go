@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// TestDefaultMaxLate: what a request does not say the rules do.
+// TestDefaultMaxLate: the rules supply what a request does not say.
 func TestDefaultMaxLate(t *testing.T) {
 	for _, c := range []struct {
 		rules   *Rules
@@ -33,8 +33,8 @@ func TestDefaultMaxLate(t *testing.T) {
 	}
 }
 
-// TestLimitPast: a timer that was long past when its record was written expires, a
-// recurring one does not. The records of these tests are stamped.
+// TestLimitPast: a timer that was long past due when its record was written expires, a
+// recurring one does not. The records of these tests have timestamps.
 func TestLimitPast(t *testing.T) {
 	const second = stamped - 1000
 	for _, c := range []struct {
@@ -109,7 +109,7 @@ func TestValidateAcceptsRecurrences(t *testing.T) {
 	}
 }
 
-// TestValidateJitter: the first occurrence has its share too.
+// TestValidateJitter: the first occurrence is delayed too.
 func TestValidateJitter(t *testing.T) {
 	req, _, refusal := testRules().Validate(request(nil, "timer-every", "1m", "timer-jitter", "30s", "timer-until", "2023-11-14T22:14:19.5Z", "timer-target-topic", "ok"), now)
 	if refusal != nil {

@@ -21,7 +21,7 @@ const (
 	stamped = now - 500
 )
 
-// testRules lets requests write to topics that begin with "ok".
+// testRules lets requests write to topics whose names begin with "ok".
 func testRules() *Rules {
 	return &Rules{
 		Topic:      "timers",
@@ -51,7 +51,7 @@ func nullHeader(name string) func(*kgo.Record) {
 
 func TestValidateAccepts(t *testing.T) {
 	payload := []byte("payload")
-	// plain is the timer that the least of requests makes; each case changes it.
+	// plain is the timer of the smallest request; each case changes it.
 	plain := func(change func(*timer.Timer)) *timer.Timer {
 		tm := &timer.Timer{
 			ID: []byte("id"), Offset: 42, Due: now, Occurrence: 1,
@@ -142,7 +142,7 @@ func TestValidateAccepts(t *testing.T) {
 	}
 }
 
-// What a request that steers does, from when, and under what condition.
+// What a request that steers does, from when, and under which condition.
 func TestValidateSteers(t *testing.T) {
 	at := []string{"timer-at", "1700000000000", "timer-target-topic", "ok"}
 	due := &timer.Timer{
@@ -333,7 +333,7 @@ func TestValidateInternalTargetAllowedByMistake(t *testing.T) {
 	}
 }
 
-// TestValidateTargetThatNeverCanBe: the list of targets is no advice where it would
+// TestValidateTargetThatNeverCanBe: the message does not suggest the list of targets if that would
 // not help.
 func TestValidateTargetThatNeverCanBe(t *testing.T) {
 	r := testRules()
@@ -380,6 +380,7 @@ func TestValidateLimitsLowered(t *testing.T) {
 	r := testRules()
 	r.Limits = Limits{Horizon: time.Hour, Headers: 3, HeaderBytes: 100, ValueBytes: 4}
 	base := []string{"timer-after", "1h", "timer-target-topic", "ok"}
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	tests := []struct {
 		name string
 		rec  *kgo.Record
@@ -390,6 +391,9 @@ func TestValidateLimitsLowered(t *testing.T) {
 		{"value of a cancel is not looked at", request([]byte("12345"), "timer-cancel", "true"), ""},
 		{"headers", request(nil, append(base[:4:4], "a", "", "b", "")...), waterclock.ReasonTooManyHeaders},
 		{"header bytes", request(nil, append(base[:4:4], "a", strings.Repeat("x", 100))...), waterclock.ReasonHeadersTooLarge},
+		{"a trace does not count", request(nil, append(base[:4:4], "a", strings.Repeat("x", 50), "traceparent", parent)...), ""},
+		{"a second one does", request(nil, append(base[:4:4], "a", "", "traceparent", parent, "traceparent", parent)...), waterclock.ReasonTooManyHeaders},
+		{"a longer one does", request(nil, append(base[:4:4], "traceparent", parent+"-more")...), waterclock.ReasonHeadersTooLarge},
 		{"horizon", request(nil, "timer-after", "1h0.501s", "timer-target-topic", "ok"), waterclock.ReasonBeyondHorizon},
 	}
 	for _, tt := range tests {
@@ -436,7 +440,7 @@ func TestValidatePartitionerCheck(t *testing.T) {
 	}
 }
 
-// TestValidateRecordBytes: what only fits compressed is refused, a cancel is not.
+// TestValidateRecordBytes: a request that fits only when compressed is refused, a cancel is not.
 func TestValidateRecordBytes(t *testing.T) {
 	headers := []string{"timer-after", "1h", "timer-target-topic", "ok", "waterclock-x", "y"}
 	rec := request([]byte("value"), headers...)
@@ -457,7 +461,7 @@ func TestValidateRecordBytes(t *testing.T) {
 	}
 }
 
-// TestValidateRemembersTargets asks once for each topic, up to the limit.
+// TestValidateRemembersTargets: each topic is checked once, up to the limit.
 func TestValidateRemembersTargets(t *testing.T) {
 	asked := 0
 	r := testRules()
@@ -482,7 +486,7 @@ func TestValidateRemembersTargets(t *testing.T) {
 	}
 }
 
-// TestValidateAllocations: the timer, and the list of headers if any are kept.
+// TestValidateAllocations: only the timer is allocated, and the list of headers if any are kept.
 func TestValidateAllocations(t *testing.T) {
 	r := testRules()
 	r.PartitionerCheck, r.DefaultTarget = Warn, "ok.a.target.that.is.longer.than.thirty-two.bytes"
@@ -509,7 +513,7 @@ func TestValidateAllocations(t *testing.T) {
 	}
 }
 
-// checkValidated holds what is true of every record, valid or not.
+// checkValidated checks what holds for every record, valid or not.
 func checkValidated(t interface{ Fatalf(string, ...any) }, rec *kgo.Record) {
 	r := testRules()
 	r.PartitionerCheck = Warn
@@ -623,8 +627,8 @@ func BenchmarkValidate(b *testing.B) {
 	}
 }
 
-// What timer-after says is within the horizon or not, however far the clocks of producer and owner
-// differ; a timestamp that lies hours ahead makes no horizon longer.
+// Whether timer-after is within the horizon does not depend on how far the clocks of producer and
+// owner differ. A timestamp that lies hours ahead does not extend the horizon.
 func TestTheHorizonCountsFromTheLaterClock(t *testing.T) {
 	r := testRules()
 	r.Limits.Horizon = time.Hour

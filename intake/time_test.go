@@ -193,7 +193,7 @@ func checkParsed(t *testing.T, text string, got int64, refusal *Refusal, want in
 	}
 }
 
-// TestParseDurationMonths names the reason, since months are the likely slip.
+// TestParseDurationMonths: months are the most likely mistake, so the error names them.
 func TestParseDurationMonths(t *testing.T) {
 	_, refusal := parseDuration("timer-after", waterclock.ReasonBadDuration, []byte("P1M"))
 	if !strings.Contains(refusal.Detail, "years or months") {
@@ -211,8 +211,8 @@ func ceilMillis(ns *big.Rat) int64 {
 	return q.Int64()
 }
 
-// TestDurationIsExact writes a random duration in both forms and compares what
-// is read with exact arithmetic.
+// TestDurationIsExact writes a random duration in both forms and compares what is read
+// with exact arithmetic.
 func TestDurationIsExact(t *testing.T) {
 	units := []struct {
 		plain, iso string
@@ -265,7 +265,7 @@ func TestDurationIsExact(t *testing.T) {
 	})
 }
 
-// TestDurationReadsGo: what time.Duration prints is read back.
+// TestDurationReadsGo: the output of time.Duration is read back.
 func TestDurationReadsGo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Min(0).Draw(t, "d"))
@@ -276,7 +276,7 @@ func TestDurationReadsGo(t *testing.T) {
 	})
 }
 
-// TestInstantReadsGo: what time.Time prints is read back, in any zone.
+// TestInstantReadsGo: the output of time.Time is read back, in any zone.
 func TestInstantReadsGo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		east := rapid.IntRange(-23*60-59, 23*60+59).Draw(t, "minutes east") * 60
@@ -306,7 +306,7 @@ func FuzzParseInstant(f *testing.F) {
 		if got > maxMillis {
 			t.Fatalf("%q: %d does not saturate", s, got)
 		}
-		// The standard library is the model, where it reads to the digit.
+		// The standard library is the model where it reads every digit.
 		at, err := time.Parse(time.RFC3339, strings.ToUpper(s))
 		if err != nil || strings.Contains(s, ":60") || len(s) > len("2006-01-02T15:04:05.999999999+00:00") {
 			return
@@ -330,7 +330,7 @@ func FuzzParseDuration(f *testing.F) {
 		if refusal == nil && (got < 0 || got > maxMillis) {
 			t.Fatalf("%q: %d out of range", s, got)
 		}
-		// What Go reads too means the same.
+		// Durations that Go also reads mean the same.
 		if d, err := time.ParseDuration(s); err == nil && refusal == nil {
 			if want := ceilMillis(big.NewRat(int64(d), 1)); got != want && !strings.Contains(s, ".") {
 				t.Fatalf("%q: got %d, want %d", s, got, want)

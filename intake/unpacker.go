@@ -31,7 +31,7 @@ type Unpacker struct {
 	refused atomic.Int64 // when the last batch was too large, Unix nanoseconds; 0: never
 }
 
-// newUnpacker returns an Unpacker for topics whose largest record has so many bytes.
+// newUnpacker returns an Unpacker for topics whose largest record has largest bytes.
 func newUnpacker(largest int) (*Unpacker, error) {
 	// kgo bounds only the decompressor of a client.
 	cl, err := kgo.NewClient(kgo.MaxDecompressBatchBytes(max(largest, maxUnpackedBatch)))
@@ -63,6 +63,6 @@ func (u *Unpacker) refusedAt() (at time.Time) {
 	return at
 }
 
-// Reset makes room again. What is decompressed and not delivered yet is at most what one Reset
+// Reset makes room again. The data that is decompressed and not delivered yet is at most what one Reset
 // allows.
 func (u *Unpacker) Reset() { u.used.Store(0) }

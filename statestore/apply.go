@@ -31,11 +31,13 @@ type Batch struct {
 // change, in addition to the rows. Apply keeps nothing of b, and clears b.Changes if it makes a table.
 // Errors wrap ErrNotOwner, ErrPosition, ErrForeignChangelog or ErrID; then nothing has changed.
 func (k *Handle) Apply(b *Batch) error {
-	if s := k.p.s; s.large(b) {
+	p, s := k.p, k.p.s
+	large := s.large(b)
+	if large {
 		select {
 		case s.tables.turns <- struct{}{}:
 			defer func() { <-s.tables.turns }()
-		case <-s.events.dead: // whoever has the turn may never give it back
+		case <-s.events.dead: // a turn that is taken may never be given back
 			return s.events.err()
 		}
 	}
@@ -43,7 +45,6 @@ func (k *Handle) Apply(b *Batch) error {
 		return err
 	}
 	defer k.leave()
-	p := k.p
 	next, err := p.advanceLocked(b.Position, b.Changelog)
 	if err != nil {
 		return fmt.Errorf("apply to partition %s: %w", p.id, err)
@@ -58,30 +59,30 @@ func (k *Handle) Apply(b *Batch) error {
 	} else if len(b.Changes) > 0 {
 		next.Named = false
 	}
-	if p.s.large(b) {
-		records, err := recordsOf(b, locator)
-		if err != nil {
-			return fmt.Errorf("apply to partition %s: %w", p.id, err)
-		}
+	records, err := recordsOf(b, locator)
+	if err != nil {
+		return fmt.Errorf("apply to partition %s: %w", p.id, err)
+	}
+	if large {
 		b.Changes = nil // lets go of as much memory as the records take
+	}
+	return p.storeLocked(next, records, b.Checkpoint, large)
+}
+
+// storeLocked stores records, sorted by ID and resolved, together with the state that they lead to, and a checkpoint
+// unless it is nil: in a table if they are many, otherwise in a batch.
+func (p *Partition) storeLocked(next meta, records []record, checkpoint []byte, large bool) error {
+	if large {
 		return p.ingestLocked(next, records)
 	}
 	w := p.newBatchLocked()
 	defer w.close()
-	for i := range b.Changes {
-		c := &b.Changes[i]
-		if err := checkID(c.ID); err != nil {
-			return fmt.Errorf("apply to partition %s: %w", p.id, err)
-		}
-		w.scratch = c.AppendTo(w.scratch[:0])
-		before, err := locator.of(c.ID, c.Before)
-		if err != nil {
-			return fmt.Errorf("apply to partition %s: timer %q: %w", p.id, c.ID, err)
-		}
-		w.change(p.prefix, c.ID, before, c.After, w.scratch)
+	for i := range records {
+		c := &records[i]
+		w.change(p.prefix, c.id, Location{c.before, c.target}, c.after, c.encoded(&w.scratch))
 	}
-	if b.Checkpoint != nil {
-		w.set(p.prefix.key(kindCheckpoint), next.Checkpoint)
+	if checkpoint != nil {
+		w.set(p.prefix.key(kindCheckpoint), checkpoint)
 	}
 	return w.commit(p, next)
 }

@@ -111,12 +111,12 @@ func BenchmarkFire(b *testing.B) {
 	changes := make([]Change, 0, benchStep)
 	for done := false; !done; {
 		changes = changes[:0]
-		var err error
-		from, done, err = k.Scan(from, last, benchStep, 0, func(t *timer.Timer) error {
-			changes = append(changes, timer.ChangeOf(t.ID, t.Ref(), nil))
-			return nil
-		})
+		timers, next, all, err := k.Scan(from, last, benchStep, 8<<20)
 		must(b, err)
+		for _, t := range timers {
+			changes = append(changes, timer.ChangeOf(t.ID, t.Ref(), nil))
+		}
+		from, done = next, all
 		must(b, k.Apply(&Batch{Changes: changes, Position: w.n, Changelog: changelog}))
 		left -= len(changes)
 	}
@@ -126,7 +126,7 @@ func BenchmarkFire(b *testing.B) {
 	}
 	report(b, int64(b.N), start, cpu0)
 	start = time.Now()
-	_, _, err := k.Scan(timer.Ref{}, last, 1, 0, func(*timer.Timer) error { return nil })
+	_, _, _, err := k.Scan(timer.Ref{}, last, 1, 1<<20)
 	must(b, err)
 	b.ReportMetric(float64(time.Since(start).Microseconds()), "us/first-scan")
 }
@@ -147,16 +147,11 @@ func BenchmarkPark(b *testing.B) {
 
 func benchPark(b *testing.B, k *Handle) {
 	from := timer.Ref{}
-	parking := make([]*timer.Timer, 0, benchStep)
 	for done := false; !done; {
-		parking = parking[:0]
-		var err error
-		from, done, err = k.Scan(from, last, benchStep, 0, func(t *timer.Timer) error {
-			parking = append(parking, t)
-			return nil
-		})
+		timers, next, all, err := k.Scan(from, last, benchStep, 8<<20)
 		must(b, err)
-		must(b, k.Park("orders/0", parking))
+		must(b, k.Park("orders/0", timers))
+		from, done = next, all
 	}
 }
 
@@ -170,7 +165,7 @@ func BenchmarkUnpark(b *testing.B) {
 	start, cpu0 := time.Now(), cpu()
 	b.ResetTimer()
 	for left := b.N; left > 0; {
-		ts, err := k.Unpark("orders/0", benchStep, 0)
+		ts, err := k.Unpark("orders/0", benchStep, 8<<20)
 		must(b, err)
 		left -= len(ts)
 	}
@@ -358,11 +353,11 @@ func BenchmarkPass(b *testing.B) {
 		for p, k := range handles {
 			var changes []Change
 			for len(changes) < fired {
-				next, done, err := k.Scan(from[p], last, 4096, 0, func(t *timer.Timer) error {
-					changes = append(changes, timer.ChangeOf(t.ID, t.Ref(), nil))
-					return nil
-				})
+				timers, next, done, err := k.Scan(from[p], last, 4096, 8<<20)
 				must(b, err)
+				for _, t := range timers {
+					changes = append(changes, timer.ChangeOf(t.ID, t.Ref(), nil))
+				}
 				if from[p] = next; done {
 					break
 				}

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 const (
 	// Once level 0 has pauseLayers layers of tables, compactions run even during a replay. It must be less than
-	// replayRoom*roomLayers, at which a replay waits. Otherwise nothing would end that wait.
+	// replayRoom*roomLayers, at which a replay waits, by replaySpare. Otherwise nothing would end that wait.
 	pauseLayers = 40
 	// replayRest is how long compactions stay paused after a replay has written a table.
 	replayRest = 5 * time.Second
@@ -35,7 +37,7 @@ type compactions struct {
 	layers   atomic.Int64 // of level 0 when one last wrote a table, or of Open, less what was merged since; 0: none did
 
 	db         pebble.DBForCompaction // since Register
-	wake       chan struct{}          // something has ended, or may begin
+	wake       beats.Signal           // something has ended, or may begin
 	stop, done chan struct{}          // of run
 
 	mu      sync.Mutex // guards what follows
@@ -44,7 +46,7 @@ type compactions struct {
 }
 
 func newCompactions() *compactions {
-	c := &compactions{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	c := &compactions{wake: beats.NewSignal(), stop: make(chan struct{}), done: make(chan struct{})}
 	c.pauseLayers.Store(pauseLayers)
 	return c
 }
@@ -100,16 +102,13 @@ func (c *compactions) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 
 // UpdateGetAllowedWithoutPermission implements pebble.CompactionScheduler.
 func (c *compactions) UpdateGetAllowedWithoutPermission() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake.Send()
 }
 
 // run starts compactions that TrySchedule has refused.
 func (c *compactions) run() {
 	defer close(c.done)
-	ticker := time.NewTicker(compactionsCheck)
+	ticker := beats.NewTicker(compactionsCheck)
 	defer ticker.Stop()
 	for {
 		select {

@@ -2,9 +2,14 @@ package statestore
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 // A replay of many tables that all overlap: none is merged before it has ended, or rested,
@@ -112,6 +117,45 @@ func TestCompactionsDoNotWaitForReplaysThatLookUp(t *testing.T) {
 		synctest.Wait()
 		if layers := s.level0Layers(); layers > compactLayers {
 			t.Fatalf("%d layers", layers)
+		}
+	})
+}
+
+// restful is a database that has nothing to merge, and notes when it is asked.
+type restful struct{ asked atomic.Pointer[time.Time] }
+
+// last is when it was asked last.
+func (r *restful) last() (at time.Time) {
+	if p := r.asked.Load(); p != nil {
+		at = *p
+	}
+	return at
+}
+
+func (*restful) GetAllowedWithoutPermission() int           { return 1 }
+func (*restful) Schedule(pebble.CompactionGrantHandle) bool { return false }
+func (r *restful) GetWaitingCompaction() (bool, pebble.WaitingCompaction) {
+	now := time.Now()
+	r.asked.Store(&now)
+	return false, pebble.WaitingCompaction{}
+}
+
+// Each wake-up of an idle process costs more than what it does then. So compactions are tried when other tickers of the
+// process tick.
+func TestCompactionsAreTriedWithOtherTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := beats.NewTicker(compactionsCheck)
+		defer other.Stop()
+		time.Sleep(compactionsCheck / 7)
+		db, c := &restful{}, newCompactions()
+		c.Register(1, db)
+		defer c.Unregister()
+		for range 10 {
+			at := <-other.C
+			synctest.Wait()
+			if last := db.last(); !last.Equal(at) {
+				t.Fatalf("tried at %v, another ticker ticked at %v", last, at)
+			}
 		}
 	})
 }

@@ -30,8 +30,8 @@ type damage struct {
 // side.
 type tablePart struct{ path, start, end string }
 
-// met is called by whoever reads a damaged table, perhaps with our locks or Pebble's held. The table's
-// partitions are refused at once: if an excise cuts a table and cannot read the rows next to the cut,
+// met is called by the goroutine that reads a damaged table, which may hold our locks or Pebble's. The table's
+// partitions are rejected at once: if an excise cuts a table and cannot read the rows next to the cut,
 // Pebble treats them as missing.
 func (d *damage) met(info pebble.DataCorruptionInfo) {
 	part := tablePart{info.Path, string(info.Bounds.Start), string(info.Bounds.End.Key)}
@@ -64,9 +64,9 @@ func (d *damage) refuse(first, last prefix) (hit string) {
 	return hit
 }
 
-// discard removes everything that the partitions which reach into the table have. Nobody is inside the
-// store meanwhile. Whoever enters afterwards is refused, and so does not take missing rows for timers that
-// are not pending.
+// discard removes everything that the store holds of the partitions that the table spans. No other call is in the store
+// meanwhile. Later calls for these partitions are rejected, so no caller takes missing rows for timers that are not
+// pending.
 func (d *damage) discard(info pebble.DataCorruptionInfo, first, last prefix) error {
 	s := d.s
 	s.life.Lock()
@@ -84,8 +84,8 @@ func (d *damage) discard(info pebble.DataCorruptionInfo, first, last prefix) err
 	return err
 }
 
-// excise removes the partitions from first to last, and returns which ones are gone. A table that reaches
-// beyond them has to be read where it is cut. If it is damaged too, it goes with them, and so on.
+// excise removes the partitions from first to last, and returns which ones it has removed. A table that reaches beyond
+// them has to be read at the cut. If that table is damaged too, its partitions are removed with them, and so on.
 func (d *damage) excise(first, last prefix) (prefix, prefix, error) {
 	for {
 		end := last.next()

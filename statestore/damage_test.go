@@ -2,8 +2,10 @@ package statestore
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,8 +59,8 @@ func withDamage(t *testing.T) (o Options, parts []PartitionID) {
 }
 
 func scanAll(k *Handle) (n int, err error) {
-	_, _, err = k.Scan(timer.Ref{}, timer.Ref{Due: 1 << 40}, 100_000, 64<<20, func(*timer.Timer) error { n++; return nil })
-	return n, err
+	timers, _, _, err := k.Scan(timer.Ref{}, timer.Ref{Due: 1 << 40}, 100_000, 64<<20)
+	return len(timers), err
 }
 
 // soonRefused waits until the table is thrown away.
@@ -192,6 +194,9 @@ func damageTables(t *testing.T, o Options, at func(size int64) []int64) {
 	must(t, err)
 	for _, name := range names {
 		f, err := os.OpenFile(name, os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // Pebble deletes tables that it has merged when it comes to it
+		}
 		must(t, err)
 		size, err := f.Seek(0, io.SeekEnd)
 		must(t, err)

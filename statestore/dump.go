@@ -12,8 +12,6 @@ import (
 	"io"
 	"unicode/utf8"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -42,23 +40,18 @@ func (d *dumper) dump(ctx context.Context, s *Store, id PartitionID, met error) 
 	defer s.leave()
 	d.partition, d.faults = id.String(), nil
 	p := id.prefix()
-	next := p.next()
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: p[:], UpperBound: next[:]})
-	if err != nil {
-		return fmt.Errorf("dump partition %s: %w", id, err)
-	}
-	n := 0
-	for ok := it.First(); ok && err == nil && d.failed == nil; ok = it.Next() {
-		var row []byte
-		if row, err = it.ValueAndErr(); err == nil {
-			d.row(it.Key(), row)
+	next, n := p.next(), 0
+	err := eachRow(s.db, p[:], next[:], func(key, row []byte) error {
+		if d.row(key, row); d.failed == nil && n%1000 == 0 {
+			return ctx.Err()
 		}
-		if n++; n%1000 == 0 {
-			err = errors.Join(err, ctx.Err())
-		}
+		n++
+		return d.failed
+	})
+	if d.failed != nil {
+		return d.faults // Dump returns why it failed
 	}
-	err = errors.Join(met, err, it.Error(), it.Close())
-	if err != nil {
+	if err = errors.Join(met, err); err != nil {
 		err = fmt.Errorf("dump partition %s: %w", id, corrupt(err))
 		d.write(&dumpRow{Error: err.Error()})
 	}

@@ -215,11 +215,11 @@ func (i *idFilter) forgetLearningLocked() {
 	}
 }
 
-// askToLearn has the store look whether a filter of the partition should be learned.
+// askToLearn makes the store check whether a filter of the partition should be learned.
 func (i *idFilter) askToLearn() {
 	select {
 	case i.pool.learns <- i:
-	default: // it is asked again
+	default: // a later call asks again
 	}
 }
 
@@ -230,8 +230,8 @@ func (i *idFilter) unansweredBy(n int) {
 	}
 }
 
-// learn begins to learn a filter of the partition if that is worth it, or goes on with it. It reports whether
-// there is more to do.
+// learn begins to learn a filter of the partition if that is worth it, or continues. It reports whether there is more to
+// do.
 func (i *idFilter) learn() (more bool, err error) {
 	l := i.beginLearning()
 	if l == nil {

@@ -42,8 +42,8 @@ func TestParseIdentity(t *testing.T) {
 func TestCluster(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	s := mustOpen(t, o)
-	if s.ClusterID() != "" {
-		t.Fatalf("new directory of cluster %q", s.ClusterID())
+	if s.identity.cluster != "" {
+		t.Fatalf("new directory of cluster %q", s.identity.cluster)
 	}
 	if err := s.BindCluster("two words"); err == nil {
 		t.Fatal("a bad ID was accepted")
@@ -52,8 +52,8 @@ func TestCluster(t *testing.T) {
 	must(t, s.BindCluster("mine"))
 	must(t, s.Close())
 	s = mustOpen(t, o)
-	if s.ClusterID() != "mine" {
-		t.Fatalf("after reopening: cluster %q", s.ClusterID())
+	if s.identity.cluster != "mine" {
+		t.Fatalf("after reopening: cluster %q", s.identity.cluster)
 	}
 	err := s.BindCluster("theirs")
 	wantErr(t, err, ErrForeignCluster)
@@ -140,12 +140,12 @@ func TestUnreadableTimerRow(t *testing.T) {
 		k, ts := withTimers(t, s)
 		key := appendRowKey(nil, k.p.prefix, Location{ref: ts[1].Ref()})
 		must(t, s.db.Set(key, []byte(row), pebble.NoSync))
-		_, _, err := k.Scan(timer.Ref{}, last, 0, 0, func(*timer.Timer) error { return nil })
+		_, _, _, err := k.Scan(timer.Ref{}, last, 100, 1<<20)
 		wantErr(t, err, want)
 		must(t, k.Park(unhealthy, ts[2:3]))
 		key = appendRowKey(nil, k.p.prefix, Location{ts[2].Ref(), 1})
 		must(t, s.db.Set(key, []byte(row), pebble.NoSync))
-		_, err = k.Unpark(unhealthy, 0, 0)
+		_, err = k.Unpark(unhealthy, 10_000, 8<<20)
 		wantErr(t, err, want)
 		must(t, k.Wipe())
 	}

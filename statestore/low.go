@@ -84,7 +84,7 @@ func (p *Partition) sweep() error {
 	p.write.Lock()
 	if err := errors.Join(p.intact(), p.loadLocked()); err != nil {
 		p.write.Unlock()
-		return nil // it cannot be read; whoever acquires the partition is told
+		return nil // it cannot be read; its owner gets the error
 	}
 	p.deletions.Store(0)
 	wipes := p.wipes

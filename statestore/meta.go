@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// nothing is the position of a partition that holds nothing.
+// noPosition is the position of a partition of which the store holds nothing.
 const noPosition int64 = -1
 
 // Meta is how far the store has folded a partition's changelog.

@@ -14,19 +14,28 @@ type metric struct {
 	value func(*pebble.Metrics) float64
 }
 
-// Collector exports what the store counts to Prometheus. Counts and times are since Open.
-type Collector struct {
-	s       *Store
-	metrics []metric
+// Collector exports the store's metrics to Prometheus. Counts and times are since Open. After Close, or a fatal error,
+// every value is 0.
+func (s *Store) Collector() prometheus.Collector {
+	all := s.metrics()
+	return prometheus.CollectorFunc(func(ch chan<- prometheus.Metric) {
+		value := func(metric) float64 { return 0 }
+		if s.enter() == nil {
+			defer s.leave()
+			m := s.db.Metrics()
+			value = func(x metric) float64 { return x.value(m) }
+		}
+		for _, x := range all {
+			ch <- prometheus.MustNewConstMetric(x.desc, x.kind, value(x))
+		}
+	})
 }
 
-// Collector returns a new collector for the store, to be registered once.
-func (s *Store) Collector() *Collector {
-	c, e := &Collector{s: s}, s.events
-	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
+func (s *Store) metrics() (all []metric) {
+	e, gauge, counter := s.events, prometheus.GaugeValue, prometheus.CounterValue
 	add := func(name, help string, kind prometheus.ValueType, value func(*pebble.Metrics) float64) {
 		desc := prometheus.NewDesc("waterclock_store_"+name, help, nil, nil)
-		c.metrics = append(c.metrics, metric{desc, kind, value})
+		all = append(all, metric{desc, kind, value})
 	}
 	add("disk_bytes", "Bytes the local store takes on disk.",
 		gauge, func(m *pebble.Metrics) float64 { return float64(m.DiskSpaceUsage()) })
@@ -76,7 +85,7 @@ func (s *Store) Collector() *Collector {
 		counter, func(_ *pebble.Metrics) float64 { return float64(e.background.Load()) })
 	add("damaged_tables_total", "Tables found damaged and thrown away; their partitions are replayed.",
 		counter, func(_ *pebble.Metrics) float64 { return float64(e.damagedTables.Load()) })
-	return c
+	return all
 }
 
 // level0Layers returns how many layers of tables level 0 has.
@@ -87,24 +96,4 @@ func (s *Store) level0Layers() int { return int(s.db.Metrics().Levels[0].Subleve
 func bytesWritten(m *pebble.Metrics) uint64 {
 	total := m.Total()
 	return total.TableBytesFlushed + total.TableBytesCompacted
-}
-
-// Describe implements prometheus.Collector.
-func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for i := range c.metrics {
-		ch <- c.metrics[i].desc
-	}
-}
-
-// Collect implements prometheus.Collector. After Close, or a fatal error, every value is 0.
-func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	value := func(metric) float64 { return 0 }
-	if c.s.enter() == nil {
-		defer c.s.leave()
-		m := c.s.db.Metrics()
-		value = func(x metric) float64 { return x.value(m) }
-	}
-	for _, x := range c.metrics {
-		ch <- prometheus.MustNewConstMetric(x.desc, x.kind, value(x))
-	}
 }

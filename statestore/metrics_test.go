@@ -85,7 +85,7 @@ func TestCollectorShowsEachMetric(t *testing.T) {
 		"filter_hits_total": 16, "filter_misses_total": 17, "stalls_total": 18, "stalled_seconds_total": 19, "replay_waits_total": 20,
 		"replay_waited_seconds_total": 21, "slow_disk_total": 22, "background_errors_total": 23, "damaged_tables_total": 24,
 	}
-	metrics := s.Collector().metrics
+	metrics := s.metrics()
 	for _, x := range metrics {
 		_, name, _ := strings.Cut(x.desc.String(), `"waterclock_store_`)
 		name, _, _ = strings.Cut(name, `"`)

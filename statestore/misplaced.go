@@ -68,8 +68,7 @@ func (t *tally) add(id []byte, before, after timer.Ref) {
 	}
 }
 
-// enter adds the change to the state that the batch leads to. A store that does not count must not
-// leave an old count there.
+// enter adds the change to the state after the batch. If the store does not count, it removes an old count.
 func (t *tally) enter(next *meta) {
 	next.Partitions, next.Misplaced = t.partitions, next.Misplaced+t.change
 	if t.partitions == 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -41,8 +43,18 @@ func (l log) at(i int64) rec {
 	}
 	r := rec{id: fmt.Sprint("timer-", rng.IntN(l.names))}
 	if rng.IntN(3) > 0 {
-		// The past as well, and often the same due time.
+		// The past as well, often the same due time, and the ends of time: beyond those of what is triggered and paused.
 		r.after = newTimer(r.id, int64(rng.IntN(400)-100)*1000, i)
+		switch rng.IntN(24) {
+		case 0:
+			r.after.Due = math.MinInt64
+		case 1:
+			r.after.Due = math.MaxInt64
+		case 2:
+			r.after.Steering = &timer.Steering{Paused: true, By: i}
+		case 3:
+			r.after.Steering = &timer.Steering{Triggered: true, By: i, At: 1}
+		}
 		r.after.Value = make([]byte, rng.IntN(100))
 	}
 	return r
@@ -55,6 +67,7 @@ type state struct {
 	timers     map[string]*timer.Timer
 	parked     map[string]string // targets by ID
 	checkpoint []byte
+	mark       Mark
 }
 
 func (l log) empty() *state {
@@ -104,8 +117,19 @@ func (s *state) unparked() []*timer.Timer {
 	return ts
 }
 
-// apply moves s and the store to position by one batch, replay by a replay.
+// named reports whether the record before a position is a checkpoint.
+func (l log) named(position int64) bool { return position > 0 && l.at(position-1).checkpoint != nil }
+
+// apply moves s and the store to position by one batch, replay by a replay. A batch that has a checkpoint ends with one.
 func (s *state) apply(k *Handle, position int64) error {
+	for i := max(s.position, 0); i < position; i++ {
+		for s.l.named(i+1) && !s.l.named(position) {
+			position++
+		}
+	}
+	if position > s.position {
+		s.mark.Named = s.l.named(position)
+	}
 	b := &Batch{Position: position, Changelog: changelog}
 	before := map[string]timer.Ref{}
 	for id, t := range s.timers {
@@ -137,6 +161,8 @@ func (s *state) replay(k *Handle, position int64) error {
 	if err := s.put(r, position); err != nil {
 		return err
 	}
+	s.mark = Mark{Named: s.l.named(position), Epoch: int32(1 + position%5), Read: position}
+	r.At(s.mark)
 	return r.Flush(position)
 }
 
@@ -198,6 +224,32 @@ func (s *state) unpark(k *Handle, target string, max int, maxBytes int64) error 
 	return err
 }
 
+// unparkIf checks which timers are looked at, and where to go on.
+func (s *state) unparkIf(k *Handle, target string, from timer.Ref, max int, maxBytes int64, match func(*timer.Timer) bool) error {
+	var want []*timer.Timer
+	limit, least, next := maxBytes, max, first
+	for _, t := range s.sorted() {
+		if s.parked[string(t.ID)] != target || t.Ref().Compare(from) < 0 {
+			continue
+		}
+		if least == 0 || limit <= 0 {
+			next = t.Ref()
+			break
+		}
+		if least, limit = least-1, limit-int64(len(t.AppendTo(nil))); match(t) {
+			want = append(want, t)
+		}
+	}
+	for _, t := range want {
+		delete(s.parked, string(t.ID))
+	}
+	got, at, err := k.UnparkIf(target, from, max, maxBytes, match)
+	if err == nil && (!reflect.DeepEqual(got, want) || at != next) {
+		err = fmt.Errorf("unpark some of %s: %q, then from %v; want %q, %v", target, ids(got), at, ids(want), next)
+	}
+	return err
+}
+
 // readParked returns the targets of all parked timers by ID, from their rows.
 func readParked(k *Handle) (map[string]string, error) {
 	p := k.p
@@ -231,7 +283,7 @@ func (s *state) parkedTargets() []ParkedTarget {
 		switch {
 		case name == "":
 		case i < 0:
-			list = append(list, ParkedTarget{name, 1, t.Due})
+			list = append(list, ParkedTarget{name, 1, t.Ref().Due})
 		default:
 			list[i].Count++
 		}
@@ -247,9 +299,9 @@ func (s *state) compare(k *Handle) error {
 		return err
 	}
 	if m.Position != s.position || m.Pending != int64(len(s.timers)) || m.Parked != int64(len(s.parked)) ||
-		!bytes.Equal(m.Checkpoint, s.checkpoint) {
-		return fmt.Errorf("position %d, %d pending, %d parked, checkpoint %x; want %d, %d, %d, %x",
-			m.Position, m.Pending, m.Parked, m.Checkpoint, s.position, len(s.timers), len(s.parked), s.checkpoint)
+		!bytes.Equal(m.Checkpoint, s.checkpoint) || m.Mark != s.mark {
+		return fmt.Errorf("position %d, %d pending, %d parked, checkpoint %x, %+v; want %d, %d, %d, %x, %+v",
+			m.Position, m.Pending, m.Parked, m.Checkpoint, m.Mark, s.position, len(s.timers), len(s.parked), s.checkpoint, s.mark)
 	}
 	if off := s.misplaced(k.p.id, m.Partitions); m.Misplaced != off {
 		return fmt.Errorf("%d misplaced for %d partitions, want %d", m.Misplaced, m.Partitions, off)
@@ -272,12 +324,8 @@ func (s *state) compare(k *Handle) error {
 			return fmt.Errorf("%s is pending at %v, want %v, %w", id, ref, s.timers[id].Ref(), err)
 		}
 	}
-	var got []*timer.Timer
 	least := timer.Ref{Due: -1 << 63, Offset: -1 << 63}
-	_, done, err := k.Scan(least, last, 1<<30, 1<<40, func(t *timer.Timer) error {
-		got = append(got, t)
-		return nil
-	})
+	got, _, done, err := k.Scan(least, last, 1<<30, 1<<40)
 	if err != nil || !done {
 		return fmt.Errorf("scan: done %v, %w", done, err)
 	}
@@ -322,13 +370,14 @@ type machine struct {
 
 type moment struct {
 	position int64
+	mark     Mark
 	parked   map[string]string
 }
 
 // remember notes the state of each partition.
 func (m *machine) remember() {
 	for i, p := range m.parts {
-		m.history[i] = append(m.history[i], moment{p.position, maps.Clone(p.parked)})
+		m.history[i] = append(m.history[i], moment{p.position, p.mark, maps.Clone(p.parked)})
 	}
 }
 
@@ -380,11 +429,11 @@ func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 		parked, err := readParked(m.handles[i])
 		check(t, err)
 		if !slices.ContainsFunc(m.history[i], func(h moment) bool {
-			return h.position == meta.Position && maps.Equal(h.parked, parked)
+			return h.position == meta.Position && h.mark == meta.Mark && maps.Equal(h.parked, parked)
 		}) {
-			t.Fatalf("partition %d at %d after a crash, parked %v: never was", i, meta.Position, parked)
+			t.Fatalf("partition %d at %d, %+v after a crash, parked %v: never was", i, meta.Position, meta.Mark, parked)
 		}
-		m.parts[i].parked = parked
+		m.parts[i].parked, m.parts[i].mark = parked, meta.Mark
 		check(t, m.parts[i].compare(m.handles[i]))
 	}
 	m.flushed()
@@ -394,6 +443,7 @@ func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 // batch and by table, parking, wipes, flushes, sweeps, restarts and power
 // failures.
 func TestModel(t *testing.T) {
+	runs.Checks(t, 50)
 	learned := 0
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{ids: [2]PartitionID{partition0, partition1}, synced: [2]int64{-1, -1}}
@@ -432,6 +482,13 @@ func TestModel(t *testing.T) {
 				max, maxBytes := rapid.IntRange(1, 20).Draw(t, "max"), rapid.Int64Range(1, 1000).Draw(t, "bytes")
 				check(t, m.parts[i].unpark(m.handles[i], target.Draw(t, "target"), max, maxBytes))
 			},
+			"unpark if": func(t *rapid.T) {
+				i := part(t)
+				from := rapid.SampledFrom([]timer.Ref{first, {Due: -5000}, {Due: 100_000}, last}).Draw(t, "from")
+				max, maxBytes := rapid.IntRange(1, 20).Draw(t, "max"), rapid.Int64Range(1, 1000).Draw(t, "bytes")
+				match := func(x *timer.Timer) bool { return x.Offset%3 > 0 }
+				check(t, m.parts[i].unparkIf(m.handles[i], target.Draw(t, "target"), from, max, maxBytes, match))
+			},
 			"look up": func(t *rapid.T) {
 				i := part(t)
 				id := fmt.Sprint("timer-", rapid.IntRange(0, 70).Draw(t, "id"))
@@ -468,12 +525,9 @@ func TestModel(t *testing.T) {
 					}
 				}
 				for done := false; !done; {
-					var err error
-					from, done, err = m.handles[i].Scan(from, to, 5, 400, func(x *timer.Timer) error {
-						got = append(got, x)
-						return nil
-					})
+					timers, next, all, err := m.handles[i].Scan(from, to, 5, 400)
 					check(t, err)
+					got, from, done = append(got, timers...), next, all
 				}
 				if !reflect.DeepEqual(got, want) {
 					t.Fatalf("%d timers, want %d", len(got), len(want))

@@ -29,12 +29,12 @@ type Options struct {
 	// 5 s of them to replay at most. See [Handle.Behind].
 	FlushChanges int64
 
-	// Home says on which of the partitions of its request topic an ID belongs; nil:
-	// nothing is counted that lies elsewhere. See [Handle.CountFor].
+	// Home returns the partition of its request topic on which an ID belongs. If it is nil, misplaced timers are not
+	// counted. See [Handle.CountFor].
 	Home func(id []byte, partitions int32) int32
 
-	// BeforeFlush is called before the store flushes by itself, so that owners apply what waits; may be nil. It
-	// must return when ctx ends.
+	// BeforeFlush is called before the store flushes by itself, so that owners apply the changes that wait; may be nil.
+	// It must return when ctx ends.
 	BeforeFlush func(ctx context.Context)
 
 	// Logger defaults to slog.Default.

@@ -100,25 +100,11 @@ func seekRow(it *pebble.Iterator, p prefix, ref timer.Ref) ([]byte, error) {
 }
 
 // Unpark moves parked timers of the target back to the rows by due time, in order. It stops after max timers
-// or maxBytes of their rows, whichever comes first, but not before the first timer; zero or less means
-// 10,000 and 8 MB. It returns the timers, none if nothing is parked for the target.
+// or maxBytes of their rows, whichever comes first, but not before the first timer. It returns the timers, none if
+// nothing is parked for the target.
 func (k *Handle) Unpark(target string, max int, maxBytes int64) ([]*timer.Timer, error) {
-	if err := k.enter(); err != nil {
-		return nil, err
-	}
-	defer k.leave()
-	number := k.p.targets.byName[target]
-	if number == 0 {
-		return nil, nil
-	}
-	timers, _, err := k.p.unparkLocked(number, first, max, maxBytes, nil)
-	if err == nil && len(timers) == 0 {
-		err = fmt.Errorf("no row of %d parked timers: %w", k.p.targets.byNumber[number].count, ErrCorrupt)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("unpark timers in partition %s for %s: %w", k.p.id, target, err)
-	}
-	return timers, nil
+	timers, _, err := k.UnparkIf(target, first, max, maxBytes, nil)
+	return timers, err
 }
 
 // UnparkIf is Unpark for the timers that match. It looks at parked timers of the target, beginning at from,
@@ -135,19 +121,13 @@ func (k *Handle) UnparkIf(target string, from timer.Ref, max int, maxBytes int64
 	}
 	timers, next, err = k.p.unparkLocked(number, from, max, maxBytes, match)
 	if err != nil {
-		return nil, first, fmt.Errorf("look at parked timers in partition %s for %s: %w", k.p.id, target, err)
+		return nil, first, fmt.Errorf("unpark timers in partition %s for %s: %w", k.p.id, target, err)
 	}
 	return timers, next, nil
 }
 
 // unparkLocked moves the timers that match, or all if match is nil.
 func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxBytes int64, match func(*timer.Timer) bool) (timers []*timer.Timer, next timer.Ref, err error) {
-	if max <= 0 {
-		max = defaultScanRows
-	}
-	if maxBytes <= 0 {
-		maxBytes = defaultScanBytes
-	}
 	t := p.targets.byNumber[number]
 	fromLow, low := from.Compare(t.low) <= 0, last
 	if !fromLow {
@@ -189,7 +169,10 @@ func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxByte
 	if err == nil && ok {
 		next, err = decodeRef(it.Key()[parkedAt:])
 	}
-	if err = errors.Join(err, it.Error(), it.Close()); err != nil || len(timers) == 0 {
+	if err = errors.Join(err, it.Error(), it.Close()); err == nil && match == nil && len(timers) == 0 {
+		err = fmt.Errorf("no row of %d parked timers: %w", t.count, ErrCorrupt)
+	}
+	if err != nil || len(timers) == 0 {
 		return nil, next, err
 	}
 	if low == last {

@@ -86,7 +86,7 @@ func TestPark(t *testing.T) {
 	s = mustOpen(t, o)
 	k = s.Partition(partition0).Acquire()
 	wantParked(t, k, map[string]string{unhealthy: "abd", "mail/0": "e"})
-	got, err := k.Unpark(unhealthy, 2, 0)
+	got, err := k.Unpark(unhealthy, 2, 8<<20)
 	must(t, err)
 	if ids(got) != "a b" {
 		t.Fatalf("unparked %q", ids(got))
@@ -96,9 +96,9 @@ func TestPark(t *testing.T) {
 		t.Fatalf("the next unparking begins at %v", low)
 	}
 	wantParked(t, k, map[string]string{unhealthy: "d", "mail/0": "e"})
-	got, err = k.Unpark(unhealthy, 0, 1)
+	got, err = k.Unpark(unhealthy, 10_000, 1)
 	must(t, err)
-	none, err := k.Unpark(unhealthy, 0, 0)
+	none, err := k.Unpark(unhealthy, 10_000, 8<<20)
 	must(t, err)
 	if ids(got) != "d" || len(none) != 0 {
 		t.Fatalf("unparked %q, then %q", ids(got), ids(none))
@@ -129,7 +129,7 @@ func TestRowsOfParkedTimers(t *testing.T) {
 		t.Fatalf("rows %s", kinds)
 	}
 	must(t, k.Apply(batchAt(5, remove(ts[1]))))
-	_, err := k.Unpark(unhealthy, 0, 0)
+	_, err := k.Unpark(unhealthy, 10_000, 8<<20)
 	must(t, err)
 	if kinds := rows(); kinds != "dim" {
 		t.Fatalf("rows %s", kinds)
@@ -186,7 +186,7 @@ func TestApplyFindsParkedTimers(t *testing.T) {
 				s = mustOpen(t, o)
 				k = s.Partition(partition0).Acquire()
 				check()
-				got, err := k.Unpark(unhealthy, 0, 0)
+				got, err := k.Unpark(unhealthy, 10_000, 8<<20)
 				must(t, err)
 				if strings.ReplaceAll(ids(got), " ", "") != c.parked {
 					t.Fatalf("unparked %q", ids(got))
@@ -295,7 +295,7 @@ func TestScanPassesOverParkedTimers(t *testing.T) {
 		if low := k.p.targets.byNumber[1].low; low.Due != n-1 {
 			t.Fatalf("who looks next begins at %v", low)
 		}
-		got, err := k.Unpark(unhealthy, 0, 0)
+		got, err := k.Unpark(unhealthy, 10_000, 8<<20)
 		must(t, err)
 		if ids(got) != fmt.Sprint(n-1) {
 			t.Fatalf("unparked %q", ids(got))
@@ -364,7 +364,7 @@ func TestVerifyFindsFaults(t *testing.T) {
 			k, ts := withTimers(t, s)
 			must(t, k.Park(unhealthy, ts[:2]))
 			must(t, k.Park("mail/0", ts[2:3]))
-			_, err := k.Unpark("mail/0", 0, 0)
+			_, err := k.Unpark("mail/0", 10_000, 8<<20)
 			must(t, err)
 			_, err = k.p.Verify()
 			must(t, err)
@@ -399,7 +399,7 @@ func TestNumbersOfTargetsComeRound(t *testing.T) {
 		t.Errorf("numbers are %v", p.targets.byName)
 	}
 	for i, name := range []string{"first", "last", "round", "again"} {
-		got, err := k.Unpark(name, 0, 0)
+		got, err := k.Unpark(name, 10_000, 8<<20)
 		if err != nil || len(got) != 1 || string(got[0].ID) != string(timers[i].ID) {
 			t.Errorf("parked for %s are %v, %v", name, got, err)
 		}

@@ -51,10 +51,7 @@ func newPartition(s *Store, id PartitionID) *Partition {
 	return p
 }
 
-// ID returns the partition's name.
-func (p *Partition) ID() PartitionID { return p.id }
-
-// Handle is the right to use a partition. It ends when somebody else acquires the partition.
+// Handle is the right to use a partition. It ends when another caller acquires the partition.
 type Handle struct {
 	p *Partition
 
@@ -78,7 +75,7 @@ func (p *Partition) Acquire() *Handle {
 	return k
 }
 
-// acquireIdle is Acquire if nobody has the partition; otherwise it returns nil.
+// acquireIdle is Acquire for a partition without an owner. If there is an owner, it returns nil.
 func (p *Partition) acquireIdle() *Handle {
 	p.write.Lock()
 	defer p.write.Unlock()
@@ -90,16 +87,13 @@ func (p *Partition) acquireIdle() *Handle {
 }
 
 // Release gives the partition back. It takes effect at once, and returns when no batch of the handle is
-// under way. It does nothing if the handle was released before, or somebody else has acquired the
+// under way. It does nothing if the handle was released before, or another caller has acquired the
 // partition.
 func (k *Handle) Release() {
 	k.p.owner.CompareAndSwap(k, nil)
 	k.p.write.Lock()
 	defer k.p.write.Unlock()
 }
-
-// ID returns the name of the partition.
-func (k *Handle) ID() PartitionID { return k.p.id }
 
 func (k *Handle) check() error {
 	if k.p.owner.Load() != k {
@@ -252,8 +246,8 @@ func (k *Handle) Live(now time.Time, confirmed func() (ago time.Duration, err er
 	return nil
 }
 
-// Unsaved tells the store since when the owner has had changes that the store lacks; the zero time if it has
-// none. The store is in sync up to that moment at most.
+// Unsaved tells the store since when the owner has changes that the store lacks; the zero time if it has none. The store
+// is in sync up to that moment at most.
 func (k *Handle) Unsaved(since time.Time) {
 	if since.IsZero() {
 		k.unsaved.Store(nil)
@@ -273,8 +267,8 @@ func (k *Handle) Keeps(d time.Duration) error {
 	return nil
 }
 
-// Behind tells the store that the owner has written so many more changes to the changelog. If too many of
-// them are not on disk yet, the store flushes early.
+// Behind tells the store that the owner has written that many more changes to the changelog. If too many of them are not
+// on disk yet, the store flushes early.
 func (k *Handle) Behind(changes int) { k.p.s.upkeep.changed(changes) }
 
 // confirm moves the in-sync time of a live handle; p.write is held.

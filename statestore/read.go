@@ -10,15 +10,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// The bounds of one Scan if the caller gives none.
-const (
-	defaultScanRows  = 10_000
-	defaultScanBytes = 8 << 20
-
-	// slabSize is how many bytes of rows share one allocation. They stay in memory as long as one of their
-	// timers does.
-	slabSize = 16 << 10
-)
+// slabSize is how many bytes of rows share one allocation. They stay in memory as long as one of their
+// timers does.
+const slabSize = 16 << 10
 
 // enterRead enters the store to read the partition. Readers do not wait for batches.
 func (k *Handle) enterRead() error {
@@ -165,38 +159,42 @@ func decodeTimer(row []byte) (*timer.Timer, error) {
 	return t, nil
 }
 
+// reader makes iterators: a database, a snapshot or a view.
+type reader interface {
+	NewIter(*pebble.IterOptions) (*pebble.Iterator, error)
+}
+
+// eachRow calls fn with the rows from a key up to another, in order, until fn returns an error. fn must keep neither
+// key nor row.
+func eachRow(r reader, from, to []byte, fn func(key, row []byte) error) error {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
+	if err != nil {
+		return err
+	}
+	for ok := it.First(); ok && err == nil; ok = it.Next() {
+		var row []byte
+		if row, err = it.ValueAndErr(); err == nil {
+			err = fn(it.Key(), row)
+		}
+	}
+	return errors.Join(err, it.Error(), it.Close())
+}
+
 // dueIter makes an iterator over the rows by due time that come before the key end.
 func (p *Partition) dueIter(end []byte) (*pebble.Iterator, error) {
 	return p.s.db.NewIter(&pebble.IterOptions{LowerBound: p.prefix.key(kindDue), UpperBound: end})
 }
 
-// Scan calls fn for the pending timers with from <= Ref < to that are not parked, in order. It stops after
-// max timers or maxBytes of their rows, whichever comes first, but not before the first timer; zero or less
-// means 10,000 and 8 MB. It returns the Ref to go on from, and whether [from, to) is exhausted. If fn
-// fails, Scan returns its error and the Ref of the timer that fn was given.
-//
-// fn sees the state at one moment. It may use the handle, even to apply: no lock is held while it runs.
-// Timers are not shared with the store.
-func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64, fn func(*timer.Timer) error) (next timer.Ref, done bool, err error) {
-	rows, next, done, err := k.scan(from, to, max, maxBytes)
-	if err != nil {
-		return from, false, fmt.Errorf("scan partition %s: %w", k.p.id, err)
-	}
-	for _, t := range rows {
-		if err := fn(t); err != nil {
-			return t.Ref(), false, err
+// Scan returns the pending timers with from <= Ref < to that are not parked, in order. It stops after max timers
+// or maxBytes of their rows, whichever comes first, but not before the first timer. It also returns the Ref to go
+// on from, and whether [from, to) is exhausted. The timers are as they are at one moment, and are not shared with
+// the store.
+func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64) (timers []*timer.Timer, next timer.Ref, done bool, err error) {
+	defer func() {
+		if err != nil {
+			timers, next, done, err = nil, from, false, fmt.Errorf("scan partition %s: %w", k.p.id, err)
 		}
-	}
-	return next, done, nil
-}
-
-func (k *Handle) scan(from, to timer.Ref, max int, maxBytes int64) (rows []*timer.Timer, next timer.Ref, done bool, err error) {
-	if max <= 0 {
-		max = defaultScanRows
-	}
-	if maxBytes <= 0 {
-		maxBytes = defaultScanBytes
-	}
+	}()
 	if err := k.enterRead(); err != nil {
 		return nil, from, false, err
 	}
@@ -213,8 +211,8 @@ func (k *Handle) scan(from, to timer.Ref, max int, maxBytes int64) (rows []*time
 	next, done = to, true
 	copies := arena{block: slabSize}
 	for ok := it.SeekGE(appendDueKey(nil, k.p.prefix, start)); ok; ok = it.Next() {
-		if len(rows) == max || maxBytes <= 0 {
-			next, done = behind(rows[len(rows)-1]), false
+		if len(timers) == max || maxBytes <= 0 {
+			next, done = behind(timers[len(timers)-1]), false
 			break
 		}
 		row, err := it.ValueAndErr()
@@ -225,10 +223,10 @@ func (k *Handle) scan(from, to timer.Ref, max int, maxBytes int64) (rows []*time
 		if err != nil {
 			return nil, from, false, errors.Join(fmt.Errorf("row %x: %w", it.Key()[idAt:], err), it.Close())
 		}
-		rows = append(rows, t)
+		timers = append(timers, t)
 		maxBytes -= int64(len(row))
 	}
-	return rows, next, done, errors.Join(it.Close(), k.p.intact())
+	return timers, next, done, errors.Join(it.Close(), k.p.intact())
 }
 
 // behind returns the first Ref after that of t.

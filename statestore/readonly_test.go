@@ -64,7 +64,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 		"live":    func() error { return k.Live(testNow, held) },
 		"replay":  func() error { _, err := k.Replay(changelog, testNow); return err },
 		"park":    func() error { return k.Park(unhealthy, ts) },
-		"unpark":  func() error { _, err := k.Unpark(unhealthy, 0, 0); return err },
+		"unpark":  func() error { _, err := k.Unpark(unhealthy, 10_000, 8<<20); return err },
 		"flush":   s.Flush,
 		"drop":    func() error { _, err := s.Drop(partition0, syncedBefore(testNow)); return err },
 		"cluster": func() error { return s.BindCluster("c1") },

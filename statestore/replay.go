@@ -24,7 +24,7 @@ const (
 	tableBytes = 4 << 20
 
 	// A replay that looks up more than one in lookUpShare of the records that it flushes does not delay
-	// compactions: see Replay.looksUp.
+	// compactions.
 	lookUpShare = 8
 
 	replayBlock = 1 << 20 // bytes of IDs and rows that are allocated at a time
@@ -41,9 +41,6 @@ type Replay struct {
 	arena      arena
 	checkpoint []byte // nil: none seen since the last flush
 	mark       Mark   // at the next flush
-
-	// looksUp: a good part of the last flush had to be looked up, see lookUpShare.
-	looksUp bool
 }
 
 // record is a change of one ID. After dedupe there is one for each ID.
@@ -54,6 +51,15 @@ type record struct {
 	timer  *timer.Timer // instead of row, if that is nil
 	before timer.Ref    // what the store has; resolve sets it
 	after  timer.Ref    // Absent for a deletion
+}
+
+// encoded returns the bytes of a record's timer, in scratch if the record does not have them.
+func (c *record) encoded(scratch *[]byte) []byte {
+	if c.row != nil || c.timer == nil {
+		return c.row
+	}
+	*scratch = c.timer.AppendTo((*scratch)[:0])
+	return *scratch
 }
 
 // Replay begins to fold records of the changelog topic of that UUID, from Meta().Position on. The in-sync time
@@ -75,7 +81,7 @@ func (k *Handle) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
 			k.p.id, changelog, s.Changelog, ErrForeignChangelog)
 	}
 	k.live = false
-	k.replay = &Replay{k: k, changelog: changelog, arena: arena{block: replayBlock}, looksUp: s.Pending > 0}
+	k.replay = &Replay{k: k, changelog: changelog, arena: arena{block: replayBlock}}
 	return k.replay, nil
 }
 
@@ -133,11 +139,8 @@ func (r *Replay) Flush(position int64) error {
 	r.dedupe()
 	k := r.k
 	if r.large() {
-		if err := k.waitForRoom(context.Background(), true); err != nil {
+		if err := k.waitForRoom(context.Background(), true, 0); err != nil {
 			return err
-		}
-		if !r.looksUp {
-			k.p.s.compactions.pause()
 		}
 	}
 	if err := k.enter(); err != nil {
@@ -174,31 +177,24 @@ func (r *Replay) flushLocked(position int64) error {
 	if err != nil {
 		return err
 	}
-	if err := r.resolve(); err != nil {
+	lookUps, err := r.resolve()
+	if err != nil {
 		return fmt.Errorf("look up what is pending: %w", err)
 	}
 	if r.checkpoint != nil {
 		next.Checkpoint = r.checkpoint
 	}
 	next.Mark = r.mark
-	if r.large() {
-		if p.state.Position == noPosition {
-			if err := p.anchorLocked(next); err != nil {
-				return err
-			}
+	large := r.large()
+	if large && lookUps*lookUpShare <= len(r.records) {
+		p.s.compactions.pause()
+	}
+	if large && p.state.Position == noPosition {
+		if err := p.anchorLocked(next); err != nil {
+			return err
 		}
-		return p.ingestLocked(next, r.records)
 	}
-	w := p.newBatchLocked()
-	defer w.close()
-	for i := range r.records {
-		c := &r.records[i]
-		w.change(p.prefix, c.id, Location{c.before, c.target}, c.after, c.row)
-	}
-	if r.checkpoint != nil {
-		w.set(p.prefix.key(kindCheckpoint), r.checkpoint)
-	}
-	return w.commit(p, next)
+	return p.storeLocked(next, r.records, r.checkpoint, large)
 }
 
 // anchorLocked writes a meta row with position 0 and otherwise the content of next. The first table of a
@@ -231,14 +227,13 @@ func (r *Replay) dedupe() {
 }
 
 // resolve looks up what the store has of every ID that the filter does not exclude. It goes in the order of the
-// IDs, so the iterator seldom has to seek far.
-func (r *Replay) resolve() error {
-	p, lookUps := r.k.p, 0
-	defer func() { r.looksUp = lookUps*lookUpShare > len(r.records) }()
+// IDs, so the iterator seldom has to seek far. It returns how many it has looked up.
+func (r *Replay) resolve() (lookUps int, err error) {
+	p := r.k.p
 	f := p.ids.current.Load()
 	it, err := newIDIterator(p.s.db)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for i := range r.records {
 		c := &r.records[i]
@@ -252,7 +247,7 @@ func (r *Replay) resolve() error {
 		}
 		c.before, c.target = at.ref, at.target
 	}
-	return errors.Join(err, it.Close(), p.intact())
+	return lookUps, errors.Join(err, it.Close(), p.intact())
 }
 
 // arena copies byte slices into blocks, which are used again after reset. A block stays in memory

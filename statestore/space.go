@@ -6,7 +6,7 @@ const (
 	// leastSpace bytes must be free on the disk, on top of the store's size: a compaction may write all
 	// of it once more before it removes what it replaces.
 	leastSpace = 256 << 20
-	// saySpace is how often it warns that there is less.
+	// saySpace is the time between two warnings that there is less.
 	saySpace = 10 * time.Minute
 )
 
@@ -22,12 +22,8 @@ func (o *Options) freeBytes() int64 {
 // lookAtSpace warns if the disk is nearly full. A full disk ends the process.
 func (u *upkeep) lookAtSpace() {
 	free := u.s.o.freeBytes()
-	if free < 0 || time.Since(u.spaceSaid) < saySpace {
-		return
-	}
 	takes := u.s.db.Metrics().DiskSpaceUsage()
-	if need := int64(takes) + leastSpace; free < need {
-		u.spaceSaid = time.Now()
+	if need := int64(takes) + leastSpace; free >= 0 && free < need && u.full.Due(saySpace) {
 		u.s.o.Logger.Warn("the disk of the data directory is nearly full: the instance ends when it is; make room, or give it a larger one",
 			"directory", u.s.o.Dir, "free_bytes", free, "wanted_bytes", need, "store_bytes", takes)
 	}

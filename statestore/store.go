@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -42,10 +44,13 @@ type Store struct {
 	damage     damage
 	roomLayers int // see the constant; tests change it before they replay
 
-	// life is held for reading by everything that uses db, and for writing by Close. No goroutine takes
-	// it twice.
+	// life is held for reading by every call that uses db, and for writing by Close and damage.discard. No
+	// goroutine takes it twice.
 	life   sync.RWMutex
 	closed bool
+	// views counts the open views. A view may rest while it is open, so it does not hold life: whoever waits
+	// to write would hold up every call behind it. What a view reads is frozen, and Close waits for it.
+	views sync.WaitGroup
 
 	// mu guards the fields below. It is held over no I/O except that of identity.
 	mu         sync.Mutex
@@ -112,16 +117,12 @@ func (s *Store) Flush() error {
 func (s *Store) known() []*Partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ps := make([]*Partition, 0, len(s.partitions))
-	for _, p := range s.partitions {
-		ps = append(ps, p)
-	}
-	return ps
+	return slices.Collect(maps.Values(s.partitions))
 }
 
-// Close waits for calls under way, flushes and closes the store. From then on every call returns
-// ErrClosed. Further calls of Close return the same error and do nothing. After a fatal error, even one
-// that comes meanwhile, Close returns that error and leaves the database alone: its locks may be held
+// Close waits for calls under way and for open views, flushes and closes the store. From then on every call
+// returns ErrClosed. Further calls of Close return the same error and do nothing. After a fatal error, even
+// one that comes meanwhile, Close returns that error and leaves the database alone: its locks may be held
 // forever. The directory then stays locked until the process ends.
 func (s *Store) Close() error { return s.close() }
 
@@ -147,18 +148,12 @@ func (s *Store) shut() error {
 		flushErr = s.Flush()
 	}
 	s.life.Lock()
-	defer s.life.Unlock()
 	s.closed = true
+	s.life.Unlock()
+	s.views.Wait()
 	err := errors.Join(flushErr, s.db.Close(), s.lock.Close())
 	s.cache.Unref()
 	return err
-}
-
-// ClusterID returns the Kafka cluster that the directory is bound to; empty if it is not bound yet.
-func (s *Store) ClusterID() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.identity.cluster
 }
 
 // BindCluster binds a new directory to a cluster for good. It returns ErrForeignCluster if the directory

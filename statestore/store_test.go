@@ -88,12 +88,9 @@ func all(t testing.TB, k *Handle) (ts []*timer.Timer) {
 	t.Helper()
 	from := timer.Ref{Due: -1 << 63, Offset: -1 << 63}
 	for {
-		next, done, err := k.Scan(from, last, 7, 0, func(x *timer.Timer) error {
-			ts = append(ts, x)
-			return nil
-		})
+		timers, next, done, err := k.Scan(from, last, 7, 1<<20)
 		must(t, err)
-		if done {
+		if ts = append(ts, timers...); done {
 			return ts
 		}
 		from = next

@@ -169,12 +169,7 @@ func (r *tableRows) writeDues(w *sstable.Writer) (err error) {
 		if d.of == deletion {
 			err = w.Delete(key)
 		} else {
-			row := r.records[d.of].row
-			if row == nil {
-				scratch = r.records[d.of].timer.AppendTo(scratch[:0])
-				row = scratch
-			}
-			err = w.Set(key, row)
+			err = w.Set(key, r.records[d.of].encoded(&scratch))
 		}
 		if err != nil {
 			return err

@@ -3,7 +3,6 @@ package statestore
 import (
 	"cmp"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -47,7 +46,7 @@ func decodeTarget(number, row []byte) (t target, err error) {
 	return t, nil
 }
 
-// targets are the targets of a partition that have parked timers.
+// targets has the targets of a partition that have parked timers.
 type targets struct {
 	byNumber map[uint32]target
 	byName   map[string]uint32
@@ -64,19 +63,16 @@ func readTargets(r pebble.Reader, p prefix, m *meta) (targets, error) {
 	if m.Parked == 0 {
 		return ts, nil
 	}
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: p.key(kindTarget), UpperBound: p.key(kindTarget + 1)})
-	if err != nil {
-		return ts, err
-	}
 	var parked int64
-	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		var t target
-		if t, err = decodeTarget(it.Key()[numberAt:], it.Value()); err == nil {
+	err := eachRow(r, p.key(kindTarget), p.key(kindTarget+1), func(key, row []byte) error {
+		t, err := decodeTarget(key[numberAt:], row)
+		if err == nil {
 			ts.set(t)
 			parked += t.count
 		}
-	}
-	if err = errors.Join(err, it.Error(), it.Close()); err == nil && (parked != m.Parked || len(ts.byName) != len(ts.byNumber)) {
+		return err
+	})
+	if err == nil && (parked != m.Parked || len(ts.byName) != len(ts.byNumber)) {
 		err = fmt.Errorf("%d parked for %d targets of %d names, meta row says %d: %w",
 			parked, len(ts.byNumber), len(ts.byName), m.Parked, ErrCorrupt)
 	}

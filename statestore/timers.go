@@ -2,10 +2,7 @@ package statestore
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -24,27 +21,16 @@ func (s *Store) Timers(id PartitionID, fn func(*timer.Timer) error) (Meta, error
 		return m.Meta, err
 	}
 	for _, kind := range []byte{kindDue, kindParked} {
-		if err := timersOf(s.db, p.prefix, kind, fn); err != nil {
+		err := eachRow(s.db, p.prefix.key(kind), p.prefix.key(kind+1), func(_, row []byte) error {
+			t, err := decodeTimer(bytes.Clone(row))
+			if err != nil {
+				return err
+			}
+			return fn(t)
+		})
+		if err != nil {
 			return m.Meta, fmt.Errorf("read partition %s: %w", id, corrupt(err))
 		}
 	}
 	return m.Meta, nil
-}
-
-func timersOf(db *pebble.DB, p prefix, kind byte, fn func(*timer.Timer) error) error {
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: p.key(kind), UpperBound: p.key(kind + 1)})
-	if err != nil {
-		return err
-	}
-	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		var row []byte
-		var t *timer.Timer
-		if row, err = it.ValueAndErr(); err == nil {
-			t, err = decodeTimer(bytes.Clone(row))
-		}
-		if err == nil {
-			err = fn(t)
-		}
-	}
-	return errors.Join(err, it.Error(), it.Close())
 }

@@ -13,7 +13,7 @@ func TestTimers(t *testing.T) {
 	k, ts := withTimers(t, s)
 	must(t, k.Park("unhealthy", ts[:1]))
 	got := make(map[string]int64)
-	m, err := s.Timers(k.ID(), func(tm *timer.Timer) error { got[string(tm.ID)] = tm.Offset; return nil })
+	m, err := s.Timers(k.p.id, func(tm *timer.Timer) error { got[string(tm.ID)] = tm.Offset; return nil })
 	must(t, err)
 	if m.Position != getMeta(t, k).Position || len(got) != len(ts) || int(m.Pending) != len(ts) {
 		t.Errorf("%+v, %v", m, got)
@@ -24,7 +24,7 @@ func TestTimers(t *testing.T) {
 		}
 	}
 	stop := errors.New("stop")
-	if _, err := s.Timers(k.ID(), func(*timer.Timer) error { return stop }); !errors.Is(err, stop) {
+	if _, err := s.Timers(k.p.id, func(*timer.Timer) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("%v", err)
 	}
 	if m, err := s.Timers(PartitionID{Partition: 99}, nil); err != nil || m.Position >= 0 {

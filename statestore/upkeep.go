@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 // beforeFlushWait bounds how long a flush waits for Options.BeforeFlush.
@@ -18,18 +20,18 @@ type upkeep struct {
 
 	stop, done chan struct{}
 	sweeps     chan *Partition // whose low bound is worth raising
-	flush      chan struct{}   // too much has changed since the last flush
+	flush      beats.Signal    // too much has changed since the last flush
 
 	behind atomic.Int64 // changes that the disk lacks: see Handle.Behind
 	dirty  atomic.Bool  // something was written since the last flush began
 	busy   sync.Mutex   // held over one flush or sweep, I/O included
 
-	spaceSaid time.Time // when it last warned of a disk that is nearly full; only run uses it
+	full beats.Reminder // that the disk is nearly full; only run uses it
 }
 
 func (u *upkeep) init(s *Store) {
 	u.s, u.stop, u.done = s, make(chan struct{}), make(chan struct{})
-	u.sweeps, u.flush = make(chan *Partition, maxSweepsWaiting), make(chan struct{}, 1)
+	u.sweeps, u.flush = make(chan *Partition, maxSweepsWaiting), beats.NewSignal()
 }
 
 // run works until stop. It flushes at an interval, or earlier if so much has changed that a restart after
@@ -110,8 +112,5 @@ func (u *upkeep) changed(n int) {
 	if u.behind.Add(int64(n)) < u.s.o.FlushChanges {
 		return
 	}
-	select {
-	case u.flush <- struct{}{}:
-	default: // one is due already
-	}
+	u.flush.Send()
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Verify reads the whole partition and checks that its rows agree: every row by due time, and every parked row, is
-// a timer that its ID row points to, and vice versa; there are as many as recorded; and none lies before its low
-// bound. It takes seconds for a million timers and is for tests and tools. Errors wrap ErrCorrupt if rows are
-// wrong, and ErrNewerFormat if this version cannot read them.
+// Verify reads the whole partition and checks that its rows agree: the ID row of every row by due time, and of every
+// parked row, points to it, and vice versa; there are as many as recorded; and none lies before its low bound. It takes
+// seconds for a million timers and is for tests and tools. Errors wrap ErrCorrupt if rows are wrong, and ErrNewerFormat
+// if this version cannot read them.
 func (p *Partition) Verify() (Meta, error) {
 	if err := p.s.enter(); err != nil {
 		return Meta{}, err
@@ -156,17 +156,7 @@ func verify(p *Partition, snap *pebble.Snapshot) (meta, error) {
 		return m, err
 	}
 	next := p.prefix.next()
-	it, err := snap.NewIter(&pebble.IterOptions{LowerBound: p.prefix[:], UpperBound: next[:]})
-	if err != nil {
-		return m, err
-	}
-	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		var row []byte
-		if row, err = it.ValueAndErr(); err == nil {
-			err = v.row(it.Key(), row)
-		}
-	}
-	if err = errors.Join(err, it.Error(), it.Close()); err != nil {
+	if err := eachRow(snap, p.prefix[:], next[:], v.row); err != nil {
 		return m, err
 	}
 	return m, v.count(&m)

@@ -19,9 +19,17 @@ const mostAhead = 64
 // goroutine may use it at a time.
 type View struct {
 	k    *Handle
-	rows *pebble.Iterator // over all rows of the partition
+	rows frozen           // all rows of the partition
 	one  *pebble.Iterator // for single rows; nil until it is needed
 	low  timer.Ref
+}
+
+// frozen is an iterator whose NewIter makes iterators that see the store at the same moment.
+type frozen struct{ *pebble.Iterator }
+
+// NewIter implements reader.
+func (f frozen) NewIter(o *pebble.IterOptions) (*pebble.Iterator, error) {
+	return f.Clone(pebble.CloneOptions{IterOptions: o})
 }
 
 // Row is a row of a View. It is valid until the next one is read.
@@ -40,9 +48,6 @@ func (r *Row) ID() ([]byte, error) {
 	return id, err
 }
 
-// Size returns the length of the row in bytes.
-func (r *Row) Size() int { return len(r.value) }
-
 // Peek returns the row's timer, which is valid as long as the row. Use Timer for one to keep.
 func (r *Row) Peek() (*timer.Timer, error) { return decodeTimer(r.value) }
 
@@ -54,6 +59,7 @@ func (k *Handle) View() (*View, error) {
 	if err := k.enterRead(); err != nil {
 		return nil, err
 	}
+	defer k.p.s.leave()
 	next := k.p.prefix.next()
 	var rows *pebble.Iterator
 	var err error
@@ -61,10 +67,10 @@ func (k *Handle) View() (*View, error) {
 		rows, err = k.p.s.db.NewIter(&pebble.IterOptions{LowerBound: k.p.prefix[:], UpperBound: next[:]})
 	})
 	if err != nil {
-		k.p.s.leave()
 		return nil, fmt.Errorf("view partition %s: %w", k.p.id, err)
 	}
-	return &View{k: k, rows: rows, low: low}, nil
+	k.p.s.views.Add(1)
+	return &View{k: k, rows: frozen{rows}, low: low}, nil
 }
 
 // Close ends the view. If it returns an error, what the view has shown may be wrong.
@@ -74,16 +80,11 @@ func (v *View) Close() error {
 		err = errors.Join(err, v.one.Close())
 	}
 	err = errors.Join(err, v.k.p.intact(), v.k.check())
-	v.k.p.s.leave()
+	v.k.p.s.views.Done()
 	if err != nil {
 		return fmt.Errorf("view partition %s: %w", v.k.p.id, err)
 	}
 	return nil
-}
-
-// clone returns an iterator that sees the same moment.
-func (v *View) clone(lower, upper []byte) (*pebble.Iterator, error) {
-	return v.rows.Clone(pebble.CloneOptions{IterOptions: &pebble.IterOptions{LowerBound: lower, UpperBound: upper}})
 }
 
 // Due calls fn with the rows with from <= Ref < to, parked or not, in order, until fn returns false. With
@@ -141,7 +142,7 @@ func (v *View) due(from, to timer.Ref) (*rowsByDue, error) {
 		return &rowsByDue{}, nil
 	}
 	prefix := v.k.p.prefix
-	it, err := v.clone(appendDueKey(nil, prefix, from), appendDueKey(nil, prefix, to))
+	it, err := v.rows.NewIter(&pebble.IterOptions{LowerBound: appendDueKey(nil, prefix, from), UpperBound: appendDueKey(nil, prefix, to)})
 	if err != nil {
 		return nil, err
 	}
@@ -197,20 +198,15 @@ func (v *View) parked(from, to timer.Ref) (*rowsByTarget, error) {
 	prefix := v.k.p.prefix
 	l := &rowsByTarget{prefix: prefix, to: to}
 	var targets []target
-	it, err := v.clone(prefix.key(kindTarget), prefix.key(kindTarget+1))
-	if err != nil {
-		return nil, err
-	}
-	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		var t target
-		if t, err = decodeTarget(it.Key()[numberAt:], it.Value()); err == nil {
-			targets = append(targets, t)
-		}
-	}
-	if err = errors.Join(err, it.Error(), it.Close()); err != nil || len(targets) == 0 {
+	err := eachRow(v.rows, prefix.key(kindTarget), prefix.key(kindTarget+1), func(key, row []byte) error {
+		t, err := decodeTarget(key[numberAt:], row)
+		targets = append(targets, t)
+		return err
+	})
+	if err != nil || len(targets) == 0 {
 		return l, err
 	}
-	if l.it, err = v.clone(prefix.key(kindParked), prefix.key(kindParked+1)); err != nil {
+	if l.it, err = v.rows.NewIter(&pebble.IterOptions{LowerBound: prefix.key(kindParked), UpperBound: prefix.key(kindParked + 1)}); err != nil {
 		return l, err
 	}
 	for _, t := range targets {
@@ -295,7 +291,7 @@ func (v *View) IDs(from, prefix []byte, fn func(id []byte, at Location) (more bo
 	if bytes.Compare(from, prefix) < 0 {
 		from = prefix
 	}
-	it, err := v.clone(appendIDKey(nil, p.prefix, from), behindAll(appendIDKey(nil, p.prefix, prefix)))
+	it, err := v.rows.NewIter(&pebble.IterOptions{LowerBound: appendIDKey(nil, p.prefix, from), UpperBound: behindAll(appendIDKey(nil, p.prefix, prefix))})
 	if err != nil {
 		return fmt.Errorf("view partition %s: %w", p.id, err)
 	}
@@ -332,7 +328,7 @@ func (v *View) Row(at Location) (*Row, error) {
 	p := v.k.p
 	if v.one == nil {
 		var err error
-		if v.one, err = v.clone(p.prefix.key(kindDue), p.prefix.key(kindParked+1)); err != nil {
+		if v.one, err = v.rows.NewIter(&pebble.IterOptions{LowerBound: p.prefix.key(kindDue), UpperBound: p.prefix.key(kindParked + 1)}); err != nil {
 			return nil, err
 		}
 	}
@@ -344,8 +340,8 @@ func (v *View) Row(at Location) (*Row, error) {
 	return &Row{Ref: at.Ref(), Parked: at.Parked(), value: value}, err
 }
 
-// Find returns the timer that is pending under an ID, nil for none, and whether it is parked. An answer
-// is the owner's: the partition was not acquired by anybody else before it was read.
+// Find returns the timer that is pending under an ID, nil for none, and whether it is parked. If it returns no error, no
+// other caller had acquired the partition before the timer was read.
 func (k *Handle) Find(id []byte) (t *timer.Timer, parked bool, err error) {
 	timers, parkedOf, err := k.GetAll([][]byte{id})
 	if err = errors.Join(err, k.check()); err != nil {

@@ -55,7 +55,7 @@ func TestViewIsOneMoment(t *testing.T) {
 	byID := slices.Clone(byDue)
 	slices.SortFunc(byID, func(a, b viewed) int { return bytes.Compare([]byte(a.id), []byte(b.id)) })
 	must(t, k.Apply(batchAt(1000, put(newTimer("later", 20, 1000), timer.Absent)))) // the view does not have it
-	_, err = k.Unpark("target/4", 0, 0)
+	_, err = k.Unpark("target/4", 10_000, 8<<20)
 	must(t, err)
 
 	for range 100 {
@@ -68,7 +68,7 @@ func TestViewIsOneMoment(t *testing.T) {
 			must(t, err)
 			id, err := r.ID()
 			must(t, err)
-			if !bytes.Equal(x.AppendTo(nil), all[string(id)].AppendTo(nil)) || r.Size() == 0 {
+			if !bytes.Equal(x.AppendTo(nil), all[string(id)].AppendTo(nil)) {
 				t.Fatalf("%s is %+v", id, x)
 			}
 			got = append(got, viewed{r.Ref, string(id), r.Parked})
@@ -148,4 +148,43 @@ func TestAViewMissesNothingThatIsParkedMeanwhile(t *testing.T) {
 		}
 	}
 	viewers.Wait()
+}
+
+// Close waits for a view that is open. The calls beside it do not: they are refused at once.
+func TestViewHoldsUpOnlyClose(t *testing.T) {
+	s := memStore(t)
+	k := s.Partition(partition0).Acquire()
+	must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
+	v, err := k.View()
+	must(t, err)
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	refused := make(chan error, 1)
+	go func() {
+		err := error(nil)
+		for err == nil {
+			err = k.LookupAll([][]byte{[]byte("a")}, make([]timer.Ref, 1))
+		}
+		refused <- err
+	}()
+	select {
+	case err = <-refused:
+	case <-time.After(20 * time.Second):
+		t.Error("a call waits for the view")
+	}
+	if !errors.Is(err, ErrClosed) {
+		t.Errorf("a call beside Close: %v", err)
+	}
+	select {
+	case err := <-closed:
+		t.Errorf("Close did not wait for the view: %v", err)
+	default:
+	}
+	rows := 0
+	must(t, v.Due(timer.Ref{}, timer.Ref{Due: 1 << 60}, false, func(*Row) (bool, error) { rows++; return true, nil }))
+	if rows != 1 {
+		t.Errorf("the view shows %d rows", rows)
+	}
+	must(t, v.Close())
+	must(t, <-closed)
 }

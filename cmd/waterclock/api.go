@@ -24,12 +24,12 @@ HTTP API, and do what. The file begins with the line "callers:"; entries follow 
 	return cmd
 }
 
-// grantFlags are the right that a new entry has.
+// grantFlags are the grant of a new entry.
 type grantFlags struct{ role, topic, prefix string }
 
 func (f *grantFlags) bind(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.role, "role", access.Read.String(), "`ROLE`: read, write or admin, of which each includes those before it")
+	fs.StringVar(&f.role, "role", access.Read.String(), "`ROLE`: read, write or admin; each includes those before it")
 	fs.StringVar(&f.topic, "topic", "*", "request topics: `NAME`, the beginning of names and a *, or * for all")
 	fs.StringVar(&f.prefix, "id-prefix", "", "only timers whose IDs begin with `PREFIX` (default: all)")
 }
@@ -42,7 +42,7 @@ func (f *grantFlags) grant() (access.Grant, error) {
 	return access.Grant{Role: role, Topic: f.topic, IDPrefix: f.prefix}, nil
 }
 
-// entryCommand is a command that makes the entry of one caller.
+// entryCommand returns a command that makes the entry of one caller.
 func entryCommand(use, short, long, example string, run func(name string, g access.Grant) error) *cobra.Command {
 	var f grantFlags
 	cmd := &cobra.Command{
@@ -99,7 +99,7 @@ nowhere else: keep it now. The entry on the standard output has its hash only.`,
 		})
 }
 
-// printEntry prints what was made, or says why it was not.
+// printEntry prints an entry, or returns why there is none.
 func printEntry(p *process, entry []byte, err error) error {
 	if err != nil {
 		return usagef("%v", err)
@@ -108,7 +108,7 @@ func printEntry(p *process, entry []byte, err error) error {
 	return err
 }
 
-// readPassword asks for a password, or reads the first line of what is not a terminal.
+// readPassword asks for a password at a terminal. Otherwise it reads the first line.
 func readPassword(p *process) ([]byte, error) {
 	f, ok := p.stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -135,7 +135,8 @@ func ask(p *process, f *os.File, prompt string) ([]byte, error) {
 	return password, nil
 }
 
-// passwordLine reads a line, and no more of it than shows that it is too long.
+// passwordLine reads the first line of the input. It reads somewhat more than the longest password, so that a longer one is
+// rejected.
 func passwordLine(in io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(in, 4*access.MaxPassword))
 	if err != nil {

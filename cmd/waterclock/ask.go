@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -16,16 +17,17 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/client"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 const (
 	// defaultURL is where dev has its API.
 	defaultURL = "http://127.0.0.1:8681"
-	// listPage is how many timers are asked for at a time.
+	// listPage is how many timers one call asks for.
 	listPage = 500
 )
 
-// asking are the flags of a command that calls the HTTP API.
+// asking has the flags of a command that calls the HTTP API.
 type asking struct {
 	p     *process
 	to    client.Options
@@ -47,7 +49,7 @@ func (a *asking) topicFlag(fs *pflag.FlagSet) {
 	fs.StringVar(&a.topic, "topic", defaultRequests, "request `TOPIC`")
 }
 
-// client is the one that the flags choose.
+// client returns a client of the API that the flags choose.
 func (a *asking) client() (*client.Client, error) {
 	a.to.URL = cmp.Or(a.to.URL, a.p.env(config.EnvURL), defaultURL)
 	c, err := client.New(a.to)
@@ -57,7 +59,7 @@ func (a *asking) client() (*client.Client, error) {
 	return c, nil
 }
 
-// filter are the flags that choose timers.
+// filter has the flags that choose timers.
 type filter struct{ dueAfter, dueBefore, prefix, target, state string }
 
 func (f *filter) flags(fs *pflag.FlagSet) {
@@ -68,7 +70,7 @@ func (f *filter) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.dueBefore, "due-before", "", "only those due before `TIME`")
 }
 
-// query is the filter as the API has it.
+// query returns the filter as parameters of the API.
 func (f *filter) query() (url.Values, error) {
 	q := texts("prefix", f.prefix, "target", f.target, "state", f.state)
 	for name, value := range map[string]string{"due-after": f.dueAfter, "due-before": f.dueBefore} {
@@ -79,7 +81,7 @@ func (f *filter) query() (url.Values, error) {
 	return q, nil
 }
 
-// texts returns a query of those names whose values are given.
+// texts returns a query of the names whose values are not empty.
 func texts(namesAndValues ...string) url.Values {
 	q := make(url.Values)
 	for i := 0; i < len(namesAndValues); i += 2 {
@@ -90,8 +92,8 @@ func texts(namesAndValues ...string) url.Values {
 	return q
 }
 
-// setTime sets a time in a query to the value of a flag, if that is given: an instant, or a distance
-// from now, which counts with the sign. relative says what such a distance is.
+// setTime sets a parameter of a query to the time that a flag has, unless the flag is empty. The flag is an instant, or a
+// duration: sign times the duration is added to now. relative describes such a duration.
 func setTime(q url.Values, name, flag, value string, sign time.Duration, relative string) error {
 	if value == "" {
 		return nil
@@ -114,16 +116,16 @@ func getCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get",
 		Short: "show what is pending under an ID, or what has happened to it",
-		Long: `get asks the HTTP API of an instance what is pending under an ID. It exits 1 if nothing
-is, or nothing is known. With --history it tells what has happened to the timer so far, the newest first,
-where the request topic writes events; with --json one event a line.`,
+		Long: `get asks the HTTP API of an instance what is pending under an ID, and exits 1 if nothing is.
+With --history it prints what has happened to the timer so far, the newest event first, and exits 1 if
+nothing is known. The request topic must write events. With --json it prints one event a line.`,
 		Example: `  waterclock get --id a1
   waterclock get --id a1 --history`,
 	}
 	a.flags(cmd.Flags())
 	a.topicFlag(cmd.Flags())
 	cmd.Flags().StringVar(&id, "id", "", "timer `ID`")
-	cmd.Flags().BoolVar(&history, "history", false, "tell what has happened to it so far")
+	cmd.Flags().BoolVar(&history, "history", false, "print what has happened to it so far")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkID(id); err != nil {
 			return err
@@ -132,7 +134,11 @@ where the request topic writes events; with --json one event a line.`,
 			return a.history(cmd, id)
 		}
 		var t api.Timer
-		if err := a.get(cmd, client.Timers(a.topic, id), nil, &t); err != nil || a.json {
+		err := a.get(cmd, client.Timers(a.topic, id), nil, &t)
+		if none := new(client.Problem); errors.As(err, &none) && none.Reason == api.ReasonNotFound {
+			return fmt.Errorf("%w; --history says what has happened to it, if the topic writes events", err)
+		}
+		if err != nil || a.json {
 			return err
 		}
 		return describe(p.stdout, &t)
@@ -140,7 +146,7 @@ where the request topic writes events; with --json one event a line.`,
 	return cmd
 }
 
-// history prints all that the events topic has of an ID.
+// history prints all events of an ID.
 func (a *asking) history(cmd *cobra.Command, id string) error {
 	c, err := a.client()
 	if err != nil {
@@ -165,7 +171,7 @@ func (a *asking) history(cmd *cobra.Command, id string) error {
 		}
 		if page.Cursor == "" {
 			if !a.json && page.Log.Oldest != nil {
-				fmt.Fprintf(a.p.stderr, "The log of events begins at %s; nothing is known of the time before.\n", page.Log.Oldest.Format(time.RFC3339))
+				fmt.Fprintf(a.p.stderr, "The log of events begins at %s; nothing is known of the time before that.\n", page.Log.Oldest.Format(time.RFC3339))
 			}
 			if told == 0 {
 				return fmt.Errorf("the events of topic %s have nothing of ID %q", a.topic, id)
@@ -176,7 +182,7 @@ func (a *asking) history(cmd *cobra.Command, id string) error {
 	}
 }
 
-// get asks for what is at a path, and prints the answer as it is if that is asked for.
+// get reads the answer at a path into out. With --json it prints the answer as it is.
 func (a *asking) get(cmd *cobra.Command, path string, q url.Values, out any) error {
 	c, err := a.client()
 	if err != nil {
@@ -248,14 +254,13 @@ func (a *asking) list(cmd *cobra.Command, q url.Values) error {
 	})
 }
 
-// limitFlag declares --limit, the number of items that pages shows.
+// limitFlag declares --limit, the largest number of items that pages shows.
 func (a *asking) limitFlag(fs *pflag.FlagSet, items string) {
 	fs.IntVar(&a.limit, "limit", 50, "list `N` "+items+" at most; 0 for all")
 }
 
-// pages asks for one page of a list after another, by the limit and the cursor in q, until --limit
-// items were shown. page shows the items of one page, as lines of a table or of JSON, and returns the
-// cursor of the next one.
+// pages asks for one page of a list after the other until --limit items are shown. It sets limit and cursor in q. page shows
+// the items of one page, as lines of a table or as JSON, and returns the cursor of the next page.
 func (a *asking) pages(head string, q url.Values, most int, page func(c *client.Client, show func(item any, line string) error) (cursor string, err error)) error {
 	limit := a.limit
 	if limit < 0 {
@@ -308,7 +313,7 @@ func countCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "count",
 		Short:   "count pending timers",
-		Long:    "count asks the HTTP API of an instance how many timers are pending that a filter chooses.",
+		Long:    "count asks the HTTP API of an instance how many pending timers match a filter.",
 		Example: "  waterclock count --prefix customer-17/ --due-before 24h",
 	}
 	a.flags(cmd.Flags())
@@ -334,9 +339,9 @@ func statusCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "show instances and partitions",
-		Long: `status asks the HTTP API of an instance for all instances, who owns which partition,
-in which state, with how many pending timers, and which targets are unhealthy. It
-exits 1 if a partition is not live, or the instance that is asked cannot work.`,
+		Long: `status asks the HTTP API of an instance for all instances, for the owner, the state and
+the pending timers of each partition, and for unhealthy targets. It exits 1 if a
+partition is not live, or if the instance that was asked cannot work.`,
 		Example: "  waterclock status",
 	}
 	a.flags(cmd.Flags())
@@ -383,9 +388,9 @@ func watchCommand(p *process) *cobra.Command {
 		Use:   "watch",
 		Short: "print what happens to timers, as it happens",
 		Long: `watch prints the outcome events of timers from now on, one a line, until it is
-interrupted. When the connection breaks it goes on where it was, and ends with an error
-if nothing answers for a minute, or if events would be missing. The request topic must
-write events: see events in the settings.`,
+interrupted. If the connection breaks, it continues where it was. It ends with an error
+if no instance answers for a minute, or if events would be missing. The request topic
+must write events: see events in the settings.`,
 		Example: `  waterclock watch --prefix customer-17/
   waterclock watch --id a1 --json`,
 	}
@@ -421,7 +426,7 @@ write events: see events in the settings.`,
 	return cmd
 }
 
-// watched names the timers that are watched.
+// watched returns in words which timers are watched.
 func watched(id, prefix string) string {
 	switch {
 	case id != "":
@@ -432,15 +437,15 @@ func watched(id, prefix string) string {
 	return "all timers"
 }
 
-// parseSpan reads a duration as the settings have it, days included, or one that is negative.
+// parseSpan reads a duration as in the settings, with days, or a negative one.
 func parseSpan(s string) (time.Duration, error) {
 	if d, err := time.ParseDuration(s); err == nil {
 		return d, nil
 	}
-	return config.ParseDuration(s)
+	return span.Parse(s)
 }
 
-// ended is nil for what has ended by an interrupt.
+// ended returns nil if an interrupt has ended the command.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err

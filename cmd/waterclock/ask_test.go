@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
@@ -52,12 +54,29 @@ func TestGetHistoryOfNothing(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "The log of events begins at 2026-11-21T08:00:00Z; nothing is known of the time before.\nwaterclock: the events of topic timers have nothing of ID \"nobody\"\n"},
+		{nil, "The log of events begins at 2026-11-21T08:00:00Z; nothing is known of the time before that.\nwaterclock: the events of topic timers have nothing of ID \"nobody\"\n"},
 		{[]string{"--json"}, "waterclock: the events of topic timers have nothing of ID \"nobody\"\n"},
 	} {
 		code, stdout, stderr := runWith(&calls{}, nil, "", append([]string{"get", "--id", "nobody", "--history", "--url", s.URL}, c.args...)...)
 		if code != exitError || stdout != "" || stderr != c.want {
 			t.Errorf("%v: exit %d, %q, %q", c.args, code, stdout, stderr)
+		}
+	}
+}
+
+// A timer that has fired is not pending: get says where the rest of its story is.
+func TestGetOfWhatIsNotPending(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"status":404,"reason":"not-found","detail":"no timer of ID \"a1\" is pending on timers"}`)
+	}))
+	defer s.Close()
+	for _, more := range [][]string{nil, {"--json"}} {
+		code, stdout, stderr := runWith(&calls{}, nil, "", append([]string{"get", "--id", "a1", "--url", s.URL}, more...)...)
+		want := "waterclock: not-found: no timer of ID \"a1\" is pending on timers; --history says what has happened to it, if the topic writes events\n"
+		if code != exitError || stdout != "" || stderr != want {
+			t.Errorf("%v: exit %d, %q, %q", more, code, stdout, stderr)
 		}
 	}
 }
@@ -118,7 +137,7 @@ func TestDeadLetters(t *testing.T) {
 		{[]string{"count"}, exitOK, "TOPIC  REASON    LAST HOUR  LAST DAY  NEWEST\nt      all       3+         40+       \nt      bad-cron  3+         40+       2026-11-22T09:00:00Z\nu      all       0          0         \n", ""},
 		{[]string{"resend", "--dry-run"}, exitOK, "5 dead letters would be sent again, and 2 not, because a part of them is gone\n  bad-cron: 4\n  bad-time: 3\n", ""},
 		{[]string{"resend", "--all"}, exitError, "resend done: 3 changed, 1 spared, 1 failed, of 5 seen\n", "1 of 5 failed, the first because of bad-cron: cron is x"},
-		{[]string{"resend"}, exitUsage, "", "say --all if all of topic timers are meant"},
+		{[]string{"resend"}, exitUsage, "", "use --all if you mean all of topic timers"},
 		{[]string{"list", "--since", "soon"}, exitUsage, "", "needs RFC 3339 with a zone"},
 	} {
 		var out, errs strings.Builder
@@ -168,8 +187,52 @@ func TestStatusOfUnknownPartitions(t *testing.T) {
 		if code != c.exit || !strings.Contains(out.String(), c.want) || !strings.Contains(errs.String(), c.ends) {
 			t.Errorf("%s: exit %d\n%s%s", name, code, out.String(), errs.String())
 		}
+		if strings.Contains(out.String()+errs.String(), "0001-") { // neither a start nor the begin of a state is known
+			t.Errorf("%s: a time that nobody knows is the year 1\n%s", name, out.String())
+		}
 		if known := !strings.Contains(c.want, "nothing is known"); known == strings.Contains(out.String(), "?") {
 			t.Errorf("%s: figures\n%s", name, out.String())
+		}
+	}
+}
+
+// What does not pass by itself is said by get and status with what is wrong, since when and what to do.
+func TestWhatDoesNotPass(t *testing.T) {
+	const failed = "timers/0 has failed at instance a, since 2026-11-22T08:59:00Z, and does not go on by itself: it has 3 partitions. Mend that, then restart the instance"
+	const unreachable = "Kafka cannot be reached: no broker has answered for group g for 59s. See that the brokers run"
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		problem := func(reason, detail string) {
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintf(w, `{"status":503,"reason":%q,"detail":%q}`, reason, detail)
+		}
+		switch r.URL.Path {
+		case "/v1/topics/timers/timers/failed":
+			problem("partition-failed", failed)
+		case "/v1/topics/timers/timers/unreachable":
+			problem("kafka-unreachable", unreachable)
+		default:
+			fmt.Fprint(w, `{"asked":"a","instances":[{"name":"a","problem":"no broker has answered for group g for 59s"}],"unhealthyTargets":[],"pending":0,"partitions":[
+				{"topic":"timers","partition":0,"owner":"a","state":"failed","since":"2026-11-22T08:59:00Z","reason":"it has 3 partitions: restart the instance"}]}`)
+		}
+	}))
+	defer s.Close()
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"get", "--id", "failed"}, []string{"partition-failed: " + failed}},
+		{[]string{"get", "--id", "unreachable"}, []string{"kafka-unreachable: " + unreachable}},
+		{[]string{"status"}, []string{
+			"failed", "since 2026-11-22T08:59:00Z: it has 3 partitions: restart the instance",
+			"instance a does not work: no broker has answered for group g for 59s",
+		}},
+	} {
+		code, stdout, stderr := runWith(&calls{}, nil, "", append(c.args, "--url", s.URL)...)
+		for _, w := range c.want {
+			if code != exitError || !strings.Contains(stdout+stderr, w) || strings.Contains(stdout+stderr, "moving") {
+				t.Errorf("%v: exit %d, %q lacks %q", c.args, code, stdout+stderr, w)
+			}
 		}
 	}
 }
@@ -211,7 +274,8 @@ func TestProgressOfAJob(t *testing.T) {
 func TestNothingToDoTellsTheState(t *testing.T) {
 	for name, c := range map[string]struct{ answer, want string }{
 		"paused":                  {`{"id":"a1","state":"paused","partition":3}`, "waterclock: a timer of this ID is paused now\n"},
-		"on another partition":    {`{"id":"a1","state":"pending","partition":1}`, "lies on partition 1, and its ID belongs on 3"},
+		"off its partition":       {`{"id":"a1","state":"pending","partition":1,"note":"it lies on partition 1 of timers, and its ID belongs on 3"}`, "waterclock: a timer of this ID is pending now: it lies on partition 1 of timers, and its ID belongs on 3; --partition 1 reaches it\n"},
+		"where it belongs":        {`{"id":"a1","state":"pending","partition":1}`, "waterclock: a timer of this ID is pending now, on partition 1, where it belongs; the request went to partition 3\n"},
 		"nothing, or no such API": {"", ""},
 	} {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -220,12 +284,49 @@ func TestNothingToDoTellsTheState(t *testing.T) {
 			}
 			fmt.Fprint(w, c.answer)
 		}))
-		code, _, stderr := runWith(&calls{outcome: &commands.Outcome{Type: commands.NothingDone, Told: true}}, nil, "", "pause", "--id", "a1", "--wait", "--url", s.URL)
+		code, _, stderr := runWith(&calls{outcome: &commands.Outcome{Type: commands.NothingDone, Told: true}}, nil, "", "pause", "--id", "a1", "--wait", "--partition", "3", "--url", s.URL)
 		s.Close()
 		const first = "waterclock: a1: nothing has changed: nothing was pending under this ID, or it was paused already\n"
 		if more, ok := strings.CutPrefix(stderr, first); code != exitError || !ok || !strings.Contains(more, c.want) || (c.want == "") != (more == "") {
 			t.Errorf("%s: exit %d, %q", name, code, stderr)
 		}
+	}
+}
+
+// A request for a timer that lies off its partition goes where the timer is, with --wait or without, and says so. Without
+// an API, or if the timer is where it belongs, it goes by the ID; --partition has the last word.
+func TestSteerGoesWhereTheTimerIs(t *testing.T) {
+	const lies = `{"id":"a1","state":"pending","partition":1,"note":"it lies on partition 1 of timers, and its ID belongs on 3"}`
+	one := int32(1)
+	for name, c := range map[string]struct {
+		answer string
+		args   []string
+		want   *int32
+		said   string
+	}{
+		"off its partition":            {lies, nil, &one, "a1: it lies on partition 1 of timers, and its ID belongs on 3\n"},
+		"off its partition, waiting":   {lies, []string{"--wait"}, &one, "a1: it lies on partition 1 of timers, and its ID belongs on 3\n"},
+		"off its partition, and named": {lies, []string{"--partition", "1"}, &one, ""},
+		"where it belongs":             {`{"id":"a1","state":"pending","partition":1}`, nil, nil, ""},
+		"nothing, or no such API":      {"", nil, nil, ""},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if c.answer == "" || r.URL.Path != "/v1/topics/timers/timers/a1" {
+				w.WriteHeader(http.StatusNotFound)
+			}
+			fmt.Fprint(w, c.answer)
+		}))
+		for _, action := range []commands.Action{commands.Cancel, commands.Trigger, commands.Pause, commands.Resume} {
+			var got calls
+			code, _, stderr := runWith(&got, []string{config.EnvURL + "=" + s.URL}, "", append([]string{string(action), "--id", "a1"}, c.args...)...)
+			if code != exitOK || stderr != c.said || !reflect.DeepEqual(got.steered.Partition, c.want) {
+				t.Errorf("%s of one that is %s: exit %d, %q, written to %v", action, name, code, stderr, got.steered.Partition)
+			}
+			if h := got.home; (h.ID != "") != (c.said != "") || h.Partition != nil || h.Wait != 0 { // a timer that was just scheduled is there
+				t.Errorf("%s of one that is %s: written to where the ID belongs: %+v", action, name, h)
+			}
+		}
+		s.Close()
 	}
 }
 

@@ -21,13 +21,13 @@ import (
 func benchCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "measure how fast, how late, how dear and how big, next to what the machine can do",
-		Long: `bench runs workloads against a cluster and measures, in the same run, what the
-machine can do at best without timers. With --local it starts an instance of this
-program as a process of its own, and, unless --brokers says where some are, a real
-broker, which needs Java 17 and Maven. Without, it measures the instances that
-serve --requests: it first sees to it that somebody does, and cancels at the end
-what has not fired. It exits 1 if an emission was lost, duplicated, early or altered.`,
+		Short: "measure throughput, lateness, cost and size, compared with what the machine can do",
+		Long: `bench runs workloads against a cluster, and measures in the same run the best that the
+machine can do without timers. With --local it starts an instance of this program as a
+separate process and, unless --brokers names some, a real broker, which needs Java 17
+and Maven. Without --local it measures the instances that serve --requests: it first
+checks that an instance does, and at the end it cancels timers that have not fired. It
+exits 1 if an emission was lost, duplicated, early or altered.`,
 		Example: `  waterclock bench life --local
   waterclock bench steady --local --rates 1000,10000 --json
   waterclock bench steady --brokers 127.0.0.1:9092 --requests timers --target bench-out    # against running instances`,
@@ -39,13 +39,13 @@ what has not fired. It exits 1 if an emission was lost, duplicated, early or alt
 	return cmd
 }
 
-// benchFlags are the flags of every workload that are no settings of a service.
+// benchFlags has the flags that every workload has and that are not settings of a service.
 type benchFlags struct {
 	json bool
 	logs string // directory
 }
 
-// benchWorkload is the command of one workload.
+// benchWorkload returns the command of one workload.
 func benchWorkload(p *process, w bench.Description) *cobra.Command {
 	cmd := &cobra.Command{Use: w.Name, Short: w.Short, Long: w.Long}
 	c := w.Shared()
@@ -82,7 +82,7 @@ func benchWorkload(p *process, w bench.Description) *cobra.Command {
 	return cmd
 }
 
-// run measures, and prints what was measured.
+// run measures and prints the result.
 func (f *benchFlags) run(p *process, cmd *cobra.Command, w bench.Description) error {
 	c := w.Shared()
 	self, err := os.Executable()
@@ -107,8 +107,7 @@ func (f *benchFlags) run(p *process, cmd *cobra.Command, w bench.Description) er
 	return errors.Join(err, f.print(p.stdout, reports))
 }
 
-// makeDirectories makes those of a run, and sees to it that what it is to leave can be
-// left.
+// makeDirectories makes the directories of a run, and checks that its results can be written.
 func (f *benchFlags) makeDirectories(c *bench.Common) (err error) {
 	for name, dir := range map[string]string{"logs": f.logs, "profiles": c.Profiles} {
 		if dir != "" {
@@ -117,7 +116,7 @@ func (f *benchFlags) makeDirectories(c *bench.Common) (err error) {
 			}
 		}
 	}
-	// A directory of its own, also inside one that is in use.
+	// The run has a directory of its own, even inside one that is in use.
 	if c.Dir, err = os.MkdirTemp(c.Cluster.DataDir, "waterclock-bench-"); err != nil {
 		return usagef("--data-dir: %v", err)
 	}
@@ -141,23 +140,22 @@ func (f *benchFlags) print(w io.Writer, reports []*bench.Report) (err error) {
 	return err
 }
 
-// keepLogs deletes what the processes wrote, unless something went wrong, other than
-// that somebody stopped it, and there is something to read.
+// keepLogs deletes the logs of processes, unless the run has failed and there are some. An interrupt is not a failure.
 func keepLogs(w io.Writer, dir string, err error) error {
 	if err != nil && !errors.Is(err, context.Canceled) && os.Remove(dir) != nil { // it is not empty
-		fmt.Fprintf(w, "what instance and bare loops wrote is in %s\n", dir)
+		fmt.Fprintf(w, "the logs of the instance and the bare loops are in %s\n", dir)
 		return err
 	}
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// terminal tells whether a person looks at w.
+// terminal reports whether w is a terminal.
 func terminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// bareCommand runs a bare loop for a workload, which talks to it.
+// bareCommand is the name of the command that runs a bare loop. A workload starts it.
 const bareCommand = "bare"
 
 func benchBare(p *process) *cobra.Command {
@@ -169,8 +167,7 @@ func benchBare(p *process) *cobra.Command {
 	return cmd
 }
 
-// passOn gives the settings on the command line that a process of the run needs as
-// well. The bench itself chooses the others.
+// passOn returns the settings of the command line that a process of the run also needs. The bench chooses the others.
 func passOn(fs *pflag.FlagSet, needs func(name string) bool) (args []string) {
 	fs.Visit(func(f *pflag.Flag) {
 		if needs(f.Name) {
@@ -180,12 +177,12 @@ func passOn(fs *pflag.FlagSet, needs func(name string) bool) (args []string) {
 	return args
 }
 
-// forClient tells whether a setting says how to reach the cluster, or how to log.
+// forClient reports whether a setting is about reaching the cluster or about logs.
 func forClient(name string) bool {
 	return name == "config" || strings.HasPrefix(name, "tls") || strings.HasPrefix(name, "sasl-") || strings.HasPrefix(name, "log-")
 }
 
-// forService tells whether an instance needs a setting.
+// forService reports whether an instance needs a setting.
 func forService(name string) bool {
 	switch name {
 	case "session-timeout", "rebalance-timeout", "lanes", "transactional-ids", "transaction-timeout",

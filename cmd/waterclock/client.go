@@ -6,9 +6,8 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 )
 
-// clientSettings is settings for a command that sends a request. The returned
-// function also settles the request topic: --topic, else the one of the
-// setting requests, else timers.
+// clientSettings is settings for a command that sends a request. The returned function also sets the request topic: --topic,
+// or else the topic in the setting requests, or else timers.
 func clientSettings(p *process, cmd *cobra.Command, topic *string) func() (*config.Config, error) {
 	defaults := config.Default()
 	defaults.Brokers = []string{defaultBroker}

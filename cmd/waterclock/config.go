@@ -14,7 +14,7 @@ func configCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "check, print or begin a configuration",
-		Long: `config looks at the settings that serve would have: flags, environment and the
+		Long: `config works on the settings that serve would have: flags, environment and the
 --config file together. It asks no broker.`,
 	}
 	cmd.AddCommand(configCheckCommand(p), configPrintCommand(p), configExampleCommand(p))
@@ -25,8 +25,8 @@ func configCheckCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "say what is wrong with the settings of serve",
-		Long: `check reads the settings as serve does and says all that is wrong with them, with
-file and line. It exits 2 if anything is. Secrets and certificates must be readable.
+		Long: `check reads the settings as serve does and reports every problem with file and line.
+It exits 2 if there is one. Secrets and certificates must be readable.
 check dev does the same for the settings of dev.`,
 		Example: `  waterclock config check --config /etc/waterclock.yaml
   waterclock config check dev --config dev.yaml`,
@@ -49,7 +49,7 @@ func checks(p *process, cmd *cobra.Command, load func() (*config.Config, error))
 	})
 }
 
-// servedTopics names what is served, by kind.
+// servedTopics names the topics that are served, by kind.
 func servedTopics(cfg *config.Config) (kinds []string) {
 	if len(cfg.Requests) > 0 {
 		kinds = append(kinds, "request topics "+strings.Join(cfg.Requests, ", "))

@@ -21,22 +21,22 @@ import (
 	"github.com/waterclock/waterclock/internal/near"
 )
 
-// lettersPage is how many dead letters are asked for at a time.
+// lettersPage is how many dead letters one call asks for.
 const lettersPage = 100
 
 func deadLettersCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead-letters",
-		Short: "see what was refused, count it by reason, send it again",
+		Short: "list dead letters, count them by reason, send them again",
 		Long: `dead-letters asks the HTTP API of an instance for the dead letters of a request topic or
-a fixed-delay topic: requests that were refused, and emissions that their target has
-refused. It lists them, counts them by reason, and sends them again.`,
+a fixed-delay topic: requests that the service rejected, and emissions that their target
+rejected. It lists them, counts them by reason, and sends them again.`,
 	}
 	cmd.AddCommand(lettersListCommand(p), lettersCountCommand(p), lettersResendCommand(p))
 	return cmd
 }
 
-// letterFlags are the flags that choose dead letters.
+// letterFlags has the flags that choose dead letters.
 type letterFlags struct{ reason, prefix, since, before string }
 
 func (f *letterFlags) flags(fs *pflag.FlagSet) {
@@ -46,8 +46,7 @@ func (f *letterFlags) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.before, "before", "", "only those written before `TIME`")
 }
 
-// note warns of a reason that this version does not have. It is asked for all the same: the service
-// may be newer.
+// note warns of a reason that this version does not know. The command goes on, because the service may be newer.
 func (f *letterFlags) note(w io.Writer) {
 	var known []string
 	for _, r := range waterclock.Reasons() {
@@ -60,10 +59,10 @@ func (f *letterFlags) note(w io.Writer) {
 	if best := near.Name(f.reason, "", known); best != "" {
 		meant = "; did you mean " + best + "?"
 	}
-	fmt.Fprintf(w, "note: --reason %q is none that this version of waterclock knows%s\n", f.reason, meant)
+	fmt.Fprintf(w, "note: this version of waterclock does not know the --reason %q%s\n", f.reason, meant)
 }
 
-// query is the filter as the API has it.
+// query returns the filter as parameters of the API.
 func (f *letterFlags) query() (url.Values, error) {
 	q := texts("reason", f.reason, "prefix", f.prefix)
 	const ago = "how long ago, as in 10m"
@@ -73,7 +72,7 @@ func (f *letterFlags) query() (url.Values, error) {
 	return q, setTime(q, "before", "before", f.before, -1, ago)
 }
 
-// lettersOf is the path of a topic's dead letters.
+// lettersOf returns the path of a topic's dead letters.
 func lettersOf(topic string) string { return "/v1/topics/" + url.PathEscape(topic) + "/dead-letters" }
 
 func lettersListCommand(p *process) *cobra.Command {
@@ -82,8 +81,8 @@ func lettersListCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list dead letters, the newest first",
-		Long: `list prints dead letters, the newest first: where each is, the timer's ID, the reason and
-the detail. With --json it prints one a line, with headers and the beginning of the payload.`,
+		Long: `list prints dead letters, the newest first: partition and offset, the timer's ID, the reason
+and the detail. With --json it prints one a line, with headers and the beginning of the payload.`,
 		Example: `  waterclock dead-letters list
   waterclock dead-letters list --reason bad-cron --since 24h --limit 0 --json`,
 	}
@@ -124,8 +123,8 @@ func lettersCountCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "count",
 		Short: "count dead letters of the last hour and day, by topic and reason",
-		Long: `count prints how many dead letters the last hour and the last 24 hours have, by topic and
-reason; "+" says that there are more, which are not counted yet.`,
+		Long: `count prints how many dead letters were written in the last hour and in the last 24 hours, by
+topic and reason. "+" means that there are more, which are not counted yet.`,
 		Example: `  waterclock dead-letters count
   waterclock dead-letters count --topic orders.timers --json`,
 	}
@@ -171,10 +170,10 @@ func lettersResendCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resend",
 		Short: "send the requests of dead letters again",
-		Long: `resend sends the requests of all dead letters again that a filter chooses, as they were, by
-a job of the instance that is asked; an interrupt stops it. --dry-run is the preview. What was
-scheduled under an ID since its letter stays, unless --replace is given. The letters stay: a
-second resend with the same filter sends the same ones again.`,
+		Long: `resend sends the requests of all dead letters that match a filter again, unchanged, by a job of
+the instance that is asked; an interrupt stops it. --dry-run only counts them. A timer that was
+scheduled under the same ID since then stays, unless --replace is given. The dead letters stay,
+too: a second resend with the same filter sends the same ones again.`,
 		Example: `  waterclock dead-letters resend --reason target-unknown --since 2h --dry-run
   waterclock dead-letters resend --reason target-unknown --since 2h`,
 	}
@@ -184,7 +183,7 @@ second resend with the same filter sends the same ones again.`,
 	f.flags(fs)
 	fs.BoolVar(&j.all, "all", false, "all dead letters of the topic")
 	fs.BoolVar(&j.dryRun, "dry-run", false, "only count the dead letters, by reason")
-	fs.BoolVar(&replace, "replace", false, "take the place of what is pending under the same ID")
+	fs.BoolVar(&replace, "replace", false, "replace what is pending under the same ID")
 	fs.IntVar(&j.rate, "rate", 1000, "write `N` requests a second at most")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q, err := f.query()
@@ -195,7 +194,7 @@ second resend with the same filter sends the same ones again.`,
 		chosen := len(q) > 0
 		q.Set("all", strconv.FormatBool(!chosen))
 		q.Set("replace", strconv.FormatBool(replace))
-		started, c, err := j.start(cmd, lettersOf(j.topic)+"/resend", q, chosen, fmt.Sprintf("no filter chooses dead letters: say --all if all of topic %s are meant", j.topic))
+		started, c, err := j.start(cmd, lettersOf(j.topic)+"/resend", q, chosen, fmt.Sprintf("no filter chooses dead letters: use --all if you mean all of topic %s", j.topic))
 		if err != nil {
 			return err
 		}
@@ -207,7 +206,7 @@ second resend with the same filter sends the same ones again.`,
 	return cmd
 }
 
-// previewOf is what a resend would send, in words.
+// previewOf says in words what a resend would send.
 func previewOf(m *api.LetterMatches) string {
 	more := " at least"
 	if m.Exact {

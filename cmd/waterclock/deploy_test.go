@@ -66,7 +66,7 @@ func TestImageHealthcheck(t *testing.T) {
 	}
 	var errs strings.Builder
 	p := process{args: []string{"health"}, environ: env, stdout: &errs, stderr: &errs}
-	if code := run(p); code != exitError || !strings.Contains(errs.String(), "http://127.0.0.1:0/healthz") {
+	if code := run(p); code != exitError || !strings.Contains(errs.String(), "no instance answers at 127.0.0.1:0 ") {
 		t.Errorf("exit %d: %s", code, &errs)
 	}
 }

@@ -16,12 +16,12 @@ func devCommand(p *process) *cobra.Command {
 allowed. Topics are made on first use, outcome events are on: waterclock watch shows
 them. Any Kafka client can talk to it.
 
-It schedules three timers, unless --demo=false, and prints what is scheduled and
-cancelled, by whomever, what fires and what is refused. Stopped and started again
-it still has its pending timers.
+It schedules three timers, unless --demo=false, and prints what is scheduled,
+cancelled, fired and rejected, whichever program sent it. If it is stopped and started
+again, it still has its pending timers.
 
-With --listen 0.0.0.0:9092 other machines can use it too: clients are then told an
-address of this machine.
+With --listen 0.0.0.0:9092 other machines can use it too: it gives clients an address
+of this machine.
 
 For development only: the broker has no replicas, and the format of its data may
 change.`,

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,16 +12,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/config"
 )
 
 const (
-	// healthTimeout is for how long health waits for an answer.
+	// healthTimeout is how long health waits for an answer.
 	healthTimeout = 3 * time.Second
-	// maxHealth are the bytes of an answer that are printed.
+	// maxHealth limits how much of an answer is printed, in bytes.
 	maxHealth = 1 << 20
-	// drainWithin is how long an instance may take to hand over, and drainAnswer how long it may take beside that to
-	// leave and to answer.
+	// drainWithin is how long an instance may take to hand over. It may take drainAnswer more to leave and to answer.
 	drainWithin, drainAnswer = 30 * time.Second, 30 * time.Second
 )
 
@@ -30,14 +31,14 @@ func healthCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "ask an instance on this machine whether it runs",
-		Long: `health asks the address of --http for /healthz, or with --ready for /readyz, whose
-answer it prints: it says what the instance waits for. It exits 0 if the answer is
-200, and else 1. It is for containers, which have no other program to ask with. The
-instance must serve plain HTTP there, without --http-web-config.`,
+		Long: `health requests /healthz from the address of --http. With --ready it requests /readyz
+and prints the answer, which says what the instance waits for. It exits 0 if the status
+is 200, otherwise 1. It is for containers, which have no other HTTP client. The instance
+must serve plain HTTP there, without --http-web-config.`,
 		Example: `  waterclock health
   docker exec timers /waterclock health --ready`,
 	}
-	cmd.Flags().StringVar(&address, "http", "", "`ADDRESS` that the instance has for --http (default: "+config.EnvOf("http")+", else "+config.Default().HTTP+")")
+	cmd.Flags().StringVar(&address, "http", "", "the instance's --http `ADDRESS` (default: "+config.EnvOf("http")+", else "+config.Default().HTTP+")")
 	cmd.Flags().BoolVar(&ready, "ready", false, "ask whether it is ready, and print what it waits for")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		out, path := io.Discard, "/healthz"
@@ -51,21 +52,26 @@ instance must serve plain HTTP there, without --http-web-config.`,
 
 func drainCommand(p *process) *cobra.Command {
 	var address string
+	var after time.Duration
 	within := drainWithin
 	cmd := &cobra.Command{
 		Use:   "drain",
-		Short: "have an instance on this machine hand everything over, and end",
-		Long: `drain has the instance behind the address of --http hand its partitions to the other
-instances, leave the group and end, also with --on-stop stay: for an instance that
-does not come back. With --standbys each partition goes when another instance has
-caught up with it, and is served until then. It exits 0 when the instance has left the
+		Short: "make an instance on this machine hand everything over and end",
+		Long: `drain makes the instance at the address of --http hand its partitions to the other
+instances, leave the group and end, even with --on-stop stay. Use it for an instance that
+will not come back. With --standbys, each partition moves when another instance has
+caught up with it, and is served until then. drain exits 0 when the instance has left the
 group. The instance must serve plain HTTP there, without --http-web-config.`,
 		Example: `  waterclock drain
   waterclock drain --within 5m`,
 	}
-	cmd.Flags().StringVar(&address, "http", "", "`ADDRESS` that the instance has for --http (default: "+config.EnvOf("http")+", else "+config.Default().HTTP+")")
-	cmd.Flags().DurationVar(&within, "within", within, "after `DURATION` the instance leaves, even if others have not caught up")
+	cmd.Flags().StringVar(&address, "http", "", "the instance's --http `ADDRESS` (default: "+config.EnvOf("http")+", else "+config.Default().HTTP+")")
+	cmd.Flags().DurationVar(&after, "after", 0, "wait `DURATION` first, so that load balancers stop sending calls of the API here")
+	cmd.Flags().DurationVar(&within, "within", within, "leave after `DURATION`, even if others have not caught up")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !beats.Sleep(cmd.Context(), after) {
+			return cmd.Context().Err()
+		}
 		return p.askInstance(cmd.Context(), p.stdout, http.MethodPost, address, "/leave?within="+within.String(), within+drainAnswer)
 	}
 	return cmd
@@ -91,7 +97,7 @@ func (p *process) askInstance(ctx context.Context, out io.Writer, method, addres
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // and no proxy
 	answer, err := client.Do(req)
 	if err != nil {
-		return err
+		return fmt.Errorf("no instance answers at %s (--http names another address): %w", net.JoinHostPort(host, port), errors.Unwrap(err))
 	}
 	defer answer.Body.Close()
 	if _, err := io.Copy(out, io.LimitReader(answer.Body, maxHealth)); err != nil {

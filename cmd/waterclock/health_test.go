@@ -30,8 +30,9 @@ func TestHealth(t *testing.T) {
 		{"WATERCLOCK_HTTP=:" + port, "", exitOK, "", ""},
 		{"WATERCLOCK_HTTP=:1", "--http 0.0.0.0:" + port, exitOK, "", ""},
 		{"WATERCLOCK_HTTP=[::]:" + port, "--ready", exitError, `{"phase":"reaching the brokers"}`, "/readyz answers 503 Service Unavailable"},
-		{"", "--http " + strings.TrimPrefix(gone.URL, "http://"), exitError, "", "refused"},
+		{"", "--http " + strings.TrimPrefix(gone.URL, "http://"), exitError, "", "no instance answers at " + strings.TrimPrefix(gone.URL, "http://") + " (--http names another address): dial tcp"},
 		{"WATERCLOCK_HTTP=:" + port, "drain --within 90s", exitOK, "", ""},
+		{"WATERCLOCK_HTTP=:" + port, "drain --after 1ms --within 90s", exitOK, "", ""},
 		{"WATERCLOCK_HTTP=:" + port, "drain", exitError, "POST /leave?within=30s\n", "answers 400"},
 		{"", "--http 8680", exitUsage, "", "needs host:port"},
 	} {

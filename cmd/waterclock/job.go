@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,15 +17,14 @@ import (
 )
 
 const (
-	// jobLook is how often it is asked how far a job is, and jobMissing how often in a row
-	// that may fail.
+	// jobLook is the interval at which a job's progress is read, and jobMissing is how often in a row that may fail.
 	jobLook    = 500 * time.Millisecond
 	jobMissing = 20
-	// stopTimeout is how long it may take to stop the job of a command that is interrupted.
+	// stopTimeout limits how long an interrupted command tries to stop its job.
 	stopTimeout = 5 * time.Second
 )
 
-// job is a command that steers all timers which a filter chooses, by the HTTP API.
+// job is a command that steers all timers that a filter chooses, over the HTTP API.
 type job struct {
 	asking
 	filter
@@ -32,7 +32,7 @@ type job struct {
 	rate        int
 }
 
-// filterFlags are the flags of which one makes the command a job.
+// filterFlags has the flags that make a command a job.
 var filterFlags = []string{"prefix", "target", "state", "due-after", "due-before", "all", "dry-run"}
 
 func (j *job) flags(cmd *cobra.Command) {
@@ -46,19 +46,14 @@ func (j *job) flags(cmd *cobra.Command) {
 
 // meant reports whether the command line chooses timers by a filter.
 func (j *job) meant(cmd *cobra.Command) bool {
-	for _, name := range filterFlags {
-		if cmd.Flags().Changed(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(filterFlags, cmd.Flags().Changed)
 }
 
 // run starts a job and waits for its end. An interrupt stops it.
 func (j *job) run(cmd *cobra.Command, action, topic string) error {
 	for _, name := range []string{"id", "if", "wait", "partition"} {
 		if cmd.Flags().Changed(name) {
-			return usagef("--%s is for one timer, --prefix and the like for many: choose", name)
+			return usagef("--%s is for one timer, and --prefix and the other filters are for many: use one or the other", name)
 		}
 	}
 	q, err := j.query()
@@ -69,18 +64,18 @@ func (j *job) run(cmd *cobra.Command, action, topic string) error {
 	if !chosen {
 		q.Set("all", "true")
 	}
-	started, c, err := j.start(cmd, client.Timers(topic, action), q, chosen, fmt.Sprintf("no filter chooses timers: say --all if all timers of topic %s are meant", topic))
+	started, c, err := j.start(cmd, client.Timers(topic, action), q, chosen, fmt.Sprintf("no filter chooses timers: use --all if you mean all timers of topic %s", topic))
 	if err != nil {
 		return err
 	}
 	if n := started.Matching; n != nil {
-		return j.print(n, func() string { return fmt.Sprintf("%s timers are pending that %s would be for", countOf(n), action) })
+		return j.print(n, func() string { return fmt.Sprintf("%s would affect %s pending timers", action, countOf(n)) })
 	}
 	return j.finish(cmd, c, action, started.Job)
 }
 
-// start starts a job, or has its preview made. chosen says that a filter chooses; nothingChosen is the
-// error without one.
+// start starts a job or, with --dry-run, asks what it would do. chosen says whether there is a filter; nothingChosen is the
+// error if there is none.
 func (j *job) start(cmd *cobra.Command, path string, q url.Values, chosen bool, nothingChosen string) (started api.JobStarted, c *client.Client, err error) {
 	switch {
 	case !chosen && !j.all && !j.dryRun:
@@ -99,7 +94,7 @@ func (j *job) start(cmd *cobra.Command, path string, q url.Values, chosen bool, 
 	return started, c, err
 }
 
-// finish waits for the end of a job and says how it was.
+// finish waits for the end of a job and prints the result.
 func (j *job) finish(cmd *cobra.Command, c *client.Client, action string, started *api.Job) error {
 	end, err := j.await(cmd.Context(), c, started)
 	if err != nil {
@@ -120,7 +115,7 @@ func (j *job) finish(cmd *cobra.Command, c *client.Client, action string, starte
 	return err
 }
 
-// progress is one line about a job that runs: how far it is, and what it waits for.
+// progress returns a line about a running job: its progress, and what it waits for.
 func progress(job *api.Job) string {
 	line := fmt.Sprintf("%d seen, %d changed", job.Seen, job.Changed)
 	if job.Problem != "" {
@@ -138,7 +133,7 @@ func (j *job) await(ctx context.Context, c *client.Client, show *api.Job) (*api.
 			stop, cancel := context.WithTimeout(context.Background(), stopTimeout)
 			defer cancel()
 			if err := c.Call(stop, http.MethodDelete, path, nil, nil); err != nil {
-				return nil, fmt.Errorf("interrupted, and the job %s goes on, for it could not be stopped: %w", show.ID, err)
+				return nil, fmt.Errorf("interrupted, but the job %s could not be stopped and goes on: %w", show.ID, err)
 			}
 			return nil, fmt.Errorf("interrupted: the job %s is stopped; %d timers were changed by then", show.ID, show.Changed)
 		case <-time.After(jobLook):

@@ -38,14 +38,14 @@ func main() {
 	}))
 }
 
-// process is all that a command has of the world.
+// process is everything that a command knows about its environment.
 type process struct {
 	args, environ  []string
 	program        string // how the user calls it
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	backend        backend
-	log            *slog.Logger // of a command whose log is JSON: takes why it has ended; nil: none
+	log            *slog.Logger // set if the log is JSON: the reason why the command ended goes there, too
 }
 
 // env returns an environment variable, "" if it is not set.
@@ -58,11 +58,11 @@ func (p *process) env(name string) (value string) {
 	return value
 }
 
-// goRun is where go run puts what it builds: a temporary directory, or its cache.
+// goRun matches where go run puts its programs: in a temporary directory, or in its cache.
 var goRun = regexp.MustCompile(`/go-build(\d+)?/|/[0-9a-f]{2}/[0-9a-f]{64}-d/`)
 
-// programName is what the user types to start the program again: what go run has
-// built is not there to be called, or not for long.
+// programName returns what the user types to start the program again. The path of a program that go run has built does not
+// last.
 func programName(arg0 string) string {
 	if goRun.MatchString(filepath.ToSlash(arg0)) {
 		return "go run ./cmd/waterclock"

@@ -61,7 +61,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 
 // calls is a backend that notes what it is called with and returns err.
 type calls struct {
-	steered     commands.SteerRequest
+	steered     commands.SteerRequest // the last one
+	home        commands.SteerRequest // the one before it
 	err         error
 	cfg         *config.Config
 	dev         dev.Options
@@ -71,6 +72,7 @@ type calls struct {
 	id          string
 	create      bool
 	repartition commands.RepartitionOptions
+	audit       commands.AuditOptions
 	reported    string
 }
 
@@ -91,11 +93,16 @@ func (c *calls) backend() backend {
 			return commands.Sent{Topic: r.Topic, Partition: 3, Offset: 17, Due: due, Outcome: c.outcome}, c.err
 		},
 		steer: func(_ context.Context, cfg *config.Config, r commands.SteerRequest) (commands.Sent, error) {
-			c.cfg, c.steered, c.topic, c.id = cfg, r, r.Topic, r.ID
+			c.cfg, c.home, c.steered, c.topic, c.id = cfg, c.steered, r, r.Topic, r.ID
 			return commands.Sent{Topic: r.Topic, Partition: 3, Offset: 18, Outcome: c.outcome}, c.err
 		},
 		topics: func(_ context.Context, cfg *config.Config, create bool, out io.Writer) error {
 			c.cfg, c.create = cfg, create
+			_, _ = io.WriteString(out, c.reported)
+			return c.err
+		},
+		audit: func(_ context.Context, cfg *config.Config, o commands.AuditOptions, out io.Writer) error {
+			c.cfg, c.audit = cfg, o
 			_, _ = io.WriteString(out, c.reported)
 			return c.err
 		},
@@ -115,6 +122,26 @@ func runWith(c *calls, environ []string, stdin string, args ...string) (code int
 		program: "./waterclock", stdout: &out, stderr: &errOut, backend: c.backend(),
 	})
 	return code, out.String(), errOut.String()
+}
+
+func TestAudit(t *testing.T) {
+	c := calls{reported: "all add up\n"}
+	code, stdout, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*",
+		"--from", "2026-10-01T00:00:00Z", "--until", "2026-11-01T00:00:00Z", "--dir", "d", "--json")
+	want := commands.AuditOptions{From: time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC), Until: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), Dir: "d", JSON: true}
+	if code != exitOK || c.audit != want || stdout != c.reported {
+		t.Errorf("exit %d, %s%s, %+v", code, stdout, stderr, c.audit)
+	}
+	c = calls{err: errors.New("1 violations: loss 1")}
+	if code, _, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*", "--from", "24h"); code != exitError || time.Since(c.audit.From).Round(time.Hour) != 24*time.Hour || !strings.Contains(stderr, "loss 1") {
+		t.Errorf("exit %d, %s, %+v", code, stderr, c.audit)
+	}
+	if code, _, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*", "--from", "1h", "--until", "2h"); code != exitUsage || !strings.Contains(stderr, "no request lies between") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	if code, _, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*", "--from", "yesterday"); code != exitUsage || !strings.Contains(stderr, "--from") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
 }
 
 func TestServe(t *testing.T) {

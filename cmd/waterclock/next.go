@@ -31,9 +31,9 @@ func nextCommand(p *process) *cobra.Command {
 		Use:   "next EXPRESSION",
 		Short: "print when a cron expression comes next",
 		Long: `next prints the next instants at which a recurring timer with that expression and
-zone is scheduled, as the service reckons them, and between them the changes of
-the zone's clock. An instant at which something comes that the clock has skipped
-is marked with that. It asks nobody: the rules of time zones are this machine's.
+zone is due, exactly as the service computes them, and the changes of the zone's clock
+between them. If the clock skips the time that the expression names, the instant is
+marked. next asks no service: it uses the time zone rules of this machine.
 
 The expression is one argument, of 5 fields (minute, hour, day of the month,
 month, day of the week) or 6 with the second in front, or a name: @yearly,
@@ -46,9 +46,9 @@ month, day of the week) or 6 with the second in front, or a name: @yearly,
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.zone, "zone", "", "time `ZONE`, by its IANA name (default: UTC)")
-	fs.StringVar(&f.from, "from", "", "behind `TIME`, RFC 3339 with a zone (default: now)")
-	fs.IntVarP(&f.n, "number", "n", defaultNext, fmt.Sprintf("how `MANY`, 0 to %d", maxNext))
-	fs.BoolVar(&f.explain, "explain", false, "say first in words what the expression means")
+	fs.StringVar(&f.from, "from", "", "instants after `TIME`, RFC 3339 with a zone (default: now)")
+	fs.IntVarP(&f.n, "number", "n", defaultNext, fmt.Sprintf("print `N` instants, 0 to %d", maxNext))
+	fs.BoolVar(&f.explain, "explain", false, "first explain the expression in words")
 	cmd.RunE = func(_ *cobra.Command, args []string) error { return f.run(p.stdout, args) }
 	return cmd
 }
@@ -80,7 +80,7 @@ func (f *nextFlags) run(out io.Writer, args []string) error {
 	return printNext(out, e.In(loc), from.Unix(), f.n)
 }
 
-// printNext prints n instants behind one, and the changes of the clock before each.
+// printNext prints the n instants after a given one, and the changes of the clock before each of them.
 func printNext(out io.Writer, s *calendar.Schedule, after int64, n int) error {
 	var err error
 	say := func(format string, args ...any) {
@@ -104,7 +104,7 @@ func printNext(out io.Writer, s *calendar.Schedule, after int64, n int) error {
 	return err
 }
 
-// change says how a clock is set.
+// change says by how much a clock changes.
 func change(c calendar.Change, loc *time.Location) string {
 	by, way := time.Duration(c.After-c.Before)*time.Second, "forward"
 	if by < 0 {

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/service/commands"
 	"github.com/waterclock/waterclock/internal/span"
 )
@@ -18,31 +17,32 @@ import (
 const defaultWait = "30s"
 
 // waitHelp is a part of the help of commands that have --wait.
-const waitHelp = `With --wait the command waits for what the service decides and says it; it exits 1 if
-the request changed nothing. That needs the right to read TOPIC.waterclock.changelog
-and TOPIC.waterclock.dead-letters; with events (TOPIC.waterclock.events) it tells all.`
+const waitHelp = `With --wait the command waits for the service's decision and prints it. It exits 1 if
+the request changed nothing. It needs the right to read TOPIC.waterclock.changelog and
+TOPIC.waterclock.dead-letters; only with events (TOPIC.waterclock.events) does it know all
+outcomes.`
 
 // waiting is the flag --wait.
 type waiting struct{ text string }
 
 func (w *waiting) flag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&w.text, "wait", "", "say what became of the request, within `DURATION`")
+	cmd.Flags().StringVar(&w.text, "wait", "", "wait up to `DURATION` for the outcome of the request")
 	cmd.Flags().Lookup("wait").NoOptDefVal = defaultWait
 }
 
-// read is how long to wait, 0 for not at all.
+// read returns how long to wait; 0 means not at all.
 func (w *waiting) read(given bool) (time.Duration, error) {
 	if !given {
 		return 0, nil
 	}
-	wait, err := config.ParseDuration(w.text)
+	wait, err := span.Parse(w.text)
 	if err != nil || wait == 0 {
 		return 0, usagef("--wait is %q, needs a duration such as 10s", w.text)
 	}
 	return wait, nil
 }
 
-// asked is a request whose outcome is printed.
+// asked is a request whose outcome will be printed.
 type asked struct {
 	id        string
 	action    commands.Action // "": it schedules
@@ -50,8 +50,8 @@ type asked struct {
 	maxLate   bool
 }
 
-// said prints what became of a request that was sent; err is that of the sending. An error
-// says that the request has changed nothing, or may have.
+// said prints the outcome of a request. err is the error of sending it. said returns an error if the request changed nothing,
+// or may have changed nothing.
 func (a *asked) said(out io.Writer, s *commands.Sent, err error) error {
 	switch {
 	case err != nil && s.Topic != "":
@@ -66,7 +66,7 @@ func (a *asked) said(out io.Writer, s *commands.Sent, err error) error {
 	return err
 }
 
-// outcome is what became of a request as a sentence. (One long switch: it is the table of them.)
+// outcome returns the outcome of a request as a sentence. (It is one long switch because it is a table.)
 func (a *asked) outcome(f *commands.Outcome) (string, error) {
 	id := a.id
 	switch f.Type {
@@ -113,8 +113,7 @@ func refused(id string, f *commands.Outcome) error {
 	return fmt.Errorf("%s was refused: %s: %s", id, f.Event.Reason, f.Event.Detail)
 }
 
-// replaced is what is said where one request has taken the place of another: this one, or one
-// behind it in the same step.
+// replaced returns the sentence for a request that has replaced another, or was replaced by a later one in the same step.
 func (a *asked) replaced(f *commands.Outcome) string {
 	if f.Source == f.Event.Previous {
 		return fmt.Sprintf("%s was scheduled, and a later request has taken its place: %s", a.id, f.Event.Source)
@@ -124,7 +123,7 @@ func (a *asked) replaced(f *commands.Outcome) string {
 
 func late(e *waterclock.Event) string { return span.String(e.Lateness) }
 
-// found is what was pending where a condition did not hold.
+// found returns in words what was pending when a condition did not hold.
 func found(e *waterclock.Event, condition string) string {
 	switch {
 	case e.Pending != nil:
@@ -136,12 +135,12 @@ func found(e *waterclock.Event, condition string) string {
 	return fmt.Sprintf("what is pending comes from %s, due %s", e.Source, e.Pending.Due.Format(time.RFC3339Nano))
 }
 
-// nothing is why a request that cancels or steers changed nothing.
+// nothing returns why a request that cancels or steers may have changed nothing.
 func (a *asked) nothing(told bool) string {
 	why := "nothing was pending under this ID"
 	switch {
 	case a.action == commands.Cancel && told:
-		// Then it is as certain as it sounds.
+		// an event says so
 	case a.action == commands.Cancel:
 		why += ", or it came and went in the same moment"
 	case a.action == commands.Resume:
@@ -155,7 +154,7 @@ func (a *asked) nothing(told bool) string {
 	return why
 }
 
-// traceless is what is said of a request that is decided and has left no trace to tell how.
+// traceless returns the sentence for a request whose decision left no trace in the changelog.
 func (a *asked) traceless() (string, error) {
 	if a.action != "" {
 		return fmt.Sprintf("%s is decided; its firing, or another request for it, came in the same moment (with events what happened is told)", a.id), nil

@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/sizing"
 )
 
-// planFlags are the flags of plan.
+// planFlags has the flags of plan.
 type planFlags struct {
 	load                sizing.Load
 	rate, pending, size amount
@@ -30,26 +30,27 @@ func planCommand(p *process) *cobra.Command {
 		Use:   "plan",
 		Short: "work out what a load needs: instances, cores, memory, disk, brokers",
 		Long: `plan works out how many instances a load needs, with how many cores and how much
-memory and disk, what it costs the brokers, and what limits it first. It is
-arithmetic on measured constants, which it prints: those of docs/BENCHMARKS.md,
-or of --constants FILE, a JSON object with the names that --json shows. Sizes are
-before compression. Leave room: half as much again is what the constants vary by.
+memory and disk, what it costs the brokers, and which limit is reached first. It
+calculates with measured constants, which it prints: those of docs/BENCHMARKS.md, or
+those of --constants FILE, a JSON object with the names that --json shows, which
+'waterclock bench plan --out FILE' writes. Sizes are before compression. Leave room,
+because the constants vary by half.
 
 Numbers may end in k, M or G: 500M is 500,000,000.`,
 		Example: `  waterclock plan --rate 50k --pending 500M --size 300
   waterclock plan --rate 2000 --pending 20M --cores 4 --replicas 1 --json`,
 	}
 	l, fs := &f.load, cmd.Flags()
-	fs.Var(&f.rate, "rate", "`TIMERS` scheduled, and as many fired, each second at the busiest time; required")
+	fs.Var(&f.rate, "rate", "`TIMERS` that are scheduled, and as many that fire, in each second of the busiest time; required")
 	fs.Var(&f.pending, "pending", "`TIMERS` that are pending at most")
 	fs.Var(&f.size, "size", "`BYTES` of a request: ID, payload and headers")
 	fs.Float64Var(&l.Cores, "cores", l.Cores, "`CORES` of an instance")
-	fs.Float64Var(&l.Busy, "busy", l.Busy, "`SHARE` of them that may be used while one instance is away")
-	fs.IntVar(&l.Instances, "instances", 0, "`HOW MANY` there are (default: as many as it takes)")
-	fs.IntVar(&l.Partitions, "partitions", 0, "`HOW MANY` the request topic has (default: as many as it takes)")
-	fs.DurationVar(&l.Interval, "firing-interval", l.Interval, "the setting, a `DURATION`")
-	fs.IntVar(&l.Replicas, "replicas", l.Replicas, "`HOW MANY` the topics have")
-	fs.IntVar(&l.Standbys, "standbys", 0, "the setting: `HOW MANY` copies each partition has")
+	fs.Float64Var(&l.Busy, "busy", l.Busy, "`SHARE` of the cores that may be used while one instance is away")
+	fs.IntVar(&l.Instances, "instances", 0, "`N` instances (default: as many as it takes)")
+	fs.IntVar(&l.Partitions, "partitions", 0, "`N` partitions of the request topic (default: as many as it takes)")
+	fs.DurationVar(&l.Interval, "firing-interval", l.Interval, "the setting firing-interval, a `DURATION`")
+	fs.IntVar(&l.Replicas, "replicas", l.Replicas, "`N` replicas of each topic")
+	fs.IntVar(&l.Standbys, "standbys", 0, "the setting standbys: `N` copies of each partition")
 	fs.DurationVar(&l.Keep, "keep", l.Keep, "the changelog's delete.retention.ms, a `DURATION`")
 	fs.DurationVar(&l.Clean, "clean", l.Clean, "`DURATION` of a round of the brokers' log cleaner, at most the changelog's max.compaction.lag.ms")
 	fs.StringVar(&f.constants, "constants", "", "read measured constants from `FILE`")
@@ -84,6 +85,11 @@ func (f *planFlags) run(out io.Writer) error {
 		}{p, l, c})
 	}
 	printPlan(out, &l, &p, &c)
+	if f.constants == "" {
+		fmt.Fprintln(out, "\nThese constants are built in. 'waterclock bench plan --out FILE' measures those of a machine, for --constants FILE.")
+	} else {
+		fmt.Fprintf(out, "\nThese are the constants of %s; those that it leaves out are built in.\n", f.constants)
+	}
 	return nil
 }
 
@@ -105,8 +111,8 @@ func printPlan(out io.Writer, l *sizing.Load, p *sizing.Plan, c *sizing.Constant
 	for _, why := range p.Problems {
 		fmt.Fprintf(out, "\nIt does not do: %s.\n", why)
 	}
-	fmt.Fprintf(out, "\nWith %v + %v µs of processor time a timer, %v + %v ms a transaction and %v + %v cores an instance (service + broker;\n%v times as much for brokers with three replicas), %.2f bytes of disk a byte of a pending request and %v times that\nwhile tables are merged, %s timers a second of one partition, %s records a second of a replay.\n",
-		c.ServiceTimer, c.BrokerTimer, c.ServiceTransaction, c.BrokerTransaction, c.ServiceBase, c.BrokerBase, c.Replicas, c.DiskPerByte, c.DiskPeak, amount(c.Partition), amount(c.Replay))
+	fmt.Fprintf(out, "\nWith %v + %v µs of processor time a timer, %v + %v ms a transaction and %v + %v cores an instance (service + broker;\n%v times as much for brokers with three replicas), %.2f bytes of disk a byte of a pending request and %v times that\nwhile tables are merged, %.2f of changelog, %s timers a second of one partition, %s records a second of a replay.\n",
+		c.ServiceTimer, c.BrokerTimer, c.ServiceTransaction, c.BrokerTransaction, c.ServiceBase, c.BrokerBase, c.Replicas, c.DiskPerByte, c.DiskPeak, c.ChangelogPerByte, amount(c.Partition), amount(c.Replay))
 }
 
 // bytesOf writes a number of bytes with three digits.
@@ -119,15 +125,24 @@ func bytesOf(n float64) string {
 	return strconv.FormatFloat(n, 'g', 3, 64) + " " + units[i]
 }
 
-// amount is a number that may end in k, M or G.
+// amount is a number that may end in a unit.
 type amount float64
+
+// unit is a power of a thousand.
+type unit struct {
+	name string
+	of   float64
+}
+
+func units() []unit { return []unit{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} }
 
 // Set implements pflag.Value.
 func (a *amount) Set(s string) error {
 	factor := 1.0
-	for unit, by := range map[string]float64{"k": 1e3, "M": 1e6, "G": 1e9} {
-		if rest, ok := strings.CutSuffix(s, unit); ok {
-			s, factor = rest, by
+	for _, u := range units() {
+		if rest, ok := strings.CutSuffix(s, u.name); ok {
+			s, factor = rest, u.of
+			break
 		}
 	}
 	n, err := strconv.ParseFloat(s, 64)
@@ -140,12 +155,9 @@ func (a *amount) Set(s string) error {
 
 // String implements pflag.Value.
 func (a amount) String() string {
-	for _, unit := range []struct {
-		name string
-		by   float64
-	}{{"G", 1e9}, {"M", 1e6}, {"k", 1e3}} {
-		if float64(a) >= unit.by {
-			return strconv.FormatFloat(float64(a)/unit.by, 'g', 4, 64) + unit.name
+	for _, u := range units() {
+		if float64(a) >= u.of {
+			return strconv.FormatFloat(float64(a)/u.of, 'g', 4, 64) + u.name
 		}
 	}
 	return strconv.FormatFloat(float64(a), 'g', 4, 64)

@@ -6,11 +6,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock/internal/calendar"
-	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/service/commands"
+	"github.com/waterclock/waterclock/internal/span"
 )
 
-// recurrenceFlags are the flags of schedule that say how a timer recurs.
+// recurrenceFlags has the flags of schedule that say how a timer recurs.
 type recurrenceFlags struct {
 	every, cron, zone, until string
 	jitter, catchUp          string
@@ -18,16 +18,16 @@ type recurrenceFlags struct {
 }
 
 func (f *recurrenceFlags) bind(fs *pflag.FlagSet) {
-	fs.StringVar(&f.every, "every", "", "recurring, every `DURATION`: first at --at, else that long from now")
-	fs.StringVar(&f.cron, "cron", "", "recurring, when the clock shows what `EXPRESSION` says; see waterclock next")
+	fs.StringVar(&f.every, "every", "", "recurring, every `DURATION`: first at --at, otherwise after one DURATION")
+	fs.StringVar(&f.cron, "cron", "", "recurring, by the cron `EXPRESSION`; see waterclock next")
 	fs.StringVar(&f.zone, "zone", "", "time `ZONE` of --cron, by its IANA name such as Africa/Lagos (default: UTC)")
-	fs.StringVar(&f.until, "until", "", "recurring until `TIME`, that included: RFC 3339 with a zone")
+	fs.StringVar(&f.until, "until", "", "recurring until `TIME`, inclusive: RFC 3339 with a zone")
 	fs.Int64Var(&f.count, "count", 0, "`NUMBER` of occurrences (default: no end)")
-	fs.StringVar(&f.jitter, "jitter", "", "delay each occurrence by a part of `DURATION`")
-	fs.StringVar(&f.catchUp, "catch-up", "", "`WHICH` of those missed fire: all, latest or none (default: latest)")
+	fs.StringVar(&f.jitter, "jitter", "", "delay each occurrence by a random part of `DURATION`")
+	fs.StringVar(&f.catchUp, "catch-up", "", "`WHICH` missed occurrences fire: all, latest or none (default: latest)")
 }
 
-// by is the flag that says how the timer recurs.
+// by returns the flag that says how the timer recurs.
 func (f *recurrenceFlags) by() string {
 	if f.cron != "" {
 		return "--cron"
@@ -50,8 +50,8 @@ func (f *recurrenceFlags) read(given func(flag string) bool, r *commands.Recurre
 	case every && given("zone"):
 		return false, usagef("--zone and --every exclude each other: a zone is that of --cron")
 	case every:
-		if r.Every, err = config.ParseDuration(f.every); err != nil || r.Every == 0 {
-			return false, usagef("--every is %q, needs a duration such as 250ms, 10s, 1h30m or 7d", f.every)
+		if r.Every, err = span.Parse(f.every); err != nil || r.Every == 0 {
+			return false, usagef("--every is %q, needs a duration above zero, such as 250ms, 10s, 1h30m or 7d", f.every)
 		}
 	default:
 		if _, err := calendar.Parse(f.cron); err != nil {
@@ -77,7 +77,7 @@ func (f *recurrenceFlags) rest(given func(flag string) bool, r *commands.Recurre
 		return usagef("--count is %d, needs 1 or more", f.count)
 	}
 	if given("jitter") {
-		most, err := config.ParseDuration(f.jitter)
+		most, err := span.Parse(f.jitter)
 		if err != nil {
 			return usagef("--jitter is %q, %v", f.jitter, err)
 		}

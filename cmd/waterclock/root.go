@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/near"
 	"github.com/waterclock/waterclock/internal/ops"
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 // newRoot builds the command tree.
@@ -40,7 +41,7 @@ over the file.`,
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 { // what was meant is not known, so nor are its flags
+		if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 { // the flag may be one of the command that is unknown
 			return unknownCommand(cmd, cmd.Flags().Arg(0))
 		}
 		if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
@@ -54,7 +55,7 @@ over the file.`,
 	})
 	root.Version = ops.ReadBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p), pauseCommand(p), resumeCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p), deadLettersCommand(p), statusCommand(p), healthCommand(p), drainCommand(p), topicsCommand(p), storeCommand(p), benchCommand(p), planCommand(p), nextCommand(p), apiCommand(p), configCommand(p), versionCommand())
+	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p), pauseCommand(p), resumeCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p), deadLettersCommand(p), statusCommand(p), healthCommand(p), drainCommand(p), topicsCommand(p), auditCommand(p), storeCommand(p), benchCommand(p), planCommand(p), nextCommand(p), apiCommand(p), configCommand(p), versionCommand())
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultCompletionCmd(p.args...)
 	refuseArgs(root)
@@ -62,11 +63,10 @@ over the file.`,
 	return root
 }
 
-// takesArgs annotates a command that looks at its arguments itself.
+// takesArgs annotates a command that checks its arguments itself.
 const takesArgs = "takes arguments"
 
-// refuseArgs makes every command that takes no arguments refuse them. What only
-// groups others shows its help.
+// refuseArgs makes every command that takes no arguments reject them. A command that only groups others shows its help.
 func refuseArgs(cmd *cobra.Command) {
 	if _, takes := cmd.Annotations[takesArgs]; !takes {
 		cmd.Args = noArgs
@@ -79,7 +79,7 @@ func refuseArgs(cmd *cobra.Command) {
 	}
 }
 
-// noArgs refuses arguments, which means an unknown command where there are some.
+// noArgs rejects arguments. If the command has sub-commands, the error is that of an unknown command.
 func noArgs(cmd *cobra.Command, args []string) error {
 	file := len(args) > 0 && (strings.HasSuffix(args[0], ".yaml") || strings.HasSuffix(args[0], ".yml")) && cmd.Flags().Lookup("config") != nil
 	switch {
@@ -102,14 +102,14 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usagef("%s takes flags only, not %q%s; see %s --help", cmd.CommandPath(), args[0], meant, cmd.CommandPath())
 }
 
-// waits reports whether an argument is the time that --wait, which is given without one, is to have.
+// waits reports whether an argument is probably meant as the duration of --wait.
 func waits(cmd *cobra.Command, arg string) bool {
 	wait := cmd.Flags().Lookup("wait")
-	_, err := config.ParseDuration(arg)
+	_, err := span.Parse(arg)
 	return err == nil && wait != nil && wait.Changed && wait.Value.String() == wait.NoOptDefVal
 }
 
-// unknownFlag proposes the flag that may have been meant.
+// unknownFlag suggests the flag that may have been meant.
 func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
@@ -122,8 +122,8 @@ func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
 	return usagef("%v; see %s --help", err, cmd.CommandPath())
 }
 
-// completeValues has shells complete the values of flags that have few, and no
-// file names where no file is meant.
+// completeValues makes shells complete the values of flags that have a fixed list, and file names only for flags that take a
+// file.
 func completeValues(cmd *cobra.Command) {
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		var values []string
@@ -136,7 +136,7 @@ func completeValues(cmd *cobra.Command) {
 		case strings.Contains(f.Usage, "`DIRECTORY`"):
 			usage = cobra.ShellCompDirectiveFilterDirs
 		}
-		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, usage)) // fails for a flag that does not exist, or twice
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, usage)) // it fails only for unknown flags, or twice
 	})
 	for _, sub := range cmd.Commands() {
 		completeValues(sub)
@@ -151,7 +151,7 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return usagef("there is no command %q; see %s --help", name, cmd.CommandPath())
 }
 
-// helpCommand is cobra's, but an unknown command is an error.
+// helpCommand is that of cobra, except that an unknown command is an error.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",
@@ -169,8 +169,8 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// settings binds groups of settings to a command's flags. The returned function
-// gives the configuration of all layers, checked by validate.
+// settings binds groups of settings to a command's flags. The returned function returns the configuration of all layers,
+// checked by validate.
 func settings(p *process, cmd *cobra.Command, defaults config.Config, validate func(*config.Config) error,
 	groups ...config.Group) func() (*config.Config, error) {
 	loader := config.NewLoader(defaults)
@@ -184,7 +184,7 @@ func settings(p *process, cmd *cobra.Command, defaults config.Config, validate f
 	}
 }
 
-// configured makes a command's life of a function that needs the configuration.
+// configured returns the RunE of a command that needs the configuration.
 func configured(load func() (*config.Config, error), run func(context.Context, *config.Config) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		cfg, err := load()

@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/near"
 	"github.com/waterclock/waterclock/internal/service/commands"
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 const (
@@ -25,8 +25,8 @@ const (
 	maxID           = 512              // bytes
 )
 
-// scheduleFlags are the flags of schedule that are no settings: they belong to
-// one request, so neither file nor environment has them.
+// scheduleFlags has the flags of schedule that are not settings. They belong to one request, so they are neither in the file
+// nor in the environment.
 type scheduleFlags struct {
 	topic, id, in, at, to string
 	value, valueFile, key string
@@ -46,11 +46,11 @@ func scheduleCommand(p *process) *cobra.Command {
 		Use:   "schedule",
 		Short: "schedule a timer",
 		Long: `schedule writes one request: at the due time the value appears on the target
-topic. A request with an ID that is pending replaces that timer. It prints where
-in the log the request is and when it is due. Whether the service accepts it is
-another thing: it may be refused, may have expired, or its condition may not hold.
-What any service would refuse is not sent; without --wait, what this one refuses
-shows only in waterclock dead-letters list.
+topic. A request with an ID that is pending replaces that timer. schedule prints where
+in the log the request is and when it is due. That does not mean that the service
+accepts it: it may be rejected, may have expired, or its condition may not hold. schedule
+does not send what every service would reject. Without --wait, other rejections show only
+in waterclock dead-letters list.
 
 ` + waitHelp,
 		Example: `  waterclock schedule --in 10s --to orders --value '{"order":17}'
@@ -66,10 +66,10 @@ shows only in waterclock dead-letters list.
 	fs.StringVar(&f.in, "in", "", "due after `DURATION`, such as 250ms, 10s, 1h30m or 3d; 0s for at once")
 	fs.StringVar(&f.at, "at", "", "due at `TIME`, RFC 3339 with a zone: 2030-01-01T09:00:00+01:00")
 	f.recur.bind(fs)
-	fs.StringVar(&f.maxLate, "max-late", "", "not to be emitted later than `DURATION` after it is due")
-	fs.StringVar(&f.remember, "remember", "", "keep the ID taken for `DURATION`, at most 7d, once the timer has fired: --if absent does not hold then")
+	fs.StringVar(&f.maxLate, "max-late", "", "do not emit later than `DURATION` after it is due")
+	fs.StringVar(&f.remember, "remember", "", "keep the ID taken for `DURATION` after the timer has fired, at most 7d: --if absent does not hold meanwhile")
 	fs.StringVar(&f.condition, "if", "", conditionUsage)
-	fs.StringVar(&f.to, "to", "", "target `TOPIC` (default: the one the service is configured with)")
+	fs.StringVar(&f.to, "to", "", "target `TOPIC` (default: the one the service is configured with; if it has none, the request becomes a dead letter)")
 	fs.StringVar(&f.value, "value", "", "the payload, as `TEXT` (default: empty)")
 	fs.StringVar(&f.valueFile, "value-file", "", "the payload, from `FILE`; - for standard input")
 	fs.BoolVar(&f.nullValue, "null-value", false, "no payload: a tombstone appears on the target")
@@ -102,7 +102,7 @@ shows only in waterclock dead-letters list.
 	return cmd
 }
 
-// saysDue is when a request is due, or first due, as the end of a line.
+// saysDue returns the end of a line, which says when the timer is due, or first due.
 func saysDue(req *commands.ScheduleRequest, due time.Time) string {
 	switch text := due.UTC().Format(time.RFC3339Nano); {
 	case due.IsZero():
@@ -114,7 +114,7 @@ func saysDue(req *commands.ScheduleRequest, due time.Time) string {
 	}
 }
 
-// request checks the flags and makes a request of them.
+// request checks the flags and returns their request.
 func (f *scheduleFlags) request(stdin io.Reader) (commands.ScheduleRequest, error) {
 	req := commands.ScheduleRequest{ID: f.id, To: f.to, If: f.condition, Partition: f.partition, NullKey: f.nullKey}
 	switch {
@@ -158,19 +158,19 @@ func (f *scheduleFlags) request(stdin io.Reader) (commands.ScheduleRequest, erro
 	return req, f.payload(&req, stdin)
 }
 
-// duration reads a flag that is a duration; nil: it is not given.
+// duration reads a flag that is a duration; nil if it is not given.
 func (f *scheduleFlags) duration(flag, text string) (*time.Duration, error) {
 	if !f.given(flag) {
 		return nil, nil
 	}
-	d, err := config.ParseDuration(text)
+	d, err := span.Parse(text)
 	if err != nil {
 		return nil, usagef("--%s is %q, %v", flag, text, err)
 	}
 	return &d, nil
 }
 
-// setBy is what sets each header that speaks to the service.
+// setBy maps each header of a request to the flag or command that sets it.
 var setBy = map[string]string{
 	waterclock.HeaderAt: "--at", waterclock.HeaderAfter: "--in", waterclock.HeaderEvery: "--every", waterclock.HeaderCron: "--cron",
 	waterclock.HeaderZone: "--zone", waterclock.HeaderUntil: "--until", waterclock.HeaderCount: "--count", waterclock.HeaderJitter: "--jitter",
@@ -179,7 +179,7 @@ var setBy = map[string]string{
 	waterclock.HeaderCancel: "waterclock cancel", waterclock.HeaderTrigger: "waterclock trigger", waterclock.HeaderPause: "waterclock pause", waterclock.HeaderResume: "waterclock resume",
 }
 
-// notOwn refuses headers that are not passed on, and says what sets them.
+// notOwn returns an error for a header that is not passed on, and says what sets it.
 func notOwn(name string) error {
 	lower := strings.ToLower(name)
 	by := setBy[lower]
@@ -238,8 +238,7 @@ func instant(flag, text string) (time.Time, error) {
 	return at, nil
 }
 
-// maxPayload bounds what is read from a file. What the topic allows is usually
-// far less, and the broker says so.
+// maxPayload bounds how much of a file is read. Topics usually allow far less, and then the broker rejects it.
 const maxPayload = math.MaxInt32
 
 func (f *scheduleFlags) payload(req *commands.ScheduleRequest, stdin io.Reader) error {

@@ -5,11 +5,11 @@ import (
 	"sync"
 )
 
-// clearLine takes what stands in the terminal's line away.
+// clearLine clears the current line of the terminal.
 const clearLine = "\r\x1b[K"
 
-// screen is a terminal that progress bars and log lines share. A line takes the
-// place of the bar, which draws itself again below it. mu guards w.
+// screen is a terminal that progress bars and log lines share. A line replaces the bar, and the bar draws itself again below.
+// mu guards w.
 type screen struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -22,7 +22,7 @@ func (s *screen) Write(b []byte) (int, error) {
 	return s.w.Write(b)
 }
 
-// lines is the screen for whoever writes whole lines.
+// lines is the screen for writers of whole lines.
 type lines struct{ *screen }
 
 func (l lines) Write(b []byte) (int, error) {

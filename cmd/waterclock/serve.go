@@ -27,9 +27,9 @@ It needs --brokers, --targets, and --requests or --delay or both. On SIGTERM it
 hands its partitions over and exits 0; bad usage or configuration exits 2, anything
 else 1.
 
-On SIGHUP it reads its --config file again. Targets, limits and dialects hold from
-the next request on; what else has changed is named, and waits for the next start.
-What is wrong with the file is said, and everything stays as it was.`,
+On SIGHUP it reads its --config file again. Targets, limits and dialects take effect
+with the next request. Other changes are logged and take effect at the next start. If
+the file has problems, they are logged and nothing changes.`,
 		Example: `  waterclock serve --brokers 127.0.0.1:9092 --requests timers --targets 'orders,mail.*'
   waterclock serve --config /etc/waterclock.yaml --instance-id wc-0 --on-stop stay`,
 	}
@@ -54,8 +54,8 @@ What is wrong with the file is said, and everything stays as it was.`,
 	return cmd
 }
 
-// logger is what a server logs to; nil without a configuration. Where it is for programs, so is the
-// line that says why the command has ended.
+// logger returns the log of a server; nil without a configuration. If the log is JSON, the line that says why the command
+// ended is JSON, too.
 func (p *process) logger(cfg *config.Config) *slog.Logger {
 	if cfg == nil {
 		return nil
@@ -72,8 +72,7 @@ func serveSettings() []config.Group {
 	return []config.Group{config.Client, config.Topics, config.Instance, config.Log}
 }
 
-// rereadOn reads the configuration again at each signal, and passes on what is
-// valid, until ctx ends.
+// rereadOn reads the configuration again at each signal, until ctx ends, and passes it on if it is valid.
 func rereadOn(ctx context.Context, signals <-chan os.Signal, load func() (*config.Config, error), reload chan<- *config.Config, log *slog.Logger) {
 	for {
 		select {

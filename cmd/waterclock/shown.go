@@ -16,12 +16,10 @@ import (
 	"github.com/waterclock/waterclock/internal/span"
 )
 
-// What the API answers, as tables and lines for people.
-
 // shownPayload is how many bytes of a payload get shows.
 const shownPayload = 2000
 
-// newTable returns what aligns columns that tabs separate.
+// newTable returns a writer that aligns columns, which tabs separate.
 func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
 func describe(w io.Writer, t *api.Timer) error {
@@ -68,7 +66,7 @@ func describe(w io.Writer, t *api.Timer) error {
 	return tw.Flush()
 }
 
-// textOf is what can be shown on one line.
+// textOf returns a value as text on one line.
 func textOf(text *string, base64 []byte) string {
 	if text == nil {
 		return fmt.Sprintf("%q", base64)
@@ -97,7 +95,7 @@ func targetOf(t *api.Target) string {
 	return text
 }
 
-// relative is a distance from now, for people.
+// relative returns a duration from now, for people.
 func relative(d time.Duration) string {
 	unit := time.Second
 	if d.Abs() < 10*time.Second {
@@ -139,7 +137,7 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 			why = "since " + q.Since.Format(time.RFC3339) + ": " + cmp.Or(why, "no reason is known")
 		}
 		owner, pending, parked, lag := cmp.Or(q.Owner, "nobody"), strconv.FormatInt(q.Pending, 10), strconv.FormatInt(q.Parked, 10), strconv.FormatInt(q.LagRecords, 10)
-		if nothingKnown(q) {
+		if q.State == "unknown" || q.State == "unowned" { // no instance has answered for it: its figures are 0 and mean nothing
 			unknown++
 			owner, pending, parked, lag = cmp.Or(q.Owner, "?"), "?", "?", "?"
 		}
@@ -155,9 +153,6 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 	}
 	return tw.Flush()
 }
-
-// nothingKnown reports whether no instance told of the partition: its figures are 0 and mean nothing.
-func nothingKnown(q *api.OwnedPartition) bool { return q.State == "unknown" || q.State == "unowned" }
 
 func showEvent(w io.Writer, data []byte) error {
 	var e struct {

@@ -21,11 +21,11 @@ func cancelCommand(p *process) *cobra.Command {
 	return steerCommand(p, commands.Cancel, &cobra.Command{
 		Short: "cancel a timer",
 		Long: `cancel writes one request that cancels the pending timer of an ID. The service
-decides when it reads the request: if there is none it does nothing.
+decides when it reads the request: if no timer is pending, nothing happens.
 
-With --prefix, or another filter, it is a job of the HTTP API of an instance (--url),
-which cancels all timers that the filter chooses, but for those that are scheduled
-again meanwhile; an interrupt stops it.
+With --prefix, or another filter, it starts a job of the HTTP API of an instance (--url),
+which cancels all timers that match the filter, except those that are scheduled again
+meanwhile. An interrupt stops the job.
 
 ` + waitHelp,
 		Example: `  waterclock cancel --id a1 --wait
@@ -36,11 +36,11 @@ again meanwhile; an interrupt stops it.
 
 func triggerCommand(p *process) *cobra.Command {
 	return steerCommand(p, commands.Trigger, &cobra.Command{
-		Short: "have a timer fire now",
-		Long: `trigger writes one request that fires the pending timer of an ID now, also if it
-is paused. One that recurs goes on as if nothing had been: what fires is beside
-its schedule, and has waterclock-occurrence 0. The service decides when it
-reads the request: if there is no timer it does nothing.
+		Short: "make a timer fire now",
+		Long: `trigger writes one request that fires the pending timer of an ID now, even if it is
+paused. The schedule of a recurring timer does not change: this firing is an extra one,
+with waterclock-occurrence 0. The service decides when it reads the request: if no timer
+is pending, nothing happens.
 
 ` + waitHelp,
 		Example: `  waterclock trigger --id a1`,
@@ -49,12 +49,13 @@ reads the request: if there is no timer it does nothing.
 
 func pauseCommand(p *process) *cobra.Command {
 	return steerCommand(p, commands.Pause, &cobra.Command{
-		Short: "have a timer not fire until it is resumed",
-		Long: `pause writes one request that keeps the timer of an ID pending, and has it not
-fire before a resume. Scheduled again it is another timer, which is not paused.
-The service decides when it reads the request: if there is no timer it does nothing.
+		Short: "keep a timer from firing until it is resumed",
+		Long: `pause writes one request that keeps the timer of an ID pending and stops it from
+firing until it is resumed. If the ID is scheduled again, that is a new timer, which is
+not paused. The service decides when it reads the request: if no timer is pending,
+nothing happens.
 
-With --prefix, or another filter, it is a job for many timers: see cancel.
+With --prefix, or another filter, it starts a job for many timers: see cancel.
 
 ` + waitHelp,
 		Example: `  waterclock pause --id a1
@@ -64,12 +65,12 @@ With --prefix, or another filter, it is a job for many timers: see cancel.
 
 func resumeCommand(p *process) *cobra.Command {
 	return steerCommand(p, commands.Resume, &cobra.Command{
-		Short: "have a paused timer fire again",
-		Long: `resume writes one request that has the paused timer of an ID fire again: at once
-what is past due, and of missed occurrences those that its --catch-up has fire. The
-service decides when it reads the request: if no timer is paused it does nothing.
+		Short: "let a paused timer fire again",
+		Long: `resume writes one request that lets the paused timer of an ID fire again. If it is
+past due, it fires at once; --catch-up decides which missed occurrences fire. The service
+decides when it reads the request: if no timer is paused, nothing happens.
 
-With --prefix, or another filter, it is a job for many timers: see cancel.
+With --prefix, or another filter, it starts a job for many timers: see cancel.
 
 ` + waitHelp,
 		Example: `  waterclock resume --id a1
@@ -84,35 +85,63 @@ func checkID(id string) error {
 	return nil
 }
 
-// isNow says what the HTTP API, if there is one, knows of a timer with which a request had nothing to
-// do: on which other partition it lies than the one where it was looked for, or its state.
-func (a *asking) isNow(cmd *cobra.Command, topic, id string, looked int32) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), isNowTimeout)
+// find asks the HTTP API for a timer; nil if none is found within that time, or no API answers.
+func (a *asking) find(cmd *cobra.Command, topic, id string, within time.Duration) (*api.Timer, error) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), within)
 	defer cancel()
 	c, err := a.client()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var t api.Timer
-	if c.Call(ctx, http.MethodGet, client.Timers(topic, id), nil, &t) != nil {
-		return nil
+	t := new(api.Timer)
+	if c.Call(ctx, http.MethodGet, client.Timers(topic, id), nil, t) != nil {
+		return nil, nil
 	}
-	if t.Partition == looked {
-		return fmt.Errorf("a timer of this ID is %s now", client.Printable(t.State))
-	}
-	return fmt.Errorf("a timer of this ID lies on partition %d, and its ID belongs on %d: its producer uses another partitioner than murmur2; --partition %d reaches it", t.Partition, looked, t.Partition)
+	return t, nil
 }
 
-// isNowTimeout is how long the HTTP API may take to say that.
-const isNowTimeout = 5 * time.Second
+// isNow asks the HTTP API why a request changed nothing: the timer is on another partition, or in another state. It returns
+// that as an error; nil if there is no API or no timer.
+func (a *asking) isNow(cmd *cobra.Command, topic, id string, looked int32) error {
+	t, err := a.find(cmd, topic, id, isNowTimeout)
+	if t == nil {
+		return err
+	}
+	is := fmt.Sprintf("a timer of this ID is %s now", client.Printable(t.State))
+	switch {
+	case t.Partition == looked:
+		return errors.New(is)
+	case t.Note == "":
+		return fmt.Errorf("%s, on partition %d, where it belongs; the request went to partition %d", is, t.Partition, looked)
+	}
+	return fmt.Errorf("%s: %s; --partition %d reaches it", is, client.Printable(t.Note), t.Partition)
+}
 
-// steerCommand is a command that writes one request for a timer that is pending.
+const (
+	// isNowTimeout limits how long the HTTP API may take to answer that.
+	isNowTimeout = 5 * time.Second
+	// liesTimeout limits how long a request may wait for the HTTP API to say where its timer lies.
+	liesTimeout = time.Second
+)
+
+// lies asks the HTTP API whether the timer of an ID lies on another partition than its ID belongs on, and says so. It
+// returns nil if it does not, or if no API answers: then the request goes where the ID belongs.
+func (a *asking) lies(cmd *cobra.Command, topic, id string) (*int32, error) {
+	t, err := a.find(cmd, topic, id, liesTimeout)
+	if t == nil || t.Note == "" {
+		return nil, err
+	}
+	fmt.Fprintf(a.p.stderr, "%s: %s\n", id, client.Printable(t.Note))
+	return &t.Partition, nil
+}
+
+// steerCommand returns a command that writes one request for a pending timer.
 func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra.Command {
 	r := commands.SteerRequest{Action: action}
 	cmd.Use = string(action)
 	load := clientSettings(p, cmd, &r.Topic)
 	cmd.Flags().StringVar(&r.ID, "id", "", "timer `ID`")
-	partition := cmd.Flags().Int32("partition", -1, "write to partition `NUMBER` of the request topic, for a timer that lies there (default: by the ID, as Java clients do)")
+	partition := cmd.Flags().Int32("partition", -1, "write to partition `NUMBER` of the request topic (default: where the HTTP API finds the timer; by the ID, as Java clients do, if no API answers)")
 	cmd.Flags().StringVar(&r.If, "if", "", conditionUsage)
 	var wait waiting
 	wait.flag(cmd)
@@ -141,10 +170,28 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 		if chosen {
 			return many.run(cmd, string(action), r.Topic)
 		}
-		s, err := p.backend.steer(cmd.Context(), cfg, r)
-		if s.Topic != "" {
-			fmt.Fprintf(p.stdout, "%s of %s written to %s/%d/%d\n", action, r.ID, s.Topic, s.Partition, s.Offset)
+		write := func(r commands.SteerRequest) (commands.Sent, error) {
+			s, err := p.backend.steer(cmd.Context(), cfg, r)
+			if s.Topic != "" {
+				fmt.Fprintf(p.stdout, "%s of %s written to %s/%d/%d\n", action, r.ID, s.Topic, s.Partition, s.Offset)
+			}
+			return s, err
 		}
+		if r.Partition == nil {
+			astray, err := many.lies(cmd, r.Topic, r.ID)
+			if err != nil {
+				return err
+			}
+			if astray != nil { // a new timer may be on its way to where the ID belongs: that one is meant, too
+				home := r
+				home.Wait = 0
+				if _, err := write(home); err != nil {
+					return err
+				}
+			}
+			r.Partition = astray
+		}
+		s, err := write(r)
 		this := asked{id: r.ID, action: action, condition: r.If}
 		err = this.said(p.stdout, &s, err)
 		if s.Outcome != nil && s.Outcome.Type == commands.NothingDone {

@@ -11,11 +11,10 @@ import (
 func storeCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
-		Short: "look into the data directory of a stopped instance",
-		Long: `store looks into the data directory of a stopped instance, or into a copy that was
-made while it ran, and changes nothing there.
-The directory is a view of the changelog: it can always be deleted, which costs a
-replay at the next start.`,
+		Short: "inspect the data directory of a stopped instance",
+		Long: `store inspects the data directory of a stopped instance, or a copy that was made while
+it ran, and changes nothing there. The directory is a view of the changelog: it can
+always be deleted, which costs a replay at the next start.`,
 	}
 	cmd.AddCommand(storeVerifyCommand(p), storeDumpCommand(p))
 	return cmd
@@ -23,13 +22,13 @@ replay at the next start.`,
 
 // dataDir declares --data-dir, with the default that serve has.
 func dataDir(p *process, cmd *cobra.Command) *string {
-	return cmd.Flags().String("data-dir", cmp.Or(p.env(config.EnvOf("data-dir")), config.Default().DataDir), "`DIRECTORY` that serve was given")
+	return cmd.Flags().String("data-dir", cmp.Or(p.env(config.EnvOf("data-dir")), config.Default().DataDir), "the data `DIRECTORY` of serve")
 }
 
 func storeVerifyCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "check everything that the directory holds",
+		Short: "check everything in the directory",
 		Long: `verify reads every row and checks that they agree with each other. It prints one
 line for each partition and exits 1 if one is damaged.`,
 		Example: `  waterclock store verify --data-dir /var/lib/waterclock`,
@@ -44,9 +43,9 @@ line for each partition and exits 1 if one is damaged.`,
 func storeDumpCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dump",
-		Short: "print everything that the directory holds, as JSON",
-		Long: `dump prints every row as a JSON object on a line of its own. Timer IDs are always
-there; values, headers and keys only with --payloads.`,
+		Short: "print everything in the directory as JSON",
+		Long: `dump prints every row as a JSON object on a line of its own. It always prints timer
+IDs; it prints values, headers and keys only with --payloads.`,
 		Example: `  waterclock store dump --data-dir /var/lib/waterclock | grep '"row":"timer"'`,
 	}
 	dir := dataDir(p, cmd)

@@ -13,10 +13,10 @@ func topicsCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topics",
 		Short: "show and check the service's topics",
-		Long: `topics prints, for each request topic and fixed-delay topic, the topics the service
-keeps beside it, and checks partition counts and settings as serve does at its start.
-It changes nothing, but with --create it makes the service's own topics that are
-missing, if nothing about the topic they belong to is wrong.
+		Long: `topics prints, for each request topic and fixed-delay topic, the service's own topics
+for it, and checks partition counts and settings as serve does at its start. It changes
+nothing. With --create it makes missing topics of the service, unless something is wrong
+with the topic that they belong to.
 
 It exits 1 if a topic is missing or a setting is wrong.`,
 		Example: `  waterclock topics --brokers 127.0.0.1:9092 --requests timers
@@ -35,31 +35,30 @@ It exits 1 if a topic is missing or a setting is wrong.`,
 func followCommand(p *process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "follow",
-		Short: "move pending timers to where their IDs lie after a request topic changed",
-		Long: `follow makes the pending timers of a request topic follow it, after it was given
-more partitions, or was recreated, or its changelog was copied to another cluster
-or another name.
+		Short: "move pending timers to the partitions of their IDs after a request topic has changed",
+		Long: `follow moves the pending timers of a request topic after the topic got more partitions
+or was recreated, or after its changelog was copied to another cluster or another name.
 
-Stop every instance first. It gives the service's own topics the partitions that they
-lack, takes in the requests that no instance has taken in, moves each timer to the
-partition where requests for its ID lie now, and says how many. All of it is one
-transaction: killed or refused it changes nothing, and what is done is not done twice.
-Needs the settings of serve, by which requests are judged.
+Stop every instance first. follow adds the partitions that the service's own topics
+lack, accepts the requests that no instance has accepted, moves each timer to the
+partition where requests for its ID are now, and prints how many it moved. All of this is
+one transaction: if follow is killed or fails, nothing has changed, and it does nothing
+twice. It needs the settings of serve, which decide whether a request is valid.
 
 With --dry-run it only counts timers and changes nothing. Instances may run meanwhile.
 
-With --restore it writes a changelog that was lost again, from the data directories of
+With --restore it rewrites a changelog that was lost, from the data directories of
 stopped instances.
 
-It exits 1 if nothing was done that had to be.`,
+It exits 1 if there was something to do and it was not done.`,
 		Example: `  waterclock topics follow --config /etc/waterclock.yaml
   waterclock topics follow --brokers 127.0.0.1:9092 --requests timers --targets 'orders,mail.*'`,
 	}
 	load := settings(p, cmd, config.Default(), (*config.Config).ValidateACLs,
 		config.Client, config.Topics, config.Instance, config.Log)
 	var o commands.RepartitionOptions
-	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only count the timers that would move, and those that lie off their partition; instances may run")
-	cmd.Flags().StringSliceVar(&o.Restore, "restore", nil, "take what is pending from the data directories of all instances, `DIRECTORY,...`, where a changelog was lost")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "only count the timers that would move, and those that are on the wrong partition; instances may run")
+	cmd.Flags().StringSliceVar(&o.Restore, "restore", nil, "restore a lost changelog from the data directories of all instances: `DIRECTORY,...`")
 	cmd.RunE = configured(load, func(ctx context.Context, cfg *config.Config) error {
 		return p.backend.follow(ctx, cfg, o, p.stdout)
 	})

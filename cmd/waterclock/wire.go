@@ -22,10 +22,11 @@ type backend struct {
 	follow      func(ctx context.Context, cfg *config.Config, o commands.RepartitionOptions, out io.Writer) error
 	storeVerify func(ctx context.Context, dataDir string, out io.Writer) error
 	storeDump   func(ctx context.Context, dataDir string, payloads bool, out io.Writer) error
+	audit       func(ctx context.Context, cfg *config.Config, o commands.AuditOptions, out io.Writer) error
 	acls        func(cfg *config.Config, o commands.ACLOptions, out io.Writer) error
 }
 
-// header is unnamed, so that it can be assigned to the Kafka client's own type without importing that.
+// header is an alias of an unnamed type, so that it can be assigned to the Kafka client's type without importing that.
 type header = struct {
 	Key   string
 	Value []byte
@@ -42,6 +43,7 @@ func realBackend() backend {
 		follow:      commands.Repartition,
 		storeVerify: commands.StoreVerify,
 		storeDump:   commands.StoreDump,
+		audit:       commands.Audit,
 		acls:        commands.ACLs,
 	}
 }

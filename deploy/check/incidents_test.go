@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/prometheus/model/rulefmt"
 )
 
-// The series here are written by hand: they are what the metrics of docs/OPERATIONS.md would show,
-// not records of real incidents.
+// The series here are written by hand: they are what the metrics of docs/OPERATIONS.md would show.
+// Those of recorded_test.go were scraped from real incidents.
 
 // Scrapes before an incident, and of all of it.
 const (
@@ -54,6 +54,8 @@ func healthy() map[string]string {
 			add("waterclock_partitions", `topic="timers",state="`+state+`"`, always("0"))
 		}
 		add("waterclock_partitions", `topic="timers",state="live"`, always("2"))
+		add("waterclock_standby_partitions", `topic="timers",state="caught_up"`, always("2"))
+		add("waterclock_standby_partitions", `topic="timers",state="behind"`, always("0"))
 		for _, severity := range []string{"stop", "alert"} {
 			add("waterclock_topic_problems", `topic="timers",severity="`+severity+`"`, always("0"))
 		}
@@ -78,10 +80,11 @@ func healthy() map[string]string {
 		add("waterclock_store_disk_bytes", "", always("5000000000"))
 		add("waterclock_clock_offset_seconds", "", always("-0.003"))
 		add("waterclock_clock_jumps_total", `direction="ahead"`, always("0"))
-		for _, name := range []string{"waterclock_own_lateness_seconds", "waterclock_transaction_duration_seconds"} {
-			for _, le := range []string{"0.1", "1", "10", "+Inf"} {
-				add(name+"_bucket", `le="`+le+`"`, fmt.Sprintf("0+1000x%d", before+during))
-			}
+		for _, le := range []string{"0.1", "1", "5", "10", "+Inf"} {
+			steady := fmt.Sprintf("0+1000x%d", before+during)
+			add("waterclock_own_lateness_seconds_bucket", `le="`+le+`"`, steady)
+			add("waterclock_own_commit_lateness_seconds_bucket", `topic="timers",le="`+le+`"`, steady)
+			add("waterclock_transaction_duration_seconds_bucket", `le="`+le+`"`, steady)
 		}
 	}
 	return s
@@ -117,13 +120,22 @@ func changes(list ...func(map[string]string)) func(map[string]string) {
 	}
 }
 
-// slowHistogram puts 5 of 100 observations of wc-0 between 1 and 10 s.
-func slowHistogram(name string) func(map[string]string) {
+// slow puts observations of a histogram of wc-0, so many of 100, between 5 and 10 s.
+func slow(name, labels string, share int) func(map[string]string) {
 	return func(s map[string]string) {
-		for _, le := range []string{"0.1", "1"} {
-			s[key(name+"_bucket", "wc-0", `le="`+le+`"`)] = fmt.Sprintf("0+1000x%d %d+800x%d", before-1, before*1000, during)
+		for _, le := range []string{"0.1", "1", "5"} {
+			s[key(name+"_bucket", "wc-0", labels+`le="`+le+`"`)] = fmt.Sprintf("0+1000x%d %d+%dx%d", before-1, before*1000, 10*(100-share), during)
 		}
 	}
+}
+
+// teeth is the age of something that is 7 s old at most and then begins anew, as scrapes see it.
+func teeth() string {
+	age := fmt.Sprintf("0x%d", before-1)
+	for i := range during + 1 {
+		age += fmt.Sprintf(" %d", i*int(interval.Seconds())%8)
+	}
+	return age
 }
 
 func incidents() []incident {
@@ -223,8 +235,18 @@ func incidents() []incident {
 			set("waterclock_access_problems", "", from("0", "1")), set("waterclock_ready", "", from("1", "0")),
 		), []string{"WaterclockAccessDenied"}, 2 * time.Minute, "instance=wc-0"},
 		{"commits hang", set("waterclock_oldest_uncommitted_seconds", timers, growing("15")), []string{"WaterclockTimersOverdue"}, 2 * time.Minute, "topic=timers"},
-		{"short of processor time", slowHistogram("waterclock_own_lateness_seconds"), []string{"WaterclockLate"}, 13 * time.Minute, ""},
-		{"a slow broker", slowHistogram("waterclock_transaction_duration_seconds"), []string{"WaterclockTransactionsSlow"}, 13 * time.Minute, "instance=wc-0"},
+		{"short of processor time", changes(
+			slow("waterclock_own_lateness_seconds", "", 20),
+			slow("waterclock_own_commit_lateness_seconds", timers+",", 20),
+		), []string{"WaterclockLate"}, 13 * time.Minute, "topic=timers"},
+		{"consumers wait 7 s for each timer, all sealed in time", changes(
+			set("waterclock_oldest_uncommitted_seconds", timers, teeth()),
+			slow("waterclock_own_commit_lateness_seconds", timers+",", 100),
+		), []string{"WaterclockLate"}, 13 * time.Minute, "topic=timers"},
+		{"a slow broker", changes(
+			slow("waterclock_transaction_duration_seconds", "", 20),
+			slow("waterclock_own_commit_lateness_seconds", timers+",", 20),
+		), []string{"WaterclockTransactionsSlow", "WaterclockLate"}, 13 * time.Minute, "instance=wc-0"},
 		{"a producer's transaction stays open", func(s map[string]string) {
 			s[key("waterclock_intake_held_seconds", "wc-0", timers+`,partition="2",producer_id="4711",transactional_id="billing-3"`)] = fmt.Sprintf("_x%d 2+15x%d", before, during)
 		}, []string{"WaterclockIntakeHeld"}, 2 * time.Minute, "transactional_id=billing-3"},
@@ -240,6 +262,14 @@ func incidents() []incident {
 		), []string{"WaterclockMisplacedRequests", "WaterclockMisplacedTimers"}, time.Minute, "topic=timers"},
 		{"keys of the API differ", set("waterclock_api_refused_total", `reason="forward-refused"`, growing("2")), []string{"WaterclockPeersRefused"}, time.Minute, "reason=forward-refused"},
 		{"a stranger calls the API", set("waterclock_api_refused_total", `reason="unauthenticated"`, growing("2")), nil, 0, ""},
+		{"copies are made for ten minutes", changes(
+			set("waterclock_standby_partitions", state("caught_up"), fmt.Sprintf("2x%d 0x40 2x%d", before-1, during-42)),
+			set("waterclock_standby_partitions", state("behind"), fmt.Sprintf("0x%d 2x40 0x%d", before-1, during-42)),
+		), nil, 0, ""},
+		{"a copy does not catch up", changes(
+			set("waterclock_standby_partitions", state("caught_up"), from("2", "1")),
+			set("waterclock_standby_partitions", state("behind"), from("0", "1")),
+		), []string{"WaterclockStandbyBehind"}, 16 * time.Minute, "instance=wc-0"},
 		{"a marker is missing", set("waterclock_missing_markers", "", from("0", "1")), []string{"WaterclockMissingMarkers"}, 6 * time.Minute, "instance=wc-0"},
 		{"flushes fail", set("waterclock_store_background_errors_total", "", once()), []string{"WaterclockStoreFailing"}, time.Minute, "instance=wc-0"},
 		{"a table is damaged", set("waterclock_partitions_damaged_total", "", once()), []string{"WaterclockStoreDamaged"}, time.Minute, "instance=wc-0"},

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -98,22 +97,33 @@ func TestDashboardQueries(t *testing.T) {
 	}
 }
 
-// What the chart scales on is PromQL over metrics that are documented: KEDA takes a query that finds
-// nothing for a failure, and stops scaling.
-func TestScalingQueries(t *testing.T) {
-	manifests, err1 := os.ReadFile("chart/testdata/full.yaml")
-	documented, err2 := os.ReadFile("../../docs/OPERATIONS.md")
-	if err := errors.Join(err1, err2); err != nil {
+// scalingQueries returns what the chart scales on.
+func scalingQueries(t *testing.T) (queries []string) {
+	t.Helper()
+	manifests, err := os.ReadFile("chart/testdata/full.yaml")
+	if err != nil {
 		t.Fatal(err)
 	}
-	queries := regexp.MustCompile(`(?m)^ +query: (.*)$`).FindAllSubmatch(manifests, -1)
+	for _, q := range regexp.MustCompile(`(?m)^ +query: (.*)$`).FindAllSubmatch(manifests, -1) {
+		queries = append(queries, string(q[1]))
+	}
 	if len(queries) != 3 {
 		t.Fatalf("%d queries, want 3", len(queries))
 	}
-	for _, q := range queries {
-		expr, err := newParser().ParseExpr(string(q[1]))
+	return queries
+}
+
+// What the chart scales on is PromQL over metrics that are documented: KEDA takes a query that finds
+// nothing for a failure, and stops scaling.
+func TestScalingQueries(t *testing.T) {
+	documented, err := os.ReadFile("../../docs/OPERATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range scalingQueries(t) {
+		expr, err := newParser().ParseExpr(q)
 		if err != nil {
-			t.Errorf("%s: %v", q[1], err)
+			t.Errorf("%s: %v", q, err)
 			continue
 		}
 		for _, selectors := range parser.ExtractSelectors(expr) {
@@ -128,6 +138,72 @@ func TestScalingQueries(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A partition moves, and its new owner is scraped before its former owner: its timers count once. If they counted twice, an
+// instance would be started for them, and would move more partitions.
+func TestScalingCountsMovedPartitionsOnce(t *testing.T) {
+	manifests, err := os.ReadFile("chart/testdata/full.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`query: (.*waterclock_due_within\{job="([^"]*)".*)`).FindSubmatch(manifests)
+	if found == nil {
+		t.Fatal("nothing asks for the load to come")
+	}
+	query, job := string(found[1]), found[2]
+	for _, x := range []struct{ name, before, after string }{ // values of the former owner, and of the next one
+		{"it is handed over", "30x20 0x40", "30x19 60x41"},
+		{"its owner dies", "30x20 stale", "30x19 60x41"},
+		{"a new pod takes it", "60x20 30x40", "_x19 30x41"},
+	} {
+		load := fmt.Sprintf("load %s\n", model.Duration(interval))
+		for instance, values := range map[string]string{"a": x.before, "b": x.after} {
+			load += fmt.Sprintf("  waterclock_due_within{job=%q,instance=%q,topic=\"timers\",window=\"10m\"} %s\n", job, instance, values)
+		}
+		suite, err := promqltest.NewLazyLoader(load, promqltest.LazyLoaderOpts{EnableAtModifier: true, EnableNegativeOffset: true, Parser: newParser()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask, last := rules.EngineQueryFunc(suite.QueryEngine(), suite.Storage()), 0.0
+		for at := time.Duration(0); at <= 59*interval; at += interval {
+			now := time.Unix(0, 0).UTC().Add(at)
+			suite.WithSamplesTill(now, func(err error) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				v, err := ask(suite.Context(), query, now)
+				if err != nil || len(v) != 1 {
+					t.Fatalf("%s at %s: %v, %v", query, at, v, err)
+				}
+				if last = v[0].F; last > 60 {
+					t.Errorf("%s: of 60 timers %v are counted at %s", x.name, last, at)
+				}
+			})
+		}
+		if last != 60 {
+			t.Errorf("%s: %v timers are counted in the end", x.name, last)
+		}
+		suite.Close()
+	}
+}
+
+// Its lag counts once too: with its former owner until that one's series ends, and then with its new one.
+func TestScalingCountsTheirLagOnce(t *testing.T) {
+	query := scalingQueries(t)[1]
+	job, _, _ := strings.Cut(query[strings.Index(query, "job="):], ",")
+	series := `waterclock_intake_lag_records{` + job + `,topic="timers",partition="0",instance=`
+	promqltest.RunTest(t, fmt.Sprintf(`
+load 15s
+  %[1]s"old"} 80x8 stale
+  %[1]s"new"} _x9 80x3 0x20
+
+eval instant at 3m %[2]s
+  {} 80
+
+eval instant at 4m %[2]s
+  {} 40
+`, series, query), promqltest.NewTestEngine(t, false, 5*time.Minute, promqltest.DefaultMaxSamplesPerQuery))
 }
 
 // firing evaluates the rules over series as Prometheus would. It returns for each alert that fired

@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Asker asks the owner of a partition. It is a route.Router, except in unit tests.
+// Asker asks the owner of a partition. Outside unit tests it is a route.Router.
 type Asker interface {
 	Ask(ctx context.Context, c *route.Call) (route.Answer, error)
 	Produce(ctx context.Context, at timer.TopicPartition, requests []route.Request) []route.Written
@@ -28,7 +28,7 @@ type Asker interface {
 // Options of an API.
 type Options struct {
 	Version string
-	Process string // ID of this process, which is in those of its jobs
+	Process string // ID of this process, which is part of the IDs of its jobs
 	Asker   Asker
 	// Internal answers other instances, at route.Path; nil: none.
 	Internal http.Handler

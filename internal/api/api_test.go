@@ -43,7 +43,7 @@ type readerFunc func([]byte) (int, error)
 
 func (r readerFunc) Read(b []byte) (int, error) { return r(b) }
 
-// serve makes a call with a body that is read by the handler alone, without a connection.
+// serve makes a call with a body that only the handler reads, without a connection.
 func (in *instance) serve(t *testing.T, method, path string, body io.Reader) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(method, path, body)
@@ -52,14 +52,14 @@ func (in *instance) serve(t *testing.T, method, path string, body io.Reader) *ht
 	return w
 }
 
-// start starts an instance that asks others if they are to be asked.
+// start starts an instance, which asks others if forwards is set.
 func start(t *testing.T, f *fake, process string, forwards bool) *instance {
 	t.Helper()
 	return startWith(t, f, process, forwards, emptyLogs{})
 }
 
-// startWith starts one with topics beside the request topic; request topics that are quiet have
-// no events.
+// startWith starts an instance that has topics in addition to the request topic. Request topics
+// listed in quiet have no events.
 func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Logs, quiet ...string) *instance {
 	t.Helper()
 	topics := map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20, Events: "events", DeadLetters: "timers.dead"}}
@@ -94,7 +94,7 @@ func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Lo
 	return &instance{url: s.URL, api: a}
 }
 
-// answer is what an instance has answered.
+// answer is the answer of an instance.
 type answer struct {
 	status int
 	header http.Header
@@ -102,7 +102,7 @@ type answer struct {
 	body   map[string]any
 }
 
-// call makes a call; headers are given as name, value pairs.
+// call makes a call. Headers are given as pairs of name and value.
 func (in *instance) call(t *testing.T, method, path, body string, headers ...string) answer {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, in.url+path, strings.NewReader(body))
@@ -124,11 +124,11 @@ func (in *instance) call(t *testing.T, method, path, body string, headers ...str
 	d := documented()
 	d.hasStatus(t, method, path, resp.StatusCode)
 	a := answer{status: resp.StatusCode, header: resp.Header, text: string(text)}
-	_ = json.Unmarshal(text, &a.body) // some are no objects
+	_ = json.Unmarshal(text, &a.body) // some are not objects
 	return a
 }
 
-// is fails the test unless the answer has a status and, if it is given, an outcome or reason.
+// is fails the test unless the answer has the status and, if word is given, that outcome or reason.
 func (a answer) is(t *testing.T, status int, word string) answer {
 	t.Helper()
 	got, _ := a.body["outcome"].(string)
@@ -178,8 +178,8 @@ func TestOneTimer(t *testing.T) {
 	in.call(t, "POST", path("a1")+"/trigger", "").is(t, 404, "not-found")
 }
 
-// What the judge rejects has its reason and detail; what is wrong with the call itself is not
-// written.
+// If the judge rejects a request, the problem has its reason and detail. A call that is itself wrong
+// writes nothing.
 func TestRefused(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -231,8 +231,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// No PUT, and no timer of a POST, cancels or steers, whatever its headers and its body are together:
-// what is pending stays.
+// No PUT, and no timer of a POST, cancels or steers, whatever its headers and body are in
+// combination: the pending timer stays.
 func TestPutNeverCancels(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -261,8 +261,8 @@ func TestPutNeverCancels(t *testing.T) {
 	in.call(t, "PUT", path("a"), `{"valueNull":true,"after":"1h","target":{"topic":"orders"}}`, asTimer...).is(t, 200, "replaced")
 }
 
-// What huma finds says which part is wrong; a body of unknown length that goes beyond a limit
-// before the API is too large, as any other.
+// An error that huma finds says which part is wrong. A body of unknown length that exceeds a limit
+// before the API is too large like any other.
 func TestRefusedByType(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	for query, want := range map[string]string{"limit=0": "query.limit: expected number >= 1", "prefx=a": "query.prefx: unknown query parameter"} {
@@ -283,7 +283,7 @@ func TestRefusedByType(t *testing.T) {
 	}
 }
 
-// A bug in a handler is answered, counted, and said in the log.
+// A bug in a handler is answered, counted and logged.
 func TestPanic(t *testing.T) {
 	var log bytes.Buffer
 	reg := prometheus.NewRegistry()
@@ -315,14 +315,14 @@ func TestIDs(t *testing.T) {
 		in.call(t, "POST", path(id)+"/pause", "").is(t, 200, "paused")
 		in.call(t, "DELETE", path(id), "").is(t, 200, "cancelled")
 	}
-	// What is not UTF-8 is shown as base64.
+	// An ID that is not UTF-8 is shown as base64.
 	in.call(t, "PUT", path("%FFa"), "\xfe", in1h, "1h", toOrders, "orders").is(t, 201, "")
 	if got := in.call(t, "GET", path("%FFa"), "").text; !strings.Contains(got, `"idBase64":"/2E="`) || !strings.Contains(got, `"base64":"/g=="`) {
 		t.Error(got)
 	}
 }
 
-// The same timer as JSON and with headers is the same request.
+// A timer given as JSON is the same request as one given in headers.
 func TestJSONIsTheSame(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -333,7 +333,7 @@ func TestJSONIsTheSame(t *testing.T) {
 		"Content-Type", "application/vnd.waterclock.timer+json").is(t, 201, "")
 	show := func(id string) string {
 		b := in.call(t, "GET", path(id), "").body
-		for _, own := range []string{"id", "source", "partition", "due", "dueMillis"} { // jitter is another one for another ID
+		for _, own := range []string{"id", "source", "partition", "due", "dueMillis"} { // the jitter depends on the ID
 			delete(b, own)
 		}
 		text, _ := json.Marshal(b)
@@ -348,7 +348,7 @@ func TestJSONIsTheSame(t *testing.T) {
 	}
 }
 
-// What GET answers is what PUT takes, and means the same timer.
+// The answer of GET can be sent with PUT and means the same timer.
 func TestRoundTrip(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	for name, body := range map[string]string{
@@ -367,7 +367,7 @@ func TestRoundTrip(t *testing.T) {
 		is := in.call(t, "GET", path(name), "").is(t, 200, "")
 		own := []string{"source"} // of another request
 		if name == "every" {
-			own = append(own, "due", "dueMillis") // another part of the jitter
+			own = append(own, "due", "dueMillis") // the jitter differs
 		}
 		for _, a := range []answer{was, is} {
 			for _, field := range own {
@@ -378,12 +378,12 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%s was\n%v, and is\n%v", name, was.body, is.body)
 		}
 	}
-	// As it came, JSON of another type is the payload.
+	// JSON of another media type is the payload, unchanged.
 	in.call(t, "PUT", path("json"), `{"after":"2h"}`, "Content-Type", "application/x+json", in1h, "1h", toOrders, "orders").is(t, 201, "scheduled")
 	if got := in.call(t, "GET", path("json"), "").text; !strings.Contains(got, `"text":"{\"after\":\"2h\"}"`) {
 		t.Error(got)
 	}
-	// What is said twice, or cannot be made, is no guess.
+	// A field that is given twice, or cannot be used, is not guessed at.
 	for _, body := range []string{
 		`{"after":"1h","due":"2099-01-01T00:00:00Z"}`, `{"at":"1","scheduled":"2099-01-01T00:00:00Z"}`, `{"after":"1h","value":"a","payload":{"text":"b"}}`,
 		`{"every":"1h","recurrence":{"every":"1h","catchUp":"all"}}`, `{"after":"1h","state":"paused"}`, `{"after":"1h","state":"triggered"}`, `{"after":"1h","topic":"others"}`,
@@ -392,7 +392,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// What is not known is not claimed.
+// The API does not claim what it does not know.
 func TestUnknown(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -416,7 +416,7 @@ func TestUnknown(t *testing.T) {
 	in.call(t, "GET", "/v1/topics/timers/timers/count", "").is(t, 503, "moving")
 }
 
-// Asked of any instance, the owner answers.
+// Whichever instance is asked, the owner answers.
 func TestOneHop(t *testing.T) {
 	f := newFake("timers", partitions)
 	a, b := start(t, f, "p0", true), start(t, f, "p1", true)
@@ -432,12 +432,12 @@ func TestOneHop(t *testing.T) {
 			t.Error(got.text)
 		}
 	}
-	// Who does not ask others says who is to be asked
+	// An instance that does not ask others says which instance to ask.
 	if got := stranger.call(t, "GET", path("x"), "").is(t, 421, "elsewhere"); got.body["owner"] != b.url {
 		t.Error(got.text)
 	}
 	f.move(at, "older") // it has no API
-	// Who owns it is not read again at once.
+	// The owners are not read again at once.
 	until := func(status int) {
 		await.Within(20*time.Second, func() bool { return a.call(t, "GET", path("x"), "").status == status })
 	}
@@ -449,7 +449,7 @@ func TestOneHop(t *testing.T) {
 	until(503)
 	a.call(t, "GET", path("x"), "").is(t, 503, "moving")
 	a.call(t, "DELETE", path("x"), "").is(t, 503, "moving")
-	f.move(at, "p0") // at once: nobody is asked for what one owns
+	f.move(at, "p0") // at once: an instance asks nobody for what it owns
 	a.call(t, "DELETE", path("x"), "").is(t, 200, "cancelled")
 	c := a.call(t, "GET", "/v1/cluster", "").is(t, 200, "")
 	if n := len(c.body["partitions"].([]any)); n != partitions || c.body["asked"] != "p0" {
@@ -457,8 +457,8 @@ func TestOneHop(t *testing.T) {
 	}
 }
 
-// A list is the merge of all partitions, and its cursors lose and repeat nothing, also where
-// timers of several partitions have one place.
+// A list merges all partitions. Its cursors lose and repeat nothing, even if timers of several
+// partitions have the same place.
 func TestLists(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -511,7 +511,7 @@ func TestLists(t *testing.T) {
 	in.call(t, "GET", "/v1/topics/timers/timers?limit=1&target=t1&cursor="+a.body["cursor"].(string), "").is(t, 400, "bad-request")
 }
 
-// The same POST with the same key makes the same timers once.
+// The same POST with the same key creates the timers only once.
 func TestBatch(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -537,8 +537,8 @@ func TestBatch(t *testing.T) {
 	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[]}`, "Content-Type", "application/json").is(t, 400, "bad-request")
 }
 
-// A call that is made again with its key is the same also when its timers have fired, as long as
-// they are remembered, and of whichever instance it is asked; and a key is for one body.
+// A call that is repeated with its key has the same result even after its timers have fired, as long
+// as they are remembered, and on whichever instance. A key belongs to one body.
 func TestIdempotency(t *testing.T) {
 	f := newFake("timers", partitions)
 	a, b := start(t, f, "p0", true), start(t, f, "p1", true)
@@ -582,7 +582,7 @@ func TestIdempotency(t *testing.T) {
 	if got := post(a, one("y", 8), "Idempotency-Window", "0").is(t, 200, ""); strings.Count(got.text, `"status":201`) != 8 {
 		t.Error(got.text)
 	}
-	post(a, one("x", 8)).is(t, 422, "idempotency-key-reused") // pending, it has its key
+	post(a, one("x", 8)).is(t, 422, "idempotency-key-reused") // while the timer is pending it has the key
 	f.fire()
 	if n := len(f.all()); n != 0 {
 		t.Errorf("%d are remembered for no time", n)
@@ -591,18 +591,18 @@ func TestIdempotency(t *testing.T) {
 	if got := post(a, `{"timers":[{"after":"1h","remember":"1h","target":{"topic":"orders"}}]}`).is(t, 200, ""); !strings.Contains(got.text, `"status":400`) {
 		t.Error(got.text)
 	}
-	// A timer with an ID is remembered if it says so.
+	// A timer with an ID is remembered if its request asks for that.
 	a.call(t, "PUT", path("own"), "", in1h, "1h", toOrders, "orders", "timer-remember", "1h").is(t, 201, "scheduled")
 	f.fire()
 	gone := a.call(t, "PUT", path("own"), "", in1h, "1h", toOrders, "orders", "If-None-Match", "*").is(t, 412, "condition-not-met")
 	if gone.body["pending"].(map[string]any)["state"] != "remembered" {
 		t.Error(gone.text)
 	}
-	a.call(t, "DELETE", path("own"), "").is(t, 404, "not-found") // and forgotten
+	a.call(t, "DELETE", path("own"), "").is(t, 404, "not-found") // and it is forgotten
 	a.call(t, "PUT", path("own"), "", in1h, "1h", toOrders, "orders", "If-None-Match", "*").is(t, 201, "scheduled")
 }
 
-// A job steers what its filter chooses and nothing else.
+// A job steers the timers that its filter chooses and no others.
 func TestJobs(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -631,7 +631,7 @@ func TestJobs(t *testing.T) {
 		t.Errorf("%d timers are left", n)
 	}
 	in.call(t, "POST", "/v1/topics/timers/timers/cancel?dry-run=true", "").is(t, 200, "")
-	// One that waits for a partition can be stopped.
+	// A job that waits for a partition can be stopped.
 	f.move(place(t, "timers", "0-0", partitions), "")
 	a := in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=0-", "").is(t, 202, "")
 	at := a.header.Get("Location")
@@ -639,8 +639,8 @@ func TestJobs(t *testing.T) {
 	await.Until(t, 20*time.Second, "the job is stopped", func() bool { return in.call(t, "GET", at, "").is(t, 200, "").body["state"] == "stopped" })
 }
 
-// Four jobs of a caller run at a time, and 16 of all, there are 32 streams of events, and a POST has
-// an end: docs/LIMITS.md. Other callers have their share of each.
+// At a time, a caller has four jobs, all callers have 16 jobs and 32 streams of events, and a POST
+// has a limit: docs/LIMITS.md. Other callers have their share of each.
 func TestAtMost(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -678,7 +678,7 @@ func TestAtMost(t *testing.T) {
 		}
 	}
 	in.call(t, "GET", events, "").is(t, 429, "too-many-streams")
-	for range 16 { // of another caller: each ends one of those
+	for range 16 { // of another caller: each one ends one of the first caller's
 		r, err := http.NewRequestWithContext(ctx, "GET", in.url+events, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -702,7 +702,7 @@ func TestAtMost(t *testing.T) {
 	in.call(t, "GET", "/v1/topics/timers/dead-letters?limit=101", "").is(t, 400, "bad-request")
 }
 
-// A job writes no more requests a second than it was told to, whatever its pages have.
+// A job writes no more requests a second than it was told to, however large its pages are.
 func TestRateOfAJob(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -729,7 +729,8 @@ func TestRateOfAJob(t *testing.T) {
 	}
 }
 
-// Jobs are for who may do everything with the timers of a filter; looking is for readers.
+// To start a job, a caller must be allowed to do everything with the timers of its filter. Readers
+// may look at jobs.
 func TestRightsToJobs(t *testing.T) {
 	router := route.New(route.Options{Local: &local{newFake("timers", partitions), "p0"}, Process: "p0"})
 	var mu sync.Mutex
@@ -761,7 +762,7 @@ func TestRightsToJobs(t *testing.T) {
 	wasAsked("read timers x")
 	at := in.call(t, "POST", "/v1/topics/timers/timers/cancel?prefix=x", "").is(t, 202, "").header.Get("Location")
 	a.Close()                                    // the job has ended
-	wasAsked("admin timers x", "admin timers x") // to start it, and for its one page
+	wasAsked("admin timers x", "admin timers x") // once to start it, and once for its only page
 	in.call(t, "GET", at, "").is(t, 200, "")
 	wasAsked("read timers x")
 	in.call(t, "DELETE", at, "").is(t, 200, "")
@@ -797,7 +798,7 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// A request on its way between instances keeps null apart from empty.
+// A request that is sent between instances keeps null apart from empty.
 func TestRequestOnItsWay(t *testing.T) {
 	for _, want := range []route.Request{{ID: []byte("a")}, {ID: []byte("a"), Value: []byte{}}, {ID: []byte{0xff}, Value: []byte{0}}} {
 		text, err := json.Marshal(want)
@@ -811,7 +812,7 @@ func TestRequestOnItsWay(t *testing.T) {
 	}
 }
 
-// A timer whose instants RFC 3339 cannot write is shown all the same, and holds up no list.
+// A timer whose instants RFC 3339 cannot write is shown nevertheless, and does not break lists.
 func TestInstantsBeyondTheCalendar(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	in.call(t, "PUT", path("end"), "", "timer-every", "1h", "timer-until", "999999999999999", toOrders, "orders").is(t, 201, "scheduled")
@@ -830,12 +831,12 @@ func TestInstantsBeyondTheCalendar(t *testing.T) {
 	}
 }
 
-// Runs by filter, and stopping them, need the right to what concerns others' work.
+// Jobs by filter, and stopping them, need a right, because they affect the work of others.
 func TestJobsNeedAdmin(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
 	cancel := "/v1/topics/timers/timers/cancel?prefix=a-"
-	var as atomic.Int32 // of the caller; a job asks too
+	var as atomic.Int32 // of the caller; a job checks it too
 	f.may = func(_ context.Context, role access.Role, topic, id string) error {
 		rank := map[access.Role]int{access.Read: 1, access.Write: 2, access.Admin: 3}
 		if rank[access.Role(as.Load())] < rank[role] || topic != "timers" || !strings.HasPrefix(id, "a-") {
@@ -854,8 +855,8 @@ func TestJobsNeedAdmin(t *testing.T) {
 	in.call(t, "DELETE", at, "").is(t, 403, "forbidden")
 }
 
-// A job is found, and stopped, from any instance, and all of them are listed by any: to who may see
-// them.
+// A job can be found and stopped from any instance, and any instance lists all jobs, for callers
+// that may see them.
 func TestJobsOfAllInstances(t *testing.T) {
 	f := newFake("timers", partitions)
 	a, b := start(t, f, "p0", true), start(t, f, "p1", true)
@@ -904,12 +905,12 @@ func TestJobsOfAllInstances(t *testing.T) {
 		a.call(t, "GET", "/v1/jobs/"+id, "").is(t, 404, "not-found")
 	}
 	f.set(func() { f.urls["p0"] = "http://127.0.0.1:1" }) // it may be alive
-	c := start(t, f, "p3", true)                          // which has not looked yet who there is
+	c := start(t, f, "p3", true)                          // it has not looked up the other instances yet
 	c.call(t, "GET", at, "").is(t, 503, "moving")
 }
 
-// A job stops when the right that it was started with is taken away: what it has not come to by
-// then stays.
+// A job stops when the right that it was started with is taken away. Timers that it has not reached
+// by then are not changed.
 func TestJobEndsWithItsRight(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -938,8 +939,8 @@ func TestJobEndsWithItsRight(t *testing.T) {
 	}
 }
 
-// A path that is not clean is none. Nobody is sent to another one, where another timer is: who
-// follows a 307 would cancel that.
+// A path that is not clean does not exist. The caller is not redirected to another one, under which
+// another timer may be: by following a 307 it would cancel that timer.
 func TestPathsAreNotGuessedAt(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	in.call(t, "PUT", path("y"), "", in1h, "1h", toOrders, "orders").is(t, 201, "")
@@ -949,7 +950,7 @@ func TestPathsAreNotGuessedAt(t *testing.T) {
 	in.call(t, "GET", path("y"), "").is(t, 200, "")
 }
 
-// An ID that nobody can name again is not said to be there already.
+// If the API makes the ID of a timer, a condition cannot say that the ID is already there.
 func TestNewIDUnderACondition(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	a := in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[{"after":"1h","if":"present","target":{"topic":"orders"}}]}`, "Content-Type", "application/json").is(t, 200, "")
@@ -958,7 +959,7 @@ func TestNewIDUnderACondition(t *testing.T) {
 	}
 }
 
-// One call counts what fires before each of many instants, of all partitions.
+// One call counts the timers of all partitions that fire before each of many instants.
 func TestCountUntil(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -983,7 +984,7 @@ func TestCountUntil(t *testing.T) {
 	in.call(t, "GET", count+at(7), "").is(t, 503, "moving")
 }
 
-// A filter that chooses nothing is not one that chooses all.
+// A filter that chooses nothing must not be taken for one that chooses everything.
 func TestDueBeforeNothing(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	for _, zero := range []string{"0", "1970-01-01T00:00:00Z"} {
@@ -991,7 +992,7 @@ func TestDueBeforeNothing(t *testing.T) {
 	}
 }
 
-// What is longer than an ID is asked of nobody, whose URL it might not fit into.
+// An ID that is too long is not sent to another instance, because it might not fit into the URL.
 func TestLongIDs(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)

@@ -1,15 +1,15 @@
 package api
 
-// backward says which part of a log is read next by a reader that goes from the end of each partition
-// to its beginning, a window of offsets at a time. Dead letters, their counts and a timer's events are
-// read so.
+// backward decides which part of a log is read next if each partition is read from its end to its
+// beginning, a window of offsets at a time. Dead letters, their counts and a timer's events are read
+// like this.
 type backward struct {
 	bounds map[int32][2]int64 // where each partition begins and ends
-	low    map[int32]int64    // by partition: records from this offset on have been read
+	low    map[int32]int64    // by partition: the first offset that has been read
 	over   map[int32]bool     // by partition: nothing below low is wanted
 	window int64              // offsets of each partition
-	least  int64              // of window
-	looked int64              // offsets that have been read, of all partitions
+	least  int64              // the minimum of window
+	looked int64              // offsets read so far, of all partitions
 }
 
 // spans returns the next window of each partition that has one.

@@ -20,7 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// BatchResult is what became of one timer of a POST.
+// BatchResult is the outcome of one timer of a POST.
 type BatchResult struct {
 	ID      string   `json:"id,omitempty" doc:"Its ID, given or made."`
 	Status  int      `json:"status" doc:"The HTTP status that a PUT of it would have."`
@@ -36,7 +36,7 @@ type BatchResults struct {
 // postTimers is the ID of the operation.
 const postTimers = "postTimers"
 
-// batches are POSTs of many timers.
+// batches handles POSTs of many timers.
 type batches struct {
 	topics *topics
 	asker  Asker
@@ -87,18 +87,18 @@ type idempotency struct {
 	body    string // digest of the timers
 }
 
-// The headers of a key, and for how long it counts.
+// The headers of a key, and of the time for which it counts.
 const keyHeader, windowHeader = "Idempotency-Key", "Idempotency-Window"
 
 // defaultWindow is the default of windowHeader in the OpenAPI document.
 const defaultWindow = "3600"
 
-// onlyForPosts refuses a key, or its window, that would be ignored. Callers who send one rely on it, so a call
-// that would count twice all the same must not look as if it were protected. Only a POST of timers
-// derives an ID from its key. A PUT has its ID from the caller: a repeated PUT replaces the timer by itself,
-// and two headers keep it from scheduling one again that has fired. A key could not do that without a
-// condition that the log does not have, "unless the same key has made what is there", because a PUT
-// replaces whatever is pending. Calls that only read ignore keys, as they would mean nothing else.
+// onlyForPosts refuses a key, or its window, where it would be ignored. A caller who sends one relies on it,
+// so a call that would nevertheless count twice must not look protected. Only a POST of timers derives IDs
+// from its key. In a PUT the caller gives the ID: a repeated PUT replaces the timer by itself, and two headers
+// keep it from scheduling a timer again that has fired. A key could not do that without a condition that the
+// log does not have, "unless the same key has made what is there", because a PUT replaces whatever is pending.
+// Calls that only read ignore keys, because repeating them does no harm.
 func onlyForPosts(c huma.Context, next func(huma.Context)) {
 	op, headers := c.Operation(), headersOf(c.Context())
 	wrong, has := "", func(name string) bool { return len(headers.Values(name)) > 0 }
@@ -124,7 +124,7 @@ func onlyForPosts(c huma.Context, next func(huma.Context)) {
 
 // digest hashes the timers of a body. White space and the order of fields do not count.
 func digest(timers []NewTimer) string {
-	text, _ := json.Marshal(timers) // they were JSON
+	text, _ := json.Marshal(timers) // they were decoded from JSON
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }
@@ -152,15 +152,15 @@ func (b *batches) used(ctx context.Context, y *idempotency, made []bool, request
 	at := b.topics.at(name, topic, requests[i].ID)
 	answer, err := b.asker.Ask(ctx, &route.Call{Kind: route.Get, Topic: at.Topic, Partition: at.Partition, ID: requests[i].ID})
 	if err != nil || answer.Timer == nil {
-		return nil // the write says why
+		return nil // the write will say why
 	}
 	return y.reused(answer.Timer.Remember)
 }
 
-// batch writes timers, those of each partition in their order.
+// batch writes timers. The timers of each partition keep their order.
 func (b *batches) batch(ctx context.Context, name, wait string, y idempotency, timers []NewTimer) ([]BatchResult, error) {
 	topic := b.topics.requests[name] // it exists: some has found it
-	// The caller may have a right to some of the IDs only; then each timer is checked.
+	// The caller may have a right to only some of the IDs. Then each timer is checked.
 	each := b.topics.may(ctx, access.Write, name, "") != nil
 	results := make([]BatchResult, len(timers))
 	places := make(map[timer.TopicPartition][]int)
@@ -172,7 +172,7 @@ func (b *batches) batch(ctx context.Context, name, wait string, y idempotency, t
 			err = b.topics.may(ctx, access.Write, name, string(r.ID))
 		}
 		if err == nil {
-			err = tooLarge(&r, topic)
+			err = finish(ctx, &r, topic)
 		}
 		results[i].ID = string(r.ID)
 		if err != nil {
@@ -211,7 +211,7 @@ func (b *batches) writeBatch(ctx context.Context, at timer.TopicPartition, wait 
 		}
 		status, result, p := decided(at, r.ID, &written[n])
 		if p != nil && p.Reason == ReasonConditionNotMet && made[i] {
-			// The first try of this call made the timer, or a different call with the same key did.
+			// An earlier attempt of this call made the timer, or a different call with the same key did.
 			if left := written[n].Decision.Pending; left != nil {
 				if other := y.reused(left.Remember); other != nil {
 					other.Request, other.Pending = p.Request, room.slim(p.Pending, &written[n])
@@ -262,7 +262,7 @@ func (r *BatchResult) fail(p *Problem) { r.Status, r.Problem = p.Status, p }
 // madePrefix begins the IDs that the API makes.
 const madePrefix = "wc-"
 
-// batched returns the request of one timer of a batch.
+// batched returns the request for one timer of a batch.
 func (b *batches) batched(ctx context.Context, topic string, y *idempotency, i int, n *NewTimer) (route.Request, error) {
 	r, err := n.request(topic)
 	if err == nil {

@@ -8,14 +8,15 @@ import (
 )
 
 const (
-	// logReads is how many calls read logs at a time: each has a consumer of its own, and what it
-	// has fetched in memory. More wait.
+	// logReads is how many calls read logs at a time. Each has its own consumer, and keeps fetched records
+	// in memory. Further calls wait.
 	logReads = 8
-	// logReadsEach is how many of them are one caller's.
+	// logReadsEach is how many of them one caller may have.
 	logReadsEach = 4
 )
 
-// boundedLogs are logs that a bounded number of calls read at a time. Errors of the logs are *logError.
+// boundedLogs are Logs that only a bounded number of calls read at a time. Errors of the logs are
+// *logError.
 type boundedLogs struct {
 	Logs
 	free *access.Pool

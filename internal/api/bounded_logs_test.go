@@ -16,7 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 )
 
-// crowdedLogs count who reads at a time, and let nobody go before they are released.
+// crowdedLogs counts concurrent readers, and keeps each of them until it is released.
 type crowdedLogs struct {
 	emptyLogs
 	now, most atomic.Int32
@@ -40,8 +40,8 @@ func (l *crowdedLogs) Read(context.Context, string, map[int32][2]int64, func(*ap
 	return nil
 }
 
-// However many callers ask for histories, so many logs are read at a time, and half as many for one
-// of them; all are answered.
+// However many callers ask for histories, only logReads logs are read at a time, and half as many
+// for one caller. All calls are answered.
 func TestLogsAreReadInTurns(t *testing.T) {
 	t.Run("one caller", func(t *testing.T) { readInTurns(t, 4, 1) })
 	t.Run("three callers", func(t *testing.T) { readInTurns(t, 8, 3) })
@@ -67,7 +67,7 @@ func readInTurns(t *testing.T, most int32, names int) {
 	}
 }
 
-// endlessLogs tell nothing for as long as somebody listens, but that somebody is there.
+// endlessLogs yield nothing but signs of life for as long as the caller listens.
 type endlessLogs struct{ emptyLogs }
 
 func (endlessLogs) Follow(ctx context.Context, _ string, _ api.Position, fn func(*api.Record) error) error {
@@ -85,8 +85,8 @@ func (endlessLogs) Follow(ctx context.Context, _ string, _ api.Position, fn func
 	}
 }
 
-// A caller who asks for the head of the stream of events is told nothing, so that it has gone
-// would never show: it holds no place among those who are told.
+// A caller of HEAD for the stream of events gets no data, so it would never show that the caller
+// has gone: such a call takes no place among the streams.
 func TestHeadOfTheStreamHoldsNoPlace(t *testing.T) {
 	in := startWith(t, newFake("timers", partitions), "p0", false, endlessLogs{})
 	for range 40 { // more than there are places
@@ -101,12 +101,12 @@ func TestHeadOfTheStreamHoldsNoPlace(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(head[:n]), "HTTP/1.1 200") {
 			t.Fatalf("%q, %v", head[:n], err)
 		}
-		fmt.Fprint(c, "G") // from here on net/http does not see that the connection is closed
+		fmt.Fprint(c, "G") // from here on net/http does not notice that the connection is closed
 		c.Close()
 	}
 }
 
-// The rights of a caller may have to be read from a file; jobs go on meanwhile.
+// Reading a caller's rights may take a file access; other jobs go on meanwhile.
 func TestRightsAreAskedForWithoutTheLockOfJobs(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -116,7 +116,7 @@ func TestRightsAreAskedForWithoutTheLockOfJobs(t *testing.T) {
 	if id == "" {
 		t.Fatalf("no job: %d %s", started.status, started.text)
 	}
-	ended(t, in, started) // it asks for its right itself
+	ended(t, in, started) // it asks for the right itself
 	asked, answer := make(chan struct{}), make(chan struct{})
 	f.set(func() {
 		f.may = func(context.Context, access.Role, string, string) error {

@@ -13,10 +13,10 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// maxText is how long a page may be as JSON: 256 KiB of timers.
+// maxText is the maximum size of a page as JSON: 256 KiB of timers.
 const maxText = 512 << 10
 
-// schedules makes n timers with a header of so many bytes.
+// schedules makes n timers with a header of the given size.
 func schedules(t *testing.T, in *instance, n, bytes int) {
 	t.Helper()
 	for i := range n {
@@ -24,8 +24,8 @@ func schedules(t *testing.T, in *instance, n, bytes int) {
 	}
 }
 
-// pagesOf goes through the pages of a list, most at most, and returns the IDs under a field
-// of the answers. Each page is bounded, and no ID comes twice.
+// pagesOf goes through at most most pages of a list, and returns the IDs under a field of the
+// answers. Each page is bounded, and no ID comes twice.
 func pagesOf(t *testing.T, in *instance, field, list string, most int) map[string]bool {
 	t.Helper()
 	seen, cursor := make(map[string]bool), ""
@@ -50,7 +50,7 @@ func pagesOf(t *testing.T, in *instance, field, list string, most int) map[strin
 	}
 }
 
-// A page has an end in bytes too, and what is left is on the next ones, once.
+// A page is limited in bytes too. The rest comes on the next pages, once.
 func TestPagesAreBounded(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	const n = 60
@@ -61,7 +61,7 @@ func TestPagesAreBounded(t *testing.T) {
 			t.Errorf("by %s: %d of %d timers", order, len(seen), n)
 		}
 	}
-	// Neither has the answer to a POST more, whose timers are those that are pending already.
+	// The answer to a POST is limited too. Here its timers are those that are already pending.
 	var again []string
 	for i := range n {
 		again = append(again, fmt.Sprintf(`{"id":"big-%03d","after":"1h","if":"absent","target":{"topic":"orders"}}`, i))
@@ -103,7 +103,7 @@ func (l largeLetters) Read(_ context.Context, _ string, spans map[int32][2]int64
 	return nil
 }
 
-// So have pages of dead letters, and of what has happened to a timer.
+// Pages of dead letters, and of a timer's events, are limited too.
 func TestPagesOfLogsAreBounded(t *testing.T) {
 	const each = 15
 	in := startWith(t, newFake("timers", partitions), "p0", false, largeLetters{each: each})

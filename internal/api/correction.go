@@ -10,8 +10,8 @@ import (
 	"github.com/waterclock/waterclock/internal/api/route"
 )
 
-// request is that of a dead letter, corrected. One of a fixed-delay topic keeps the count of its
-// attempts, unless that is what was wrong.
+// request returns the request of a dead letter with the correction applied. For a fixed-delay
+// topic it keeps the count of attempts, unless that is what was wrong.
 func (c *Correction) request(r *Record, delay bool) (route.Request, error) {
 	q := route.Request{ID: r.Key, Value: r.Value}
 	if c == nil {

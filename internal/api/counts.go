@@ -27,7 +27,7 @@ const (
 	leastTallyWindow, tallyWindow = 16, 2_000
 )
 
-// DeadLetterCounts is how many dead letters a topic has got lately.
+// DeadLetterCounts is the number of recent dead letters of a topic.
 type DeadLetterCounts struct {
 	Topic      string        `json:"topic" doc:"Request topic, or fixed-delay topic."`
 	FixedDelay bool          `json:"fixedDelay,omitempty" doc:"It is a fixed-delay topic."`
@@ -123,10 +123,16 @@ type tally struct {
 	mu      sync.Mutex // guards what follows
 	running chan struct{}
 	at      time.Time // when the last look began
-	minutes map[int64]map[string]int64
+	minutes map[tallied]int64
 	newest  map[string]time.Time
 	whole   bool
 	problem string
+}
+
+// tallied is what letters are counted by.
+type tallied struct {
+	minute int64 // of Unix time
+	reason string
 }
 
 // forget begins to count anew.
@@ -135,7 +141,7 @@ func (t *tally) forget() {
 	t.next = make(map[int32]int64)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.minutes, t.newest, t.whole = make(map[int64]map[string]int64), make(map[string]time.Time), false
+	t.minutes, t.newest, t.whole = make(map[tallied]int64), make(map[string]time.Time), false
 }
 
 // look begins to look at the log, unless a look is under way or the counts are new.
@@ -183,7 +189,7 @@ func (t *tally) count(ctx context.Context, logs Logs, now time.Time) (whole bool
 	behind := int64(0)
 	for p, next := range t.next {
 		b, there := bounds[p]
-		if !there || next > b[1] { // another topic, or a log that was cut
+		if !there || next > b[1] { // the topic was recreated, or the log was cut
 			t.forget()
 			break
 		}
@@ -226,7 +232,7 @@ func (t *tally) count(ctx context.Context, logs Logs, now time.Time) (whole bool
 // read counts spans, all of them or, with an error, none.
 func (t *tally) read(ctx context.Context, logs Logs, spans map[int32][2]int64, now time.Time) (over map[int32]bool, err error) {
 	over = make(map[int32]bool)
-	minutes, newest := make(map[int64]map[string]int64), make(map[string]time.Time)
+	minutes, newest := make(map[tallied]int64), make(map[string]time.Time)
 	f, since := letterFilter{request: t.name, after: now.Add(-tallySpan)}, now.Add(-tallySpan)
 	err = logs.Read(ctx, t.topic.DeadLetters, spans, func(r *Record) error {
 		if f.over(r) {
@@ -236,11 +242,7 @@ func (t *tally) read(ctx context.Context, logs Logs, spans map[int32][2]int64, n
 			return nil
 		}
 		reason := reasonOf(r, newest)
-		minute := r.Time.Unix() / 60
-		if minutes[minute] == nil {
-			minutes[minute] = make(map[string]int64)
-		}
-		minutes[minute][reason]++
+		minutes[tallied{r.Time.Unix() / 60, reason}]++
 		if r.Time.After(newest[reason]) {
 			newest[reason] = r.Time.UTC()
 		}
@@ -251,20 +253,15 @@ func (t *tally) read(ctx context.Context, logs Logs, spans map[int32][2]int64, n
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for minute, by := range minutes {
-		if t.minutes[minute] == nil {
-			t.minutes[minute] = make(map[string]int64)
-		}
-		for reason, n := range by {
-			t.minutes[minute][reason] += n
-		}
+	for by, n := range minutes {
+		t.minutes[by] += n
 	}
 	for reason, at := range newest {
 		if at.After(t.newest[reason]) {
 			t.newest[reason] = at
 		}
 	}
-	maps.DeleteFunc(t.minutes, func(minute int64, _ map[string]int64) bool { return minute*60 < since.Unix()-60 })
+	maps.DeleteFunc(t.minutes, func(by tallied, _ int64) bool { return by.minute*60 < since.Unix()-60 })
 	maps.DeleteFunc(t.newest, func(_ string, at time.Time) bool { return at.Before(since) })
 	return over, nil
 }
@@ -284,21 +281,19 @@ func (t *tally) counts(now time.Time) DeadLetterCounts {
 	defer t.mu.Unlock()
 	c := DeadLetterCounts{Topic: t.name, FixedDelay: t.delay, Exact: t.whole && t.problem == "", Reasons: []ReasonCount{}, Problem: t.problem}
 	by := make(map[string]*ReasonCount)
-	for minute, reasons := range t.minutes {
-		at := time.Unix(minute*60, 0)
+	for of, n := range t.minutes {
+		at := time.Unix(of.minute*60, 0)
 		if at.Before(now.Add(-tallySpan)) {
 			continue
 		}
-		for reason, n := range reasons {
-			one := by[reason]
-			if one == nil {
-				one = &ReasonCount{Reason: reason, Meaning: waterclock.Reason(reason).Meaning(), Newest: t.newest[reason]}
-				by[reason] = one
-			}
-			one.LastDay, c.LastDay = one.LastDay+n, c.LastDay+n
-			if !at.Before(now.Add(-time.Hour)) {
-				one.LastHour, c.LastHour = one.LastHour+n, c.LastHour+n
-			}
+		one := by[of.reason]
+		if one == nil {
+			one = &ReasonCount{Reason: of.reason, Meaning: waterclock.Reason(of.reason).Meaning(), Newest: t.newest[of.reason]}
+			by[of.reason] = one
+		}
+		one.LastDay, c.LastDay = one.LastDay+n, c.LastDay+n
+		if !at.Before(now.Add(-time.Hour)) {
+			one.LastHour, c.LastHour = one.LastHour+n, c.LastHour+n
 		}
 	}
 	for _, one := range by {

@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/route"
 )
 
-// shortDeadline has any limit on reading a body end soon.
+// shortDeadline makes every deadline for reading a body expire soon.
 type shortDeadline struct{ http.ResponseWriter }
 
 const soon = 50 * time.Millisecond
@@ -25,8 +25,8 @@ func (w shortDeadline) SetReadDeadline(time.Time) error {
 	return http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Now().Add(soon))
 }
 
-// A call without a body that takes longer than a body may take is not cut off, and neither are
-// those that come behind it on its connection: all of them were answered 503, "context canceled".
+// If a call without a body takes longer than a body may take, neither it nor the next calls on
+// its connection are cut off. Once all of them were answered 503, "context canceled".
 func TestACallWithoutABodyIsLong(t *testing.T) {
 	f := newFake("timers", partitions)
 	router := route.New(route.Options{Local: &local{f, "p0"}, Directory: f, Process: "p0", MaxBody: 1 << 20})

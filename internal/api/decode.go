@@ -16,14 +16,14 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// Limits of what is decoded of a body. JSON of two bytes becomes a struct of fifty and more, so
-// the limit of a body's bytes alone does not bound what it takes in memory.
+// Limits of decoding a body. Two bytes of JSON may become a struct of more than fifty, so the limit of the
+// body's size does not bound the memory that decoding takes.
 const (
 	maxTimers   = 1000 // of a POST
-	maxFaults   = 20   // timers of a POST that are wrong, before the rest is not looked at
-	maxHeaders  = 1000 // of a timer; how many a request may have its tenant's limits say
-	maxFaultLen = 200  // bytes of what is said of one
-	// headerBytes is what a decoded header takes in memory; in a body it may have three bytes.
+	maxFaults   = 20   // wrong timers of a POST, after which the rest is not looked at
+	maxHeaders  = 1000 // of a timer; the tenant's limits decide how many a request may have
+	maxFaultLen = 200  // bytes of the message about one fault
+	// headerBytes is the memory of a decoded header. In a body it may have three bytes.
 	headerBytes = 100
 )
 
@@ -32,7 +32,7 @@ type NewTimers struct {
 	Timers []NewTimer `json:"timers" minItems:"1" maxItems:"1000" nullable:"false"`
 }
 
-// Headers are headers to be sent. There is an end to how many are decoded.
+// Headers are headers to be sent. The number that is decoded is limited.
 type Headers []Header
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -57,7 +57,7 @@ func (h *Headers) UnmarshalJSON(b []byte) error {
 		}
 		*h = append(*h, *one)
 	}
-	return nil // the decoder reads what follows the list
+	return nil // the decoder reads the rest of the list
 }
 
 // strict decodes JSON without unknown fields.
@@ -129,10 +129,10 @@ func decodeCorrection(body []byte, contentType string) (*Correction, error) {
 }
 
 // decodeTimers reads the body of a POST, one timer after the other. It stops at the first timer beyond the
-// limit, and after a number of wrong ones. So neither its memory nor its
-// answer grows with the body. The decoded headers count as the caller's memory.
+// limit, and after a number of wrong ones. So neither its memory nor its answer grows with the body. The
+// decoded headers count as the caller's memory.
 func decodeTimers(ctx context.Context, body []byte) ([]NewTimer, *Problem) {
-	var at int64 // where what is decoded begins
+	var at int64 // where the part being decoded begins
 	wrong := func(where string, err error) *Problem {
 		text := fault(err, body[at:])
 		p := problem(http.StatusBadRequest, ReasonBadRequest, "%s: %s", where, text)
@@ -204,7 +204,8 @@ func isSyntax(err error) bool {
 	return errors.As(err, &syntax) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// fault says an error of package json in words of JSON. body is what was decoded, maybe with what follows.
+// fault describes an error of package json in terms of JSON. body is what was decoded, possibly with what
+// follows.
 func fault(err error, body []byte) string {
 	var kind *json.UnmarshalTypeError
 	var corrupt base64.CorruptInputError
@@ -282,7 +283,7 @@ func notBase64(body []byte) string {
 	}
 }
 
-// isJSON says whether a body may be JSON: it is, or its type is not said.
+// isJSON returns an error unless the body may be JSON: by its type, or because it has no type.
 func isJSON(contentType string) error {
 	media, _, _ := strings.Cut(contentType, ";")
 	switch media = strings.ToLower(strings.TrimSpace(media)); media {

@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// bombs are bodies of 2 MB which become many times that if they are decoded to their end.
+// bombs are bodies of 2 MB which take many times as much memory if they are decoded completely.
 func bombs() map[string]string {
 	return map[string]string{
 		"numbers": `{"timers":[` + strings.Repeat("1,", 1_000_000) + `1]}`,
@@ -23,7 +23,8 @@ func bombs() map[string]string {
 	}
 }
 
-// A body costs what it is, not what it would be as a tree, and the answer does not grow with it.
+// A body takes memory for its bytes, not for the tree that it would decode to, and the answer
+// does not grow with it.
 func TestABodyOfManyElements(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	for name, body := range bombs() {
@@ -65,8 +66,8 @@ func allocated() uint64 {
 	return m.TotalAlloc
 }
 
-// A caller without a right to a topic is refused before its body is read, and is told the same of
-// a topic that there is not.
+// A caller without a right to a topic is refused before its body is read. The answer is the same
+// for a topic that does not exist.
 func TestRightsBeforeBodies(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -85,7 +86,7 @@ func TestRightsBeforeBodies(t *testing.T) {
 	}
 }
 
-// What is wrong with a body is said in words of JSON, with its place.
+// An error in a body is described in terms of JSON, with its position.
 func TestFaultsOfABody(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	for body, want := range map[string]string{
@@ -120,7 +121,7 @@ func TestFaultsOfABody(t *testing.T) {
 	}
 }
 
-// What a body becomes when it is decoded counts as its caller's, too.
+// The memory of a decoded body also counts against its caller.
 func TestDecodedHeadersCount(t *testing.T) {
 	in := guarded(t, 4<<20, slog.New(slog.DiscardHandler))
 	timer := `{"headers":[` + strings.Repeat("{},", 999) + `{}]}`
@@ -129,7 +130,7 @@ func TestDecodedHeadersCount(t *testing.T) {
 	in.call(t, "POST", "/v1/topics/timers/timers", `{"timers":[`+timer+`]}`, "Content-Type", "application/json").is(t, 200, "")
 }
 
-// What is to be base64 and is not is named.
+// The error names a field that must be base64 and is not.
 func TestFaultsOfBase64(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	for body, want := range map[string]string{

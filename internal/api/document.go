@@ -14,18 +14,18 @@ import (
 	"github.com/waterclock/waterclock/internal/api/route"
 )
 
-// What the OpenAPI document says beside what follows from the Go types: the problems of each
-// operation by status, their reasons, examples, and that answers may have more fields in time.
+// Parts of the OpenAPI document that do not follow from the Go types: the problems of each
+// operation by status, their reasons, examples, and that answers may get more fields.
 //
-// What may change within v1 stands in docs/API.md: what is answered may have new fields, and a
-// reason may be a new one. So schemas of answers are open, those of bodies that are sent are not,
-// and a status that an operation does not name falls to its default.
+// docs/API.md says what may change within v1: answers may have new fields, and there may be new
+// reasons. So the schemas of answers are open, those of request bodies are closed, and a status
+// that an operation does not list is covered by its default.
 
-// taken are the schemas of what is sent: the service refuses fields that it does not know.
+// taken are the schemas of request bodies: the service refuses fields that it does not know.
 var taken = []string{"NewTimer", "NewTimers", "Correction"}
 
-// reasons are all that a problem can have: those of dead letters, of the API and of the guard
-// before it.
+// reasons returns all reasons of problems: those of dead letters, of the API and of the guard in
+// front of it.
 func reasons() []string {
 	all := []string{
 		ReasonNotFound, ReasonConditionNotMet, ReasonMoving, ReasonFailed, ReasonKafka, ReasonUnknownOutcome, ReasonElsewhere,
@@ -40,7 +40,7 @@ func reasons() []string {
 	return slices.Compact(all)
 }
 
-// statuses are what the statuses of problems mean, where more than one operation has them.
+// statuses describe the statuses of problems that more than one operation has.
 var statuses = map[int]string{
 	http.StatusBadRequest:                  "The call is wrong, or its request is refused and a dead letter: reason says why.",
 	http.StatusUnauthorized:                "unauthenticated: no credentials, or wrong ones.",
@@ -61,7 +61,7 @@ var statuses = map[int]string{
 	http.StatusServiceUnavailable:          "moving, partition-failed, kafka-unreachable, not-written, unknown-outcome, overloaded, issuer-unavailable: ask again later; of unknown-outcome the request may be in the log.",
 }
 
-// problemsOf are the statuses of problems that an operation can have.
+// problemsOf returns the statuses of problems that an operation can have.
 func problemsOf(path, method string, op *huma.Operation) []int {
 	all := []int{400, 401, 403, 414, 421, 429, 431, 500, 503}
 	if strings.Contains(path, "{") || op.OperationID == "countDeadLetters" {
@@ -149,7 +149,7 @@ func problemResponse(of *huma.Response, status int) *huma.Response {
 	return r
 }
 
-// exemplify gives what is of a schema of a name its example.
+// exemplify adds the example of a schema to content that has this schema.
 func exemplify(content map[string]*huma.MediaType, shown map[string]any) {
 	for kind, is := range content {
 		if is.Example != nil || is.Schema == nil {
@@ -186,7 +186,7 @@ func exampleProblem(status int) *Problem {
 	return problem(status, reason, "a sentence for people")
 }
 
-// examples are values by the name of their schema.
+// examples returns values by the names of their schemas.
 func examples() map[string]any {
 	at := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
 	text, key := "hello", "a1"

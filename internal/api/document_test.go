@@ -20,7 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// document is the OpenAPI document, as far as tests look at it.
+// document is the part of the OpenAPI document that tests look at.
 type document struct {
 	Servers    []struct{ URL string }
 	Components struct{ Schemas map[string]schema }
@@ -59,8 +59,8 @@ var documented = sync.OnceValue(func() (d document) {
 	return d
 })
 
-// hasStatus fails the test if the document does not say that a call may be answered so. Each call of
-// the tests is held against it.
+// hasStatus fails the test unless the document says that a call may have this status. Every call of
+// the tests is checked against it.
 func (d *document) hasStatus(t *testing.T, method, target string, status int) {
 	t.Helper()
 	u, err := url.Parse(target)
@@ -79,7 +79,8 @@ func (d *document) hasStatus(t *testing.T, method, target string, status int) {
 	}
 }
 
-// fits says what of a value its schema does not have, or lacks.
+// fits returns how a value differs from its schema: fields that the schema does not have, and fields
+// that are missing.
 func (d *document) fits(s schema, v any) (wrong []string) {
 	if s.Ref != "" {
 		s = d.Components.Schemas[s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]]
@@ -113,8 +114,8 @@ func (d *document) fits(s schema, v any) (wrong []string) {
 	return wrong
 }
 
-// The document has an example of all that is sent and answered, each problem by its status, when to
-// try again, and answers that may have more fields in time.
+// The document has examples of everything that is sent and answered, lists problems by status with
+// when to try again, and leaves room for more fields in answers.
 func TestDocumentIsWhole(t *testing.T) {
 	d := documented()
 	if len(d.Servers) != 1 || d.Servers[0].URL != "/" {
@@ -151,7 +152,7 @@ func TestDocumentIsWhole(t *testing.T) {
 			}
 		}
 	}
-	taken := []string{"NewTimer", "NewTimers", "Correction"} // and refused with fields that are not known
+	taken := []string{"NewTimer", "NewTimers", "Correction"} // request bodies, in which unknown fields are refused
 	for name, s := range d.Components.Schemas {
 		if open := s.AdditionalProperties == nil; open == slices.Contains(taken, name) {
 			t.Errorf("schema %s is open: %v", name, open)
@@ -167,12 +168,12 @@ func TestDocumentIsWhole(t *testing.T) {
 	for kind := range d.Paths["/v1/topics/{topic}/timers/{id}"]["put"].RequestBody.Content {
 		bodies = append(bodies, kind)
 	}
-	if slices.Sort(bodies); bodies[0] != "application/json" { // the document has them in this order
+	if slices.Sort(bodies); bodies[0] != "application/json" { // the document lists them in this order
 		t.Errorf("bodies %q", bodies)
 	}
 }
 
-// The reasons of the document are all that the code has.
+// The document lists all reasons that the code has.
 func TestDocumentHasAllReasons(t *testing.T) {
 	want := map[string]bool{"partition-failed": true, "kafka-unreachable": true}
 	for _, r := range waterclock.Reasons() {

@@ -16,8 +16,8 @@ func etag(t *Timer) string {
 	return strconv.Quote(fmt.Sprintf("%s;%d;%s", t.Source, t.Occurrence, t.State))
 }
 
-// isAmong reports whether the caller has what a tag stands for: has are the values of If-None-Match
-// (RFC 9110, 13.1.2).
+// isAmong reports whether the caller already has what a tag stands for. has are the values of
+// If-None-Match (RFC 9110, 13.1.2).
 func isAmong(tag string, has []string) bool {
 	for _, value := range has {
 		for one := range strings.SplitSeq(value, ",") {

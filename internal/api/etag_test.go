@@ -2,8 +2,8 @@ package api_test
 
 import "testing"
 
-// What a caller has already is not sent again, and another state of the same version is another
-// thing to have; its condition is still about the version.
+// A representation that the caller already has is not sent again. Another state of the same
+// version has another ETag, but conditions are still about the version.
 func TestNotModified(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	put := in.call(t, "PUT", path("a"), "x", in1h, "1h", toOrders, "orders").is(t, 201, "scheduled").header.Get("ETag")

@@ -21,13 +21,13 @@ const (
 	// maxStreams is how many streams of events an instance has at a time: each has a consumer of
 	// its own. A caller may have all of them, until another one comes: see access.Pool.
 	maxStreams = 32
-	// streamWait is for how long a stream waits for one of another caller's to end.
+	// streamWait is how long a stream waits for another caller's stream to end.
 	streamWait = time.Second
 )
 
 const streamType = "text/event-stream"
 
-// events are the operations on the topics of events: what has happened to a timer, and what happens now.
+// events are the operations on events topics: the history of a timer, and the stream of new events.
 type events struct {
 	topics  *topics
 	logs    Logs
@@ -76,7 +76,7 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 		return nil, problem(http.StatusTooManyRequests, ReasonTooManyStreams, "this instance has %d streams of events, and no more at a time; the caller has its share of them", maxStreams)
 	}
 	begun := false
-	defer func() { // also if what follows panics
+	defer func() { // also if the following code panics
 		if !begun {
 			hold.Release()
 		}
@@ -101,34 +101,34 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 		}
 		ctx, cancel := context.WithCancel(c.Context())
 		defer cancel()
-		// A caller that is cut goes on from the last event that it has, once there is room.
+		// A caller that is cut off continues from its last event once there is room.
 		hold.Cuttable(func() { cancel(); access.CutOff(w) })
 		e.stream(ctx, w, topic.Events, at, match, func() error { return e.topics.may(c.Context(), access.Read, in.Topic, asked) })
 	}}, nil
 }
 
-// stream tells a caller of events from a position on, until it goes, has no right to them any more,
-// the log cannot be read on, or the API is closed.
+// stream sends a caller events from a position on. It ends when the caller goes or loses its right to
+// them, when the log cannot be read any further, or when the API is closed.
 //
-// Why no event is missed, and none is sent twice. For each partition of the stream, a position says
-// up to which offset the log has been read. The log below that offset no longer changes: the offset is
+// Why no event is missed, and none is sent twice. For each partition of the stream, a position says up
+// to which offset the log has been read. The log below that offset no longer changes: the offset is
 // either the end of what is decided or follows a record that was sent, and no open transaction lies
-// below either. A caller that has a position knows all matching events below it. It has them from a
+// below either. A caller that has a position has all matching events below it. It got them from a
 // timer's history, whose position is the partition's end at that time, or from this stream. Each event
 // comes with the position after it, and so does each sign of life. So a caller that continues from the
 // last position that arrived whole gets the next event. A position names all partitions of the stream,
 // so it is the only thing that a caller has to keep.
 //
-// If the log begins after a position by now, the events between are gone. A position that is too far
-// back is not read. In both cases the answer says so, and there is no stream: see begin. A stream that
-// retention overtakes ends, and a caller that continues is told why. Only compaction is silent: on a
-// compacted topic of events, a stream sends the events that are left.
+// If by now the log begins after a position, the events in between are gone. A position that is too far
+// back is not read. In both cases the answer says so, and there is no stream: see begin. If retention
+// overtakes a stream it ends, and a caller that continues is told why. Only compaction is silent: on a
+// compacted events topic, a stream sends the events that are left.
 func (e *events) stream(ctx context.Context, w http.ResponseWriter, topic string, at Position, match func(*Record) bool, may func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.life.ctx, cancel)()
 	if err := access.Stream(w); err != nil {
-		e.log.Warn("events cannot be told on this connection", "err", err)
+		e.log.WarnContext(ctx, "events cannot be told on this connection", "err", err)
 		return
 	}
 	w.Header().Set("Content-Type", streamType)
@@ -140,14 +140,14 @@ func (e *events) stream(ctx context.Context, w http.ResponseWriter, topic string
 		if err := may(); err != nil {
 			return err
 		}
-		text := "id: " + at.String() + "\n" // without data it is no event, but the ID counts
+		text := "id: " + at.String() + "\n" // without data this is not an event, but the ID counts
 		if r != nil {
 			text += fmt.Sprintf("event: event\ndata: %s\n", withID(r))
 		}
 		return access.StreamWrite(w, []byte(text+"\n"))
 	})
 	if err != nil && ctx.Err() == nil {
-		e.log.Debug("events are no longer told", "topic", topic, "err", err)
+		e.log.DebugContext(ctx, "events are no longer told", "topic", topic, "err", err)
 	}
 }
 

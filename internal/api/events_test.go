@@ -10,8 +10,8 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// boundLogs have ends, and tell of two records of the first partition of a stream, the second one
-// of "a", behind a marker. It implements api.Logs.
+// boundLogs have ends, and yield two records of the first partition of a stream. The second one
+// belongs to "a" and follows a marker. It implements api.Logs.
 type boundLogs struct {
 	emptyLogs
 	bounds map[int32][2]int64
@@ -39,9 +39,9 @@ func (l *boundLogs) Follow(_ context.Context, topic string, at api.Position, fn 
 	return fmt.Errorf("%s is gone", topic)
 }
 
-// A stream begins where its caller has stopped, or says that it cannot without a gap. It never
-// begins elsewhere.
-func TestStreamGoesOnWhereItWas(t *testing.T) {
+// A stream continues where its caller stopped, or says that it cannot do so without a gap. It
+// never begins elsewhere.
+func TestStreamContinuesAtItsPosition(t *testing.T) {
 	const stream = "/v1/topics/timers/events"
 	p := place(t, "timers", "a", partitions).Partition
 	l := &boundLogs{bounds: make(map[int32][2]int64)}
@@ -91,7 +91,7 @@ func TestStreamGoesOnWhereItWas(t *testing.T) {
 	}
 
 	l.bounds = nil
-	for range 40 { // more than there are places: what is refused holds none
+	for range 40 { // more than there are places: a refused call takes none
 		in.call(t, "GET", stream, "").is(t, 503, "kafka-unreachable")
 	}
 }

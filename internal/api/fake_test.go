@@ -21,16 +21,16 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// fake is a cluster without Kafka: what owners do with requests, by the judge and the state
-// machine of real ones, and who owns what.
+// fake is a cluster without Kafka. It has owners that handle requests with the real judge and
+// state machine, and knows who owns what.
 type fake struct {
-	mu    sync.Mutex // guards all that follows
+	mu    sync.Mutex // guards all fields below
 	parts map[timer.TopicPartition]*fakePartition
-	// owner is who owns a partition, by the ID of its process; "" for nobody.
+	// owner maps partitions to the process IDs of their owners; "" means nobody.
 	owner map[timer.TopicPartition]string
-	urls  map[string]string // of instances' APIs, by process
-	// lose has owners lose a partition between writing and deciding; refuse has Kafka not
-	// take what is written.
+	urls  map[string]string // of the APIs of instances, by process
+	// lose makes owners lose a partition between writing and deciding. refuse makes Kafka refuse
+	// what is written.
 	lose, refuse, unknown bool
 	may                   func(ctx context.Context, role access.Role, topic, id string) error // nil: all
 }
@@ -170,7 +170,7 @@ func (p *fakePartition) show(t *timer.Timer) *query.Timer {
 	return q
 }
 
-// answering is a partition that an instance owns, or has owned when it was asked for.
+// answering is a partition that an instance owns, or owned when it was asked for.
 type answering struct {
 	l *local
 	p *fakePartition
@@ -193,7 +193,8 @@ func (a *answering) Get(_ context.Context, id []byte) (*query.Timer, error) {
 	return a.p.show(a.p.pending[string(id)]), nil
 }
 
-// List looks at three timers more than it gives at most, so pages are short, as of real ones.
+// List reads only three timers more than the page may have, so pages may be short, like real
+// ones.
 func (a *answering) List(_ context.Context, page query.Page) (query.List, error) {
 	if err := a.lock(); err != nil {
 		return query.List{}, err
@@ -276,7 +277,8 @@ func (a *answering) Decision(_ context.Context, offset int64) (query.Decision, e
 
 func (a *answering) Close() {}
 
-// fire has all that is pending fire, which may be remembered then, and forgets what was.
+// fire fires everything that is pending, which may then be remembered, and forgets what was
+// remembered before.
 func (f *fake) fire() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -289,7 +291,7 @@ func (f *fake) fire() {
 	}
 }
 
-// all are the pending timers by due time.
+// all returns the pending timers by due time.
 func (f *fake) all() (all []*query.Timer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

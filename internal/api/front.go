@@ -73,26 +73,26 @@ func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if allow := methodsAt(f.mux, r); len(allow) > 0 {
 		w.Header().Set("Allow", strings.Join(allow, ", "))
-		problem(http.StatusMethodNotAllowed, ReasonBadRequest, "%s is not for this path, but %s", r.Method, strings.Join(allow, ", ")).Write(w)
+		problem(http.StatusMethodNotAllowed, ReasonBadRequest, "%s is not allowed on this path, which takes %s", r.Method, strings.Join(allow, ", ")).Write(w)
 		return
 	}
 	problem(http.StatusNotFound, ReasonNoPath, "there is nothing at %.100q; a slash in an ID is %%2F; /openapi.json says what there is", escaped).Write(w)
 }
 
-// panicked answers for a handler that has panicked, and logs it; net/http logs to Debug only. If half an
-// answer is written, huma panics because the caller is gone.
+// panicked answers for a handler that has panicked, and logs it; net/http logs only at Debug. If part of
+// the answer is written, huma panics because the caller is gone.
 func (f *front) panicked(w *access.Recorder, r *http.Request) {
 	v := recover()
 	if v == nil {
 		return
 	}
-	_, bug := v.(runtime.Error) //nolint:errorlint // it is not wrapped
+	_, bug := v.(runtime.Error) //nolint:errorlint // not wrapped
 	if w.Status() != 0 && !bug {
 		panic(http.ErrAbortHandler)
 	}
 	f.log.ErrorContext(r.Context(), "a call of the API panicked; please report it", "method", r.Method, "pattern", r.Pattern, "request", access.RequestOf(r.Context()), "err", v, "stack", string(debug.Stack()))
 	if w.Status() != 0 {
-		panic(http.ErrAbortHandler) // the answer is cut off, and seen to be
+		panic(http.ErrAbortHandler) // the answer is cut off, so that the caller notices
 	}
 	problem(http.StatusInternalServerError, ReasonInternal, "the call has met a bug: the instance's log has more; please report it").Write(w)
 }

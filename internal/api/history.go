@@ -13,33 +13,33 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// Limits of one call for what has happened to a timer. A cursor leads to what lies beyond them.
+// Limits of one call for the history of a timer. A cursor leads to what lies beyond them.
 const (
 	// historySpan is how many offsets are looked at first; each time after that it is
 	// historyGrowth times as many. Those of one timer may be far apart.
 	historySpan, historyGrowth = 2_000, 4
-	// leastHistorySpan offsets are read however large their records are.
+	// leastHistorySpan offsets are always read, however large their records are.
 	leastHistorySpan  = 32
 	maxHistoryOffsets = 200_000
 	maxHistoryBytes   = 64 << 20 // of keys and values: events have some 300 bytes
 	historyTime       = 3 * time.Second
 )
 
-// TimerEvents is a page of what has happened to a timer, as the events topic has it.
+// TimerEvents is a page of the history of a timer, from the events topic.
 type TimerEvents struct {
 	Events []TimerEvent `json:"events" nullable:"false" doc:"The newest first."`
 	Cursor string       `json:"cursor,omitempty" doc:"Of the page with older ones; without it the log has none. A page may have few, or none, and a cursor: a call looks at so much of the log."`
 	Log    EventLog     `json:"log"`
 }
 
-// TimerEvent is one thing that has happened to a timer.
+// TimerEvent is one event of a timer.
 type TimerEvent struct {
 	Offset int64           `json:"offset" doc:"Where its record is on the events topic."`
 	At     time.Time       `json:"at" doc:"The record's timestamp."`
 	Event  json.RawMessage `json:"event" doc:"What has happened: the record's value, an object, as docs/FORMAT.md has it, with the timer's ID as id (or idBase64)."`
 }
 
-// EventLog is the part of the events topic that has a timer's events.
+// EventLog is the part of the events topic in which a timer's events were looked for.
 type EventLog struct {
 	Topic     string     `json:"topic"`
 	Partition int32      `json:"partition" doc:"That of the timer's requests."`
@@ -96,7 +96,7 @@ func (e *events) history(ctx context.Context, topic string, partition int32, id 
 		bounds: map[int32][2]int64{partition: bounds[partition]}, low: map[int32]int64{partition: end}, over: make(map[int32]bool), window: historySpan, least: 1,
 	}
 	until := e.now().Add(historyTime)
-	// Each call comes further than its cursor, however little that is.
+	// Each call gets further than its cursor, even if only a little.
 	for len(page.Events) < limit && size < pageBytes {
 		spans := back.spans()
 		if len(spans) == 0 || back.looked > 0 && (back.looked >= maxHistoryOffsets || s.bytes >= maxHistoryBytes || e.now().After(until)) {
@@ -116,10 +116,10 @@ func (e *events) history(ctx context.Context, topic string, partition int32, id 
 		}
 		back.passed(spans, nil)
 		if len(found.all) > 0 && (found.from > span[0] || len(found.all) == limit-len(page.Events)) {
-			back.low[partition] = found.all[0].Offset // there may be more of them before it
+			back.low[partition] = found.all[0].Offset // there may be more events before it
 		}
 		size += found.size
-		if found.from > span[0] { // and there is no room for those
+		if found.from > span[0] { // and there is no room for them
 			size = max(size, pageBytes)
 		}
 		for _, r := range slices.Backward(found.all) {
@@ -147,8 +147,8 @@ type lookBack struct {
 	partition int32
 	id        string
 
-	bytes int       // of spans that were read to their end
-	first time.Time // of the first record of the span that was read last
+	bytes int       // of spans that were read completely
+	first time.Time // of the first record of the last span read
 }
 
 // read returns the newest events of a span. If the error is errLargeSpan, the caller tries again with

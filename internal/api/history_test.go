@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// eventLog is one partition of a topic of events. It implements api.Logs.
+// eventLog is one partition of an events topic. It implements api.Logs.
 type eventLog struct {
 	emptyLogs
 
@@ -23,7 +23,7 @@ type eventLog struct {
 	at         func(offset int64) *api.Record // nil: no record has that offset
 	fail       func(from, to int64) error     // nil: never
 
-	spans   [][2]int64 // that were read to their end
+	spans   [][2]int64 // that were read completely
 	offsets int64      // in them
 }
 
@@ -55,7 +55,8 @@ func (l *eventLog) Read(_ context.Context, topic string, spans map[int32][2]int6
 	return nil
 }
 
-// events makes those of an ID at some offsets, and another's at all other ones.
+// events makes events of an ID at the offsets for which own is true, and of another ID
+// elsewhere.
 func events(id string, own func(offset int64) bool) func(int64) *api.Record {
 	return func(o int64) *api.Record {
 		if own(o) {
@@ -137,7 +138,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// Records of another program may be large: a call reads no more than its limit, and comes on.
+// Records of other programs may be large: a call reads no more than its limit, and still gets
+// on.
 func TestHistoryOfLargeRecords(t *testing.T) {
 	large := make([]byte, 1<<20)
 	own := events("a", func(o int64) bool { return o%100 == 7 })
@@ -153,7 +155,7 @@ func TestHistoryOfLargeRecords(t *testing.T) {
 	}
 }
 
-// Markers of transactions, and what compaction has taken, leave gaps.
+// Transaction markers and compaction leave gaps.
 func TestHistoryWithGaps(t *testing.T) {
 	own := events("a", func(o int64) bool { return o%10 == 0 })
 	l := &eventLog{partition: intake.Murmur2Partition([]byte("a"), partitions), end: 60, at: func(o int64) *api.Record {
@@ -177,7 +179,7 @@ func TestHistoryThatIsRefused(t *testing.T) {
 	for _, bad := range []string{"cursor=x", "cursor=-1", "limit=0", "limit=1001", "order=id"} {
 		in.call(t, "GET", path("a")+"/events?"+bad, "").is(t, 400, "bad-request")
 	}
-	// What could be read is told; the next call meets what is wrong.
+	// What could be read is returned. The next call meets the error.
 	l.fail = func(_, to int64) error {
 		if to < 20_000 {
 			return errors.New("the broker is away")

@@ -17,6 +17,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -28,16 +29,16 @@ const (
 	runningEach = 4
 	// jobPage is how many timers a job looks up at a time.
 	jobPage = 500
-	// rateSteps is into how many parts a job divides the requests of a second.
+	// rateSteps is the number of parts into which a job divides the requests of a second.
 	rateSteps = 10
-	// jobPause is the pause between two tries. jobPatience is how long a job tries the same page.
+	// jobPause is the pause between two tries. jobPatience is for how long a job tries the same page.
 	jobPause, jobPatience = time.Second, 5 * time.Minute
 )
 
 // Job is a job as callers see it.
 type Job = route.Job
 
-// JobList are jobs of all instances.
+// JobList is a list of jobs of all instances.
 type JobList struct {
 	Jobs    []Job             `json:"jobs" nullable:"false" doc:"Those that the caller may see, the newest first."`
 	Unasked []UnaskedInstance `json:"unasked,omitempty" nullable:"false" doc:"Instances that could not be asked: their jobs are not here."`
@@ -50,7 +51,7 @@ type UnaskedInstance struct {
 	Problem string `json:"problem" doc:"Why it could not be asked."`
 }
 
-// jobs are those of this process, in memory.
+// jobs holds the jobs of this process, in memory.
 type jobs struct {
 	topics  *topics
 	asker   Asker
@@ -68,7 +69,7 @@ type job struct {
 	show   Job // guarded by jobs.mu
 	cancel context.CancelFunc
 	topic  Topic
-	rate   *rate.Limiter // of requests, those that are written again too
+	rate   *rate.Limiter // of requests, including repeated ones
 }
 
 func newJobs(life *lifetime, ts *topics, l *lists, o Options) *jobs {
@@ -187,7 +188,7 @@ func (j *jobs) launch(ctx context.Context, one *job, perSecond int, run func(con
 	}
 	one.show.ID, one.show.State, one.show.Begun = route.JobID(j.process), "running", j.now().UTC()
 	one.rate = rate.NewLimiter(rate.Limit(perSecond), max(1, perSecond/rateSteps))
-	// The caller stays the same when the call is over.
+	// The caller stays known after the call is over.
 	life, release := access.Outlive(ctx)
 	life, cancel := context.WithCancel(life)
 	one.cancel = cancel
@@ -204,8 +205,8 @@ func (j *jobs) launch(ctx context.Context, one *job, perSecond int, run func(con
 	return &startedJob{Status: http.StatusAccepted, Location: "/v1/jobs/" + shown.ID, Body: JobStarted{Job: &shown}}, nil
 }
 
-// add keeps a job. If there are too many, it forgets the one that ended first; fewer than that can
-// run.
+// add keeps a job. If there are too many, it forgets the one that ended first. The number that can run is
+// smaller.
 func (j *jobs) add(one *job) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -231,7 +232,7 @@ func (j *jobs) here(ctx context.Context, id string, stop bool) ([]Job, error) {
 			found, shown = append(found, one), append(shown, one.show)
 		}
 	}
-	j.mu.Unlock() // rights may be read from a file
+	j.mu.Unlock() // reading rights may take a file access
 	if id == "" {
 		return slices.DeleteFunc(shown, func(s Job) bool { return j.topics.may(ctx, access.Read, s.Topic, s.Prefix) != nil }), nil
 	}
@@ -257,7 +258,7 @@ func (j *jobs) update(one *job, change func(*Job)) {
 	change(&one.show)
 }
 
-// ended says how a job has ended.
+// ended records how a job ended.
 func (j *jobs) ended(ctx context.Context, one *job, err error) {
 	var refused *Problem
 	j.update(one, func(s *Job) {
@@ -273,9 +274,9 @@ func (j *jobs) ended(ctx context.Context, one *job, err error) {
 	})
 }
 
-// steerAll goes through the timers by ID. That order stays the same however timers fire, are
-// scheduled again or move meanwhile, so each timer that is there all the time is met once. A page that
-// is tried again does no harm: each request counts only for the very timer that was seen.
+// steerAll goes through the timers by ID. That order stays the same however timers fire, are scheduled
+// again or move meanwhile, so each timer that is there all the time is met once. Trying a page again does
+// no harm: each request applies only to the very timer that was seen.
 func (j *jobs) steerAll(ctx context.Context, one *job, header string, f query.Filter) error {
 	p := query.Page{Filter: f, Order: query.ByID, Limit: jobPage}
 	for {
@@ -313,10 +314,8 @@ func (j *jobs) insist(ctx context.Context, one *job, try func() error) error {
 			return err
 		}
 		j.update(one, func(s *Job) { s.Problem = "waits: " + err.Error() })
-		select {
-		case <-ctx.Done():
+		if !beats.Sleep(ctx, jobPause) {
 			return ctx.Err()
-		case <-time.After(jobPause):
 		}
 	}
 }
@@ -326,7 +325,7 @@ func (j *jobs) insist(ctx context.Context, one *job, try func() error) error {
 func (j *jobs) steerPart(ctx context.Context, one *job, header string, timers []*query.Timer) error {
 	requests := make(map[timer.TopicPartition][]route.Request)
 	for _, t := range timers {
-		// If its producer chose another partition, a timer is steered there.
+		// If its producer chose another partition, the timer is steered there.
 		at := timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}
 		requests[at] = append(requests[at], route.Request{ID: t.ID, Headers: []timer.Header{
 			{Key: header, Value: []byte(waterclock.True)}, {Key: waterclock.HeaderIf, Value: []byte(t.Source)},
@@ -354,7 +353,7 @@ func (j *jobs) steerPart(ctx context.Context, one *job, header string, timers []
 	return asks.Wait()
 }
 
-// count adds what became of requests.
+// count adds the outcomes of requests.
 func count(j *Job, all []route.Written) {
 	for _, w := range all {
 		j.Seen++

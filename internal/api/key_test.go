@@ -9,7 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// A key is for a POST of timers, and counts there or is refused: none is ignored.
+// A key belongs to a POST of timers: it counts there, and is refused elsewhere. No key is
+// ignored.
 func TestKeysAreNotIgnored(t *testing.T) {
 	f := newFake("timers", partitions)
 	in := start(t, f, "p0", false)
@@ -29,7 +30,7 @@ func TestKeysAreNotIgnored(t *testing.T) {
 				t.Errorf("%s %s with %s: %s", c.method, c.path, header, p.text)
 			}
 		}
-		in.call(t, "GET", path("a"), "", header, "7").is(t, 200, "") // what reads is the same twice in any case
+		in.call(t, "GET", path("a"), "", header, "7").is(t, 200, "") // reading twice does no harm
 	}
 	body := `{"timers":[{"after":"1h","target":{"topic":"orders"}}]}`
 	for _, headers := range [][]string{{"Idempotency-Window", "60"}, {"Idempotency-Key", "", "Idempotency-Window", "60"}} {
@@ -42,16 +43,17 @@ func TestKeysAreNotIgnored(t *testing.T) {
 	if n := len(f.all()); n != 1 {
 		t.Errorf("%d timers, want the one that was there", n)
 	}
-	// Some generated clients send each default that the document has.
+	// Some generated clients send every default of the document.
 	in.call(t, "POST", "/v1/topics/timers/timers", body, "Content-Type", "application/json", "Idempotency-Window", "3600").is(t, 200, "")
 }
 
-// brokenLogs panic when it is asked where they end.
+// brokenLogs panics when asked for the bounds of its logs.
 type brokenLogs struct{ emptyLogs }
 
 func (brokenLogs) Bounds(context.Context, string) (map[int32][2]int64, error) { panic("a bug") }
 
-// A stream that panics before it begins holds no place: the next caller finds them all free.
+// A stream that panics before it begins takes no place: the next callers find all places
+// free.
 func TestAStreamThatPanicsHoldsNoPlace(t *testing.T) {
 	in := startWith(t, newFake("timers", partitions), "p0", false, brokenLogs{})
 	for i := range 40 { // more than there are places

@@ -23,7 +23,7 @@ const (
 	maxReasons = 100
 )
 
-// LetterFilter are the parameters that choose dead letters.
+// LetterFilter has the parameters that choose dead letters.
 type LetterFilter struct {
 	Reason string `query:"reason" maxLength:"100" doc:"Its reason is that."`
 	Prefix string `query:"prefix" maxLength:"512" doc:"The timer's ID begins with it."`
@@ -35,7 +35,7 @@ type LetterFilter struct {
 type letterFilter struct {
 	request, reason string
 	prefix          []byte
-	after, before   time.Time // zero: whenever
+	after, before   time.Time // zero: any time
 }
 
 func (f *LetterFilter) filter(request string) (out letterFilter, err error) {
@@ -68,7 +68,7 @@ func (f *letterFilter) over(r *Record) bool {
 	return !f.after.IsZero() && r.Time.Before(f.after.Add(-letterSlack))
 }
 
-// letters are the operations on dead letters, one or a page at a time.
+// letters has the operations on dead letters, one or a page at a time.
 type letters struct {
 	topics *topics
 	asker  Asker
@@ -77,7 +77,7 @@ type letters struct {
 	now    func() time.Time
 }
 
-// OneLetter are the parameters of what is about one dead letter.
+// OneLetter has the parameters of operations on one dead letter.
 type OneLetter struct {
 	Topic     string `path:"topic" doc:"Request topic."`
 	Partition int32  `path:"partition" minimum:"0" doc:"Of the topic of dead letters."`
@@ -129,7 +129,7 @@ func (l *letters) register(h huma.API) {
 		Wait
 		RawBody []byte `contentType:"application/octet-stream"`
 	}) (*changed, error) {
-		// What is kept of the body is a copy: see registerPut.
+		// Parts of the body are kept, so they are copied: see registerPut.
 		c, err := decodeCorrection(in.RawBody, headersOf(ctx).Get("Content-Type"))
 		if err != nil {
 			return nil, err
@@ -240,8 +240,8 @@ func (l *letters) resend(ctx context.Context, in *OneLetter, wait string, c *Cor
 	return l.timers.change(ctx, &OneTimer{Topic: in.Topic, ID: string(request.ID)}, wait, request, false, err)
 }
 
-// delayAgain writes the record of a dead letter to its fixed-delay topic again. Nothing is decided of
-// such a record, so nothing is waited for.
+// delayAgain writes the record of a dead letter to its fixed-delay topic again. There is no decision about such
+// a record, so the call does not wait for one.
 func (l *letters) delayAgain(ctx context.Context, name string, topic Topic, r *Record, request route.Request, wrong error) (*changed, error) {
 	if err := l.topics.may(ctx, access.Write, name, string(request.ID)); err != nil {
 		return nil, err
@@ -249,7 +249,7 @@ func (l *letters) delayAgain(ctx context.Context, name string, topic Topic, r *R
 	if wrong != nil {
 		return nil, badRequest(wrong)
 	}
-	if err := tooLarge(&request, topic); err != nil {
+	if err := finish(ctx, &request, topic); err != nil {
 		return nil, err
 	}
 	at := delayedAt(r, topic)
@@ -265,7 +265,7 @@ func (l *letters) delayAgain(ctx context.Context, name string, topic Topic, r *R
 	return &changed{Status: status, Body: *result}, nil
 }
 
-// at reads one dead letter, if the caller may see those of its topic.
+// at reads one dead letter, if the caller may see the dead letters of its topic.
 func (l *letters) at(ctx context.Context, in *OneLetter) (topic Topic, found *Record, err error) {
 	if topic, err = l.topics.withLetters(ctx, access.Read, in.Topic, ""); err != nil {
 		return topic, nil, err

@@ -24,11 +24,11 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// deadLog are the partitions of topics of dead letters. It implements api.Logs.
+// deadLog is the partitions of dead-letter topics. It implements api.Logs.
 type deadLog struct {
 	emptyLogs
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	logs  map[string]map[int32][]*api.Record
 	begin int64 // of each partition
 	read  int64 // offsets that were read
@@ -68,7 +68,7 @@ func (l *deadLog) Read(_ context.Context, topic string, spans map[int32][2]int64
 	return nil
 }
 
-// add writes a dead letter, with a marker behind it.
+// add writes a dead letter, followed by a marker.
 func (l *deadLog) add(topic string, partition int32, at time.Time, id, reason string, headers ...string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +88,7 @@ func (l *deadLog) add(topic string, partition int32, at time.Time, id, reason st
 	l.logs[of][partition] = append(l.logs[of][partition], r, nil)
 }
 
-// counts asks until what it is told is exact.
+// counts asks until the answer is exact.
 func counts(t *testing.T, in *instance, topic string) map[string]any {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; {
@@ -102,8 +102,8 @@ func counts(t *testing.T, in *instance, topic string) map[string]any {
 	}
 }
 
-// Dead letters are counted by reason as the log has them, of fixed-delay topics too; what is old is not
-// counted, and what was counted is not read again.
+// Dead letters are counted by reason as they are in the log, also for fixed-delay topics. Old ones are
+// not counted, and what was counted is not read again.
 func TestDeadLettersAreCounted(t *testing.T) {
 	l := &deadLog{}
 	now := time.Now()
@@ -147,7 +147,8 @@ func TestDeadLettersAreCounted(t *testing.T) {
 	}
 }
 
-// A log that cannot be read is said to be that, and not to be empty; one that was cut is counted anew.
+// A log that cannot be read is reported as such, and not as empty. After a log was cut its count starts
+// anew.
 func TestCountsOfALogThatFails(t *testing.T) {
 	l := &deadLog{}
 	for range 9 {
@@ -189,7 +190,7 @@ func TestCountsOfALogThatFails(t *testing.T) {
 	}
 }
 
-// A filter chooses dead letters over all pages, however rare they are; each is on one page.
+// A filter chooses dead letters across all pages, however rare they are. Each is on exactly one page.
 func TestDeadLettersByFilter(t *testing.T) {
 	l := &deadLog{}
 	now := time.Now().Truncate(time.Second)
@@ -260,9 +261,9 @@ func ended(t *testing.T, in *instance, started answer) (job map[string]any) {
 	return job
 }
 
-// All dead letters that a filter chooses are sent again by one job, after a preview. What was scheduled
-// since they were written stays, unless it is to be replaced; of several letters of one ID the newest
-// counts either way.
+// One job sends all dead letters that a filter chooses again, after a preview. Timers that were
+// scheduled since they were written stay, unless they are to be replaced. Of several letters with the
+// same ID the newest wins in both cases.
 func TestDeadLettersAreSentAgain(t *testing.T) {
 	l := &deadLog{}
 	now := time.Now()
@@ -314,8 +315,8 @@ func TestDeadLettersAreSentAgain(t *testing.T) {
 	}
 }
 
-// Whose answer is lost is not sent again, for it might fire twice; records of a fixed-delay topic go to
-// the partition that they were on, in their order, with the count of their attempts.
+// A letter whose answer was lost is not sent again, because it might fire twice. Records of a
+// fixed-delay topic go to their old partition, in order, with the count of their attempts.
 func TestResendSendsOnce(t *testing.T) {
 	l := &deadLog{}
 	for i := range 3 {
@@ -342,7 +343,8 @@ func TestResendSendsOnce(t *testing.T) {
 	}
 }
 
-// Who may not change all timers of a prefix may count what a resend would send, and start none.
+// A caller who may not change all timers of a prefix may count what a resend would send, but not start
+// it.
 func TestResendNeedsRights(t *testing.T) {
 	l := &deadLog{}
 	l.add("timers", 0, time.Now(), "a", "bad-cron", in1h, "1h", toOrders, "orders")
@@ -377,7 +379,7 @@ func TestResendKeepsItsRate(t *testing.T) {
 	}
 }
 
-// losing has answers to what is written be lost, though all of it is written.
+// losing loses the answers to writes, although everything is written.
 type losing struct {
 	*route.Router
 	asks atomic.Int32

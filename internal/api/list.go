@@ -24,23 +24,23 @@ import (
 const (
 	// asksAtOnce is how many partitions one call asks at the same time.
 	asksAtOnce = 16
-	// leastShare is the least number of timers that a partition is asked for.
+	// leastShare is the minimum number of timers that a partition is asked for.
 	leastShare = 16
 	// shareSpread is how many standard deviations above the mean a partition is asked for.
 	shareSpread = 4
 	// fullPageTime is for how long a call goes on filling a page that is not full.
 	fullPageTime = time.Second
-	// pageBytes is how much of a page's timers there is, without payloads and as they are in memory;
-	// one larger timer is a page of its own.
+	// pageBytes limits the timers of a page, without payloads and as they are in memory. A single larger timer is
+	// a page of its own.
 	pageBytes = 256 << 10
-	// leastPageBytes is the least number of bytes that a partition is asked for.
+	// leastPageBytes is the minimum number of bytes that a partition is asked for.
 	leastPageBytes = 16 << 10
-	// pageFactor is how many times a page is in memory: its timers, as texts, and as JSON, which
-	// may write a byte as several.
+	// pageFactor is how many times a page is in memory: as timers, as texts, and as JSON, which may write one
+	// byte as several.
 	pageFactor = 4
 )
 
-// Filter are the parameters that choose timers.
+// Filter has the parameters that choose timers.
 type Filter struct {
 	DueAfter  string `query:"due-after" doc:"Due then or later: RFC 3339 with a zone, or Unix milliseconds."`
 	DueBefore string `query:"due-before" doc:"Due before then."`
@@ -58,14 +58,14 @@ func (f *Filter) query() (q query.Filter, err error) {
 		return q, err
 	}
 	q.DueBefore, err = instant("due-before", f.DueBefore)
-	if err == nil && f.DueBefore != "" && q.DueBefore == 0 { // which means whenever
+	if err == nil && f.DueBefore != "" && q.DueBefore == 0 { // 0 would mean any time
 		err = problem(http.StatusBadRequest, ReasonBadRequest, "due-before is %.60q, before which nothing is due: leave it out for all timers", f.DueBefore)
 	}
 	return q, err
 }
 
-// instant is a time in Unix milliseconds, 0 for none. One that cannot be meant is refused, as
-// in timer-at: a bound that is 0, or in seconds, would choose timers that nobody has chosen.
+// instant parses a time to Unix milliseconds; 0 means none. As in timer-at, it refuses times that cannot be
+// meant: a bound that is 0, or in seconds, would choose timers that the caller did not mean.
 func instant(name, text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -90,7 +90,7 @@ type TimerList struct {
 	Cursor string   `json:"cursor,omitempty" doc:"Of the next page; without it there is none. It stays good however long, whoever owns the partitions."`
 }
 
-// TimerCount is how many timers there are.
+// TimerCount is a number of timers.
 type TimerCount struct {
 	Count int64 `json:"count"`
 	Exact bool  `json:"exact" doc:"false: there are more; the question was about more than one may look at."`
@@ -98,17 +98,17 @@ type TimerCount struct {
 	Until []CountUntil `json:"until,omitempty" doc:"For each instant of until, in their order; the count is that of the last."`
 }
 
-// CountUntil is how many timers fire before an instant.
+// CountUntil is the number of timers that fire before an instant.
 type CountUntil struct {
 	At    time.Time `json:"at"`
 	Count int64     `json:"count" doc:"What is due before it, or triggered, and not paused."`
 	Exact bool      `json:"exact"`
 }
 
-// maxUntil is how many instants one count may be for.
+// maxUntil is the maximum number of instants in one count.
 const maxUntil = 100
 
-// lists are the operations on the pending timers of a request topic.
+// lists has the operations on the pending timers of a request topic.
 type lists struct {
 	topics *topics
 	asker  Asker
@@ -153,7 +153,7 @@ func (l *lists) register(h huma.API) {
 	})
 }
 
-// instants are those of until.
+// instants parses the parameter until.
 func instants(texts []string) (all []int64, err error) {
 	for _, text := range texts {
 		at, err := instant("until", text)
@@ -188,7 +188,7 @@ func (l *lists) countUntil(ctx context.Context, name string, topic Topic, f *que
 	return TimerCount{Count: last.Count, Exact: last.Exact, Until: all}, nil
 }
 
-// count adds up what all partitions have.
+// count adds up the counts of all partitions.
 func (l *lists) count(ctx context.Context, name string, topic Topic, f *query.Filter) (TimerCount, error) {
 	all := TimerCount{Exact: true}
 	answers, err := l.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}})
@@ -216,8 +216,8 @@ func (l *lists) askAll(ctx context.Context, topic Topic, c *route.Call) ([]route
 	return answers, asks.Wait()
 }
 
-// cursor returns where a list goes on, as text. A query.Cursor means the same to all partitions. The
-// filter is part of it, because another filter would skip timers.
+// cursor returns as text where a list continues. A query.Cursor means the same to all partitions. The filter
+// is part of it, because with another filter timers would be skipped.
 func cursor(place query.Cursor, filter string) string {
 	if place.IsZero() {
 		return ""
@@ -302,10 +302,10 @@ func reservePage(ctx context.Context, partitions int) (keep func(bytes int), err
 	return func(bytes int) { access.GiveBack(ctx, room-int64(pageFactor*bytes)) }, nil
 }
 
-// page merges pages of all partitions. Each partition is asked for its share, with some to spare, so
-// memory does not grow with the number of partitions. They are asked again from where the merge has
-// ended, until the page is full, of timers or of bytes. If the filter passes few timers, the page may end
-// before that: its cursor says where to go on.
+// page merges pages of all partitions. Each partition is asked for its share, with some to spare, so memory
+// does not grow with the number of partitions. They are asked again from where the merge ended, until the page
+// is full, by number or by bytes. If the filter matches few timers, the page may end earlier: its cursor says
+// where to continue.
 func (l *lists) page(ctx context.Context, name string, topic Topic, p query.Page) (query.List, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

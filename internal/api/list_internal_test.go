@@ -2,7 +2,8 @@ package api
 
 import "testing"
 
-// A partition is asked for what it will have of a page, and not for all of it; never for nothing.
+// A partition is asked for about what it contributes to a page, not for the whole page, and never
+// for nothing.
 func TestShare(t *testing.T) {
 	for _, c := range []struct {
 		limit      int

@@ -60,9 +60,9 @@ type Logs interface {
 	// Read calls fn with the committed records of each partition's span, in order. The second offset of a
 	// span is exclusive and not above the partition's end. However many partitions there are, it is one call.
 	Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error
-	// Follow calls fn with nil, then with each record that is committed after a position, and now and
-	// then with nil again. It ends if ctx does, if fn returns an error, or if the log cannot be read
-	// without a gap. Before each call it moves the position past the record, and past markers.
+	// Follow calls fn with nil, then with each record that is committed after a position, and from time to
+	// time with nil again. It ends if ctx does, if fn returns an error, or if the log cannot be read without
+	// a gap. Before each call it moves the position past the record, and past markers.
 	Follow(ctx context.Context, topic string, at Position, fn func(*Record) error) error
 }
 
@@ -88,12 +88,12 @@ type DeadLetterList struct {
 	Cursor      string       `json:"cursor,omitempty" doc:"Of the page with older ones; without it there are none."`
 }
 
-// Correction is what is to be other than it was.
+// Correction has the parts of a request that are to change.
 type Correction struct {
 	ID       string   `json:"id,omitempty" doc:"ID, where there was none."`
 	IDBase64 []byte   `json:"idBase64,omitempty" doc:"The same in base64, instead of id."`
 	Headers  *Headers `json:"headers,omitempty" doc:"All headers of the request, timer- ones and those that are passed on; without it those that it had."`
-	// Of these three one at most.
+	// At most one of these three is set.
 	Value       *string `json:"value,omitempty" doc:"Payload as text; without it the one that it had."`
 	ValueBase64 []byte  `json:"valueBase64,omitempty" doc:"Payload in base64, instead of value."`
 	ValueNull   bool    `json:"valueNull,omitempty" doc:"The payload is Kafka's null, instead of value."`
@@ -122,7 +122,7 @@ func (n *newest) add(r *Record) {
 // found.
 func newestOf(found map[int32][]*Record, limit int) (letters []DeadLetter, size int) {
 	letters = []DeadLetter{}
-	partitions := slices.Sorted(maps.Keys(found)) // equal times: by partition, each time the same
+	partitions := slices.Sorted(maps.Keys(found)) // equal times sort by partition, always in the same way
 	for len(letters) < limit {
 		var newest *Record
 		for _, p := range partitions {
@@ -145,7 +145,7 @@ func lettersCursor(cursor string, bounds map[int32][2]int64) (map[int32]int64, e
 	ends := make(map[int32]int64, len(bounds))
 	if cursor != "" {
 		text, err := base64.RawURLEncoding.DecodeString(cursor)
-		if err != nil || json.Unmarshal(text, &ends) != nil || ends == nil { // nil: of a JSON null
+		if err != nil || json.Unmarshal(text, &ends) != nil || ends == nil { // nil: from a JSON null
 			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "the cursor is not one of this list: give that of the page before, or none")
 		}
 	}
@@ -159,8 +159,8 @@ func lettersCursor(cursor string, bounds map[int32][2]int64) (map[int32]int64, e
 	return ends, nil
 }
 
-// slim returns a copy of a record for a list, with at most so many bytes of its payload. It copies every
-// part: a record shares the memory of its whole batch, and one header would keep all of that.
+// slim returns a copy of a record for a list, with at most payload bytes of its payload. It copies every
+// part: a record shares the memory of its whole batch, and one header would keep all of that alive.
 func slim(r *Record, payload int) *Record {
 	s := *r
 	s.Key, s.Value = bytes.Clone(r.Key), bytes.Clone(r.Value[:min(len(r.Value), payload)])
@@ -185,7 +185,7 @@ func letter(r *Record) DeadLetter {
 	value := r.Value
 	if r.cutFrom > 0 {
 		d.Payload.Bytes = r.cutFrom
-		for cut := 0; cut < utf8.UTFMax && !utf8.Valid(value); cut++ { // within a character
+		for cut := 0; cut < utf8.UTFMax && !utf8.Valid(value); cut++ { // the cut is within a character
 			value = value[:len(value)-1]
 		}
 	}
@@ -199,7 +199,7 @@ func letter(r *Record) DeadLetter {
 	return d
 }
 
-// missing returns what did not fit into a dead letter (docs/FORMAT.md); nil if all of it did.
+// missing returns the parts that did not fit into a dead letter (docs/FORMAT.md); nil if there are none.
 func missing(r *Record) []string {
 	if cut := r.header(waterclock.HeaderTruncated); cut != "" {
 		return strings.Split(cut, ",")

@@ -9,8 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// What a list keeps of a record is none of the memory that the record was read into: one
-// answer would hold hundreds of payloads of each partition.
+// A record kept in a list shares no memory with the buffer that it was read into. Otherwise
+// one answer would keep hundreds of payloads of each partition alive.
 func TestSlimIsACopy(t *testing.T) {
 	batch := bytes.Repeat([]byte("a"), 1<<20)
 	for _, value := range [][]byte{batch[2:], batch[2:10]} {
@@ -34,9 +34,9 @@ func TestSlimIsACopy(t *testing.T) {
 	}
 }
 
-// What did not fit into a dead letter has to be given: sent without it, the request would be
-// another one than it was, and nobody would have said so.
-func TestResendNeedsWhatIsMissing(t *testing.T) {
+// Parts that did not fit into a dead letter must be given. Without them the request would
+// silently differ from the original.
+func TestResendNeedsTheMissingParts(t *testing.T) {
 	value, headers := "v", Headers{}
 	for _, c := range []struct {
 		cut  string
@@ -66,7 +66,7 @@ func TestResendNeedsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// IDs and payloads that are no text can be corrected too.
+// IDs and payloads that are not text can be corrected too.
 func TestBinaryCorrections(t *testing.T) {
 	text := "v"
 	for _, c := range []struct {

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/metric"
 )
 
 // metrics counts calls by operation.
@@ -17,19 +18,12 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	m := &metrics{
-		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_api_calls_total", Help: "Calls of the HTTP API that were answered, by operation and status.",
-		}, []string{"call", "status"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "waterclock_api_call_seconds", Help: "Time from the headers of a call of the HTTP API to the end of its answer; but for streams.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10},
-		}, []string{"call"}),
+	in := metric.In(reg)
+	return &metrics{
+		calls: in.Counters("waterclock_api_calls_total", "Calls of the HTTP API that were answered, by operation and status.", "call", "status"),
+		seconds: in.Histograms("waterclock_api_call_seconds", "Time from the headers of a call of the HTTP API to the end of its answer; but for streams.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}, "call"),
 	}
-	if reg != nil {
-		reg.MustRegister(m.calls, m.seconds)
-	}
-	return m
 }
 
 // count counts a call under the pattern of its handler. The time of streams is not measured: they last as

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// decideTimeout is how long a call waits for a decision. That takes some milliseconds. With a backlog
-	// it may take longer; then the answer says where the request is in the log.
+	// decideTimeout is how long a call waits for a decision. Usually a decision takes some milliseconds. With a
+	// backlog it may take longer; then the answer says where the request is in the log.
 	decideTimeout = 10 * time.Second
 	// readTimeout bounds a call that only reads.
 	readTimeout = 10 * time.Second
@@ -28,7 +28,7 @@ const (
 	maxJSONFactor = 2
 )
 
-// config is huma's, without what it would load from elsewhere or add to bodies.
+// config is huma's, without anything that it would load from elsewhere or add to bodies.
 func config(version string) huma.Config {
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
@@ -44,7 +44,7 @@ func config(version string) huma.Config {
 					"token":    {Type: "http", Scheme: "bearer", Description: "Token of a caller."},
 				},
 			},
-			// One of them, or neither: a client certificate, or an API that is open.
+			// Either of them or neither: the caller may have a client certificate, or the API is open.
 			Security: []map[string][]string{{}, {"password": {}}, {"token": {}}},
 		},
 		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
@@ -54,9 +54,9 @@ func config(version string) huma.Config {
 	}
 }
 
-// reasoned turns huma's own errors into problems. They have a reason, and the fault in the
-// detail, but nothing that was sent, which may be a payload. A wrong call is 400,
-// not 422 as huma has it. The status that is set first counts, see access.Recorder.
+// reasoned turns huma's own errors into problems. They have a reason, and the fault in the detail, but nothing
+// that was sent, because that may be a payload. A wrong call is 400, unlike in huma, where it is 422. The
+// status that is set first counts, see access.Recorder.
 func reasoned(c huma.Context, _ string, v any) (any, error) {
 	if p, ok := v.(*Problem); ok {
 		p.RequestID = access.RequestOf(c.Context())
@@ -87,7 +87,7 @@ func reasoned(c huma.Context, _ string, v any) (any, error) {
 		detail = "the body is JSON: send it with Content-Type: application/json"
 	case status == http.StatusRequestEntityTooLarge, detail == bodyEnded:
 		status, reason, detail = http.StatusRequestEntityTooLarge, ReasonTooLarge, "the body has more bytes than this call takes, or than api-body-limit allows"
-	case e.Detail == bodyUnread: // of a connection, or a guard, that does not say more
+	case e.Detail == bodyUnread: // of a connection, or of a guard that does not say more
 		status, detail = http.StatusBadRequest, "the body ends early, or its parts are not well-formed"
 	case status >= http.StatusInternalServerError:
 		reason = ReasonInternal
@@ -106,7 +106,7 @@ const bodyUnread = "cannot read request body"
 // bodyEnded is huma's detail for a body without a length that exceeds a limit in front of huma.
 var bodyEnded = (&http.MaxBytesError{}).Error()
 
-// operation is what all operations have in common.
+// operation returns what all operations have in common.
 func operation(tag, method, path, id, summary string, description ...string) huma.Operation {
 	return huma.Operation{
 		OperationID: id, Method: method, Path: path, Summary: summary, Description: strings.Join(description, " "),
@@ -156,9 +156,9 @@ func describe[Body any](h huma.API, op *huma.Operation, others map[string]string
 	}
 }
 
-// documentBody documents the body of a registered operation as JSON of a type. It must follow
-// [handle]: huma would hold each body against a schema that it finds at registration, and for that make
-// a tree of it in memory, of 50 times its size.
+// documentBody documents the body of a registered operation as JSON of a type. It must be called after
+// [handle]: otherwise huma would check each body against a schema that it finds at registration, and for that
+// build a tree of it in memory, of 50 times its size.
 func documentBody[Body any](h huma.API, op *huma.Operation, required bool) {
 	op.RequestBody = &huma.RequestBody{Required: required, Content: map[string]*huma.MediaType{
 		jsonType: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Body](), true, "")},

@@ -5,7 +5,7 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// conditions are the parameters of what may count under a condition.
+// conditions returns the parameters of operations that may have a condition.
 func conditions() []*huma.Param {
 	return []*huma.Param{
 		header("If-Match", `* : something is pending. "SOURCE": the timer from that request is, as an ETag has it.`),
@@ -18,7 +18,7 @@ func header(name, doc string) *huma.Param {
 	return &huma.Param{Name: name, In: "header", Description: doc, Schema: &huma.Schema{Type: "string"}}
 }
 
-// requestHeaders are the parameters of what schedules.
+// requestHeaders returns the parameters of operations that schedule.
 func requestHeaders() []*huma.Param {
 	return []*huma.Param{
 		header(waterclock.HeaderAt, "Due then: RFC 3339 with a zone, or Unix milliseconds."),
@@ -36,7 +36,8 @@ func requestHeaders() []*huma.Param {
 		header(waterclock.HeaderTargetKey, "Key of the emission; without it the ID."),
 		header(waterclock.HeaderTargetKeyNull, "true: a null key."),
 		header(waterclock.HeaderTargetPartition, "Partition of the target; without it the key decides."),
-		// No array: in OpenAPI that is one line with commas, which may stand in a value.
+		// Not an array: in OpenAPI that would be one line with commas, which may also occur
+		// in a value.
 		header("waterclock-pass", "NAME=VALUE: a header that is passed on to the target. HTTP takes any number of these lines; a client that sends one has the others in a body of JSON."),
 	}
 }

@@ -23,7 +23,7 @@ type Position struct {
 	Next  []int64
 }
 
-// String is the position as text.
+// String returns the position as text.
 func (p Position) String() string {
 	text := strconv.AppendInt(make([]byte, 0, 8+8*len(p.Next)), int64(p.First), 10)
 	between := byte(':')

@@ -18,42 +18,42 @@ import (
 // Reasons of problems that no dead letter has.
 const (
 	ReasonNotFound        = "not-found"            // nothing is pending under the ID
-	ReasonConditionNotMet = "condition-not-met"    // what the request counts under did not hold
+	ReasonConditionNotMet = "condition-not-met"    // the request's condition did not hold
 	ReasonMoving          = "moving"               // the partition has no owner that can answer now
 	ReasonFailed          = route.PartitionFailed  // its owner refuses to go on: an operator must act
 	ReasonKafka           = route.KafkaUnreachable // no broker answers the instance
 	ReasonUnknownOutcome  = "unknown-outcome"      // the request may be in the log, or not
-	ReasonElsewhere       = "elsewhere"            // another instance owns it, which this one cannot ask
-	ReasonNotWritten      = "not-written"          // Kafka has not taken the request
-	ReasonNoTopic         = "no-such-topic"        // it is none of the request topics that are served
+	ReasonElsewhere       = "elsewhere"            // another instance owns it, and this one cannot ask that instance
+	ReasonNotWritten      = "not-written"          // Kafka has not accepted the request
+	ReasonNoTopic         = "no-such-topic"        // not one of the request topics that are served
 	ReasonNoPath          = "no-such-path"         // the API has no such path
-	ReasonNoEvents        = "no-events"            // the request topic writes none
-	ReasonEventsGone      = "events-gone"          // a stream of them cannot go on where it was
+	ReasonNoEvents        = "no-events"            // the request topic has no events
+	ReasonEventsGone      = "events-gone"          // a stream of events cannot continue where it was
 	ReasonBadRequest      = access.ReasonBadRequest
 	ReasonForbidden       = access.ReasonForbidden
 	ReasonTooLarge        = access.ReasonTooLarge
-	ReasonKeyReused       = "idempotency-key-reused" // with another body
-	ReasonTooManyJobs     = "too-many-jobs"          // run here
-	ReasonTooManyStreams  = "too-many-streams"       // of events are told here
-	ReasonInternal        = "internal"               // what should not be: the detail is for a bug report
+	ReasonKeyReused       = "idempotency-key-reused" // the key was used with another body
+	ReasonTooManyJobs     = "too-many-jobs"          // too many run here
+	ReasonTooManyStreams  = "too-many-streams"       // too many streams of events are open here
+	ReasonInternal        = "internal"               // a bug: the detail is for a bug report
 )
 
-// retryAfter is how long a caller is told to wait while a partition moves, which takes a
-// second or two.
+// retryAfter is how long a caller is told to wait while a partition moves, which takes a second
+// or two.
 const retryAfter = time.Second
 
 // stuckAfter is how long a caller is told to wait for something that takes longer.
 const stuckAfter = 10 * time.Second
 
-// Problem is what is wrong, as RFC 9457 has it, with what only the API knows.
+// Problem is a problem in the form of RFC 9457, with the parts that only the API knows.
 type Problem struct {
 	access.Problem
-	// Of a request that is in the log.
+	// Set if the request is in the log.
 	Request string `json:"request,omitempty" doc:"Where the request is in the log: topic/partition/offset."`
 	Pending *Timer `json:"pending,omitempty" doc:"Of condition-not-met, and of a timer of idempotency-key-reused: what is pending."`
-	// Of elsewhere.
+	// Set with elsewhere.
 	Owner string `json:"owner,omitempty" doc:"Of elsewhere: the address of the instance to ask."`
-	// Errors are those of parameters and of the body.
+	// Errors are the errors of parameters and of the body.
 	Errors []*huma.ErrorDetail `json:"errors,omitempty" nullable:"false" doc:"Of a wrong call: what is wrong with which part."`
 }
 
@@ -65,13 +65,13 @@ func problem(status int, reason, format string, args ...any) *Problem {
 	return p
 }
 
-// refusedBy is a problem of package access.
+// refusedBy returns a problem of package access as one of the API.
 func refusedBy(p *access.Problem) *Problem { return &Problem{Problem: *p} }
 
-// Write answers with the problem where no handler of huma does.
+// Write answers with the problem if no handler of huma does.
 func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, p) }
 
-// Starting answers of an instance that does not run yet.
+// Starting answers for an instance that does not run yet.
 func Starting(w http.ResponseWriter) {
 	problem(http.StatusServiceUnavailable, ReasonMoving, "the instance is starting; ask again").Write(w)
 }
@@ -107,14 +107,14 @@ func routed(err error) *Problem {
 	return problem(http.StatusInternalServerError, ReasonInternal, "%v", err)
 }
 
-// stuckFor returns the problem of what is not over in a moment.
+// stuckFor returns the problem for a state that will not be over in a moment.
 func stuckFor(reason, detail string) *Problem {
 	p := problem(http.StatusServiceUnavailable, reason, "%s", detail)
 	p.RetryAfter = stuckAfter
 	return p
 }
 
-// badRequest returns the problem that stands for an error of what a caller has sent.
+// badRequest returns the problem for an error in what a caller has sent.
 func badRequest(err error) *Problem {
 	if p, ok := err.(*Problem); ok { //nolint:errorlint // ours are not wrapped
 		return p
@@ -122,8 +122,8 @@ func badRequest(err error) *Problem {
 	return problem(http.StatusBadRequest, ReasonBadRequest, "%v", err)
 }
 
-// statusOf returns the HTTP status of a request that became a dead letter: 400 if the caller can
-// mend it, unless HTTP has a better word.
+// statusOf returns the HTTP status for a request that became a dead letter: 400 if the caller
+// can fix it, unless HTTP has a more precise status.
 func statusOf(reason string) int {
 	switch waterclock.Reason(reason) {
 	case waterclock.ReasonValueTooLarge, waterclock.ReasonBatchTooLarge:

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// jsonType and timerType, which says the same, are the media types of a timer as JSON, in the
-	// body of a PUT. Any other body is the payload.
+	// jsonType, and timerType with the same meaning, are the media types of a timer as JSON, in the body
+	// of a PUT. Any other body is the payload.
 	jsonType, timerType = "application/json", "application/vnd.waterclock.timer+json"
 	// passHeader names, in HTTP, a header that is to be passed on.
 	passHeader = "Waterclock-Pass"
 )
 
-// NewTimer is a timer to be scheduled, as JSON. Times and durations are those of the
-// request headers, as text; nothing is judged here.
+// NewTimer is a timer to be scheduled, as JSON. Times and durations have the form of the request
+// headers, as text. They are not validated here.
 type NewTimer struct {
 	ID       string `json:"id,omitempty" doc:"In a POST: ID of the timer; without it one is made."`
 	IDBase64 []byte `json:"idBase64,omitempty" doc:"In a POST: the ID in base64, instead of id."`
@@ -52,8 +52,8 @@ type NewTimer struct {
 	AsShown
 }
 
-// AsShown are the fields that a pending timer is shown with and that a new one says otherwise. With
-// them what GET answers can be sent as it is, and means the same timer.
+// AsShown has the fields with which a pending timer is shown and which a new timer gives in another
+// way. With them the answer of GET can be sent as it is, and means the same timer.
 type AsShown struct {
 	Due        *time.Time  `json:"due,omitempty" doc:"As GET shows it, in place of at; of a timer with cron it says nothing."`
 	Scheduled  *time.Time  `json:"scheduled,omitempty" doc:"As GET shows it; counts before due."`
@@ -62,15 +62,15 @@ type AsShown struct {
 	State      string      `json:"state,omitempty" enum:"pending,parked" doc:"As GET shows it. A timer that is paused or triggered cannot be made so: leave it out, and pause or trigger it."`
 	Topic      string      `json:"topic,omitempty" doc:"As GET shows it: that of the path."`
 	Occurrence int64       `json:"occurrence,omitempty" doc:"As GET shows it: what count counts has so many less one behind it. The new timer's first occurrence is its number 1."`
-	// What follows is the timer's that was shown, and not the new one's.
+	// The fields below belong to the timer that was shown, not to the new one.
 	Partition *int32 `json:"partition,omitempty" doc:"As GET shows it; has no effect."`
 	Source    string `json:"source,omitempty" doc:"As GET shows it; has no effect: If-Match is a condition."`
 	Note      string `json:"note,omitempty" doc:"As GET shows it; has no effect."`
 	DueMillis *int64 `json:"dueMillis,omitempty" doc:"As GET shows it; has no effect: due says the same."`
 }
 
-// flat copies the fields of a shown timer to those of a new one. It is an error if both say the same
-// thing, or if a schedule cannot do what a field says.
+// flat copies the fields of a shown timer to those of a new one. It fails if both give the same thing,
+// or if a request cannot express a field.
 func (n *NewTimer) flat(topic string) error {
 	s := &n.AsShown
 	switch {
@@ -104,7 +104,7 @@ func (n *NewTimer) flat(topic string) error {
 	return nil
 }
 
-// request is the record for n on a request topic. It schedules.
+// request returns the record for n on a request topic. It schedules.
 func (n *NewTimer) request(topic string) (route.Request, error) {
 	r := route.Request{ID: []byte(n.ID)}
 	if err := n.flat(topic); err != nil {
@@ -121,7 +121,7 @@ func (n *NewTimer) request(topic string) (route.Request, error) {
 		return r, err
 	}
 	if r.Value == nil && !n.ValueNull {
-		r.Value = []byte{} // as an empty body
+		r.Value = []byte{} // like an empty body
 	}
 	set := func(name, value string) {
 		if value != "" {
@@ -191,7 +191,7 @@ func (t *Target) addTo(r *route.Request) error {
 	return nil
 }
 
-// oneOf returns bytes that are given in one of three ways; nil if in none, or as null.
+// oneOf returns bytes that are given in one of three ways; nil if they are given in none, or as null.
 func oneOf(what string, text *string, base64 []byte, null bool) ([]byte, error) {
 	ways := 0
 	var b []byte
@@ -210,21 +210,21 @@ func oneOf(what string, text *string, base64 []byte, null bool) ([]byte, error) 
 	return b, nil
 }
 
-// mayPass returns an error for a header that is not passed on: the service reads it, or writes it
-// itself.
+// mayPass returns an error for a header that cannot be passed on, because the service reads it or
+// writes it itself.
 func mayPass(name string) error {
 	if name == "" {
 		return fmt.Errorf("a header that is to be passed on has no name")
 	}
 	for _, own := range []string{waterclock.RequestPrefix, waterclock.OwnPrefix} {
 		if strings.HasPrefix(strings.ToLower(name), own) {
-			return fmt.Errorf("header %q begins with %s and is not passed on: what speaks to the service has a field, or an HTTP header, of its own", name, own)
+			return fmt.Errorf("header %q begins with %s and is not passed on: instructions to the service have their own fields or HTTP headers", name, own)
 		}
 	}
 	return nil
 }
 
-// fromHTTP returns the request that HTTP headers and a body make for an ID.
+// fromHTTP returns the request for an ID that HTTP headers and a body describe.
 func fromHTTP(topic, id string, header http.Header, body []byte) (route.Request, error) {
 	r := route.Request{Value: body}
 	if r.Value == nil {
@@ -239,7 +239,7 @@ func fromHTTP(topic, id string, header http.Header, body []byte) (route.Request,
 			return r, err
 		}
 		if len(r.ID) > 0 && string(r.ID) != id {
-			return r, fmt.Errorf("the body has another ID than the path: leave it out of one with an ID in its path")
+			return r, fmt.Errorf("the body has another ID than the path: leave it out of the body")
 		}
 	}
 	r.ID = []byte(id)
@@ -249,10 +249,10 @@ func fromHTTP(topic, id string, header http.Header, body []byte) (route.Request,
 	return r, schedules(&r)
 }
 
-// schedules says why a request might do something else than schedule: a PUT, or a timer of a POST,
-// never cancels or steers, whatever its headers and its body are together. A null
-// value without a header about time is a cancel, with our own headers and in every dialect; with one of
-// ours it schedules. A request that cancels or steers has a header for it.
+// schedules returns why a request might not schedule: a PUT, or a timer of a POST, never cancels or
+// steers, whatever its headers and body are in combination. A null value without a header about time is
+// a cancel, with our own headers and in every dialect; with one of our headers about time it schedules.
+// A request that cancels or steers has a header for it.
 func schedules(r *route.Request) error {
 	timed := false
 	for _, h := range r.Headers {
@@ -276,9 +276,8 @@ func isTimerType(contentType string) bool {
 	return strings.EqualFold(media, jsonType) || strings.EqualFold(media, timerType)
 }
 
-// addHTTP adds what HTTP headers say: those that speak to the service as they are, also a
-// misspelt one or one that is given twice, which the service rejects like any other; the
-// headers to be passed on; and the conditions of HTTP.
+// addHTTP adds what the HTTP headers say: headers for the service unchanged, even if misspelt or given
+// twice, which the service rejects as usual; the headers to be passed on; and the conditions of HTTP.
 func addHTTP(r *route.Request, header http.Header) error {
 	var names []string
 	for name := range header {
@@ -312,7 +311,7 @@ func addHTTP(r *route.Request, header http.Header) error {
 	return nil
 }
 
-// conditionOf returns timer-if for the conditions of HTTP; empty if there are none.
+// conditionOf returns the value of timer-if for the conditions of HTTP; empty if there are none.
 func conditionOf(header http.Header) (string, error) {
 	match, none := header.Values("If-Match"), header.Values("If-None-Match")
 	switch {

@@ -33,8 +33,8 @@ func guarded(t *testing.T, bodyLimit int64, audit *slog.Logger) *instance {
 	return &instance{url: s.URL}
 }
 
-// A problem of the API has the request's ID, whoever has found it, and the audit names the timers of
-// a call.
+// A problem of the API has the request's ID, whichever part has found it, and the audit names the
+// timers of a call.
 func TestRequestIDInProblems(t *testing.T) {
 	var audit bytes.Buffer
 	in := guarded(t, 1<<20, slog.New(slog.NewTextHandler(&audit, nil)))
@@ -42,12 +42,12 @@ func TestRequestIDInProblems(t *testing.T) {
 		method, path, body string
 		status             int
 	}{
-		{"GET", path("none"), "", 404},                    // a handler
-		{"PUT", path("a"), "", 400},                       // the judge
-		{"GET", "/v1/next", "", 400},                      // huma
-		{"GET", "/v1/none", "", 404},                      // nobody
-		{"PATCH", path("a"), "", 405},                     // nor that
-		{"GET", path(strings.Repeat("x", 9000)), "", 414}, // the guard
+		{"GET", path("none"), "", 404},                    // found by a handler
+		{"PUT", path("a"), "", 400},                       // found by the judge
+		{"GET", "/v1/next", "", 400},                      // found by huma
+		{"GET", "/v1/none", "", 404},                      // no handler
+		{"PATCH", path("a"), "", 405},                     // no handler for the method
+		{"GET", path(strings.Repeat("x", 9000)), "", 414}, // found by the guard
 	} {
 		got := in.call(t, c.method, c.path, c.body, access.RequestHeader, "id-1").is(t, c.status, "")
 		if got.header.Get(access.RequestHeader) != "id-1" || got.body["requestId"] != "id-1" {

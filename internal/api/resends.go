@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// resendWindow is how many offsets of a log a job reads at a time, resendBytes how many bytes of
-	// letters it holds of them: a window with more is read in parts.
+	// resendWindow is how many offsets of a log a job reads at a time. resendBytes is how many bytes of
+	// their letters it holds. A window with more is read in parts.
 	resendWindow, resendBytes = 500, 4 << 20
-	// resendChunk is how many requests it writes at a time, fewer where its rate is below that.
+	// resendChunk is how many requests are written at a time; fewer if the job's rate is lower.
 	resendChunk = 100
 )
 
-// errLog says that a job could not read a log. That may pass.
+// errLog says that a job could not read a log. That may be temporary.
 var errLog = errors.New("the dead letters cannot be read")
 
-// LetterMatches says what a resend would send.
+// LetterMatches describes what a resend would send.
 type LetterMatches struct {
 	Count    int64            `json:"count"`
 	Exact    bool             `json:"exact" doc:"false: there are more; a preview looks at so much of the log."`
@@ -42,18 +42,18 @@ type LetterMatches struct {
 // A letter is sent at most once. If the answer is lost, so that its request may be in the log, the letter
 // counts as failed: unlike a cancel, a request that schedules could fire twice.
 //
-// The newest letters go first, each under the condition that nothing is pending under its ID
-// (timer-if: absent): what was scheduled since the letter stays, and of several letters of one ID
-// the newest counts. With replace the oldest go first and each takes the place of what is pending.
-// Letters with a condition of their own keep it. Records of a fixed-delay topic have no ID: they
-// go in the order of the log.
+// The newest letters go first, each under the condition that nothing is pending under its ID (timer-if:
+// absent). So timers that were scheduled since the letter stay, and of several letters with the same ID
+// the newest wins. With replace the oldest go first, and each replaces what is pending. Letters with a
+// condition of their own keep it. Records of a fixed-delay topic have no ID: they go in the order of the
+// log.
 type resendJob struct {
 	filter  letterFilter
 	replace bool
 	delay   bool
 }
 
-// resends are the jobs that send dead letters again.
+// resends has the jobs that send dead letters again.
 type resends struct {
 	jobs *jobs
 	logs Logs
@@ -184,7 +184,8 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 
 func (r *resendJob) newestFirst() bool { return !r.replace && !r.delay }
 
-// readLetters reads what a job is for of a span; errLargeSpan: in parts.
+// readLetters reads the letters of a span that a job wants. If it returns errLargeSpan, the span must be
+// read in parts.
 func (s *resends) readLetters(ctx context.Context, topic string, partition int32, span [2]int64, f *letterFilter) (found []*Record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -205,13 +206,13 @@ func (s *resends) readLetters(ctx context.Context, topic string, partition int32
 	return found, err
 }
 
-// resendChunk writes the requests of some letters in their order, those of each partition together.
+// resendChunk writes the requests of some letters in order, those of each partition together.
 func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*Record) error {
 	requests := make(map[timer.TopicPartition][]route.Request)
 	for _, l := range letters {
 		q, at, err := r.request(s.jobs.topics, j, l)
 		if err == nil {
-			err = tooLarge(&q, j.topic)
+			err = finish(ctx, &q, j.topic)
 		}
 		if err != nil {
 			s.jobs.update(j, func(shown *Job) { fail(shown, err.Error()) })
@@ -256,9 +257,9 @@ func (r *resendJob) request(topics *topics, j *job, l *Record) (q route.Request,
 	return q, topics.at(j.show.Topic, j.topic, q.ID), nil
 }
 
-// delayedAt is where the record of a dead letter of a fixed-delay topic was: it goes there again.
+// delayedAt returns where the record of a dead letter of a fixed-delay topic was: it goes there again.
 func delayedAt(l *Record, topic Topic) timer.TopicPartition {
-	s, _ := waterclock.ParseSource(l.header(waterclock.HeaderSource)) // it was read by the filter
+	s, _ := waterclock.ParseSource(l.header(waterclock.HeaderSource)) // the filter has parsed it
 	return timer.TopicPartition{Topic: s.Topic, Partition: s.Partition % max(1, topic.Partitions)}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Cluster is the service as a whole.
+// Cluster describes the service as a whole.
 type Cluster struct {
 	Asked      string                  `json:"asked" doc:"Name of the instance that answers."`
 	Instances  []route.Instance        `json:"instances" nullable:"false" doc:"This one first, then all that have owned a partition last. One that owns none is not known to others."`
@@ -45,7 +45,7 @@ type TopicList struct {
 	Topics []TopicInfo `json:"topics" nullable:"false" doc:"Those that the caller may read."`
 }
 
-// Occurrences are what a cron expression says.
+// Occurrences explains a cron expression.
 type Occurrences struct {
 	Explanation string      `json:"explanation" doc:"What the expression means, in words."`
 	Zone        string      `json:"zone"`
@@ -54,7 +54,7 @@ type Occurrences struct {
 
 const maxNext = 1000
 
-// service has the operations that are not about a timer.
+// service has the operations that are not about timers.
 type service struct {
 	topics *topics
 	asker  Asker
@@ -123,7 +123,7 @@ func (s *service) registerNext(h huma.API) {
 	})
 }
 
-// cluster merges what all instances say.
+// cluster merges the answers of all instances.
 func (s *service) cluster(ctx context.Context) *Cluster {
 	instances, owners := s.asker.Instances(ctx)
 	other := "unowned"
@@ -146,7 +146,7 @@ func (s *service) cluster(ctx context.Context) *Cluster {
 				seen[k], c.Unhealthy = true, append(c.Unhealthy, u)
 			}
 		}
-		in.Partitions, in.Unhealthy = nil, nil // they are shown once
+		in.Partitions, in.Unhealthy = nil, nil // they are shown elsewhere
 	}
 	for at, owner := range owners {
 		if _, told := known[at]; !told {

@@ -10,9 +10,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A timer that lies on another partition than its ID belongs on is found there by its ID, whoever
-// owns the partition, and what steers it goes there; the answer says so. Of one that is where it
-// belongs nothing is said.
+// A timer may lie on another partition than the one that its ID belongs on. It is found there by
+// its ID, whoever owns the partition, requests that steer it go there, and the answer says so.
+// For a timer where it belongs nothing is said.
 func TestTimersOffTheirPartition(t *testing.T) {
 	const id, path = "a1", "/v1/topics/timers/timers/a1"
 	f := newFake("timers", partitions)
@@ -53,7 +53,7 @@ func TestTimersOffTheirPartition(t *testing.T) {
 		t.Errorf("cancelled: %s", is.text)
 	}
 	a.call(t, "DELETE", path, "").is(t, 404, "not-found")
-	// It is believed for a while that there are no more.
+	// For a while the router believes that there are no more.
 	stray()
 	began := time.Now()
 	for a.call(t, "GET", path, "").status != 200 {

@@ -15,18 +15,18 @@ import (
 	"github.com/waterclock/waterclock/internal/query"
 )
 
-// OneTimer are the parameters of what is about one timer.
+// OneTimer has the parameters of operations on one timer.
 type OneTimer struct {
 	Topic string `path:"topic" doc:"Request topic."`
 	ID    string `path:"id" doc:"ID of the timer, percent-encoded as a path has it, slashes too."`
 }
 
-// Wait is until when a call that changes something waits.
+// Wait says how long a call that changes something waits.
 type Wait struct {
 	Wait string `query:"wait" enum:"decided,written" default:"decided" doc:"decided: until the owner has committed what becomes of the request. written: until Kafka has the request."`
 }
 
-// Result is what became of a request.
+// Result is the outcome of a request.
 type Result struct {
 	Outcome   string `json:"outcome" enum:"scheduled,replaced,cancelled,triggered,paused,resumed,completed,unchanged,written" doc:"What became of the request. unchanged: the timer was so already. written: it is in the log, and what becomes of it is not known here."`
 	Topic     string `json:"topic" doc:"Where the request is in the log: request topic."`
@@ -45,7 +45,7 @@ type changed struct {
 
 const onePath = "/v1/topics/{topic}/timers/{id}"
 
-// timers are the operations on one timer.
+// timers has the operations on one timer.
 type timers struct {
 	topics   *topics
 	asker    Asker
@@ -94,13 +94,13 @@ func (t *timers) registerPut(h huma.API) {
 		Wait
 		RawBody []byte `contentType:"application/octet-stream"`
 	}) (*changed, error) {
-		// The body lies in a buffer that is reused when this call is over. A record may be on its way
-		// for longer.
+		// The body is in a buffer that is reused when this call is over. A record may be on its way for
+		// longer.
 		r, err := fromHTTP(in.Topic, in.ID, headersOf(ctx), bytes.Clone(in.RawBody))
 		return t.change(ctx, &in.OneTimer, in.Wait.Wait, r, false, err)
 	})
 	documentBody[NewTimer](h, h.OpenAPI().Paths[onePath].Put, false)
-	// Any other type is as good, but generators have none for */*.
+	// Any other type would do, but generators have none for */*.
 	h.OpenAPI().Paths[onePath].Put.RequestBody.Content["application/octet-stream"] = &huma.MediaType{
 		Schema: &huma.Schema{Type: "string", Format: "binary", Description: "The payload, of any type but JSON's."},
 	}
@@ -166,7 +166,7 @@ func (t *timers) change(ctx context.Context, in *OneTimer, wait string, r route.
 		return nil, badRequest(wrong)
 	}
 	at := t.topics.at(in.Topic, topic, r.ID)
-	if err := tooLarge(&r, topic); err != nil {
+	if err := finish(ctx, &r, topic); err != nil {
 		return nil, err
 	}
 	all, err := write(ctx, t.asker, at, wait, []route.Request{r})

@@ -12,23 +12,23 @@ import (
 type Topic struct {
 	Partitions int32
 	MaxBytes   int // of a record
-	// DeadLetters and Events are the topics of those; Events is empty if there are none.
+	// DeadLetters and Events are the names of those topics; Events is empty if there is none.
 	DeadLetters, Events string
 }
 
-// Rights says what a caller may do. The guard of package access, which stands before the API, provides it.
-// A nil function allows everything.
+// Rights says what a caller may do. The guard of package access, which stands in front of the API,
+// provides it. A nil function allows everything.
 type Rights struct {
-	// May says why a caller may not do something with an ID of a request topic, or with all
-	// that begin with it; nil: it may. An empty topic is the whole service.
+	// May returns why a caller may not do something with an ID of a request topic, or with all IDs that begin
+	// with it; nil: it may. An empty topic means the whole service.
 	May func(ctx context.Context, role access.Role, topic, id string) error
-	// Some says why a caller may not do something with any ID of a request topic.
+	// Some returns why a caller may not do something with any ID of a request topic.
 	Some func(ctx context.Context, role access.Role, topic string) error
 	// Caller returns the caller's name.
 	Caller func(ctx context.Context) string
 }
 
-// topics are the topics that are served, and what a caller may do with them.
+// topics has the topics that are served, and what a caller may do with them.
 type topics struct {
 	requests, delays map[string]Topic // request topics and fixed-delay topics
 	rights           Rights
@@ -43,7 +43,7 @@ func (t *topics) caller(ctx context.Context) string {
 	return t.rights.Caller(ctx)
 }
 
-// may returns nil if the caller may do something, else a problem.
+// may returns nil if the caller may do something, otherwise a problem.
 func (t *topics) may(ctx context.Context, role access.Role, topic, id string) error {
 	if t.rights.May == nil {
 		return nil
@@ -54,7 +54,7 @@ func (t *topics) may(ctx context.Context, role access.Role, topic, id string) er
 	return nil
 }
 
-// topic returns a request topic, if it is served and the caller may use it so.
+// topic returns a request topic, if it is served and the caller may use it in this way.
 func (t *topics) topic(ctx context.Context, role access.Role, name, id string) (Topic, error) {
 	if err := t.may(ctx, role, name, id); err != nil {
 		return Topic{}, err
@@ -62,7 +62,7 @@ func (t *topics) topic(ctx context.Context, role access.Role, name, id string) (
 	return t.served(name)
 }
 
-// some returns nil if the topic is served and the caller may use some of its IDs, else a problem.
+// some returns nil if the topic is served and the caller may use some of its IDs, otherwise a problem.
 func (t *topics) some(ctx context.Context, role access.Role, name string) error {
 	if err := t.mayAny(ctx, role, name); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (t *topics) some(ctx context.Context, role access.Role, name string) error 
 	return err
 }
 
-// mayAny returns nil if the caller may use some IDs of a topic, else a problem.
+// mayAny returns nil if the caller may use some IDs of a topic, otherwise a problem.
 func (t *topics) mayAny(ctx context.Context, role access.Role, name string) error {
 	if t.rights.Some == nil {
 		return nil
@@ -104,8 +104,8 @@ func (t *topics) largest() int64 {
 	return int64(n)*maxJSONFactor + 64<<10
 }
 
-// withLetters returns a topic that has dead letters, a request topic or a fixed-delay topic, if the caller
-// may use it so.
+// withLetters returns a topic with dead letters, which is a request topic or a fixed-delay topic, if the
+// caller may use it in this way.
 func (t *topics) withLetters(ctx context.Context, role access.Role, name, id string) (Topic, error) {
 	if topic, ok := t.delays[name]; ok {
 		return topic, t.may(ctx, role, name, id)
@@ -113,7 +113,7 @@ func (t *topics) withLetters(ctx context.Context, role access.Role, name, id str
 	return t.topic(ctx, role, name, id)
 }
 
-// withEvents returns a request topic that writes events, if the caller may see those of an ID, or of all
+// withEvents returns a request topic that has events, if the caller may see the events of an ID, or of all
 // IDs with a prefix.
 func (t *topics) withEvents(ctx context.Context, name, id string) (Topic, error) {
 	topic, err := t.topic(ctx, access.Read, name, id)

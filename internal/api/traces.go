@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -37,24 +38,14 @@ func traced(tracer trace.Tracer, pattern string, r *http.Request) (ctx context.C
 	}
 }
 
-// withParent gives requests the trace context of their call, if it is sampled and they have none.
-func withParent(ctx context.Context, rs []route.Request) {
+// addParent gives a request the trace context of its call, if the call is sampled, the request has none, and it takes no
+// more than room bytes.
+func addParent(ctx context.Context, r *route.Request, room int) {
 	parent := tracing.Parent(ctx)
-	if parent == "" {
+	if parent == "" || headerOverhead+len(tracing.Traceparent)+len(parent) > room {
 		return
 	}
-	for i := range rs {
-		if hs := rs[i].Headers; !hasHeader(hs, tracing.Traceparent) {
-			rs[i].Headers = append(hs[:len(hs):len(hs)], timer.Header{Key: tracing.Traceparent, Value: []byte(parent)})
-		}
+	if !slices.ContainsFunc(r.Headers, func(h timer.Header) bool { return h.Key == tracing.Traceparent }) {
+		r.Headers = append(slices.Clip(r.Headers), timer.Header{Key: tracing.Traceparent, Value: []byte(parent)})
 	}
-}
-
-func hasHeader(headers []timer.Header, name string) bool {
-	for i := range headers {
-		if headers[i].Key == name {
-			return true
-		}
-	}
-	return false
 }

@@ -58,7 +58,7 @@ type Payload struct {
 	Null   bool    `json:"null,omitempty" doc:"The value is null."`
 }
 
-// Recurrence is how a timer recurs.
+// Recurrence describes how a timer recurs.
 type Recurrence struct {
 	Every   string     `json:"every,omitempty"`
 	Cron    string     `json:"cron,omitempty"`
@@ -101,7 +101,7 @@ func viewOf(q *query.Timer, payload bool) *Timer {
 		v.Payload.Text, v.Payload.Base64 = text(t.Value)
 	}
 	if t.TooLate > 0 {
-		// TooLate is the least lateness that is too late.
+		// TooLate is the smallest lateness that is too late.
 		v.MaxLate = millis(t.TooLate - 1)
 	}
 	if m := t.Remember; m != nil {

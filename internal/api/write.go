@@ -12,20 +12,28 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// tooLarge returns a problem if Kafka would not take the record. Then it cannot become a dead letter either.
-func tooLarge(r *route.Request, topic Topic) error {
-	n := recordOverhead + len(r.ID) + len(r.Value)
+// finish returns a problem if Kafka would not take a request as a record. Then it cannot become a dead letter either. A
+// request that is not too large gets the trace context of its call, if there is room for that.
+func finish(ctx context.Context, r *route.Request, topic Topic) error {
+	n := recordOverhead + bytesOf(r)
+	if n > topic.MaxBytes {
+		return problem(http.StatusRequestEntityTooLarge, ReasonTooLarge, "the request has %d bytes as a record, and the request topic takes %d (max.message.bytes)", n, topic.MaxBytes)
+	}
+	addParent(ctx, r, topic.MaxBytes-n)
+	return nil
+}
+
+// bytesOf returns how many bytes a request has in a batch at most.
+func bytesOf(r *route.Request) int {
+	n := len(r.ID) + len(r.Value)
 	for _, h := range r.Headers {
 		n += headerOverhead + len(h.Key) + len(h.Value)
 	}
-	if n <= topic.MaxBytes {
-		return nil
-	}
-	return problem(http.StatusRequestEntityTooLarge, ReasonTooLarge, "the request has %d bytes as a record, and the request topic takes %d (max.message.bytes)", n, topic.MaxBytes)
+	return n
 }
 
 const (
-	recordOverhead = 61 + 21 // of a batch, and of the record in it at most
+	recordOverhead = 61 + 21 // of a batch, and of one record in it, at most
 	headerOverhead = 10      // two lengths
 )
 
@@ -33,14 +41,13 @@ const (
 // limit what they take (api-body-limit).
 const callBytes = 512 << 10
 
-// write writes requests to one partition and waits for their outcomes, or only for Kafka if wait is
-// "written". An error means that none was written, or that it is not known of any. If a part was written and
-// the next part fails, each request of the rest has a Written of its own.
+// write writes requests to one partition and waits for their outcomes, or only for Kafka if wait is "written". An error
+// means that none was written, or that this is not known of any. If a part was written and the next part fails, each
+// request of the rest has a Written of its own.
 func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait string, rs []route.Request) ([]route.Written, error) {
 	for i := range rs {
 		access.Wrote(ctx, string(rs[i].ID))
 	}
-	withParent(ctx, rs)
 	if wait == "written" {
 		ctx, cancel := context.WithTimeout(ctx, produceTimeout)
 		defer cancel()
@@ -77,11 +84,7 @@ func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait strin
 func fit(rs []route.Request) int {
 	size := 0
 	for n := range rs {
-		size += len(rs[n].ID) + len(rs[n].Value)
-		for _, h := range rs[n].Headers {
-			size += headerOverhead + len(h.Key) + len(h.Value)
-		}
-		if size > callBytes && n > 0 {
+		if size += bytesOf(&rs[n]); size > callBytes && n > 0 {
 			return n
 		}
 	}
@@ -110,7 +113,7 @@ func decided(at timer.TopicPartition, id string, w *route.Written) (status int, 
 		p = problem(http.StatusPreconditionFailed, ReasonConditionNotMet, "what the request counts under does not hold of timer %.100q: nothing has changed", id)
 		p.Pending = r.Timer
 	case "not-found":
-		if d.Pending != nil { // paused when it was, and the like
+		if d.Pending != nil { // for example, it was already paused
 			r.Outcome = "unchanged"
 			return http.StatusOK, r, nil
 		}

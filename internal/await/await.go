@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A test that waits for long looks less often: a look may cost a millisecond of processor time,
-// and many tests wait at once. So a look is late by a tenth of what a test has waited, at least
+// A test that waits for long looks less often: a look may cost a millisecond of processor time, and
+// many tests wait at once. So a look is late by a tenth of the time that a test has waited, at least
 // soonest and at most latest.
 const (
 	soonest = time.Millisecond
@@ -15,8 +15,8 @@ const (
 	lateBy  = 10
 )
 
-// Until polls ok and returns how long it took to be true. It ends the test when
-// that is longer than limit; what says then what did not come.
+// Until polls ok until it is true and returns how long that took. If it takes longer than limit, it
+// ends the test with a message that contains what.
 func Until(t testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
 	t.Helper()
 	took, came := Within(limit, ok)
@@ -26,7 +26,7 @@ func Until(t testing.TB, limit time.Duration, what string, ok func() bool) time.
 	return took
 }
 
-// Within polls ok until it is true, and reports whether it was within limit, and how long that took.
+// Within polls ok until it is true. It reports whether that was within limit, and how long it took.
 func Within(limit time.Duration, ok func() bool) (took time.Duration, came bool) {
 	start := time.Now()
 	for !ok() {
@@ -39,7 +39,7 @@ func Within(limit time.Duration, ok func() bool) (took time.Duration, came bool)
 	return time.Since(start), true
 }
 
-// For waits for d, or for the end of the test.
+// For waits for d, or until the end of the test.
 func For(t testing.TB, d time.Duration) {
 	select {
 	case <-time.After(d):

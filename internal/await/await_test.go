@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// fatal is a test that panics with what it is ended with.
+// fatal is a test that panics with the message of Fatal.
 type fatal struct{ testing.TB }
 
 func (f fatal) Helper()                           {}

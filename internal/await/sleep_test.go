@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// Tests sleep in bubbles of testing/synctest alone, where it costs no time and a slow machine changes
-// nothing. Elsewhere they wait for a state (Until) or for what a broker needs (For).
+// Tests sleep only in bubbles of testing/synctest, where that costs no time and a slow machine makes no
+// difference. Elsewhere they wait for a state (Until) or for as long as a broker needs (For).
 func TestNothingSleepsOutsideBubbles(t *testing.T) {
-	dirs := make(map[string]map[string]string) // of each directory, the text of each test file
+	dirs := make(map[string]map[string]string) // by directory: the text of each test file
 	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
@@ -38,7 +38,7 @@ func TestNothingSleepsOutsideBubbles(t *testing.T) {
 	}
 }
 
-// The names say which calls are found.
+// The names in this source say which calls are found.
 func TestSleepersAreFound(t *testing.T) {
 	got := sleepers(t, map[string]string{"x_test.go": `package x
 func TestPlain(t *testing.T) { time.Sleep(1) } // found
@@ -65,23 +65,23 @@ func TestOutside(t *testing.T) { _ = outside{} }
 	}
 }
 
-// use is where a name is used: in which declaration, and whether in a bubble there.
+// use is a use of a name: in which declaration, and whether that is in a bubble.
 type use struct {
 	in       *ast.FuncDecl
 	bubbled  bool
 	position string
 }
 
-// uses are the names of one package's tests: of functions, of methods and of types alike.
+// uses are the uses of names in one package's tests: of functions, of methods and of types alike.
 type uses struct {
 	set     *token.FileSet
-	runners map[string]bool // functions that run a parameter of theirs in a bubble
+	runners map[string]bool // functions that run one of their parameters in a bubble
 	by      map[string][]use
 }
 
-// sleepers returns where time.Sleep is called outside of bubbles: neither in a function that is
-// handed to synctest.Test, nor in one that is used only there. A method that nobody calls by name is where its
-// type is used.
+// sleepers returns where time.Sleep is called outside of bubbles: neither in a function that is passed to
+// synctest.Test, nor in one that is used only there. A method that is never called by name counts as used
+// where its type is used.
 func sleepers(t *testing.T, files map[string]string) (found []string) {
 	t.Helper()
 	u := &uses{set: token.NewFileSet(), runners: map[string]bool{"synctest.Test": true}}
@@ -97,7 +97,7 @@ func sleepers(t *testing.T, files map[string]string) (found []string) {
 			}
 		}
 	}
-	for before := -1; before != len(u.runners); { // one runner may make another
+	for before := -1; before != len(u.runners); { // one runner may lead to another
 		before = len(u.runners)
 		u.by = make(map[string][]use)
 		for _, d := range decls {
@@ -113,7 +113,7 @@ func sleepers(t *testing.T, files map[string]string) (found []string) {
 	return found
 }
 
-// look notes what is used below node.
+// look records what is used below node.
 func (u *uses) look(in *ast.FuncDecl, node ast.Node, bubbled bool) {
 	ast.Inspect(node, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -148,7 +148,7 @@ func (u *uses) note(name string, in *ast.FuncDecl, at ast.Node, bubbled bool) {
 	u.by[name] = append(u.by[name], use{in, bubbled, u.set.Position(at.Pos()).String()})
 }
 
-// inBubbles reports whether f runs in bubbles only. over are the functions that lead to the question.
+// inBubbles reports whether f runs only in bubbles. over are the functions that led to this question.
 func (u *uses) inBubbles(f *ast.FuncDecl, over []*ast.FuncDecl) bool {
 	name := f.Name.Name
 	if f.Recv != nil && len(u.by[name]) == 0 {
@@ -163,7 +163,7 @@ func (u *uses) inBubbles(f *ast.FuncDecl, over []*ast.FuncDecl) bool {
 	})
 }
 
-// nameOf is a name as it is written, "" of anything else.
+// nameOf returns a name as it is written, "" for anything else.
 func nameOf(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.Ident:

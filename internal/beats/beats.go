@@ -10,6 +10,8 @@
 // The wall clock may be set. The next tick still comes within an interval, because a ticker waits for a
 // span of time, which it works out again at each tick. From then on all tickers agree again. Within
 // testing/synctest ticks come at the same moments in each run.
+//
+// Beside tickers there is what loops have in common: a Signal, a Sleep that a context ends, and a Reminder for the log.
 package beats
 
 import (

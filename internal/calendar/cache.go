@@ -8,12 +8,12 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// maxSchedules is how many schedules a Cache remembers at most, of some 200 bytes and
-// twice the expression each. There are some 600 zones.
+// maxSchedules bounds the schedules in a Cache. Each takes some 200 bytes and twice its
+// expression. There are some 600 zones.
 const (
 	maxSchedules = 4096
 	maxZones     = 1024
-	// zoneAgain is how long a zone that is not known is not looked for again.
+	// zoneAgain is for how long an unknown zone is not looked up again.
 	zoneAgain = time.Second
 )
 
@@ -21,18 +21,18 @@ const (
 // share them. Any number of goroutines may use it; its zero value is ready.
 type Cache struct {
 	mu sync.Mutex
-	// Schedules that were used of late, and those that were before: when there are
-	// half of maxSchedules of the former they become the latter.
+	// now has the schedules that were used recently, before those that were used earlier. When now
+	// reaches half of maxSchedules it becomes before.
 	now, before map[key]*Schedule
 	zones       map[string]*time.Location
-	unknown     map[string]time.Time // zones, and when they were looked for
+	unknown     map[string]time.Time // unknown zones, and when they were looked up
 }
 
 type key struct{ expression, zone string }
 
-// Recurrence returns what works out a timer's recurrence. The error wraps
-// ErrUnknownZone where the machine that took the timer in knew a zone that this one
-// does not; it says what is wrong, without the timer.
+// Recurrence returns what computes a timer's recurrence. The error wraps ErrUnknownZone if this
+// machine does not know the zone, although the machine that accepted the timer did. It
+// describes the problem but does not name the timer.
 func (c *Cache) Recurrence(of *timer.Recurrence) (Recurrence, error) {
 	if of.Every > 0 {
 		return Recurrence{Recurrence: of}, nil
@@ -41,8 +41,8 @@ func (c *Cache) Recurrence(of *timer.Recurrence) (Recurrence, error) {
 	return Recurrence{of, s}, err
 }
 
-// Schedule returns the schedule of an expression in a zone, by its IANA name; "" is
-// UTC. Errors are those of Parse and LoadZone.
+// Schedule returns the schedule of an expression in a zone, which is given by its IANA name; ""
+// is UTC. Errors are those of Parse and LoadZone.
 func (c *Cache) Schedule(expression, zone string) (*Schedule, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,14 +69,14 @@ func (c *Cache) Schedule(expression, zone string) (*Schedule, error) {
 	return s, nil
 }
 
-// Len is how many schedules are remembered.
+// Len returns the number of cached schedules.
 func (c *Cache) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.now) + len(c.before)
 }
 
-// load returns the rules of a zone. Reading them takes some 50 µs, and so does looking in vain.
+// load returns the rules of a zone. A lookup takes some 50 µs, whether it succeeds or not.
 func (c *Cache) load(name string) (*time.Location, error) {
 	if loc := c.zones[name]; loc != nil {
 		return loc, nil
@@ -98,7 +98,7 @@ func (c *Cache) load(name string) (*time.Location, error) {
 	if c.zones == nil {
 		c.zones = make(map[string]*time.Location)
 	}
-	if len(c.zones) < maxZones { // where names differ in case alone there could be more
+	if len(c.zones) < maxZones { // there could be more if names differ only in case
 		c.zones[strings.Clone(name)] = loc
 	}
 	return loc, nil

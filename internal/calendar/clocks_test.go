@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestClocksThatChange names the changes of clocks that have broken schedulers: what
-// comes behind an instant, as the clock on the wall shows it.
+// TestClocksThatChange covers the clock changes that have broken other schedulers. It
+// checks what comes after an instant, as the local clock shows it.
 func TestClocksThatChange(t *testing.T) {
 	const shape = "2006-01-02 15:04:05 -07:00"
 	tests := []struct {
@@ -82,8 +82,8 @@ func TestClocksThatChange(t *testing.T) {
 	}
 }
 
-// TestOnceADay: what comes once a day comes once for each date that the clock shows
-// or skips, in every zone of the oracle.
+// TestOnceADay: a daily time comes once for each date that the clock shows or skips, in
+// every zone of the oracle.
 func TestOnceADay(t *testing.T) {
 	for _, z := range oracleZones {
 		loc, err := LoadZone(z.name)
@@ -100,7 +100,7 @@ func TestOnceADay(t *testing.T) {
 			for n := int64(1); n < 10*365; n++ {
 				next, r := s.Next(at)
 				if merged := r - first - n*daySeconds; merged != 0 {
-					// Midnights on both sides of a skipped day are one instant.
+					// The midnights on both sides of a skipped day are one instant.
 					if text != "0 0 * * *" || merged != daySeconds {
 						t.Fatalf("%q in %s: %s comes behind %d days", text, z.name, time.Unix(r, 0).UTC(), n)
 					}
@@ -115,9 +115,9 @@ func TestOnceADay(t *testing.T) {
 	}
 }
 
-// TestPeriods: what is said of a zone holds at the first and at the last second of
-// each period and each day between, each hour where tests may be slow, in each zone,
-// also behind the last change that is listed.
+// TestPeriods: a zone's period holds at its first and last second and on each day
+// between, or each hour if tests may be slow. This is checked for each zone, also after
+// the last change that is listed.
 func TestPeriods(t *testing.T) {
 	step := int64(daySeconds)
 	if os.Getenv(envSlow) == "1" {
@@ -172,7 +172,7 @@ func TestChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from := time.Date(2095, 6, 1, 0, 0, 0, 0, time.UTC).Unix() // over the end of a leap year
+	from := time.Date(2095, 6, 1, 0, 0, 0, 0, time.UTC).Unix() // includes the end of a leap year
 	got := Changes(loc, from, from+2*365*daySeconds, 10)
 	want := []string{"2095-10-30T01:00:00Z", "2096-03-25T01:00:00Z", "2096-10-28T01:00:00Z", "2097-03-31T01:00:00Z"}
 	if len(got) != len(want) {

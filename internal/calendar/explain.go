@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// maxTimes is how many times of day Explain lists.
+// maxTimes is the maximum number of times of day that Explain lists.
 const maxTimes = 6
 
-// Explain says in English when e comes, as a sentence without its end.
+// Explain describes in English when e comes. The result is a sentence without its full
+// stop.
 func (e *Expression) Explain() string {
 	parts := []string{e.explainTime()}
 	days := e.explainDays()
@@ -31,7 +32,7 @@ func (e *Expression) explainTime() string {
 	if e.perDay <= maxTimes {
 		return "at " + e.times()
 	}
-	// Of what every minute, every 5 minutes and so on implies nothing is said.
+	// Units that are implied by "every minute", "every 5 minutes" and so on are left out.
 	var parts []string
 	implied := func() bool { return len(parts) > 0 && strings.HasPrefix(parts[len(parts)-1], "every") }
 	if e.second != 1 {
@@ -63,7 +64,8 @@ func (e *Expression) times() string {
 	return enumerate(list)
 }
 
-// unit says which of a unit's values are in a set: every 5 minutes, in hours 9 to 17.
+// unit describes which values of a unit are in a set: every 5 minutes, in hours 9 to
+// 17.
 func unit(set uint64, values int, preposition, name string) string {
 	first, step := lowest(set), stepOf(set, values)
 	switch {
@@ -79,8 +81,9 @@ func unit(set uint64, values int, preposition, name string) string {
 	return preposition + " " + name + " " + enumerate(ranges(set, strconv.Itoa))
 }
 
-// stepOf returns the distance of the values in a set, if it is the same for three or
-// more of them and they reach from one end of what there is to the other; else 0.
+// stepOf returns the distance between the values in a set if there are three or more,
+// their distances are equal, and they span the whole range of the unit. Otherwise it
+// returns 0.
 func stepOf(set uint64, values int) int {
 	if bits.OnesCount64(set) < 3 {
 		return 0
@@ -121,7 +124,7 @@ func (e *Expression) explainMonths() string {
 	return "in " + enumerate(ranges(e.month, func(n int) string { return time.Month(n).String() }))
 }
 
-// ranges lists the members of a set, those that follow each other as ranges.
+// ranges lists the members of a set. Consecutive members become ranges.
 func ranges(set uint64, name func(int) string) (list []string) {
 	for n, ok := next(set, 0); ok; n, ok = next(set, n) {
 		last := n
@@ -166,15 +169,15 @@ func ordinal(n int) string {
 
 func single(set uint64) bool { return bits.OnesCount64(set) == 1 }
 
-// ExplainIn says what e means by the clock of a zone, as sentences.
+// ExplainIn describes what e means by the clock of a zone, in sentences.
 func (e *Expression) ExplainIn(loc *time.Location) string {
 	text := e.Explain() + ", by the clock of " + loc.String() + "."
 	switch {
 	case loc == time.UTC:
 	case e.EveryHour():
-		text += "\nIt follows the clock as it runs: what that skips is skipped, what it shows twice comes twice."
+		text += "\nIt follows the clock as it runs: a time that this skips is skipped, and one that it shows twice comes twice."
 	default:
-		text += "\nWhat the clock skips comes when it goes on, what it shows twice comes the first time."
+		text += "\nA time that the clock skips comes when it goes on; a time that it shows twice comes once, the first time."
 	}
 	return text
 }

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// MaxExpressionBytes is the longest expression that is parsed.
+// MaxExpressionBytes is the maximum length of an expression.
 const MaxExpressionBytes = 1024
 
-// ErrNeverDue says of an expression that no date of the calendar matches it, such
-// as the 30th of February.
+// ErrNeverDue says that no date of the calendar matches an expression. The 30th of
+// February is an example.
 var ErrNeverDue = errors.New("no date matches")
 
-// Expression is a parsed cron expression: sets of what the clock shall show. It is
-// immutable.
+// Expression is a parsed cron expression: sets of values that the clock must show. It
+// is immutable.
 type Expression struct {
 	second, minute uint64 // bits 0 to 59
 	hour           uint64 // bits 0 to 23
@@ -23,35 +23,35 @@ type Expression struct {
 	month          uint64 // bits 1 to 12
 	weekday        uint64 // bits 0 to 6, from Sunday
 
-	// either says that a day needs to be in one of day and weekday, not in both:
-	// as in crontab(5) where neither field begins with a star.
+	// either says that a day must be in day or in weekday, instead of in both. As in
+	// crontab(5), it is set if neither field begins with a star.
 	either bool
 
-	perDay int64 // how many times of a day there are
+	perDay int64 // how many times of day match
 }
 
-// names are what may stand for a whole expression.
+// names are the names that may stand for a whole expression.
 var names = map[string]string{
 	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *", "@monthly": "0 0 1 * *", "@weekly": "0 0 * * 0",
 	"@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }
 
-// Parse reads an expression: five fields (minute, hour, day of the month, month,
-// day of the week), six with the second in front, or a name: @yearly, @annually,
-// @monthly, @weekly, @daily, @midnight, @hourly. Fields stand between spaces or
-// tabs. A field is a list with commas, of
+// Parse reads an expression: five fields (minute, hour, day of the month, month, day of
+// the week), six with the second in front, or a name: @yearly, @annually, @monthly,
+// @weekly, @daily, @midnight, @hourly. Fields are separated by spaces or tabs. A field
+// is a list, separated by commas, of
 //
 //	7        a value; months and days of the week also by name: jan, MON
 //	*        all values; in the fields for days also ?
 //	7-9      a range
 //	*/5      every fifth value of a range; 7/5 is 7 to the highest value, by fives
 //
-// Days of the week are 0 to 7, where 0 and 7 are Sunday. If both fields for days
-// begin with something else than a star, a day needs to match one of them, else
-// both, as in crontab(5). A time zone is not part of an expression.
+// Days of the week are 0 to 7, where 0 and 7 are Sunday. As in crontab(5), a day must
+// match one of the two fields for days if neither begins with a star, and both of them
+// otherwise. A time zone is not part of an expression.
 //
-// The error is a sentence without its end that says what is wrong, with at most
-// 300 bytes, and wraps ErrNeverDue where no date matches.
+// The error is a sentence without its full stop, of at most 300 bytes. It wraps
+// ErrNeverDue if no date matches.
 func Parse(text string) (*Expression, error) {
 	if len(text) > MaxExpressionBytes {
 		return nil, fmt.Errorf("it has %d bytes, at most %d are taken", len(text), MaxExpressionBytes)
@@ -66,7 +66,7 @@ func Parse(text string) (*Expression, error) {
 		case first[0] == '@':
 			long, ok := names[first]
 			if !ok || len(fields) > 1 {
-				return nil, fmt.Errorf("%s is none of the names @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly", quote(strings.Join(fields, " ")))
+				return nil, fmt.Errorf("%s is not one of the names @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly", quote(strings.Join(fields, " ")))
 			}
 			fields = strings.Fields(long)
 		}
@@ -103,14 +103,15 @@ func (e *Expression) take(to *uint64, text string, f *field) (err error) {
 	return err
 }
 
-// starred reports whether a field for days is unrestricted in the words of
-// crontab(5): it begins with a star, whatever comes behind.
+// starred reports whether a field for days is unrestricted in the sense of crontab(5):
+// it begins with a star, whatever follows.
 func starred(field string) bool { return field[0] == '*' || field[0] == '?' }
 
-// EveryHour reports whether e follows real time, see the package's comment.
+// EveryHour reports whether e matches in every hour, so that it follows real time; see
+// the package comment.
 func (e *Expression) EveryHour() bool { return e.hour == 1<<24-1 }
 
-// quotedBytes is how much of a text an error shows.
+// quotedBytes is how many bytes of a text an error quotes.
 const quotedBytes = 20
 
 func quote(text string) string {

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// field is what one field of an expression may hold.
+// field describes what one field of an expression may contain.
 type field struct {
 	name      string
 	low, high int
 	values    []string // names of the values from low on, in lower case
-	days      bool     // ? stands for *
+	days      bool     // ? may replace *
 }
 
 var (

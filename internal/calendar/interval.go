@@ -1,10 +1,10 @@
 package calendar
 
-// Interval is the least time between two readings that match, in seconds, up to 28
-// years. Where a clock is set, occurrences may be nearer to each other.
+// Interval returns the shortest time between two matching readings, in seconds, up to
+// 28 years. If a clock is changed, occurrences may be closer to each other.
 func (e *Expression) Interval() int64 {
-	// From a second to the next one of its minute, from the last second of a minute
-	// to the first of the next one, and so on.
+	// The gaps: from a second to the next one in its minute, from the last second of a
+	// minute to the first of the next one, and so on.
 	first, last := lowest(e.second), highest(e.second)
 	best := gap(e.second, 1, 0)
 	best = min(best, gap(e.minute, minuteSeconds, first-last))
@@ -14,8 +14,8 @@ func (e *Expression) Interval() int64 {
 	return int64(min(best, e.dayDistance()*daySeconds+first-last))
 }
 
-// gap is the least distance between two numbers of a set, in units, and what comes
-// on top of that; if there are two.
+// gap returns the shortest distance between two numbers of a set, in units, plus more.
+// ok is false if there are no two numbers.
 func gap(set uint64, unit, more int) int {
 	const none = 1 << 40
 	best, last := none, -1
@@ -28,9 +28,9 @@ func gap(set uint64, unit, more int) int {
 	return best
 }
 
-// dayDistance is the least distance between two days that match, in days; if there
-// are no two of them in 28 years, after which days of the week and of the month go
-// together again as before, that long.
+// dayDistance returns the shortest distance between two matching days, in days. If
+// there are not two of them in 28 years, it returns 28 years: after that time days of
+// the week and of the month coincide as before.
 func (e *Expression) dayDistance() int {
 	const years = 28
 	var last int64

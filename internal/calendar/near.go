@@ -1,20 +1,21 @@
 package calendar
 
 import (
-	_ "embed" // the names
+	_ "embed" // for zones.txt
 	"strings"
 
 	"github.com/waterclock/waterclock/internal/near"
 )
 
-// zoneNames are the IANA names of the release of Go that this was last built for, one a line: no
-// machine tells which it knows. They only serve to propose one; which there are LoadZone decides.
+// zoneNames are the IANA names of the Go release that this was last built for, one per line,
+// because a machine cannot list the names that it knows. They serve only for suggestions.
+// LoadZone decides which names exist.
 //
 //go:embed zones.txt
 var zoneNames string
 
-// NearestZone is the name of a time zone that may have been meant, or "": one in other letters'
-// case, with spaces, of which only the town is given, or with up to two letters wrong.
+// NearestZone returns the name of the time zone that was probably meant, or "". It finds names in
+// other case, with spaces, with only the town, or with up to two wrong letters.
 func NearestZone(found string) string {
 	wanted := strings.ToLower(strings.ReplaceAll(strings.TrimSpace(found), " ", "_"))
 	if wanted == "" || len(wanted) > maxZoneBytes {
@@ -30,7 +31,7 @@ func NearestZone(found string) string {
 		case town == "" && strings.HasSuffix(lower, "/"+wanted):
 			town = name
 		case lower[0] != wanted[0], len(lower)-len(wanted) > 2, len(wanted)-len(lower) > 2:
-			// It is none that is near; few are compared.
+			// No name is near. Few names are compared.
 		default:
 			if d := near.Distance(wanted, lower); d < least {
 				misspelt, least = name, d
@@ -43,7 +44,7 @@ func NearestZone(found string) string {
 	return misspelt
 }
 
-// DidYouMean is the end of a sentence that proposes a zone, before its full stop, or "".
+// DidYouMean returns the end of a sentence that suggests a zone, without its full stop, or "".
 func DidYouMean(found string) string {
 	if name := NearestZone(found); name != "" {
 		return " (did you mean " + name + "?)"

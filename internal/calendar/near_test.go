@@ -16,7 +16,7 @@ func TestNearestZone(t *testing.T) {
 	}
 }
 
-// What is proposed is known.
+// Every name that is suggested is known.
 func TestZoneNames(t *testing.T) {
 	n := 0
 	for name := range strings.Lines(zoneNames) {

@@ -13,11 +13,11 @@ import (
 	_ "time/tzdata"
 )
 
-// This file is the oracle: a scan of every minute, or second, by the letter of the
-// rules, which shares nothing with the package but the expression's text.
+// This file is the oracle: a scan of every minute or second that follows the rules
+// literally. It shares nothing with the package except the expression's text.
 
-// envSlow has more of the calendar scanned, as in CI: see package rig, which this one
-// must not import.
+// envSlow makes the test scan more of the calendar, as in CI. See package rig, which
+// this package must not import.
 const envSlow = "WATERCLOCK_SLOW_TESTS"
 
 // naive is one field, by value.
@@ -66,7 +66,7 @@ func naiveField(t testing.TB, text string, low, high int) (set naive) {
 	return set
 }
 
-// oracle is an expression that is looked up value by value.
+// oracle is an expression that is checked value by value.
 type oracle struct {
 	second, minute, hour, day, month, weekday naive
 	either, everyHour                         bool
@@ -105,7 +105,7 @@ func (o *oracle) matches(s shown) bool {
 
 func (o *oracle) matchesMinute(s shown) bool { return o.minute[s.minute] && o.second[s.second] }
 
-// matchesHour looks at all but minute and second.
+// matchesHour checks everything except minute and second.
 func (o *oracle) matchesHour(s shown) bool {
 	if !o.hour[s.hour] || !o.month[s.month] {
 		return false
@@ -116,24 +116,25 @@ func (o *oracle) matchesHour(s shown) bool {
 	return o.day[s.day] && o.weekday[s.weekday]
 }
 
-// tick is one instant of the scan, in 8 bytes: a scan of ten years has 5 million.
+// tick is one instant of the scan. It takes 8 bytes, because a scan of ten years has 5
+// million.
 type tick struct {
 	shown
-	repeat bool // an earlier instant has shown the same
-	skips  bool // the clock has skipped something just before
+	repeat bool // an earlier instant showed the same
+	skips  bool // the clock skipped something just before
 }
 
-// ticks is a scan: every minute, or second, from an instant on.
+// ticks is a scan: every minute or second from a first instant.
 type ticks struct {
 	from, step int64
 	list       []tick
-	hours      []int           // where another hour is shown than just before, or something is skipped
-	skipped    map[int][]shown // what the clock has skipped before a tick
+	hours      []int           // ticks at which the hour changes or something was skipped
+	skipped    map[int][]shown // what the clock skipped before a tick
 }
 
-// scan walks a time by steps of a minute or a second.
+// scan walks through a time in steps of a minute or a second.
 func scan(loc *time.Location, from, to, step int64) *ticks {
-	seen := func(at int64) int64 { // what is shown, as a number
+	seen := func(at int64) int64 { // returns what is shown, as a number
 		_, offset := time.Unix(at, 0).In(loc).Zone()
 		return at + int64(offset)
 	}
@@ -161,14 +162,14 @@ func scan(loc *time.Location, from, to, step int64) *ticks {
 	return s
 }
 
-// hourly is what is shown for an hour.
+// hourly reduces a reading to its hour.
 func (s shown) hourly() shown {
 	s.minute, s.second = 0, 0
 	return s
 }
 
-// instants are those ticks at which an expression comes. Most hours are none of an
-// expression's, and none of their ticks is then.
+// instants returns the ticks at which an expression comes. Most hours do not match an
+// expression, and then none of their ticks does.
 func (o *oracle) instants(ticks *ticks, into []int64) []int64 {
 	for n, begin := range ticks.hours {
 		end := len(ticks.list)
@@ -193,8 +194,8 @@ type oracleZone struct {
 	from int // year
 }
 
-// oracleZones have been set in all the odd ways there are. The years are those of
-// which ten are scanned.
+// oracleZones are zones whose clocks have been changed in all known odd ways. The years
+// are the start of the ten years that are scanned.
 var oracleZones = []oracleZone{
 	{"UTC", 2020}, {"Europe/Berlin", 2021}, {"America/New_York", 2028}, {"America/Havana", 2004},
 	{"Asia/Beirut", 2017}, {"Australia/Lord_Howe", 2023}, {"Pacific/Apia", 2005}, {"Africa/Casablanca", 2012},
@@ -204,7 +205,7 @@ var oracleZones = []oracleZone{
 	{"Pacific/Kiritimati", 1990}, {"Pacific/Kwajalein", 1988}, {"Europe/Dublin", 2090}, {"Africa/Lagos", 2026},
 }
 
-// scanned are the zones that are scanned.
+// scanned returns the zones that are scanned.
 func scanned() []oracleZone {
 	if testing.Short() {
 		return oracleZones[:8]
@@ -212,7 +213,7 @@ func scanned() []oracleZone {
 	return oracleZones
 }
 
-// generated draws an expression that a date matches.
+// generated draws an expression that some date matches.
 func generated(rng *rand.Rand, fields int) string {
 	for {
 		f := []string{
@@ -220,7 +221,7 @@ func generated(rng *rand.Rand, fields int) string {
 			drawField(rng, 1, 31, nil), drawField(rng, 1, 12, strings.Fields("JAN feb Mar apr may jun jul aug sep oct nov dec")),
 			drawField(rng, 0, 7, strings.Fields("sun MON Tue wed thu fri sat")),
 		}
-		// Most of what people write has stars on the right.
+		// Most expressions that people write have stars on the right.
 		for i := 3; i < 6; i++ {
 			if rng.IntN(3) > 0 {
 				f[i] = "*"
@@ -264,14 +265,15 @@ func drawField(rng *rand.Rand, low, high int, names []string) string {
 	return strings.Join(items, ",")
 }
 
-// always are expressions that every zone is asked for.
+// always are expressions that are tested in every zone.
 var always = []string{
 	"* * * * *", "0 0 * * *", "30 0 * * *", "30 1 * * *", "0 2 * * *", "30 2 * * *", "*/15 1-3 * * *", "0 * * * *", "45 0-23 * * *",
 	"59 23 * * *", "0 0 29 2 *", "0 12 13 * fri", "0 0 */2 * 1", "0 0 31 * *", "30 23 30 12 *", "0 0 1-7 * */7", "15,45 */2 * * *",
 }
 
-// TestOracle compares instants with a scan of every minute. As it is for a year
-// of each zone and few expressions; WATERCLOCK_SLOW_TESTS=1 for ten and 200.
+// TestOracle compares instants with a scan of every minute. By default it scans one
+// year of each zone and few expressions; with WATERCLOCK_SLOW_TESTS=1, ten years and
+// 200.
 func TestOracle(t *testing.T) {
 	years, random := 1, 8
 	if os.Getenv(envSlow) == "1" {
@@ -297,8 +299,8 @@ func TestOracle(t *testing.T) {
 	}
 }
 
-// TestOracleSeconds does so second by second, for six fields, around each change of
-// a clock.
+// TestOracleSeconds does the same second by second, for six fields, around each clock
+// change.
 func TestOracleSeconds(t *testing.T) {
 	changes, random := 1, 10
 	if os.Getenv(envSlow) == "1" {
@@ -327,14 +329,14 @@ func TestOracleSeconds(t *testing.T) {
 	}
 }
 
-// comparison holds one scan.
+// comparison is the state of one scan.
 type comparison struct {
 	name     string
 	loc      *time.Location
 	from, to int64
 	ticks    *ticks
 	changes  []Change
-	near     map[int64]bool // days within two of a change, counted from 1970-01-01 in UTC
+	near     map[int64]bool // days within two days of a change, counted from 1970-01-01 in UTC
 	want     []int64
 	instants int
 }
@@ -358,17 +360,17 @@ func newComparison(t *testing.T, name string, from, to, step int64) *comparison 
 }
 
 const (
-	// oftenADay is from how many instants a day on a day is looked at as a whole, if
-	// it is not one of wholeDays: ten years have 114 of those.
+	// A day with at least oftenADay instants is checked as a whole, unless it is one of
+	// every wholeDays days. Ten years have 114 of those.
 	oftenADay = 6
 	wholeDays = 32
 )
 
-// rest returns how many instants behind number i may be looked at as a whole: the
-// rest of that day, where there are many and no clock is set at about that time.
-// Nothing but the date tells such days apart, so each one's first instant, its last
-// and their number are held against the scan. Every instant of every day took most
-// of the time of all tests.
+// rest returns how many instants after number i may be checked as a whole: the rest of
+// that day if it has many instants and no clock change is near. Only the date
+// distinguishes such days, so the test compares just the first instant, the last
+// instant and the number of instants. To check every instant of every day took most of
+// the time of all tests.
 func (c *comparison) rest(i int) int {
 	day := c.want[i] / daySeconds
 	if c.near[day] || day%wholeDays == 0 {
@@ -381,7 +383,7 @@ func (c *comparison) rest(i int) int {
 	return n - 1
 }
 
-// compare holds all that a schedule says against the scan.
+// compare checks all results of a schedule against the scan.
 func (c *comparison) compare(t *testing.T, rng *rand.Rand, text string) {
 	t.Helper()
 	e, err := Parse(text)
@@ -431,7 +433,7 @@ func (c *comparison) compare(t *testing.T, rng *rand.Rand, text string) {
 		}
 		i, _ := slices.BinarySearch(c.want, a+1)
 		end, _ := slices.BinarySearch(c.want, b+1)
-		between := c.want[i:end] // behind a, up to b
+		between := c.want[i:end] // after a, up to b
 		n, last, any := int64(len(between)), int64(0), len(between) > 0
 		if any {
 			last = between[n-1]
@@ -455,7 +457,8 @@ func (c *comparison) compare(t *testing.T, rng *rand.Rand, text string) {
 	}
 }
 
-// calm reports whether no clock is set between two instants, nor was a day before.
+// calm reports whether the clock is not changed between two instants or on the day
+// before.
 func (c *comparison) calm(from, to int64) bool {
 	return len(Changes(c.loc, from-maxSetBack, to, 1)) == 0
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	// Each expression means the same as the other one.
+	// Each pair of expressions means the same.
 	same := map[string]string{
 		"0 0 * * *":             "0 0 0 * * *",
 		" 0\t0  * * * ":         "0 0 * * *",
@@ -82,15 +82,15 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%q: %+v, %v", text, e, err)
 		}
 	}
-	if _, err := Parse("0 0 30 2 mon"); err != nil { // or a Monday
+	if _, err := Parse("0 0 30 2 mon"); err != nil { // the day or a Monday
 		t.Error(err)
 	}
 }
 
-// longest bounds every call of the package.
+// longest bounds the time of every call of the package.
 const longest = 10 * time.Millisecond
 
-// quickly fails if f takes too long, not only because the machine has others to run.
+// quickly fails if f takes too long for a reason other than a busy machine.
 func quickly(t testing.TB, what string, f func()) {
 	t.Helper()
 	took := time.Duration(math.MaxInt64)
@@ -104,8 +104,8 @@ func quickly(t testing.TB, what string, f func()) {
 	t.Errorf("%s takes %v", what, took)
 }
 
-// TestLongWays: nothing takes longer than it may, however rare what is asked for and
-// however far apart.
+// TestLongWays: no call takes too long, however rare its instants and however far apart
+// they are.
 func TestLongWays(t *testing.T) {
 	for _, z := range []string{"UTC", "Europe/Berlin", "Antarctica/Troll", "Africa/Casablanca"} {
 		loc, err := LoadZone(z)
@@ -137,7 +137,7 @@ func TestLongWays(t *testing.T) {
 	}
 }
 
-// FuzzSchedule: no expression, zone or instant makes anything panic, take long, or
+// FuzzSchedule: no expression, zone or instant makes the package panic, take long, or
 // go backwards.
 func FuzzSchedule(f *testing.F) {
 	zones := make([]*time.Location, 0, len(oracleZones))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A reading is what a clock shows: seconds since it showed 1970-01-01 00:00:00. All
-// that follows knows no time zone: it is arithmetic with readings.
+// A reading is what a clock shows: seconds since it showed 1970-01-01 00:00:00. The
+// code below knows no time zone. It only does arithmetic with readings.
 type reading = int64
 
 const (
@@ -14,13 +14,13 @@ const (
 	hourSeconds   = 60 * minuteSeconds
 	daySeconds    = 24 * hourSeconds
 
-	// calendarMonths is how many months it takes until dates fall on the same days
-	// of the week again: 400 years. What has not come by then never does.
+	// calendarMonths is after how many months dates fall on the same days of the week
+	// again: 400 years. A date that has not come by then never comes.
 	calendarMonths = 400 * 12
 )
 
-// split returns the day of a reading, counted from 1970-01-01, and the time of day
-// in seconds.
+// split returns the day of a reading, counted from 1970-01-01, and the time of day in
+// seconds.
 func split(r reading) (day int64, timeOfDay int) {
 	day = r / daySeconds
 	if r%daySeconds < 0 {
@@ -78,17 +78,18 @@ func (m month) weekday() int {
 	return int(((m.first+first)%7 + 7) % 7)
 }
 
-// atLeast and lessThan are sets of the numbers that are at least, and less than, n.
+// atLeast and lessThan return the set of the numbers that are at least n, and less than
+// n.
 func atLeast(n int) uint64  { return ^uint64(0) << n }
 func lessThan(n int) uint64 { return 1<<n - 1 }
 
-// days returns which days of a month match, bits 1 to 31.
+// days returns the matching days of a month, as bits 1 to 31.
 func (e *Expression) days(m month) uint64 {
 	if e.month>>m.number&1 == 0 {
 		return 0
 	}
-	// The set of weekdays, turned so that bit 1 is the first of the month, five
-	// times one behind the other.
+	// The set of weekdays, rotated so that bit 1 is the first of the month, and repeated
+	// five times.
 	begins := m.weekday()
 	week := (e.weekday>>begins | e.weekday<<(7-begins)) & (1<<7 - 1)
 	weekdays := (week | week<<7 | week<<14 | week<<21 | week<<28) << 1
@@ -99,7 +100,7 @@ func (e *Expression) days(m month) uint64 {
 	return set & atLeast(1) & lessThan(m.days()+1)
 }
 
-// nextDay returns the first day from a given one on that matches.
+// nextDay returns the first matching day that is not before the given one.
 func (e *Expression) nextDay(day int64) (int64, bool) {
 	m, dayOfMonth := monthOf(day)
 	for range calendarMonths + 1 {
@@ -111,7 +112,7 @@ func (e *Expression) nextDay(day int64) (int64, bool) {
 	return 0, false
 }
 
-// previousDay returns the last day up to a given one that matches.
+// previousDay returns the last matching day that is not after the given one.
 func (e *Expression) previousDay(day int64) (int64, bool) {
 	m, dayOfMonth := monthOf(day)
 	for range calendarMonths + 1 {
@@ -123,8 +124,8 @@ func (e *Expression) previousDay(day int64) (int64, bool) {
 	return 0, false
 }
 
-// nextTime returns the first time of day from a given one on that matches, both in
-// seconds.
+// nextTime returns the first matching time of day that is not before the given one,
+// both in seconds.
 func (e *Expression) nextTime(from int) (int, bool) {
 	h, m, s := clock(from)
 	if has(e.hour, h) {
@@ -143,7 +144,7 @@ func (e *Expression) nextTime(from int) (int, bool) {
 	return 0, false
 }
 
-// previousTime returns the last time of day up to a given one that matches.
+// previousTime returns the last matching time of day that is not after the given one.
 func (e *Expression) previousTime(to int) (int, bool) {
 	h, m, s := clock(to)
 	if has(e.hour, h) {
@@ -162,7 +163,7 @@ func (e *Expression) previousTime(to int) (int, bool) {
 	return 0, false
 }
 
-// timesBefore returns how many times of day before a given one match.
+// timesBefore returns how many matching times of day are before the given one.
 func (e *Expression) timesBefore(timeOfDay int) int64 {
 	h, m, s := clock(timeOfDay)
 	perMinute := bits.OnesCount64(e.second)
@@ -177,8 +178,8 @@ func (e *Expression) timesBefore(timeOfDay int) int64 {
 	return int64(n)
 }
 
-// next returns the first reading from a given one on that matches. There is one:
-// Parse has seen to it.
+// next returns the first matching reading that is not before the given one. Parse has
+// made sure that there is one.
 func (e *Expression) next(r reading) reading {
 	day, timeOfDay := split(r)
 	for {
@@ -196,7 +197,7 @@ func (e *Expression) next(r reading) reading {
 	}
 }
 
-// previous returns the last reading up to a given one that matches.
+// previous returns the last matching reading that is not after the given one.
 func (e *Expression) previous(r reading) reading {
 	day, timeOfDay := split(r)
 	for {
@@ -214,8 +215,8 @@ func (e *Expression) previous(r reading) reading {
 	}
 }
 
-// count returns how many readings from a given one on, and before another, match.
-// It takes time by the months between them.
+// count returns the number of matching readings in [from, before). It takes time in
+// proportion to the months between them.
 func (e *Expression) count(from, before reading) (n int64) {
 	if from >= before {
 		return 0
@@ -227,7 +228,7 @@ func (e *Expression) count(from, before reading) (n int64) {
 	return n + e.matchingDays(first, last)*e.perDay
 }
 
-// matchingDays returns how many days from a given one on, and before another, match.
+// matchingDays returns the number of matching days in [first, end).
 func (e *Expression) matchingDays(first, end int64) (n int64) {
 	m, dayOfMonth := monthOf(first)
 	for m.first < end {
@@ -241,7 +242,7 @@ func (e *Expression) matchingDays(first, end int64) (n int64) {
 	return n
 }
 
-// clock splits a time of day into hour, minute and second, ofDay is its inverse.
+// clock splits a time of day into hour, minute and second. ofDay is its inverse.
 func clock(timeOfDay int) (h, m, s int) {
 	return timeOfDay / hourSeconds, timeOfDay / minuteSeconds % 60, timeOfDay % minuteSeconds
 }
@@ -252,14 +253,13 @@ func has(set uint64, n int) bool { return set>>n&1 != 0 }
 func lowest(set uint64) int      { return bits.TrailingZeros64(set) }
 func highest(set uint64) int     { return bits.Len64(set) - 1 }
 
-// next returns the least number of a set that is at least n.
+// next returns the smallest number of a set that is at least n.
 func next(set uint64, n int) (int, bool) {
 	set &= atLeast(n)
 	return lowest(set), set != 0
 }
 
-// previous returns the greatest number of a set that is at most n, which is at
-// least -1.
+// previous returns the largest number of a set that is at most n. n is at least -1.
 func previous(set uint64, n int) (int, bool) {
 	set &= lessThan(n + 1)
 	return highest(set), set != 0

@@ -9,14 +9,14 @@ type Schedule struct {
 	zone zone
 }
 
-// In returns the instants at which an expression comes in a time zone.
+// In returns the schedule of an expression in a time zone.
 func (e *Expression) In(loc *time.Location) *Schedule { return &Schedule{e, zone{loc}} }
 
-// Location is the zone of s.
+// Location returns the zone of s.
 func (s *Schedule) Location() *time.Location { return s.zone.loc }
 
-// Next returns the first instant of s behind a given one, and the reading that comes
-// then, which differs from what the clock shows where that has skipped it.
+// Next returns the first instant of s after the given one, and its reading. The reading
+// differs from what the clock shows if the clock skipped it.
 func (s *Schedule) Next(after int64) (instant int64, r reading) {
 	if !s.EveryHour() {
 		r = s.next(s.zone.shown(after) + 1)
@@ -32,8 +32,8 @@ func (s *Schedule) Next(after int64) (instant int64, r reading) {
 	}
 }
 
-// Last returns the last instant of s up to a given one, and false if there is none
-// behind another.
+// Last returns the last instant of s in (after, until]. It returns false if there is
+// none.
 func (s *Schedule) Last(until, after int64) (instant int64, ok bool) {
 	if until <= after {
 		return 0, false
@@ -53,7 +53,7 @@ func (s *Schedule) Last(until, after int64) (instant int64, ok bool) {
 	return 0, false
 }
 
-// Count returns how many instants of s there are behind one and up to another.
+// Count returns the number of instants of s in (after, until].
 func (s *Schedule) Count(after, until int64) (n int64) {
 	if until <= after {
 		return 0
@@ -70,7 +70,7 @@ func (s *Schedule) Count(after, until int64) (n int64) {
 	shown := s.zone.shown(after)
 	n = s.count(shown+1, s.zone.shown(until)+1)
 	for p := s.zone.at(after); p.end <= until; {
-		// What the clock reaches at once is one occurrence.
+		// Readings that the clock reaches at once are one occurrence.
 		start := p.end
 		shown = max(shown, start-1+p.offset)
 		p = s.zone.at(start)
@@ -81,7 +81,7 @@ func (s *Schedule) Count(after, until int64) (n int64) {
 	return n
 }
 
-// nth returns the n-th instant behind a given one, which is not later than last.
+// nth returns the n-th instant after the given one. It is not later than last.
 func (s *Schedule) nth(n, after, last int64) int64 {
 	for n > 1 && last-after > 1 {
 		middle := after + (last-after)/2
@@ -95,8 +95,8 @@ func (s *Schedule) nth(n, after, last int64) int64 {
 	return instant
 }
 
-// Again returns when a reading comes that was to come at an instant, by the rules of
-// the zone as they are now; that instant, if it still does.
+// Again returns when the reading of an instant comes by the present rules of the zone.
+// If that has not changed it returns the instant itself.
 func (s *Schedule) Again(instant int64, r reading) int64 {
 	if s.EveryHour() {
 		if is := instant + s.zone.at(instant).offset; s.next(is) == is {

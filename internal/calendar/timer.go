@@ -9,15 +9,15 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Start makes t, which is being built, pending for its first occurrence. See
-// [Recurrence.First] for at.
+// Start makes t, which is under construction, pending for its first occurrence. For at,
+// see [Recurrence.First].
 func (r Recurrence) Start(t *timer.Timer, at int64) {
-	t.Recurrence, t.Occurrence = r.Recurrence, 0 // none is pending yet
+	t.Recurrence, t.Occurrence = r.Recurrence, 0 // no occurrence is pending yet
 	r.put(t, r.First(at))
 }
 
-// After returns the timer that takes t's place once its pending occurrence has
-// fired; nil: that was the last one.
+// After returns the timer that replaces t once its pending occurrence has fired; nil if
+// that was the last one.
 func (r Recurrence) After(t *timer.Timer) *timer.Timer {
 	next, ok := r.Next(pending(t))
 	if !ok {
@@ -26,14 +26,15 @@ func (r Recurrence) After(t *timer.Timer) *timer.Timer {
 	return r.at(t, next)
 }
 
-// CatchUp returns the timer that is to be planned in t's place at now: of what is
-// overtaken by then, or was due at or before missed, the occurrences that the
-// policy lets go. It is t itself if that lets none go, and nil if it lets all go
-// that are left. An occurrence is overtaken when the one behind it is due too. What
-// is let go counts. Times are Unix milliseconds, and missed is at most now; less
-// than every due time: nothing was missed.
+// CatchUp returns the timer to plan in place of t at time now. It skips the occurrences
+// that the policy does not want fired. Candidates are occurrences that are overtaken by
+// now, which means that the next one is due too, and those that were due at or before
+// missed. Skipped occurrences are counted. CatchUp returns t itself if none is skipped,
+// and nil if all remaining ones are. Times are Unix milliseconds, and missed is at most
+// now. If missed is earlier than every due time, nothing was missed.
 //
-// The caller plans what it gets as it is: due or not, it is not missed any more.
+// The caller plans the result as it is. Whether it is due or not, it no longer counts
+// as missed.
 func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
 	if r.Recurrence.CatchUp == timer.CatchUpAll || t.Due > now {
 		return t
@@ -41,7 +42,7 @@ func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
 	o := pending(t)
 	last := r.latest(o, now)
 	if r.due(t, last) > now {
-		// Its predecessor is due, since no jitter reaches what is scheduled next.
+		// Its predecessor is due, because no jitter reaches the next scheduled time.
 		last = r.latest(o, last.Scheduled-1)
 	}
 	if r.Recurrence.CatchUp == timer.CatchUpNone && r.due(t, last) <= missed {
@@ -54,10 +55,10 @@ func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
 	return r.at(t, last)
 }
 
-// Again returns the timer that takes t's place when its partition is acquired: t
-// itself, unless the rules of its time zone are not those that it was scheduled by
-// and its pending occurrence comes at another time. Its number stays. nil: by the
-// rules as they are that occurrence lies behind the end.
+// Again returns the timer that replaces t when its partition is acquired. That is t
+// itself, unless the rules of its time zone have changed and its pending occurrence
+// comes at another time. The occurrence keeps its number. The result is nil if by the
+// new rules the occurrence is after the end of the recurrence.
 func (r Recurrence) Again(t *timer.Timer) *timer.Timer {
 	if r.schedule == nil {
 		return t
@@ -75,12 +76,13 @@ func (r Recurrence) Again(t *timer.Timer) *timer.Timer {
 	return r.at(t, o)
 }
 
-// pending is the pending occurrence of t.
+// pending returns the pending occurrence of t.
 func pending(t *timer.Timer) Occurrence {
 	return Occurrence{Number: t.Occurrence, Scheduled: t.Scheduled(), Ahead: t.Recurrence.Ahead}
 }
 
-// at returns t as it is pending for another occurrence, or t for its own.
+// at returns t, pending for occurrence o instead. It returns t itself if that is its
+// occurrence already.
 func (r Recurrence) at(t *timer.Timer, o Occurrence) *timer.Timer {
 	if o == pending(t) {
 		return t
@@ -101,23 +103,22 @@ func (r Recurrence) put(t *timer.Timer, o Occurrence) {
 	t.Recurrence = c
 }
 
-// due returns when an occurrence of t is due: its scheduled time and a part of the
-// jitter, which depends on nothing but ID, generation and number. A jitter that
-// reaches what is scheduled next counts as long as until then, so that due times
-// have the order of their numbers.
+// due returns when an occurrence of t is due: its scheduled time plus a part of the
+// jitter. The part depends only on ID, generation and number. The jitter is capped at
+// the next scheduled time, so due times have the order of their numbers.
 func (r Recurrence) due(t *timer.Timer, o Occurrence) int64 {
 	if r.Jitter == 0 {
 		return o.Scheduled
 	}
 	if o == pending(t) {
-		return t.Due // also where a timer that was moved has another generation now
+		return t.Due // this holds even if the timer was moved and has another generation now
 	}
 	room := min(r.Jitter, r.successor(o).Scheduled-o.Scheduled)
 	part, _ := bits.Mul64(jitter(t.ID, t.Offset, o.Number), uint64(room))
 	return o.Scheduled + int64(part)
 }
 
-// jitter is a number that looks as if it were random.
+// jitter returns a number that looks random.
 func jitter(id []byte, generation, occurrence int64) uint64 {
 	var room [512 + 16]byte
 	b := append(room[:0], id...)

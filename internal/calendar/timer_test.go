@@ -35,8 +35,8 @@ func start(t testing.TB, of timer.Recurrence, at int64) (*timer.Timer, Recurrenc
 	return tm, r
 }
 
-// TestEveryDoesNotDrift: a million occurrences later the interval still counts from
-// the first, with jitter too.
+// TestEveryDoesNotDrift: after a million occurrences the interval still counts from the
+// first one, with jitter too.
 func TestEveryDoesNotDrift(t *testing.T) {
 	const n = 1_000_000
 	for _, jitter := range []int64{0, 700} {
@@ -54,7 +54,7 @@ func TestEveryDoesNotDrift(t *testing.T) {
 	}
 }
 
-// TestStart: an interval begins when it is told to, an expression behind that.
+// TestStart: an interval starts at the given time, an expression after it.
 func TestStart(t *testing.T) {
 	at := millis(t, "2026-03-01T09:00:00Z")
 	tm, _ := start(t, timer.Recurrence{Every: 1000, Until: timer.NoUntil}, at)
@@ -69,7 +69,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// TestEnds: count and until end a recurrence, that included.
+// TestEnds: count and until end a recurrence. The last occurrence is included.
 func TestEnds(t *testing.T) {
 	at := millis(t, "2026-03-01T00:00:00Z")
 	day := int64(24 * 60 * 60 * 1000)
@@ -104,8 +104,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestJitter: less than it may be, the same each time, another one for another
-// occurrence, generation or ID, spread evenly, and never past the next occurrence.
+// TestJitter: jitter is within its limit, the same each time, different for another
+// occurrence, generation or ID, evenly spread, and never past the next occurrence.
 func TestJitter(t *testing.T) {
 	at := millis(t, "2026-03-01T00:00:00Z")
 	delays := func(id string, offset int64, of timer.Recurrence, n int) (list []int64) {
@@ -142,7 +142,7 @@ func TestJitter(t *testing.T) {
 			t.Errorf("%d of 10,000 delays are %d to %d ms", n, i*100, i*100+99)
 		}
 	}
-	// The promise of FORMAT.md: these never change.
+	// FORMAT.md promises that these never change.
 	if want := []int64{884, 339, 875}; !reflect.DeepEqual(a[:3], want) {
 		t.Errorf("the first delays are %d, want %d", a[:3], want)
 	}
@@ -182,7 +182,8 @@ func drawRecurrence(t *rapid.T, at int64) timer.Recurrence {
 	return of
 }
 
-// TestCatchUp holds the leap over what is missed against going there one by one.
+// TestCatchUp compares one leap over missed occurrences with going through them one by
+// one.
 func TestCatchUp(t *testing.T) {
 	var cache Cache
 	rapid.Check(t, func(t *rapid.T) {
@@ -208,7 +209,7 @@ func TestCatchUp(t *testing.T) {
 				now = max(now, missed)
 			}
 		}
-		// One by one: which are due, which of those the policy lets go.
+		// One by one: the due occurrences, and which of them the policy skips.
 		want := first
 		for {
 			next := Recurrence{want.Recurrence, r.schedule}.After(want)
@@ -234,7 +235,7 @@ func TestCatchUp(t *testing.T) {
 	})
 }
 
-// TestCatchUpOfAYear: a year of every second is left behind at once.
+// TestCatchUpOfAYear: a year of occurrences at every second is skipped at once.
 func TestCatchUpOfAYear(t *testing.T) {
 	at := millis(t, "2025-03-01T00:00:00Z")
 	now := millis(t, "2026-03-01T00:00:00.5Z")
@@ -268,8 +269,8 @@ func TestCatchUpOfAYear(t *testing.T) {
 	}
 }
 
-// TestRulesOfAZoneThatChange: what is pending moves to where its reading comes by the
-// rules as they are now, and keeps its number.
+// TestRulesOfAZoneThatChange: a pending occurrence moves to the time at which its
+// reading comes by the new rules, and keeps its number.
 func TestRulesOfAZoneThatChange(t *testing.T) {
 	at := millis(t, "2026-03-01T00:00:00Z")
 	east, further := time.FixedZone("Z", 3600), time.FixedZone("Z", 7200)
@@ -277,15 +278,15 @@ func TestRulesOfAZoneThatChange(t *testing.T) {
 		expression string
 		now        *time.Location
 		until      int64
-		want       string // "": over
+		want       string // "": the timer is over
 	}{
 		{"0 9 * * *", east, timer.NoUntil, "2026-03-01T08:00:00Z"},
 		{"0 9 * * *", further, timer.NoUntil, "2026-03-01T07:00:00Z"},
 		{"0 9 * * *", time.UTC, timer.NoUntil, "2026-03-01T09:00:00Z"},
 		{"0 9 * * *", time.UTC, millis(t, "2026-03-01T08:59:59Z"), ""},
 		{"0 9 * * *", further, millis(t, "2026-03-01T08:00:00Z"), "2026-03-01T07:00:00Z"},
-		{"30 * * * *", further, timer.NoUntil, "2026-03-01T00:30:00Z"}, // the half hours are where they were
-		{"30 * 2 * *", further, timer.NoUntil, "2026-03-01T23:30:00Z"}, // as are those of the second
+		{"30 * * * *", further, timer.NoUntil, "2026-03-01T00:30:00Z"}, // the half hours have not moved
+		{"30 * 2 * *", further, timer.NoUntil, "2026-03-01T23:30:00Z"}, // nor have those of the second day
 		{"30 * 2 * *", time.UTC, timer.NoUntil, "2026-03-02T00:30:00Z"},
 		{"30 * * * *", time.FixedZone("Z", 5400), timer.NoUntil, "2026-03-01T00:00:00Z"},
 	} {

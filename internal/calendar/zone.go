@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// maxOffset is more than any zone's clock has ever been ahead of UTC or behind
+	// maxOffset is more than the clock of any zone has ever been ahead of UTC or behind
 	// it, in seconds.
 	maxOffset = 26 * hourSeconds
-	// maxSetBack is more than any clock was ever set back by, in seconds: Alaska and
-	// the Philippines have had a day twice.
+	// maxSetBack is more than any clock was ever set back, in seconds: Alaska and the
+	// Philippines have had one day twice.
 	maxSetBack = 28 * hourSeconds
 
 	maxZoneBytes = 64
@@ -21,8 +21,8 @@ const (
 // ErrUnknownZone says that this machine has no rules for a time zone.
 var ErrUnknownZone = errors.New("unknown time zone")
 
-// LoadZone returns the rules of a time zone by its IANA name, those of UTC for "".
-// They are the machine's or, where that has none, those built into the program. The
+// LoadZone returns the rules of a time zone by its IANA name; "" is UTC. It uses the
+// rules of the machine, or those built into the program if the machine has none. The
 // error wraps ErrUnknownZone.
 func LoadZone(name string) (*time.Location, error) {
 	if name == "" {
@@ -42,8 +42,8 @@ func unknownHere(name string) error {
 	return fmt.Errorf("%w: no rules for %s are known here", ErrUnknownZone, quote(name))
 }
 
-// validZone keeps what is in the directories of zones and names none, or not one that
-// is the same on every machine.
+// validZone rejects names of files in the zone directories that are not zones, or that
+// differ from machine to machine.
 func validZone(name string) bool {
 	switch {
 	case len(name) > maxZoneBytes, strings.HasPrefix(name, "right/"), strings.HasPrefix(name, "posix/"):
@@ -68,7 +68,7 @@ func validZone(name string) bool {
 	return true
 }
 
-// zone is the clock on the wall somewhere. Instants are Unix seconds.
+// zone is the local clock of a place. Instants are Unix seconds.
 type zone struct{ loc *time.Location }
 
 // The ends of time, far from any instant and from overflow.
@@ -77,11 +77,11 @@ const (
 	end       int64 = 1 << 60
 )
 
-// period is a time in which a clock is not set: from start on, before end, it is
-// offset seconds ahead of UTC. The one behind it may have the same offset.
+// period is a time in which a clock is not changed. From start, and before end, it is
+// offset seconds ahead of UTC. The next period may have the same offset.
 type period struct{ start, end, offset int64 }
 
-// at returns the period of an instant.
+// at returns the period that contains an instant.
 func (z zone) at(instant int64) period {
 	t := time.Unix(instant, 0).In(z.loc)
 	_, offset := t.Zone()
@@ -94,8 +94,8 @@ func (z zone) at(instant int64) period {
 		p.end = stop.Unix()
 	}
 	if p.end <= instant {
-		// Behind the last change that is listed, package time takes a year to have
-		// 365 days. Nothing changes on the last day of a longer one.
+		// After the last listed change, package time assumes years of 365 days. Nothing
+		// changes on the last day of a leap year.
 		p.end = time.Date(t.UTC().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	}
 	return p
@@ -113,8 +113,7 @@ func (z zone) shown(instant int64) reading {
 	return latest
 }
 
-// reaches returns the first instant at which the clock shows a reading or a later
-// one.
+// reaches returns the first instant at which the clock shows a reading or a later one.
 func (z zone) reaches(r reading) int64 {
 	for instant := r - maxOffset; ; {
 		p := z.at(instant)
@@ -128,14 +127,14 @@ func (z zone) reaches(r reading) int64 {
 	}
 }
 
-// A Change is a moment at which a zone's clock is set.
+// Change is a moment at which a zone's clock is changed.
 type Change struct {
 	At            int64 // Unix seconds
-	Before, After int64 // how far it is ahead of UTC, in seconds; they differ
+	Before, After int64 // how far the clock is ahead of UTC, in seconds; they differ
 }
 
-// Changes returns the changes of a zone's clock behind one instant and up to
-// another, in Unix seconds, at most limit of them.
+// Changes returns at most limit changes of a zone's clock in (after, until], in Unix
+// seconds.
 func Changes(loc *time.Location, after, until int64, limit int) (list []Change) {
 	z := zone{loc}
 	p := z.at(after)

@@ -5,12 +5,15 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // world is the machine's clocks and a broker's, which is right.
 type world struct {
 	true  time.Time     // the broker's clock
 	slept time.Duration // while the machine was suspended
+	upset int           // how often anything has happened to a clock, or to the machine
 	off   time.Duration // the owner's clock is ahead of the broker's by that
 }
 
@@ -27,38 +30,45 @@ func (w *world) pass(t *rapid.T, calm bool) {
 	switch rapid.IntRange(0, 6).Draw(t, "what") {
 	case 0: // suspended, broker and all, or alone: the wall clock is right when it wakes
 		d := time.Duration(rapid.Int64Range(int64(time.Second), int64(5*time.Hour)).Draw(t, "suspended"))
-		w.true, w.slept = w.true.Add(d), w.slept+d
+		w.true, w.slept, w.upset = w.true.Add(d), w.slept+d, w.upset+1
 	case 1:
+		w.upset++
 		w.off = time.Duration(rapid.Int64Range(-int64(5*time.Hour), int64(5*time.Hour)).Draw(t, "set"))
 	case 2: // set right
-		w.off = 0
+		w.off, w.upset = 0, w.upset+1
 	case 3: // what was written is read late
 		w.true = w.true.Add(time.Duration(rapid.Int64Range(0, int64(5*time.Hour)).Draw(t, "late")))
 	case 4: // a virtual machine is paused: both its clocks stand still
 		d := time.Duration(rapid.Int64Range(int64(time.Second), int64(5*time.Hour)).Draw(t, "paused"))
-		w.true, w.slept, w.off = w.true.Add(d), w.slept+d, w.off-d
+		w.true, w.slept, w.off, w.upset = w.true.Add(d), w.slept+d, w.off-d, w.upset+1
 	}
 }
 
 // Whatever is set, suspended and read late: what is said to be known is right by half the width of a
 // measurement, and what goes into timestamps is ahead of the brokers by no more than that. What is known
-// may be wrong only if the machine stood still since it was measured and neither clock shows it.
+// may be wrong only if the machine stood still since it was measured and neither clock shows it. While nothing
+// happens to a clock, a measurement that is not too long counts, and what it says stays known, and right.
 func TestWhatIsKnownOfClocksIsRight(t *testing.T) {
+	runs.Checks(t, 5000)
 	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		const width = MaxWidth/2 + 2*maxStep // a step that is no step may come beside each of two
 		var c Clocks
 		w := world{true: time.Now(), off: time.Duration(rapid.Int64Range(-int64(3*time.Hour), int64(3*time.Hour)).Draw(t, "off"))}
-		measured, slept := false, time.Duration(0) // and how long the machine had slept when the last one that counts began
+		measured, slept, upset := false, time.Duration(0), 0 // and what had happened when the last one that counts began
 		for range rapid.IntRange(1, 20).Draw(t, "rounds") {
 			if rapid.Bool().Draw(t, "measure") {
 				calm := rapid.Bool().Draw(t, "calm")
-				before, was := w.mark(), w.slept
+				before, was, had, begun := w.mark(), w.slept, w.upset, w.true
 				w.pass(t, calm)
 				stamped := w.true.Truncate(time.Millisecond)
 				w.pass(t, calm)
-				if counts := c.Measured(before, w.mark(), stamped); counts {
-					measured, slept = true, was
+				counts := c.Measured(before, w.mark(), stamped)
+				if took := w.true.Sub(begun); w.upset == had && counts != (took <= MaxWidth) {
+					t.Fatalf("a measurement of %s counts: %v", took, counts)
+				}
+				if counts {
+					measured, slept, upset = true, was, had
 					seen["measured"]++
 				} else {
 					seen["not counted"]++
@@ -67,7 +77,13 @@ func TestWhatIsKnownOfClocksIsRight(t *testing.T) {
 				w.pass(t, false)
 			}
 			now := w.mark()
-			if ahead, known := c.Ahead(now); known {
+			ahead, known := c.Ahead(now)
+			if calm := measured && w.upset == upset; calm && !known {
+				t.Fatal("nothing has happened to a clock, and nothing is known")
+			} else if calm && w.true.Sub(c.Brokers(now)) > width {
+				t.Fatalf("nothing has happened to a clock, and what is written is %s too early", w.true.Sub(c.Brokers(now)))
+			}
+			if known {
 				seen["known"]++
 				off := (ahead - w.off).Abs()
 				if off > width && w.slept-slept <= maxStep {

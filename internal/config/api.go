@@ -10,33 +10,33 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// checkAPI checks that nobody reaches the API by accident.
-func (c *Config) checkAPI(p *problems) {
+// api checks that the API is not open by accident.
+func (p *problems) api(c *Config) {
 	p.want(c.API == "" || isAddress(c.API, false), "api", c.API, "host:port, or to be empty")
 	p.want(c.API == "" || c.APIOpen || c.APIUsers != "" || access.IsLoopback(c.API), "api", c.API,
-		"api-users with those who may call it, or api-open where a proxy authenticates and nobody else reaches it, or the loopback interface (127.0.0.1, [::1] or localhost)")
+		"api-users with its callers, or api-open if a proxy authenticates and nothing else can reach it, or the loopback interface (127.0.0.1, [::1] or localhost)")
 	p.want(c.Advertise == "" || isAddress(c.Advertise, true), "advertise", c.Advertise, "host:port with the port that others reach api at")
 	p.want(c.Advertise == "" || c.API != "", "advertise", c.Advertise, "api to be set")
-	p.want(!c.APIOpen || c.APIUsers == "", "api-open", c.APIOpen, "to be false where there is api-users: its users would count for nothing")
+	p.want(!c.APIOpen || c.APIUsers == "", "api-open", c.APIOpen, "to be false if api-users is set")
 	p.want(!c.APIOpen || c.API != "", "api-open", c.APIOpen, "api to be set")
 	p.want(c.APITLSCert == "" || c.APITLSKey != "", "api-tls-cert", c.APITLSCert, "api-tls-key with it")
 	p.want(c.APITLSKey == "" || c.APITLSCert != "", "api-tls-key", c.APITLSKey, "api-tls-cert with it")
 	p.want(c.APIClientCA == "" || c.APITLSCert != "", "api-client-ca", c.APIClientCA, "api-tls-cert with it")
-	p.want(c.APIClientCA == "" || c.APIUsers != "", "api-client-ca", c.APIClientCA, "api-users with it, to say whose certificates count")
+	p.want(c.APIClientCA == "" || c.APIUsers != "", "api-client-ca", c.APIClientCA, "api-users with it, to name the callers that have certificates")
 	for _, glob := range c.APIPeers {
 		_, err := path.Match(glob, "")
 		p.want(err == nil && glob != "" && !strings.ContainsAny(glob, ":/"), "api-peers", glob, "globs of hosts as in *.timers.svc or 10.0.0.*, without scheme and port")
 	}
 	p.want(len(c.APIPeers) == 0 || c.APIKeyFile != "", "api-peers", strings.Join(c.APIPeers, ","), "api-key-file: without it nothing is forwarded")
-	c.checkAPIFiles(p)
+	p.apiFiles(c)
 	between(p, "api-body-limit", c.APIBodyLimit, MinAPIBody, MaxAPIBody)
 	between(p, "api-rate", c.APIRate, 0, MaxAPIRate)
 	p.want(c.APIAudit != "", "api-audit", c.APIAudit, "stderr, off, or the path of a file")
 	between(p, "api-concurrent", c.APIConcurrent, 1, MaxAPIConcurrent)
 }
 
-// UnservedGrants names the grants in api-users that are about no topic of this instance. If the file
-// cannot be read, there are none: Validate reports that.
+// UnservedGrants returns the grants in api-users that cover no topic of this instance. If the file cannot be read, it returns
+// none, because Validate reports that.
 func (c *Config) UnservedGrants() []string {
 	if c.APIUsers == "" {
 		return nil
@@ -48,13 +48,13 @@ func (c *Config) UnservedGrants() []string {
 	return names
 }
 
-func (c *Config) checkAPIFiles(p *problems) {
+func (p *problems) apiFiles(c *Config) {
 	for _, f := range []struct {
 		setting, path, need string
 		check               func(path string) error
 	}{
 		{"api-users", c.APIUsers, "a file of callers", access.CheckCallers},
-		{"api-tls-cert", c.APITLSCert, "PEM files of a certificate and its key", c.checkAPICert},
+		{"api-tls-cert", c.APITLSCert, "PEM files of a certificate and its key", func(path string) error { return checkPair(path, c.APITLSKey) }},
 		{"api-client-ca", c.APIClientCA, "a PEM file of authorities", checkCA},
 		{"api-key-file", c.APIKeyFile, "a file with a key", access.CheckKeys},
 	} {
@@ -68,11 +68,11 @@ func (c *Config) checkAPIFiles(p *problems) {
 	}
 }
 
-func (c *Config) checkAPICert(path string) error {
-	if c.APITLSKey == "" {
-		return nil // checkAPI reports it
+func checkPair(cert, key string) error {
+	if key == "" {
+		return nil // problems.api reports it
 	}
-	_, err := tls.LoadX509KeyPair(path, c.APITLSKey)
+	_, err := tls.LoadX509KeyPair(cert, key)
 	return err
 }
 

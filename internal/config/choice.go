@@ -14,7 +14,7 @@ type choice[T ~string] struct {
 }
 
 func (c choice[T]) String() string {
-	if c.p == nil { // pflag asks a zero value if a default is worth printing
+	if c.p == nil { // pflag calls this on a zero value, to decide whether a default is worth printing
 		return ""
 	}
 	return string(*c.p)
@@ -22,7 +22,7 @@ func (c choice[T]) String() string {
 
 func (c choice[T]) Type() string { return list(c.allowed, "|") }
 
-// Choices are the values that a command line may be completed with.
+// Choices returns the values that a command line may be completed with.
 func (c choice[T]) Choices() []string { return strings.Split(list(c.allowed, ","), ",") }
 
 func (c choice[T]) Set(text string) error {
@@ -58,7 +58,7 @@ type level slog.Level
 func (l *level) String() string { return strings.ToLower(slog.Level(*l).String()) }
 func (l *level) Type() string   { return "debug|info|warn|error" }
 
-// Choices are the values that a command line may be completed with.
+// Choices returns the values that a command line may be completed with.
 func (l *level) Choices() []string { return strings.Split(l.Type(), "|") }
 
 func (l *level) Set(text string) error {

@@ -7,12 +7,11 @@
 // not known is an error in each layer, with the nearest known one. Secrets are
 // never settings: a setting names the file that holds one.
 //
-// pflag parses every value in every layer, so a setting has one rule for what it may
-// be. A library that merges layers (koanf, viper) would save little here and lose two
-// things: a problem names the file and line of its value, and 007 stays text.
+// pflag parses every value in every layer, so each setting has one syntax. No library merges
+// the layers. With koanf or viper a value carries no file and no line, and a problem could not
+// name them; and "instance-id: 007" would become the number 7.
 //
-// The package knows no Kafka: the readers of a setting decide what it means
-// there.
+// The package does not know Kafka: the readers of a setting decide what it means there.
 package config
 
 import (
@@ -44,18 +43,18 @@ type Config struct {
 	Delay               []DelayTopic
 	Targets             []string // [topic:]glob as in path.Match; a target is denied unless one matches
 	DefaultTarget       []string // [topic:]name for requests that name no target
-	PartitionerCheck    Check    // what to do with keys off their murmur2 partition
-	CreateTopics        bool     // create the service's own topics when missing
+	PartitionerCheck    Check    // what to do with keys that are not on their murmur2 partition
+	CreateTopics        bool     // create missing topics of the service
 	ReplicationFactor   int      // of created topics: -1 (as the request topic) or 1 to 32767
 	TopicCheckInterval  time.Duration
-	AcceptGroup         bool          // go on although another group's checkpoint is there
-	AcceptLostChangelog bool          // go on although the changelog was lost
+	AcceptGroup         bool          // start although there is another group's checkpoint
+	AcceptLostChangelog bool          // start although the changelog was lost
 	LimitHorizon        time.Duration // how far ahead a timer may be due, 1s to MaxHorizon
 	LimitHeaders        int           // headers of a request, 1 to MaxHeaders
 	LimitHeaderBytes    Size          // bytes of all headers of a request, 1 to MaxHeaderBytes
-	// Tenants are the policies of request topics that have their own, by topic. Each
-	// is complete: the settings above fill in what the file leaves out. They come
-	// only from the file. Read them through PolicyOf.
+	// Tenants has the policies of request topics that have their own, by topic. Each is
+	// complete: the settings above fill in what the file leaves out. Only the file can
+	// set them. Read them through PolicyOf.
 	Tenants map[string]Policy
 
 	// The instance.
@@ -68,13 +67,13 @@ type Config struct {
 	API                string        // address of the HTTP API; empty: none
 	Advertise          string        // host:port that others reach API at; empty: as it is bound
 	Console            bool          // pages for people at API
-	APIOpen            bool          // api-open: everybody who reaches API may do everything, because a proxy authenticates
+	APIOpen            bool          // api-open: every caller that reaches API may do everything, because a proxy authenticates
 	APIUsers           string        // api-users: YAML file of callers and their rights; empty: only this machine may call API
 	APITLSCert         string        // api-tls-cert: PEM file of the certificate of API, with APITLSKey; empty: plain HTTP
 	APITLSKey          string        // api-tls-key: PEM file of its private key
 	APIClientCA        string        // api-client-ca: PEM file of the authorities of callers' certificates; needs APIUsers
 	APIKeyFile         string        // api-key-file: file of the key that instances share, to forward calls
-	APIPeers           []string      // api-peers: globs of the hosts that calls are forwarded to; none: any host that an instance of the group has published
+	APIPeers           []string      // api-peers: globs of hosts that calls may be forwarded to; empty for any host that an instance of the group has published
 	APIBodyLimit       Size          // api-body-limit: bytes of a body, MinAPIBody to MaxAPIBody
 	APIRate            int           // api-rate: calls a second of one caller; 0: no limit
 	APIConcurrent      int           // api-concurrent: calls of one caller at a time, 1 to MaxAPIConcurrent
@@ -109,7 +108,7 @@ const (
 	Stay  OnStop = "stay"  // the partitions wait for this instance; needs an instance ID
 )
 
-// Check says what to do with a key that is not on its murmur2 partition.
+// Check is the action for a key that is not on its murmur2 partition.
 type Check string
 
 // The choices of partitioner-check.
@@ -125,7 +124,7 @@ const (
 	AuditOff    = "off"    // nowhere
 )
 
-// Tracing says which trace context emissions carry.
+// Tracing is the trace context that emissions carry.
 type Tracing string
 
 // The choices of tracing.
@@ -222,13 +221,13 @@ func Default() Config {
 // timers, with every target allowed.
 func DefaultDev() Config {
 	c := Default()
-	c.Memory = MinMemory // nobody tries things out with millions
+	c.Memory = MinMemory // enough to try things out
 	c.Requests = []string{"timers"}
 	c.Targets = []string{"*"}
 	c.DataDir = "./waterclock-dev"
 	c.API = "127.0.0.1:8681"
 	c.HTTP = "127.0.0.1:8682" // serve, which may be tried beside dev, has 8680
 	c.APIAudit = AuditOff
-	c.LogLevel = slog.LevelWarn // what dev prints is not to drown in logs
+	c.LogLevel = slog.LevelWarn // so that logs do not hide what dev prints
 	return c
 }

@@ -17,7 +17,7 @@ import (
 type DelayTopic struct {
 	Topic  string
 	Delay  time.Duration // whole milliseconds, MinDelay to MaxDelay
-	Target string        // of records that name none; empty: they must
+	Target string        // of records that name none; if it is empty, they must
 }
 
 // String writes an entry of --delay: TOPIC:DURATION, or TOPIC:DURATION:TARGET.
@@ -34,7 +34,7 @@ func parseDelayTopic(text string) (d DelayTopic, err error) {
 	if len(parts) < 2 {
 		return d, fmt.Errorf("needs TOPIC:DURATION or TOPIC:DURATION:TARGET for each topic, and not %q", text)
 	}
-	if d.Delay, err = ParseDuration(parts[1]); err != nil {
+	if d.Delay, err = span.Parse(parts[1]); err != nil {
 		return d, fmt.Errorf("%w in %q", err, text)
 	}
 	if d.Topic = parts[0]; len(parts) == 3 {
@@ -58,20 +58,13 @@ func (d *delayTopics) Type() string { return "topics" }
 
 func (d *delayTopics) String() string {
 	if len(*d) == 0 {
-		return "" // no default is shown
+		return "" // pflag shows no default
 	}
 	return strings.Join(d.GetSlice(), ",")
 }
 
-// Set adds to what flags have set before, as lists of names do.
-func (d *delayTopics) Set(text string) error {
-	for _, item := range splitList(text) {
-		if err := d.Append(item); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+// Set adds topics, as repeated flags do for lists of names.
+func (d *delayTopics) Set(text string) error { return d.add(splitList(text)) }
 
 func (d *delayTopics) Append(text string) error {
 	t, err := parseDelayTopic(text)
@@ -83,6 +76,10 @@ func (d *delayTopics) Append(text string) error {
 
 func (d *delayTopics) Replace(items []string) error {
 	*d = nil
+	return d.add(items)
+}
+
+func (d *delayTopics) add(items []string) error {
 	for _, item := range items {
 		if err := d.Append(item); err != nil {
 			return err
@@ -98,7 +95,7 @@ func (d *delayTopics) GetSlice() (items []string) {
 	return items
 }
 
-var errDelayMapping = errors.New("entries as in {topic: orders.retry.5m, delay: 5m, target: orders}, where target may be left out")
+var errDelayMapping = errors.New("entries as in {topic: orders.retry.5m, delay: 5m, target: orders}; target is optional")
 
 // delayText turns an entry of delay in the file, a mapping, into the text of a flag.
 func delayText(n *ast.MappingNode) (string, error) {

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// EnvURL is the one variable with that prefix that is no setting. It names the HTTP API that
-// commands call.
+// EnvURL is the only variable with the prefix that is no setting. It is the URL of the HTTP API that commands call.
 const EnvURL = EnvPrefix + "URL"
 
 // EnvOf returns the environment variable of a setting: data-dir is
@@ -20,8 +19,8 @@ func settingOf(env string) string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(env, EnvPrefix), "_", "-"))
 }
 
-// isServiceLink reports whether Kubernetes sets a variable in every pod for a
-// Service called waterclock, or waterclock-something. No setting has such a name.
+// isServiceLink reports whether a variable is one that Kubernetes sets in every pod for a Service called waterclock or
+// waterclock-something. No setting has such a name.
 func isServiceLink(env string) bool {
 	ok, _ := regexp.MatchString(`^WATERCLOCK(_[A-Z0-9]+)*?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|`+
 		`PORT|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`, env)

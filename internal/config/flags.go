@@ -18,16 +18,15 @@ const (
 // delaySetting is the one setting whose entries have fields.
 const delaySetting = "delay"
 
-// bind declares the settings of one group on fs. The value c holds is the
-// default that the help shows. This is the one table of names.
+// bind declares the settings of one group on fs. The help shows the values of c as defaults. This is the only table of names.
 func (c *Config) bind(g Group, fs *pflag.FlagSet) {
 	switch g {
 	case Client:
-		c.bindClient(fs)
+		bindClient(c, fs)
 	case Topics:
-		c.bindTopics(fs)
+		bindTopics(c, fs)
 	case Instance:
-		c.bindInstance(fs)
+		bindInstance(c, fs)
 	case Log:
 		fs.Var((*level)(&c.LogLevel), "log-level", "least severe `LEVEL` to log: debug, info, warn or error")
 		fs.Var(choice[LogFormat]{&c.LogFormat, logFormats()}, "log-format", "`FORMAT` of log lines: text or json")
@@ -37,9 +36,9 @@ func (c *Config) bind(g Group, fs *pflag.FlagSet) {
 	}
 }
 
-// flags are the settings of an instance as they stand, in the order of the table.
+// flags returns the settings of an instance with their values, in the order of the table.
 func (c *Config) flags() *pflag.FlagSet {
-	shown := *c // bind wants to be able to change it
+	shown := *c // the flags can change it
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	fs.SortFlags = false
 	for g := range DevOnly {
@@ -48,7 +47,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	return fs
 }
 
-func (c *Config) bindClient(fs *pflag.FlagSet) {
+func bindClient(c *Config, fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Brokers, "brokers", c.Brokers, "brokers to ask first: `HOST:PORT,...`")
 	fs.BoolVar(&c.TLS, "tls", c.TLS, "speak TLS to the brokers")
 	fs.StringVar(&c.TLSCA, "tls-ca", c.TLSCA, "PEM `FILE` of trusted authorities (default: the system's)")
@@ -63,72 +62,72 @@ func (c *Config) bindClient(fs *pflag.FlagSet) {
 		"`FILE` that holds the OAUTHBEARER token, read again at each login; for AWS_MSK_IAM the session token")
 }
 
-func (c *Config) bindTopics(fs *pflag.FlagSet) {
+func bindTopics(c *Config, fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.Requests, "requests", c.Requests, "request topics to serve: `TOPIC,...`")
 	fs.Var((*delayTopics)(&c.Delay), delaySetting,
-		"fixed-delay topics to serve: `TOPIC:DURATION:TARGET,...`; records appear on the target that long after their timestamps; without :TARGET they must name theirs")
+		"fixed-delay topics to serve: `TOPIC:DURATION:TARGET,...`; records appear on the target that long after their timestamps; without :TARGET each record must name its target")
 	fs.StringSliceVar(&c.Targets, "targets", c.Targets,
-		"target topics that requests may name: `GLOB,...`, each optionally TOPIC:GLOB for one request or fixed-delay topic; all others are refused")
+		"target topics that requests may name: `GLOB,...`, or TOPIC:GLOB for one request or fixed-delay topic; others are rejected")
 	fs.StringSliceVar(&c.DefaultTarget, "default-target", c.DefaultTarget,
 		"target of requests that name none: `TOPIC`, or REQUEST-TOPIC:TOPIC,...")
 	fs.Var(choice[Check]{&c.PartitionerCheck, checks()}, "partitioner-check",
 		"`ACTION` for a key that is not on its murmur2 partition: off, warn or dead-letter")
-	fs.BoolVar(&c.CreateTopics, "create-topics", c.CreateTopics, "create the service's own topics when missing")
+	fs.BoolVar(&c.CreateTopics, "create-topics", c.CreateTopics, "create missing topics of the service")
 	fs.IntVar(&c.ReplicationFactor, "replication-factor", c.ReplicationFactor,
 		"create topics with `N` replicas; -1 for as many as the request topic has")
 	fs.Var((*duration)(&c.TopicCheckInterval), "topic-check-interval", "check the topics' settings again every `DURATION`")
 	fs.BoolVar(&c.AcceptGroup, "accept-group", c.AcceptGroup,
-		"take over topics that another group has served; what still runs of that group fails")
+		"take over topics that another group has served; instances of that group that still run fail")
 	fs.BoolVar(&c.AcceptLostChangelog, "accept-lost-changelog", c.AcceptLostChangelog,
-		"the changelog is lost and no data directory has it (try topics follow --restore first): read the request log from its start, so that what has fired fires again; of a fixed-delay topic, go on from the group's offset")
+		"the changelog is lost and no data directory has it (try topics follow --restore first): read the request log from its start, so that timers that have fired fire again; for a fixed-delay topic, continue from the group's offset")
 	fs.Var((*duration)(&c.LimitHorizon), "limit-horizon", "refuse timers due later than `DURATION` ahead")
 	fs.IntVar(&c.LimitHeaders, "limit-headers", c.LimitHeaders, "refuse requests with more than `N` headers")
 	fs.Var(&c.LimitHeaderBytes, "limit-header-bytes", "refuse requests whose headers take more than `SIZE`")
 }
 
-func (c *Config) bindInstance(fs *pflag.FlagSet) {
+func bindInstance(c *Config, fs *pflag.FlagSet) {
 	fs.StringVar(&c.Group, "group", c.Group, "consumer group `NAME`; instances of one group share the work")
 	fs.StringVar(&c.InstanceID, "instance-id", c.InstanceID,
 		"`NAME` of this instance, kept over restarts, for static membership (default: none)")
-	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`DIRECTORY` of the local store; can be thrown away, which costs a replay")
+	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "`DIRECTORY` of the local store; it can be deleted, which costs a replay")
 	fs.StringVar(&c.HTTP, "http", c.HTTP, "`ADDRESS` for /metrics, /healthz and /readyz, host:port; empty for none")
 	fs.StringVar(&c.HTTPWebConfig, "http-web-config", c.HTTPWebConfig,
 		"YAML `FILE` with TLS and users for --http, in the format of Prometheus exporters; empty for plain HTTP without users")
 	fs.StringVar(&c.Pprof, "pprof", c.Pprof, "loopback `ADDRESS` for /debug/pprof/, host:port; empty for none")
-	c.bindAPI(fs)
+	bindAPI(c, fs)
 	fs.Var((*duration)(&c.SessionTimeout), "session-timeout", "the group drops an instance that has not answered for `DURATION`")
 	fs.Var((*duration)(&c.RebalanceTimeout), "rebalance-timeout",
 		"instances have `DURATION` to join a rebalance; at least the session timeout")
 	fs.Var(choice[OnStop]{&c.OnStop, onStops()}, "on-stop",
 		"`ACTION` at a stop: leave the group, or stay in it until the session times out (needs --instance-id)")
-	fs.IntVar(&c.Standbys, "standbys", c.Standbys, "`N` other instances keep a copy of each partition, up to 3, and own it at once when they must; 0 for none")
-	fs.IntVar(&c.Lanes, "lanes", c.Lanes, "run up to `N` loops of transactions side by side, as many as are full; 0 chooses by cores")
-	fs.IntVar(&c.SubPartitions, "sub-partitions", c.SubPartitions, "plan the timers of each partition in `N` parts side by side, up to 8; 0 chooses by cores and partitions")
+	fs.IntVar(&c.Standbys, "standbys", c.Standbys, "`N` other instances, up to 3, keep a copy of each partition, and can take it over without a replay; 0 for none")
+	fs.IntVar(&c.Lanes, "lanes", c.Lanes, "run up to `N` loops of transactions in parallel, more only if those are full; 0 chooses by cores")
+	fs.IntVar(&c.SubPartitions, "sub-partitions", c.SubPartitions, "plan the timers of each partition in `N` parallel parts, up to 8; 0 chooses by cores and partitions")
 	fs.IntVar(&c.TransactionalIDs, "transactional-ids", c.TransactionalIDs, "each lane has `N` transactional IDs, 2 to 4")
 	fs.Var((*duration)(&c.FiringInterval), "firing-interval",
-		"a lane begins a transaction at most once in `DURATION`, unless it is full: timers are up to that much later, and cost less; 0 for as soon as can be")
+		"a lane begins a transaction at most once in `DURATION`, unless it is full: timers fire up to that much later, and cost less; 0 for as soon as possible")
 	fs.Var((*duration)(&c.TransactionTimeout), "transaction-timeout",
 		"the broker aborts a transaction open for `DURATION`; at least 30s")
 	fs.Var(&c.Memory, "memory", "use `SIZE` of memory in all, 256MiB or more; 0 chooses a quarter of what the cgroup or the machine has, up to 4GiB")
 	fs.Var(choice[Tracing]{&c.Tracing, tracings()}, "tracing",
-		"`MODE` of the trace context of emissions: off for none, pass for the request's, link for a trace of each firing, exported as OTEL_ variables say")
+		"`MODE` of the trace context of emissions: off for none, pass for the request's, link for a trace of each firing, which is exported as the OTEL_ variables say")
 }
 
-func (c *Config) bindAPI(fs *pflag.FlagSet) {
+func bindAPI(c *Config, fs *pflag.FlagSet) {
 	fs.StringVar(&c.API, "api", c.API, "`ADDRESS` of the HTTP API, host:port; empty for none")
-	fs.StringVar(&c.Advertise, "advertise", c.Advertise, "`ADDRESS` that other instances reach --api at, host:port (default: the one that it listens on, or the host's name)")
-	fs.BoolVar(&c.Console, "console", c.Console, "serve the console, pages for people, at --api too")
-	fs.BoolVar(&c.APIOpen, "api-open", c.APIOpen, "whoever reaches --api may do everything: a proxy before it authenticates")
+	fs.StringVar(&c.Advertise, "advertise", c.Advertise, "`ADDRESS` at which other instances reach --api, host:port (default: the one that it listens on, or the host's name)")
+	fs.BoolVar(&c.Console, "console", c.Console, "also serve the console, pages for people, at --api")
+	fs.BoolVar(&c.APIOpen, "api-open", c.APIOpen, "every caller that reaches --api may do everything, because a proxy in front of it authenticates")
 	fs.StringVar(&c.APIUsers, "api-users", c.APIUsers,
-		"YAML `FILE` of who may call --api and do what (default: only this machine may, and everything)")
+		"YAML `FILE` with the callers of --api and their rights (default: only this machine may call it, and may do everything)")
 	fs.StringVar(&c.APITLSCert, "api-tls-cert", c.APITLSCert, "PEM `FILE` of the certificate of --api, with --api-tls-key; empty for plain HTTP")
 	fs.StringVar(&c.APITLSKey, "api-tls-key", c.APITLSKey, "PEM `FILE` of the private key of --api")
 	fs.StringVar(&c.APIClientCA, "api-client-ca", c.APIClientCA, "PEM `FILE` of the authorities of client certificates that --api-users names")
-	fs.StringVar(&c.APIKeyFile, "api-key-file", c.APIKeyFile, "`FILE` with the key that the instances share, to answer for each other")
+	fs.StringVar(&c.APIKeyFile, "api-key-file", c.APIKeyFile, "`FILE` with the key that the instances share, to forward calls to each other")
 	fs.StringSliceVar(&c.APIPeers, "api-peers", c.APIPeers,
-		"hosts that the APIs of other instances may be at: `GLOB,...`; none for any that they tell")
-	fs.Var(&c.APIBodyLimit, "api-body-limit", "refuse calls of --api whose body takes more than `SIZE`")
+		"hosts that calls may be forwarded to: `GLOB,...`; empty for all that instances publish")
+	fs.Var(&c.APIBodyLimit, "api-body-limit", "reject calls of --api whose body takes more than `SIZE`")
 	fs.IntVar(&c.APIRate, "api-rate", c.APIRate, "each caller may make `N` calls a second; 0 for no limit")
-	fs.IntVar(&c.APIConcurrent, "api-concurrent", c.APIConcurrent, "each caller may have `N` calls under way")
-	fs.StringVar(&c.APIAudit, "api-audit", c.APIAudit, "write calls of --api that change something to `FILE`, or to stderr, whatever --log-level is; or off")
+	fs.IntVar(&c.APIConcurrent, "api-concurrent", c.APIConcurrent, "each caller may have `N` calls in progress")
+	fs.StringVar(&c.APIAudit, "api-audit", c.APIAudit, "log calls of --api that change something to `FILE`, or to stderr, whatever --log-level is; or off")
 }

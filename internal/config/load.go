@@ -73,7 +73,7 @@ func (l *Loader) Load(environ []string) (*Config, error) {
 		}
 		errs = append(errs, v.apply(f, f.Name))
 		if l.devAlone(f.Name) {
-			errs = append(errs, &Problem{Setting: f.Name, Source: v.source, Need: "to be left out: waterclock dev alone has it"})
+			errs = append(errs, &Problem{Setting: f.Name, Source: v.source, Need: "to be left out: only waterclock dev has it"})
 		}
 	})
 	errs = append(errs, next.tenants(said.tenants)...)
@@ -99,13 +99,12 @@ func (l *Loader) given() map[string]*value {
 	return flags
 }
 
-// devAlone reports whether a setting is about the embedded broker, and the command is an instance
-// without one.
+// devAlone reports whether a setting is about the embedded broker and the command is an instance without one.
 func (l *Loader) devAlone(setting string) bool {
 	return l.offered[Instance] && !l.offered[DevOnly] && l.sets[DevOnly].Lookup(setting) != nil
 }
 
-// tenants sets the policy of each tenant: the settings for all, with the tenant's own in their place.
+// tenants sets the policy of each tenant: the settings for all, replaced by the tenant's own.
 func (l *Loader) tenants(said map[string]map[string]*value) (errs []error) {
 	for _, topic := range sortedKeys(said) {
 		policy := l.cfg.commonPolicy(topic)
@@ -208,8 +207,7 @@ func (v *value) apply(f *pflag.Flag, name string) error {
 	}
 }
 
-// Need says what a flag needs whose value was rejected with err. It follows the
-// word "needs".
+// Need returns what a flag needs whose value was rejected with err. The text follows the word "needs".
 func Need(f *pflag.Flag, err error) string {
 	switch f.Value.Type() {
 	case "bool":

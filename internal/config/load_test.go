@@ -137,7 +137,7 @@ func TestLoadErrors(t *testing.T) {
 		{"a colon in a value", nil, "tls: true\ngroup: a: b", []string{"group needs quotes around a value that has a colon", "wc.yaml:2"}},
 		{"a tab", nil, "tenants:\n\ta: 1", []string{"tenants needs spaces to indent with, not a tab", "wc.yaml:2"}},
 		{"no quote at the end", nil, "group: \"a\n", []string{"group needs a quote at the end of its text", "wc.yaml:1"}},
-		{"a setting of dev", nil, "\nlisten: 127.0.0.1:9092", []string{"listen needs to be left out: waterclock dev alone has it", "wc.yaml:2"}},
+		{"a setting of dev", nil, "\nlisten: 127.0.0.1:9092", []string{"listen needs to be left out: only waterclock dev has it", "wc.yaml:2"}},
 		{"a setting of dev in a variable", []string{"WATERCLOCK_DEMO=false"}, "", []string{"demo needs to be left out", "(WATERCLOCK_DEMO)"}},
 		{"all at once, whatever their shape", nil, "delay: [{topic: a}]\nbrokers: [[a]]\ngroup:\nfoo: 1\ntenants: {a: {targets: {}, dialect: [[b]]}, b: 7}", []string{
 			"delay needs entries", "brokers needs a single", "group needs a value", "foo needs", "tenants.a.targets needs", "tenants.a.dialect needs", "tenants.b needs",

@@ -8,25 +8,25 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Policy says what the requests of one request topic may ask for. It is the settings of
-// a tenant. Read it through [Config.PolicyOf].
+// Policy is what the requests of one request topic are allowed to do: the settings of a tenant. Read it through
+// [Config.PolicyOf].
 type Policy struct {
 	Targets          []string      // globs as in path.Match; a target is denied unless one matches
-	DefaultTarget    string        // of requests that name none; empty: they must
+	DefaultTarget    string        // of requests that name none; if it is empty, they must
 	DefaultMaxLate   time.Duration // of requests that name none; 0: timers fire however late
-	LimitPast        time.Duration // how far before its record a timer may be due, or it expires; 0: no limit
+	LimitPast        time.Duration // a timer that is due longer before its record expires; 0: no limit
 	LimitHorizon     time.Duration // how far ahead a timer may be due, 1s to MaxHorizon
 	LimitHeaders     int           // of a request, 1 to MaxHeaders
 	LimitHeaderBytes Size          // limit-header-bytes: of all headers of a request, 1 to MaxHeaderBytes
-	LimitValueBytes  Size          // limit-value-bytes: of a request; 0: what the topic takes
-	LimitInterval    time.Duration // the shortest of a recurring timer; 0: what the service takes
+	LimitValueBytes  Size          // limit-value-bytes: of a request; 0: what the topic allows
+	LimitInterval    time.Duration // the shortest of a recurring timer; 0: what the service allows
 	LimitPending     int           // pending timers of the topic; 0: no limit
 	LimitRate        int           // requests a second of the topic; 0: no limit
-	OverLimit        OverLimit     // what becomes of requests beyond LimitRate; beyond LimitPending, dead letters
-	Events           bool          // write the outcomes of timers to a topic of its own
-	EventsCleanup    Cleanup       // how that topic is cleaned up when it is created
+	OverLimit        OverLimit     // what happens to requests beyond LimitRate; those beyond LimitPending are dead letters
+	Events           bool          // write the outcomes of timers to a topic of their own
+	EventsCleanup    Cleanup       // the cleanup policy with which that topic is created
 	DeadLetters      string        // the topic of its dead letters; empty: named after the request topic
-	Dialect          Dialect       // the scheduler whose requests are understood beside our own
+	Dialect          Dialect       // the scheduler whose requests are understood in addition to our own
 }
 
 // OverLimit says what happens to requests beyond a limit.
@@ -35,7 +35,7 @@ type OverLimit string
 // The choices of over-limit.
 const (
 	OverDeadLetter OverLimit = "dead-letter"
-	OverDelay      OverLimit = "delay" // reading waits
+	OverDelay      OverLimit = "delay" // the service reads more slowly
 )
 
 // Cleanup is the cleanup policy of a topic.
@@ -73,12 +73,10 @@ const (
 	MaxLimitValue = 1 * GiB
 )
 
-// tenantsSetting is the one key of the YAML file that holds settings of its own:
-// those of request topics, by topic.
+// tenantsSetting is the only key of the YAML file whose value has settings: those of request topics, by topic.
 const tenantsSetting = "tenants"
 
-// PolicyOf returns the policy of a request topic: its tenant's, or else the one that the
-// settings for all make.
+// PolicyOf returns the policy of a request topic: its tenant's, or the one that follows from the settings for all.
 func (c *Config) PolicyOf(requests string) Policy {
 	if p, ok := c.Tenants[requests]; ok {
 		return p
@@ -86,7 +84,7 @@ func (c *Config) PolicyOf(requests string) Policy {
 	return c.commonPolicy(requests)
 }
 
-// commonPolicy returns the policy that the settings for all make for a request topic.
+// commonPolicy returns the policy of a request topic that follows from the settings for all.
 func (c *Config) commonPolicy(requests string) Policy {
 	p := Policy{
 		LimitHorizon: c.LimitHorizon, LimitHeaders: c.LimitHeaders, LimitHeaderBytes: c.LimitHeaderBytes,
@@ -105,9 +103,9 @@ func (c *Config) commonPolicy(requests string) Policy {
 	return p
 }
 
-// bind declares the settings of a tenant: the one table of their names.
+// bind declares the settings of a tenant. This is the only table of their names.
 func (p *Policy) bind(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&p.Targets, "targets", p.Targets, "target topics that requests may name, in place of those for all: `GLOB,...`")
+	fs.StringSliceVar(&p.Targets, "targets", p.Targets, "target topics that requests may name, instead of those for all: `GLOB,...`")
 	fs.StringVar(&p.DefaultTarget, "default-target", p.DefaultTarget, "target of requests that name none: `TOPIC`")
 	fs.Var((*duration)(&p.DefaultMaxLate), "default-max-late", "timers that would fire later than `DURATION` expire, unless the request says otherwise; 0s for none")
 	fs.Var((*duration)(&p.LimitPast), "limit-past", "timers that are due more than `DURATION` before their record was written expire; 0s for no limit")
@@ -119,13 +117,13 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 	fs.IntVar(&p.LimitPending, "limit-pending", p.LimitPending, "at most `N` timers are pending, in equal shares of the partitions; 0 for no limit")
 	fs.IntVar(&p.LimitRate, "limit-rate", p.LimitRate, "at most `N` requests a second, in equal shares of the partitions; 0 for no limit")
 	fs.Var(choice[OverLimit]{&p.OverLimit, overLimits()}, "over-limit",
-		"`ACTION` for requests beyond limit-rate: dead-letter, or delay, by which reading waits and which does not go with limit-pending")
-	fs.BoolVar(&p.Events, "events", p.Events, "tell what becomes of timers on a topic of its own")
+		"`ACTION` for requests beyond limit-rate: dead-letter, or delay, which reads more slowly and excludes limit-pending")
+	fs.BoolVar(&p.Events, "events", p.Events, "write the outcomes of timers to a topic of their own")
 	fs.Var(choice[Cleanup]{&p.EventsCleanup, cleanups()}, "events-cleanup",
 		"`POLICY` of that topic: delete, by age, or compact, which keeps the last event of each timer")
 	fs.StringVar(&p.DeadLetters, "dead-letters", p.DeadLetters, "`TOPIC` of dead letters (default: the request topic's name and .waterclock.dead-letters)")
 	fs.Var(choice[Dialect]{&p.Dialect, dialects()}, "dialect",
-		"understand requests of `SCHEDULER` too: etf1, sky, sky-json, rabbitmq, nats or pulsar (default: none)")
+		"also understand requests of `SCHEDULER`: etf1, sky, sky-json, rabbitmq, nats or pulsar (default: none)")
 }
 
 // flags returns the settings of a tenant with their values.
@@ -146,9 +144,8 @@ func liveOfTenant() []string {
 	return append(live(), "default-max-late", "limit-past", "limit-value-bytes", "limit-interval", "limit-pending", "limit-rate", "over-limit", "dialect")
 }
 
-// Changes returns the names of the settings in which two configurations of an
-// instance differ: those that take effect while it runs, and those that do at its
-// next start.
+// Changes returns the names of the settings in which two configurations of an instance differ: those that take effect while
+// it runs, and those that take effect at its next start.
 func (c *Config) Changes(next *Config) (now, later []string) {
 	compare := func(before, after *pflag.FlagSet, live []string, key func(name string) string) {
 		before.VisitAll(func(f *pflag.Flag) {
@@ -169,8 +166,7 @@ func (c *Config) Changes(next *Config) (now, later []string) {
 	return now, later
 }
 
-// tenantsWith returns the request topics that are tenants in c or in next. For all others the settings
-// for all hold.
+// tenantsWith returns the request topics that are tenants in c or in next. All others have the settings for all.
 func (c *Config) tenantsWith(next *Config) []string {
 	return slices.DeleteFunc(slices.Clone(c.Requests), func(topic string) bool {
 		_, was := c.Tenants[topic]
@@ -202,13 +198,13 @@ func tenantKey(topic, name string) string {
 	return strings.Join([]string{tenantsSetting, topic, name}, ".")
 }
 
-// checkTenants checks which topics have a policy, and where dead letters go.
-func (c *Config) checkTenants(p *problems) {
-	letters := make(map[string]string) // topics of dead letters, and whose they are
+// tenants checks the topics of tenants and of their dead letters.
+func (p *problems) tenants(c *Config) {
+	letters := make(map[string]string) // topics of dead letters, to their request topics
 	for _, topic := range sortedKeys(c.Tenants) {
 		need := "one of the request topics"
 		if slices.Contains(c.DelayTopics(), topic) {
-			need += "; a fixed-delay topic has no policy, and no events: what goes in comes out"
+			need += "; a fixed-delay topic has no policy, and no events"
 		}
 		p.want(slices.Contains(c.Requests, topic), tenantsSetting, topic, need)
 		own := c.Tenants[topic].DeadLetters
@@ -219,16 +215,8 @@ func (c *Config) checkTenants(p *problems) {
 		p.want(isTopic(own) && !isReserved(own) && !slices.Contains(c.Requests, own), name, own,
 			"the name of a topic that neither begins with __ nor belongs to the service nor is a request topic")
 		other, taken := letters[own]
-		p.want(!taken, name, own, "a topic of its own: it is that of "+other)
+		p.want(!taken, name, own, "a topic of its own: "+other+" has this one")
 		letters[own] = topic
-	}
-}
-
-// checkPolicies checks the policy of each tenant.
-func (c *Config) checkPolicies(p *problems) {
-	for _, topic := range sortedKeys(c.Tenants) {
-		t := c.Tenants[topic]
-		c.checkPolicy(p, topic, &t)
 	}
 }
 
@@ -242,7 +230,7 @@ func (c *Config) IsDeadLetters(name string) bool {
 	return false
 }
 
-func (c *Config) checkPolicy(p *problems, topic string, t *Policy) {
+func (p *problems) policy(c *Config, topic string, t *Policy) {
 	key := func(name string) string { return tenantKey(topic, name) }
 	p.want(len(t.Targets) > 0, key("targets"), "", "at least one glob, as in orders or mail.*; * allows every topic")
 	for _, glob := range t.Targets {
@@ -264,8 +252,5 @@ func (c *Config) checkPolicy(p *problems, topic string, t *Policy) {
 	between(p, key("limit-rate"), t.LimitRate, 0, MaxLimitRate)
 	p.want(t.LimitPending >= 0, key("limit-pending"), t.LimitPending, "0 or more")
 	p.want(t.LimitPending == 0 || t.OverLimit != OverDelay, key("over-limit"), t.OverLimit,
-		"dead-letter where there is a limit-pending: reading cannot wait for timers that may be years ahead")
-	oneOf(p, key("over-limit"), t.OverLimit, overLimits())
-	oneOf(p, key("dialect"), t.Dialect, dialects())
-	oneOf(p, key("events-cleanup"), t.EventsCleanup, cleanups())
+		"dead-letter if there is a limit-pending: reading cannot wait for timers that may fire in years")
 }

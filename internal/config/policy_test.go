@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
+const day = 24 * time.Hour
+
 // served are settings that serve accepts, without tenants.
 const served = `
 brokers: 127.0.0.1:9092
@@ -114,12 +116,12 @@ func TestTenantProblems(t *testing.T) {
 		{"dialect", "tenants:\n  slow: {dialect: sqs}", `tenants.slow.dialect is "sqs", needs one of etf1, sky, sky-json, rabbitmq, nats, pulsar`},
 		{"dead letters in a request topic", "tenants:\n  slow: {dead-letters: timers}", `tenants.slow.dead-letters is "timers", needs the name of a topic that neither`},
 		{"dead letters of the service", "tenants:\n  slow: {dead-letters: x.waterclock.changelog}", `tenants.slow.dead-letters is "x.waterclock.changelog", needs the name`},
-		{"shared dead letters", "tenants:\n  slow: {dead-letters: d}\n  timers: {targets: '*', dead-letters: d}", `tenants.timers.dead-letters is "d", needs a topic of its own: it is that of slow`},
+		{"shared dead letters", "tenants:\n  slow: {dead-letters: d}\n  timers: {targets: '*', dead-letters: d}", `tenants.timers.dead-letters is "d", needs a topic of its own: slow has this one`},
 		{"dead letters as a target", "tenants:\n  slow: {dead-letters: orders}", `targets is "orders", needs topics that neither`},
 		{"max late", "tenants:\n  slow: {default-max-late: 40000d}", `tenants.slow.default-max-late is "40000d", needs 0s to 36525d`},
 		{"interval", "tenants:\n  slow: {limit-interval: 40000d}", `tenants.slow.limit-interval is "40000d", needs 0s to 36525d`},
 		{"pending", "tenants:\n  slow: {limit-pending: -5}", `tenants.slow.limit-pending is "-5", needs 0 or more`},
-		{"pending, delayed", "tenants:\n  slow: {limit-pending: 5, over-limit: delay}", `tenants.slow.over-limit is "delay", needs dead-letter where there is a limit-pending`},
+		{"pending, delayed", "tenants:\n  slow: {limit-pending: 5, over-limit: delay}", `tenants.slow.over-limit is "delay", needs dead-letter if there is a limit-pending`},
 		{"events", "tenants:\n  slow: {events: often}", `tenants.slow.events is "often", needs`},
 		{"cleanup of events", "tenants:\n  slow: {events-cleanup: both}", `tenants.slow.events-cleanup is "both", needs one of delete, compact`},
 	} {

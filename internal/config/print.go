@@ -10,9 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// YAML writes the settings of an instance as a file that --config takes, in the
-// order of the table: all that have a value, whatever layer it comes from. Of
-// secrets it has the names of their files.
+// YAML returns the settings of an instance as a file for --config, in the order of the table. It has all settings that have a
+// value, from whatever layer, and of secrets the names of their files.
 func (c *Config) YAML() ([]byte, error) {
 	all := settingsOf(c.flags())
 	if len(c.Tenants) > 0 {
@@ -26,8 +25,7 @@ func (c *Config) YAML() ([]byte, error) {
 	return yaml.Marshal(all)
 }
 
-// settingsOf returns the flags that have a value, and those that have none although the default is
-// one.
+// settingsOf returns the flags that have a value, and those that are empty although their default is not.
 func settingsOf(fs *pflag.FlagSet) yaml.MapSlice {
 	var all yaml.MapSlice
 	defaults := defaultTexts()
@@ -39,7 +37,7 @@ func settingsOf(fs *pflag.FlagSet) yaml.MapSlice {
 	return all
 }
 
-// defaultTexts are the values of an instance's settings where nothing is said.
+// defaultTexts returns the default values of an instance's settings.
 func defaultTexts() map[string]string {
 	c := Default()
 	texts := make(map[string]string)
@@ -47,7 +45,7 @@ func defaultTexts() map[string]string {
 	return texts
 }
 
-// typed is a flag's value as YAML has it: quotes for what is text alone.
+// typed returns a flag's value with its YAML type, so that only texts are quoted.
 func typed(f *pflag.Flag) any {
 	if list, ok := f.Value.(pflag.SliceValue); ok {
 		return list.GetSlice()
@@ -64,9 +62,8 @@ func typed(f *pflag.Flag) any {
 	return text
 }
 
-// Example writes a file with every setting of an instance and of a tenant, each
-// with its meaning. Required settings have a value. The others show their default
-// behind a #.
+// Example returns a file with every setting of an instance and of a tenant, and their meanings. Required settings have a
+// value. The others have their default behind a #.
 func Example() []byte {
 	var b bytes.Buffer
 	b.WriteString("# waterclock serve --config THIS-FILE\n#\n# A flag wins over the environment, the environment over this file: --data-dir,\n" +
@@ -91,7 +88,7 @@ func writeSetting(b *bytes.Buffer, indent string, f *pflag.Flag, value string) {
 	if value == "" {
 		off = "#"
 		text, err := yaml.MarshalWithOptions(typed(f), yaml.Flow(true))
-		if err != nil { // of no text, number or list of them
+		if err != nil { // texts, numbers and lists of them can be encoded
 			text = []byte(f.Value.String())
 		}
 		value = strings.TrimSpace(string(text))

@@ -14,7 +14,7 @@ import (
 // ErrInvalid is what every error about the configuration wraps.
 var ErrInvalid = errors.New("invalid configuration")
 
-// Problem is one setting that is rejected. It wraps ErrInvalid.
+// Problem is one rejected setting. It wraps ErrInvalid.
 type Problem struct {
 	Setting string // its name
 	Source  string // variable or file:line that it comes from, if known
@@ -22,7 +22,7 @@ type Problem struct {
 	Need    string // what it should be, to follow the word "needs"
 }
 
-// Error says it in one line.
+// Error returns the problem in one line.
 func (p *Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(p.Setting)
@@ -47,7 +47,7 @@ func pathless(err error) error {
 	return err
 }
 
-// Replaced says what has taken the place of a setting of earlier versions; "" if it is none.
+// Replaced says what has replaced a setting of earlier versions; "" if it is no such setting.
 func Replaced(setting string) string {
 	switch setting {
 	case "wheel-memory", "queue-memory", "store-memory":
@@ -56,8 +56,7 @@ func Replaced(setting string) string {
 	return ""
 }
 
-// hint says what has replaced the setting that was found, or else proposes the nearest known name,
-// if there is one.
+// hint says what has replaced the setting that was found, or proposes the nearest known name, if there is one.
 func hint(found, prefix string, known []string) string {
 	setting := found
 	if prefix != "" {

@@ -16,8 +16,7 @@ const maxSecretBytes = 64 * 1024
 
 const redacted = "****"
 
-// Secret is a text that never shows: every way of printing or encoding it
-// writes ****. The zero value is no secret.
+// Secret is a text that is never shown: every way of printing or encoding it writes ****. The zero value is no secret.
 type Secret struct{ text string }
 
 // Reveal returns the text itself.
@@ -55,7 +54,7 @@ func ReadSecret(path string) (Secret, error) {
 	return Secret{string(data)}, nil
 }
 
-// TLSConfig returns how to speak TLS to the brokers, or nil if that is off.
+// TLSConfig returns the settings of TLS to the brokers, or nil if it is off.
 func (c *Config) TLSConfig() (*tls.Config, error) {
 	if !c.TLS {
 		return nil, nil

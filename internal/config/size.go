@@ -22,7 +22,7 @@ var errSize = errors.New("needs a number of bytes such as 65536, 512KiB, 64MiB o
 var sizeUnits = []struct {
 	name string
 	size Size
-}{{"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"B", 1}} // longest first: "B" ends them all
+}{{"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"B", 1}} // longest first: all of them end with "B"
 
 // ParseSize reads a whole number of B, KiB, MiB or GiB; without a unit, of
 // bytes. It refuses negative numbers, what overflows, and decimal units.
@@ -60,5 +60,5 @@ func (s *Size) Set(text string) error {
 	return err
 }
 
-// Type implements pflag.Value: the word that stands for the value in a help text.
+// Type implements pflag.Value. It returns the word that stands for the value in a help text.
 func (s *Size) Type() string { return "size" }

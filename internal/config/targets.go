@@ -9,7 +9,7 @@ import (
 // on a request topic may name.
 func (c *Config) TargetsOf(requests string) []string { return c.PolicyOf(requests).Targets }
 
-// TargetNames returns the targets that are named in full, and are no globs.
+// TargetNames returns the targets that are names and not globs.
 func (c *Config) TargetNames() []string {
 	var names []string
 	for _, topic := range c.Requests {

@@ -21,28 +21,26 @@ import (
 // or nil. It opens the files that settings name, and nothing else.
 func (c *Config) Validate() error {
 	var p problems
-	c.checkClient(&p)
-	c.checkInstance(&p)
+	p.client(c)
+	p.instance(c)
 	return errors.Join(p...)
 }
 
-// ValidateDev is Validate for an instance with its embedded broker: Listen
-// counts, Brokers does not.
+// ValidateDev is Validate for an instance with an embedded broker. It checks Listen and not Brokers.
 func (c *Config) ValidateDev() error {
 	var p problems
 	p.want(isAddress(c.Listen, false), "listen", c.Listen, "host:port")
 	p.want(!c.TLS, "tls", c.TLS, "to be unset: the embedded broker speaks plain text")
 	p.want(c.SASLMechanism == SASLNone, "sasl-mechanism", c.SASLMechanism, "to be unset: the embedded broker knows no users")
-	oneOf(&p, "log-format", c.LogFormat, logFormats())
 	p.want(len(c.Requests) > 0, "requests", "", "at least one request topic, as in timers")
-	c.checkInstance(&p)
+	p.instance(c)
 	return errors.Join(p...)
 }
 
 // ValidateClient is Validate for a client, which only needs to reach Kafka.
 func (c *Config) ValidateClient() error {
 	var p problems
-	c.checkClient(&p)
+	p.client(c)
 	return errors.Join(p...)
 }
 
@@ -50,9 +48,9 @@ func (c *Config) ValidateClient() error {
 // Kafka, the request topics, and how the service's own topics are created.
 func (c *Config) ValidateTopics() error {
 	var p problems
-	c.checkClient(&p)
-	c.checkRequests(&p)
-	c.checkTopics(&p)
+	p.client(c)
+	p.requests(c)
+	p.topics(c)
 	return errors.Join(p...)
 }
 
@@ -60,14 +58,14 @@ func (c *Config) ValidateTopics() error {
 // request topics and their targets, and the group.
 func (c *Config) ValidateACLs() error {
 	var p problems
-	c.checkClient(&p)
-	c.checkRequests(&p)
-	c.checkTargets(&p)
+	p.client(c)
+	p.requests(c)
+	p.targets(c)
 	p.want(c.Group != "", "group", "", "a name")
 	return errors.Join(p...)
 }
 
-// problems gathers problems.
+// problems collects what is wrong with a configuration. Each method except want checks a part of it.
 type problems []error
 
 // want adds a problem unless ok.
@@ -82,11 +80,6 @@ func between[T int | Size | time.Duration](p *problems, setting string, v, lo, h
 	p.want(v >= lo && v <= hi, setting, v, show(lo)+" to "+show(hi))
 }
 
-// oneOf wants one of the values of a choice.
-func oneOf[T ~string](p *problems, setting string, v T, allowed []T) {
-	p.want(slices.Contains(allowed, v), setting, string(v), "one of "+list(allowed, ", "))
-}
-
 func show(v any) string {
 	if d, ok := v.(time.Duration); ok {
 		return span.String(d)
@@ -94,26 +87,25 @@ func show(v any) string {
 	return fmt.Sprint(v)
 }
 
-func (c *Config) checkClient(p *problems) {
+func (p *problems) client(c *Config) {
 	p.want(len(c.Brokers) > 0, "brokers", "", "at least one host:port, as in 127.0.0.1:9092")
 	for _, b := range c.Brokers {
 		p.want(isAddress(b, true), "brokers", b, "host:port for each broker")
 	}
-	oneOf(p, "log-format", c.LogFormat, logFormats())
-	c.checkTLS(p)
-	c.checkSASL(p)
+	p.tls(c)
+	p.sasl(c)
 }
 
-func (c *Config) checkInstance(p *problems) {
-	c.checkRequests(p)
-	c.checkTargets(p)
-	c.checkTopics(p)
-	c.checkMember(p)
-	c.checkResources(p)
-	c.checkAPI(p)
+func (p *problems) instance(c *Config) {
+	p.requests(c)
+	p.targets(c)
+	p.topics(c)
+	p.member(c)
+	p.resources(c)
+	p.api(c)
 }
 
-func (c *Config) checkRequests(p *problems) {
+func (p *problems) requests(c *Config) {
 	p.want(len(c.Requests) > 0 || len(c.Delay) > 0, "requests", "", "at least one request topic, as in timers, or delay a fixed-delay topic")
 	for i, t := range c.Requests {
 		p.want(isTopic(t) && len(t) <= maxRequestTopic, "requests", t,
@@ -121,11 +113,11 @@ func (c *Config) checkRequests(p *problems) {
 		p.want(!isReserved(t), "requests", t, "topics that neither begin with __ nor belong to the service")
 		p.want(!slices.Contains(c.Requests[:i], t), "requests", t, "each topic once")
 	}
-	c.checkTenants(p)
-	c.checkDelay(p)
+	p.tenants(c)
+	p.delay(c)
 }
 
-func (c *Config) checkDelay(p *problems) {
+func (p *problems) delay(c *Config) {
 	for i, d := range c.Delay {
 		p.want(isTopic(d.Topic) && len(d.Topic) <= maxRequestTopic && !isReserved(d.Topic), delaySetting, d,
 			fmt.Sprintf("topic names: 1 to %d of letters, digits, dot, underscore and hyphen, that neither begin with __ nor belong to the service", maxRequestTopic))
@@ -140,8 +132,8 @@ func (c *Config) checkDelay(p *problems) {
 	}
 }
 
-func (c *Config) checkTargets(p *problems) {
-	// If each tenant has targets of its own, there need be none for all.
+func (p *problems) targets(c *Config) {
+	// If each tenant has its own targets, none for all are needed.
 	common := slices.ContainsFunc(c.Requests, func(t string) bool { _, ok := c.Tenants[t]; return !ok })
 	p.want(len(c.Targets) > 0 || !common && len(c.Requests) > 0, "targets", "", "at least one glob, as in orders or mail.*; * allows every topic")
 	for _, t := range c.Targets {
@@ -164,13 +156,16 @@ func (c *Config) checkTargets(p *problems) {
 	}
 	for _, topic := range c.Requests {
 		if _, ok := c.Tenants[topic]; ok {
-			continue // checked by itself
+			continue // checked below
 		}
 		name := c.PolicyOf(topic).DefaultTarget
 		p.want(name == "" || matchAny(c.TargetsOf(topic), name), "default-target", name,
 			"to be one of the targets of "+topic)
 	}
-	c.checkPolicies(p)
+	for _, topic := range sortedKeys(c.Tenants) {
+		t := c.Tenants[topic]
+		p.policy(c, topic, &t)
+	}
 }
 
 func isGlob(glob string) bool {
@@ -178,13 +173,12 @@ func isGlob(glob string) bool {
 	return err == nil && glob != ""
 }
 
-// neverTargets says what a target needs to be, whatever else is allowed. An emission
-// carries no timer- headers, so on a request topic it would be a dead letter or a
-// cancel.
+// neverTargets says what every target needs to be. An emission has no timer- headers, so on a request topic it would be a dead
+// letter or a cancel.
 const neverTargets = "topics that neither begin with __ nor belong to the service nor are request topics nor hold dead letters: no timer may fire there"
 
-// neverTarget reports whether no timer may fire to a topic of that name. A glob may
-// match such topics: requests that name them are rejected.
+// neverTarget reports whether no timer may fire to a topic of that name. A glob may match such topics, but requests that name
+// them are rejected.
 func (c *Config) neverTarget(name string) bool {
 	return isReserved(name) || slices.Contains(c.Requests, name) || c.IsDeadLetters(name)
 }
@@ -201,8 +195,7 @@ func matchAny(globs []string, name string) bool {
 	})
 }
 
-func (c *Config) checkTopics(p *problems) {
-	oneOf(p, "partitioner-check", c.PartitionerCheck, checks())
+func (p *problems) topics(c *Config) {
 	p.want(c.ReplicationFactor == -1 || c.ReplicationFactor >= 1 && c.ReplicationFactor <= 32767,
 		"replication-factor", c.ReplicationFactor, "-1 or 1 to 32767")
 	p.want(c.TopicCheckInterval >= MinTopicCheckInterval, "topic-check-interval", c.TopicCheckInterval,
@@ -212,21 +205,19 @@ func (c *Config) checkTopics(p *problems) {
 	between(p, "limit-header-bytes", c.LimitHeaderBytes, 1, MaxHeaderBytes)
 }
 
-func (c *Config) checkMember(p *problems) {
+func (p *problems) member(c *Config) {
 	p.want(c.Group != "", "group", "", "a name")
 	p.want(c.InstanceID == "" || isTopic(c.InstanceID), "instance-id", c.InstanceID,
 		"1 to 249 letters, digits, dots, underscores and hyphens")
 	between(p, "session-timeout", c.SessionTimeout, MinSessionTimeout, MaxSessionTimeout)
-	// Else a static member could miss a generation without being dropped.
+	// Otherwise a static member could miss a generation without being dropped.
 	p.want(c.RebalanceTimeout >= c.SessionTimeout && c.RebalanceTimeout <= MaxRebalanceTimeout,
 		"rebalance-timeout", c.RebalanceTimeout,
 		fmt.Sprintf("at least session-timeout (%s) and at most %s", show(c.SessionTimeout), show(MaxRebalanceTimeout)))
-	oneOf(p, "on-stop", c.OnStop, onStops())
-	oneOf(p, "tracing", c.Tracing, tracings())
 	p.want(c.OnStop != Stay || c.InstanceID != "", "on-stop", c.OnStop, "an instance-id with it, or to be leave")
 }
 
-func (c *Config) checkResources(p *problems) {
+func (p *problems) resources(c *Config) {
 	p.want(c.DataDir != "", "data-dir", "", "a directory")
 	p.want(c.HTTP == "" || isAddress(c.HTTP, false), "http", c.HTTP, "host:port, or to be empty")
 	p.want(c.HTTPWebConfig == "" || c.HTTP != "", "http-web-config", c.HTTPWebConfig, "http to be set")
@@ -245,7 +236,7 @@ func (c *Config) checkResources(p *problems) {
 	p.want(c.Memory == 0 || c.Memory >= MinMemory, "memory", c.Memory, "at least "+show(MinMemory)+", or 0 to have it chosen")
 }
 
-func (c *Config) checkTLS(p *problems) {
+func (p *problems) tls(c *Config) {
 	for _, f := range []struct{ setting, file string }{
 		{"tls-ca", c.TLSCA}, {"tls-cert", c.TLSCert}, {"tls-key", c.TLSKey},
 	} {
@@ -257,9 +248,8 @@ func (c *Config) checkTLS(p *problems) {
 	}
 }
 
-// checkSASL checks the three settings that a mechanism needs, or does not.
-func (c *Config) checkSASL(p *problems) {
-	oneOf(p, "sasl-mechanism", c.SASLMechanism, saslMechanisms())
+// sasl checks the settings that a mechanism needs, or that it does not take.
+func (p *problems) sasl(c *Config) {
 	by := " with sasl-mechanism " + string(c.SASLMechanism)
 	if c.SASLMechanism == SASLNone {
 		by = " without sasl-mechanism"
@@ -291,14 +281,13 @@ func setOrNot(needed bool) string {
 
 const (
 	maxTopic = 249 // Kafka's Topic.MAX_NAME_LENGTH
-	// maxRequestTopic leaves room for the longest name made of it.
+	// maxRequestTopic leaves room for the longest name that is made of it.
 	maxRequestTopic = maxTopic - len(ownInfix+"dead-letters")
-	// ownInfix stands in the name of every topic that the service makes.
+	// ownInfix is part of the name of every topic of the service.
 	ownInfix = ".waterclock."
 )
 
-// isTopic reports whether Kafka takes s as the name of a topic (or as a
-// group.instance.id, for which it has the same rule).
+// isTopic reports whether Kafka accepts s as the name of a topic. It has the same rule for a group.instance.id.
 func isTopic(s string) bool {
 	ok, _ := regexp.MatchString(`^[a-zA-Z0-9._-]+$`, s)
 	return ok && len(s) <= maxTopic && s != "." && s != ".."
@@ -313,8 +302,7 @@ func isReserved(topic string) bool {
 	return i >= 0 && slices.Contains([]string{"changelog", "dead-letters", "events", "checkpoints"}, topic[i+len(ownInfix):])
 }
 
-// isAddress reports whether s is host:port with a number as port. A port of 0, which
-// means any, is only good to listen on.
+// isAddress reports whether s is host:port with a number as port. A remote address needs a host and a port other than 0.
 func isAddress(s string, remote bool) bool {
 	host, port, err := net.SplitHostPort(s)
 	n, portErr := strconv.ParseUint(port, 10, 16)

@@ -9,9 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/waterclock/waterclock/internal/span"
 )
 
 func TestParseSize(t *testing.T) {
@@ -43,45 +40,6 @@ func FuzzParseSize(f *testing.F) {
 		}
 		if back, err := ParseSize(v.String()); v < 0 || back != v || err != nil {
 			t.Errorf("%q is %d, prints %q, which is %d, %v", s, v, v, back, err)
-		}
-	})
-}
-
-func TestParseDuration(t *testing.T) {
-	for _, c := range []struct {
-		in   string
-		want time.Duration
-		out  string // as it prints; empty: refused
-	}{
-		{"250ms", 250 * time.Millisecond, "250ms"}, {"10s", 10 * time.Second, "10s"},
-		{"90s", 90 * time.Second, "1m30s"}, {"1h", time.Hour, "1h"}, {"60m", time.Hour, "1h"},
-		{"1h0m5s", time.Hour + 5*time.Second, "1h0m5s"}, {"10m", 10 * time.Minute, "10m"},
-		{"7d", 7 * day, "7d"}, {"1d12h", 36 * time.Hour, "1d12h"}, {"36525d", MaxHorizon, "36525d"},
-		{"0s", 0, "0s"}, {"20h", 20 * time.Hour, "20h"},
-		{"", 0, ""}, {"10", 0, ""}, {"-1s", 0, ""}, {"-1d", 0, ""}, {"1d-1h", 0, ""}, {"1y", 0, ""}, {"1.5d", 0, ""},
-		{"106752d", 0, ""}, {"106751d24h", 0, ""}, {"4294967295d", 0, ""}, {"-0s", 0, ""},
-	} {
-		got, err := ParseDuration(c.in)
-		if got != c.want || (err == nil) != (c.out != "") {
-			t.Errorf("ParseDuration(%q) = %v, %v; want %v", c.in, got, err, c.want)
-		}
-		if s := span.String(got); err == nil && s != c.out {
-			t.Errorf("%q prints %q, want %q", c.in, s, c.out)
-		}
-	}
-}
-
-func FuzzParseDuration(f *testing.F) {
-	for _, s := range []string{"1d", "10s", "1d1h1m1s1ms", "106751d", "1µs"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		v, err := ParseDuration(s)
-		if err != nil {
-			return
-		}
-		if back, err := ParseDuration(span.String(v)); v < 0 || back != v || err != nil {
-			t.Errorf("%q is %d, prints %q, which is %d, %v", s, v, span.String(v), back, err)
 		}
 	})
 }

@@ -18,10 +18,9 @@ type file struct {
 	tenants  map[string]map[string]*value // by request topic and name
 }
 
-// parseYAML reads a mapping of settings, which is flat except for tenants. A
-// value is a scalar or a list of scalars. Scalars are taken as they are written,
-// so an instance ID of 007 stays that. All errors are Problems: one for each setting
-// that it leaves out, or one for a syntax error, with its line.
+// parseYAML reads a mapping of settings, which is flat except for tenants. A value is a scalar or a list of scalars. Scalars
+// are taken as they are written, so an instance ID of 007 stays 007. All errors are Problems: one for each setting that cannot
+// be read, or one for a syntax error, with its line.
 func parseYAML(path string, data []byte) (file, error) {
 	f := file{settings: make(map[string]*value)}
 	doc, err := decodeYAML(path, data)
@@ -98,7 +97,7 @@ func mappingOf(path, setting string, n ast.Node, of string) (map[string]ast.Node
 	return nodes, nil
 }
 
-// needOf says what a setting needs whose value is none.
+// needOf returns what a setting needs whose value cannot be read.
 func needOf(err error) string {
 	if errors.Is(err, yamltext.ErrNotScalar) {
 		return "a single value or a list of them"
@@ -120,7 +119,7 @@ func decodeYAML(path string, data []byte) (map[string]yamlValue, error) {
 			return nil, &Problem{Setting: fileSetting, Found: path, Need: "a single YAML document, not several"}
 		}
 	}
-	if err != nil && !errors.Is(err, io.EOF) { // the end: it is empty
+	if err != nil && !errors.Is(err, io.EOF) { // EOF: the file is empty
 		if bad, ok := errors.AsType[*Problem](err); ok {
 			bad.Source = path
 			return nil, bad
@@ -140,7 +139,7 @@ func decodeYAML(path string, data []byte) (map[string]yamlValue, error) {
 	return doc, nil
 }
 
-// aliasLike is a value that begins with *, which a glob does easily.
+// aliasLike matches a value that begins with *, as globs often do.
 var aliasLike = regexp.MustCompile(`(?:[:\[,]|(?m:^)[ \t]*-)[ \t]*(\*[^\s,\]#]*)`)
 
 // unquotedStar returns the first value that YAML takes for an alias, and its line.
@@ -152,7 +151,7 @@ func unquotedStar(data []byte) (star string, line int) {
 	return string(data[at[2]:at[3]]), 1 + bytes.Count(data[:at[2]], []byte("\n"))
 }
 
-// yamlValue keeps the node of a value, for the text as it is written.
+// yamlValue keeps the node of a value, for the text as it was written.
 type yamlValue struct{ node ast.Node }
 
 // UnmarshalYAML implements yaml.NodeUnmarshaler.

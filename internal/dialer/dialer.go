@@ -32,6 +32,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/metric"
 )
 
 // Func opens a connection, as net.Dialer.DialContext does.
@@ -77,14 +78,10 @@ type broker struct {
 
 // New returns a Dialer that opens connections with dial.
 func New(dial Func, log *slog.Logger, reg prometheus.Registerer) *Dialer {
-	d := &Dialer{
+	return &Dialer{
 		dial: dial, log: log, changed: func() {}, look: beats.NewSignal(), brokers: make(map[string]*broker),
-		gauge: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "waterclock_unresponsive_brokers", Help: "Brokers that accept connections, or used to, but do not answer.",
-		}),
+		gauge: metric.In(reg).Gauge("waterclock_unresponsive_brokers", "Brokers that accept connections, or used to, but do not answer."),
 	}
-	reg.MustRegister(d.gauge)
-	return d
 }
 
 // OnChange registers f, which is called without a lock whenever a broker cannot be reached any more, or can again.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"sync"
@@ -16,6 +17,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 const addr = "broker:9092"
@@ -27,6 +30,7 @@ type kafka struct {
 
 	mu    sync.Mutex
 	conns []net.Conn // guarded by mu: the broker's ends
+	heard time.Time  // guarded by mu: when something last came
 }
 
 func (k *kafka) dial(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -44,6 +48,9 @@ func (k *kafka) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 			if err != nil {
 				return
 			}
+			k.mu.Lock()
+			k.heard = time.Now()
+			k.mu.Unlock()
 			if k.unresponsive.Load() {
 				continue
 			}
@@ -68,9 +75,13 @@ func (k *kafka) kill() {
 
 // scene runs f in a bubble, with a dialer that runs.
 func scene(t *testing.T, f func(t *testing.T, k *kafka, d *Dialer)) {
+	logged(t, slog.New(slog.DiscardHandler), f)
+}
+
+func logged(t *testing.T, log *slog.Logger, f func(t *testing.T, k *kafka, d *Dialer)) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kafka{}
-		d := New(k.dial, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		d := New(k.dial, log, prometheus.NewRegistry())
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		run.Go(func() {
@@ -184,6 +195,39 @@ func TestUnresponsiveBroker(t *testing.T) {
 	})
 }
 
+// Each wake-up of an idle process costs more than what it does then. So connections are looked at, and brokers probed, when
+// other tickers of the process tick.
+func TestBrokersAreProbedWithOtherTicks(t *testing.T) {
+	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
+		other := beats.NewTicker(tick)
+		defer other.Stop()
+		a := dial(t, d)
+		synctest.Wait() // the first probe follows at once
+		k.unresponsive.Store(true)
+		time.Sleep(tick / 7)
+		if _, err := a.Write([]byte{1}); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = a.Read(make([]byte, 1)) }()
+		synctest.Wait()
+		asked := time.Now()
+		for range 2 * quietAfter / tick {
+			at := <-other.C
+			synctest.Wait()
+			k.mu.Lock()
+			heard := k.heard
+			k.mu.Unlock()
+			if heard.Equal(at) {
+				return
+			}
+			if heard.After(asked) {
+				t.Fatalf("probed at %v, another ticker ticked at %v", heard, at)
+			}
+		}
+		t.Fatal("never probed")
+	})
+}
+
 // One thing is slow, another is answered meanwhile: the probe.
 func TestSlowIsNotUnresponsive(t *testing.T) {
 	scene(t, func(t *testing.T, k *kafka, d *Dialer) {
@@ -250,6 +294,67 @@ func TestBrokerThatDies(t *testing.T) {
 				took := until(t, maxProbeAgain+tick, d.back)
 				if by == "client" && took > 0 {
 					t.Errorf("it took %s after a client was let in", took)
+				}
+			})
+		})
+	}
+}
+
+// lines counts what is logged, by message.
+type lines struct {
+	slog.Handler
+	mu sync.Mutex
+	of map[string]int // guarded by mu
+}
+
+func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *lines) Handle(_ context.Context, r slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of[r.Message]++
+	return nil
+}
+
+// The loss of a broker is one line, and its return another one, however many clients dial it meanwhile, whatever they and the
+// probes meet, and however long it takes.
+func TestALossIsSaidOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		lose, restore func(*kafka)
+		said          string
+	}{
+		"down":         {func(k *kafka) { k.kill() }, func(k *kafka) { k.down.Store(false) }, "a broker is down, turning to the others"},
+		"unresponsive": {func(k *kafka) { k.unresponsive.Store(true) }, func(k *kafka) { k.unresponsive.Store(false) }, "a broker is unresponsive, turning to the others"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := &lines{of: make(map[string]int)}
+			logged(t, slog.New(log), func(t *testing.T, k *kafka, d *Dialer) {
+				for range 5 {
+					if err := ask(dial(t, d)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				waits := dial(t, d)
+				go func() { _, _ = waits.Read(make([]byte, 1)) }()
+				synctest.Wait()
+				c.lose(k)
+				_, _ = waits.Write([]byte{1})
+				until(t, time.Second, d.gone)
+				for range 30 {
+					if nc, err := d.Dial(t.Context(), "tcp", addr); err == nil {
+						nc.Close()
+					}
+					time.Sleep(time.Second)
+				}
+				c.restore(k)
+				until(t, maxProbeAgain+freshTimeout, d.back)
+				if err := ask(dial(t, d)); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+				want := map[string]int{c.said: 1, "a broker can be reached again": 1}
+				if !maps.Equal(log.of, want) {
+					t.Errorf("said %v, want %v", log.of, want)
 				}
 			})
 		})
@@ -375,12 +480,15 @@ func TestBrokerThatWasNeverThere(t *testing.T) {
 
 // goodbye is a connection that says goodbye as TLS does, which takes 5 s where nobody
 // reads.
-type goodbye struct{ net.Conn }
+type goodbye struct {
+	net.Conn
+	say func()
+}
 
 func (c goodbye) NetConn() net.Conn { return c.Conn }
 
 func (c goodbye) Close() error {
-	time.Sleep(5 * time.Second)
+	c.say()
 	return c.Conn.Close()
 }
 
@@ -389,7 +497,9 @@ func (c goodbye) Close() error {
 func TestAUnresponsiveBrokerIsLeftWithoutAGoodbye(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
-		dials := func(context.Context, string, string) (net.Conn, error) { return goodbye{ours}, nil }
+		dials := func(context.Context, string, string) (net.Conn, error) {
+			return goodbye{ours, func() { time.Sleep(5 * time.Second) }}, nil
+		}
 		d := New(dials, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 		if _, err := d.Dial(t.Context(), "tcp", addr); err != nil {
 			t.Fatal(err)

@@ -8,22 +8,24 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 const (
 	// quietAfter is how long a client may wait for a broker that sends nothing at all before the broker is probed.
-	quietAfter = 300 * time.Millisecond
+	quietAfter = 250 * time.Millisecond
 	// probeTimeout is how long the answer to a probe may take over an open connection, and freshTimeout over one that
 	// has to be opened first, with its handshakes.
 	probeTimeout, freshTimeout = 600 * time.Millisecond, 2 * time.Second
 	// probeAgain is the pause between two probes of a broker that cannot be reached. It grows with the time for
 	// which that lasts, up to maxProbeAgain: the broker may have been removed for good.
-	probeAgain, maxProbeAgain = 250 * time.Millisecond, 2 * time.Second
+	probeAgain, maxProbeAgain = 200 * time.Millisecond, 2 * time.Second
 	// An unreachable broker is forgotten once no client has dialed it for forgetAfter.
 	// Clients dial each broker that they know of every few minutes.
 	forgetAfter = 30 * time.Minute
-	// tick is how often connections are looked at.
-	tick = 50 * time.Millisecond
+	// tick is how often connections are looked at, together with the other tickers of 100 ms: see package beats.
+	tick = 100 * time.Millisecond
 	// overslept: if a probe takes that much longer than its timeout, this process itself must have been stopped. That
 	// says nothing about the broker.
 	overslept = 400 * time.Millisecond
@@ -37,25 +39,18 @@ var question = []byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
 
 // Run probes brokers until ctx ends.
 func (d *Dialer) Run(ctx context.Context) error {
-	t := time.NewTicker(tick)
-	defer t.Stop()
 	var probes sync.WaitGroup
 	defer d.hangUp()
 	defer probes.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-		case <-d.look:
-		}
+	beats.EveryOr(ctx, tick, d.look, func() {
 		for _, b := range d.due(time.Now()) {
 			probes.Go(func() { d.probe(ctx, b) })
 		}
 		if d.forgetGone(time.Now()) {
 			d.changed()
 		}
-	}
+	})
+	return nil
 }
 
 // doubt makes Run probe a broker at once.

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -23,7 +24,7 @@ import (
 // topics. The service never ends it.
 var ErrForeignTransaction = errors.New("a transaction of a foreign producer is open")
 
-// Options say which hanging transactions End is to end.
+// Options select the hanging transactions that End ends.
 type Options struct {
 	Client    *kgo.Client
 	Group     string
@@ -289,10 +290,8 @@ func endTransaction(ctx context.Context, cl *kgo.Client, adm *kadm.Client, txn k
 		case !errors.Is(err, kerr.ConcurrentTransactions):
 			return fmt.Errorf("fence %s: %w", txn.TxnID, err)
 		}
-		select {
-		case <-ctx.Done():
+		if !beats.Sleep(ctx, endBackoff) {
 			return ctx.Err()
-		case <-time.After(endBackoff):
 		}
 	}
 }

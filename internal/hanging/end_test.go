@@ -13,8 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// hanging is a producer that has left a transaction open on changelog
-// partitions.
+// hanging returns a producer that has left a transaction open on changelog partitions.
 func (s *setup) hanging(id string, partitions ...int32) *kgo.Client {
 	s.t.Helper()
 	cl := s.c.Client(s.t, kgo.TransactionalID(id), kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -29,14 +28,14 @@ func (s *setup) hanging(id string, partitions ...int32) *kgo.Client {
 	return cl
 }
 
-// toEnd is what an acquisition of a partition asks for.
+// toEnd returns the Options for an acquisition of a partition.
 func (s *setup) toEnd(partition int32) Options {
 	return Options{Client: s.member, Group: s.group, Topic: s.changelog, Partition: partition, Logger: slog.New(slog.DiscardHandler)}
 }
 
-// End ends what a former owner of this group left on the partition
-// asked for, and nothing else: not on other partitions, not of other groups. Who
-// was hit cannot commit, the others can.
+// End ends what a former owner of this group left on the given partition, and nothing
+// else: not on other partitions, not of other groups. The fenced producers cannot
+// commit, the others can.
 func TestEndEndsOursOnThePartitionAlone(t *testing.T) {
 	s := newSetup(t)
 	ours := TransactionalIDPrefix(s.group)
@@ -77,7 +76,7 @@ func TestEndTellsGroupsApart(t *testing.T) {
 }
 
 // A transaction that was announced and has produced nothing is found too.
-func TestEndFindsWhatIsOnlyAnnounced(t *testing.T) {
+func TestEndFindsAnnouncedTransactions(t *testing.T) {
 	s := newSetup(t)
 	id := TransactionalIDPrefix(s.group) + "p/0/1"
 	cl := s.c.Client(t, kgo.TransactionalID(id))
@@ -100,7 +99,7 @@ func TestEndFindsWhatIsOnlyAnnounced(t *testing.T) {
 	}
 }
 
-// What blocks the partition and is not ours is named, and left alone.
+// A transaction that blocks the partition and is not ours is reported, and left alone.
 func TestForeignTransactionIsNamedAndLeftAlone(t *testing.T) {
 	s := newSetup(t)
 	id := "somebody-else-" + kafkatest.Topic(t)
@@ -117,9 +116,9 @@ func TestForeignTransactionIsNamedAndLeftAlone(t *testing.T) {
 	}
 }
 
-// Where Kafka 4.3.1 (Utils.abs of the group's hash code) keeps the offsets of
-// groups, with 50 partitions: hashes above 0, below, and one without an absolute
-// value.
+// The offsets partition that Kafka 4.3.1 (Utils.abs of the group's hash code) chooses
+// for groups, with 50 partitions: for hashes above 0, below, and one without an
+// absolute value.
 func TestOffsetsPartition(t *testing.T) {
 	for group, want := range map[string]int32{
 		"waterclock": 41, "g2": 43, "timers": 46, "billing": 9, "orders": 31, "payments-timers": 4, "polygenelubricants": 0,

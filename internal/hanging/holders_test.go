@@ -16,8 +16,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Whose transaction begins at an offset is told, as far as the brokers tell it: a right that is
-// missing is an answer, for the partitions that it is missing for alone.
+// FindHolders reports the producer whose transaction begins at an offset, as far as the brokers say. A
+// missing right is an answer, only for the partitions that it concerns.
 func TestFindHolders(t *testing.T) {
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, "t", "denied"))
 	begun := time.Now().Add(-time.Second)
@@ -78,16 +78,16 @@ func TestFindHolders(t *testing.T) {
 	}
 	c.ControlKey(int16(kmsg.ListTransactions), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
-		return kreq.ResponseKind(), nil, true // it lists what one may describe
+		return kreq.ResponseKind(), nil, true // the broker lists only what the caller may describe
 	})
 	if h := FindHolders(t.Context(), cl, at)[held]; h.ProducerID != id || h.TransactionalID != "" || !h.Began.IsZero() || h.Err != nil {
 		t.Errorf("without the right to its name: %+v", h)
 	}
 }
 
-// A broker that does not answer keeps nothing from being known that others tell: which coordinator has
-// a producer all are asked for.
-func TestFindHoldersBesideABrokerThatDoesNotAnswer(t *testing.T) {
+// A broker that does not answer hides nothing that others know: all brokers are asked which
+// coordinator has a producer.
+func TestFindHoldersWithAnUnresponsiveBroker(t *testing.T) {
 	t.Parallel()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(2), kfake.SeedTopics(1, "t"))
 	producer := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID("billing"), kgo.RecordPartitioner(kgo.ManualPartitioner()))

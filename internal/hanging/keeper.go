@@ -19,18 +19,10 @@ import (
 
 // Run looks at partitions in doubt until ctx ends.
 func (k *Markers) Run(ctx context.Context) error {
-	t := beats.NewTicker(markerTick)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-		case <-k.wake:
-		}
+	beats.EveryOr(ctx, markerTick, k.wake, func() {
 		doubtful := k.Doubtful()
 		if len(doubtful) == 0 {
-			continue
+			return
 		}
 		k.refresh(ctx, doubtful)
 		for _, to := range doubtful {
@@ -38,7 +30,8 @@ func (k *Markers) Run(ctx context.Context) error {
 				k.say(to, err)
 			}
 		}
-	}
+	})
+	return nil
 }
 
 // refresh looks up the leaders of partitions.
@@ -58,15 +51,12 @@ func (k *Markers) refresh(ctx context.Context, doubtful []timer.TopicPartition) 
 func (k *Markers) say(to timer.TopicPartition, err error) {
 	k.mu.Lock()
 	d := k.doubtful[to]
-	said := d == nil || time.Since(d.said) < doubtSaid
-	if d != nil && !said {
-		d.said = time.Now()
-	}
+	news := d != nil && d.failing.Due(doubtSaid)
 	if d != nil && time.Since(d.since) > doubtKept {
 		k.dismiss(to)
 	}
 	k.mu.Unlock()
-	if !said {
+	if news {
 		k.log.Warn("cannot tell whether a transaction lacks its marker", "topic", to.Topic, "partition", to.Partition, "err", err)
 	}
 }
@@ -110,7 +100,7 @@ func (k *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPar
 	case err != nil:
 		return false, err
 	case !found && how == EndingUnknown, found && !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(k.group)):
-		return false, nil // not ours
+		return false, nil // not one of ours
 	case found && UnderWay(txn, p) && (how == EndingUnknown || EndingOf(txn, p) != how || !k.overdue(to, p)):
 		// The markers are on their way. Prepare is believed only if this process already knew how the
 		// transaction ended: a restarted coordinator may have read Prepare from its own

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { kafkatest.Main(kafkatest.LeakFree{M: m}) }
 
-// testLimit bounds whatever a test waits for.
+// testLimit bounds every wait of a test.
 const testLimit = 30 * time.Second
 
 // setup is a group with one member, and a changelog of two partitions.
@@ -28,7 +28,7 @@ type setup struct {
 	changelog string
 }
 
-// newSetup makes a setup on the shared broker, whose test runs beside others.
+// newSetup makes a setup on the shared broker, which is used by other tests in parallel.
 func newSetup(t *testing.T) *setup {
 	t.Helper()
 	t.Parallel()

@@ -55,12 +55,7 @@ type endedTxn struct {
 }
 
 func (e *endedTxn) wrote(p timer.TopicPartition) bool {
-	for _, n := range e.parts[p.Topic] {
-		if n == p.Partition {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(e.parts[p.Topic], p.Partition)
 }
 
 // doubt is a partition that may lack a marker: it had no leader, or a new one, while a transaction on it may
@@ -70,8 +65,8 @@ type doubt struct {
 	moved        time.Time // when it was last found to have had no leader, or another one
 	healthySince time.Time // since when it has a leader and nothing of ours is open
 	noted        map[Producer]*endedTxn
-	alert        bool      // it has no leader, or is known to lack a marker
-	said         time.Time // when a look at it failed and that was logged
+	alert        bool           // it has no leader, or is known to lack a marker
+	failing      beats.Reminder // looks at it fail
 	// awaited says since when each marker has been seen to be on its way.
 	awaited map[Producer]time.Time
 }
@@ -153,7 +148,7 @@ func (k *Markers) NoteEnd(txnID string, p Producer, how Ending, parts map[string
 	}
 }
 
-// forget drops what is old. The lock is held.
+// forget drops old entries. The lock is held.
 func (k *Markers) forget(now time.Time) {
 	n := 0
 	for n < len(k.ends) && (now.Sub(k.ends[n].at) > endedKept || len(k.ends)-n >= maxEndedTxns) {
@@ -224,7 +219,7 @@ func (k *Markers) Retired(id int64) bool {
 	return retiredIDs
 }
 
-// Outcome is what is remembered of a transaction, and its transactional ID.
+// Outcome returns the remembered ending of a transaction, and its transactional ID.
 func (k *Markers) Outcome(to timer.TopicPartition, p Producer) (how Ending, txnID string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -248,10 +243,7 @@ func (k *Markers) Doubtful() (all []timer.TopicPartition) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for to := range k.doubtful {
-		all = append(all, to)
-	}
-	return all
+	return slices.Collect(maps.Keys(k.doubtful))
 }
 
 // looked notes what a look at a partition with a leader has shown. If two looks, doubtAfter apart, have found no open
@@ -300,9 +292,5 @@ func (k *Markers) forgetRetired() {
 	for _, e := range k.ends {
 		recent[e.ID] = struct{}{}
 	}
-	for id := range k.retiredIDs {
-		if _, ok := recent[id]; !ok {
-			delete(k.retiredIDs, id)
-		}
-	}
+	maps.DeleteFunc(k.retiredIDs, func(id int64, _ struct{}) bool { _, ok := recent[id]; return !ok })
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Ends that are remembered share the list of their partitions: most steps of a
-// lane write to the same ones.
+// Remembered ends share the list of their partitions, because most steps of a lane write to the same
+// ones.
 func TestEndsShareTheirPartitions(t *testing.T) {
 	k := &Markers{}
 	list := func(ps ...int32) map[string][]int32 { return map[string][]int32{"a": ps, "b": {7}} }
@@ -38,14 +38,15 @@ func TestEndsShareTheirPartitions(t *testing.T) {
 }
 
 // A coordinator says that it is writing the markers of a commit, and one is overdue. If this process
-// knows that the transaction was committed it writes that marker; if all it knows is what the
-// coordinator says, which may have been restarted and found that in its own log alone, it does not.
+// knows that the transaction was committed it writes that marker. If it knows that only from the
+// coordinator, it does not: the coordinator may have been restarted and have found the decision in
+// its own log only.
 func TestAMarkerIsWrittenForWhatIsKnown(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		known Ending
 		state string
-		want  bool // a marker of a commit
+		want  bool // a commit marker is written
 	}{
 		{"known", EndingCommit, "PrepareCommit", true},
 		{"the coordinator's word alone", EndingUnknown, "PrepareCommit", false},

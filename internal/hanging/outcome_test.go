@@ -6,8 +6,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// Kafka 4.0.0 moves the epoch twice at a fencing abort (KAFKA-19367), as a commit
-// and an abort behind it do: its coordinator's word says nothing then.
+// Kafka 4.0.0 increases the epoch twice at a fencing abort (KAFKA-19367), as a commit
+// followed by an abort does. So its coordinator's answer says nothing.
 func TestAnEpochThatMovedTwiceSaysNothing(t *testing.T) {
 	at := Producer{1, 7}
 	for _, tc := range []struct {

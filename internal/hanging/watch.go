@@ -49,25 +49,18 @@ type Watch struct {
 
 // Run looks until ctx ends.
 func (w *Watch) Run(ctx context.Context) error {
-	t := beats.NewTicker(watchInterval)
-	defer t.Stop()
-	var said time.Time // while it fails
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-			switch err := w.look(ctx); {
-			case err == nil:
-				said = time.Time{}
-			case unreachable(err):
-				// The dialer logs that the broker is down.
-			case ctx.Err() == nil && time.Since(said) > watchSay:
-				said = time.Now()
-				w.Logger.Warn("cannot look after open transactions", "err", err)
-			}
+	var failing beats.Reminder
+	beats.Every(ctx, watchInterval, func() {
+		switch err := w.look(ctx); {
+		case err == nil:
+			failing = beats.Reminder{}
+		case unreachable(err):
+			// The dialer logs that the broker is down.
+		case ctx.Err() == nil && failing.Due(watchSay):
+			w.Logger.Warn("cannot look after open transactions", "err", err)
 		}
-	}
+	})
+	return nil
 }
 
 // unreachable reports whether err says that a connection could not be opened.

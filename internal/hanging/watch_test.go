@@ -12,8 +12,8 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 )
 
-// Watch ends what a process left that is surely gone, and what got stuck of its own; nothing of a
-// member that lives, and nothing while somebody unknown is a member.
+// Watch ends what a dead process left open, and its own process's transactions that got stuck. It
+// does not touch a living member, and does nothing while an unknown process is a member.
 func TestWatchLetsTheLivingBe(t *testing.T) {
 	s := newSetup(t)
 	ours := TransactionalIDPrefix(s.group)

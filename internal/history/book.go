@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"strconv"
 	"strings"
@@ -20,17 +21,23 @@ type Timers struct {
 	Value func(b []byte, n int) []byte
 }
 
-// AnyDue in place of a due time has a book believe what the emission's header says.
+// AnyDue stands for a due time that the book does not know: it believes the emission's header.
 const AnyDue = math.MinInt64
 
-// What stands in place of the lateness of a timer that has not come.
+// Values in place of the lateness, of timers that have not come.
 const (
 	unseen    = -1
 	cancelled = -2
-	doomed    = -3 // its cancel was sent, and may come too late
+	doomed    = -3 // its cancel was sent, perhaps too late
 )
 
-// Book judges timers by the million: it notes what was scheduled and books what arrives.
+// Book judges timers by the million, each of which fires once. A history of all of them would not fit in memory, so the
+// book keeps 16 bytes of each: when it is due, and how late it came. The rest can be made again from its number.
+//
+// The first emission of a timer breaks no rule if it is on time and exactly as requested. The book decides nothing but
+// that. [Check] judges every other emission, together with what is known of its timer. Timers that are missing at the end
+// are lost.
+//
 // It may be used by several goroutines.
 type Book struct {
 	of Timers
@@ -73,8 +80,8 @@ func (b *Book) Schedule(due int64) {
 	b.counts.Scheduled++
 }
 
-// Cancel notes that timer n must not come, and reports whether it did. It does not if the
-// timer has come, or is due before a moment.
+// Cancel notes that timer n must not come, unless it has come or is due before a given time. It reports whether it
+// noted that.
 func (b *Book) Cancel(n int, before time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,7 +135,7 @@ func (b *Book) check() {
 // Receive books one record. It reports whether the record belongs to the book: others may
 // write to the target, too.
 func (b *Book) Receive(r Received) bool {
-	id, occurrence := r.Header(waterclock.HeaderID), r.Header(waterclock.HeaderOccurrence)
+	id := r.Header(waterclock.HeaderID)
 	if id == "" {
 		id = string(r.Key) // of a bare loop
 	}
@@ -136,29 +143,27 @@ func (b *Book) Receive(r Received) bool {
 	if !ok {
 		return false
 	}
-	n := b.number(number, occurrence)
-	due, err := r.Due()
+	if b.of.Salted {
+		number, _, _ = strings.Cut(number, ".")
+	}
+	n, err := strconv.Atoi(number)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if n < 0 || n >= len(b.due) {
-		b.counts.Altered++
+	if err != nil || n < 0 || n >= len(b.due) {
+		b.judge(len(b.due), 0, id, r) // nobody has scheduled that one
 		return true
 	}
+	due, err := r.Due()
 	want := b.due[n]
-	if want == AnyDue {
+	if want == AnyDue && err == nil {
 		want = due
 	}
-	switch {
-	case b.byReceipt[n] == cancelled:
-		b.counts.Uncancelled++
+	first := b.byReceipt[n] == unseen || b.byReceipt[n] == doomed
+	if !first || err != nil || due != want || r.early(want) || occurrence(r) != "1" || string(r.Key) != id || !bytes.Equal(r.Value, b.payload(n, r)) {
+		b.judge(n, want, id, r)
+	}
+	if !first {
 		return true
-	case b.byReceipt[n] >= 0:
-		b.counts.Duplicated++
-		return true
-	case err != nil, due != want, string(r.Key) != id, b.altered(n, r.Value):
-		b.counts.Altered++
-	case r.early(want):
-		b.counts.Early++
 	}
 	b.byReceipt[n] = int32(min(max(r.At.Sub(time.UnixMilli(want)).Microseconds(), 0), math.MaxInt32))
 	b.byStamp[n] = int32(min(max(r.Timestamp.UnixMilli()-want, 0), math.MaxInt32))
@@ -171,31 +176,56 @@ func (b *Book) Receive(r Received) bool {
 	return true
 }
 
-// number is the number of a timer from its ID, -1 if it has none. Timers of a book fire once.
-func (b *Book) number(timer, occurrence string) int {
-	if b.of.Salted {
-		timer, _, _ = strings.Cut(timer, ".")
-	}
-	n, err := strconv.Atoi(timer)
-	if err != nil || n < 0 {
-		return -1
-	}
-	if occurrence != "" && occurrence != "1" {
-		return -1
-	}
-	return n
-}
+// occurrence is what the header says. Emissions of bare loops have none.
+func occurrence(r Received) string { return cmp.Or(r.Header(waterclock.HeaderOccurrence), "1") }
 
-func (b *Book) altered(n int, value []byte) bool {
+// payload is what timer n must carry: without Timers.Value, whatever was received.
+func (b *Book) payload(n int, r Received) []byte {
 	if b.of.Value == nil {
-		return false
+		return r.Value
 	}
 	b.value = b.of.Value(b.value[:0], n)
-	return !bytes.Equal(value, b.value)
+	return b.value
 }
 
-// Counts returns the verdict. What is missing counts as lost. Doomed timers are counted apart: one that
-// came although it was cancelled must not make up for another one that is missing.
+// judge counts what the emission of timer n, due at want, breaks. The timer's number stands for the offset of its request.
+func (b *Book) judge(n int, want int64, id string, r Received) {
+	request := Request{Record: Record{Place: Place{Offset: int64(n)}}, ID: id, Action: Schedules, Due: want}
+	came := Emission{Record: Record{Place: Place{Offset: 1}, Timestamp: r.Timestamp.UnixMilli(), Seen: r.At}, ID: id, Source: request.Place}
+	came.Due, _ = r.Due() // 0 is not when it was to be due
+	came.Occurrence, _ = strconv.ParseInt(occurrence(r), 10, 64)
+	came.Carries = Payload{Key: string(r.Key), Value: string(r.Value)}
+	h := History{Emissions: []Emission{came}, Scope: Scope{To: map[Log]int64{{}: math.MaxInt64}}}
+	if n < len(b.due) {
+		request.Emits = Payload{Key: id, Value: string(b.payload(n, r))}
+		h.Requests = []Request{request}
+		switch late := b.byReceipt[n]; {
+		case late == cancelled:
+			h.Scope.Settle = time.Millisecond
+			h.Requests = append(h.Requests, Request{
+				Record: Record{Place: Place{Offset: int64(n) + 1}}, ID: id, Action: Cancels, Acked: time.UnixMilli(want).Add(-2 * h.Scope.Settle),
+			})
+		case late >= 0:
+			first := Emission{Record: Record{Timestamp: want + int64(b.byStamp[n])}, ID: id, Due: want, Occurrence: 1, Source: request.Place, Carries: request.Emits}
+			h.Emissions = append(h.Emissions, first)
+		}
+	}
+	for _, v := range Check(h) {
+		switch v.Rule {
+		case "duplicate":
+			b.counts.Duplicated++
+		case "early":
+			b.counts.Early++
+		case "order":
+			b.counts.Uncancelled++
+		default:
+			b.counts.Altered++
+		}
+	}
+}
+
+// Counts returns the verdict. Missing timers count as lost. Doomed timers are counted apart, so that one that
+// came although it was cancelled does not make up for another that is missing.
 func (b *Book) Counts() Counts {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -239,8 +269,8 @@ func (b *Book) Missing() (numbers []int) {
 	return numbers
 }
 
-// Each calls do for all that came, with when it was due, in Unix ms, how late it was by its receipt, in
-// µs, and by its timestamp, in ms.
+// Each calls do for each timer that came: when it was due, in Unix ms, and how late it was, by its receipt in
+// µs and by its timestamp in ms.
 func (b *Book) Each(do func(due int64, byReceipt, byStamp int32)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

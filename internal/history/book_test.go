@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock"
 )
@@ -132,4 +134,64 @@ func TestBookOfAnyDue(t *testing.T) {
 	if again := b.Again().Counts(); again != (Counts{Scheduled: 3, Lost: 3}) {
 		t.Errorf("%+v", again)
 	}
+}
+
+func TestEarly(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(r *Received)
+		want   bool
+	}{
+		"on time":              {func(*Received) {}, false},
+		"late":                 {func(r *Received) { r.At, r.Timestamp = r.At.Add(time.Hour), r.Timestamp.Add(time.Hour) }, false},
+		"early by timestamp":   {func(r *Received) { r.Timestamp = r.Timestamp.Add(-time.Millisecond) }, true},
+		"early by receipt":     {func(r *Received) { r.At = r.At.Add(-time.Millisecond) }, true},
+		"without its due time": {func(r *Received) { r.Headers[1].Value = nil }, true},
+	} {
+		r := emission(0, 1, due)
+		c.change(&r)
+		if got := r.Early(); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// What a book recognises is what Check finds nothing in: a change of any part of an emission leads to the same verdict, whether
+// the book judges or Check judges the whole history.
+func TestBookJudgesAsCheckDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := NewBook(Timers{Prefix: "p-", Value: payload}, 2)
+		h := History{Scope: Scope{To: map[Log]int64{{}: math.MaxInt64}}}
+		for n := range 2 {
+			b.Schedule(due)
+			id := fmt.Sprint("p-", n)
+			h.Requests = append(h.Requests, Request{
+				Record: Record{Place: Place{Offset: int64(n)}}, ID: id, Action: Schedules, Due: due, Emits: Payload{Key: id, Value: string(payload(nil, n))},
+			})
+		}
+		for i := range rapid.IntRange(1, 3).Draw(t, "emissions") {
+			n := rapid.IntRange(0, 2).Draw(t, "timer")
+			r := emission(n, rapid.SampledFrom([]int{1, 1, 1, 2}).Draw(t, "occurrence"), due+rapid.SampledFrom([]int64{0, 0, 0, -1, 5}).Draw(t, "due"))
+			r.Timestamp = time.UnixMilli(due + rapid.SampledFrom([]int64{0, 3, -1}).Draw(t, "written"))
+			r.At = time.UnixMilli(due + rapid.SampledFrom([]int64{4, 5, -1}).Draw(t, "received"))
+			if rapid.IntRange(0, 3).Draw(t, "altered") == 0 {
+				r.Value = append(r.Value, 'x')
+			}
+			if !b.Receive(r) {
+				t.Fatal("the book has not taken its own")
+			}
+			claimed, err := r.Due()
+			if err != nil {
+				t.Fatal(err)
+			}
+			occurrence, _ := strconv.ParseInt(r.Header(waterclock.HeaderOccurrence), 10, 64)
+			h.Emissions = append(h.Emissions, Emission{
+				Record: Record{Place: Place{Offset: int64(i)}, Timestamp: r.Timestamp.UnixMilli(), Seen: r.At}, ID: string(r.Key), Due: claimed, Occurrence: occurrence,
+				Source: Place{Offset: int64(n)}, Event: fmt.Sprint(n), Carries: Payload{Key: string(r.Key), Value: string(r.Value)},
+			})
+			c := b.Counts()
+			if wrong := c.Duplicated+c.Early+c.Altered+c.Uncancelled > 0; wrong != (len(Check(h)) > 0) {
+				t.Fatalf("the book counts %+v, and Check finds %q", c, Check(h))
+			}
+		}
+	})
 }

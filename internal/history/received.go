@@ -1,7 +1,6 @@
 package history
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 
@@ -31,7 +30,7 @@ func (r Received) Due() (int64, error) {
 	return strconv.ParseInt(r.Header(waterclock.HeaderDue), 10, 64)
 }
 
-// Early reports whether the emission came before the time that it says it was due at, or says none.
+// Early reports whether the emission came before its due time, by its own header, or has no due time.
 func (r Received) Early() bool {
 	due, err := r.Due()
 	return err != nil || r.early(due)
@@ -40,10 +39,4 @@ func (r Received) Early() bool {
 // early reports whether the emission was written or received before it was due.
 func (r Received) early(due int64) bool {
 	return r.Timestamp.UnixMilli() < due || r.At.UnixMilli() < due
-}
-
-// where says where and when the record was written and received.
-func (r Received) where() string {
-	return fmt.Sprintf("%s/%d at %d, producer %d epoch %d, leader epoch %d, written %s, received %s",
-		r.Topic, r.Partition, r.Offset, r.ProducerID, r.ProducerEpoch, r.LeaderEpoch, r.Timestamp.Format(time.StampMilli), r.At.Format(time.StampMilli))
 }

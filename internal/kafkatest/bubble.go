@@ -11,15 +11,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// cableTakes is how long a request is on its way. In a bubble no time would pass otherwise for a
-// client that always has something to send; with less, there are many requests for the processor.
+// cableTakes is how long a request takes on the network. In a bubble, no time would otherwise pass
+// for a client that always has something to send. With a smaller value the processor has many
+// requests to handle.
 const cableTakes = 10 * time.Millisecond
 
-// bubbleEnd is how long kgo's goroutines may take to end by themselves, after Close.
+// bubbleEnd is how long kgo's goroutines may take to end by themselves after Close.
 const bubbleEnd = time.Minute
 
-// cable is a network within the process, so that tests can be in a bubble of
-// testing/synctest: their times hold on a machine of any speed.
+// cable is a network within the process, so that tests can run in a bubble of testing/synctest,
+// where their times hold on a machine of any speed.
 type cable struct{ kfake.VirtualNetwork }
 
 func (c *cable) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -38,8 +39,8 @@ func (c cabled) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Bubble returns so many fake brokers with topics of one partition each, what clients of them need,
-// and a client. The test is in a bubble of testing/synctest.
+// Bubble returns fake brokers with topics of one partition each, the options for their clients, and
+// a client. The test must be in a bubble of testing/synctest.
 func Bubble(t *testing.T, brokers int, topics ...string) (*kfake.Cluster, []kgo.Opt, *kgo.Client) {
 	t.Helper()
 	var network cable
@@ -52,7 +53,7 @@ func Bubble(t *testing.T, brokers int, topics ...string) (*kfake.Cluster, []kgo.
 		t.Fatalf("kafkatest: start fake brokers: %v", err)
 	}
 	t.Cleanup(func() {
-		synctest.Wait() // kfake may end with its lock held, and never, while a sleeper wakes up
+		synctest.Wait() // kfake may end while holding its lock, and would never end while a sleeper wakes up
 		c.Close()
 		time.Sleep(bubbleEnd)
 	})

@@ -12,6 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 const (
@@ -57,16 +59,12 @@ func (c *Cluster) CreateTopic(t testing.TB, partitions int32, configs map[string
 	return topic
 }
 
-// awaitTopic asks each broker, since each learns of a topic by itself.
+// awaitTopic asks each broker, because each learns of a topic separately.
 func (c *Cluster) awaitTopic(ctx context.Context, cl *kgo.Client, topic string, partitions int32) error {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
 	for _, b := range c.Brokers {
 		for b.Running() && !knowsTopic(ctx, cl.Broker(b.ID()), topic, partitions) {
-			select {
-			case <-ctx.Done():
+			if !beats.Sleep(ctx, pollInterval) {
 				return fmt.Errorf("broker %d: %w", b.ID(), ctx.Err())
-			case <-tick.C:
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/localkafka"
 )
 
-// pollInterval is how often a state is looked at that sends no notice of its changes.
+// pollInterval is how often a state is polled that gives no notice of its changes.
 const pollInterval = 20 * time.Millisecond
 
 // Cluster is a running Kafka cluster. Its methods may be called from several
@@ -19,13 +19,12 @@ const pollInterval = 20 * time.Millisecond
 // and its place in Seeds.
 type Cluster struct {
 	*localkafka.Cluster
-	tb testing.TB // the test that may disturb it; nil for the shared cluster
+	tb testing.TB // the test that may disturb the cluster; nil for the shared one
 }
 
-// Start brings up n (1 or 3) combined brokers and controllers on free loopback
-// ports and ends them when the test does; what they logged is shown if it
-// fails. With three, topics have three replicas, of which two must be in sync.
-// Start skips the test where real Kafka cannot run, see the package comment.
+// Start brings up n (1 or 3) combined brokers and controllers on free loopback ports and ends them when the test
+// does. Their log is shown if the test fails. With three, topics have three replicas, of which two must be in
+// sync. Start skips the test if real Kafka cannot run here, see the package comment.
 func Start(t testing.TB, n int, opts ...Option) *Cluster {
 	t.Helper()
 	if n != 1 && n != 3 {
@@ -45,8 +44,8 @@ func Start(t testing.TB, n int, opts ...Option) *Cluster {
 	return c
 }
 
-// Turn waits, as Start does, until this process may have brokers on this machine, or
-// skips the test: for what starts brokers by itself.
+// Turn waits, as Start does, until this process may have brokers on this machine, or skips the test. It is for
+// tests that start brokers by themselves.
 func Turn(t testing.TB) {
 	t.Helper()
 	process.require(t)
@@ -55,9 +54,8 @@ func Turn(t testing.TB) {
 	process.count(t)
 }
 
-// Kill ends broker i at once (SIGKILL) and waits until it is gone. Like the
-// other methods that disturb a broker it is not for the shared cluster, and
-// marks the test as failed if it cannot do its work.
+// Kill ends broker i at once (SIGKILL) and waits until it is gone. Like the other methods that disturb a broker
+// it must not be called on the shared cluster, and fails the test if it does not succeed.
 func (c *Cluster) Kill(i int) {
 	c.disturb(i, func(b *localkafka.Broker) error { return b.End(child.Kill) })
 }
@@ -68,21 +66,20 @@ func (c *Cluster) Stop(i int) {
 	c.disturb(i, func(b *localkafka.Broker) error { return b.End(child.Term) })
 }
 
-// Pause stops the process of broker i where it stands (SIGSTOP) and returns when
-// it does: its connections stay open and nothing is answered.
+// Pause stops the process of broker i where it stands (SIGSTOP) and returns when it has stopped: its connections
+// stay open and nothing is answered.
 func (c *Cluster) Pause(i int) {
 	c.disturb(i, (*localkafka.Broker).Pause)
 }
 
-// Resume lets a paused broker go on.
+// Resume lets a paused broker continue.
 func (c *Cluster) Resume(i int) {
 	c.disturb(i, func(b *localkafka.Broker) error { return b.Signal(child.Continue) })
 }
 
-// Restart starts broker i again on its old port and directory, killing it first if
-// it runs, and waits until it serves clients. After a kill that takes until the
-// controller has given up the old process: Kafka's 9 s, or what the property
-// broker.session.timeout.ms says.
+// Restart starts broker i again on its old port and directory, killing it first if it runs, and waits until it
+// serves clients. After a kill that takes until the controller has given up the old process: Kafka's 9 s, or the
+// value of the property broker.session.timeout.ms.
 func (c *Cluster) Restart(i int) {
 	c.disturb(i, func(b *localkafka.Broker) error {
 		if b.Running() {
@@ -104,7 +101,7 @@ func (c *Cluster) disturb(i int, do func(*localkafka.Broker) error) {
 	}
 }
 
-// logSizes are how much the brokers have logged by now.
+// logSizes returns how much the brokers have logged so far.
 func (c *Cluster) logSizes() []int64 {
 	sizes := make([]int64, len(c.Brokers))
 	for i, b := range c.Brokers {
@@ -113,8 +110,8 @@ func (c *Cluster) logSizes() []int64 {
 	return sizes
 }
 
-// showLogs has t show what the brokers log from those sizes on, if it fails: the
-// warnings and errors, all of it under -v.
+// showLogs shows in t what the brokers log from those sizes on, if the test fails: warnings and errors, or all of
+// it under -v.
 func (c *Cluster) showLogs(t testing.TB, from []int64) {
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -126,14 +123,15 @@ func (c *Cluster) showLogs(t testing.TB, from []int64) {
 	})
 }
 
-// Java is a Java command with Kafka's own clients on its class path. Where there is no
-// Java, or no jars, the test is skipped as one that needs a broker is.
+// Java returns a Java command with Kafka's own clients on its class path. If there is no Java, or no jars, the
+// test is skipped like one that needs a broker.
 func Java(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	return process.require(t).Java(args...)
 }
 
-// Tool is one of Kafka's command-line tools, named by the class that its script in bin/ runs. It skips like Java.
+// Tool returns one of Kafka's command-line tools, named by the class that its script in bin/ runs. It skips like
+// Java.
 func Tool(t testing.TB, class string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd, err := process.require(t).Tool(t.Context(), class, args...)

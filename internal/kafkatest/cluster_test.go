@@ -51,7 +51,7 @@ func TestSharedShowsCommittedRecordsOnly(t *testing.T) {
 	}
 }
 
-// What is committed and not read yet is no record that must not come.
+// A record that is committed and not read yet does not count as an unexpected one.
 func TestQuietReadsWhatIsThereFirst(t *testing.T) {
 	t.Parallel()
 	c := Shared(t)
@@ -108,7 +108,7 @@ func TestOneBrokerIsDisturbed(t *testing.T) {
 	produce(t, cl, topic, "first")
 
 	c.Pause(0)
-	c.Pause(0) // already
+	c.Pause(0) // it is already paused
 	if answers(t, cl, 500*time.Millisecond) {
 		t.Error("a paused broker answers")
 	}
@@ -127,7 +127,7 @@ func TestOneBrokerIsDisturbed(t *testing.T) {
 		c.Restart(0)
 		produce(t, cl, topic, "after "+end.name)
 	}
-	c.Restart(0) // of a running broker
+	c.Restart(0) // the broker is running
 	if got := Collect(t, c, topic).WaitFor(3, waitLimit); string(got[2].Key) != "after kill" {
 		t.Errorf("last record is %q", got[2].Key)
 	}
@@ -162,7 +162,7 @@ func TestThreeBrokersSurviveOne(t *testing.T) {
 	}
 	col.WaitFor(3+len(lacking), waitLimit)
 	c.Restart(0)
-	for admin, ctx := c.Admin(t), deadline(t); ; { // a broker that is asked may hear of it later than the controller
+	for admin, ctx := c.Admin(t), deadline(t); ; { // the asked broker may hear of it later than the controller
 		brokers, err := admin.ListBrokers(ctx)
 		if err != nil {
 			t.Fatalf("after the restart %d brokers, error %v, want 3", len(brokers), err)
@@ -174,12 +174,12 @@ func TestThreeBrokersSurviveOne(t *testing.T) {
 }
 
 // whatFollowersLack writes a record to each partition whose leader waits for a dead
-// broker: nobody is shown it, and partlog.End counts it. It returns those partitions.
+// broker: no reader is shown it, but partlog.End counts it. It returns those partitions.
 func whatFollowersLack(t *testing.T, c *Cluster, topic string) (ps []int32) {
 	t.Helper()
 	// The leader answers when the dead broker has left the in-sync replicas, which takes as
-	// long as this machine does: told to answer sooner it says that it has run out of time,
-	// with the record in its log, and kgo would write that a second time.
+	// long as this machine takes. With a shorter timeout it would answer that time has run
+	// out, with the record in its log, and kgo would write the record a second time.
 	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.DisableIdempotentWrite(),
 		kgo.ProduceRequestTimeout(10*inSyncTimeout), kgo.RecordRetries(0))
 	topics, err := c.Admin(t).ListTopics(deadline(t), topic)
@@ -219,7 +219,7 @@ func TestBrokersStartFromAnArchive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := tools.Archive()
+	path := tools.Archive
 	if path == "" {
 		t.Fatal("brokers start without an archive")
 	}
@@ -239,8 +239,8 @@ func TestBrokersStartFromAnArchive(t *testing.T) {
 	}
 }
 
-// Brokers whose directories Kafka's tool has not formatted have the features that it
-// gives them.
+// Brokers whose directories were not formatted by Kafka's tool have the same features as
+// with it.
 func TestBrokersAreFormattedWithoutTheTool(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(localkafka.EnvLibs) != "" {
@@ -265,7 +265,7 @@ func TestBrokersAreFormattedWithoutTheTool(t *testing.T) {
 	}
 }
 
-// Without Java, tests skip with a reason; where Kafka is required, they fail.
+// Without Java, tests skip with a reason. If Kafka is required, they fail.
 func TestMissingJavaSkipsOrFails(t *testing.T) {
 	for _, tc := range []struct {
 		name, required, want string
@@ -290,8 +290,8 @@ func TestMissingJavaSkipsOrFails(t *testing.T) {
 	}
 }
 
-// What a broker unpacks lies in its directory, which goes with it, and not among the
-// machine's temporary files.
+// A broker unpacks files into its directory, which is removed with it, and not into the
+// machine's temporary directory.
 func TestBrokersUnpackIntoTheirDirectory(t *testing.T) {
 	c := Shared(t)
 	produce(t, c.Client(t, kgo.ProducerBatchCompression(kgo.SnappyCompression())), c.CreateTopic(t, 1, nil), strings.Repeat("compressible ", 100))

@@ -10,20 +10,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/history"
 )
 
-// Received is a record, and when the collector got it.
+// Received is a record, and when the collector received it.
 type Received = history.Received
 
-// Collector is a plain read_committed consumer, as users run them, that keeps
-// all it gets.
+// Collector is a plain read_committed consumer, like those of users, that keeps everything it receives.
 type Collector struct {
 	t      testing.TB
 	adm    *kadm.Client
 	topics []string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	records []Received
 	read    map[partition]int64 // just behind the last record that was read, markers included
 	changed chan struct{}       // closed and replaced when records or read grows
@@ -34,11 +34,11 @@ type partition struct {
 	number int32
 }
 
-// catchUpLimit is how long Quiet waits for what is there to be read.
+// catchUpLimit is how long CatchUp waits until the existing records are read.
 const catchUpLimit = 10 * time.Second
 
-// markersLimit is how long it waits for transactions to be shown as ended, looking again after
-// each markersPause.
+// markersLimit is how long it waits for transactions to be shown as ended. It looks again after each
+// markersPause.
 const (
 	markersLimit = 2 * time.Second
 	markersPause = 20 * time.Millisecond
@@ -51,21 +51,20 @@ func Collect(t testing.TB, cluster *Cluster, topics ...string) *Collector {
 	return CollectAs(t, cluster, nil, topics...)
 }
 
-// CollectAs is Collect for a client with further options: another listener, a
-// user, a group.
+// CollectAs is Collect for a client with further options: another listener, a user, a group.
 func CollectAs(t testing.TB, cluster *Cluster, opts []kgo.Opt, topics ...string) *Collector {
 	t.Helper()
 	cl := cluster.Client(t, append([]kgo.Opt{
 		kgo.ConsumeTopics(topics...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.KeepControlRecords(), // they end what is there
+		kgo.KeepControlRecords(), // they mark the end of what is there
 	}, opts...)...)
 	c := &Collector{t: t, adm: kadm.NewClient(cl), topics: topics, read: make(map[partition]int64), changed: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { c.run(ctx, cl) })
-	t.Cleanup(func() { // before the client's own
+	t.Cleanup(func() { // runs before the client's own cleanup
 		cancel()
 		wg.Wait()
 	})
@@ -82,7 +81,7 @@ func (c *Collector) run(ctx context.Context, cl *kgo.Client) {
 	}
 }
 
-// add keeps the records. Errors are no news to a test: brokers go away in it.
+// add keeps the records. Errors are ignored: brokers may be away in a test.
 func (c *Collector) add(fetches kgo.Fetches, at time.Time) {
 	if fetches.NumRecords() == 0 {
 		return
@@ -111,8 +110,17 @@ func (c *Collector) state() ([]Received, <-chan struct{}) {
 	return slices.Clip(c.records), c.changed
 }
 
-// WaitFor returns as soon as there are at least n records; the test fails and
-// ends if there are not within the timeout. Call it from the test's goroutine.
+// Take returns what has come since its last call, and forgets it. It is for tests that watch for hours.
+func (c *Collector) Take() []Received {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	records := c.records
+	c.records = nil
+	return records
+}
+
+// WaitFor returns as soon as there are at least n records. If there are not within the timeout, the test fails
+// and ends. Call it from the test's goroutine.
 func (c *Collector) WaitFor(n int, timeout time.Duration) []Received {
 	c.t.Helper()
 	limit := time.NewTimer(timeout)
@@ -130,12 +138,11 @@ func (c *Collector) WaitFor(n int, timeout time.Duration) []Received {
 	}
 }
 
-// Quiet watches for d and reports whether no record came; one that comes fails the
-// test, which goes on. What is committed when it is called is waited for first: a
-// consumer on a loaded machine may be behind.
+// Quiet watches for d and reports whether no record came. If one comes the test fails, but goes on. First it
+// waits for what is committed when it is called: a consumer on a loaded machine may be behind.
 func (c *Collector) Quiet(d time.Duration) bool {
 	c.t.Helper()
-	c.catchUp()
+	c.CatchUp()
 	before, changed := c.state()
 	limit := time.NewTimer(d)
 	defer limit.Stop()
@@ -154,30 +161,30 @@ func (c *Collector) Quiet(d time.Duration) bool {
 	}
 }
 
-// catchUp waits until all is read that is committed now. It gives up in the end: what
-// is there may end in an aborted record whose marker is behind an open transaction.
-func (c *Collector) catchUp() {
+// CatchUp waits until everything that is committed now is read, and reports whether it is. It gives up
+// eventually: the log may end in an aborted record whose marker is behind an open transaction.
+func (c *Collector) CatchUp() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), catchUpLimit)
 	defer cancel()
 	ends, err := c.committed(ctx)
 	if err != nil {
-		return // a broker is away: the test is about that
+		return false // a broker is away, as intended by the test
 	}
 	for {
 		_, changed := c.state()
 		if c.hasRead(ends) {
-			return
+			return true
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
 }
 
-// committed returns where what is committed ends. EndTxn is answered before the markers are
-// written that show it, so transactions that are open are waited for, a while.
+// committed returns the ends of what is committed. EndTxn is answered before the markers are written that show
+// this, so it waits a while for open transactions.
 func (c *Collector) committed(ctx context.Context) (ends kadm.ListedOffsets, err error) {
 	all, err := c.adm.ListEndOffsets(ctx, c.topics...)
 	if err != nil {
@@ -195,9 +202,7 @@ func (c *Collector) committed(ctx context.Context) (ends kadm.ListedOffsets, err
 		if !open || time.Now().After(until) {
 			return ends, nil
 		}
-		select {
-		case <-time.After(markersPause):
-		case <-ctx.Done():
+		if !beats.Sleep(ctx, markersPause) {
 			return nil, ctx.Err()
 		}
 	}

@@ -1,17 +1,15 @@
-// Package kafkatest lends tests a real Apache Kafka (see localkafka), which ends
-// with its test, also when the test process is killed (Linux). It further injects
-// faults between a client and a broker (Wire) and collects what a read_committed
-// consumer sees (Collector). Fake brokers, within the process, are for all that
-// they can show.
+// Package kafkatest gives tests a real Apache Kafka (see localkafka), which ends with its test, even if the
+// test process is killed (Linux). It also injects faults between a client and a broker (Wire) and collects
+// what a read_committed consumer sees (Collector). Tests use fake brokers, within the process, for
+// everything that these can show.
 //
 // A package that uses Shared or Three must have
 //
 //	func TestMain(m *testing.M) { kafkatest.Main(m) }
 //
-// Two test processes of a machine run clusters at a time, or three where there are four cores, or one
-// that measures (Alone, MainAlone); others wait, each for those that came before. Where Java 17 or Maven is
-// missing, or with -short, tests that ask for a broker skip and say why. The environment
-// decides the rest:
+// On one machine, two test processes run clusters at a time, or three if there are four cores, or one that
+// measures (Alone, MainAlone). Others wait their turn in order. If Java 17 or Maven is missing, or with
+// -short, tests that need a broker skip and say why. The environment decides the rest:
 //
 //	WATERCLOCK_REQUIRE_KAFKA=1   a missing Java or Maven fails instead of skipping
 //	WATERCLOCK_KAFKA_LIBS=DIR    use the jars in DIR instead of the cache

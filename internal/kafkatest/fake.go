@@ -7,8 +7,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Fake returns brokers within this process, and a client of theirs, for tests that
-// need no real ones. Both end with the test.
+// Fake returns brokers within this process, and a client of theirs, for tests that do
+// not need real ones. Both end with the test.
 func Fake(t testing.TB, opts ...kfake.Opt) (*kfake.Cluster, *kgo.Client) {
 	t.Helper()
 	c, err := kfake.NewCluster(opts...)

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Every as the number of a request means all of them, until Release.
+// Every, as the number of a request, means all requests, until Release.
 const Every = 0
 
 // way is the direction in which a frame travels.
@@ -26,18 +26,18 @@ const (
 	cut         // drop it and the connection with it
 )
 
-// Fault is one thing that a Wire does to requests, or to responses, of one kind.
+// Fault is one thing that a Wire does to requests or responses of one kind.
 type Fault struct {
 	action action
 	way    way
 	key    int16
-	nth    int // 1 is the next match, Every all
+	nth    int // 1 is the next match, Every means all
 
 	once     sync.Once
 	released chan struct{} // closed by Release
 	hit      chan struct{} // closed at the first hit
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	seen int        // matches, hit or not
 	hits int
 }
@@ -60,15 +60,14 @@ func (f *Fault) Wait(ctx context.Context) error {
 	}
 }
 
-// Hits is how many requests or responses the fault has held or dropped.
+// Hits returns how many requests or responses the fault has held or dropped.
 func (f *Fault) Hits() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.hits
 }
 
-// Release ends the fault: what it holds goes on its way, in order. Releasing
-// twice is legal.
+// Release ends the fault: what it holds continues, in order. Releasing twice is legal.
 func (f *Fault) Release() { f.once.Do(func() { close(f.released) }) }
 
 func (f *Fault) over() bool {
@@ -80,7 +79,7 @@ func (f *Fault) over() bool {
 	}
 }
 
-// judge counts a frame and says what this fault does to it.
+// judge counts a frame and returns what this fault does to it.
 func (f *Fault) judge(w way, key int16) action {
 	if f.way != w || f.key != key || f.over() {
 		return pass

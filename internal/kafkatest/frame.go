@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // A frame on the wire, all numbers big-endian:
@@ -25,18 +26,19 @@ var errFrameSize = errors.New("frame size out of range")
 
 // readFrame reads one frame, size included, of at least least bytes after it.
 func readFrame(r io.Reader, least int) ([]byte, error) {
-	frame := make([]byte, sizeLen, firstAllocated)
-	if _, err := io.ReadFull(r, frame); err != nil {
+	var head [sizeLen]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
 	}
-	size := int32(binary.BigEndian.Uint32(frame))
+	size := int32(binary.BigEndian.Uint32(head[:]))
 	if int(size) < least || size > maxFrame {
 		return nil, fmt.Errorf("%w: %d", errFrameSize, size)
 	}
+	frame := append(make([]byte, 0, sizeLen+min(int(size), firstAllocated)), head[:]...)
 	for rest := int(size); rest > 0; {
-		chunk := min(rest, max(firstAllocated, len(frame))) // at most doubles
+		chunk := min(rest, max(firstAllocated, len(frame))) // at most doubles the frame
 		at := len(frame)
-		frame = append(frame, make([]byte, chunk)...)
+		frame = slices.Grow(frame, chunk)[:at+chunk]
 		if _, err := io.ReadFull(r, frame[at:]); err != nil {
 			return nil, fmt.Errorf("read %d bytes of a frame: %w", size, err)
 		}

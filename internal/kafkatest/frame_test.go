@@ -48,7 +48,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// Frames of any sizes, one behind the other, come out as they went in.
+// Consecutive frames of any sizes come out as they went in.
 func TestFramesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var stream bytes.Buffer

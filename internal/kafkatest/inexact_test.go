@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 )
 
-// failing is a test that notes how it fails.
+// failing is a test that records how it fails.
 type failing struct {
 	testing.TB
 	said []string
@@ -25,7 +25,7 @@ func (f *failing) Errorf(format string, args ...any) {
 	f.said = append(f.said, fmt.Sprintf(format, args...))
 }
 
-// A verdict fails the test and is one line for CI, also where nobody asks for it.
+// A verdict fails the test and is one line for CI, if the file is given.
 func TestInexact(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "violations")
 	t.Setenv(envViolations, path)
@@ -46,7 +46,7 @@ func TestInexact(t *testing.T) {
 	}
 }
 
-// A record that comes where none must is a verdict.
+// An unexpected record is a verdict.
 func TestQuietIsBroken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "violations")
 	t.Setenv(envViolations, path)
@@ -54,7 +54,7 @@ func TestQuietIsBroken(t *testing.T) {
 	f := &failing{TB: t}
 	c := &Collector{t: f, adm: kadm.NewClient(cl), read: make(map[partition]int64), changed: make(chan struct{})}
 	done := make(chan struct{})
-	go func() { // again and again: one that came before Quiet began is none of its business
+	go func() { // again and again, because one that came before Quiet began does not count
 		record := []*kgo.Record{{Topic: "a"}}
 		fetch := kgo.Fetch{Topics: []kgo.FetchTopic{{Topic: "a", Partitions: []kgo.FetchPartition{{Records: record}}}}}
 		for ; ; await.For(t, pollInterval) {

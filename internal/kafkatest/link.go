@@ -10,8 +10,8 @@ import (
 // the client's writes block, as they do when a socket's buffer is full.
 const maxInFlight = 1024
 
-// link is one connection through a wire. What the client writes is taken at
-// once and waits in frames, so that a client sees a held request as written.
+// link is one connection through a wire. What the client writes is taken at once and
+// queued as frames, so a client sees a held request as written.
 type link struct {
 	wire   *Wire
 	client net.Conn // the wire's end of a pipe
@@ -21,7 +21,7 @@ type link struct {
 	once sync.Once
 	done chan struct{} // closed by close
 
-	mu    sync.Mutex      // guards what follows
+	mu    sync.Mutex      // guards the fields below
 	asked map[int32]int16 // API key by correlation ID, of requests without an answer
 }
 
@@ -36,16 +36,17 @@ func newLink(w *Wire, client, broker net.Conn) *link {
 
 // run carries frames until the connection has ended.
 //
-// When the client closes, what it wrote still goes to the broker, whose side is
-// closed behind the last request and read to its end. When the broker closes,
-// or a fault cuts, both ends close at once.
+// When the client closes, what it wrote still goes to the broker, whose side is closed
+// after the last request and read to its end. When the broker closes, or a fault cuts,
+// both ends close at once.
 func (l *link) run() {
 	var wg sync.WaitGroup
 	wg.Go(l.takeRequests)
 	wg.Go(func() { l.carryResponses(); l.close() })
-	if !l.carryRequests() {
+	half, ok := l.broker.(interface{ CloseWrite() error })
+	if !l.carryRequests() || !ok { // a pipe cannot be half closed, and what was written to it was read
 		l.close()
-	} else if half, ok := l.broker.(interface{ CloseWrite() error }); ok {
+	} else {
 		_ = half.CloseWrite()
 	}
 	wg.Wait()
@@ -67,7 +68,7 @@ func (l *link) takeRequests() {
 	}
 }
 
-// carryRequests is false if the connection has to break.
+// carryRequests returns false if the connection must break.
 func (l *link) carryRequests() bool {
 	for frame := range l.frames {
 		key, correlation := requestHeader(frame)

@@ -9,16 +9,15 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// machineLock lets as many processes of this machine run clusters at a time as it has
-// places for, each with the file of one place locked; or one process alone, with all
-// files locked. Inside the process it counts, so that a test may start a cluster beside the
-// shared one. The goroutine that puts a token into turn may change the count between 0 and 1,
-// which takes as long as another process runs its tests; mu guards the fields
-// below it and is never held for long. A process that waits for files holds the gate, which is
-// a file too. So nobody waits for ever, and a process that is to be alone is not
-// overtaken by those that come behind it.
+// machineLock lets as many processes of this machine run clusters at a time as it has places.
+// Each has the file of one place locked; a process that must be alone has all files locked.
+// Within the process it counts, so that a test may start a cluster in addition to the shared
+// one. The goroutine that puts a token into turn may change the count between 0 and 1, which
+// takes as long as another process runs its tests. mu guards the fields below it and is never
+// held for long. A process that waits for files holds the file queue. So no process waits
+// forever, and a process that must be alone is not overtaken by later ones.
 type machineLock struct {
-	gate  string
+	queue string
 	paths []string      // of all places
 	open  int           // how many of them this machine uses
 	turn  chan struct{} // capacity 1
@@ -32,8 +31,8 @@ type machineLock struct {
 // maxPlaces is how many processes have clusters at a time on the largest machine.
 const maxPlaces = 4
 
-// placesOn is how many of them have clusters at a time on a machine with so many cores:
-// a process leaves most of two cores idle, as its tests wait.
+// placesOn returns how many processes have clusters at a time on a machine with this many
+// cores. A process leaves most of two cores idle, because its tests mostly wait.
 func placesOn(cores int) int { return min(max(2, cores*3/4), maxPlaces) }
 
 // newMachineLock names the lock that all test processes of a machine share.
@@ -41,7 +40,7 @@ func newMachineLock(dir string, cores int) *machineLock {
 	at := func(what any) string {
 		return filepath.Join(dir, fmt.Sprintf("waterclock-kafkatest-%v.lock", what))
 	}
-	l := &machineLock{gate: at("gate"), open: placesOn(cores), turn: make(chan struct{}, 1)}
+	l := &machineLock{queue: at("gate"), open: placesOn(cores), turn: make(chan struct{}, 1)}
 	for i := range maxPlaces {
 		l.paths = append(l.paths, at(i))
 	}
@@ -53,8 +52,8 @@ type fileLock struct {
 	err    error
 }
 
-// acquire waits for the lock until ctx ends. A lock that comes later than that
-// is given back at once.
+// acquire waits for the lock until ctx ends. A lock that is granted later is given back at
+// once.
 func (l *machineLock) acquire(ctx context.Context) error {
 	select {
 	case l.turn <- struct{}{}:
@@ -82,8 +81,7 @@ func (l *machineLock) acquire(ctx context.Context) error {
 	}
 }
 
-// setAlone says how the lock is acquired from now on, and returns false while it is
-// held.
+// setAlone sets how the lock is acquired from now on. It returns false while the lock is held.
 func (l *machineLock) setAlone(alone bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +92,7 @@ func (l *machineLock) setAlone(alone bool) bool {
 	return true
 }
 
-// join counts one holder more if the process has the lock already.
+// join counts one more holder if the process already has the lock.
 func (l *machineLock) join() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,8 +103,8 @@ func (l *machineLock) join() bool {
 	return true
 }
 
-// lockFiles blocks on the files. It hands the lock, and with it the turn, to
-// acquire; if that has gone, it gives both back.
+// lockFiles blocks on the files. It hands the lock, and with it the turn, to acquire; if
+// acquire has given up, it gives both back.
 func (l *machineLock) lockFiles(ctx context.Context, locked chan<- fileLock) {
 	l.mu.Lock()
 	paths, count := l.paths[:l.open], 1
@@ -114,7 +112,7 @@ func (l *machineLock) lockFiles(ctx context.Context, locked chan<- fileLock) {
 		paths, count = l.paths, len(l.paths)
 	}
 	l.mu.Unlock()
-	got := lockSome(l.gate, paths, count)
+	got := lockSome(l.queue, paths, count)
 	select {
 	case locked <- got:
 	case <-ctx.Done():
@@ -125,10 +123,10 @@ func (l *machineLock) lockFiles(ctx context.Context, locked chan<- fileLock) {
 	}
 }
 
-// lockSome passes the gate with so many of the files locked, those that are free
-// first. The others come when they are free, and are given back at once.
-func lockSome(gate string, paths []string, count int) fileLock {
-	pass, err := lockedfile.MutexAt(gate).Lock()
+// lockSome waits its turn in the queue, and locks the given number of files, first those that
+// are free. Further files that are locked later are unlocked at once.
+func lockSome(queue string, paths []string, count int) fileLock {
+	pass, err := lockedfile.MutexAt(queue).Lock()
 	if err != nil {
 		return fileLock{err: err}
 	}

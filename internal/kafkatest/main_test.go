@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// envRole has the test binary play a part in a test instead of running tests.
+// envRole makes the test binary play a part in a test instead of running tests.
 const envRole = "WATERCLOCK_KAFKATEST_ROLE"
 
-// waitLimit bounds whatever a test waits for: brokers take longer than usual where others work
-// beside them.
+// waitLimit bounds every wait of a test: brokers are slower if other work runs beside them.
 const waitLimit = time.Minute
 
 func TestMain(m *testing.M) {
@@ -30,7 +29,7 @@ func spin() {
 	}
 }
 
-// self is this test binary in another role.
+// self returns a command that runs this test binary in another role.
 func self(role string, args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), envRole+"="+role)

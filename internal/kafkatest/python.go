@@ -11,8 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// envClients names the environment variable that makes a missing language, or registry
-// of it, or client, an error.
+// envClients names the environment variable that turns a missing language, registry or client
+// into an error.
 const envClients = "WATERCLOCK_REQUIRE_CLIENTS"
 
 // Confluent is the Python client of Kafka that the programs in the documents use.
@@ -69,7 +69,8 @@ func Kcat(t testing.TB) {
 	}
 }
 
-// missing skips a test for want of another language's client, or fails it if such are required.
+// missing skips a test because another language's client is missing, or fails it if such
+// clients are required.
 func missing(t testing.TB, text string) {
 	t.Helper()
 	if os.Getenv(envClients) == "1" {

@@ -11,10 +11,10 @@ import (
 // reached. The zero value reaches all. It is safe for concurrent use.
 type Reach struct {
 	// NoLeader partitions have no leader. Burdened ones wait for a broker that is gone, until they are
-	// shunned. Set them before use.
+	// excluded. Set them before use.
 	NoLeader, Burdened map[timer.TopicPartition]bool
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	gone  map[string]bool
 	leads map[timer.TopicPartition]bool
 }
@@ -39,7 +39,7 @@ func (r *Reach) LastLost() time.Time { return time.Now() }
 // Dying reports that something was lost.
 func (r *Reach) Dying() bool { return !r.AllReachable() }
 
-// Away reports that the leader of a partition was lost, or that the partition is shunned.
+// Away reports that the leader of a partition was lost, or that the partition is excluded.
 func (r *Reach) Away(p timer.TopicPartition) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,8 +49,8 @@ func (r *Reach) Away(p timer.TopicPartition) bool {
 // Leaderless reports that a partition is in NoLeader.
 func (r *Reach) Leaderless(p timer.TopicPartition) bool { return r.NoLeader[p] }
 
-// Shun makes a Burdened partition away.
-func (r *Reach) Shun(p timer.TopicPartition) bool {
+// Exclude makes a Burdened partition away.
+func (r *Reach) Exclude(p timer.TopicPartition) bool {
 	if r.Burdened[p] {
 		r.LoseLeader(p)
 	}

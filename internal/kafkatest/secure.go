@@ -20,8 +20,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 )
 
-// The listeners of a secured cluster. The plain one is open besides, and who
-// comes in there may do everything: it is the tests' own.
+// The listeners of a secured cluster. The plain one is also open, and clients there may
+// do everything: it is for the tests themselves.
 const (
 	ListenerSASL    = "SECURE"  // SASL_SSL: PLAIN, SCRAM and OAUTHBEARER
 	ListenerMutual  = "MUTUAL"  // SSL, asks for a client certificate

@@ -12,28 +12,28 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 )
 
-// setupLimit bounds whatever a test with a Setup waits for.
+// setupLimit bounds every wait of a test with a Setup.
 const setupLimit = time.Minute
 
-// Setup is a cluster, fake or real, and what tests of packages below the service need of it.
+// Setup is a cluster, fake or real, and what tests of packages below the service need from it.
 type Setup struct {
 	T     testing.TB
 	Ctx   context.Context // ends after setupLimit, or with the test
 	Fake  *kfake.Cluster  // nil if the brokers are real
 	Seeds []string
 	Adm   *kadm.Client
-	Topic string // a name of the test's own, of a topic that is not there yet
+	Topic string // a name that no other test has, of a topic that does not exist yet
 }
 
-// OnFake returns the Setup of so many fake brokers.
+// OnFake returns the Setup of the given number of fake brokers.
 func OnFake(t testing.TB, brokers int) *Setup {
 	t.Helper()
 	c, _ := Fake(t, kfake.NumBrokers(brokers))
 	return newSetup(t, c, c.ListenAddrs())
 }
 
-// OnBoth runs f against a fake broker and against a real one: what
-// f shows holds for Kafka, and the fake shows it where there is none.
+// OnBoth runs f against a fake broker and against a real one: what f shows holds for Kafka, and the fake
+// shows it on machines without Kafka.
 func OnBoth(t *testing.T, f func(t *testing.T, s *Setup)) {
 	t.Run("kfake", func(t *testing.T) { f(t, OnFake(t, 1)) })
 	t.Run("kafka", func(t *testing.T) { f(t, OnShared(t)) })
@@ -75,7 +75,7 @@ func (s *Setup) Create(topic string, partitions int32, configs map[string]string
 	if _, err := s.Adm.CreateTopic(s.Ctx, partitions, 1, ptrs, topic); err != nil {
 		s.T.Fatalf("kafkatest: create topic %s: %v", topic, err)
 	}
-	// The controller has it; the broker that is asked next may not have heard yet.
+	// The controller has the topic; the next broker that is asked may not know it yet.
 	await.Until(s.T, setupLimit, "topic "+topic+", which was created, is there", func() bool {
 		found, err := s.Adm.ListTopics(kadm.WithAuthorizedOps(s.Ctx), topic)
 		return err == nil && found[topic].Err == nil && len(found[topic].Partitions) == int(partitions)

@@ -27,8 +27,8 @@ const (
 	// that waits for its turn gives up, so that it can say why.
 	lockReserve = 10 * time.Second
 
-	// parallel is how many parallel tests run at once, whatever the number of
-	// cores: most of their time tests wait, for what is due, for sessions that end.
+	// parallel is how many parallel tests run at once, whatever the number of cores: tests
+	// mostly wait, for due timers or for sessions to end.
 	parallel = 10
 )
 
@@ -50,17 +50,16 @@ type processState struct {
 	ends    []func()
 }
 
-// process is a variable because that is what it stands for: there is one.
+// process is a variable because there is exactly one process.
 var process = &processState{
 	lock:    newMachineLock(os.TempDir(), runtime.NumCPU()),
 	tools:   sync.OnceValues(func() (localkafka.Tools, error) { return localkafka.Find(context.Background()) }),
 	counted: map[string]bool{},
 }
 
-// Main is the body of TestMain for packages that use Shared: it runs the tests,
-// ten parallel ones at once at most, ends the shared clusters, prints how many tests
-// got a real broker and exits. m is the *testing.M, or one that looks for something
-// more, such as LeakFree.
+// Main is the body of TestMain for packages that use Shared. It runs the tests, at most
+// ten parallel ones at once, ends the shared clusters, prints how many tests got a real
+// broker, and exits. m is the *testing.M, or one that checks more, such as LeakFree.
 func Main(m interface{ Run() int }) {
 	if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
 		panic(err)
@@ -78,17 +77,17 @@ func Main(m interface{ Run() int }) {
 	os.Exit(code)
 }
 
-// AtEnd has Main call do when all tests are over, for what outlives the test that
-// made it.
+// AtEnd makes Main call do when all tests are over. It is for things that outlive the
+// test that made them.
 func AtEnd(do func()) {
 	process.mu.Lock()
 	defer process.mu.Unlock()
 	process.ends = append(process.ends, do)
 }
 
-// Shared returns the single-broker cluster that all tests of the package share:
-// started at its first use, ended by Main. Tests keep apart by topics, groups
-// and transactional IDs of their own, see Topic.
+// Shared returns the single-broker cluster that all tests of the package share: started
+// at its first use, ended by Main. Tests use topics, groups and transactional IDs of
+// their own, see Topic.
 func Shared(t testing.TB) *Cluster {
 	t.Helper()
 	tools := process.require(t)
@@ -101,16 +100,16 @@ func Shared(t testing.TB) *Cluster {
 	return c
 }
 
-// MainAlone is Main for a package whose tests take all that the machine has: no
-// other test process has brokers meanwhile.
+// MainAlone is Main for a package whose tests use the whole machine: no other test
+// process has brokers meanwhile.
 func MainAlone(m interface{ Run() int }) {
 	process.lock.setAlone(true)
 	Main(m)
 }
 
-// Alone has the clusters that t starts be the only ones on this machine: for a test
-// that measures. It comes before Start, and while the process has no cluster, so not
-// beside parallel tests and not behind one that uses Shared.
+// Alone makes the clusters that t starts the only ones on this machine, for a test that
+// measures. It must be called before Start, and while the process has no cluster: not
+// beside parallel tests and not after one that uses Shared.
 func Alone(t testing.TB) {
 	t.Helper()
 	if !process.lock.setAlone(true) {
@@ -123,8 +122,8 @@ func Alone(t testing.TB) {
 	})
 }
 
-// LeakFree is an M whose tests must leave no goroutine behind. It looks when all
-// are done: while others run in parallel nobody could.
+// LeakFree is an M whose tests must leave no goroutine behind. It checks when all are
+// done, because it cannot while others run in parallel.
 type LeakFree struct{ *testing.M }
 
 // Run runs the tests and returns the exit code.
@@ -137,9 +136,9 @@ func (m LeakFree) Run() int {
 	return code
 }
 
-// IgnoreBrokers has goleak overlook the goroutines that watch over running
-// brokers, and over the machine's lock, for tests that look for leaks while the
-// shared cluster is up, and what fake brokers leave behind.
+// IgnoreBrokers makes goleak ignore the goroutines that watch over running brokers, and
+// over the machine's lock, for tests that look for leaks while the shared cluster is
+// up. It also ignores what fake brokers leave behind.
 func IgnoreBrokers() []goleak.Option {
 	const module = "github.com/waterclock/waterclock/internal/"
 	return []goleak.Option{
@@ -229,7 +228,7 @@ func (p *processState) endShared() {
 	}
 }
 
-// count notes, once for each test, that it got a real broker.
+// count records, once for each test, that it got a real broker.
 func (p *processState) count(t testing.TB) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

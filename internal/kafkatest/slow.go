@@ -9,7 +9,7 @@ import (
 const envSlow = "WATERCLOCK_SLOW_TESTS"
 
 // Slow reports whether tests may take minutes, as CI allows with
-// WATERCLOCK_SLOW_TESTS=1. Otherwise a test that can runs at a smaller size.
+// WATERCLOCK_SLOW_TESTS=1. Otherwise tests run at a smaller size if they can.
 func Slow() bool { return os.Getenv(envSlow) == "1" }
 
 // NeedSlow skips a test that takes minutes, or much processor time, unless slow tests

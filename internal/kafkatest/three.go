@@ -18,18 +18,18 @@ import (
 // inSyncTimeout bounds how long brokers that are back may take to catch up.
 const inSyncTimeout = time.Minute
 
-// lent is a cluster of three brokers that goes from test to test. mu is held by
-// the test that has it, and guards the other fields.
+// lent is a cluster of three brokers that is passed from test to test. The test that
+// has it holds mu, which guards the other fields.
 type lent struct {
 	mu      sync.Mutex
-	cluster *localkafka.Cluster // nil before the first test, and after one that it did not survive
+	cluster *localkafka.Cluster // nil before the first test, and after one that has damaged it
 	dir     string
 }
 
-// Three lends the three-broker cluster that the tests of a package share, to one
-// test at a time: others wait. Unlike Shared it may be disturbed. It comes with all
-// brokers running and all replicas in sync; what earlier tests wrote is still
-// there. Started at its first use, ended by Main.
+// Three lends the three-broker cluster that the tests of a package share, to one test
+// at a time: others wait. Unlike Shared it may be disturbed. At first all brokers are
+// running and all replicas in sync; what earlier tests wrote is still there. It is
+// started at its first use and ended by Main.
 func Three(t testing.TB) *Cluster {
 	t.Helper()
 	tools := process.require(t)
@@ -92,7 +92,7 @@ func (l *lent) end() {
 	l.discard()
 }
 
-// fix has every broker run, those that a test has left paused or dead too.
+// fix makes every broker run, including those that a test has left paused or dead.
 func (c *Cluster) fix() error {
 	return c.Each(func(b *localkafka.Broker) error {
 		if b.Running() {
@@ -117,7 +117,7 @@ func (c *Cluster) AwaitInSync(t testing.TB) {
 	}
 }
 
-// outOfSync names a partition that lacks a leader or replicas, "" if none does.
+// outOfSync names a partition that lacks a leader or replicas, "" if there is none.
 func outOfSync(ctx context.Context, adm *kadm.Client) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -23,7 +23,7 @@ func SetTopic(t testing.TB, adm *kadm.Client, topic, setting, value string) {
 	}
 }
 
-// DeleteTopics deletes topics and waits until a broker that is asked knows none of them.
+// DeleteTopics deletes topics and waits until a broker no longer knows any of them.
 func DeleteTopics(t testing.TB, adm *kadm.Client, topics ...string) {
 	t.Helper()
 	fresh := kadm.WithAuthorizedOps(t.Context()) // not from a cache
@@ -37,7 +37,8 @@ func DeleteTopics(t testing.TB, adm *kadm.Client, topics ...string) {
 	if err != nil {
 		t.Fatalf("kafkatest: delete %v: %v", topics, err)
 	}
-	// Brokers hear of it a while after the answer; somebody may have made them again.
+	// Brokers hear of it some time after the answer; another client may have created them
+	// again.
 	await.Until(t, 10*time.Second, fmt.Sprintf("kafkatest: %v, which were deleted, are gone", topics), func() bool {
 		are, err := adm.ListTopics(fresh, topics...)
 		return err == nil && !slices.ContainsFunc(topics, func(topic string) bool { return are[topic].Err == nil && are[topic].ID == were[topic].ID })
@@ -56,8 +57,8 @@ func GrowTopics(t testing.TB, adm *kadm.Client, partitions int, topics ...string
 	}
 }
 
-// AssignFirst puts the first partition of topics on these brokers, of which the first
-// is to lead it. The move goes on when it returns.
+// AssignFirst puts the first partition of topics on these brokers. The first broker
+// leads it. The move is still in progress when it returns.
 func AssignFirst(t testing.TB, adm *kadm.Client, brokers []int32, topics ...string) {
 	t.Helper()
 	var req kadm.AlterPartitionAssignmentsReq

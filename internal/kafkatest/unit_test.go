@@ -50,14 +50,14 @@ func TestMachineLock(t *testing.T) {
 		t.Fatalf("acquire of a free lock: %v", err)
 	}
 	other.release()
-	// The waiters that gave up must not have kept it.
+	// The waiters that gave up must not have kept the lock.
 	if err := mine.acquire(deadline(t)); err != nil {
 		t.Fatalf("acquire again: %v", err)
 	}
 	mine.release()
 }
 
-// A goroutine that is left fails the package, whose tests all passed.
+// A goroutine that is left behind fails the package, although all tests passed.
 func TestLeakFreeFindsALeak(t *testing.T) {
 	out, err := self("leaky", "-test.run=^$").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "kafkatest.spin") {
@@ -65,7 +65,7 @@ func TestLeakFreeFindsALeak(t *testing.T) {
 	}
 }
 
-// lockers are processes of one machine.
+// lockers returns the locks of several processes of one machine.
 func lockers(t *testing.T, alone ...bool) (ls []*machineLock) {
 	t.Helper()
 	dir := t.TempDir()
@@ -88,7 +88,7 @@ func acquire(t *testing.T, ls ...*machineLock) {
 	}
 }
 
-// waits has l wait for the lock, and checks that it has to.
+// waits makes l wait for the lock, and checks that it has to.
 func waits(t *testing.T, l *machineLock) <-chan error {
 	t.Helper()
 	got := make(chan error, 1)
@@ -97,7 +97,7 @@ func waits(t *testing.T, l *machineLock) <-chan error {
 	return got
 }
 
-// still checks that who waits has not got the lock.
+// still checks that a waiter has not got the lock.
 func still(t *testing.T, got <-chan error) {
 	t.Helper()
 	select {
@@ -114,8 +114,8 @@ func comes(t *testing.T, got <-chan error) {
 	}
 }
 
-// On a machine with two cores two processes have the lock, a third one waits for either, and one
-// that must be alone for both. A process that comes behind that one waits too: it does not overtake.
+// On a machine with two cores two processes have the lock. A third one waits for either, and one
+// that must be alone waits for both. A later process waits behind that one: it does not overtake.
 func TestMachineLockIsForTwoOrOneAlone(t *testing.T) {
 	ls := lockers(t, false, false, false, true, false)
 	first, second, third, alone, last := ls[0], ls[1], ls[2], ls[3], ls[4]

@@ -6,12 +6,13 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 )
 
 var errWireClosed = errors.New("wire is closed")
 
-// Wire stands between clients and brokers, understands where Kafka's requests
-// and responses begin and end, and drops or holds them by API key:
+// Wire stands between clients and brokers, parses the frames of Kafka's requests and responses, and drops or
+// holds them by API key:
 //
 //	w := kafkatest.NewWire()
 //	defer w.Close()
@@ -19,26 +20,30 @@ var errWireClosed = errors.New("wire is closed")
 //	h := w.Hold(kmsg.EndTxn.Int16())
 //	… h.Wait(ctx) … h.Release()
 //
-// It behaves as a network does: a request that the client wrote is on its way
-// even if the client gives up and closes its connection, and reaches the broker
-// when it is let go. Requests of one connection stay in order, so a held one
-// holds those behind it. One Wire may serve any number of clients; give each
-// client its own to disturb it alone. Plain text only, no TLS.
+// It behaves like a network: a request that the client wrote is on its way even if the client gives up and
+// closes its connection, and reaches the broker when it is released. Requests of one connection stay in order,
+// so a held one holds those behind it. One Wire may serve any number of clients; to disturb a single client,
+// give it a Wire of its own. Plain text only, no TLS.
 type Wire struct {
+	dial func(ctx context.Context, network, host string) (net.Conn, error)
 	done chan struct{} // closed by Close
 	wg   sync.WaitGroup
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	faults   []*Fault
 	hole     chan struct{} // closed when the black hole is lifted; nil: none
 	requests map[int16]int
 	links    map[*link]struct{}
+	delay    time.Duration
 	closed   bool
 }
 
-// NewWire returns a wire that passes everything. Close it.
-func NewWire() *Wire {
-	return &Wire{done: make(chan struct{}), requests: map[int16]int{}, links: map[*link]struct{}{}}
+// NewWire returns a wire that passes everything. The caller closes it.
+func NewWire() *Wire { return NewWireOver(new(net.Dialer).DialContext) }
+
+// NewWireOver returns a wire over another network than that of the machine.
+func NewWireOver(dial func(ctx context.Context, network, host string) (net.Conn, error)) *Wire {
+	return &Wire{dial: dial, done: make(chan struct{}), requests: map[int16]int{}, links: map[*link]struct{}{}}
 }
 
 // Dial connects through the wire; it is meant for kgo.Dialer.
@@ -46,8 +51,7 @@ func (w *Wire) Dial(ctx context.Context, network, host string) (net.Conn, error)
 	if err := w.throughHole(ctx); err != nil {
 		return nil, err
 	}
-	var d net.Dialer
-	broker, err := d.DialContext(ctx, network, host)
+	broker, err := w.dial(ctx, network, host)
 	if err != nil {
 		return nil, err
 	}
@@ -75,15 +79,15 @@ func (w *Wire) Close() {
 	w.wg.Wait()
 }
 
-// DropRequest loses the n-th request of this kind from now (1 is the next one,
-// Every all of them): the broker never sees it and the connection breaks, as
-// when a network fails. To leave the client waiting instead, Hold.
+// DropRequest loses the n-th request of this kind from now (1 is the next one, Every all of them): the broker
+// never sees it and the connection breaks, as when a network fails. To leave the client waiting instead, use
+// Hold.
 func (w *Wire) DropRequest(apiKey int16, n int) *Fault {
 	return w.inject(newFault(cut, toBroker, apiKey, n))
 }
 
-// DropResponse lets the broker do the n-th request of this kind from now, loses
-// its answer, and breaks the connection.
+// DropResponse lets the broker execute the n-th request of this kind from now, loses its answer, and breaks
+// the connection.
 func (w *Wire) DropResponse(apiKey int16, n int) *Fault {
 	return w.inject(newFault(cut, toClient, apiKey, n))
 }
@@ -93,21 +97,19 @@ func (w *Wire) Hold(apiKey int16) *Fault {
 	return w.inject(newFault(hold, toBroker, apiKey, Every))
 }
 
-// HoldRequest keeps the n-th request of this kind from now, and what comes behind
-// it on its connection, from its broker until Release.
+// HoldRequest keeps the n-th request of this kind from now, and what follows it on its connection, from its
+// broker until Release.
 func (w *Wire) HoldRequest(apiKey int16, n int) *Fault {
 	return w.inject(newFault(hold, toBroker, apiKey, n))
 }
 
-// HoldResponse lets brokers do requests of this kind and keeps the answers
-// until Release.
+// HoldResponse lets brokers execute requests of this kind and keeps the answers until Release.
 func (w *Wire) HoldResponse(apiKey int16) *Fault {
 	return w.inject(newFault(hold, toClient, apiKey, Every))
 }
 
-// Blackhole holds everything, in both directions, and new connections too,
-// until it is called with false. What is held then goes on, as packets are sent
-// again when a network heals.
+// Blackhole holds everything, in both directions, and new connections too, until it is called with false. What
+// is held then continues, as packets are sent again when a network heals.
 func (w *Wire) Blackhole(on bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -120,7 +122,24 @@ func (w *Wire) Blackhole(on bool) {
 	}
 }
 
-// Requests is how many requests of this kind clients have written so far.
+// Cut breaks all connections.
+func (w *Wire) Cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for l := range w.links {
+		l.close()
+	}
+}
+
+// Delay makes each request and each answer of a connection take this much longer from now on, one after the
+// other.
+func (w *Wire) Delay(by time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.delay = by
+}
+
+// Requests returns how many requests of this kind clients have written so far.
 func (w *Wire) Requests(apiKey int16) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,10 +171,18 @@ func (w *Wire) remove(l *link) {
 	delete(w.links, l)
 }
 
-// admit is called for each frame: it returns when the frame may go on, false if
-// the connection is to break instead.
+// admit is called for each frame. It returns when the frame may continue, or false if the connection must
+// break.
 func (w *Wire) admit(d way, key int16) bool {
-	for _, f := range w.faultsFor(d, key) {
+	faults, delay := w.faultsFor(d, key)
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-w.done:
+			return false
+		}
+	}
+	for _, f := range faults {
 		switch f.judge(d, key) {
 		case cut:
 			return false
@@ -171,14 +198,14 @@ func (w *Wire) admit(d way, key int16) bool {
 	return w.throughHole(context.Background()) == nil
 }
 
-// faultsFor notes a request and returns the faults that are in force.
-func (w *Wire) faultsFor(d way, key int16) []*Fault {
+// faultsFor counts a request and returns the faults that are active.
+func (w *Wire) faultsFor(d way, key int16) (faults []*Fault, delay time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if d == toBroker {
 		w.requests[key]++
 	}
-	return slices.Clone(w.faults)
+	return slices.Clone(w.faults), w.delay
 }
 
 // throughHole waits while the wire is a black hole.

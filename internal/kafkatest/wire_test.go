@@ -61,8 +61,8 @@ func TestWireDropsTheSecondResponse(t *testing.T) {
 	col.Quiet(quietTime)
 }
 
-// The answer to a commit is lost forever: the client has an error, and the
-// record is there all the same.
+// The answer to a commit is lost forever: the client gets an error, but the record is
+// there.
 func TestWireLosesACommitsAnswer(t *testing.T) {
 	w, cl, topic, col := wired(t, kgo.TransactionalID(Topic(t)),
 		kgo.RetryTimeout(time.Second), kgo.RequestRetries(2))
@@ -80,7 +80,7 @@ func TestWireLosesACommitsAnswer(t *testing.T) {
 	wantOnce(t, col)
 }
 
-// A held commit hides the record; let go, it commits.
+// A held commit hides the record. Released, it commits.
 func TestWireHoldsACommit(t *testing.T) {
 	w, cl, topic, col := wired(t, kgo.TransactionalID(Topic(t)))
 	if err := cl.BeginTransaction(); err != nil {
@@ -102,7 +102,7 @@ func TestWireHoldsACommit(t *testing.T) {
 	wantOnce(t, col)
 }
 
-// A request on its way arrives, even if its sender has closed meanwhile.
+// A request on its way arrives even if its sender has closed meanwhile.
 func TestWireDeliversAfterTheClientHasGone(t *testing.T) {
 	w, cl, topic, col := wired(t)
 	h := w.Hold(kmsg.Produce.Int16())
@@ -170,7 +170,7 @@ func TestWireClose(t *testing.T) {
 	if err := h.Wait(deadline(t)); err != nil {
 		t.Fatal(err)
 	}
-	w.Close() // returns though a request is held
+	w.Close() // returns although a request is held
 	w.Close()
 	if _, err := w.Dial(t.Context(), "tcp", Shared(t).Seeds()[0]); !errors.Is(err, errWireClosed) {
 		t.Errorf("dial after close: %v", err)

@@ -22,7 +22,7 @@ func Alerts() []Alert {
 	const minute = time.Minute
 	return []Alert{
 		{
-			"WaterclockAbsent", `absent(waterclock_topic_partitions)`, minute, Critical,
+			"WaterclockAbsent", `absent(waterclock_ready)`, minute, Critical,
 			"No instance of waterclock is scraped: no timer fires, or Prometheus does not find them.",
 		},
 		{
@@ -74,8 +74,8 @@ func Alerts() []Alert {
 		},
 		{
 			"WaterclockLate",
-			`histogram_quantile(0.99, sum by (job, le) (rate(waterclock_own_lateness_seconds_bucket[5m]))) > 1`, 10 * minute, Warning,
-			"One of 100 timers of {{ $labels.job }} fires later than {{ $value | humanizeDuration }} by the service's own doing.",
+			`histogram_quantile(0.99, sum by (job, topic, le) (rate(waterclock_own_commit_lateness_seconds_bucket[5m]))) > 1`, 10 * minute, Warning,
+			"Consumers get one of 100 timers of {{ $labels.topic }} later than {{ $value | humanizeDuration }} by the service's own doing.",
 		},
 		{
 			"WaterclockTransactionsSlow",
@@ -128,6 +128,10 @@ func Alerts() []Alert {
 		{
 			"WaterclockPeersRefused", sum("reason", grows(`waterclock_api_refused_total{reason=~"forward-refused|unknown-caller"}`)), 0, Warning,
 			"Instances refuse each other's calls: {{ $labels.reason }}.",
+		},
+		{
+			"WaterclockStandbyBehind", `sum by (job, instance, topic) (waterclock_standby_partitions{state="behind"}) > 0`, 15 * minute, Warning,
+			"{{ $labels.instance }} has not caught up with {{ $value }} partitions of {{ $labels.topic }} that it follows.",
 		},
 		{
 			"WaterclockBrokerUnresponsive", `max by (job) (waterclock_unresponsive_brokers) > 0`, 2 * minute, Warning,

@@ -5,13 +5,6 @@ func Dashboards() []Dashboard {
 	return []Dashboard{overview(), partitions(), targets(), tenants(), api()}
 }
 
-// Undrawn are metrics that no dashboard shows, with the reason.
-func Undrawn() map[string]string {
-	return map[string]string{
-		"waterclock_lateness_seconds": "waterclock_commit_lateness_seconds is what consumers see; the difference is the duration of transactions, which is shown",
-	}
-}
-
 // quantile is the q-quantile of a histogram by one label.
 func quantile(q, histogram, selector, by string) string {
 	return "histogram_quantile(" + q + ", sum by (" + by + ", le) (rate(" + histogram + "_bucket" + selector + "[$__rate_interval])))"
@@ -45,9 +38,10 @@ func overview() Dashboard {
 			graph("Lateness of firings", Seconds, "From the due time until read_committed consumers see the firing. Requests for the past count with their whole age.",
 				Query{quantile("0.5", "waterclock_commit_lateness_seconds", "{*}", "job"), "{{job}} p50"},
 				Query{quantile("0.99", "waterclock_commit_lateness_seconds", "{*}", "job"), "{{job}} p99"}),
-			graph("Lateness of the service's own", Seconds, "The same until the step was sealed, and from when a request was read if that was later. It stays low under overload, when requests are read late.",
-				Query{quantile("0.5", "waterclock_own_lateness_seconds", "{*}", "job"), "{{job}} p50"},
-				Query{quantile("0.99", "waterclock_own_lateness_seconds", "{*}", "job"), "{{job}} p99"}),
+			graph("Lateness of the service's own", Seconds, "The same, but from when a request was read if that was later. It stays low under overload, when requests are read late. To the seal: without the wait for the commit.",
+				Query{quantile("0.5", "waterclock_own_commit_lateness_seconds", "{*}", "job"), "{{job}} p50"},
+				Query{quantile("0.99", "waterclock_own_commit_lateness_seconds", "{*}", "job"), "{{job}} p99"},
+				Query{quantile("0.99", "waterclock_own_lateness_seconds", "{*}", "job"), "{{job}} p99 to the seal"}),
 			graph("Oldest due timer", Seconds, "Not planned: the service does not keep up. Not committed: its steps take too long.",
 				Query{"max by (topic) (waterclock_oldest_due_seconds{*})", "{{topic}} not planned"},
 				Query{"max by (topic) (waterclock_oldest_uncommitted_seconds{*})", "{{topic}} not committed"}),

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"github.com/rogpeppe/go-internal/lockedfile"
 
@@ -39,18 +38,9 @@ func archived(ctx context.Context, tools Tools, javaVersion string) Tools {
 		}
 	}
 	if info.Size() > 0 {
-		tools.flags = []string{archiveFlag + path, "-Xshare:auto"}
+		tools.Archive, tools.flags = path, []string{archiveFlag + path, "-Xshare:auto"}
 	}
 	return tools
-}
-
-// Archive is the path of the archive that brokers start from, or empty.
-func (tools Tools) Archive() string {
-	if len(tools.flags) == 0 {
-		return ""
-	}
-	path, _ := strings.CutPrefix(tools.flags[0], archiveFlag)
-	return path
 }
 
 // Accepts says why the JVM cannot start from an archive: half of one, from a disk

@@ -37,14 +37,20 @@ func ApacheDefaults() Option {
 	return func(s *settings) { s.apacheDefaults = true }
 }
 
-// listener is one more of a broker, besides the plain one.
-type listener struct{ name, protocol string }
+// listener is one more of a broker, besides the plain one. If it has a host, clients are told to connect there, to the same port.
+type listener struct{ name, protocol, host string }
 
 // WithListener gives every broker a further listener, on a port of its own. The
 // name is in capitals; the protocol is Kafka's: SSL, SASL_SSL and so on. What it
 // needs is set by WithProperty under listener.name.<name in small letters>.
 func WithListener(name, protocol string) Option {
-	return func(s *settings) { s.listeners = append(s.listeners, listener{name, protocol}) }
+	return func(s *settings) { s.listeners = append(s.listeners, listener{name: name, protocol: protocol}) }
+}
+
+// WithProxiedListener gives every broker a further plain listener. It tells clients to connect to its port at another
+// address of this machine, where something has to stand that passes on what they send.
+func WithProxiedListener(name, host string) Option {
+	return func(s *settings) { s.listeners = append(s.listeners, listener{name, "PLAINTEXT", host}) }
 }
 
 func newSettings(opts []Option) settings {
@@ -71,9 +77,12 @@ func (s settings) properties(i int, brokers, controllers, others []string, dataD
 	p["listeners"] = fmt.Sprintf("PLAINTEXT://%s,CONTROLLER://%s", brokers[i], controllers[i])
 	p["advertised.listeners"] = "PLAINTEXT://" + brokers[i]
 	for n, l := range s.listeners {
-		at := fmt.Sprintf(",%s://%s", l.name, others[n])
-		p["listeners"] += at
-		p["advertised.listeners"] += at
+		p["listeners"] += fmt.Sprintf(",%s://%s", l.name, others[n])
+		told := others[n]
+		if _, port, _ := strings.Cut(told, ":"); l.host != "" {
+			told = l.host + ":" + port
+		}
+		p["advertised.listeners"] += fmt.Sprintf(",%s://%s", l.name, told)
 		p["listener.security.protocol.map"] += fmt.Sprintf(",%s:%s", l.name, l.protocol)
 	}
 	p["log.dirs"] = dataDir

@@ -36,7 +36,8 @@ type Tools struct {
 	java string // path of the java command, version 17 or later
 	libs string // directory with the broker's jars
 	// flags of the JVM, further ones
-	flags []string
+	flags   []string
+	Archive string // path of the class archive that brokers start from, or empty
 	// bootstrap is what Kafka's tool writes when it formats a directory; nil has it
 	// format each.
 	bootstrap []byte

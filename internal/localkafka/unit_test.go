@@ -43,6 +43,10 @@ func TestProperties(t *testing.T) {
 			"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
 			"advertised.listeners":           "PLAINTEXT://" + one[0] + ",SECURE://127.0.0.1:7",
 		}},
+		{"proxied listener", []Option{WithProxiedListener("PROXIED", "127.0.0.2")}, one, map[string]string{
+			"listeners":            "PLAINTEXT://" + one[0] + ",CONTROLLER://" + one[0] + ",PROXIED://127.0.0.1:7",
+			"advertised.listeners": "PLAINTEXT://" + one[0] + ",PROXIED://127.0.0.2:7",
+		}},
 		{"own", []Option{WithProperty("node.id", "9")}, one, map[string]string{"node.id": "0"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

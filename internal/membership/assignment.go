@@ -35,14 +35,15 @@ const (
 // errForeign says that an assignment was not made by an instance of waterclock.
 var errForeign = errors.New("not assigned by an instance of waterclock")
 
-// What the leader assigns to a member is Kafka's ConsumerProtocolAssignment. Its user data (userdata.go)
-// say which partitions the member is to follow besides.
+// The leader's assignment to a member is Kafka's ConsumerProtocolAssignment. Its user data (userdata.go) say
+// which partitions the member follows in addition.
 
-// assignments are what a leader sends out.
+// assignments are what the leader sends to all members.
 type assignments struct {
 	plan    *kgo.BalancePlan
 	foreign []string            // members that get nothing
 	follow  map[string][]Follow // by member, in the order of views
+	again   bool                // see again
 }
 
 // IntoSyncAssignment implements kgo.IntoSyncAssignment. The result depends only on the plan: kgo compares it.
@@ -58,6 +59,9 @@ func (a *assignments) IntoSyncAssignment() []kmsg.SyncGroupRequestGroupAssignmen
 		var one kmsg.ConsumerMemberAssignment
 		if one.ReadFrom(all[i].MemberAssignment) == nil { // kgo wrote it just now
 			one.UserData = appendFollow(appendHeader(nil), a.follow[all[i].MemberID])
+			if a.again {
+				one.UserData = appendBytes(append(one.UserData, tagAgain), nil)
+			}
 			all[i].MemberAssignment = one.AppendTo(nil)
 		}
 	}
@@ -65,30 +69,41 @@ func (a *assignments) IntoSyncAssignment() []kmsg.SyncGroupRequestGroupAssignmen
 }
 
 // readAssignment decodes an assignment. Errors wrap errForeign, errNewerUserData or errBadUserData.
-func readAssignment(raw []byte) (owned map[string][]int32, follow []Follow, err error) {
+func readAssignment(raw []byte) (got assigned, err error) {
 	var a kmsg.ConsumerMemberAssignment
 	if err := a.ReadFrom(raw); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", errForeign, err)
+		return got, fmt.Errorf("%w: %w", errForeign, err)
 	}
 	var r userDataReader
 	_, err = eachField(a.UserData, func(tag uint64, content []byte) bool {
-		if tag != tagFollow {
+		switch tag {
+		case tagFollow:
+			for _, x := range r.listed(content, 1) {
+				got.follow = append(got.follow, Follow{x.topic, x.partition, x.values[0] == 1})
+			}
+		case tagAgain:
+			got.again = true
+		default:
 			return false
-		}
-		for _, x := range r.listed(content, 1) {
-			follow = append(follow, Follow{x.topic, x.partition, x.values[0] == 1})
 		}
 		return true
 	})
 	switch err = cmp.Or(err, r.err); {
 	case errors.Is(err, errNoUserData):
-		return nil, nil, errForeign
+		return assigned{}, errForeign
 	case err != nil:
-		return nil, nil, fmt.Errorf("assignment: %w", err)
+		return assigned{}, fmt.Errorf("assignment: %w", err)
 	}
-	owned = make(map[string][]int32, len(a.Topics))
+	got.owned = make(map[string][]int32, len(a.Topics))
 	for _, t := range a.Topics {
-		owned[t.Topic] = t.Partitions
+		got.owned[t.Topic] = t.Partitions
 	}
-	return owned, follow, nil
+	return got, nil
+}
+
+// assigned is what the leader assigns to one member.
+type assigned struct {
+	owned  map[string][]int32
+	follow []Follow
+	again  bool // see again
 }

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"slices"
@@ -10,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// sent is what a leader, the first candidate, sends to each member.
+// sent returns what the leader, which is the first candidate, sends to each member.
 func sent(t *testing.T, members []kmsg.JoinGroupResponseMember, b *balancer, topics map[string]int32) map[string][]byte {
 	t.Helper()
 	mb, _, err := b.MemberBalancer(members)
@@ -28,7 +29,7 @@ func sent(t *testing.T, members []kmsg.JoinGroupResponseMember, b *balancer, top
 	return got
 }
 
-// FORMAT.md draws these bytes. A member with no partition gets user data, too.
+// FORMAT.md draws these bytes. A member without partitions gets user data too.
 func TestAssignmentBytes(t *testing.T) {
 	one := &candidate{id: "one", topics: []string{"t"}, generation: 1, owned: map[string][]int32{"t": {0}}}
 	none := &candidate{id: "two", topics: []string{"t"}, generation: -1}
@@ -48,7 +49,7 @@ func TestAssignmentBytes(t *testing.T) {
 	}
 }
 
-// What another program assigns is refused, and the lease is broken before anything is made of it.
+// An assignment by another program is refused, and the lease breaks before anything is done with it.
 func TestAssignmentOfOthers(t *testing.T) {
 	with := func(userData []byte) []byte {
 		var a kmsg.ConsumerMemberAssignment
@@ -82,7 +83,7 @@ func TestAssignmentOfOthers(t *testing.T) {
 	}
 }
 
-// A member without our user data gets nothing, whatever it says, and does not keep the group from being balanced.
+// A member without our user data gets nothing, whatever it claims, and does not stop the group from being balanced.
 func TestStrangersGetNothing(t *testing.T) {
 	us := &candidate{id: "us", topics: []string{"t"}, generation: -1}
 	b := us.balancer()
@@ -96,9 +97,9 @@ func TestStrangersGetNothing(t *testing.T) {
 		t.Errorf("%d members get an answer", len(got))
 	}
 	for id, want := range map[string]int{"us": 2, "sticky": 0, "garbled": 0} {
-		owned, _, err := readAssignment(got[id])
-		if err != nil || len(owned["t"]) != want || len(owned["other"]) != 0 {
-			t.Errorf("%s gets %v, %v", id, owned, err)
+		a, err := readAssignment(got[id])
+		if err != nil || len(a.owned["t"]) != want || len(a.owned["other"]) != 0 {
+			t.Errorf("%s gets %v, %v", id, a.owned, err)
 		}
 	}
 	b.round = &round{foreign: []string{"garbled", "sticky"}, asked: true}
@@ -114,9 +115,9 @@ func TestStrangersGetNothing(t *testing.T) {
 func FuzzAssignment(f *testing.F) {
 	f.Add((&kmsg.ConsumerMemberAssignment{UserData: appendHeader(nil)}).AppendTo(nil))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		owned, _, err := readAssignment(raw)
-		if err != nil && (owned != nil || !foreign(err)) {
-			t.Fatalf("%v, %v", owned, err)
+		a, err := readAssignment(raw)
+		if err != nil && (a.owned != nil || !foreign(err)) {
+			t.Fatalf("%v, %v", a.owned, err)
 		}
 	})
 }
@@ -129,7 +130,26 @@ func TestFollowBytes(t *testing.T) {
 	if got := hex.EncodeToString(a.UserData); got != "77636c6b01"+"02"+"07"+"01"+"74"+"02"+"01"+"01"+"00"+"00" {
 		t.Errorf("%s", got)
 	}
-	if owned, got, err := readAssignment(a.AppendTo(nil)); err != nil || len(owned) > 0 || !slices.Equal(got, want) {
-		t.Errorf("%v, %v, %v", owned, got, err)
+	if got, err := readAssignment(a.AppendTo(nil)); err != nil || len(got.owned) > 0 || !slices.Equal(got.follow, want) || got.again {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// FORMAT.md draws these bytes: a partition that moves waits for its owner, and all members are told of the next round.
+func TestAgainBytes(t *testing.T) {
+	owner := &candidate{id: "one", topics: []string{"t"}, generation: 1, owned: map[string][]int32{"t": {0, 1}}}
+	heir := &candidate{id: "two", topics: []string{"t"}, generation: -1}
+	b := owner.balancer()
+	got := sent(t, []kmsg.JoinGroupResponseMember{owner.join(b), heir.join(b)}, b, map[string]int32{"t": 2})
+	for id, raw := range got {
+		if !bytes.HasSuffix(raw, []byte("\x00\x00\x00\x07wclk\x01\x04\x00")) {
+			t.Errorf("%s gets %x", id, raw)
+		}
+		if _, err := b.ParseSyncAssignment(raw); err != nil || !b.again.expected.Load() {
+			t.Errorf("%s does not expect another round: %v", id, err)
+		}
+	}
+	if b.JoinGroupMetadata(nil, nil, 2); b.again.expected.Load() {
+		t.Error("another round is expected while it is joined")
 	}
 }

@@ -3,6 +3,7 @@ package membership
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -10,21 +11,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// balancer adds this member's user data to each join and, if this member leads the group,
-// assigns partitions to members. assignment.go says how it is told from others.
+// balancer adds this member's user data to each join and, if this member leads the group, assigns partitions to
+// members. assignment.go says how our assignments are told from those of other programs.
 type balancer struct {
-	kgo.GroupBalancer // cooperative-sticky: what it says of what a member owns is Kafka's own
+	kgo.GroupBalancer // cooperative-sticky: it decodes Kafka's own statement of what a member owns
 	lease             *lease
 	process           string
 	views             func() []View
 	standbys          Standbys
-	leaving           func() bool        // the member hands its partitions over; nil: it does not
-	strangers         func(ids []string) // is told which members have no user data of ours; a member that does not lead knows of none
+	leaving           func() bool        // reports whether the member hands its partitions over; nil: it does not
+	strangers         func(ids []string) // is told the IDs of members without our user data; a member that does not lead knows of none
 	// round is that of the join under way; nil: this member does not lead. Only the goroutine of kgo that
 	// manages the group uses it.
 	round *round
-	// stale: what the leader, this member, was assigned may be out of date. The next join ends that.
+	// stale means that the assignment of this member, which leads the group, may be out of date. The next join ends
+	// that.
 	stale atomic.Bool
+	again *again // told of what is assigned
 }
 
 // ProtocolName implements kgo.GroupBalancer.
@@ -35,6 +38,7 @@ func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	b.lease.joining(generation)
 	b.round = nil
 	b.stale.Store(false)
+	b.again.expect(false)
 	raw := b.GroupBalancer.JoinGroupMetadata(topics, current, generation)
 	meta := kmsg.NewConsumerMemberMetadata()
 	if meta.ReadFrom(raw) != nil {
@@ -42,7 +46,7 @@ func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	}
 	var views []View
 	if b.views != nil {
-		views = b.views() // owned partitions too: they show how far behind other members' views are
+		views = b.views() // includes owned partitions: the leader compares other members' positions with them
 	}
 	d := newUserData(b.process, views)
 	if b.standbys.Copies != nil {
@@ -55,29 +59,30 @@ func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 
 // ParseSyncAssignment implements kgo.GroupBalancer.
 //
-// A static leader that has restarted gets the assignment that it had, and is not asked for another one, even if
-// its topics have changed (KIP-814). For balancers that kgo does not know that would be all. So it is stale, and
-// the leader has the group rebalance once.
+// A static leader that has restarted gets its old assignment and is not asked for a new one, even if its topics
+// have changed (KIP-814). kgo leaves it at that for balancers that it does not know. So the assignment is stale,
+// and the leader makes the group rebalance once.
 func (b *balancer) ParseSyncAssignment(raw []byte) (map[string][]int32, error) {
-	owned, follow, err := readAssignment(raw)
+	got, err := readAssignment(raw)
 	if err != nil {
 		b.lease.breakUp(fmt.Errorf("%w: %w", ErrLost, err))
 		return nil, err
 	}
 	if b.standbys.Follow != nil {
-		b.standbys.Follow(follow)
+		b.standbys.Follow(got.follow, got.owned)
 	}
 	var strangers []string
 	if b.round != nil {
 		strangers = b.round.foreign
 		b.stale.Store(!b.round.asked)
 	}
+	b.again.expect(got.again)
 	b.strangers(strangers)
-	return owned, nil
+	return got.owned, nil
 }
 
-// MemberBalancer implements kgo.GroupBalancer. A member without our user data gets nothing, and nothing that it
-// says matters.
+// MemberBalancer implements kgo.GroupBalancer. A member without our user data gets nothing, and the rest of its
+// metadata is ignored.
 func (b *balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.GroupMemberBalancer, map[string]struct{}, error) {
 	r := &round{standbys: &b.standbys}
 	var ours []kmsg.JoinGroupResponseMember
@@ -107,12 +112,13 @@ func (r *round) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kgo.I
 	p.place()
 	h := newHandout(p, r.standbys)
 	h.decide()
-	plan, follow := cb.NewPlan(), make(map[string][]Follow)
+	plan, follow, moves := cb.NewPlan(), make(map[string][]Follow), false
 	for i := range p.parts {
 		x := &p.parts[i]
 		if at := h.give[i]; at >= 0 {
 			member, _ := cb.MemberAt(at)
 			plan.AddPartition(member, x.topic, x.partition)
+			moves = moves || x.owner >= 0 && x.owner != at
 		}
 		for at, next := range h.follow[i] {
 			member, _ := cb.MemberAt(at)
@@ -120,33 +126,32 @@ func (r *round) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kgo.I
 		}
 	}
 	plan.AdjustCooperative(cb) // a partition that moves is assigned to nobody until its owner has given it up
-	return &assignments{plan, r.foreign, follow}
+	return &assignments{plan, r.foreign, follow, moves}
 }
 
 // placement decides which member gets which partition, by these rules in this order:
 //
 //  1. Loads are as even as the members' topics allow.
 //  2. As few partitions as possible are taken from living owners.
-//  3. Among the placements that are left, the fewest changelog offsets are replayed:
+//  3. Among the remaining placements, the one that replays the fewest changelog offsets wins:
 //     a partition goes to a member with a view of it, and an owner with too many gives up those
 //     that others have views of.
 //
-// A partition of which its new owner has no copy stays elsewhere for the time being: see handout.
+// If the new owner has no copy of a partition, the partition stays elsewhere for the time being: see handout.
 //
-// The result depends only on what the members say: members are visited in kgo's order, partitions
-// in the order of their topics' names. This is the transportation problem: place evens out loads
-// along the shortest chains of moves, and then replaces cycles of moves by cheaper ones
-// until there is none; then no placement is cheaper.
+// The result depends only on what the members say: members are visited in kgo's order, partitions in the order
+// of their topics' names. This is the transportation problem: place evens out loads along the shortest chains of
+// moves, and then replaces cycles of moves by cheaper ones until there is none; then no placement is cheaper.
 type placement struct {
 	members []candidacy
 	loads   []int
 	parts   []part // ordered
 }
 
-// candidacy is what a member may be given.
+// candidacy says what a member may be given.
 type candidacy struct {
 	subscribed map[string]bool
-	follows    bool // it follows what the leader says
+	follows    bool // it obeys Follow
 	leaving    bool // it is given nothing
 }
 
@@ -161,11 +166,11 @@ type part struct {
 	claimed   int32
 	at        int           // member that gets it, -1: none
 	views     map[int]int64 // position by member
-	copies    map[int]bool  // members that follow it, and whether their copies have caught up
+	copies    map[int]bool  // members that follow it, and whether each copy has caught up
 	furthest  int64         // of the views' positions
 }
 
-// seen notes that a member has a view that stands at a position.
+// seen notes that a member has a view at a position.
 func (x *part) seen(member int, position int64) {
 	if x.views == nil {
 		x.views, x.copies = make(map[int]int64), make(map[int]bool)
@@ -184,11 +189,7 @@ const (
 
 func newPlacement(cb *kgo.ConsumerBalancer, topics map[string]int32) *placement {
 	p := &placement{loads: make([]int, len(cb.Members()))}
-	names := make([]string, 0, len(topics))
-	for name := range topics {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(topics))
 	first := make(map[string]int, len(names))
 	for _, name := range names {
 		first[name] = len(p.parts)
@@ -219,7 +220,7 @@ func newPlacement(cb *kgo.ConsumerBalancer, topics map[string]int32) *placement 
 		d, err := decodeUserData(meta.UserData)
 		p.members = append(p.members, candidacy{subscribed, d.follows, d.leaving})
 		if err != nil {
-			return // a newer version: its views are not known
+			return // a newer version, whose views are unknown
 		}
 		for _, v := range d.views {
 			if x := find(v.Topic, v.Partition); x != nil {
@@ -237,7 +238,7 @@ func newPlacement(cb *kgo.ConsumerBalancer, topics map[string]int32) *placement 
 	return p
 }
 
-// stayIfAll keeps members that are leaving if all members are: somebody has to own the partitions.
+// stayIfAll ignores that members are leaving if all of them are: somebody has to own the partitions.
 func (p *placement) stayIfAll() {
 	if slices.ContainsFunc(p.members, func(c candidacy) bool { return !c.leaving }) {
 		return
@@ -290,13 +291,13 @@ func (p *placement) keep() {
 	}
 }
 
-// offer is a move that may be made.
+// offer is a possible move.
 type offer struct {
 	part, member int
-	cost         int64 // what it adds
+	cost         int64 // how much it adds to the cost
 }
 
-// offers returns the moves that may be made, the cheapest first.
+// offers returns the possible moves, the cheapest first.
 func (p *placement) offers(may func(x *part, member int) bool) (all []offer) {
 	for i := range p.parts {
 		x, here := &p.parts[i], int64(0)
@@ -329,9 +330,9 @@ func (p *placement) fillWarm() {
 	}
 }
 
-// spread moves partitions from members that have more than an even share to members that have less.
-// It leaves about one move for each member to level, which goes through all partitions for each
-// move: that takes too long if many members join the owner of thousands of partitions.
+// spread moves partitions from members with more than an even share to members with less. It leaves about one
+// move per member to level. level goes through all partitions for each move, which takes too long if many
+// members join the owner of thousands of partitions.
 func (p *placement) spread() {
 	may := func(x *part, member int) bool {
 		return x.at >= 0 && p.loads[x.at] > p.even()+1 && p.loads[member] < p.even()
@@ -365,7 +366,7 @@ func (p *placement) fill() {
 // edge is the cheapest move from one member to another.
 type edge struct {
 	part int   // -1: there is none
-	cost int64 // what it adds
+	cost int64 // how much it adds to the cost
 }
 
 // edges returns the cheapest move between any two members.
@@ -392,9 +393,9 @@ func (p *placement) edges() [][]edge {
 	return m
 }
 
-// level evens out loads by one chain of moves, the shortest from the member that has the
-// most, and returns false if there is none. If no chain leads from a member to another
-// that has at least two fewer, loads are as even as they can be.
+// level evens out loads by one chain of moves, the shortest that starts at the member with the most partitions.
+// It returns false if there is none. If no chain leads from a member to another with at least two fewer, loads
+// are as even as they can be.
 func (p *placement) level() bool {
 	most := make([]int, len(p.loads))
 	for i := range most {
@@ -449,9 +450,9 @@ func (p *placement) cheapen() {
 // step is one move of a cycle.
 type step struct{ part, to int }
 
-// cheaper finds a cycle of moves that lowers the cost (Bellman-Ford); nil if there is none.
-// The nodes are the members, and one more for each load that occurs: through it a chain closes that
-// begins at a member with one partition more than that load, and ends at a member with the load.
+// cheaper finds a cycle of moves that lowers the cost (Bellman-Ford); nil if there is none. The nodes are the
+// members, plus one node for each load that occurs. Through such a node a cycle may begin at a member with one
+// partition more than that load and end at a member with that load.
 func (p *placement) cheaper() []step {
 	edges, n := p.edges(), len(p.loads)
 	levels := slices.Compact(slices.Sorted(slices.Values(p.loads)))

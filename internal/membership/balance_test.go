@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// candidate is a member of a group that is balanced.
+// candidate is a member of a group that is being balanced.
 type candidate struct {
 	id         string
 	topics     []string
@@ -30,17 +30,18 @@ func (c *candidate) join(b kgo.GroupBalancer) kmsg.JoinGroupResponseMember {
 }
 
 func (c *candidate) balancer() *balancer {
-	l := &lease{pulse: new(pulse)}
+	l := &lease{heartbeats: new(heartbeats)}
 	return &balancer{
 		GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: c.id,
-		views: func() []View { return slices.Clone(c.views) }, strangers: func([]string) {},
+		views: func() []View { return slices.Clone(c.views) }, strangers: func([]string) {}, again: newAgain(nil, nil),
 	}
 }
 
 // assignment is what each member gets.
 type assignment map[string]map[string][]int32
 
-// balanced is what the leader gives out; whole: before what moves is held back.
+// balanced returns what the leader gives out. With whole set, it includes partitions that wait for their
+// owners to give them up.
 func balanced(t fataler, cs []*candidate, topics map[string]int32, whole bool) assignment {
 	var members []kmsg.JoinGroupResponseMember
 	for _, c := range cs {
@@ -76,7 +77,7 @@ func planOf(t fataler, cb *kgo.ConsumerBalancer, topics map[string]int32) assign
 	return into.(*kgo.BalancePlan).AsMemberIDMap()
 }
 
-// theirs is what kgo's sticky balancer would do.
+// theirs returns what kgo's sticky balancer would do.
 func theirs(t fataler, cs []*candidate, topics map[string]int32) assignment {
 	sticky := kgo.StickyBalancer()
 	var members []kmsg.JoinGroupResponseMember
@@ -99,7 +100,7 @@ func (a assignment) add(id, topic string, p int32) {
 	a[id][topic] = append(a[id][topic], p)
 }
 
-// loads are how many partitions members have, ascending.
+// loads returns the numbers of partitions of the members, ascending.
 func (a assignment) loads(cs []*candidate) (loads []int) {
 	for _, c := range cs {
 		n := 0
@@ -114,7 +115,8 @@ func (a assignment) loads(cs []*candidate) (loads []int) {
 
 func (a assignment) has(id, topic string, p int32) bool { return slices.Contains(a[id][topic], p) }
 
-// owners are those that claim a partition under the highest generation, the first one alone.
+// owners returns, for each partition, the member that claims it under the highest generation; of several, the
+// first.
 func owners(cs []*candidate) map[timer.TopicPartition]*candidate {
 	of := make(map[timer.TopicPartition]*candidate)
 	for _, c := range cs {
@@ -130,7 +132,7 @@ func owners(cs []*candidate) map[timer.TopicPartition]*candidate {
 	return of
 }
 
-// moved is how many partitions are taken from owners that could keep them.
+// moved returns how many partitions are taken from owners that could keep them.
 func (a assignment) moved(cs []*candidate, topics map[string]int32) (n int) {
 	for k, c := range owners(cs) {
 		if slices.Contains(c.topics, k.Topic) && k.Partition < topics[k.Topic] && !a.has(c.id, k.Topic, k.Partition) {
@@ -140,7 +142,7 @@ func (a assignment) moved(cs []*candidate, topics map[string]int32) (n int) {
 	return n
 }
 
-// replayed is how many offsets are replayed by who gets what it did not own.
+// replayed returns how many offsets new owners have to replay.
 func (a assignment) replayed(cs []*candidate, topics map[string]int32) (n int64) {
 	own := owners(cs)
 	for topic, count := range topics {
@@ -205,8 +207,8 @@ func group(t *rapid.T, alike bool) (cs []*candidate, topics map[string]int32) {
 	return cs, topics
 }
 
-// TestBalanceIsEvenKeepsAndReplaysLeast holds the balancer against kgo's, whose loads are
-// optimal and which moves as little as it can, and its replays against all placements.
+// TestBalanceIsEvenKeepsAndReplaysLeast compares the balancer with kgo's, whose loads are optimal and which
+// moves as little as possible. It compares the replays with those of all possible placements.
 func TestBalanceIsEvenKeepsAndReplaysLeast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cs, topics := group(t, rapid.Bool().Draw(t, "alike"))
@@ -241,7 +243,7 @@ func TestBalanceIsEvenKeepsAndReplaysLeast(t *testing.T) {
 	})
 }
 
-// Of all placements that are as even and move as little none replays less.
+// No placement that is as even and moves as little replays less.
 func TestBalanceReplaysLeast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cs, topics := group(t, rapid.Bool().Draw(t, "alike"))
@@ -279,8 +281,8 @@ func TestBalanceReplaysLeast(t *testing.T) {
 	})
 }
 
-// What the leader gives out settles in two rounds, nobody gets back what it gave up in the first,
-// and from then on nothing moves, whoever has views of what.
+// A balance settles in two rounds. No member gets back what it gave up in the first. After that nothing moves,
+// whatever views the members have.
 func TestBalanceSettles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cs, topics := group(t, rapid.Bool().Draw(t, "alike"))
@@ -321,11 +323,11 @@ func TestBalanceSettles(t *testing.T) {
 	})
 }
 
-// After a full stop all have their partitions back, if they come at once; and if they come one
-// after another, and the first ones have everything for a while, up to three have that
-// have as many each, and no old views beside. (Else some keep what they have got meanwhile: nothing moves that
-// loads do not make move.)
-func TestBalanceGivesBackWhatWasThere(t *testing.T) {
+// After a full stop all members get their partitions back if they start together. They also do if up to three
+// of them start one after another, so that the first ones own everything for a while, provided that they owned
+// equally many and no old views are left over. In other cases some members keep what they got in the meantime,
+// because partitions only move to even out loads.
+func TestBalanceReturnsPartitionsAfterAFullStop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int32Range(1, 12).Draw(t, "partitions")
 		atOnce := rapid.Bool().Draw(t, "at once")
@@ -376,8 +378,8 @@ func TestBalanceGivesBackWhatWasThere(t *testing.T) {
 	})
 }
 
-// Each move of level goes through all partitions: if many members join the owner of thousands it is left
-// no more than a move or two for each. It was all of them, and took 40 s for 5,000 and 50.
+// Each move of level goes through all partitions. So if many members join the owner of thousands, at most a
+// move or two per member are left to level. When all of them were, 5,000 partitions and 50 members took 40 s.
 func TestBalanceLeavesLevelLittle(t *testing.T) {
 	const members, partitions = 50, 5000
 	p := &placement{loads: make([]int, members)}

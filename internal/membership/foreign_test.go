@@ -18,12 +18,12 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// named is one of kgo's balancers under our name: by no mistake that anybody is likely to make.
+// named is one of kgo's balancers under our name. Nobody is likely to do that by mistake.
 type named struct{ kgo.GroupBalancer }
 
 func (named) ProtocolName() string { return protocolName }
 
-// stranger is a program that is no instance of waterclock, or one of an earlier version. It polls until leave.
+// stranger is a program that is not an instance of this version of waterclock. It polls until leave.
 func (x *setup) stranger(opts ...kgo.Opt) (leave func(), refused <-chan error) {
 	x.t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
@@ -61,7 +61,7 @@ type stranger848 struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	err   error      // of the last heartbeat
 	owned int        // partitions
 }
@@ -112,7 +112,7 @@ func (s *stranger848) beat(ctx context.Context, epoch int32) int32 {
 	return resp.MemberEpoch
 }
 
-// leave says goodbye.
+// leave leaves the group.
 func (s *stranger848) leave() {
 	s.cancel()
 	<-s.done
@@ -125,7 +125,7 @@ func (s *stranger848) last() (owned int, err error) {
 	return s.owned, s.err
 }
 
-// members is how many the broker has, as far as it tells.
+// members returns how many members the broker shows.
 func (x *setup) members() int {
 	g, err := x.adm.DescribeGroups(context.Background(), x.group)
 	if err != nil {
@@ -134,7 +134,7 @@ func (x *setup) members() int {
 	return len(g[x.group].Members)
 }
 
-// keptOut waits until members say that others use the group, and checks that they hold nothing.
+// keptOut waits until members report that others use the group, and checks that they hold nothing.
 func (x *setup) keptOut(says []string, ms ...*resident) {
 	x.t.Helper()
 	for _, m := range ms {
@@ -153,7 +153,7 @@ func (x *setup) keptOut(says []string, ms ...*resident) {
 	}
 }
 
-// back checks that members have all partitions and have nothing to complain of.
+// back checks that members have all partitions and report no problem.
 func (x *setup) back(ms ...*resident) {
 	x.t.Helper()
 	x.shared(1, ms...)
@@ -162,7 +162,7 @@ func (x *setup) back(ms ...*resident) {
 	}
 }
 
-// Another program leads the group and assigns partitions: nobody takes them.
+// Another program leads the group and assigns partitions: no instance accepts them.
 func TestForeignLeader(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		leave, _ := x.stranger(kgo.Balancers(named{kgo.CooperativeStickyBalancer()}))
@@ -180,7 +180,8 @@ func TestForeignLeader(t *testing.T) {
 	})
 }
 
-// A member of the group that is no instance gets nothing, and the others serve on. The leader says so until it has gone.
+// A group member that is not an instance gets nothing, and the others go on serving. The leader reports it until it has
+// gone.
 func TestForeignMember(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		o := x.options("a")
@@ -201,9 +202,9 @@ func TestForeignMember(t *testing.T) {
 	})
 }
 
-// Instances of versions before the type consumer and of this one are never in one group: whoever comes later says so, and
-// joins when the others have gone.
-func TestEarlierVersionBesideThisOne(t *testing.T) {
+// Instances of versions before the type "consumer" and of this one are never in one group. The one that starts later
+// says so, and joins when the others have gone.
+func TestEarlierVersionTogetherWithThisOne(t *testing.T) {
 	t.Parallel() // kfake keeps the type of a group that is empty
 	x := newSetup(t, kafkatest.Shared(t).Seeds())
 	earlier := []kgo.Opt{kgo.GroupProtocol(formerType), kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.ClientID("waterclock-old")}
@@ -225,9 +226,9 @@ func TestEarlierVersionBesideThisOne(t *testing.T) {
 	x.back(a)
 }
 
-// A consumer of KIP-848 never gets instances to serve what its broker assigns: neither before them, nor while they join, nor
-// while they rebalance; and it is not let in while they run. When it has gone they are back. What no test can choose is
-// whether the broker turns a group over that is just rebalancing; both is right.
+// Instances never serve what the broker assigns for a consumer of KIP-848: neither if it was there first, nor if it
+// comes while they join or rebalance. While they run it is not let in. When it has gone they are back. No test can
+// choose whether the broker converts a group that is just rebalancing; both outcomes are right.
 func TestConsumerOfKIP848(t *testing.T) {
 	t.Parallel()
 	seeds := kafkatest.Shared(t).Seeds()
@@ -281,7 +282,7 @@ func TestConsumerOfKIP848(t *testing.T) {
 		defer w.Close()
 		h := w.HoldRequest(kmsg.SyncGroup.Int16(), 1)
 		a := x.join(options("a", kgo.Dialer(w.Dial)))
-		for again := range 2 { // the second time is said as well as the first
+		for again := range 2 { // the second time is reported like the first
 			if err := h.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -329,12 +330,12 @@ func TestConsumerOfKIP848(t *testing.T) {
 		a := x.join(options("a", kgo.Dialer(w.Dial)))
 		x.shared(partitions, a)
 		first := a.tokens()
-		h := w.HoldRequest(kmsg.SyncGroup.Int16(), 1) // the leader's: the group has no assignments for this generation
+		h := w.HoldRequest(kmsg.SyncGroup.Int16(), 1) // the leader's: without it the group has no assignments for this generation
 		b := x.join(options("b"))
 		if err := h.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		c := x.join(options("c")) // has the rebalance begin again, which takes all assignments away
+		c := x.join(options("c")) // makes the rebalance begin again, which takes all assignments away
 		await.Until(x.t, testLimit, "another member waits", func() bool { return x.members() == 3 })
 		s := x.stranger848()
 		var refusal error
@@ -355,8 +356,8 @@ func TestConsumerOfKIP848(t *testing.T) {
 	})
 }
 
-// A static member that leads the group and comes back with another topic is told what it had; it has the group rebalance, and
-// then has the new topic too.
+// A static leader that restarts with another topic gets its old assignment. It makes the group rebalance, and then has
+// the new topic too.
 func TestStaticLeaderComesBackWithAnotherTopic(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		o := x.options("static")

@@ -26,9 +26,9 @@ func TestMain(m *testing.M) { kafkatest.Main(m) }
 const (
 	testLimit  = 40 * time.Second
 	partitions = 4
-	session    = 1500 * time.Millisecond
-	// calm is a session that ends on no machine, however busy, of a member that
-	// runs: for tests in which nobody is dropped.
+	brief      = 1500 * time.Millisecond // a session timeout
+	// calm is a session timeout that no running member exceeds, however busy the machine is. It is for tests in which no
+	// member may be dropped.
 	calm = 8 * time.Second
 )
 
@@ -42,8 +42,8 @@ type setup struct {
 	group string
 }
 
-// onBoth runs f against kfake and against a real Kafka, beside other tests: they
-// wait for heartbeats and sessions most of their time.
+// onBoth runs f against kfake and against a real Kafka, in parallel with other tests: these tests mostly wait for
+// heartbeats and sessions.
 func onBoth(t *testing.T, f func(t *testing.T, x *setup)) {
 	t.Parallel()
 	t.Run("kfake", func(t *testing.T) {
@@ -75,16 +75,16 @@ func (x *setup) options(name string, opts ...kgo.Opt) Options {
 			kgo.SeedBrokers(x.seeds...), kgo.ClientID(name), kgo.MetadataMinAge(20 * time.Millisecond),
 		}, opts...),
 		Group: x.group, Topics: []string{x.topic},
-		SessionTimeout: session, RebalanceTimeout: session, Leave: true,
+		SessionTimeout: brief, RebalanceTimeout: brief, Leave: true,
 		Process: name, Logger: slog.New(slog.NewTextHandler(x.t.Output(), nil)).With("member", name),
 	}
 }
 
-// resident is one process's membership under test. mu guards the fields below it.
+// resident is the membership of one process under test. mu guards the fields below it.
 type resident struct {
 	x    *setup
 	g    *Group
-	stop func() // and wait
+	stop func() // and waits
 
 	mu       sync.Mutex
 	held     map[int32]*Token
@@ -154,7 +154,7 @@ func (m *resident) gone(ts []*Token) {
 	}
 }
 
-// alive are the partitions whose tokens live, in order.
+// alive returns the partitions whose tokens are alive, in order.
 func (m *resident) alive() (ps []int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,8 +173,7 @@ func (m *resident) tokens() []*Token {
 	return slices.Clone(m.assigned)
 }
 
-// shared waits until the members hold all partitions between them, n each at
-// least, and none twice.
+// shared waits until the members hold all partitions between them, at least n each, and none twice.
 func (x *setup) shared(n int, ms ...*resident) {
 	x.t.Helper()
 	await.Until(x.t, testLimit, fmt.Sprintf("%d members hold at least %d partitions each", len(ms), n), func() bool {
@@ -197,7 +196,7 @@ func (x *setup) shared(n int, ms ...*resident) {
 	})
 }
 
-// ids are the member IDs that the broker has.
+// ids returns the member IDs that the broker has.
 func (x *setup) ids() (ids []string) {
 	x.t.Helper()
 	g, err := x.adm.DescribeGroups(context.Background(), x.group)
@@ -210,7 +209,7 @@ func (x *setup) ids() (ids []string) {
 	return ids
 }
 
-// dead checks that tokens are dead and stay so, whatever the group does next.
+// dead checks that tokens are dead and stay dead, whatever the group does next.
 func dead(t *testing.T, want error, ts ...*Token) {
 	t.Helper()
 	for _, k := range ts {
@@ -227,11 +226,11 @@ func dead(t *testing.T, want error, ts ...*Token) {
 	}
 }
 
-// Partitions move from one member to another in order: while the former owner
-// drains, its token lives and nobody else has one.
+// Partitions move from one member to another in order: while the former owner drains, its token is alive and nobody
+// else has one.
 func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
-		patient := func(name string) Options { // nobody is dropped: a lost token tells nothing of a revoked one
+		patient := func(name string) Options { // nobody is dropped: a lost token would say nothing about a revoked one
 			o := x.options(name)
 			o.SessionTimeout, o.RebalanceTimeout = calm, calm
 			return o
@@ -274,15 +273,14 @@ func TestRevokedTokensLiveWhileDraining(t *testing.T) {
 		if lost != 0 {
 			t.Errorf("%d tokens lost", lost)
 		}
-		// What a kept is still held by its first token.
+		// The partitions that a kept are still held by its first token.
 		if n := len(a.tokens()); n != partitions {
 			t.Errorf("a was assigned %d tokens, want the first %d alone", n, partitions)
 		}
 	})
 }
 
-// With leave a member that stops hands over at once; all its tokens are dead
-// when Run returns.
+// With Leave, a member that stops hands over at once. All its tokens are dead when Run returns.
 func TestStopLeaves(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		o := x.options("a")
@@ -310,8 +308,8 @@ func TestStopLeaves(t *testing.T) {
 	})
 }
 
-// A static member that stays is back within its session, and the other member
-// notices nothing; its old tokens are dead all the same.
+// A static member that stays is back within its session, and the other member notices nothing. Its old tokens are dead
+// all the same.
 func TestStaticMemberThatStaysKeepsItsPartitions(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		static := func(name string) Options {
@@ -338,8 +336,8 @@ func TestStaticMemberThatStaysKeepsItsPartitions(t *testing.T) {
 	})
 }
 
-// A static member that leaves is gone, also when the answer to its goodbye is
-// slow: it must not join again meanwhile, for nobody would say goodbye then.
+// A static member that leaves is gone, even if the answer to its LeaveGroup is slow. It must not join again in the
+// meantime, because nobody would remove it then.
 func TestStaticMemberThatLeavesIsGone(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		w := kafkatest.NewWire()
@@ -356,7 +354,7 @@ func TestStaticMemberThatLeavesIsGone(t *testing.T) {
 		if err := h.Wait(ctx); err != nil {
 			t.Fatal(err)
 		}
-		await.For(t, 2*session/5) // two heartbeats
+		await.For(t, 2*brief/5) // two heartbeats
 		h.Release()
 		<-stopped
 		if ids := x.ids(); len(ids) != 0 {
@@ -365,8 +363,7 @@ func TestStaticMemberThatLeavesIsGone(t *testing.T) {
 	})
 }
 
-// Somebody removes the member: what it held is lost, and it comes back as
-// another member with new tokens.
+// The member is removed by someone else: it loses what it held, and comes back as another member with new tokens.
 func TestKickedMemberLosesItsTokens(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		m := x.join(x.options("a"))
@@ -396,8 +393,7 @@ func TestKickedMemberLosesItsTokens(t *testing.T) {
 	})
 }
 
-// The group refused a step of the member: all its tokens die, not just that
-// partition's, and it joins again.
+// The group refused a step of the member: all its tokens die, not only that partition's, and it joins again.
 func TestRefusedStepLosesEverything(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		m := x.join(x.options("a"))
@@ -415,9 +411,8 @@ func TestRefusedStepLosesEverything(t *testing.T) {
 	})
 }
 
-// A member's JoinGroup hangs through a generation, the broker
-// removes it, and it comes back with a new member ID without any callback. A
-// token of before never proves the new membership: the broker would take it.
+// A member's JoinGroup hangs through a generation, the broker removes the member, and it comes back with a new member
+// ID without any callback. An older token never proves the new membership, although the broker would accept it.
 func TestJoinThatHangsBreaksTheLease(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		w := kafkatest.NewWire()
@@ -467,9 +462,8 @@ func TestJoinThatHangsBreaksTheLease(t *testing.T) {
 	})
 }
 
-// Members come and go; at no moment do two live tokens for one partition prove
-// the broker's current generation of it. (A token may live on, unaware, while
-// its member is out of the group: the broker refuses what it proves.)
+// Members come and go. At no moment do two living tokens for one partition prove the broker's current generation. (A
+// token may live on unaware while its member is out of the group: the broker refuses what it proves.)
 func TestMembersComeAndGo(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		join := func(name string) *resident {
@@ -506,7 +500,7 @@ func TestRebalanceTimeoutBelowSessionIsRefused(t *testing.T) {
 	}
 }
 
-// A membership that never reached a broker stops, and leaves nothing behind.
+// A membership that never reached a broker can be stopped, and leaves nothing behind.
 func TestStopWithoutBroker(t *testing.T) {
 	defer goleak.VerifyNone(t, kafkatest.IgnoreBrokers()...)
 	x := &setup{t: t, seeds: []string{"127.0.0.1:1"}, topic: "x", group: "g"}
@@ -524,7 +518,7 @@ func TestStopWithoutBroker(t *testing.T) {
 	}
 }
 
-// The lease by itself: what each view of the membership does to it.
+// The lease alone: what each view of the membership does to it.
 func TestLease(t *testing.T) {
 	type view struct {
 		member     string
@@ -564,7 +558,7 @@ func TestLease(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			now := view{"m", 1}
-			l := &lease{pulse: new(pulse), metadata: func() (string, int32) { return now.member, now.generation }}
+			l := &lease{heartbeats: new(heartbeats), metadata: func() (string, int32) { return now.member, now.generation }}
 			if tc.static {
 				l.instance = &id
 			}
@@ -587,4 +581,60 @@ func TestLease(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A member knows that another round follows before its lease is renewed. Asking for that round at this time does not
+// break the lease: nothing is held under it yet.
+func TestAskingForAnotherRoundBreaksNoLease(t *testing.T) {
+	nobody := kgo.SeedBrokers("127.0.0.1:1")
+	g := &Group{o: Options{Client: []kgo.Opt{nobody}, Group: "g", Topics: []string{"t"}, SessionTimeout: calm, RebalanceTimeout: calm, Now: time.Now}}
+	g.coordinator = &coordinator{kafkatest.Client(t, nobody), "g"}
+	s, err := g.newSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.client.Close()
+	s.lease.mu.Lock()
+	s.lease.metadata = func() (string, int32) { return "m", 1 } // joined, and assigned is not called yet
+	s.lease.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // the answer is not needed
+	_ = s.again.ask(ctx)
+	s.lease.renew(false)
+	if _, err := s.lease.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// If a member is told to stop while the group takes partitions from it, the steps on them can finish: its tokens live
+// until the revocation is over.
+func TestStopWaitsForARevocation(t *testing.T) {
+	t.Parallel()
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(time.Second))
+	x := newSetup(t, c.ListenAddrs())
+	calmly := func(name string) Options {
+		o := x.options(name)
+		o.SessionTimeout, o.RebalanceTimeout = calm, calm
+		return o
+	}
+	a := x.join(calmly("a"))
+	x.shared(partitions, a)
+	first := true
+	stopped := make(chan struct{})
+	a.inRevoke = func(ts []*Token) {
+		if !first {
+			return // the other partitions, at the end
+		}
+		first = false
+		go func() { defer close(stopped); a.stop() }()
+		await.For(t, 5*watchInterval) // a step ends
+		for _, k := range ts {
+			if err := k.Err(); err != nil {
+				t.Errorf("token of %s while it drains: %v", k, err)
+			}
+		}
+	}
+	b := x.join(calmly("b"))
+	x.shared(partitions, b)
+	<-stopped
 }

@@ -20,7 +20,8 @@ func Living(g *kadm.DescribedGroup, processOf func(clientID string) string) (liv
 	living, all = make(map[string]bool), true
 	for i := range g.Members {
 		m := &g.Members[i]
-		p, said := processOfMember(m)
+		d, said := userDataOf(m)
+		p := d.process
 		if !said && m.InstanceID == nil {
 			p = processOf(m.ClientID)
 			said = p != ""
@@ -34,26 +35,22 @@ func Living(g *kadm.DescribedGroup, processOf func(clientID string) string) (liv
 	return living, all
 }
 
-// processOfMember reads what a member has said of itself when it joined. The groups of earlier versions had
-// a type of their own.
-func processOfMember(m *kadm.DescribedGroupMember) (process string, said bool) {
-	if meta, ok := m.Join.AsConsumer(); ok {
-		return processIn(meta)
+// userDataOf returns what a member said about itself when it joined. The groups of earlier versions had a type of their
+// own.
+func userDataOf(m *kadm.DescribedGroupMember) (d userData, said bool) {
+	meta, ok := m.Join.AsConsumer()
+	if !ok {
+		raw, _ := m.Join.Raw()
+		own := kmsg.NewConsumerMemberMetadata()
+		if meta = &own; meta.ReadFrom(raw) != nil {
+			return d, false
+		}
 	}
-	raw, _ := m.Join.Raw()
-	meta := kmsg.NewConsumerMemberMetadata()
-	if meta.ReadFrom(raw) != nil {
-		return "", false
-	}
-	return processIn(&meta)
-}
-
-func processIn(meta *kmsg.ConsumerMemberMetadata) (process string, said bool) {
 	d, err := decodeUserData(meta.UserData)
-	return d.process, err == nil
+	return d, err == nil
 }
 
-// subscribesAsOurs reports whether a subscription has our user data, be they of a newer version.
+// subscribesAsOurs reports whether a subscription has our user data, possibly of a newer version.
 func subscribesAsOurs(raw []byte) bool {
 	meta := kmsg.NewConsumerMemberMetadata()
 	return meta.ReadFrom(raw) == nil && bytes.HasPrefix(meta.UserData, []byte(userDataMagic))

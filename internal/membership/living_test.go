@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 )
 
-// processOf is how clients of these tests are named.
+// processOf parses the client IDs of these tests.
 func processOf(clientID string) string {
 	p, ours := strings.CutPrefix(clientID, "waterclock-")
 	if !ours {
@@ -21,7 +21,7 @@ func processOf(clientID string) string {
 	return p
 }
 
-// living asks the broker, until the group is stable.
+// living asks the broker until the group is stable.
 func (x *setup) living() (processes []string, all bool) {
 	x.t.Helper()
 	await.Until(x.t, testLimit, "the group is stable", func() bool {
@@ -38,8 +38,8 @@ func (x *setup) living() (processes []string, all bool) {
 	return processes, all
 }
 
-// Which processes live is seen also when static members were replaced, of which the broker
-// keeps the client ID of the first.
+// Living sees which processes live even if static members were replaced, for which the broker
+// keeps the client ID of the first process.
 func TestLiving(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		member := func(process, instance string) *resident {
@@ -67,9 +67,9 @@ func TestLiving(t *testing.T) {
 	})
 }
 
-// Of members of older versions, which say nothing, the client ID tells who they are, but not of
-// static ones: then somebody unknown lives.
-func TestLivingBesideOlderVersions(t *testing.T) {
+// Members of older versions have no user data. A dynamic one is identified by its client ID. A
+// static one is not: then all is false.
+func TestLivingWithOlderVersions(t *testing.T) {
 	x := func(static bool) *kadm.DescribedGroup {
 		m := kadm.DescribedGroupMember{MemberID: "m", ClientID: "waterclock-old"}
 		if name := "wc-0"; static {
@@ -85,7 +85,7 @@ func TestLivingBesideOlderVersions(t *testing.T) {
 	}
 }
 
-// Members that come back get what they have views of.
+// Members that come back get the partitions of which they have views.
 func TestViewsGetTheirPartitionsBack(t *testing.T) {
 	onBoth(t, func(t *testing.T, x *setup) {
 		member := func(process string, has ...int32) *resident {

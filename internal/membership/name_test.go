@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// holder notes the tokens it is given.
+// holder collects the tokens that it is given.
 type holder struct{ given chan *Token }
 
 func (h *holder) Assigned(t *Token) { h.given <- t }
@@ -53,9 +53,9 @@ func (h *holder) next(t *testing.T, who string) *Token {
 	}
 }
 
-// TestFencedByItsNameWaits: a process whose step is refused because another one
-// has joined under its instance ID must not fence that one in turn. When the
-// other has left it comes back.
+// TestFencedByItsNameWaits: if a process's step is refused because another process
+// joined under its instance ID, it must not fence that one in turn. It comes back when
+// the other has left.
 func TestFencedByItsNameWaits(t *testing.T) {
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "requests"), kfake.GroupMinSessionTimeout(time.Second))
 	first, group, _ := member(t, c, "wc-0")
@@ -64,7 +64,8 @@ func TestFencedByItsNameWaits(t *testing.T) {
 	after := second.next(t, "the second")
 
 	before.Refused(errors.New("FENCED_INSTANCE_ID"))
-	// Heartbeats come each 1.2 s: two of them tell the second, if it is fenced.
+	// Heartbeats come every 1.2 s. Within two of them the second process would notice that
+	// it is fenced.
 	select {
 	case <-first.given:
 		t.Error("the first acquired the partition again while the second had it")

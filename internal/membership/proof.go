@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
@@ -136,23 +136,8 @@ func (l *lease) ask(ctx context.Context, beat func(context.Context, transaction.
 		default:
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !beats.Sleep(ctx, generationPause) {
 			return err
-		case <-time.After(generationPause):
 		}
 	}
-}
-
-// heartbeat sends one heartbeat for a member.
-func (g *Group) heartbeat(ctx context.Context, m transaction.Member) error {
-	ctx, cancel := context.WithTimeout(ctx, certainTimeout)
-	defer cancel()
-	req := kmsg.NewPtrHeartbeatRequest()
-	req.Group, req.MemberID, req.Generation, req.InstanceID = g.o.Group, m.ID, m.Generation, m.InstanceID
-	resp, err := req.RequestWith(ctx, g.asking)
-	if err != nil {
-		return err
-	}
-	return kerr.ErrorForCode(resp.ErrorCode)
 }

@@ -5,41 +5,44 @@ import (
 	"slices"
 )
 
-// Standbys says which copies of partitions the members of the group keep beside their owners.
+// Standbys says which copies of partitions the members of the group keep in addition to the owners.
 type Standbys struct {
-	// Number is how many members follow each partition beside its owner. That of the group's leader counts.
+	// Number is how many members besides its owner follow each partition. The setting of the group's leader counts.
 	Number int
-	// Copied reports whether there is anything to copy of a topic. The leader's counts.
+	// Copied reports whether there is anything to copy for a topic. The leader's answer counts.
 	Copied func(topic string) bool
 	// Copies returns what this process follows; nil: it follows nothing. It is called before each join and must be
 	// quick.
 	Copies func() []Copy
-	// Follow is told what this process is to follow from now on, in place of what it was told before. It must not
-	// block.
-	Follow func([]Follow)
+	// Follow is told what this process must follow from now on, replacing what it was told before, and which partitions
+	// are assigned to it. Handler.Assigned comes later, when Handler.Revoked has drained those that move elsewhere. Follow
+	// must not block, and must not keep assigned.
+	Follow func(follow []Follow, assigned map[string][]int32)
 }
 
-// handout decides who gets what now, given where partitions are placed. A member that would have to replay a
-// partition from its start holds up that partition's timers for as long as that takes. So:
+// handout decides which member gets which partition now, given where partitions are placed. A member that would have to
+// replay a partition from its start delays that partition's timers for as long as that takes. So:
 //
-//  1. A partition goes to the member that it is placed at only if that one has caught up with it, or keeps no
-//     copies (an earlier version, or standbys switched off there).
-//  2. Otherwise it stays with its owner. If that one is gone it goes to a member that has caught up, of those the
-//     one that has least. If there is none it goes where it is placed: somebody has to replay.
-//  3. Whoever it is placed at follows it. Once it has caught up with all that it is to own it joins again, and
-//     then has them by 1: that is one more rebalance for a member that joins, and none if it has them already.
-//  4. Beside that, Number members follow each partition that they do not own.
+//  1. A partition goes to the member that it is placed at only if that member has caught up with it, or keeps no
+//     copies (because it runs an earlier version or has standbys switched off).
+//  2. Otherwise it stays with its owner. If the owner is gone, it goes to the member with the fewest partitions among
+//     those that have caught up. If none has, it goes where it is placed if that member follows it, and otherwise to the
+//     member that follows it and is furthest: somebody has to replay, and a copy that is behind saves some of that.
+//  3. The member that it is placed at follows it. Once that member has caught up with everything that it is to own, it
+//     joins again and gets those partitions by rule 1. That is one more rebalance for a member that joins, and none if it
+//     has caught up already. If some partitions take longer, it joins once a minute for those that have caught up.
+//  4. In addition, Number members follow each partition that they do not own.
 //
-// Who follows a partition goes on while it can. Members follow equally many, within one, if their topics allow.
-// A copy that has caught up is given up only if another one has. The result depends only on what the members say,
-// and what follows from it is what it was made of: the same members, asked again, get the same.
+// A member that follows a partition goes on while it can. Members follow equally many, within one, if their topics
+// allow. A copy that has caught up is given up only if another one has. The result depends only on what the members
+// say, and it is stable: the same members, asked again, get the same.
 type handout struct {
 	p      *placement
 	o      *Standbys
 	give   []int          // by partition: the member that gets it, -1: none
 	follow []map[int]bool // by partition: members that follow it, and whether they are to own it next
 	loads  []int          // by member: partitions that it follows without being the next owner
-	rooms  []int          // by member: how many more it may follow
+	rooms  []int          // by member: how many more partitions it may follow
 }
 
 func newHandout(p *placement, o *Standbys) *handout {
@@ -54,16 +57,16 @@ func newHandout(p *placement, o *Standbys) *handout {
 }
 
 func (h *handout) decide() {
-	given := make([]int, len(h.p.members)) // to members that have caught up, of partitions without an owner
+	given := make([]int, len(h.p.members)) // by member: partitions without an owner, given to members that have caught up
 	for i := range h.p.parts {
 		x := &h.p.parts[i]
 		h.give[i] = x.at
 		switch {
-		case x.at < 0: // nobody else may have it
+		case x.at < 0: // no other member may have it
 			h.give[i] = x.owner
 		case x.at == x.owner || !h.copied(x):
 		case h.ready(x, x.at):
-			if x.owner >= 0 && h.p.members[x.at].follows { // it goes on following until the owner has given it up
+			if x.owner >= 0 && h.p.members[x.at].follows { // it goes on following until the owner has given the partition up
 				h.add(i, x.at, false)
 			}
 		default:
@@ -93,7 +96,8 @@ func (h *handout) ready(x *part, member int) bool {
 	return !h.p.members[member].follows || x.copies[member]
 }
 
-// caretaker returns the member that owns a partition until the next owner has caught up; -1: none can.
+// caretaker returns the member that owns a partition until the next owner has caught up. It returns -1 if there is
+// none, or if the next owner may own the partition just as well.
 func (h *handout) caretaker(x *part, given []int) int {
 	if x.owner >= 0 {
 		return x.owner
@@ -102,6 +106,14 @@ func (h *handout) caretaker(x *part, given []int) int {
 	for member := range h.p.members {
 		if x.copies[member] && h.p.members[member].may(x.topic) &&
 			(best < 0 || cmp.Or(cmp.Compare(given[member], given[best]), cmp.Compare(h.p.loads[member], h.p.loads[best])) < 0) {
+			best = member
+		}
+	}
+	if _, follows := x.copies[x.at]; best >= 0 || follows {
+		return best
+	}
+	for member := range h.p.members {
+		if _, follows := x.copies[member]; follows && h.p.members[member].may(x.topic) && x.views[member] > max(x.views[x.at], x.views[best]) {
 			best = member
 		}
 	}
@@ -116,7 +128,7 @@ func (h *handout) add(i, member int, next bool) {
 	h.rooms[member]--
 }
 
-// stand makes a member follow a partition beside its owner.
+// stand makes a member follow a partition as a standby.
 func (h *handout) stand(i, member int) {
 	h.add(i, member, false)
 	h.loads[member]++
@@ -128,14 +140,14 @@ func (h *handout) unstand(i, member int) {
 	h.rooms[member]++
 }
 
-// may reports whether a member can follow a partition that it is not to own.
+// may reports whether a member can follow a partition as a standby.
 func (h *handout) may(i, member int) bool {
 	x, c := &h.p.parts[i], &h.p.members[member]
 	_, follows := h.follow[i][member]
 	return h.copied(x) && c.follows && c.may(x.topic) && member != h.give[i] && !follows && h.rooms[member] > 0
 }
 
-// lacks returns how many members are still to follow a partition. The one that is to own it does not count.
+// lacks returns how many standbys a partition still needs. Its next owner does not count as one.
 func (h *handout) lacks(i int) int {
 	n := h.o.Number - len(h.follow[i])
 	if _, next := h.follow[i][h.p.parts[i].at]; next {
@@ -144,7 +156,7 @@ func (h *handout) lacks(i int) int {
 	return n
 }
 
-// keep has members that follow a partition go on, first those that have caught up.
+// keep lets members continue to follow partitions, first those that have caught up.
 func (h *handout) keep() {
 	for i := range h.p.parts {
 		x := &h.p.parts[i]
@@ -158,8 +170,8 @@ func (h *handout) keep() {
 	}
 }
 
-// fill has others follow partitions that too few follow: those that follow least, and among them the ones with the best
-// views.
+// fill adds followers to partitions with too few: members that follow the fewest partitions, and among them those with
+// the best views.
 func (h *handout) fill() {
 	for i := range h.p.parts {
 		x := &h.p.parts[i]
@@ -178,12 +190,14 @@ func (h *handout) fill() {
 	}
 }
 
-// level has a member follow one partition in the place of another member that follows at least two more, and returns
-// false if there are no such two.
+// level moves one standby from a member to another that follows at least two fewer. It returns false if there are no
+// two such members.
 func (h *handout) level() bool {
-	order := make([]int, len(h.loads))
-	for i := range order {
-		order[i] = i
+	var order []int // only members that can follow: the others would be tried in vain with each partition
+	for i := range h.loads {
+		if c := &h.p.members[i]; c.follows && !c.leaving {
+			order = append(order, i)
+		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(h.loads[b], h.loads[a]) })
 	for _, from := range order {
@@ -215,7 +229,7 @@ func (h *handout) level() bool {
 	return false
 }
 
-// overlap keeps a copy that has caught up for as long as none of those that are chosen has.
+// overlap keeps one copy that has caught up until a chosen member has caught up.
 func (h *handout) overlap() {
 	for i := range h.p.parts {
 		x := &h.p.parts[i]

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -13,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// crowd plays a group whose members follow partitions. Rebalances are rounds; between two of them members replay.
+// crowd simulates a group whose members follow partitions. Rebalances are rounds; members replay between two rounds.
 type crowd struct {
 	*rapid.T
 	standbys Standbys
@@ -26,13 +27,13 @@ type crowd struct {
 // fellow is a member of a crowd.
 type fellow struct {
 	candidate
-	old     bool // of a version that follows nothing, and says nothing of it
+	old     bool // runs a version that follows nothing and does not mention following
 	leaving bool
-	copies  map[timer.TopicPartition]bool // what it follows, and whether it has caught up
-	follow  []Follow                      // what it was told last
+	copies  map[timer.TopicPartition]bool // the partitions it follows, and whether each copy has caught up
+	follow  []Follow                      // what it was last told to follow
 }
 
-// balancer has the fellow say what it follows.
+// balancer returns a balancer that reports what the fellow follows.
 func (f *fellow) balancer() *balancer {
 	b := f.candidate.balancer()
 	b.leaving = func() bool { return f.leaving }
@@ -68,7 +69,7 @@ func (c *crowd) join(old bool) {
 	c.members = append(c.members, f)
 }
 
-// balance is one round. The leader is a member that knows of standbys, if there is one.
+// balance runs one round. The leader is a member that knows of standbys, if there is one.
 func (c *crowd) balance() {
 	c.rounds++
 	var joins []kmsg.JoinGroupResponseMember
@@ -101,15 +102,17 @@ func (c *crowd) balance() {
 			}
 		}
 	}
+	again := false
 	for _, a := range into.IntoSyncAssignment() {
 		f := c.members[slices.IndexFunc(c.members, func(f *fellow) bool { return f.id == a.MemberID })]
-		owned, follow, err := readAssignment(a.MemberAssignment)
+		got, err := readAssignment(a.MemberAssignment)
 		if err != nil {
 			c.Fatal(err)
 		}
-		f.take(owned, follow)
+		f.take(got.owned, got.follow)
+		again = got.again
 		if f.leaving && len(f.follow) > 0 && !c.allLeave() {
-			c.Fatalf("%s is to leave, and to follow %v", f.id, follow)
+			c.Fatalf("%s is to leave, and to follow %v", f.id, got.follow)
 		}
 	}
 	for tp, fs := range ready {
@@ -117,10 +120,10 @@ func (c *crowd) balance() {
 			c.Fatalf("round %d: the last copy of %v is given up\n%v", c.rounds, tp, c)
 		}
 	}
-	c.check(before)
+	c.check(before, again)
 }
 
-// take makes the assignment the member's. What it no longer follows is gone.
+// take makes the assignment the member's. Copies that it no longer follows are gone.
 func (f *fellow) take(owned map[string][]int32, follow []Follow) {
 	f.owned, f.follow, f.generation = owned, follow, f.generation+1
 	if f.old {
@@ -134,8 +137,9 @@ func (f *fellow) take(owned map[string][]int32, follow []Follow) {
 	f.copies = copies
 }
 
-// check checks what holds after each round.
-func (c *crowd) check(before map[timer.TopicPartition]string) {
+// check checks what holds after each round. again says that the members were told of another round.
+func (c *crowd) check(before map[timer.TopicPartition]string, again bool) {
+	waits := false
 	for topic, n := range c.topics {
 		for p := range n {
 			tp := timer.TopicPartition{Topic: topic, Partition: p}
@@ -159,14 +163,18 @@ func (c *crowd) check(before map[timer.TopicPartition]string) {
 					}
 				}
 			}
-			if owners > 1 || standbys > c.standbys.Number+2 { // one that is to own it, and one that another has not replaced yet
+			waits = waits || owners == 0
+			if owners > 1 || standbys > c.standbys.Number+2 { // the next owner, and a standby that another has not replaced yet
 				c.Fatalf("round %d: %v has %d owners and %d standbys", c.rounds, tp, owners, standbys)
 			}
 		}
 	}
+	if again != waits {
+		c.Fatalf("round %d: told of another round %v, partitions wait for their owners %v\n%v", c.rounds, again, waits, c)
+	}
 }
 
-// catchUp has some copies catch up, or all.
+// catchUp makes some copies catch up, or all.
 func (c *crowd) catchUp(all bool) {
 	for _, f := range c.members {
 		for _, x := range f.follow {
@@ -177,7 +185,7 @@ func (c *crowd) catchUp(all bool) {
 	}
 }
 
-// probes reports whether a member wants another round: it has caught up with all that it is to own.
+// probes reports whether a member wants another round: it has caught up with everything that it is to own.
 func (c *crowd) probes() (want bool) {
 	for _, f := range c.members {
 		next, ready := 0, 0
@@ -194,7 +202,7 @@ func (c *crowd) probes() (want bool) {
 	return want
 }
 
-// gave reports whether a member has given up something: then it joins again.
+// gave reports whether a member has given something up, so that it joins again.
 func (c *crowd) gave(f func()) bool {
 	count := func() map[string]int {
 		n := make(map[string]int)
@@ -218,7 +226,7 @@ func (c *crowd) gave(f func()) bool {
 	return false
 }
 
-// settle goes on until nobody wants another round, and returns how many probes that took.
+// settle continues until no member wants another round, and returns how many probes that took.
 func (c *crowd) settle() (probes int) {
 	for rounds := 0; ; rounds++ {
 		if rounds > 40 {
@@ -242,7 +250,8 @@ func (c *crowd) String() (s string) {
 	return s
 }
 
-// even checks that members own equally many partitions, within one, and that each is followed by as many as can be.
+// even checks that members own equally many partitions, within one, and that each partition has as many followers as
+// possible.
 func (c *crowd) even() {
 	c.Helper()
 	var loads, able, stays int
@@ -283,11 +292,11 @@ func (c *crowd) even() {
 	}
 }
 
-// lose takes a member away, as kill -9 does.
+// lose removes a member, as kill -9 does.
 func (c *crowd) lose(i int) { c.members = slices.Delete(c.members, i, i+1) }
 
-// A group with standbys comes to rest, evenly spread and with its standbys, whatever joins, leaves or dies; then it stays
-// as it is, and the probes on the way are no more than there are members that join. Copies in use are lost to nobody.
+// A group with standbys comes to rest, evenly spread and with its standbys, whatever joins, leaves or dies. Then it
+// stays as it is. On the way there are no more probes than members that join. A copy in use is never lost.
 func TestStandbysSettle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCrowd(t)
@@ -319,7 +328,7 @@ func TestStandbysSettle(t *testing.T) {
 			c.even()
 			before := fmt.Sprint(c)
 			c.settle()
-			for range 2 { // a second round gives up copies that were kept until another had caught up
+			for range 2 { // a second round gives up copies that were kept until another one had caught up
 				before = fmt.Sprint(c)
 				c.balance()
 				c.catchUp(true)
@@ -331,8 +340,8 @@ func TestStandbysSettle(t *testing.T) {
 	})
 }
 
-// While one has caught up with a partition, nobody owns it who would have to replay it: not after the owner's death, not
-// at a join, not when the owner leaves.
+// While some member has caught up with a partition, no member that would have to replay it owns it: not after the
+// owner's death, not at a join, not when the owner leaves.
 func TestOwnersHaveCopies(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCrowd(t)
@@ -352,7 +361,7 @@ func TestOwnersHaveCopies(t *testing.T) {
 			has := func(f *fellow, p int32) bool {
 				return slices.Contains(f.owned["t"], p) || f.copies[timer.TopicPartition{Topic: "t", Partition: p}]
 			}
-			ready := make(map[int32][]string) // by partition: those that have it, and are not about to leave
+			ready := make(map[int32][]string) // by partition: members that have caught up and are not about to leave
 			for p := range c.topics["t"] {
 				for _, f := range c.members {
 					if has(f, p) && (!f.leaving || slices.Contains(f.owned["t"], p)) {
@@ -373,7 +382,8 @@ func TestOwnersHaveCopies(t *testing.T) {
 	})
 }
 
-// Without standbys nothing of this is there: the assignments have no field that earlier versions do not know.
+// Without standbys none of this happens: no member is told to follow anything, and while nothing moves the assignments
+// do not have the field.
 func TestNoStandbys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cs, topics := group(t, true)
@@ -391,14 +401,17 @@ func TestNoStandbys(t *testing.T) {
 		}
 		for _, a := range into.IntoSyncAssignment() {
 			var one kmsg.ConsumerMemberAssignment
-			if err := one.ReadFrom(a.MemberAssignment); err != nil || string(one.UserData) != string(appendHeader(nil)) {
-				t.Fatalf("%x, %v", one.UserData, err)
+			if err := one.ReadFrom(a.MemberAssignment); err != nil {
+				t.Fatal(err)
+			}
+			if data := strings.TrimSuffix(string(one.UserData), string([]byte{tagAgain, 0})); data != string(appendHeader(nil)) {
+				t.Fatalf("%x", one.UserData)
 			}
 		}
 	})
 }
 
-// handedOut decides for one topic, t. owners and followers are the members that have each partition.
+// handedOut decides for one topic, t. owners and followers are the members of each partition.
 func handedOut(members int, owners, followers []int) *handout {
 	p := &placement{loads: make([]int, members)}
 	for range members {
@@ -417,7 +430,7 @@ func handedOut(members int, owners, followers []int) *handout {
 	return h
 }
 
-// Members go on following what they follow.
+// Members continue to follow what they follow.
 func TestFollowersGoOn(t *testing.T) {
 	owners, followers := []int{0, 1, 2, 0, 1, 2}, []int{2, 2, 0, 1, 0, 1}
 	h := handedOut(3, owners, followers)
@@ -428,8 +441,51 @@ func TestFollowersGoOn(t *testing.T) {
 	}
 }
 
-// A member that leaves keeps what nobody else may have.
-func TestALeaverKeepsWhatNobodyTakes(t *testing.T) {
+// An owner is gone, and no copy of its partition has caught up, because its leader was unreachable for long. A member
+// that follows the partition owns it until the next owner has a copy too.
+func TestALaggingCopyIsBetterThanNone(t *testing.T) {
+	for _, x := range []struct {
+		name      string
+		copies    map[int]int64 // positions of copies that are behind, by member
+		owns      int
+		nextOwner int // -1: the same
+	}{
+		{"nobody follows it", nil, 2, -1},
+		{"one follows it", map[int]int64{0: 900}, 0, 2},
+		{"the furthest", map[int]int64{0: 900, 1: 901}, 1, 2},
+		{"it has only begun to follow", map[int]int64{0: 0}, 2, -1},
+		{"the next owner follows it", map[int]int64{0: 900, 2: 800}, 2, -1},
+	} {
+		p := &placement{loads: make([]int, 3)}
+		for range p.loads {
+			p.members = append(p.members, candidacy{subscribed: map[string]bool{"t": true}, follows: true})
+		}
+		orphan := part{topic: "t", owner: -1, at: -1, copies: make(map[int]bool)}
+		for member, at := range x.copies {
+			orphan.seen(member, at)
+			orphan.copies[member] = false
+		}
+		p.parts = append(p.parts, orphan)
+		for i, owner := range []int{0, 0, 1} {
+			p.parts = append(p.parts, part{topic: "t", partition: int32(i + 1), owner: owner, at: -1})
+		}
+		p.place()
+		h := newHandout(p, &Standbys{Number: 1, Copied: func(string) bool { return true }})
+		h.decide()
+		next := -1
+		for member, is := range h.follow[0] {
+			if is {
+				next = member
+			}
+		}
+		if h.give[0] != x.owns || next != x.nextOwner {
+			t.Errorf("%s: it goes to %d, and then to %d; want %d and %d", x.name, h.give[0], next, x.owns, x.nextOwner)
+		}
+	}
+}
+
+// A leaving member keeps what no other member may have.
+func TestALeavingMemberKeepsPartitionsWithoutHeir(t *testing.T) {
 	p := &placement{
 		members: []candidacy{{subscribed: map[string]bool{"t": true}, leaving: true}, {subscribed: map[string]bool{}}}, loads: make([]int, 2),
 		parts: []part{{topic: "t", owner: 0, at: -1}},
@@ -441,7 +497,7 @@ func TestALeaverKeepsWhatNobodyTakes(t *testing.T) {
 	}
 }
 
-// A member that has to name more than it can is given partitions at once that it cannot follow.
+// A member that cannot name all the partitions that it follows is given the rest at once.
 func TestStandbysAreBounded(t *testing.T) {
 	h := handedOut(2, make([]int, 4*maxFollowed), make([]int, 4*maxFollowed))
 	follows, owns := make([]int, 2), make([]int, 2)
@@ -456,7 +512,41 @@ func TestStandbysAreBounded(t *testing.T) {
 	}
 }
 
-// allLeave reports whether nobody stays: then it is as if nobody left.
+// allLeave reports whether every member is leaving. Then leaving is ignored.
 func (c *crowd) allLeave() bool {
 	return !slices.ContainsFunc(c.members, func(f *fellow) bool { return !f.leaving })
+}
+
+// The group waits while its leader decides. Members that follow nothing, as those of an earlier version during an
+// upgrade, do not slow it down.
+func TestMembersThatFollowNothingCostNothing(t *testing.T) {
+	const followers, bare, parts = 20, 20, 2000
+	p := &placement{loads: make([]int, followers+1+bare)}
+	for i := range p.loads {
+		p.members = append(p.members, candidacy{subscribed: map[string]bool{"t": true}, follows: i <= followers}) // the last follower has just joined
+	}
+	for i := range parts {
+		owner := i % len(p.loads)
+		x := part{topic: "t", partition: int32(i), owner: owner, at: -1}
+		x.seen(owner, 1000)
+		for _, copied := range []int{i % followers, (i + 1) % followers} {
+			if copied != owner {
+				x.seen(copied, 1000)
+				x.copies[copied] = true
+				break
+			}
+		}
+		p.parts = append(p.parts, x)
+	}
+	p.place()
+	asked := 0
+	h := newHandout(p, &Standbys{Number: 1, Copied: func(string) bool { asked++; return true }})
+	h.decide()
+	if slices.Max(h.loads[:followers+1]) > slices.Min(h.loads[:followers+1])+1 || slices.Max(h.loads[followers+1:]) > 0 {
+		t.Errorf("they follow %v", h.loads)
+	}
+	if asked > 20*parts {
+		t.Errorf("looked %d times at a partition, %d for each", asked, asked/parts)
+	}
+	t.Logf("looked %d times at each partition", asked/parts)
 }

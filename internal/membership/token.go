@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
@@ -20,8 +23,8 @@ var (
 	ErrLost = errors.New("partition lost")
 )
 
-// Token is the right to act for one partition, from its assignment until it is
-// revoked, lost, or the lease breaks. It implements transaction.Token.
+// Token is a lease on one partition. Its holder may act for the partition from its assignment until it is revoked or
+// lost or the membership's lease breaks. It implements transaction.Token.
 type Token struct {
 	Topic     string
 	Partition int32
@@ -55,11 +58,10 @@ func (t *Token) Certain(ctx context.Context) error {
 	return t.Err()
 }
 
-// Confirmed returns how long ago the group last confirmed that this process owned the partition: until
-// then nobody else had written to the changelog. The time grows
-// while the brokers are silent, and while the process is paused.
+// Confirmed returns how long ago the group last confirmed that this process owned the partition. Until then nobody else
+// had written to the changelog. The time grows while the brokers are silent and while the process is paused.
 func (t *Token) Confirmed() (ago time.Duration, err error) {
-	ago = t.lease.pulse.heard()
+	ago = t.lease.heartbeats.heard()
 	return ago, t.Err() // Err comes last: an answer that ended the membership confirms nothing
 }
 
@@ -71,19 +73,79 @@ func (t *Token) Member() (transaction.Member, error) {
 	return t.lease.check()
 }
 
-// Refused tells that the group refused a step of this member: all is lost.
+// Refused is called when the group refused a step of this member: all tokens are lost.
 func (t *Token) Refused(err error) { t.lease.breakUp(fmt.Errorf("%w: %w", ErrLost, err)) }
 
 func (t *Token) kill(err error) { t.dead.CompareAndSwap(nil, &err) }
 
 func (t *Token) String() string { return fmt.Sprintf("%s/%d", t.Topic, t.Partition) }
 
+func kill(ts []*Token, err error) {
+	for _, t := range ts {
+		t.kill(err)
+	}
+}
+
+// tokens are the tokens that the process holds. The zero value holds none. It is safe for concurrent use.
+type tokens struct {
+	mu   sync.Mutex
+	held map[timer.TopicPartition]*Token
+}
+
+// any reports whether the process holds a token.
+func (h *tokens) any() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.held) > 0
+}
+
+// add makes tokens under a lease, and returns them.
+func (h *tokens) add(l *lease, m map[string][]int32) (ts []*Token) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.held == nil {
+		h.held = make(map[timer.TopicPartition]*Token)
+	}
+	for topic, ps := range m {
+		for _, p := range ps {
+			t := &Token{Topic: topic, Partition: p, lease: l}
+			h.held[timer.TopicPartition{Topic: topic, Partition: p}] = t
+			ts = append(ts, t)
+		}
+	}
+	return ts
+}
+
+// remove takes tokens out, and returns them.
+func (h *tokens) remove(m map[string][]int32) (ts []*Token) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for topic, ps := range m {
+		for _, p := range ps {
+			at := timer.TopicPartition{Topic: topic, Partition: p}
+			if t := h.held[at]; t != nil {
+				ts = append(ts, t)
+				delete(h.held, at)
+			}
+		}
+	}
+	return ts
+}
+
+func (h *tokens) removeAll() []*Token {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	ts := slices.Collect(maps.Values(h.held))
+	clear(h.held)
+	return ts
+}
+
 // lease is the membership that all tokens of one group client share. mu guards
 // the fields below it.
 type lease struct {
-	instance *string
-	pulse    *pulse
-	proof    *proof
+	instance   *string
+	heartbeats *heartbeats
+	proof      *proof
 
 	mu         sync.Mutex
 	metadata   func() (member string, generation int32) // of the group client; called without mu
@@ -92,15 +154,14 @@ type lease struct {
 	broken     error
 }
 
-// bind names the group client. Its first callback may come before the call that
-// builds it has returned.
+// bind sets the group client. The client's first callback may come before the call that builds it has returned.
 func (l *lease) bind(cl *kgo.Client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.metadata = cl.GroupMetadata
 }
 
-// view is what the group client would send now.
+// view returns what the group client would send now.
 func (l *lease) view() (member string, generation int32) {
 	l.mu.Lock()
 	metadata := l.metadata
@@ -108,8 +169,14 @@ func (l *lease) view() (member string, generation int32) {
 	return metadata()
 }
 
-// renew makes the membership that gm shows the lease's own, if nothing is held
-// under another.
+// sends returns the identity that the group client would send now. It is not checked against the lease: an assignment
+// is known before assigned has renewed the lease, and comparing the two in between would break it.
+func (l *lease) sends() transaction.Member {
+	member, generation := l.view()
+	return transaction.Member{ID: member, Generation: generation, InstanceID: l.instance}
+}
+
+// renew adopts the current membership of the group client as the lease, if nothing is held under another one.
 func (l *lease) renew(held bool) {
 	member, generation := l.view()
 	l.mu.Lock()
@@ -124,8 +191,7 @@ func (l *lease) renew(held bool) {
 	}
 }
 
-// joining is called by the balancer at each join, with the generation that the
-// member comes from.
+// joining is called by the balancer at each join, with the member's previous generation.
 func (l *lease) joining(generation int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

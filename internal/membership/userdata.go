@@ -38,6 +38,7 @@ import (
 //
 //	02  follow   the changelogs that the member is to follow: as 02 above, but for the position
 //	        uvarint  1 if the member is to own the partition once it has caught up, else 0
+//	04  again    empty: a partition waits for its owner to give it up, so there is another round at once
 //
 // A value has exactly one encoding.
 const (
@@ -49,6 +50,7 @@ const (
 	tagCopies  = 4
 	tagLeaving = 6
 	tagFollow  = 2 // of an assignment
+	tagAgain   = 4 // of an assignment
 	mustKnow   = 1 // the bit of a tag
 
 	maxProcess = 64
@@ -73,17 +75,17 @@ type View struct {
 	Position  int64 // of the next changelog record that it lacks; never negative
 }
 
-// Copy is a local view of a changelog that the process does not own and follows.
+// Copy is a local view of a changelog that the process follows without owning the partition.
 type Copy struct {
 	View
-	CaughtUp bool // it has everything that the changelog held seconds ago
+	CaughtUp bool // it has everything that was in the changelog a few seconds ago
 }
 
-// Follow is a partition that the leader of the group has a member follow.
+// Follow is a partition that the leader of the group tells a member to follow.
 type Follow struct {
 	Topic     string
 	Partition int32
-	Next      bool // the member is to own it once it has caught up
+	Next      bool // the member will own it once it has caught up
 }
 
 // userData is what a member says about itself.
@@ -95,7 +97,7 @@ type userData struct {
 	leaving bool
 }
 
-// newUserData keeps the first views, as many as there is room for.
+// newUserData keeps the first views, as many as fit.
 func newUserData(process string, views []View) userData {
 	d := userData{process: process}
 	topics, room := make(map[string]bool), maxViewBytes
@@ -167,7 +169,7 @@ type listed struct {
 	values    [2]uint64 // as many as the field has
 }
 
-// appendListed encodes n partitions, ordered by topic and number, with so many values of each.
+// appendListed encodes n partitions, ordered by topic and number, each with the given number of values.
 func appendListed(n, values int, at func(i int) listed) (b []byte) {
 	for i := 0; i < n; {
 		topic, end := at(i).topic, i+1
@@ -194,9 +196,8 @@ func appendBytes(b, content []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(content))), content...)
 }
 
-// decodeUserData decodes the user data of a member. Errors are, or wrap,
-// errNoUserData, errNewerUserData or errBadUserData. The result takes at most some ten
-// times the memory of b.
+// decodeUserData decodes the user data of a member. Errors are, or wrap, errNoUserData, errNewerUserData or
+// errBadUserData. The result takes at most about ten times the memory of b.
 func decodeUserData(b []byte) (d userData, err error) {
 	r := userDataReader{}
 	skipped, err := eachField(b, func(tag uint64, content []byte) bool {
@@ -258,7 +259,7 @@ func eachField(b []byte, known func(tag uint64, content []byte) bool) (skipped b
 	return skipped, nil
 }
 
-// userDataReader reads fields; the first error stays.
+// userDataReader reads fields. It keeps the first error.
 type userDataReader struct {
 	rest []byte
 	err  error

@@ -73,7 +73,8 @@ func TestUserDataOfOthers(t *testing.T) {
 	}
 }
 
-// However many views there are, user data have a bound, and the youngest are kept.
+// However many views there are, the user data stay within their limit, and the youngest
+// views are kept.
 func TestUserDataIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.IntRange(1, 225)

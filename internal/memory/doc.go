@@ -4,7 +4,7 @@
 // Divide says what each part may hold. Shares.Heap is what Go's heap may take with its garbage; Limit makes
 // it the runtime's soft limit. Live data must stay well below it, because near the limit collections would
 // follow each other without end. If all are full at once, the parts that always exist take half of the number, and the
-// store an eighth. Calls and overlays, which exist while there are questions, take another sixth.
+// store an eighth. Calls, and what questions read, take another sixth while somebody asks.
 //
 // The runtime does the rest. Below the soft limit the heap grows to five times the live data before a collection starts,
 // and near the limit collections come as often as they must. An earlier version had a governor of its own, which kept

@@ -45,9 +45,9 @@ func TestDivide(t *testing.T) {
 		if live > s.Heap*3/4 {
 			t.Errorf("%d: %d of the heap's %d can be live", size, live, s.Heap)
 		}
-		// Calls and overlays are there only while somebody asks. With them the limit is reached at
+		// Calls and questions hold memory only while somebody asks. With them the limit is reached at
 		// worst, and not passed.
-		if live += s.Calls + s.Overlay; live > s.Heap {
+		if live += s.Calls + s.Questions; live > s.Heap {
 			t.Errorf("%d: %d of the heap's %d can be live with all calls", size, live, s.Heap)
 		}
 		// Replays run beside what is live of other partitions, and calls beside either.

@@ -39,9 +39,8 @@ type Shares struct {
 	// room at a time; with fewer cores fewer run.
 	Replay  int64
 	Replays int
-	// Overlay holds what the store lacks, for questions about many timers: what steps have changed since the store's
-	// last checkpoint, or since the question began.
-	Overlay int64
+	// Questions is for what questions about many timers read of what the store lacks.
+	Questions int64
 	// Calls is for bodies and answers of the HTTP API.
 	Calls int64
 	// Heap is the runtime's soft limit.
@@ -51,16 +50,16 @@ type Shares struct {
 // Divide divides a size of at least [Minimum].
 func Divide(total int64) Shares {
 	s := Shares{
-		Total:    total,
-		Wheel:    total / 4,
-		Delta:    total / 8,
-		Requests: total / 16,
-		Firings:  total / 16,
-		Store:    total / 8,
-		Replay:   min(replayMost, total/16),
-		Overlay:  total * 3 / 64,
-		Calls:    total / 8,
-		Heap:     total - process,
+		Total:     total,
+		Wheel:     total / 4,
+		Delta:     total / 8,
+		Requests:  total / 16,
+		Firings:   total / 16,
+		Store:     total / 8,
+		Replay:    min(replayMost, total/16),
+		Questions: total * 3 / 64,
+		Calls:     total / 8,
+		Heap:      total - process,
 	}
 	s.Replays = int(min(replaysMost, max(replaysLeast, total/8/s.Replay)))
 	if storeOutside {
@@ -77,7 +76,7 @@ func (s Shares) LogValue() slog.Value {
 		size int64
 	}{
 		{"wheel", s.Wheel}, {"delta", s.Delta}, {"requests", s.Requests}, {"firings", s.Firings},
-		{"store", s.Store}, {"overlay", s.Overlay}, {"calls", s.Calls}, {"replay", s.Replay},
+		{"store", s.Store}, {"questions", s.Questions}, {"calls", s.Calls}, {"replay", s.Replay},
 	} {
 		all = append(all, slog.String(x.name, inMiB(x.size)))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// memory is what the chunks of a wheel take.
+// memory is the memory of the chunks of a wheel.
 func (w *wheel) memory() (n int) {
 	for _, all := range w.buckets {
 		if all == nil {
@@ -25,7 +25,7 @@ func (w *wheel) memory() (n int) {
 	return n
 }
 
-// A timer of MaxBytes may be a record, one of more may not.
+// A timer of MaxBytes may be a record; a larger one may not.
 func TestLargeTimersAreNotRecords(t *testing.T) {
 	table := New(0, 6)
 	small := waits("a", 1000, 0)
@@ -54,9 +54,9 @@ func (t *Table) drop(id string) {
 	t.Forget(number)
 }
 
-// What comes and goes beside what stays takes no memory when it is gone: neither a timer
-// that is replaced all the time, nor one behind the other.
-func TestWhatComesAndGoesTakesNoMemory(t *testing.T) {
+// Timers that come and go while others stay leave no memory behind, whether one timer is replaced again and again or
+// new ones follow each other.
+func TestShortLivedTimersTakeNoMemory(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		there int
@@ -79,15 +79,15 @@ func TestWhatComesAndGoesTakesNoMemory(t *testing.T) {
 			table.drop(fmt.Sprint("goes", i-c.there))
 			most = max(most, table.soon.memory())
 		}
-		if want := 2*int(table.SoonBytes()) + 4*chunkBytes; most > want {
-			t.Errorf("%s: up to %d bytes are taken for %d records of %d bytes, want %d at most", c.name, most, table.In(Soon), table.SoonBytes(), want)
+		if want := 2*int(table.Stats().SoonBytes) + 4*chunkBytes; most > want {
+			t.Errorf("%s: up to %d bytes are taken for %d records of %d bytes, want %d at most", c.name, most, table.Stats().Soon, table.Stats().SoonBytes, want)
 		}
 	}
 }
 
-// Tombstones that come and go again and again, while some stay, leave no more memory behind than
-// what is there takes, and a little.
-func TestTombstonesThatAreDugUpTakeNoMemory(t *testing.T) {
+// Tombstones that come and go while some stay leave no more memory behind than the remaining ones take, and a
+// little.
+func TestRemovedTombstonesTakeNoMemory(t *testing.T) {
 	table := New(0, 6)
 	add := func(id string) {
 		if !table.Bury(table.AddObject(id), timer.Ref{Due: 1, Offset: 2}) {
@@ -102,11 +102,11 @@ func TestTombstonesThatAreDugUpTakeNoMemory(t *testing.T) {
 		table.drop(fmt.Sprint("comes and goes ", i))
 	}
 	held := 0
-	for _, c := range table.tombstones[table.now].chunks {
+	for _, c := range table.layers[table.active].tombstones.chunks {
 		held += cap(c.b) + chunkHeader
 	}
-	if limit := 2*int(table.DirtyBytes()) + 2*chunkBytes; table.Buried() != 200 || held > limit {
-		t.Errorf("%d bytes are held of %d tombstones, want %d at most", held, table.Buried(), limit)
+	if limit := 2*int(table.Stats().DirtyBytes) + 2*chunkBytes; table.Stats().Tombstones != 200 || held > limit {
+		t.Errorf("%d bytes are held of %d tombstones, want %d at most", held, table.Stats().Tombstones, limit)
 	}
 	for i := 0; i < 100_000; i += 500 {
 		id := fmt.Append(nil, "stays ", i)
@@ -116,8 +116,8 @@ func TestTombstonesThatAreDugUpTakeNoMemory(t *testing.T) {
 	}
 }
 
-// A chunk is as large as what is there asks for.
-func TestOneThatIsReplacedTakesSmallChunks(t *testing.T) {
+// A chunk is no larger than its records need.
+func TestAReplacedRecordTakesSmallChunks(t *testing.T) {
 	table := New(0, 6)
 	add := func(id string) { table.AddStored(waits(id, 10_000_000, 200)) }
 	for i := range 2 {
@@ -133,9 +133,9 @@ func TestOneThatIsReplacedTakesSmallChunks(t *testing.T) {
 	}
 }
 
-// What comes and goes alone, beside many that stay, asks for small chunks too: as a request does that meets one of
+// A record that comes and goes alone beside many that stay gets small chunks too: as when a request meets one of
 // many timers and cancels it.
-func TestOneBesideManyTakesSmallChunks(t *testing.T) {
+func TestOneRecordAmongManyTakesSmallChunks(t *testing.T) {
 	const stay, turns = 2000, 1000
 	table := New(0, 6)
 	for i := range stay {
@@ -150,7 +150,7 @@ func TestOneBesideManyTakesSmallChunks(t *testing.T) {
 		}
 		last = at
 		if table.drop("goes"); i == 0 {
-			made = 0 // it may have been there
+			made = 0 // its chunk may have existed before
 		}
 	}
 	if limit := turns * 1 << 10; made > limit {
@@ -158,9 +158,9 @@ func TestOneBesideManyTakesSmallChunks(t *testing.T) {
 	}
 }
 
-// Of many records of which most are cancelled, those that stay take no more than they are counted with, and what
-// slots may hold of the dead.
-func TestOfMostThatAreCancelledLittleStays(t *testing.T) {
+// If most of many records are cancelled, the remaining ones take no more memory than they are counted with, plus
+// what slots may keep for dead records.
+func TestMemoryShrinksWhenMostTimersAreCancelled(t *testing.T) {
 	const n = 196_000 // the index has as many cells as it may
 	table := New(0, 6)
 	for i := range n {
@@ -174,16 +174,16 @@ func TestOfMostThatAreCancelledLittleStays(t *testing.T) {
 		if left--; left%500 != 0 {
 			continue
 		}
-		if index := 16 * len(table.index.cells); index > 86*left {
+		if index := 16 * len(table.directory.rest.cells); index > 86*left {
 			t.Fatalf("the index takes %d bytes of each of %d records", index/left, left)
 		}
-		if took, limit := table.soon.memory(), 2*int(table.SoonBytes())+2*chunkBytes; took > limit {
+		if took, limit := table.soon.memory(), 2*int(table.Stats().SoonBytes)+2*chunkBytes; took > limit {
 			t.Fatalf("chunks take %d bytes of %d records, want %d at most", took, left, limit)
 		}
 	}
 }
 
-// A slot that many records were in leaves nothing behind.
+// A slot that held many records leaves nothing behind.
 func TestALongSlotLeavesNothing(t *testing.T) {
 	table := New(0, 6)
 	for i := range 2 * maxReady {
@@ -195,12 +195,12 @@ func TestALongSlotLeavesNothing(t *testing.T) {
 		table.Forget(number)
 		n++
 	}
-	if n != 2*maxReady || cap(table.soon.ready) > maxReady || table.soon.memory() != 0 || len(table.index.cells) > minCells || table.objects != nil {
-		t.Errorf("of %d room for %d, %d bytes and %d cells are left", n, cap(table.soon.ready), table.soon.memory(), len(table.index.cells))
+	if n != 2*maxReady || cap(table.soon.queue.ready) > maxReady || table.soon.memory() != 0 || len(table.directory.rest.cells) > minCells || table.objects.all != nil {
+		t.Errorf("of %d room for %d, %d bytes and %d cells are left", n, cap(table.soon.queue.ready), table.soon.memory(), len(table.directory.rest.cells))
 	}
 }
 
-// The same holds of objects that were due when they came.
+// The same holds for objects that were already due when they came.
 func TestManyThatWereLateLeaveNothing(t *testing.T) {
 	table := New(1000, 6)
 	for i := range 2 * maxReady {
@@ -209,13 +209,13 @@ func TestManyThatWereLateLeaveNothing(t *testing.T) {
 	for at := table.Pop(1000); at != 0; at = table.Pop(1000) {
 		table.Forget(at.Number())
 	}
-	if entries := cap(table.soon.ready) + cap(table.soon.late); entries > maxReady || table.soon.memory() != 0 || table.Len() != 0 {
-		t.Errorf("room for %d entries, %d bytes and %d IDs are left", entries, table.soon.memory(), table.Len())
+	if entries := cap(table.soon.queue.ready) + cap(table.soon.queue.late); entries > maxReady || table.soon.memory() != 0 || table.Stats().IDs != 0 {
+		t.Errorf("room for %d entries, %d bytes and %d IDs are left", entries, table.soon.memory(), table.Stats().IDs)
 	}
 }
 
 // A long slot whose records move to lower levels is not in memory twice.
-func TestASlotThatIsSpreadIsNotThereTwice(t *testing.T) {
+func TestASpreadSlotIsNotInMemoryTwice(t *testing.T) {
 	const n, size = 8000, 2000
 	heap := func() int64 {
 		runtime.GC()
@@ -224,7 +224,7 @@ func TestASlotThatIsSpreadIsNotThereTwice(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	moves, most := 0, int64(0)
-	w := newWheel(Soon, 0, 6, func(*Record, []byte, Ref, Ref) {
+	w := newWheel(refOf(Soon, 0, 0), 0, 6, func(*Record, []byte, Ref, Ref) {
 		if moves++; moves == n-1 {
 			most = heap()
 		}
@@ -240,9 +240,9 @@ func TestASlotThatIsSpreadIsNotThereTwice(t *testing.T) {
 	}
 }
 
-// What is due in the time of a slot that is open is no record, and what comes behind it is one.
-func TestWhatIsAboutToFireIsNoRecord(t *testing.T) {
-	table := New(1000, 6) // that slot ends at 1024
+// A timer that is due within the open slot is not a record; one that is due after it is.
+func TestATimerAboutToFireIsNotARecord(t *testing.T) {
+	table := New(1000, 6) // the open slot ends at 1024
 	for due, want := range map[int64]bool{900: false, 1000: false, 1023: false, 1024: true} {
 		if table.AddStored(waits(fmt.Sprint(due), due, 0)) != want {
 			t.Errorf("what is due at %d is a record: %v", due, !want)
@@ -250,9 +250,9 @@ func TestWhatIsAboutToFireIsNoRecord(t *testing.T) {
 	}
 }
 
-// What is evicted from the horizon on waits to be stored, and is a record meanwhile, although the horizon was higher
+// A timer evicted above the horizon waits to be stored, and is a record until then, even if the horizon was higher
 // before.
-func TestWhatIsEvictedIsARecord(t *testing.T) {
+func TestAnEvictedTimerIsARecord(t *testing.T) {
 	table := New(0, 6)
 	table.Put(table.AddObject("far"), Later, Key{Due: 5000})
 	table.Approach(2000, nil)
@@ -260,13 +260,13 @@ func TestWhatIsEvictedIsARecord(t *testing.T) {
 	number := table.AddObject("a")
 	table.Put(number, Soon, keyOf(b))
 	table.Evict(keyOf(b), func(number int32) { table.Put(number, Later, keyOf(b)) })
-	if !table.Encode(number, Record{Bytes: b, State: Dirty, Stored: timer.Absent}) || table.In(Later) != 2 {
+	if !table.Encode(number, Record{Bytes: b, State: Dirty, Stored: timer.Absent}) || table.Stats().Later != 2 {
 		t.Error("it is an object")
 	}
 }
 
-// What was taken out of the slot that was open does not stay there when the clock is
-// set back, and the slot is one of many again.
+// Objects that are taken out of the open slot do not stay in memory when the clock is set back and the slot becomes
+// an ordinary one again.
 func TestASlotThatWasOpenKeepsNoMemory(t *testing.T) {
 	table := New(0, 6)
 	const n, each = 200, 20
@@ -283,17 +283,17 @@ func TestASlotThatWasOpenKeepsNoMemory(t *testing.T) {
 			table.drop(fmt.Sprint(i))
 		}
 	}
-	if table.SetBack(900); table.In(Soon) != n/each || table.soon.memory() > 2*int(table.SoonBytes())+2*chunkBytes {
-		t.Errorf("%d bytes are taken for %d records of %d", table.soon.memory(), table.In(Soon), table.SoonBytes())
+	if table.SetBack(900); table.Stats().Soon != n/each || table.soon.memory() > 2*int(table.Stats().SoonBytes)+2*chunkBytes {
+		t.Errorf("%d bytes are taken for %d records of %d", table.soon.memory(), table.Stats().Soon, table.Stats().SoonBytes)
 	}
 	if k, ok := table.First(1000); !ok || k.Due != 1000 {
 		t.Errorf("first is %v, %v", k, ok)
 	}
 }
 
-// Objects that come to the open slot and are taken out, not first and not in order, while others stay there and
-// nothing fires: of those that are gone no entries are left.
-func TestWhatLeavesTheOpenSlotLeavesNoEntries(t *testing.T) {
+// Objects come to the open slot and are taken out, not the first ones and not in order, while others stay and
+// nothing fires. The removed ones leave no entries behind.
+func TestObjectsThatLeaveTheOpenSlotLeaveNoEntries(t *testing.T) {
 	const stay, batches, each = 1000, 100, 1000
 	for _, k := range []Kind{Soon, Later} {
 		table := New(1000, 6)
@@ -315,7 +315,7 @@ func TestWhatLeavesTheOpenSlotLeavesNoEntries(t *testing.T) {
 				table.Remove(number)
 				table.Forget(number)
 			}
-			most = max(most, cap(table.wheel(k).late))
+			most = max(most, cap(table.order(k).queue.late))
 		}
 		if limit := 4 * (stay + each + maxReady); most > limit {
 			t.Errorf("kind %d: there is room for %d entries of %d objects, want %d at most", k, most, stay+each, limit)
@@ -323,8 +323,8 @@ func TestWhatLeavesTheOpenSlotLeavesNoEntries(t *testing.T) {
 	}
 }
 
-// Timers that are alone in their slots take little more than they are counted with.
-func TestAFewInManySlotsTakeWhatIsCounted(t *testing.T) {
+// Timers that are alone in their slots take little more memory than they are counted with.
+func TestFewTimersInManySlotsTakeTheCountedMemory(t *testing.T) {
 	table := New(0, 6)
 	n := 0
 	for level := range 5 {
@@ -333,13 +333,13 @@ func TestAFewInManySlotsTakeWhatIsCounted(t *testing.T) {
 			table.AddStored(waits(fmt.Sprint("id", n), int64(slot)<<(6+level*slotBits), 50))
 		}
 	}
-	if got, counted := table.soon.memory(), int(table.SoonBytes()); table.In(Soon) != n || got > counted*5/4 {
+	if got, counted := table.soon.memory(), int(table.Stats().SoonBytes); table.Stats().Soon != n || got > counted*5/4 {
 		t.Errorf("%d timers take %d bytes, and %d are counted", n, got, counted)
 	}
 }
 
-// The numbers of many objects are given back when a few are left, although one of the last ones stays for long, and
-// when that one goes.
+// The numbers of many objects are given back when only a few are left, although one of the last ones stays for long,
+// and the rest when that one goes.
 func TestNumbersAreGivenBack(t *testing.T) {
 	const many, few = 100_000, 10
 	table := New(0, 6)
@@ -365,8 +365,8 @@ func TestNumbersAreGivenBack(t *testing.T) {
 		table.Forget(number)
 	}
 	comeAndGo()
-	if got := table.Numbers(); got > 10*few || table.Objects() != few || cap(table.objects) > 100*few || cap(table.free) > 100*few {
-		t.Errorf("%d numbers for %d objects, room for %d and %d free ones", got, table.Objects(), cap(table.objects), cap(table.free))
+	if got := table.Stats().Numbers; got > 10*few || table.Stats().Objects != few || cap(table.objects.all) > 100*few || cap(table.objects.free) > 100*few {
+		t.Errorf("%d numbers for %d objects, room for %d and %d free ones", got, table.Stats().Objects, cap(table.objects.all), cap(table.objects.free))
 	}
 	for i := range few {
 		if at := table.Find([]byte(fmt.Sprint("low", i))); at.Kind() != Object || at.Number() > 2*few {

@@ -1,12 +1,10 @@
 package memtable
 
-import "hash/maphash"
-
-// index finds a record or an object by the sum of its ID. It is a table of open addressing, written for this:
-// sums need no second hash, and where something is, which changes most, is changed in place. Several IDs may
-// have one sum, so the caller of find compares the IDs. The zero value is empty.
+// index finds a record or an object by the sum of its ID. It is a hash table with open addressing. It is not a map,
+// because sums need no second hash, and because places change most often and are changed in place here. Several IDs may
+// have the same sum, so the caller of find compares the IDs. The zero value is empty.
 type index struct {
-	cells []cell // as many as a power of two
+	cells []cell // their number is a power of two
 	n     int
 }
 
@@ -16,45 +14,9 @@ type cell struct {
 	at  Ref
 }
 
-// Ref says where something is. The zero value is nowhere. It holds until something of the table changes.
-type Ref uint64
+const minCells = 64
 
-// Kind is what a Ref refers to.
-type Kind int
-
-const (
-	// None: nothing is known of the ID.
-	None Kind = iota
-	// Object: the ID has an object.
-	Object
-	// Soon is a record, or a reference to an object, below the horizon.
-	Soon
-	// Later is the same above the horizon.
-	Later
-	// Tombstone: nothing is pending, and the store has something.
-	Tombstone
-)
-
-const (
-	kindBits  = 3
-	placeBits = 64 - kindBits
-	minCells  = 64
-)
-
-func refOf(kind Kind, p place) Ref { return Ref(kind)<<placeBits | Ref(p) }
-
-// Kind is what there is.
-func (r Ref) Kind() Kind { return Kind(r >> placeBits) }
-
-// Number is that of the object.
-func (r Ref) Number() int32 { return int32(r.place()) }
-
-func (r Ref) place() place { return place(r & (1<<placeBits - 1)) }
-
-// seed is that of all sums. They are other ones in each process.
-var seed = maphash.MakeSeed()
-
-// find returns where something is of a sum that fits, 0 for nowhere.
+// find returns the Ref with a sum for which fits is true, 0 if there is none.
 func (x *index) find(sum uint64, fits func(Ref) bool) Ref {
 	if x.n == 0 {
 		return 0
@@ -68,7 +30,7 @@ func (x *index) find(sum uint64, fits func(Ref) bool) Ref {
 	return 0
 }
 
-// cell returns which cell says that something of a sum is at a place. There is one.
+// cell returns the number of the cell for a sum and a place. There must be one.
 func (x *index) cell(sum uint64, at Ref) (i uint64) {
 	mask := uint64(len(x.cells) - 1)
 	for i = sum & mask; x.cells[i].at != at || x.cells[i].sum != sum; i = (i + 1) & mask {
@@ -79,7 +41,7 @@ func (x *index) cell(sum uint64, at Ref) (i uint64) {
 	return i
 }
 
-// add says where something of a sum is that was nowhere.
+// add notes where something new is.
 func (x *index) add(sum uint64, at Ref) {
 	if x.n >= len(x.cells)/4*3 {
 		x.resize(max(minCells, 2*len(x.cells)))
@@ -97,16 +59,16 @@ func (x *index) put(c cell) {
 	x.cells[i] = c
 }
 
-// move says where something is now.
+// move notes where something is now.
 func (x *index) move(sum uint64, from, to Ref) { x.cells[x.cell(sum, from)].at = to }
 
-// remove forgets something.
+// remove forgets an entry.
 func (x *index) remove(sum uint64, at Ref) {
 	gap := x.cell(sum, at)
 	x.cells[gap] = cell{}
 	x.n--
-	// What lies behind it, up to the next empty cell, may have been put there because its own
-	// was taken: it moves to the gap, unless its own lies behind that.
+	// A cell behind it, up to the next empty one, may be there because its own place was taken. It moves to the gap,
+	// unless its own place lies behind that.
 	mask := uint64(len(x.cells) - 1)
 	for i := (gap + 1) & mask; x.cells[i].at != 0; i = (i + 1) & mask {
 		if (i-x.cells[i].sum)&mask >= (i-gap)&mask {

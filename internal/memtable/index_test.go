@@ -6,18 +6,18 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An index says what a map does, however many sums want the same cell, and however many places a sum has.
+// An index agrees with a map, however many sums want the same cell, and however many places a sum has.
 func TestIndexAgainstModel(t *testing.T) {
 	shrunk, wrapped, alike := false, false, false
 	rapid.Check(t, func(t *rapid.T) {
 		x, want := new(index), map[Ref]uint64{}
-		// Sums that end alike want one cell; some of them the last one.
+		// Sums with the same end want the same cell; some of them want the last one.
 		end := rapid.SampledFrom([]uint64{0, 1, minCells - 1, 4*minCells - 1, 64*minCells - 1})
 		sum := rapid.Custom(func(t *rapid.T) uint64 {
 			return rapid.Uint64Range(0, 40).Draw(t, "begin")<<32 | end.Draw(t, "end")
 		})
 		ref := rapid.Custom(func(t *rapid.T) Ref {
-			return refOf(rapid.SampledFrom([]Kind{Object, Soon, Tombstone}).Draw(t, "kind"), place(rapid.Uint64Range(0, 50).Draw(t, "place")))
+			return refOf(rapid.SampledFrom([]Kind{Object, Soon, Tombstone}).Draw(t, "kind"), 0, place(rapid.Uint64Range(0, 50).Draw(t, "place")))
 		})
 		at := func(sum uint64, at Ref) Ref { return x.find(sum, func(r Ref) bool { return r == at }) }
 		t.Repeat(map[string]func(*rapid.T){
@@ -54,7 +54,7 @@ func TestIndexAgainstModel(t *testing.T) {
 			},
 			"add many": func(t *rapid.T) {
 				for i := range uint64(1500) {
-					if r := refOf(Later, place(i)); want[r] == 0 {
+					if r := refOf(Later, 0, place(i)); want[r] == 0 {
 						want[r] = i*7 + 1
 						x.add(want[r], r)
 					}
@@ -71,7 +71,7 @@ func TestIndexAgainstModel(t *testing.T) {
 			"remove many": func(t *rapid.T) {
 				cells := len(x.cells)
 				for i := range uint64(1500) {
-					if r := refOf(Later, place(i)); want[r] != 0 {
+					if r := refOf(Later, 0, place(i)); want[r] != 0 {
 						x.remove(want[r], r)
 						delete(want, r)
 					}
@@ -86,7 +86,7 @@ func TestIndexAgainstModel(t *testing.T) {
 			},
 		})
 	})
-	if (!shrunk || !wrapped || !alike) && !testing.Short() { // then there are a fifth of the runs
+	if (!shrunk || !wrapped || !alike) && !testing.Short() { // short runs are a fifth as many
 		t.Errorf("the table became smaller: %v; a sum had its place behind the end: %v; or two: %v", shrunk, wrapped, alike)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -18,9 +19,9 @@ import (
 type known struct {
 	kind   Kind
 	number int32  // of an object
-	in     Kind   // Soon or Later, of an object that is in the order of firing, or of a record
+	in     Kind   // Soon or Later, for an object in the order of firing or a record
 	key    Key    // there
-	record Record // of a record or a tombstone
+	record Record // for a record or a tombstone
 }
 
 // model is a table beside a map.
@@ -33,11 +34,14 @@ type model struct {
 	now   int64
 	seq   int64
 	open  int64 // due times up to which records may be refused
+
+	taken []Chunk          // what a question has taken
+	then  map[string]known // what was known at that time
 }
 
-func (m *model) timer(id string, in int64, size int) []byte {
+func (m *model) timer(id string, due int64, size int) []byte {
 	m.seq++
-	t := timer.Timer{ID: []byte(id), Offset: m.seq, Due: m.now + in, Occurrence: 1, Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}, Value: bytes.Repeat([]byte{byte(m.seq)}, size)}
+	t := timer.Timer{ID: []byte(id), Offset: m.seq, Due: due, Occurrence: 1, Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}, Value: bytes.Repeat([]byte{byte(m.seq)}, size)}
 	return t.AppendTo(nil)
 }
 
@@ -46,7 +50,7 @@ func keyOf(b []byte) Key {
 	return r.key()
 }
 
-// ordered are the IDs of what is soon, or later, in the order of firing.
+// ordered returns the IDs that are soon, or later, in the order of firing.
 func (m *model) ordered(k Kind) (ids []string) {
 	for id, x := range m.all {
 		if x.in == k {
@@ -57,7 +61,7 @@ func (m *model) ordered(k Kind) (ids []string) {
 	return ids
 }
 
-// some draws an ID of which a kind of thing is known.
+// some draws an ID for which fits is true.
 func (m *model) some(t *rapid.T, fits func(known) bool) string {
 	var ids []string
 	for id, x := range m.all {
@@ -82,7 +86,6 @@ func (m *model) same(what string, got, want Record) {
 func (m *model) check() {
 	var objects, buried, changed int
 	var soon, dirty int64
-	changes := map[string]Record{}
 	for id, x := range m.all {
 		at := m.table.Find([]byte(id))
 		if at.Kind() != x.kind {
@@ -110,44 +113,74 @@ func (m *model) check() {
 		m.same(id, m.table.At(at), x.record)
 		if x.kind != Tombstone && x.record.State != 0 {
 			changed++
-			changes[id] = x.record
 		}
 	}
 	if m.table.Find([]byte("nobody")) != 0 {
 		m.t.Fatal("something is found of an ID of which nothing is known")
 	}
-	if m.table.Len() != len(m.all) || m.table.Objects() != objects || m.table.Buried() != buried || m.table.Changed() != changed ||
-		m.table.SoonBytes() != soon || m.table.DirtyBytes() != dirty {
-		m.t.Fatalf("%d known, %d objects, %d tombstones, %d changed, %d bytes soon, %d dirty; want %d, %d, %d, %d, %d, %d", m.table.Len(), m.table.Objects(), m.table.Buried(),
-			m.table.Changed(), m.table.SoonBytes(), m.table.DirtyBytes(), len(m.all), objects, buried, changed, soon, dirty)
+	want := Stats{
+		IDs: len(m.all), Objects: objects, Numbers: m.table.Stats().Numbers, Soon: len(m.ordered(Soon)), Later: len(m.ordered(Later)),
+		Changed: changed, Tombstones: buried, SoonBytes: soon, DirtyBytes: dirty,
 	}
-	m.table.EachUnflushed(func(k Kind, r Record) {
-		if k == Tombstone {
-			x := m.all[string(r.Bytes)]
-			if buried--; x.kind != Tombstone || x.record.State != r.State {
-				m.t.Fatalf("%q is a tombstone in state %d", r.Bytes, r.State)
-			}
-			return
-		}
-		id := string(r.ID())
-		if m.all[id].kind != k {
-			m.t.Fatalf("%q has changed as one of kind %d", id, k)
-		}
-		m.same("changed", r, changes[id])
-		delete(changes, id)
-	})
-	if len(changes) > 0 {
-		m.t.Fatalf("%d that have changed are not listed", len(changes))
+	if got := m.table.Stats(); got != want {
+		m.t.Fatalf("the table has %+v, want %+v", got, want)
 	}
-	if buried != 0 {
-		m.t.Fatal("tombstones are not listed")
+	if m.seq%4 == 0 { // the table copies chunks in that case
+		m.unflushedAre(m.table.Unflushed(nil), m.all)
 	}
+	m.unflushedAre(m.taken, m.then)
 	order := m.ordered(Soon)
 	if due, ok := m.table.Next(); ok != (len(order) > 0) || ok && due > m.all[order[0]].key.Due {
 		m.t.Fatalf("next is %d, %v, of %d", due, ok, len(order))
 	}
 	m.checkSlots(m.table.soon, len(order))
-	m.checkSlots(m.table.later, len(m.ordered(Later)))
+	objects, records := 0, [2]int{}
+	for _, id := range m.ordered(Later) {
+		switch x := m.all[id]; {
+		case isObject(x):
+			objects++
+		case x.record.State == Dirty:
+			records[m.table.active]++
+		default:
+			records[1-m.table.active]++
+		}
+	}
+	m.checkSlots(m.table.later, objects)
+	for i := range records {
+		m.checkSlots(m.table.layers[i].later, records[i])
+	}
+}
+
+// take collects what the store may lack, as a question does. Later changes do not affect it.
+func (m *model) take() { m.taken, m.then = m.table.Unflushed(nil), maps.Clone(m.all) }
+
+// unflushedAre checks that chunks have everything that the store may lack.
+func (m *model) unflushedAre(chunks []Chunk, all map[string]known) {
+	want := map[string]Record{}
+	for id, x := range all {
+		if x.record.State != 0 {
+			want[id] = x.record
+		}
+	}
+	for _, c := range chunks {
+		if m.seq%2 == 0 {
+			c.Compact()
+		}
+		c.Each(func(r Record) {
+			id := string(r.Bytes)
+			if c.Kind != Tombstone {
+				id = string(r.ID())
+			}
+			if all[id].kind != c.Kind {
+				m.t.Fatalf("%q has changed as one of kind %d", id, c.Kind)
+			}
+			m.same("changed", r, want[id])
+			delete(want, id)
+		})
+	}
+	if len(want) > 0 {
+		m.t.Fatalf("%d that have changed are not listed", len(want))
+	}
 }
 
 func (m *model) checkSlots(w *wheel, want int) {
@@ -163,10 +196,10 @@ func (m *model) checkSlots(w *wheel, want int) {
 			if occupied := w.occupied[level]>>slot&1 == 1; occupied != (b.n > 0 && !open) {
 				m.t.Fatalf("slot %d of level %d is occupied: %v, with %d records", slot, level, occupied, b.n)
 			}
-			live, marked := 0, make([]int32, len(b.chunks))
+			live, marked := 0, make([]int16, len(b.chunks))
 			b.each(func(r *Record, i, _ int) {
 				live += r.length()
-				marked[i] += int32(marks(r.State))
+				marked[i] += int16(marks(r.State))
 			})
 			if live != b.live {
 				m.t.Fatalf("%d bytes are live, counted %d", live, b.live)
@@ -179,8 +212,8 @@ func (m *model) checkSlots(w *wheel, want int) {
 			if b.wasteful() {
 				m.t.Fatalf("%d bytes in %d chunks are held for %d", b.held, len(b.chunks), b.live)
 			}
-			if open && b.n > len(w.ready)+len(w.late) {
-				m.t.Fatalf("%d records of the open slot have %d entries", b.n, len(w.ready)+len(w.late))
+			if open && b.n > len(w.queue.ready)+len(w.queue.late) {
+				m.t.Fatalf("%d records of the open slot have %d entries", b.n, len(w.queue.ready)+len(w.queue.late))
 			}
 		}
 	}
@@ -189,24 +222,26 @@ func (m *model) checkSlots(w *wheel, want int) {
 	}
 }
 
-// A table knows of each ID what a map does, and gives out, evicts and flushes what it should, whatever comes between.
+// A table agrees with a map about each ID, and gives out, evicts and flushes what it should, in whatever order things
+// happen.
 func TestTableAgainstModel(t *testing.T) {
+	runs.Checks(t, 300)
 	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{t: t, seen: seen, now: 1_000_000, grain: rapid.SampledFrom([]uint{0, 3, 6}).Draw(t, "grain"), all: map[string]known{}}
 		m.table, m.open = New(m.now, m.grain), m.now
-		m.table.Blind = rapid.SampledFrom([]uint64{0, 0, math.MaxUint64 &^ 7}).Draw(t, "blind")
+		m.table.Hash.Blind = rapid.SampledFrom([]uint64{0, 0, math.MaxUint64 &^ 7}).Draw(t, "blind")
 		t.Repeat(map[string]func(*rapid.T){
 			"":           func(*rapid.T) { m.check() },
 			"add stored": m.addStored, "add objects": m.addObjects, "add more objects": m.addObjects, "encode": m.encode, "encode more": m.encode,
 			"decode": m.decode, "bury": m.bury, "forget": m.forget, "remove": m.remove,
 			"pop": m.pop, "evict": m.evict, "approach": m.approach, "set back": m.setBack,
-			"flush": m.flush, "flushed": func(*rapid.T) { m.flushed() },
+			"flush": m.flush, "flushed": func(*rapid.T) { m.flushed() }, "take": func(*rapid.T) { m.take() },
 		})
 	})
 	t.Logf("seen: %v", seen)
-	for _, what := range []string{"refused", "encoded", "decoded", "buried", "dug up", "popped", "popped objects", "evicted", "later", "approached", "flushed", "set back"} {
-		if seen[what] == 0 && !testing.Short() { // then there are a fifth of the runs
+	for _, what := range []string{"refused", "encoded", "decoded", "buried", "dug up", "popped", "popped objects", "evicted", "later", "approached", "flushed", "set back", "at an end"} {
+		if seen[what] == 0 && !testing.Short() { // short runs are a fifth as many
 			t.Errorf("nothing was %s", what)
 		}
 	}
@@ -214,18 +249,41 @@ func TestTableAgainstModel(t *testing.T) {
 
 var (
 	ahead = rapid.SampledFrom([]int64{-3, 0, 1, 2, 7, 63, 64, 65, 100, 500, 4096, 5000, 300_000, 100_000_000})
+	// the limits of time, and the due times of triggered and paused timers
+	ends  = rapid.SampledFrom([]int64{math.MinInt64, math.MinInt64 + 1, math.MinInt64 + 64, -1 << 62, -1, 0, 1, 63, 64, 1 << 62, math.MaxInt64 - 64, math.MaxInt64 - 1, math.MaxInt64})
 	sizes = rapid.SampledFrom([]int{0, 10, 200, 3000})
 	anID  = rapid.Custom(func(t *rapid.T) string { return fmt.Sprint("id", rapid.IntRange(0, 300).Draw(t, "id")) })
 )
 
+// plus returns a + b, limited to the range of time.
+func plus(a, b int64) int64 {
+	switch sum := a + b; {
+	case b > 0 && sum < a:
+		return math.MaxInt64
+	case b < 0 && sum > a:
+		return math.MinInt64
+	default:
+		return sum
+	}
+}
+
+// instant draws an instant near now, or at a limit.
+func (m *model) instant(t *rapid.T) int64 {
+	if rapid.IntRange(0, 9).Draw(t, "at an end") == 0 {
+		m.seen["at an end"]++
+		return ends.Draw(t, "due")
+	}
+	return plus(m.now, ahead.Draw(t, "in"))
+}
+
 func (m *model) addStored(t *rapid.T) {
-	in, size := ahead.Draw(t, "in"), sizes.Draw(t, "size")
+	due, size := m.instant(t), sizes.Draw(t, "size")
 	for range rapid.IntRange(1, 60).Draw(t, "n") {
 		id := anID.Draw(t, "id")
 		if m.all[id].kind != None {
 			continue
 		}
-		b := m.timer(id, in+rapid.Int64Range(0, 70).Draw(t, "more"), size)
+		b := m.timer(id, plus(due, rapid.Int64Range(0, 70).Draw(t, "more")), size)
 		switch due := keyOf(b).Due; {
 		case m.table.AddStored(b):
 			m.all[id] = known{kind: Soon, in: Soon, key: keyOf(b), record: Record{Bytes: b, Stored: timer.Absent}}
@@ -238,7 +296,7 @@ func (m *model) addStored(t *rapid.T) {
 }
 
 func (m *model) addObjects(t *rapid.T) {
-	in, k := ahead.Draw(t, "in"), rapid.SampledFrom([]Kind{None, Soon, Soon, Later}).Draw(t, "kind")
+	due, k := m.instant(t), rapid.SampledFrom([]Kind{None, Soon, Soon, Later}).Draw(t, "kind")
 	for range rapid.IntRange(1, 60).Draw(t, "n") {
 		id := anID.Draw(t, "id")
 		if m.all[id].kind != None {
@@ -247,7 +305,7 @@ func (m *model) addObjects(t *rapid.T) {
 		x := known{kind: Object, number: m.table.AddObject(id), in: k}
 		if k != None {
 			m.seq++
-			x.key = Key{m.now + in + rapid.Int64Range(0, 70).Draw(t, "more"), m.seq}
+			x.key = Key{plus(due, rapid.Int64Range(0, 70).Draw(t, "more")), m.seq}
 			m.table.Put(x.number, k, x.key)
 		}
 		m.all[id] = x
@@ -260,7 +318,7 @@ func (m *model) encode(t *rapid.T) {
 	for range rapid.IntRange(1, 20).Draw(t, "n") {
 		id := m.some(t, func(x known) bool { return isObject(x) && x.in != None })
 		x := m.all[id]
-		r := Record{Bytes: m.timer(id, x.key.Due-m.now, sizes.Draw(t, "size"))}
+		r := Record{Bytes: m.timer(id, x.key.Due, sizes.Draw(t, "size"))}
 		r.State = rapid.SampledFrom([]State{0, Dirty, Flushing}).Draw(t, "state")
 		if x.in == Later {
 			r.State = max(r.State, Dirty)
@@ -323,7 +381,10 @@ func (m *model) remove(t *rapid.T) {
 }
 
 func (m *model) pop(t *rapid.T) {
-	m.now += rapid.SampledFrom([]int64{-50, 0, 1, 10, 64, 1000, 50_000, 10_000_000}).Draw(t, "ms")
+	m.now = plus(m.now, rapid.SampledFrom([]int64{-50, 0, 1, 10, 64, 1000, 50_000, 10_000_000}).Draw(t, "ms"))
+	if rapid.IntRange(0, 19).Draw(t, "to an end") == 0 {
+		m.now = ends.Draw(t, "now")
+	}
 	order := m.ordered(Soon)
 	for i := range rapid.IntRange(1, 50).Draw(t, "n") {
 		k, ok := m.table.First(m.now)
@@ -383,7 +444,7 @@ func (m *model) evict(t *rapid.T) {
 }
 
 func (m *model) approach(t *rapid.T) {
-	due := m.now + ahead.Draw(t, "due")
+	due := m.instant(t)
 	objects := map[int32]bool{}
 	m.table.Approach(due, func(number int32) { objects[number] = true })
 	for _, id := range m.ordered(Later) {
@@ -405,9 +466,9 @@ func (m *model) approach(t *rapid.T) {
 }
 
 func (m *model) setBack(t *rapid.T) {
-	m.open = m.now + rapid.SampledFrom([]int64{-100_000, -100, 0, 10}).Draw(t, "to")
+	m.open = plus(m.now, rapid.SampledFrom([]int64{-100_000, -100, 0, 10}).Draw(t, "to"))
 	m.table.SetBack(m.open)
-	m.open = max(m.open-1, 0)
+	m.open = plus(m.open, -1)
 	if up := int64(m.table.soon.taken<<m.grain ^ 1<<63); up > m.open {
 		m.open = up // it was not passed over
 	}

@@ -19,8 +19,8 @@ func TestPutTwicePanics(t *testing.T) {
 	table.Put(number, Later, Key{Due: 5})
 }
 
-// Very many timers of one millisecond, in several orders, come in order. Were any of them quadratic, this would
-// take minutes.
+// Very many timers of one millisecond, in several orders, come out in order. If anything were quadratic, this
+// would take minutes.
 func TestOneMillisecond(t *testing.T) {
 	const n, due = 100_000, 1_000_000
 	shuffled := rand.New(rand.NewPCG(1, 2)).Perm(n)
@@ -46,15 +46,15 @@ func TestOneMillisecond(t *testing.T) {
 				}
 				table.Pop(due)
 			}
-			if at := table.Pop(due); at != 0 || table.In(Soon) != 0 {
-				t.Fatalf("%d are left", table.In(Soon))
+			if at := table.Pop(due); at != 0 || table.Stats().Soon != 0 {
+				t.Fatalf("%d are left", table.Stats().Soon)
 			}
 		})
 	}
 }
 
-// The clock was hours ahead and is set back: what is put below that mark comes at its time, in order, with what
-// was there, and Next tells when.
+// The clock was hours ahead and is set back. Timers that are added below that mark come out at their time, in
+// order, together with the others, and Next says when.
 func TestBelowTheHighMark(t *testing.T) {
 	const now, hours = 1_700_000_000_000, 2 * 3600_000
 	table := New(now, 0)
@@ -63,10 +63,10 @@ func TestBelowTheHighMark(t *testing.T) {
 		table.Put(table.AddObject(fmt.Sprint(i)), Soon, Key{Due: now + in, Seq: int64(i)})
 	}
 	var got []int64
-	for table.In(Soon) > 0 {
+	for table.Stats().Soon > 0 {
 		at, ok := table.Next()
 		if !ok {
-			t.Fatalf("no next of %d", table.In(Soon))
+			t.Fatalf("no next of %d", table.Stats().Soon)
 		}
 		if k, ok := table.First(at - 1); ok {
 			t.Errorf("%v is given out at %d", k, at-1)
@@ -81,7 +81,8 @@ func TestBelowTheHighMark(t *testing.T) {
 	}
 }
 
-// What is due all the time, so that the open slot never is empty, takes no memory when it is gone.
+// Timers that are due all the time, so that the open slot is never empty, leave no memory behind when they are
+// gone.
 func TestAnOpenSlotThatIsNeverEmpty(t *testing.T) {
 	table := New(1000, 6)
 	next := 0
@@ -100,7 +101,7 @@ func TestAnOpenSlotThatIsNeverEmpty(t *testing.T) {
 		}
 		table.Forget(at.Number())
 	}
-	if entries := cap(table.soon.ready) + cap(table.soon.late); table.soon.memory() > 3*chunkBytes || entries > 4*maxReady {
+	if entries := cap(table.soon.queue.ready) + cap(table.soon.queue.late); table.soon.memory() > 3*chunkBytes || entries > 4*maxReady {
 		t.Errorf("%d bytes and %d entries are taken for 100", table.soon.memory(), entries)
 	}
 }

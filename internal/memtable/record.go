@@ -8,27 +8,26 @@ import (
 )
 
 const (
-	// MaxBytes is the size of the largest timer that is a record. Beside a larger one an object
-	// does not matter.
+	// MaxBytes is the size of the largest timer that may be a record. Compared with a larger timer the memory of an
+	// object does not matter.
 	MaxBytes = 4 << 10
-	// overhead is about how many bytes a record takes beside those of the timer: 21 to 85 of
-	// the index, its header, its share of what is not filled of the last chunks. Dead records
-	// may hold as much again as the others, and 16 KiB a slot.
+	// overhead is about how many bytes a record takes besides those of the timer: 21 to 85 in the index, its header,
+	// and its share of the room in the last chunks. Dead records may take as much again, and 16 KiB a slot.
 	overhead = 48
 
-	// minChunk has room for two references. A record that is alone in its slot has a chunk of its own size.
+	// minChunk is room for two references. If a record is alone in its slot, its chunk is as large as the record.
 	minChunk, chunkBytes = 64, 16 << 10
-	// chunkHeader is how many bytes a chunk takes that has no record left.
+	// chunkHeader is how many bytes a chunk takes when no record is left in it.
 	chunkHeader = 32
 )
 
-// State is what the store has of a record.
+// State says whether the store has a record.
 type State uint8
 
 const (
 	// Dirty: committed steps have changed it, and the store does not have that.
 	Dirty State = 1 << iota
-	// Flushing: a checkpoint that is being written has it as it is.
+	// Flushing: a checkpoint is writing it in its current state.
 	Flushing
 
 	alive
@@ -40,10 +39,10 @@ const (
 type Record struct {
 	Bytes  []byte // see timer.Decode
 	State  State
-	Stored timer.Ref // what the store has of one that is dirty
+	Stored timer.Ref // what the store has of a dirty record
 }
 
-// Size is about how many bytes of memory the record takes. A reference is the object's.
+// Size is about how many bytes of memory the record takes. A reference takes none: the caller counts the object.
 func (r *Record) Size() int64 {
 	if r.State&reference != 0 {
 		return 0
@@ -51,7 +50,7 @@ func (r *Record) Size() int64 {
 	return int64(len(r.Bytes)) + overhead
 }
 
-// ID is that of the timer.
+// ID returns the ID of the timer.
 func (r *Record) ID() []byte {
 	id, _, _ := timer.DecodePlace(r.Bytes)
 	return id
@@ -62,7 +61,7 @@ func (r *Record) key() Key {
 	return k
 }
 
-// place is the record's place in the order of firing, and its ID unless it is a reference.
+// place returns the record's place in the order of firing, and its ID unless it is a reference.
 func (r *Record) place() (id []byte, k Key) {
 	if r.State&reference != 0 {
 		return nil, Key{int64(binary.LittleEndian.Uint64(r.Bytes)), int64(binary.LittleEndian.Uint64(r.Bytes[8:]))}
@@ -71,7 +70,7 @@ func (r *Record) place() (id []byte, k Key) {
 	return id, Key{Due: at.Due, Seq: at.Offset}
 }
 
-// length is how many bytes of a chunk it takes.
+// length returns how many bytes of a chunk the record takes.
 func (r *Record) length() int {
 	n := 1 + 1 + len(r.Bytes)
 	if len(r.Bytes) >= 1<<7 {
@@ -92,10 +91,10 @@ func (k Key) appendReference(b []byte, number int32) []byte {
 	return binary.LittleEndian.AppendUint32(b, uint32(number))
 }
 
-// number is that of the object that a reference refers to.
+// number returns the number of the object that a reference refers to.
 func (r *Record) number() int32 { return int32(binary.LittleEndian.Uint32(r.Bytes[16:])) }
 
-// public has no flags of ours.
+// public removes the flags that callers do not see.
 func (r Record) public() Record {
 	r.State &= Dirty | Flushing
 	return r
@@ -112,13 +111,13 @@ func (k Key) Compare(o Key) int {
 	return cmp.Compare(k.Seq, o.Seq)
 }
 
-// bucket is some records in chunks. They are appended, and die where they lie.
+// bucket is some records in chunks. New records are appended. A removed record stays where it is, dead.
 type bucket struct {
 	chunks []chunk
 	n      int // records
-	marked int // that are dirty or being flushed
+	marked int // records that are dirty or being flushed
 	live   int // bytes of the records
-	held   int // bytes of chunks, those of dead records too
+	held   int // bytes of all records, including dead ones
 }
 
 // chunk is some records, one behind the other:
@@ -128,8 +127,9 @@ type bucket struct {
 // Its memory does not move.
 type chunk struct {
 	b      []byte
-	n      int32 // records; what has none left has no memory either
-	marked int32 // that are dirty or being flushed
+	n      int16 // records; if there are none left, b is nil
+	marked int16 // that are dirty or being flushed
+	shared bool  // a Chunk has b, too. So b is copied before a byte of a record changes
 }
 
 func marks(s State) int {
@@ -141,11 +141,11 @@ func marks(s State) int {
 
 // mark counts records of a chunk that are dirty or being flushed.
 func (b *bucket) mark(i, n int) {
-	b.chunks[i].marked += int32(n)
+	b.chunks[i].marked += int16(n)
 	b.marked += n
 }
 
-// append adds a record behind the others.
+// append adds a copy of a record behind the others.
 func (b *bucket) append(r *Record) (at, offset int) {
 	state, size := r.State&(Dirty|Flushing|reference)|alive, 1+binary.MaxVarintLen16+len(r.Bytes)
 	if r.State&Dirty != 0 && !r.Stored.IsAbsent() {
@@ -154,7 +154,7 @@ func (b *bucket) append(r *Record) (at, offset int) {
 	at = len(b.chunks) - 1
 	if at < 0 || cap(b.chunks[at].b)-len(b.chunks[at].b) < size {
 		room := 0
-		if at >= 0 { // no more than is there, and little if the last chunk has no record left
+		if at >= 0 { // no more than all records take, and little if the last chunk is empty
 			room = min(chunkBytes, b.live, 2*cap(b.chunks[at].b))
 		}
 		at++
@@ -175,7 +175,7 @@ func (b *bucket) append(r *Record) (at, offset int) {
 	return at, offset
 }
 
-// read returns the record at an offset, and where the next one begins. A dead one is not alive.
+// read returns the record at an offset, and where the next one begins. The record may be dead.
 func (c *chunk) read(offset int) (r Record, next int) {
 	r.State, r.Stored = State(c.b[offset]), timer.Absent
 	n, size := binary.Uvarint(c.b[offset+1:])
@@ -190,7 +190,7 @@ func (c *chunk) read(offset int) (r Record, next int) {
 	return r, next
 }
 
-// isAlive reports whether the record at an offset of a chunk is not dead.
+// isAlive reports whether there is a live record at an offset of a chunk.
 func (b *bucket) isAlive(i, offset int) bool {
 	return i < len(b.chunks) && b.chunks[i].n > 0 && State(b.chunks[i].b[offset])&alive != 0
 }
@@ -201,26 +201,34 @@ func (b *bucket) at(i, offset int) Record {
 	return r
 }
 
-// remove has a record be dead.
+// remove makes a record dead.
 func (b *bucket) remove(r *Record, i, offset int) {
 	c := &b.chunks[i]
-	c.b[offset] &= byte(placed) // it tells where the next one begins
 	b.n--
 	b.live -= r.length()
 	b.mark(i, -marks(r.State))
 	if c.n--; c.n == 0 {
 		b.held -= len(c.b)
 		c.b = nil
+		return
 	}
+	c.set(offset, State(c.b[offset])&placed) // it tells where the next one begins
 }
 
-// wasteful reports whether more than half of the memory, and much, is of dead records.
+// set changes the state of a record, which is its first byte.
+func (c *chunk) set(offset int, s State) {
+	if c.shared {
+		c.b, c.shared = append(make([]byte, 0, cap(c.b)), c.b...), false
+	}
+	c.b[offset] = byte(s)
+}
+
+// wasteful reports whether dead records take more than half of the memory, and much of it.
 func (b *bucket) wasteful() bool {
 	return b.held+len(b.chunks)*chunkHeader > 2*b.live+chunkBytes
 }
 
-// each calls fn with each record, which is not to be kept and may be removed, and the chunk and offset that it
-// is at.
+// each calls fn with each record, and with its chunk and offset. fn may remove the record, and must not keep it.
 func (b *bucket) each(fn func(r *Record, i, offset int)) {
 	var r Record // one: it escapes
 	for i := range b.chunks {
@@ -228,7 +236,7 @@ func (b *bucket) each(fn func(r *Record, i, offset int)) {
 	}
 }
 
-// eachMarked does so with those that are dirty or being flushed. It costs all records of the chunks that have one.
+// eachMarked calls fn with each record that is dirty or flushing. It reads all records of the chunks that have one.
 func (b *bucket) eachMarked(fn func(r *Record, i, offset int)) {
 	var r Record
 	for i := range b.chunks {

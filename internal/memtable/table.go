@@ -2,21 +2,20 @@ package memtable
 
 import (
 	"bytes"
-	"hash/maphash"
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Table is what is known of timers, by ID. Make one with [New].
+// Table has what is known of timers, by ID. Make one with [New].
 //
-// Of an ID it has nothing (then the store is the truth), or one of these:
+// It has nothing of an ID (then the store is the truth), or one of these:
 //
 //   - A record: a timer that is pending as it is encoded. It fires soon, or later, which means above the horizon.
 //     It is clean (the store has it), dirty (the store does not have it), or flushing (a checkpoint is writing it).
 //     A clean record is never later.
 //   - A tombstone: nothing is pending, and the store still has something. It is dirty or flushing.
-//   - An object: something happens to the timer, and the caller knows what. The table knows its number, and where it
-//     stands in the order of firing, if it does.
+//   - An object: something happens to the timer, and the caller knows what. The table knows its number and, unless it
+//     must not fire, its place in the order of firing.
 //
 // These are all moves between them:
 //
@@ -29,91 +28,78 @@ import (
 //	later                  -> soon                Approach: the horizon rises
 //	soon                   -> later, or nothing   Evict: memory is full. A clean record is forgotten
 //	dirty                  -> flushing            Flush: a checkpoint begins
-//	flushing               -> clean, or nothing   Flushed: it is in the store. What is not soon is forgotten
+//	flushing               -> clean, or nothing   Flushed: it is in the store. Later ones are forgotten
 //
-// A rollback finds objects only: whatever an entry of a step refers to is one until the step is applied.
+// A rollback meets only objects: whatever an entry of a step refers to stays one until the step is applied.
 type Table struct {
-	// Blind are bits of the sums of IDs that do not count, so that IDs have the same: for tests.
-	Blind uint64
+	Hash hash
 
-	index       index
-	objects     []object // by number
-	free        []int32  // numbers
-	released    int      // objects, since shrink
-	soon, later *wheel
-	tombstones  [2]bucket // what came since the last Flush, and what a checkpoint deletes
-	now         int       // which of them is the former
-	buried      int64     // bytes of that
-	scratch     []byte
+	directory directory
+	objects   objects
+	soon      *wheel
+	later     *wheel   // references only: records are in the layers
+	layers    [2]layer // see layer
+	active    int      // the number of the active one; a checkpoint writes the other one
+	scratch   []byte
 }
 
-// leastReleased is how many objects are released at least between two calls of shrink, which looks at all numbers.
-const leastReleased = 1000
-
-// object is what the table needs to know of one; without an ID its number is free.
-type object struct {
-	id  string
-	sum uint64
-	at  Ref // of the reference to it; 0: it is not to fire
+// Stats says how much a table has.
+type Stats struct {
+	IDs, Objects int
+	Numbers      int   // every object's number is below this
+	Soon, Later  int   // timers in the order of firing
+	Changed      int   // records that the store does not have
+	Tombstones   int   // including those that a checkpoint writes
+	SoonBytes    int64 // about how much memory soon records take
+	DirtyBytes   int64 // about how much memory dirty tombstones and dirty later records take
 }
 
 // New returns an empty table at the instant now, in Unix milliseconds, whose finest slots have 1<<grain
 // milliseconds.
 func New(now int64, grain uint) *Table {
 	t := new(Table)
-	t.soon, t.later = newWheel(Soon, now, grain, t.moved), newWheel(Later, now, grain, t.moved)
+	t.soon = newWheel(refOf(Soon, 0, 0), now, grain, t.moved)
+	t.later = newWheel(refOf(Later, 0, 0), now, grain, t.moved)
+	for i := range t.layers {
+		t.layers[i].later = newWheel(refOf(Later, i, 0), now, grain, t.moved)
+	}
 	return t
 }
 
-func (t *Table) sum(id []byte) uint64 { return maphash.Bytes(seed, id) &^ t.Blind }
-
-// moved is told that a record of a wheel lies elsewhere.
-func (t *Table) moved(r *Record, id []byte, from, to Ref) {
-	if r.State&reference != 0 {
-		t.objects[r.number()].at = to
-		return
+// Stats says how much the table has.
+func (t *Table) Stats() Stats {
+	active, other := &t.layers[t.active], &t.layers[1-t.active]
+	return Stats{
+		IDs: t.directory.len(), Objects: t.objects.len(), Numbers: len(t.objects.all),
+		Soon: t.soon.n, Later: t.later.n + active.later.n + other.later.n,
+		Changed: t.soon.marked + active.later.n + other.later.n, Tombstones: active.tombstones.n + other.tombstones.n,
+		SoonBytes: t.soon.bytes, DirtyBytes: active.later.bytes + active.buried,
 	}
-	t.index.move(t.sum(id), from, to)
 }
 
-// wheel is the one that a place of a kind is in.
-func (t *Table) wheel(k Kind) *wheel {
+// moved notes that a wheel has moved a record.
+func (t *Table) moved(r *Record, id []byte, from, to Ref) {
+	if r.State&reference != 0 {
+		t.objects.all[r.number()].at = to
+		return
+	}
+	t.directory.move(t.Hash.sum(id), from, to)
+}
+
+// order returns the wheel of objects that are soon, or that of later ones.
+func (t *Table) order(k Kind) *wheel {
 	if k == Soon {
 		return t.soon
 	}
 	return t.later
 }
 
-// Len is how many IDs something is known of.
-func (t *Table) Len() int { return t.index.n }
-
-// Objects is how many of them are objects.
-func (t *Table) Objects() int { return len(t.objects) - len(t.free) }
-
-// Numbers is what the number of each object is below.
-func (t *Table) Numbers() int { return len(t.objects) }
-
-// In is how many timers are soon, or later.
-func (t *Table) In(k Kind) int { return t.wheel(k).n }
-
-// SoonBytes is about how much memory the records that are soon take.
-func (t *Table) SoonBytes() int64 { return t.soon.bytes }
-
-// DirtyBytes is about how much memory tombstones and later records take of which the store has not heard.
-func (t *Table) DirtyBytes() int64 { return t.later.dirty + t.buried }
-
-// Changed is how many records the store does not have.
-func (t *Table) Changed() int { return t.soon.marked + t.later.marked }
-
-// Buried is how many tombstones there are, those included that a checkpoint deletes.
-func (t *Table) Buried() int { return t.tombstones[0].n + t.tombstones[1].n }
-
 // Find returns what is known of an ID.
 func (t *Table) Find(id []byte) Ref {
-	return t.index.find(t.sum(id), func(at Ref) bool {
+	return t.directory.find(t.Hash.sum(id), func(at Ref) bool {
 		switch at.Kind() {
 		case Object:
-			return t.objects[at.Number()].id == string(id)
+			return t.objects.all[at.Number()].id == string(id)
 		case Tombstone:
 			return bytes.Equal(t.At(at).Bytes, id)
 		}
@@ -122,163 +108,158 @@ func (t *Table) Find(id []byte) Ref {
 	})
 }
 
-// At returns a record, or a tombstone. Its bytes never change, and may be kept; but they keep the chunk that
-// they are part of, of 16 KiB at most.
+// At returns a record or a tombstone. The caller may keep its bytes, which never change. But they keep the whole chunk
+// alive that they are part of, up to 16 KiB.
 func (t *Table) At(at Ref) Record {
-	if at.Kind() != Tombstone {
-		return t.wheel(at.Kind()).at(at.place()).public()
+	switch at.Kind() {
+	case Soon:
+		return t.soon.at(at.place()).public()
+	case Later:
+		return t.inLayer(at, t.layers[at.layer()].later.at(at.place()))
 	}
-	_, list, c, offset := at.place().split()
-	r := t.tombstones[list].at(c, offset)
-	return t.tombstone(list, &r)
+	_, _, c, offset := at.place().split()
+	return t.inLayer(at, t.layers[at.layer()].tombstones.at(c, offset))
 }
 
-// AddObject has an ID of which nothing is known be an object, whose number it returns.
+// take takes out a record or a tombstone. The caller updates the directory.
+func (t *Table) take(at Ref) Record {
+	switch l := &t.layers[at.layer()]; at.Kind() {
+	case Soon:
+		return t.soon.take(at.place()).public()
+	case Later:
+		return t.inLayer(at, l.later.take(at.place()))
+	default:
+		r := t.At(at)
+		l.exhume(at.place(), func(id []byte, from, to place) {
+			t.directory.move(t.Hash.sum(id), refOf(Tombstone, at.layer(), from), refOf(Tombstone, at.layer(), to))
+		})
+		return r
+	}
+}
+
+// inLayer completes a record or a tombstone that was read from a layer. When a checkpoint begins, the records of its
+// layer are not marked one by one.
+func (t *Table) inLayer(at Ref, r Record) Record {
+	if at.layer() != t.active {
+		r.State, r.Stored = Flushing, timer.Absent
+	}
+	return r.public()
+}
+
+// AddObject makes an object for an ID of which nothing is known. It returns the number of the object.
 func (t *Table) AddObject(id string) int32 {
-	number := t.object(id)
-	t.index.add(t.objects[number].sum, refOf(Object, place(number)))
+	sum := t.Hash.sum([]byte(id))
+	number := t.objects.add(id, sum)
+	t.directory.add(sum, objectAt(number))
 	return number
 }
 
-func (t *Table) object(id string) (number int32) {
-	if last := len(t.free) - 1; last >= 0 {
-		number, t.free = t.free[last], t.free[:last]
-	} else {
-		number, t.objects = int32(len(t.objects)), append(t.objects, object{})
-	}
-	t.objects[number] = object{id: id, sum: t.sum([]byte(id))}
-	return number
-}
-
-// Forget forgets an object, which is not to fire, and its ID.
+// Forget forgets an object and its ID. The object must not be in the order of firing.
 func (t *Table) Forget(number int32) {
-	t.index.remove(t.objects[number].sum, refOf(Object, place(number)))
-	t.release(number)
+	t.directory.remove(t.objects.all[number].sum, objectAt(number))
+	t.objects.release(number)
 }
 
-// release frees the number of an object.
-func (t *Table) release(number int32) {
-	t.objects[number], t.free = object{}, append(t.free, number)
-	if t.released++; len(t.free) == len(t.objects) || t.released > max(leastReleased, len(t.objects)/2) && len(t.free) > len(t.objects)/4*3 {
-		t.shrink()
-	}
-}
-
-// shrink gives back the memory of the numbers above the highest one in use. The lowest free numbers are used next, so
-// what is in use above them becomes free in time.
-func (t *Table) shrink() {
-	n := len(t.objects)
-	for n > 0 && t.objects[n-1].id == "" {
-		n--
-	}
-	t.objects, t.free, t.released = append([]object(nil), t.objects[:n]...), nil, 0
-	for number := n - 1; number >= 0; number-- {
-		if t.objects[number].id == "" {
-			t.free = append(t.free, int32(number))
-		}
-	}
-}
-
-// Put has an object's timer be soon or later, in the order of firing.
+// Put puts an object into the order of firing, as soon or as later.
 func (t *Table) Put(number int32, k Kind, key Key) {
-	if t.objects[number].at != 0 {
+	o := &t.objects.all[number]
+	if o.at != 0 {
 		panic("memtable: an object is put into the order of firing twice")
 	}
 	t.scratch = key.appendReference(t.scratch[:0], number)
-	t.objects[number].at = t.wheel(k).add(&Record{Bytes: t.scratch, State: reference, Stored: timer.Absent}, key)
+	o.at = t.order(k).add(&Record{Bytes: t.scratch, State: reference, Stored: timer.Absent}, key)
 }
 
 // Remove takes an object out of the order of firing, if it is there.
 func (t *Table) Remove(number int32) {
-	if at := t.objects[number].at; at != 0 {
-		t.wheel(at.Kind()).take(at.place())
-		t.objects[number].at = 0
+	if o := &t.objects.all[number]; o.at != 0 {
+		at := o.at
+		o.at = 0
+		t.order(at.Kind()).take(at.place())
 	}
 }
 
-// Place says whether an object is soon or later, and its key; None if it is not to fire.
+// Place returns whether an object is soon or later, and its key. It returns None if the object is not in the order of
+// firing.
 func (t *Table) Place(number int32) (k Kind, key Key) {
-	if at := t.objects[number].at; at != 0 {
-		r := t.wheel(at.Kind()).at(at.place())
+	if at := t.objects.all[number].at; at != 0 {
+		r := t.order(at.Kind()).at(at.place())
 		return at.Kind(), r.key()
 	}
 	return None, Key{}
 }
 
-// fits reports whether a timer of those bytes may be a record: it is not large, nor due now or in the time of the
-// slot that is open, for that is not worth it.
-func (w *wheel) fits(r *Record, key Key) bool { return len(r.Bytes) <= MaxBytes && !w.isOpen(key.Due) }
-
-// AddStored adds a copy of a timer as the store has it, of whose ID nothing is known, to what is soon. It reports
-// whether it did.
+// AddStored adds a copy of a timer that the store has as a soon record. Nothing may be known of its ID. It returns
+// false, and adds nothing, if the timer cannot be a record.
 func (t *Table) AddStored(b []byte) bool {
 	r := Record{Bytes: b, Stored: timer.Absent}
 	id, key := r.place()
 	if !t.soon.fits(&r, key) {
 		return false
 	}
-	t.index.add(t.sum(id), t.soon.add(&r, key))
+	t.directory.add(t.Hash.sum(id), t.soon.add(&r, key))
 	return true
 }
 
-// Encode has an object that is soon or later be a record, a copy of this one. It reports whether it did; the
-// number is free then.
+// Encode replaces an object that is soon or later by a copy of a record, and frees the object's number. It returns
+// false, and changes nothing, if the timer cannot be a record.
 func (t *Table) Encode(number int32, r Record) bool {
-	o := t.objects[number]
-	w, key := t.wheel(o.at.Kind()), r.key()
+	o, key := t.objects.all[number], r.key()
+	w := t.soon
+	if o.at.Kind() == Later {
+		w = t.layerOf(&r).later
+	}
 	if !w.fits(&r, key) {
 		return false
 	}
 	t.Remove(number)
-	t.index.move(o.sum, refOf(Object, place(number)), w.add(&r, key))
-	t.release(number)
+	t.directory.move(o.sum, objectAt(number), w.add(&r, key))
+	t.objects.release(number)
 	return true
 }
 
-// Bury has an object that is not to fire be a tombstone. It reports whether it did; the number is free then.
+// Bury replaces an object that is not in the order of firing by a tombstone, and frees the object's number. It returns
+// false, and changes nothing, if the ID is too long.
 func (t *Table) Bury(number int32, stored timer.Ref) bool {
-	o := t.objects[number]
+	o := t.objects.all[number]
 	if len(o.id) > MaxBytes {
 		return false
 	}
 	t.scratch = append(t.scratch[:0], o.id...)
-	r := Record{Bytes: t.scratch, State: Dirty, Stored: stored}
-	t.index.move(o.sum, refOf(Object, place(number)), t.bury(&r))
-	t.buried += tombstoneBytes(r.Bytes)
-	t.release(number)
+	at := t.layers[t.active].bury(&Record{Bytes: t.scratch, State: Dirty, Stored: stored})
+	t.directory.move(o.sum, objectAt(number), refOf(Tombstone, t.active, at))
+	t.objects.release(number)
 	return true
 }
 
-// Decode has a record or a tombstone be an object, which is not to fire yet. It returns the object's number, its
-// ID and the record.
+// Decode replaces a record or a tombstone by an object, which is not in the order of firing. It returns the object's
+// number, its ID and the record.
 func (t *Table) Decode(at Ref) (number int32, id string, r Record) {
+	r = t.take(at)
 	if at.Kind() == Tombstone {
-		r = t.At(at)
 		id = string(r.Bytes)
 	} else {
-		r = t.wheel(at.Kind()).take(at.place()).public()
 		id = string(r.ID())
 	}
-	number = t.object(id)
-	t.index.move(t.objects[number].sum, at, refOf(Object, place(number)))
-	if at.Kind() == Tombstone {
-		t.exhume(at)
-	}
+	sum := t.Hash.sum([]byte(id))
+	number = t.objects.add(id, sum)
+	t.directory.move(sum, at, objectAt(number))
 	return number, id, r
 }
 
-// Next returns when First should be called next, in Unix milliseconds, or false if nothing is soon. It is never
-// later than the earliest due time, and may be earlier by what a slot spans; First at that instant has Next move on.
+// Next returns when First should be called next, in Unix milliseconds. It returns false if nothing is soon. The time is
+// never later than the earliest due time, but it may be earlier by the length of a slot. Then a call of First at that
+// time makes Next move on.
 func (t *Table) Next() (due int64, ok bool) { return t.soon.next() }
 
-// First returns the key of the first timer that is soon, and reports whether that is due by now.
+// First returns the key of the first timer that is soon, and whether that timer is due.
 func (t *Table) First(now int64) (Key, bool) {
 	e, due := t.soon.first(now)
 	return e.key, due
 }
 
-// Pop returns the first timer that is soon, if that is due by now: an object, which is not to fire any more; or a
-// record, which the caller decodes. 0: there is none.
+// Pop returns the first timer that is soon if it is due, else 0. An object is taken out of the order of firing. A record
+// stays until the caller decodes it.
 func (t *Table) Pop(now int64) Ref {
 	e, due := t.soon.first(now)
 	if !due {
@@ -286,88 +267,85 @@ func (t *Table) Pop(now int64) Ref {
 	}
 	r := t.soon.at(e.at)
 	if r.State&reference == 0 {
-		return refOf(Soon, e.at)
+		return t.soon.ref(e.at)
 	}
 	t.Remove(r.number())
-	return refOf(Object, place(r.number()))
+	return objectAt(r.number())
 }
 
-// Approach takes out of what is later all that is due by an instant. Records are soon then. fn is called with the
-// number of each object: it is in neither.
+// Approach raises the horizon: later timers that are due by an instant are later no more. Records become soon. Objects
+// are taken out of the order of firing, and fn is called with their numbers.
 func (t *Table) Approach(due int64, fn func(number int32)) {
 	for e, ok := t.later.first(due); ok; e, ok = t.later.first(due) {
-		r := t.later.take(e.at)
-		if r.State&reference != 0 {
-			t.objects[r.number()].at = 0
-			fn(r.number())
-			continue
+		r := t.later.at(e.at)
+		number := r.number()
+		t.Remove(number)
+		fn(number)
+	}
+	for i := range t.layers {
+		w := t.layers[i].later
+		for e, ok := w.first(due); ok; e, ok = w.first(due) {
+			at := w.ref(e.at)
+			r := t.take(at)
+			t.directory.move(t.Hash.sum(r.ID()), at, t.soon.add(&r, e.key))
 		}
-		t.index.move(t.sum(r.ID()), refOf(Later, e.at), t.soon.add(&r, e.key))
 	}
 }
 
-// Farthest returns the key of the n-th timer from the far end of what is soon; 1 <= n <= In(Soon).
+// Farthest returns the key of the n-th soon timer from the far end; 1 <= n <= Stats.Soon.
 func (t *Table) Farthest(n int) Key { return t.soon.farthest(n) }
 
-// Evict takes out of what is soon all from a place on. A record that the store has is forgotten, any other is later.
-// fn is called with the number of each object: it is in neither. It must not change
-// what is soon.
+// Evict lowers the horizon: from a key on, timers are soon no more. Clean records are forgotten, the others become
+// later. Objects are taken out of the order of firing, and fn is called with their numbers. fn must not change soon
+// timers.
 func (t *Table) Evict(from Key, fn func(number int32)) {
 	t.later.lower(from.Due)
-	t.soon.evict(from, func(r *Record, at place) {
-		switch {
-		case r.State&reference != 0:
-			t.objects[r.number()].at = 0
+	for i := range t.layers {
+		t.layers[i].later.lower(from.Due)
+	}
+	t.soon.evict(from, func(r *Record, p place) {
+		if r.State&reference != 0 {
+			t.objects.all[r.number()].at = 0
 			fn(r.number())
-		case marks(r.State) == 0:
-			t.index.remove(t.sum(r.ID()), refOf(Soon, at))
-		default:
-			id, key := r.place()
-			t.index.move(t.sum(id), refOf(Soon, at), t.later.add(r, key))
+			return
 		}
+		id, key := r.place()
+		sum, at := t.Hash.sum(id), t.soon.ref(p)
+		if marks(r.State) == 0 {
+			t.directory.remove(sum, at)
+			return
+		}
+		t.directory.move(sum, at, t.layerOf(r).later.add(r, key))
 	})
 }
 
-// SetBack tells that the clock may have gone back to now: what is due from then on is in slots again.
+// SetBack notes that the clock may have gone back to now. Timers that are due from then on wait in slots again.
 func (t *Table) SetBack(now int64) { t.soon.lower(now) }
 
-// EachUnflushed calls fn with each record and each tombstone that is dirty or being flushed, in no order. The bytes
-// may be kept.
-func (t *Table) EachUnflushed(fn func(k Kind, r Record)) {
-	for _, w := range [2]*wheel{t.soon, t.later} {
-		w.eachMarked(func(r *Record, _ place) { fn(w.kind, r.public()) })
+// layerOf returns the layer for a record in its state.
+func (t *Table) layerOf(r *Record) *layer {
+	if r.State&Flushing != 0 {
+		return &t.layers[1-t.active]
 	}
-	for list := range t.tombstones {
-		t.tombstones[list].each(func(r *Record, _, _ int) { fn(Tombstone, t.tombstone(list, r)) })
-	}
+	return &t.layers[t.active]
 }
 
-// Flush begins a checkpoint: it calls fn with each record and each tombstone that is dirty, which is being flushed
-// then. The last checkpoint is over.
+// Flush begins a checkpoint. It calls fn with each dirty record and each dirty tombstone, which are flushing from then
+// on. The last checkpoint must have ended.
 func (t *Table) Flush(fn func(k Kind, r Record)) {
-	for _, w := range [2]*wheel{t.soon, t.later} {
-		w.flush(func(r Record) { fn(w.kind, r) })
-	}
-	t.tombstones[t.now].each(func(r *Record, _, _ int) { fn(Tombstone, r.public()) })
-	t.now, t.buried = 1-t.now, 0
+	t.soon.flush(func(r Record) { fn(Soon, r) })
+	l := &t.layers[t.active]
+	l.later.eachMarked(func(r *Record, _ place) { fn(Later, r.public()) })
+	l.tombstones.each(func(r *Record, _, _ int) { fn(Tombstone, r.public()) })
+	t.active = 1 - t.active
+	t.layers[t.active].later.taken = l.later.taken // it is empty
 }
 
-// Flushed ends a checkpoint, which the store has: what is not soon is forgotten.
+// Flushed ends a checkpoint that is in the store. Flushing records that are soon become clean. The rest is forgotten, as
+// a whole layer.
 func (t *Table) Flushed() {
-	t.soon.eachMarked(func(r *Record, at place) {
-		if r.State&Flushing != 0 {
-			t.soon.clean(r, at)
-		}
-	})
-	t.later.eachMarked(func(r *Record, at place) {
-		if r.State&Flushing != 0 {
-			t.later.remove(r, at)
-			t.index.remove(t.sum(r.ID()), refOf(Later, at))
-		}
-	})
-	list := 1 - t.now
-	t.tombstones[list].each(func(r *Record, c, offset int) {
-		t.index.remove(t.sum(r.Bytes), refOf(Tombstone, placeOf(0, list, c, offset)))
-	})
-	t.tombstones[list] = bucket{}
+	t.soon.flushed()
+	written := 1 - t.active
+	t.layers[written] = layer{later: newWheel(refOf(Later, written, 0), 0, t.soon.grain, t.moved)}
+	t.directory.drop(written)
 }

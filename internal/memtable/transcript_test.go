@@ -79,7 +79,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	default:
 		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}
-	fmt.Fprintf(&out, "len %d", s.table.In(Soon))
+	fmt.Fprintf(&out, "len %d", s.table.Stats().Soon)
 	return out.String() + "\n"
 }
 

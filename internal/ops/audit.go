@@ -11,15 +11,13 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 )
 
-// auditLook is how often it is looked whether the file of the audit is still the one of its name:
-// whoever rotates it renames it.
+// auditLook is how often it is checked whether the audit's file still has its name. Programs that rotate it rename it.
 const auditLook = time.Second
 
-// Audit is the stream of the calls that change something over the HTTP API. It is not the log's: no
-// level keeps a line from it. To config.AuditStderr it goes as the log's lines do, beside them, to
-// nobody with config.AuditOff, else to a file, as JSON, one line for each call, behind what is there.
-// A line that cannot be written there is an error in the log, and the line is in the log. Call close
-// when nothing is audited any more.
+// Audit returns the stream for calls of the HTTP API that change something. The level of the log does not count for it.
+// With config.AuditStderr the lines go where the log goes, with config.AuditOff nowhere. Otherwise they are appended to a
+// file, as JSON, one line for each call. If a line cannot be written there, the log has an error and the line itself. The
+// caller calls stop when nothing is audited any more.
 func Audit(to string, log *slog.Logger) (audit *slog.Logger, stop func(), err error) {
 	switch to {
 	case config.AuditOff:
@@ -40,7 +38,7 @@ type always struct{ slog.Handler }
 // Enabled implements slog.Handler.
 func (always) Enabled(context.Context, slog.Level) bool { return true }
 
-// auditHandler writes lines to a file or, if that fails, elsewhere.
+// auditHandler writes lines to a file or, if that fails, to another handler.
 type auditHandler struct {
 	slog.Handler // of the file
 
@@ -59,8 +57,7 @@ func (h *auditHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.instead.Handle(ctx, r)
 }
 
-// auditFile is a file that is written behind its end. When another one has its name, or none, it is
-// opened again.
+// auditFile is a file to which lines are appended. It is opened again when its name belongs to another file, or to none.
 type auditFile struct {
 	path string
 

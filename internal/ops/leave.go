@@ -23,6 +23,10 @@ func (s *Server) OnLeave(leave func(ctx context.Context) error) {
 			http.Error(w, "only a program on the machine of this instance may have it leave", http.StatusForbidden)
 			return
 		}
+		if fromPage(r) {
+			http.Error(w, "a web page may not have an instance leave", http.StatusForbidden)
+			return
+		}
 		within := leaveWithin
 		if text := r.FormValue("within"); text != "" {
 			d, err := time.ParseDuration(text)
@@ -40,6 +44,12 @@ func (s *Server) OnLeave(leave func(ctx context.Context) error) {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
+}
+
+// fromPage reports whether a browser sends the request for a page. Any page that somebody opens on this machine can send
+// it here. Browsers say so with each POST; programs do not.
+func fromPage(r *http.Request) bool {
+	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
 }
 
 // fromHere reports whether a request comes from the machine that it goes to.

@@ -1,16 +1,13 @@
-// Package ops is how a running instance is watched: its logger, and an HTTP
-// server with
+// Package ops lets operators watch a running instance: it has the logger, and an HTTP server with
 //
 //	/metrics  the given registry and whether the instance is ready, for Prometheus
 //	/healthz  200 as long as the process answers at all
 //	/readyz   200 or 503, and JSON that says why
 //	/leave    POST, from this machine: hand over, leave, end
 //
-// with TLS and users where a web configuration says so; and, where it is asked
-// for, the profiler on a listener of its own.
+// with TLS and users if a web configuration says so. If a setting asks for it, the profiler has a listener of its own.
 //
-// It decides nothing: whether the instance is ready, and what there is to say
-// about it, comes from a [Readiness].
+// The package decides nothing: a [Readiness] says whether the instance is ready, and why not.
 package ops
 
 import (
@@ -29,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/metric"
 )
 
 // Limits of the server. A scrape is small; a client that is slow is wrong.
@@ -41,18 +39,16 @@ const (
 	maxScrapes      = 4 // in flight; more are answered 503
 )
 
-// Readiness says whether the instance does its work: member of the group and
-// every owned partition live. The second result is encoded as JSON under
-// "detail": per request topic and partition the state, and the reason where it
-// is not live. Ready is called for each request to /readyz, from any goroutine,
-// and must not block.
+// Readiness says whether the instance does its work: it is a member of the group, and every partition that it owns is live.
+// The second result is encoded as JSON under "detail": the state of each partition, by request topic, and the reason if it
+// is not live. Ready is called for each request to /readyz, from any goroutine, and must not block.
 type Readiness interface {
 	Ready() (ok bool, detail any)
 }
 
 // Server is the HTTP server of one instance. Make one with [NewServer].
 type Server struct {
-	setting      string // what chooses addr, for messages
+	setting      string // the setting that addr comes from, for messages
 	addr         string
 	mux          *http.ServeMux
 	writeTimeout time.Duration
@@ -63,8 +59,7 @@ type Server struct {
 	listener net.Listener
 }
 
-// NewServer returns a server for addr, as host:port. A port of 0 is any free
-// one; see [Server.Addr].
+// NewServer returns a server for addr, as host:port. Port 0 means any free port; see [Server.Addr].
 func NewServer(addr string, metrics prometheus.Gatherer, ready Readiness, log *slog.Logger) *Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{metrics, readyMetric(ready)}, promhttp.HandlerOpts{
@@ -77,26 +72,24 @@ func NewServer(addr string, metrics prometheus.Gatherer, ready Readiness, log *s
 	return &Server{setting: "http", addr: addr, mux: mux, writeTimeout: writeTimeout, log: log}
 }
 
-// readyMetric shows what /readyz answers, so that Prometheus can alert on it.
+// readyMetric shows the answer of /readyz as a metric, so that Prometheus can alert on it.
 func readyMetric(ready Readiness) prometheus.Gatherer {
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "waterclock_ready", Help: "1 if the instance is a member of its group and every partition it owns is live, as /readyz says; else 0.",
-	}, func() float64 {
+	metric.In(reg).GaugeFunc("waterclock_ready", "1 if the instance is a member of its group and every partition it owns is live, as /readyz says; else 0.", func() float64 {
 		if ok, _ := ready.Ready(); ok {
 			return 1
 		}
 		return 0
-	}))
+	})
 	return reg
 }
 
-// Secure has the server speak TLS and ask for a user and a password as the web
-// configuration at path says; see [CheckWeb]. It is called before Listen.
+// Secure makes the server speak TLS, and ask for a user and a password, as the web configuration at path says; see
+// [CheckWeb]. It is called before Listen.
 func (s *Server) Secure(path string) { s.web = path }
 
-// Listen binds the address, so that a port that is taken is known before
-// anything else is started. Run does it otherwise. Listening twice is one.
+// Listen binds the address, so that the caller learns of a port that is taken before it starts anything else. Run calls it,
+// too. A second call does nothing.
 func (s *Server) Listen() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +110,8 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// Addr returns the address that is listened on, with its real port; before
-// Listen, the one that was asked for.
+// Addr returns the address that the server listens on, with its real port. Before Listen it is the address that was asked
+// for.
 func (s *Server) Addr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,9 +121,8 @@ func (s *Server) Addr() string {
 	return s.listener.Addr().String()
 }
 
-// Run serves until ctx is done, then lets requests in flight end, for 2 s at
-// most. It returns nil after such a stop, else why it could not serve. It may
-// be called once.
+// Run serves until ctx is done. Then it gives requests in flight 2 s to end, and returns nil. Otherwise it returns why it
+// could not serve. It may be called once.
 func (s *Server) Run(ctx context.Context) error {
 	if err := s.Listen(); err != nil {
 		return err
@@ -145,32 +137,26 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.log.Info("serving HTTP", "for", s.setting, "address", s.Addr())
 	stopped := make(chan struct{})
-	failed := make(chan struct{})
-	go func() {
+	stop := context.AfterFunc(ctx, func() {
 		defer close(stopped)
-		select {
-		case <-ctx.Done():
-		case <-failed:
-			return
-		}
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		if srv.Shutdown(end) != nil {
 			srv.Close()
 		}
-	}()
+	})
 	err := serveWeb(s.listener, srv, s.web, s.log)
-	if !errors.Is(err, http.ErrServerClosed) {
-		close(failed)
+	if !stop() {
 		<-stopped
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve HTTP: %w", err)
 	}
-	<-stopped
 	return nil
 }
 
-// named has a server of the loopback interface answer under the names of this machine alone. Else a
-// page of another site could read it: its name is made to resolve to 127.0.0.1 (DNS rebinding).
+// named makes a server on the loopback interface answer only under the names of this machine. Otherwise a page of another
+// site could read it, if its name is made to resolve to 127.0.0.1 (DNS rebinding).
 func (s *Server) named() http.Handler {
 	if !access.IsLoopback(s.addr) {
 		return s.mux

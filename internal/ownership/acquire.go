@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"golang.org/x/sync/errgroup"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
@@ -35,6 +37,7 @@ const (
 type Acquired struct {
 	Last      wire.Checkpoint // before the claim
 	Committed int64           // the group's offset, which is only a fence; -1: there was none
+	Step      string          // the step that committed it together with a checkpoint; "": not known
 	Now       time.Time       // the brokers' time when they took the claim
 	Behind    int64           // no foreign claim stands below this offset of the changelog
 }
@@ -49,7 +52,7 @@ type acquirer struct {
 	records *Records
 	show    func(State)
 
-	hangingSaid time.Time // when the log last said that others' transactions cannot be looked at
+	cannotLook beats.Reminder // that others' transactions cannot be looked at
 
 	// The following fields are safe for concurrent use.
 	found    atomic.Pointer[wire.CommitNote] // the note of the committed offset when the acquisition began
@@ -59,12 +62,13 @@ type acquirer struct {
 
 // acquire is Life.Acquire.
 func (a *acquirer) acquire(ctx context.Context, f *Follower, begin func(ctx context.Context, committed int64) (int64, error)) (got Acquired, err error) {
-	if err := sameTopics(ctx, a.o); err != nil {
-		return got, err
-	}
 	defer a.unended.Store(false)
-	committed, note, err := a.stableOffset(ctx)
-	if err != nil {
+	var committed int64
+	var note wire.CommitNote
+	asking, both := errgroup.WithContext(ctx) // neither changes anything, and both have passed before anything else happens
+	asking.Go(func() error { return sameTopics(both, a.o) })
+	asking.Go(func() (err error) { committed, note, err = a.stableOffset(both); return err })
+	if err := asking.Wait(); err != nil {
 		return got, err
 	}
 	a.unended.Store(false)
@@ -83,7 +87,7 @@ func (a *acquirer) acquire(ctx context.Context, f *Follower, begin func(ctx cont
 	if err != nil {
 		return got, err
 	}
-	return Acquired{Last: *f.Last(), Committed: committed, Now: now, Behind: c.behind()}, nil
+	return Acquired{Last: *f.Last(), Committed: committed, Step: lastStep(note), Now: now, Behind: c.behind()}, nil
 }
 
 // claimBehind claims the partition directly behind what was folded of the changelog. If a record comes between the two,
@@ -93,7 +97,7 @@ func (a *acquirer) claimBehind(ctx context.Context, f *Follower, committed int64
 		if err := f.ToEnd(ctx); err != nil {
 			return nil, err
 		}
-		at, err := a.claimPosition(ctx, f.Last(), committed, begin)
+		at, err := a.claimPosition(ctx, f.Last(), committed, step, begin)
 		if err != nil {
 			return nil, err
 		}
@@ -108,15 +112,23 @@ func (a *acquirer) claimBehind(ctx context.Context, f *Follower, committed int64
 }
 
 // claimPosition returns the position that the claim's offset commit must carry. The last writer of the changelog says
-// which group is served, even if an offset of this group is committed: another group may have taken over since.
-func (a *acquirer) claimPosition(ctx context.Context, last *wire.Checkpoint, committed int64, begin func(context.Context, int64) (int64, error)) (int64, error) {
+// which group is served, even if an offset of this group is committed: another group may have taken over since. Then that
+// offset is from before, and Kafka's tools would show a lag until the next step.
+//
+// An offset that no step has committed, such as one that an operator has set, is not repeated. Otherwise Kafka's tools would
+// show a wrong lag until the next step.
+func (a *acquirer) claimPosition(ctx context.Context, last *wire.Checkpoint, committed int64, step string, begin func(context.Context, int64) (int64, error)) (int64, error) {
 	switch {
 	case last == nil:
 		return begin(ctx, committed)
 	case last.Group != a.o.Group && !a.o.AcceptGroup:
 		return 0, a.o.otherGroup(last.Group)
+	case last.Group != a.o.Group:
+		return last.Position, nil
 	case committed < 0:
 		a.log.Warn("no offset is committed for the group, the changelog's checkpoint decides", "position", last.Position)
+		return last.Position, nil
+	case step == "":
 		return last.Position, nil
 	}
 	return committed, nil
@@ -137,7 +149,7 @@ func (a *acquirer) toClaim(ctx context.Context, f *Follower, c *claim) (now time
 			return now, err
 		}
 		if now.IsZero() || f.Last() == nil {
-			return now, fmt.Errorf("the claim of %v is gone: somebody else has claimed the partition", a.o.requests())
+			return now, fmt.Errorf("the claim of %v is gone: another owner has claimed the partition", a.o.requests())
 		}
 		why, err := f.stale(ctx, now)
 		if err != nil || why == "" {
@@ -189,15 +201,8 @@ func (a *acquirer) stableOffset(ctx context.Context) (at int64, note wire.Commit
 // look for them while the leader is away, which is another reason to wait: each look asks every broker, and many
 // partitions may wait for one that died.
 func (a *acquirer) help(ctx context.Context, f *Follower, stop func()) error {
-	t := time.NewTicker(hangingAfter)
-	defer t.Stop()
 	last := f.position.Load()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-		}
+	for beats.Sleep(ctx, hangingAfter) {
 		now := f.position.Load()
 		if now != last || f.waiting.Load() || a.o.Targets.Leaders.Stalled(a.o.Topics.Changelog.Name, a.o.Partition) {
 			last = now
@@ -210,6 +215,7 @@ func (a *acquirer) help(ctx context.Context, f *Follower, stop func()) error {
 		}
 		a.unended.Store(true)
 	}
+	return nil
 }
 
 // reason is why the acquisition makes no progress, as far as is known; "" if nothing is known.
@@ -233,8 +239,7 @@ func (a *acquirer) endHanging(ctx context.Context, offsets bool) error {
 	if errors.Is(err, hanging.ErrForeignTransaction) {
 		return err
 	}
-	if err != nil && ctx.Err() == nil && time.Since(a.hangingSaid) > hangingSaid {
-		a.hangingSaid = time.Now()
+	if err != nil && ctx.Err() == nil && a.cannotLook.Due(hangingSaid) {
 		a.log.Warn("waiting for the end of a transaction, and cannot look after it", "err", err)
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
-// Whoever reads that a changelog was lost reads of the way that loses nothing first, and that the
-// other one has fire again what has fired.
+// The message about a lost changelog first names the way that loses nothing, and says that with
+// the other way timers that have fired will fire again.
 func TestLostChangelogNamesTheRestoreFirst(t *testing.T) {
 	text := ownership.LostChangelog(partlog.Log{Topic: "timers"}, partlog.Log{Topic: "timers.waterclock.changelog"}, "an offset is committed").Error()
 	restore, accept := strings.Index(text, "topics follow --restore"), strings.Index(text, "--accept-lost-changelog")

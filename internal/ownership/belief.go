@@ -15,7 +15,7 @@ import (
 // from the changelog's start.
 //
 // The [Follower] collects the evidence and asks for the verdict at four moments: when it opens the
-// view (openLocal), at each end of the log that it reaches (cut), when the replay has found the step
+// view (openLocal), before each replay to the end of the log (look), when the replay has found the step
 // at the view's position (named), and last, before an acquisition uses the view (stale, with the
 // time that a broker gave the claim).
 //
@@ -45,7 +45,15 @@ import (
 //     records of that epoch up to there. This covers a case that the name does not: a producer may
 //     retry a batch that was cut, and by chance the batch lands at the same offset behind
 //     other records. The epoch alone would not be enough: epochs are counted in the cluster's own data,
-//     so a restored cluster assigns the same epochs again.
+//     so a restored cluster assigns the same epochs again. As long as a follower goes on, claims,
+//     markers and aborted records count as well: if the log is cut among them, there may be a step
+//     in their place, and the follower is behind that place already.
+//
+// One case is left. A replay of a compacted log lacks records that later ones have superseded. If it is
+// interrupted, and the log then loses those later ones to a replica that was not compacted as far,
+// the view lacks what the log holds again. That takes an interrupted replay and the loss of
+// acknowledged records that are older than min.compaction.lag.ms.
+// The same holds for a step of which an interrupted replay has folded a part, if the log loses the rest of that step.
 //
 // (b) Kafka keeps the last record of each key, except for deletions: when the cleaner first meets one,
 // it stamps the deletion with the time at which it may be dropped, delete.retention.ms later, as set
@@ -78,7 +86,7 @@ type sight struct {
 	// -1: the log has no such epoch. It is valid once epochAsked is set.
 	epochAsked bool
 	epochEnd   int64
-	read       int64 // offset behind the last record that the view has read
+	read       int64 // offset behind that record
 	// named is the step whose checkpoint is committed directly before the view's position; "": there
 	// is none. It is valid once nameAsked is set.
 	nameAsked bool

@@ -4,22 +4,26 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// TestBelief draws what may happen to a changelog while a view of it is away: owners go on, it
-// is compacted, it is cut and grows again by the hand of others, with leader epochs counted on
-// or, the cluster's own data being an older copy too, given again; settings are altered; clocks
-// are set. A view that is believed, and gone on with, must be what the log's steps have led to.
+// TestBelief draws what may happen to a changelog while a view of it is away, or while a follower has it and hears
+// nothing: owners go on; it is compacted or recreated; it is cut and grows again under other owners, with leader
+// epochs that continue or, if the cluster's own data are an older copy too, repeat; settings are altered; clocks are
+// set; a replay takes hours. A view that is believed and used must equal the result of the log's steps. And a view
+// is believed if nothing has happened that speaks against it: replaying it may take minutes.
 func TestBelief(t *testing.T) {
+	runs.Checks(t, 100)
 	seen := make(map[string]int)
-	all := []string{"step", "step", "step", "cut", "grow", "write again", "settings", "clock", "pass", "pass", "open", "elect"}
+	all := []string{"step", "step", "step", "cut", "grow", "write again", "settings", "clock", "pass", "pass", "open", "open", "go on", "go on", "elect", "recreate"}
 	rapid.Check(t, func(rt *rapid.T) {
 		for range 40 {
 			if wrong := play(rt, seen, all, nil); wrong != "" {
@@ -27,10 +31,28 @@ func TestBelief(t *testing.T) {
 			}
 		}
 	})
-	for _, what := range []string{"believed", "refuted", "broken off", "cut below the view", "grown past it", "epochs given again", "written again", "compacted", "deletion gone"} {
+	if testing.Short() {
+		return // too few to have seen everything
+	}
+	for _, what := range []string{"believed", "refuted", "broken off", "cut below the view", "grown past it", "epochs given again", "written again", "compacted", "deletion gone", "recreated", "slow", "gone on"} {
 		if seen[what] == 0 {
 			t.Errorf("never seen: %s (%v)", what, seen)
 		}
+	}
+}
+
+// A view that has never been in sync is refuted with that, and not with the year 1.
+func TestAViewThatWasNeverInSync(t *testing.T) {
+	e := evidence{
+		view: statestore.Meta{Position: 7, Mark: statestore.Mark{Named: true}}, step: "s", log: sight{end: 7},
+		past: spans{age: 13 * hour, known: true}, keeps: 24 * hour,
+	}
+	if why := e.refuted(); !strings.HasPrefix(why, "it has never been in sync: ") || strings.Contains(why, "0001") {
+		t.Error(why)
+	}
+	e.view.InSync = time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
+	if why := e.refuted(); !strings.HasPrefix(why, "it was last in sync at 2026-11-22T09:00:00Z, longer ago than 12h: ") {
+		t.Error(why)
 	}
 }
 
@@ -38,9 +60,10 @@ func TestBelief(t *testing.T) {
 func TestBeliefNeedsEachPremise(t *testing.T) {
 	cut, aged := []string{"step", "cut", "grow", "write again", "open", "elect"}, []string{"step", "pass", "pass", "clock"}
 	set := []string{"step", "pass", "pass", "settings", "open"}
+	goesOn := []string{"step", "pass", "pass", "go on"}
 	for _, x := range []struct {
 		name   string
-		events []string // in which it is needed
+		events []string // those in which it is needed
 		forget func(*believing, *evidence)
 	}{
 		{"name", cut, func(_ *believing, e *evidence) { e.log.named = e.step }},
@@ -48,6 +71,8 @@ func TestBeliefNeedsEachPremise(t *testing.T) {
 		{"leader epoch", cut, func(_ *believing, e *evidence) { e.log.epochAsked = false }},
 		{"age", aged, func(_ *believing, e *evidence) { e.past.age = 0 }},
 		{"age by brokers' clock", aged, func(w *believing, e *evidence) { e.past.age += w.clock }},
+		{"silence", goesOn, func(_ *believing, e *evidence) { e.past.missed = 0 }},
+		{"how long the first replay took", goesOn, func(_ *believing, e *evidence) { e.past.making = 0 }},
 		{"settings now", set, func(_ *believing, e *evidence) { e.keeps = e.view.Keeps }},
 		{"settings when in sync", set, func(_ *believing, e *evidence) { e.view.Keeps = 0 }},
 	} {
@@ -63,44 +88,57 @@ func TestBeliefNeedsEachPremise(t *testing.T) {
 	}
 }
 
-// written is a record of the world's changelog: that of a timer, deleted where value is 0, or
-// the checkpoint of a step.
+// written is a record of the world's changelog: of a timer, deleted if value is 0, or the checkpoint of a step.
 type written struct {
 	offset int64
 	at     time.Time
 	key    string
 	value  int
 	step   string
-	goes   time.Time // from when on the cleaner may remove a deletion; zero: it has not met it
+	goes   time.Time // from when the cleaner may remove a deletion; zero: it has not met it
 }
 
-// began is where a leader epoch began.
+// began is the offset at which a leader epoch began.
 type began struct {
 	epoch int32
 	at    int64
 }
 
-// believing is a changelog and a view of it, with what the view cannot know.
+// believing is a changelog and a view of it, together with what the view cannot know.
 type believing struct {
 	seen  map[string]int
+	id    [16]byte // of the topic
 	log   []written
-	whole []written // the same before it was compacted, as a replica has it that lags
+	whole []written // the same before compaction, as on a lagging replica
 	end   int64
-	// segment is where the log's last segment begins.
+	// segment is where the last segment of the log begins.
 	segment int64
 	epoch   began
-	took    []began // epochs that records were written in
+	took    []began // epochs in which records were written
 	now     time.Time
-	clock   time.Duration // by how much the view's machine is ahead now
+	clock   time.Duration // by how much the clock of the view's machine is ahead now
 	keeps   time.Duration // delete.retention.ms
-	least   time.Duration // of it since the view was looked at last
+	least   time.Duration // its lowest value since the view was last looked at
 	steps   int
-	// after is what the steps below an offset have led to, whatever was compacted since.
+	// after is the result of the steps below an offset, whatever was compacted since.
 	after map[int64]map[string]int
 
-	view  evidence
+	view  evidence // only what the store has of it
 	holds map[string]int
-	last  []written // the step that the view ends with
+	last  []written // the step with which the view ends
+	// follower continues with the view; nil: no process does.
+	follower *following
+	partial  bool // it has not reached the log's end since it began
+	harmed   bool // something has happened to the log, or to a setting, that speaks against the view
+}
+
+// following is a follower, since it opened the view.
+type following struct {
+	evidence
+	begun      time.Time
+	first, met time.Time // see Follower
+	at         int64     // everything below is folded
+	epoch      int32     // of the record directly below, even if that is a marker; 0: it has read nothing
 }
 
 const (
@@ -108,12 +146,12 @@ const (
 	hour          = time.Hour
 )
 
-// play lives one life, and returns what went wrong in it.
+// play plays one life, and returns what went wrong in it.
 func play(rt *rapid.T, seen map[string]int, events []string, forget func(*believing, *evidence)) (wrong string) {
 	w := &believing{seen: seen, now: time.Unix(1_700_000_000, 0), keeps: 24 * hour, least: 24 * hour, after: map[int64]map[string]int{0: {}}}
 	w.wipe()
 	w.step(rt)
-	w.follow(rt)
+	w.use(rt, nil)
 	for range rapid.IntRange(1, 20).Draw(rt, "events") {
 		switch rapid.SampledFrom(events).Draw(rt, "event") {
 		case "step":
@@ -122,6 +160,8 @@ func play(rt *rapid.T, seen map[string]int, events []string, forget func(*believ
 			w.epoch.epoch++
 		case "cut":
 			w.cut(rt)
+		case "recreate":
+			w.recreate()
 		case "grow":
 			for w.end < w.view.view.Position {
 				w.step(rt)
@@ -132,29 +172,50 @@ func play(rt *rapid.T, seen map[string]int, events []string, forget func(*believ
 			w.set(rapid.SampledFrom([]time.Duration{hour, 6 * hour, 24 * hour}).Draw(rt, "delete.retention.ms"))
 		case "clock":
 			w.clock = rapid.SampledFrom([]time.Duration{0, -48 * hour, 48 * hour}).Draw(rt, "clock")
-		case "pass": // the cleaner runs now and then
-			if rapid.Bool().Draw(rt, "roll") {
-				w.segment = w.end - int64(rapid.IntRange(0, 1).Draw(rt, "in the segment"))
-			}
-			w.compact()
-			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, compactionLag, hour / 3, 5 * hour, 13 * hour}).Draw(rt, "pass"))
-			w.compact()
+		case "pass":
+			w.pass(rt)
 		case "open":
-			if wrong = w.open(rt, forget); wrong != "" {
-				return wrong
-			}
+			w.follower = nil
+			wrong = w.use(rt, forget)
+		case "go on":
+			w.seen["gone on"]++
+			wrong = w.use(rt, forget)
+		}
+		if wrong != "" {
+			return wrong
 		}
 	}
-	return w.open(rt, forget)
+	if rapid.Bool().Draw(rt, "opened at last") {
+		w.follower = nil
+	}
+	return w.use(rt, forget)
 }
 
-// set alters delete.retention.ms. That it is lowered and raised again between two looks is the
-// one thing that nobody can tell (docs/LIMITS.md).
+// pass lets time pass. The cleaner runs from time to time.
+func (w *believing) pass(rt *rapid.T) {
+	if rapid.Bool().Draw(rt, "roll") {
+		w.segment = w.end - int64(rapid.IntRange(0, 1).Draw(rt, "in the segment"))
+	}
+	w.compact()
+	w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, compactionLag, hour / 3, 5 * hour, 13 * hour}).Draw(rt, "pass"))
+	w.compact()
+}
+
+// set alters delete.retention.ms. If it is lowered and raised again between two looks, nobody can tell
+// (docs/LIMITS.md).
 func (w *believing) set(keeps time.Duration) {
 	if keeps > w.keeps && w.least < w.view.view.Keeps {
 		return
 	}
 	w.keeps, w.least = keeps, min(w.least, keeps)
+}
+
+// recreate deletes the topic and creates another one with the same name.
+func (w *believing) recreate() {
+	w.seen["recreated"]++
+	w.id[0]++
+	w.log, w.whole, w.end, w.segment, w.took, w.epoch = nil, nil, 0, 0, nil, began{}
+	w.after, w.last, w.harmed, w.follower = map[int64]map[string]int{0: {}}, nil, true, nil
 }
 
 // step appends a step: some timers, and its checkpoint.
@@ -169,6 +230,7 @@ func (w *believing) step(rt *rapid.T) {
 		recs = append(recs, r)
 	}
 	w.write(append(recs, written{step: fmt.Sprint("s", w.steps)}))
+	w.end += rapid.SampledFrom([]int64{0, 0, 1, 3}).Draw(rt, "markers, claims and aborted records")
 }
 
 func (w *believing) write(recs []written) {
@@ -195,7 +257,7 @@ func fold(state map[string]int, r written) {
 	}
 }
 
-// state is what all steps have led to.
+// state returns the result of all steps.
 func (w *believing) state() map[string]int {
 	for at := w.end; ; at-- {
 		if s, ok := w.after[at]; ok {
@@ -204,8 +266,14 @@ func (w *believing) state() map[string]int {
 	}
 }
 
-// cut takes away the log's tail. A step that is not whole is aborted.
+// cut removes the log's tail. A step that is not whole is aborted.
+//
+// It does not do so while a view has folded a part of the log: see type evidence.
 func (w *believing) cut(rt *rapid.T) {
+	if w.partial {
+		return
+	}
+	w.harmed = true
 	w.end = rapid.Int64Range(0, w.end).Draw(rt, "cut at")
 	w.whole = slices.DeleteFunc(w.whole, func(r written) bool { return r.offset >= w.end })
 	maps.DeleteFunc(w.after, func(at int64, _ map[string]int) bool { return at > w.end })
@@ -223,12 +291,13 @@ func (w *believing) cut(rt *rapid.T) {
 		if n := len(w.took); n > 0 {
 			w.epoch.epoch = w.took[n-1].epoch
 		}
-		w.last = nil // no request of before is under way any more
+		w.last = nil // no earlier request is still under way
+		w.follower = nil
 	}
 	w.epoch.epoch++
 }
 
-// wholeUpTo is where the last step ends that is there as a whole.
+// wholeUpTo returns the end of the last step that is whole.
 func (w *believing) wholeUpTo() (at int64) {
 	for end := range w.after {
 		at = max(at, end)
@@ -236,8 +305,8 @@ func (w *believing) wholeUpTo() (at int64) {
 	return at
 }
 
-// writeAgain has a producer write the step again that the view ends with, of which it has no
-// answer: by chance it comes to lie where it was, behind somebody else's.
+// writeAgain makes a producer write again the step with which the view ends, because it has no answer for it. By
+// chance the step gets the same offset, behind records of someone else.
 func (w *believing) writeAgain() {
 	if len(w.last) == 0 || w.end > w.last[0].offset {
 		return
@@ -250,8 +319,8 @@ func (w *believing) writeAgain() {
 	w.write(w.last)
 }
 
-// compact is a run of the cleaner. It leaves the last segment alone, and what supersedes a
-// record may lie there.
+// compact is a run of the cleaner. It leaves the last segment alone, although records that supersede others may be
+// there.
 func (w *believing) compact() {
 	later := make(map[string]bool)
 	for i := len(w.log) - 1; i >= 0; i-- {
@@ -279,38 +348,97 @@ func (w *believing) compact() {
 
 func (w *believing) wipe() {
 	w.view = evidence{view: statestore.Meta{Position: -1}}
-	w.holds = map[string]int{}
+	w.holds, w.harmed, w.partial, w.follower = map[string]int{}, false, false, nil
 }
 
-// open looks at the view as a follower does, and goes on with it if it is believed.
-func (w *believing) open(rt *rapid.T, forget func(*believing, *evidence)) (wrong string) {
-	e := w.view
-	e.log = sight{end: w.end, read: e.view.Read, epochAsked: e.view.Epoch > 0, epochEnd: w.epochEnd(e.view.Epoch), nameAsked: true}
-	for _, r := range w.log {
-		if r.offset == e.view.Position-1 {
-			e.log.named = r.step
+// use examines the view as a follower does, continues with it if it is believed, and has an acquisition use it.
+func (w *believing) use(rt *rapid.T, forget func(*believing, *evidence)) (wrong string) {
+	for range 3 { // a view that has just begun empty may be believed
+		f := w.follower
+		if f == nil {
+			f = &following{evidence: w.view, begun: w.now, at: max(w.view.view.Position, 0)}
+			f.log, f.keeps = sight{id: w.id, end: w.end, nameAsked: true}, w.keeps
+			for _, r := range w.log {
+				if r.offset == f.view.Position-1 {
+					f.log.named = r.step
+				}
+			}
+			w.follower = f
 		}
+		if w.end > f.view.Position && w.seen["cut below the view"] > 0 {
+			w.seen["grown past it"]++
+		}
+		if v := &w.view.view; f.epoch > 0 {
+			f.log.epochAsked, f.log.epochEnd, f.log.read = true, w.epochEnd(f.epoch), f.at
+		} else if v.Epoch > 0 {
+			f.log.epochAsked, f.log.epochEnd, f.log.read = true, w.epochEnd(v.Epoch), v.Read
+		}
+		cut := f.view.Position < 0 && f.log.epochAsked && f.log.epochEnd < f.log.read // Follower.look
+		if why := w.judged(f, forget); cut || why != "" {
+			if wrong = w.mayBe(f, why); wrong != "" {
+				return wrong
+			}
+			continue
+		}
+		asked := w.now
+		if !w.fold(rt, f) {
+			if rapid.Bool().Draw(rt, "ended") { // otherwise it tries again
+				w.follower = nil
+			}
+			return ""
+		}
+		f.meet(asked, w.now)
+		f.keeps = min(f.keeps, w.keeps)
+		f.past = spans{known: true, age: f.first.Sub(f.view.InSync), making: f.first.Sub(f.begun), missed: max(f.past.missed, w.now.Sub(f.met))}
+		if why := w.judged(f, forget); why != "" {
+			if wrong = w.mayBe(f, why); wrong != "" {
+				return wrong
+			}
+			continue
+		}
+		if f.view.Position >= 0 {
+			w.seen["believed"]++
+		}
+		if !maps.Equal(w.holds, w.state()) {
+			return fmt.Sprintf("the view holds %v, the steps led to %v", w.holds, w.state())
+		}
+		v := &w.view.view
+		v.InSync, v.Keeps, w.least, w.harmed = w.now, w.keeps, w.keeps, false
+		return ""
 	}
-	if w.end > e.view.Position && w.seen["cut below the view"] > 0 {
-		w.seen["grown past it"]++
+	return ""
+}
+
+func (f *following) meet(asked, now time.Time) {
+	if f.met.IsZero() {
+		f.first = now
+	} else {
+		f.past.missed = max(f.past.missed, now.Sub(f.met))
 	}
-	e.keeps = w.keeps
-	e.past = spans{known: true, age: w.now.Sub(e.view.InSync)}
-	if e.view.Position < 0 {
-		e.past.age = 0
-	}
-	if forget != nil && e.view.Position >= 0 {
+	f.met = asked
+}
+
+// judged returns the verdict on the evidence, or on the rest of it if something is forgotten.
+func (w *believing) judged(f *following, forget func(*believing, *evidence)) string {
+	e := f.evidence
+	if forget != nil {
 		forget(w, &e)
 	}
-	if why := e.refuted(); why != "" {
-		w.seen["refuted"]++
-		w.wipe()
-	} else if e.view.Position >= 0 {
-		w.seen["believed"]++
+	return e.refuted()
+}
+
+// mayBe wipes the view, and returns an error if nothing speaks against it.
+func (w *believing) mayBe(f *following, why string) (wrong string) {
+	w.seen["refuted"]++
+	keeps := f.keeps
+	if v := &f.view; v.Position >= 0 {
+		if keeps = min(keeps, v.Keeps); !w.harmed && v.Named && f.log.named == f.step && f.past.age <= keeps/2 && f.past.missed <= keeps/2 {
+			return "nothing speaks against the view, and it is refuted: " + why
+		}
+	} else if !w.harmed && f.past.making <= keeps/2 && f.past.missed <= keeps/2 {
+		return "nothing speaks against a view that began empty, and it is refuted: " + why
 	}
-	if w.follow(rt) && !maps.Equal(w.holds, w.state()) {
-		return fmt.Sprintf("the view holds %v, the steps led to %v", w.holds, w.state())
-	}
+	w.wipe()
 	return ""
 }
 
@@ -327,20 +455,38 @@ func (w *believing) epochEnd(epoch int32) int64 {
 	return w.end
 }
 
-// follow folds to the log's end, or breaks off.
-func (w *believing) follow(rt *rapid.T) (toEnd bool) {
+// fold folds to the log's end, or stops early. It may take hours, in which the log goes on.
+func (w *believing) fold(rt *rapid.T, f *following) (toEnd bool) {
 	v := &w.view.view
-	end := w.end
-	if rapid.IntRange(0, 9).Draw(rt, "broken off") == 0 && len(w.log) > 0 {
-		end = rapid.Int64Range(0, w.end).Draw(rt, "at")
-	}
-	if end < max(v.Position, 0) {
-		end = w.end
-	}
 	if v.Position < 0 {
-		v.InSync = w.now
+		v.InSync, v.Changelog = w.now, w.id
 	}
-	from := v.Position
+	if rapid.IntRange(0, 7).Draw(rt, "slow") == 0 {
+		w.seen["slow"]++
+		w.foldTo(f, rapid.Int64Range(0, w.end).Draw(rt, "so far"))
+		for range rapid.IntRange(1, 3).Draw(rt, "steps meanwhile") {
+			w.step(rt)
+			w.pass(rt)
+		}
+	}
+	if rapid.IntRange(0, 9).Draw(rt, "broken off") == 0 && len(w.log) > 0 {
+		w.seen["broken off"]++
+		w.foldTo(f, rapid.Int64Range(0, w.end).Draw(rt, "at"))
+		w.partial = true
+		return false
+	}
+	w.foldTo(f, w.end)
+	w.partial = false
+	return true
+}
+
+// foldTo folds up to an offset, unless the follower is further.
+func (w *believing) foldTo(f *following, end int64) {
+	v, from := &w.view.view, f.at
+	if end <= from && v.Position >= 0 {
+		return
+	}
+	f.at, f.epoch = end, w.epochOf(end-1)
 	if !v.Named {
 		v.Position = end
 	}
@@ -355,15 +501,9 @@ func (w *believing) follow(rt *rapid.T) (toEnd bool) {
 		}
 		v.Read, v.Epoch = r.offset+1, w.epochOf(r.offset)
 	}
-	if end < w.end {
-		w.seen["broken off"]++
-		return false
-	}
-	v.InSync, v.Keeps, w.least = w.now, w.keeps, w.keeps
-	return true
 }
 
-// stepBefore is the step whose checkpoint is at an offset, nil if it is not whole any more.
+// stepBefore returns the step whose checkpoint is at an offset, nil if it is no longer whole.
 func (w *believing) stepBefore(offset int64) []written {
 	i := slices.IndexFunc(w.log, func(r written) bool { return r.offset == offset })
 	from := i

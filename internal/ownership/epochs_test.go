@@ -8,8 +8,8 @@ import (
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
-// A position behind a marker has the epoch of the marker: asked where that of the request before ends, brokers name the marker's
-// offset, and a position behind it would look as if the log had been cut.
+// A position behind a marker has the epoch of the marker. With the epoch of the request before it, brokers would name
+// the marker's offset as the end of that epoch, and the log would look as if it had been cut.
 func TestEpochBelowAMarker(t *testing.T) {
 	var e epochs
 	e.begin(10, partlog.EpochOf(1))

@@ -10,10 +10,12 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/replay"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
+	"github.com/waterclock/waterclock/statestore"
 )
 
 const (
@@ -21,6 +23,8 @@ const (
 	followEvery = time.Second
 	// progressEvery is how often a long replay is logged.
 	progressEvery = 5 * time.Second
+	// backgroundPart is how long a background replay works before it lets others go first.
+	backgroundPart = 250 * time.Millisecond
 )
 
 // FollowOptions of a follower.
@@ -117,10 +121,8 @@ func (f *Follower) Follow(ctx context.Context) error {
 		case why != "":
 			continue
 		}
-		select {
-		case <-ctx.Done():
+		if !beats.Sleep(ctx, followEvery) {
 			return ctx.Err()
-		case <-time.After(followEvery):
 		}
 	}
 }
@@ -134,11 +136,8 @@ func (f *Follower) ToEnd(ctx context.Context) error {
 			}
 		}
 		asked := time.Now()
-		_, _, end, err := partlog.Bounds(ctx, f.o.Client, f.log)
-		if err != nil {
-			return err
-		}
-		if why, err = f.cut(ctx); err == nil && why == "" {
+		end, cut, err := f.look(ctx)
+		if why = cut; err == nil && why == "" {
 			err = f.to(ctx, end)
 		}
 		var refuted *refutedError
@@ -154,21 +153,22 @@ func (f *Follower) ToEnd(ctx context.Context) error {
 	}
 }
 
-// cut asks the leader whether the log still holds the records that were read. It returns why not; "" if it does.
-func (f *Follower) cut(ctx context.Context) (why string, err error) {
+// look asks the leader where the log ends, and whether it still holds the records that were read. It returns why not; "" if
+// it does.
+func (f *Follower) look(ctx context.Context) (end int64, why string, err error) {
 	epoch, read := f.replay.Read()
-	if epoch == 0 || f.o.Local == nil {
-		return "", nil
+	if f.o.Local == nil {
+		epoch = 0
 	}
-	end, err := partlog.EpochEnd(ctx, f.o.Client, f.log, epoch)
-	if err != nil {
-		return "", err
+	now, err := partlog.SpanOf(ctx, f.o.Client, f.log, epoch)
+	if err != nil || epoch == 0 {
+		return now.End, "", err
 	}
-	f.view.log.epochAsked, f.view.log.epochEnd, f.view.log.read = true, end, read
-	if f.view.view.Position < 0 && end < read { // it began with nothing
-		return cutWhy(end, read), nil
+	f.view.log.epochAsked, f.view.log.epochEnd, f.view.log.read = true, now.Same, read
+	if f.view.view.Position < 0 && now.Same < read { // it began with nothing
+		return now.End, cutWhy(now.Same, read), nil
 	}
-	return f.view.refuted(), nil
+	return now.End, f.view.refuted(), nil
 }
 
 // refutedError ends a replay of a view that must not be believed.
@@ -261,10 +261,14 @@ func (f *Follower) open(ctx context.Context, why string) (err error) {
 	return nil
 }
 
-// to folds up to an offset. If the fold lacks something afterwards, the follower begins again where the view ends.
+// to folds up to an offset. If the view lacks something afterwards, the follower opens it again.
 func (f *Follower) to(ctx context.Context, end int64) error {
+	f.replay.Part, f.replay.Between = 0, nil
+	if f.o.Local != nil && f.o.Local.Turns != nil {
+		f.replay.Part, f.replay.Between = backgroundPart, f.o.Local.Handle.AwaitRoom
+	}
 	err := f.run(ctx, f.replay, end)
-	if f.replay.Broken() {
+	if f.replay.Broken() || statestore.IsCorrupt(err) { // a damaged store refuses the replay before it folds anything
 		f.replay = nil
 		f.reached.Store(nil)
 	}

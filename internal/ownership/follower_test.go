@@ -23,7 +23,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// aging is a follower of a view of which nothing but its age is in doubt.
+// aging returns a follower whose view is in doubt only because of its age.
 func aging(empty bool, limit time.Duration, begun, inSync time.Time) *Follower {
 	set := &topics.Set{Changelog: topics.Topic{DeleteRetention: 2 * limit}}
 	f := NewFollower(FollowOptions{Topics: set, Local: &Local{}})
@@ -35,8 +35,8 @@ func aging(empty bool, limit time.Duration, begun, inSync time.Time) *Follower {
 	return f
 }
 
-// A view must not be used once deletions may be gone that it lacks: since it was last
-// in sync or, if it was begun with nothing, since then.
+// A view must not be used once deletions that it lacks may be gone: since it was last in
+// sync or, if it began empty, since then.
 func TestStaleView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 12 * time.Hour
@@ -44,7 +44,7 @@ func TestStaleView(t *testing.T) {
 			begun := time.Now()
 			f := aging(empty, limit, begun, begun)
 			if empty {
-				f.view.view.InSync = begun.Add(-100 * limit) // the last one to write did so long ago
+				f.view.view.InSync = begun.Add(-100 * limit) // the last writer was in sync that long ago
 			}
 			time.Sleep(limit)
 			if why, err := f.stale(t.Context(), time.Now()); why != "" || err != nil {
@@ -59,16 +59,17 @@ func TestStaleView(t *testing.T) {
 }
 
 // A view that is followed stays good for as long as the log's end is reached often enough,
-// however long ago it was begun. It was good at the first time only if the brokers say so.
+// however long ago it was begun. Whether it was good at first is for the brokers' times to
+// say.
 func TestAFollowedViewStaysGood(t *testing.T) {
 	const limit = 12 * time.Hour
 	for _, x := range []struct {
 		name     string
 		empty    bool
-		before   time.Duration // how old the view was when it was begun
-		first    time.Duration // how long it took to the first end
+		before   time.Duration // how old the view was when it was opened
+		first    time.Duration // how long it took to reach an end for the first time
 		gaps     []time.Duration
-		to       time.Duration // from when the last end was asked for to the claim
+		to       time.Duration // from the question for the last end to the claim
 		unusable bool
 	}{
 		{"for days", false, 0, time.Minute, []time.Duration{limit, limit, limit, limit}, limit, false},
@@ -101,8 +102,8 @@ func TestAFollowedViewStaysGood(t *testing.T) {
 	}
 }
 
-// A changelog that has lost all that the local view has seen, under the same name and
-// UUID, may leave that view as the last copy of what is pending: it is not wiped.
+// If a changelog has lost everything that the local view has seen, under the same name and
+// UUID, the view may be the last copy of what is pending: it is not wiped.
 func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	l, _ := online(t)
 	cl, set := l.o.Client, l.o.Topics
@@ -129,7 +130,7 @@ func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 			t.Errorf("%s: %d timers are left, %v", what, m.Pending, err)
 		}
 	}
-	look("the log ends before the view") // as one does whose only replica lost its disk
+	look("the log ends before the view") // as for a log whose only replica lost its disk
 	for range 5 {
 		rec := &kgo.Record{Topic: set.Changelog.Name, Key: wire.TimerKey(nil, x.ID), Value: x.AppendTo(nil)}
 		if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
@@ -151,8 +152,8 @@ func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	}
 }
 
-// A take that waits for a leader looks for no open transactions: that asks all brokers,
-// for each partition, five times a second.
+// An acquisition that waits for a leader does not look for open transactions: that would
+// ask all brokers, for each partition, five times a second.
 func TestATakeWithoutALeaderAsksForNoTransactions(t *testing.T) {
 	l, c := online(t)
 	var asked atomic.Int32

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
@@ -21,7 +22,7 @@ type Input struct {
 	metrics Metrics
 	epochs  *epochs // of requests
 	aside   func(func())
-	kick    func()
+	wake    func()
 
 	end     atomic.Pointer[LogEnd]    // nil: not looked at since the acquisition began
 	warning atomic.Pointer[string]    // see Status.Warning
@@ -80,7 +81,7 @@ func (in *Input) WatchRetention(oldest time.Time) {
 		return
 	}
 	in.metrics.NearRetention(in.o.Topics.Request.Name)
-	in.log.Error("records are read, or passed on, so late that retention may soon delete them: raise retention.ms, or find out what holds up this partition",
+	in.log.Error("records are read, or passed on, so late that retention may soon delete them: raise retention.ms, or find out what delays this partition",
 		"lag", lag, "retention", retention)
 }
 
@@ -94,22 +95,22 @@ func (in *Input) WatchRetention(oldest time.Time) {
 // knows which producers can send again.
 func (in *Input) ReadFrom(ctx context.Context, last *wire.Checkpoint) (at, end int64, err error) {
 	from, epoch := last.Position, last.Epoch
-	start, end, cut, err := in.boundsFrom(ctx, from, epoch)
+	now, err := in.spanFrom(ctx, from, epoch)
 	switch {
 	case err != nil:
 		return 0, 0, err
-	case from > end:
-		return 0, 0, &Fatal{topics.LostTail(from, in.o.requests(), end)}
-	case from < start:
-		in.log.Error("requests were lost to retention before they were read; count has markers of transactions and aborted records in it", "from", from, "to", start, "count", start-from)
-		in.metrics.Lost(in.o.Topics.Request.Name, start-from)
-		from, epoch = start, 0
-	case cut < from:
-		in.sayCut(max(cut, start), from)
+	case from > now.End:
+		return 0, 0, &Fatal{topics.LostTail(from, in.o.requests(), now.End)}
+	case from < now.Start:
+		in.log.Error("requests were lost to retention before they were read; count has markers of transactions and aborted records in it", "from", from, "to", now.Start, "count", now.Start-from)
+		in.metrics.Lost(in.o.Topics.Request.Name, now.Start-from)
+		from, epoch = now.Start, 0
+	case now.Same < from:
+		in.sayCut(max(now.Same, now.Start), from)
 		epoch = 0 // the records below are now of another epoch
 	}
 	in.epochs.begin(from, epoch)
-	return from, end, nil
+	return from, now.End, nil
 }
 
 // sayCut reports that the log lost settled requests, and that the records in their place are not read. The next
@@ -122,22 +123,17 @@ func (in *Input) sayCut(from, to int64) {
 	in.warning.Store(&why)
 }
 
-// boundsFrom returns where the log begins and ends, and below which offset it is still as it was when it was read up to
-// from, in an epoch. If that is below from, it asks again for some time: a leader that was unresponsive and comes back
-// shows the log without its end, until it hears that another broker leads.
-func (in *Input) boundsFrom(ctx context.Context, from int64, epoch partlog.Epoch) (start, end, same int64, err error) {
+// spanFrom asks for the log, of which the records below from were read, the last ones in an epoch. If it ends below from,
+// or is not as it was, it asks again for some time: a leader that was unresponsive and comes back shows the log without its
+// end, until it hears that another broker leads.
+func (in *Input) spanFrom(ctx context.Context, from int64, epoch partlog.Epoch) (partlog.Span, error) {
 	for patience := time.Now().Add(behindPatience); ; {
-		start, _, end, err = partlog.Bounds(ctx, in.o.Client, in.o.requests())
-		if same = end; err == nil && epoch > 0 {
-			same, err = partlog.EpochEnd(ctx, in.o.Client, in.o.requests(), epoch)
+		now, err := partlog.SpanOf(ctx, in.o.Client, in.o.requests(), epoch)
+		if err != nil || from <= min(now.End, now.Same) || time.Now().After(patience) {
+			return now, err
 		}
-		if err != nil || from <= min(end, same) || time.Now().After(patience) {
-			return start, end, same, err
-		}
-		select {
-		case <-ctx.Done():
-			return 0, 0, 0, ctx.Err()
-		case <-time.After(behindPause):
+		if !beats.Sleep(ctx, behindPause) {
+			return now, ctx.Err()
 		}
 	}
 }

@@ -27,7 +27,7 @@ const (
 // this process owns them, drained, and gone.
 type Life struct {
 	Log     *slog.Logger
-	Kicked  chan struct{} // tells the kind's loop to look again
+	Wake    beats.Signal // tells the kind's loop to look again
 	Steps   *Steps
 	Records *Records
 	Input   *Input
@@ -49,13 +49,13 @@ func New(o Options, m Metrics) *Life {
 		o.Settings = NewSettings(nil, o.Topics)
 	}
 	l := &Life{
-		Log: o.Logger.With("topic", o.Topics.Request.Name, "partition", o.Partition), Kicked: make(chan struct{}, 1),
+		Log: o.Logger.With("topic", o.Topics.Request.Name, "partition", o.Partition), Wake: beats.NewSignal(),
 		o: o, failure: newFailure(),
 	}
 	aside := func(f func()) { l.looks.Go(f) }
 	l.Records = &Records{o: &l.o, epochs: new(epochs)}
-	l.Input = &Input{o: &l.o, log: l.Log, metrics: m, epochs: l.Records.epochs, aside: aside, kick: l.Kick}
-	l.Steps = newSteps(&l.o, l.failure, l.Log, l.Kick)
+	l.Input = &Input{o: &l.o, log: l.Log, metrics: m, epochs: l.Records.epochs, aside: aside, wake: l.Wake.Send}
+	l.Steps = newSteps(&l.o, l.failure, l.Log, l.Wake.Send)
 	l.tail = &tailWatch{o: &l.o, log: l.Log, failure: l.failure, steps: l.Steps, aside: aside}
 	l.acquirer = &acquirer{o: &l.o, log: l.Log, metrics: m, failure: l.failure, steps: l.Steps, records: l.Records, show: l.SetState}
 	return l
@@ -80,7 +80,7 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 	watching.Go(func() { l.endWithToken(ctx, cancel) })
 	defer l.SetState(Gone)
 	var said string // what was logged last
-	var saidAt time.Time
+	var again beats.Reminder
 	for ctx.Err() == nil && l.o.Token.Err() == nil {
 		err := l.failure.refused()
 		if err == nil {
@@ -103,15 +103,14 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 		if !errors.Is(err, statestore.ErrEnded) { // the instance, which ends, logs it once
 			text := err.Error()
 			l.trouble.Store(&text)
-			if text != said || time.Since(saidAt) > sayEvery {
-				said, saidAt = text, time.Now()
+			if text != said {
+				said, again = text, beats.Reminder{}
+			}
+			if again.Due(sayEvery) {
 				l.Log.Warn("acquiring the partition again", "err", err)
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryAcquire):
-		}
+		beats.Sleep(ctx, retryAcquire)
 		l.failure.reset()
 		l.Steps.reset()
 		l.Input.reset()
@@ -128,33 +127,18 @@ func (l *Life) serve(ctx context.Context, serve func(context.Context) error) err
 
 // endWithToken calls end when the token dies, unless ctx ends before.
 func (l *Life) endWithToken(ctx context.Context, end func()) {
-	t := beats.NewTicker(Tick)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			if l.o.Token.Err() != nil {
-				end()
-				return
-			}
+	beats.Every(ctx, Tick, func() {
+		if l.o.Token.Err() != nil {
+			end()
 		}
-	}
+	})
 }
 
 func (l *Life) stayFailed(ctx context.Context, err error) {
 	l.GiveUp(err)
 	l.SetState(Failed)
-	t := time.NewTicker(sayEvery)
-	defer t.Stop()
-	for {
+	for again := true; again; again = beats.Sleep(ctx, sayEvery) { // not Every, whose first tick may come at once
 		l.Log.Error("partition refuses to go on", "err", err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
 	}
 }
 
@@ -165,8 +149,8 @@ func (l *Life) NewFollower(local *Local) *Follower {
 	})
 }
 
-// TakeOver has a follower that a standby has run serve acquisitions of this Life, from where it stands. Its view is local
-// from now on, whose handle was acquired behind that of the standby. Nothing else may have changed the view in between.
+// TakeOver makes a follower that a standby has run serve acquisitions of this Life, from where it stands. Its view is
+// now local, whose handle was acquired after the standby's. Nothing else may have changed the view in between.
 func (l *Life) TakeOver(f *Follower, local *Local) {
 	f.o.Local, f.o.Logger, f.o.Metrics = local, l.Log, l.acquirer.metrics
 }
@@ -190,20 +174,12 @@ func (l *Life) Own(behind int64) {
 	l.Steps.own(behind)
 }
 
-// Look begins what has to be looked up while the partition is served: the end of its changelog, if it is in doubt and
-// from time to time, and a batch that intake cannot pass. It does not block.
+// Look starts the look-ups that are needed while the partition is served: of the end of its changelog, if that is in
+// doubt and from time to time, and of a batch that intake cannot pass. It does not block.
 func (l *Life) Look(ctx context.Context) {
 	l.tail.peek(ctx)
 	l.tail.look(ctx)
 	l.Input.lookAtOversized(ctx)
-}
-
-// Kick makes the kind's loop look again. It does not block.
-func (l *Life) Kick() {
-	select {
-	case l.Kicked <- struct{}{}:
-	default:
-	}
 }
 
 // GiveUp ends the serve that is under way. The first error counts.

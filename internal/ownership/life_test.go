@@ -35,7 +35,7 @@ func (c *counted) Stamped(clocks.Mark, clocks.Mark, time.Time) {}
 func (c *counted) NearRetention(string)                        { c.near.Add(1) }
 func (c *counted) Cut(_ string, n int64)                       { c.cut.Add(n) }
 
-// holder is a token in the hands of a test.
+// holder is a token controlled by a test.
 type holder struct{ dead atomic.Pointer[error] }
 
 func (h *holder) Err() error {
@@ -54,7 +54,7 @@ func (h *holder) Confirmed() (time.Duration, error) { return 0, h.Err() }
 
 func (h *holder) Refused(err error) { h.dead.CompareAndSwap(nil, &err) }
 
-// leader answers for metadata: it leads the one partition of every topic; -1 is nobody.
+// leader answers for metadata: it leads the one partition of every topic; -1 means no leader.
 type leader struct{ is int32 }
 
 func (*leader) DiscoveredBrokers() []*kgo.Broker { return nil }
@@ -75,7 +75,7 @@ func (b *leader) Request(_ context.Context, r kmsg.Request) (kmsg.Response, erro
 	return resp, nil
 }
 
-// led has a leader lead, or nobody, and o know it.
+// led sets the leader, or none, and makes it known to o.
 func (b *leader) led(t *testing.T, o *Options, by int32) {
 	t.Helper()
 	b.is = by
@@ -84,7 +84,7 @@ func (b *leader) led(t *testing.T, o *Options, by int32) {
 	}
 }
 
-// offline is a Life that has no brokers to ask but b.
+// offline returns a Life whose only broker is b.
 func offline(b *leader) *Life {
 	set := &topics.Set{Request: topics.Topic{Name: "r"}, Changelog: topics.Topic{Name: "r.changelog"}}
 	return New(Options{
@@ -93,7 +93,7 @@ func offline(b *leader) *Life {
 	}, &counted{})
 }
 
-// online is a Life on a fake broker with a request topic and its changelog.
+// online returns a Life on a fake broker with a request topic and its changelog.
 func online(t *testing.T) (*Life, *kfake.Cluster) {
 	t.Helper()
 	const requests = "r"
@@ -136,15 +136,15 @@ func TestDrainGivesUpOnAStuckStep(t *testing.T) {
 	})
 }
 
-// A claim that its changelog does not take is offered again for as long as it
-// takes, and the acquisition says what it waits for.
+// A claim that its changelog does not accept is offered again for as long as it takes, and the
+// acquisition says what it waits for.
 func TestAClaimWaitsForItsChangelog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := offline(&leader{})
 		set, p := l.o.Topics, source{l}
 		l.Steps.Join(p)
 		made := make(chan error, 1)
-		go func() { // as claimBehind does, which reads the changelog in between
+		go func() { // like claimBehind, which reads the changelog in between
 			for {
 				o, err := (&claim{o: &l.o, steps: l.Steps, recs: l.Records, done: make(chan transaction.Outcome, 1)}).make(t.Context(), l.failure)
 				if err != nil || o == transaction.Committed {
@@ -180,9 +180,9 @@ func TestAClaimWaitsForItsChangelog(t *testing.T) {
 	})
 }
 
-// A cut is said once: what is written behind it, though it settles no request, ends that, and so
+// A cut is reported once. The next checkpoint ends that, even if it settles no request, and so
 // does not hold up the next acquisition either.
-func TestACutIsSaidUntilTheNextCheckpoint(t *testing.T) {
+func TestACutIsReportedUntilTheNextCheckpoint(t *testing.T) {
 	t.Parallel()
 	l, c := online(t)
 	cl := l.o.Client
@@ -205,7 +205,7 @@ func TestACutIsSaidUntilTheNextCheckpoint(t *testing.T) {
 	if n := l.acquirer.metrics.(*counted).cut.Load(); err != nil || at != 4 || n != 2 {
 		t.Fatalf("read from %d, %d offsets cut, %v", at, n, err)
 	}
-	next, err := wire.DecodeCheckpoint(l.Records.Checkpoint(at, "s", 0).Value) // of a step of firings alone
+	next, err := wire.DecodeCheckpoint(l.Records.Checkpoint(at, "s", 0).Value) // of a step that has only firings
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,9 @@ type Local struct {
 	Room       int                 // bytes that one replay takes in memory; 0: see replay.Replay
 	AcceptLost bool                // the changelog may be lost
 	Damage     error               // why the view is wiped when it is next opened; nil: it can be read
-	// Turns limits background replays, so that they never have all slots. They also let others go first now and then.
-	// nil: this is no background replay, because an acquisition waits for it.
+	// Turns limits background replays, so that they never have all slots. A background replay works in parts
+	// (backgroundPart), and gives its turn and its slot back after each. If the store does not keep up, it waits there, and
+	// not with a turn. nil: an acquisition waits for the replay.
 	Turns *semaphore.Weighted
 }
 
@@ -43,10 +44,8 @@ func (l *Local) acquire(ctx context.Context) error {
 	return err
 }
 
-func (l *Local) release(lent bool) {
-	if !lent {
-		l.Slots.Release(1)
-	}
+func (l *Local) release() {
+	l.Slots.Release(1)
 	if l.Turns != nil {
 		l.Turns.Release(1)
 	}
@@ -166,7 +165,8 @@ func (f *Follower) holdsSomething(ctx context.Context, start, end int64) error {
 	return err
 }
 
-// LostChangelog is why a partition does not run if its changelog holds nothing although something tells that it did.
+// LostChangelog returns why a partition does not run if its changelog is empty although there is evidence that it was
+// not.
 func LostChangelog(requests, changelog partlog.Log, tells string) error {
 	return &Fatal{fmt.Errorf("%s for %s/%d and changelog %s holds no checkpoint: the changelog was lost, and pending timers with it: %s. "+
 		"Only if no directory has them, start once with --accept-lost-changelog: the request log is read from its start, so what has fired fires again, and what retention has deleted there is lost",
@@ -175,17 +175,9 @@ func LostChangelog(requests, changelog partlog.Log, tells string) error {
 
 // intoLocal folds into the store. It holds one of the slots from when there is something to fetch until no more comes.
 type intoLocal struct {
-	f     *Follower
-	sink  *statestore.Replay // nil: no slot is held
-	ctx   context.Context    // of Hold
-	lent  bool               // the slot was given back, because ctx has ended
-	begun time.Time          // when the part of a replay began that the next Flush ends
+	f    *Follower
+	sink *statestore.Replay // nil: no slot is held
 }
-
-const (
-	// partLeast is how long a background replay runs before it rests. It rests for as long as it ran, restMost at most.
-	partLeast, restMost = 50 * time.Millisecond, 2 * time.Second
-)
 
 // Hold implements replay.Fold: it acquires a slot.
 func (i *intoLocal) Hold(ctx context.Context) (err error) {
@@ -196,10 +188,9 @@ func (i *intoLocal) Hold(ctx context.Context) (err error) {
 		return err
 	}
 	if i.sink, err = local.Handle.Replay(i.f.log.ID, i.f.view.newest); err != nil {
-		local.release(false)
+		local.release()
 		return fmt.Errorf("open the store for replay: %w", err)
 	}
-	i.ctx, i.lent, i.begun = ctx, false, time.Now()
 	i.show(Replaying)
 	return nil
 }
@@ -209,7 +200,7 @@ func (i *intoLocal) Rest() {
 	i.sink.Close()
 	i.sink = nil
 	i.show(Acquiring)
-	i.f.o.Local.release(i.lent)
+	i.f.o.Local.release()
 }
 
 func (i *intoLocal) show(s State) {
@@ -230,25 +221,5 @@ func (i *intoLocal) Checkpoint(raw []byte) error { return i.sink.Checkpoint(raw)
 // Flush implements replay.Fold.
 func (i *intoLocal) Flush(at replay.Point) error {
 	i.sink.At(statestore.Mark{Named: at.Named, Epoch: int32(at.Epoch), Read: at.Read})
-	if err := i.sink.Flush(at.Position); err != nil {
-		return err
-	}
-	if took := time.Since(i.begun); i.f.o.Local.Turns != nil && took >= partLeast && !i.lent {
-		i.letPass(min(took, restMost))
-	}
-	i.begun = time.Now()
-	return nil
-}
-
-// letPass rests, and lets replays that wait for a slot go first: semaphores serve callers in order. What was collected is
-// flushed, so the replay needs no memory meanwhile. If ctx ends, the replay ends without the slot, so that an acquisition
-// that waits for its end does not wait for other replays.
-func (i *intoLocal) letPass(rest time.Duration) {
-	slots := i.f.o.Local.Slots
-	slots.Release(1)
-	select {
-	case <-i.ctx.Done():
-	case <-time.After(rest):
-	}
-	i.lent = slots.Acquire(i.ctx, 1) != nil
+	return i.sink.Flush(at.Position)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// A slot bounds the memory of replays: with it goes what a replay holds, which the
-// partition would keep for as long as it is owned.
+// A slot bounds the memory of replays: when it is given back, the memory of the replay
+// is freed, which the partition would otherwise keep for as long as it is owned.
 func TestASlotGoesWithItsMemory(t *testing.T) {
 	s, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem()})
 	if err != nil {

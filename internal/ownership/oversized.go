@@ -33,7 +33,7 @@ func (in *Input) LookedAt(first, next int64) (known, aborted bool) {
 	if o.known {
 		in.oversized = nil
 	} else {
-		in.kick()
+		in.wake()
 	}
 	return o.known, o.aborted
 }

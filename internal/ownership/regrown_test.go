@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -22,13 +23,13 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// A view is gone on with only if the log shows, where the view ends, the step that it ends
-// with. It is not if the log lost that tail and has grown again, past the view's position, by
-// the hand of another owner: "ghost" is pending in the view alone, "late" in the log alone.
+// A follower continues with a view only if the log shows, at the end of the view, the step with which the view ends. It
+// does not if the log lost that tail and has grown again, past the view's position, under another owner: "ghost" is
+// pending only in the view, "late" only in the log.
 func TestAChangelogThatHasGrownAgain(t *testing.T) {
 	for _, x := range []struct {
 		name     string
-		step     string // that the view ends with, at offset 39
+		step     string // the step with which the view ends, at offset 39
 		mark     statestore.Mark
 		believed bool
 		says     string
@@ -68,7 +69,7 @@ func TestAChangelogThatHasGrownAgain(t *testing.T) {
 			if f.Last().Step != "B/59" {
 				t.Errorf("the last step is %s", f.Last().Step)
 			}
-			// What the store has noted of it holds the next time.
+			// What the store has noted of it also holds the next time.
 			again := ownership.NewFollower(ownership.FollowOptions{
 				Topics: w.set, Client: w.cl, Logger: slog.New(slog.DiscardHandler), Metrics: count,
 				Local: &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1)},
@@ -81,20 +82,21 @@ func TestAChangelogThatHasGrownAgain(t *testing.T) {
 	}
 }
 
-// regrown is a changelog of 60 records: five timers scheduled again and again, each tenth
-// record the checkpoint of an owner B, and at 35 the timer "late".
+// regrown is a changelog of 60 records: five timers scheduled again and again, every tenth record the checkpoint of an
+// owner B, and at 35 the timer "late".
 type regrown struct {
-	cl  *kgo.Client
-	set *topics.Set
+	fake *kfake.Cluster
+	cl   *kgo.Client
+	set  *topics.Set
 }
 
 func newRegrown(t *testing.T) *regrown {
-	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "r", "r.waterclock.changelog"))
+	fake, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "r", "r.waterclock.changelog"))
 	details, err := kadm.NewClient(cl).ListTopics(t.Context(), "r", "r.waterclock.changelog")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &regrown{cl: cl, set: &topics.Set{
+	w := &regrown{fake: fake, cl: cl, set: &topics.Set{
 		Request:   topics.Topic{Name: "r", ID: details["r"].ID, Partitions: 1},
 		Changelog: topics.Topic{Name: "r.waterclock.changelog", ID: details["r.waterclock.changelog"].ID, Partitions: 1, DeleteRetention: 2 * time.Hour},
 	}}
@@ -125,8 +127,8 @@ func pendingTimer(id string, n int64) *timer.Timer {
 	return &timer.Timer{ID: []byte(id), Offset: n, Due: 1 << 41, Occurrence: 1, Target: timer.Target{Topic: "t", Partition: -1, Key: []byte(id)}}
 }
 
-// view is one that ends with a step, whose number is the offset of its checkpoint. In the log that it is of "ghost" was
-// scheduled.
+// view returns a view that ends with a step, whose number is the offset of its checkpoint. In the log that it was made
+// from, "ghost" was scheduled.
 func (w *regrown) view(t *testing.T, step string, at statestore.Mark) *statestore.Handle {
 	s, err := statestore.Open(statestore.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -158,4 +160,50 @@ func (w *regrown) view(t *testing.T, step string, at statestore.Mark) *statestor
 	}
 	r.Close()
 	return h
+}
+
+// A follower has read claims, which change no timer. The log is cut among them and grows again, so it may have a step
+// where the follower has already been. The records from which the view was made are all there.
+func TestAFollowerSeesThatTheLogWasCutAmongClaims(t *testing.T) {
+	w := newRegrown(t)
+	h := w.view(t, "B/39", statestore.Mark{Named: true, Epoch: 1, Read: 40})
+	var said bytes.Buffer
+	count := new(counter)
+	f := ownership.NewFollower(ownership.FollowOptions{
+		Topics: w.set, Client: w.cl, Logger: slog.New(slog.NewTextHandler(&said, nil)), Metrics: count,
+		Local: &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1)},
+	})
+	toEnd := func() {
+		if err := f.ToEnd(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	toEnd()
+	claim := wire.Claim{Group: "g", Owner: "o", Step: "C/1"}
+	for _, value := range claim.Values() {
+		if err := w.cl.ProduceSync(t.Context(), &kgo.Record{Topic: w.set.Changelog.Name, Key: wire.ClaimKey(), Value: value}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	toEnd()
+	const steps, claims = 60, 60 + wire.ClaimRecords
+	if said.Len() > 0 || f.Position() != claims {
+		t.Fatalf("at %d it says %s", f.Position(), &said)
+	}
+	// From the second one on, claims belong to another leader now.
+	w.fake.ControlKey(int16(kmsg.OffsetForLeaderEpoch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		resp := req.ResponseKind().(*kmsg.OffsetForLeaderEpochResponse)
+		topic, one := kmsg.NewOffsetForLeaderEpochResponseTopic(), kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+		topic.Topic, one.EndOffset = w.set.Changelog.Name, steps+1
+		topic.Partitions = append(topic.Partitions, one)
+		resp.Topics = append(resp.Topics, topic)
+		return resp, nil, true
+	})
+	toEnd()
+	if want := "it was cut at 61 or before"; !strings.Contains(said.String(), want) {
+		t.Errorf("it says %q, want %q", &said, want)
+	}
+	if f.Position() != claims || count.replayed.Load() < claims {
+		t.Errorf("at %d, %d offsets were replayed: not from the start", f.Position(), count.replayed.Load())
+	}
 }

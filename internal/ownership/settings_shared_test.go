@@ -12,8 +12,8 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// Partitions that are acquired together ask once. A caller who goes takes nothing from the others, an answer
-// that is too old for a caller is not its answer, and an error is not kept.
+// Partitions that are acquired together ask once. A caller that leaves does not affect the others, an answer
+// that is too old for a caller is not used for it, and an error is not kept.
 func TestSettingsAreAskedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
@@ -32,7 +32,7 @@ func TestSettingsAreAskedForOnce(t *testing.T) {
 		}}
 		gone, cancel := context.WithCancel(t.Context())
 		var callers sync.WaitGroup
-		callers.Go(func() { // it comes first, and goes
+		callers.Go(func() { // it comes first, and leaves
 			if _, err := s.Now(gone); !errors.Is(err, context.Canceled) {
 				t.Errorf("a caller who has gone is told %v", err)
 			}
@@ -53,14 +53,14 @@ func TestSettingsAreAskedForOnce(t *testing.T) {
 		}
 
 		time.Sleep(settingsAge)
-		took = 3 * settingsAge // a broker that is slow
+		took = 3 * settingsAge // a slow broker
 		callers.Go(func() {
 			if now, err := s.Now(t.Context()); err != nil || now.Retention != 2 {
 				t.Errorf("%v, %v; want the second answer", now, err)
 			}
 		})
 		time.Sleep(2 * settingsAge)
-		callers.Go(func() { // the second answer is of 4 s before it asked
+		callers.Go(func() { // the second answer is 4 s older than its question
 			if now, err := s.Now(t.Context()); err != nil || now.Retention != 3 {
 				t.Errorf("%v, %v; want the third answer", now, err)
 			}

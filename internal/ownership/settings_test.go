@@ -16,15 +16,16 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// A view that was last in sync three hours ago, by an instance that has found other settings
-// when it started: those of now decide, and those of then if deletions were kept for less.
+// A view was last in sync three hours ago, by an instance that had found other settings when
+// it started. The present settings decide, and the former ones too if deletions were kept
+// for less time then.
 func TestSettingsAreReadWhereTheyAreUsed(t *testing.T) {
 	const retention, timestamps = "delete.retention.ms", "message.timestamp.type"
 	for _, x := range []struct {
 		name           string
 		setting, value string        // altered while the instance runs
 		noted          time.Duration // when the view was in sync
-		why            string        // the view is wiped
+		why            string        // why the view is wiped
 		err            string
 	}{
 		{"as found", retention, "86400000", 24 * time.Hour, "", ""},

@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -25,7 +26,7 @@ type Steps struct {
 	o        *Options
 	failure  *failure
 	log      *slog.Logger
-	kick     func()
+	wake     func()
 	draining atomic.Bool // revoked: nothing is sealed any more
 
 	mu         sync.Mutex         // guards the following fields; not held over I/O or calls of seal
@@ -39,8 +40,8 @@ type Steps struct {
 	blocked    error // why the last share held up its step; ended by the next commit
 }
 
-func newSteps(o *Options, f *failure, log *slog.Logger, kick func()) *Steps {
-	s := &Steps{o: o, failure: f, log: log, kick: kick}
+func newSteps(o *Options, f *failure, log *slog.Logger, wake func()) *Steps {
+	s := &Steps{o: o, failure: f, log: log, wake: wake}
 	s.idle = sync.NewCond(&s.mu)
 	return s
 }
@@ -61,8 +62,8 @@ func (s *Steps) Join(source transaction.Source) {
 	s.o.Lanes.Add(source)
 }
 
-// Leave takes the partition off the lanes and waits until no share is out. A lane may still call Seal of that source, even
-// after the next Join. It returns nil.
+// Leave takes the partition off the lanes and waits until no share is out. A lane may still call Seal of that source,
+// even after the next Join. It returns nil.
 func (s *Steps) Leave(source transaction.Source) {
 	s.o.Lanes.Remove(source)
 	s.mu.Lock()
@@ -79,6 +80,7 @@ func (s *Steps) own(at int64) {
 	defer s.mu.Unlock()
 	s.owner = true
 	s.tail.known(at)
+	s.tail.acked = at
 }
 
 // offer makes the next Seal return the share of a claim.
@@ -89,11 +91,12 @@ func (s *Steps) offer(c *claim) {
 	s.o.Lanes.Wake()
 }
 
-// Seal is the transaction.Source.Seal of the source that has joined. It calls seal for the share if one can be committed.
-// Before Own it returns the claim instead.
+// Seal is the transaction.Source.Seal of the source that has joined. It calls seal for the share if one can be
+// committed. Before Own it returns the claim instead.
 //
-// A lane claims a source, and asks it when it has asked those before it. In between the partition may fail and be acquired
-// again. The former source still has what was planned or queued then, which the present one has too. So it seals nothing.
+// A lane claims a source, and asks it when it has asked those before it. In between the partition may fail and be
+// acquired again. The former source still has the entries planned or queued then, and the present one has them too. So
+// it seals nothing.
 func (s *Steps) Seal(source transaction.Source, step string, room *transaction.Room, seal func(string, *transaction.Room) *transaction.Share) (share *transaction.Share) {
 	owner, c := s.begin(source)
 	switch {
@@ -131,8 +134,8 @@ func (s *Steps) end() {
 	s.idle.Broadcast()
 }
 
-// missing returns a partition that the next step has to write to and that has no leader in reach: that of the log or, for
-// an owner, that of the events. mu is held.
+// missing returns a partition that the next step has to write to and that has no leader in reach: that of the log or,
+// for an owner, that of the events. mu is held.
 func (s *Steps) missing() (log partlog.Log, missing bool) {
 	log = s.o.changelog()
 	if s.o.Targets.Leaders.Stalled(log.Topic, log.Partition) {
@@ -152,7 +155,8 @@ func (s *Steps) AwaitLeader() {
 	}
 }
 
-// Fence returns nil if a step that wrote these records to the log may be committed: no foreign claim stands before them.
+// Fence returns nil if a step that wrote these records to the log may be committed: no foreign claim stands before
+// them.
 func (s *Steps) Fence(records []*kgo.Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,10 +184,15 @@ func (s *Steps) Ended(share *transaction.Share, records []*kgo.Record, o transac
 
 // follow notes where a step of ours has written, committed or not. mu is held.
 func (s *Steps) follow(records []*kgo.Record) {
-	if err := s.tail.check(records); err != nil {
+	err := s.tail.check(records)
+	if errors.Is(err, errCut) {
+		s.failure.giveUp(err)
+		return
+	}
+	if err != nil {
 		s.tail.distrust()
 		s.log.Debug("looking at the end of the changelog", "err", err)
-		s.kick()
+		s.wake()
 		return
 	}
 	s.tail.passed(records)

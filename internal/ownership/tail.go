@@ -20,7 +20,8 @@ const (
 
 var (
 	errUnacknowledged = errors.New("the changelog did not take every record")
-	errForeignRecords = errors.New("somebody else may have written to the changelog")
+	errForeignRecords = errors.New("another program may have written to the changelog")
+	errCut            = errors.New("the changelog lost records that were acknowledged")
 )
 
 // tail is what an owner knows of the end of its changelog partition. It is the fence between owners in different groups,
@@ -47,9 +48,14 @@ var (
 // the doubt: it reads everything up to the end of the log. If there is a claim, the look waits for the end of its
 // transaction. A committed claim ends the partition; an aborted one means nothing. There is no look while the leader is
 // away.
+//
+// A leader appends behind all that was acknowledged. So a step of ours that stands below acked shows that the log lost its
+// end, however little of it: committed steps are gone which the owner has folded. It is acquired again, from what the log
+// has now.
 type tail struct {
 	next  int64     // see above
 	seen  int64     // unless there is doubt, no foreign claim stands below
+	acked int64     // the offset behind the last record of ours that was acknowledged
 	at    time.Time // of the last news, good or bad
 	doubt bool
 	look  bool // a look is under way
@@ -71,6 +77,9 @@ func (t *tail) check(records []*kgo.Record) error {
 	if err != nil {
 		return err
 	}
+	if first := records[0].Offset; first < t.acked {
+		return fmt.Errorf("%w: they were acknowledged up to %d, and the next one stands at %d", errCut, t.acked, first)
+	}
 	above := last + 1 - int64(len(records)) - t.next
 	if above > 0 || above < -maxUnmarked {
 		return fmt.Errorf("%w: offset %d is %d above where it should be", errForeignRecords, last, above)
@@ -82,6 +91,7 @@ func (t *tail) check(records []*kgo.Record) error {
 func (t *tail) passed(records []*kgo.Record) {
 	t.next += int64(len(records)) + 1
 	t.seen, t.at = records[len(records)-1].Offset+1, time.Now()
+	t.acked = t.seen
 }
 
 func (t *tail) distrust() {
@@ -92,4 +102,4 @@ func (t *tail) distrust() {
 
 // known begins anew at an offset below which there is no foreign claim. Some of our markers may still come: that of a step
 // which was aborted, perhaps before it wrote anything, and those of earlier steps.
-func (t *tail) known(at int64) { *t = tail{next: at + owed, seen: at, at: time.Now()} }
+func (t *tail) known(at int64) { *t = tail{next: at + owed, seen: at, acked: t.acked, at: time.Now()} }

@@ -17,8 +17,8 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// sharedLog is a changelog partition that an owner and a stranger write to. Only
-// offsets count. The stranger's claim is ClaimRecords records in a row.
+// sharedLog is a changelog partition to which an owner and a stranger write. Only offsets matter. The stranger's claim
+// is ClaimRecords consecutive records.
 type sharedLog struct {
 	end     int64
 	markers int   // ours, to be written
@@ -29,8 +29,7 @@ func (l *sharedLog) write(n int) {
 	l.end += int64(n)
 }
 
-// step writes n records of ours, in up to two portions, with between between
-// them.
+// step writes n records of ours, in up to two parts, and calls between between them.
 func (l *sharedLog) step(n, first int, between func()) (records []*kgo.Record) {
 	for i := range n {
 		if i == first {
@@ -42,9 +41,8 @@ func (l *sharedLog) step(n, first int, between func()) (records []*kgo.Record) {
 	return records
 }
 
-// However steps, markers that come late, strangers' aborted records and a claim
-// are interleaved: no step passes whose last record stands behind a claim, and a
-// look lets an owner go on to whom nothing has happened.
+// Steps, late markers, aborted records of strangers and a claim are interleaved in any order. No step passes whose last
+// record stands behind a claim, and after a look an owner that was not overtaken goes on.
 func TestNoStepPassesBehindAClaim(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := &sharedLog{claim: -1}
@@ -63,7 +61,7 @@ func TestNoStepPassesBehindAClaim(t *testing.T) {
 			}
 			switch rapid.IntRange(0, 29).Draw(t, "between") {
 			case 0:
-				log.write(rapid.IntRange(1, wire.ClaimRecords-1).Draw(t, "strange")) // aborted tries
+				log.write(rapid.IntRange(1, wire.ClaimRecords-1).Draw(t, "strange")) // aborted attempts
 			case 1:
 				log.write(wire.ClaimRecords)
 				if log.claim < 0 {
@@ -97,8 +95,7 @@ func TestNoStepPassesBehindAClaim(t *testing.T) {
 	})
 }
 
-// Without anybody else there is nothing to be looked at, whenever markers come:
-// steps do not wait for them.
+// Without other writers no look is needed, whenever markers come: steps do not wait for them.
 func TestOwnStepsPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := &sharedLog{}
@@ -153,8 +150,48 @@ func TestTailRefuses(t *testing.T) {
 	}
 }
 
-// A partition that does nothing notices all the same that another group has
-// claimed it.
+// An owner notices that its changelog has lost its end, even if that is only one step. So small a loss looks like
+// missing markers, and a look at the end of the log finds no other writer. Otherwise the owner would go on with steps
+// that no successor has.
+func TestAnOwnerNoticesThatItsChangelogWasCut(t *testing.T) {
+	at := func(offsets ...int64) (rs []*kgo.Record) {
+		for _, o := range offsets {
+			rs = append(rs, &kgo.Record{Offset: o})
+		}
+		return rs
+	}
+	for _, c := range []struct {
+		name    string
+		records []*kgo.Record
+		cut     bool
+	}{
+		{"behind the last step, whose marker is missing", at(13, 14), false},
+		{"behind the last step and its marker", at(14, 15), false},
+		{"in place of the last step", at(11, 12), true},
+		{"in place of half of it", at(12, 13), true},
+		{"in place of the claim", at(9, 10), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, _ := online(t)
+			s := l.Steps
+			s.own(10)
+			if err := s.Fence(at(11, 12)); err != nil {
+				t.Fatal(err)
+			}
+			s.follow(at(11, 12))
+			s.known(12) // a look forgets nothing of that
+			if err := s.Fence(c.records); errors.Is(err, errCut) != c.cut {
+				t.Errorf("may be committed: %v", err)
+			}
+			s.follow(c.records)
+			if err := l.Failure(); errors.Is(err, errCut) != c.cut {
+				t.Errorf("the partition ends with %v", err)
+			}
+		})
+	}
+}
+
+// An idle partition also notices that another group has claimed it.
 func TestIdlePartitionNoticesAClaim(t *testing.T) {
 	l, _ := online(t)
 	l.Steps.tail.known(0)
@@ -185,10 +222,10 @@ func TestIdlePartitionNoticesAClaim(t *testing.T) {
 	}
 }
 
-// What a step left that was given up while a replica was dying is in the leader's log,
-// and nobody is shown it: the doubt stays until it is shown, else the next step finds
-// itself where it does not belong. A successor that does not have it ends that too.
-func TestTheTailEndsWhereTheLeaderWrites(t *testing.T) {
+// A step that was given up while a replica was dying left records in the leader's log, which are not shown to readers.
+// The doubt stays until they are shown; otherwise the next step would be at an unexpected offset. A successor without
+// those records ends the doubt too.
+func TestTheTailEndsAtTheLeadersLogEnd(t *testing.T) {
 	for name, shown := range map[string]bool{"the others have it": true, "the next leader does not": false} {
 		t.Run(name, func(t *testing.T) {
 			l, c := online(t)
@@ -240,9 +277,8 @@ func TestTheTailEndsWhereTheLeaderWrites(t *testing.T) {
 	}
 }
 
-// The log ends below what this owner has seen of it: it has lost what was committed (an
-// unclean election, a disk). A look says so, and does not go on as if nothing had been
-// there.
+// The log ends below what this owner has seen of it: it has lost committed records (an unclean election, a disk). A
+// look says so, and does not go on as if they had never existed.
 func TestALookNoticesThatTheLogHasLostItsEnd(t *testing.T) {
 	l, _ := online(t)
 	l.Steps.tail.known(100)
@@ -267,9 +303,9 @@ func TestDoubtIsShown(t *testing.T) {
 	}
 }
 
-// While the changelog's leader is away nobody looks at its tail: a successor shows less
-// than there is. Nothing but a leader ends that.
-func TestNobodyLooksAtTheTailOfALeaderThatIsAway(t *testing.T) {
+// While the changelog's leader is away nobody looks at its tail: a successor shows less than there is. Only a leader
+// ends that.
+func TestTheTailIsNotReadWhileTheLeaderIsAway(t *testing.T) {
 	b := &leader{}
 	l := offline(b)
 	looks := 0
@@ -289,10 +325,10 @@ func TestNobodyLooksAtTheTailOfALeaderThatIsAway(t *testing.T) {
 	}
 }
 
-// A claim may stand behind what another group has just written, if it takes over:
-// that is folded before anything is decided. Not so the first one of all: it brings
-// the first checkpoint along, which would lead back before what others have settled.
-func TestClaimBehindAnotherGroup(t *testing.T) {
+// A claim that takes over may stand behind records that another group has just written: they are folded before anything
+// is decided. The very first claim may not: it brings the first checkpoint, which would lead back to before requests
+// that others have settled.
+func TestClaimAfterAnotherGroup(t *testing.T) {
 	for _, x := range []struct {
 		name          string
 		accept, first bool
@@ -317,5 +353,31 @@ func TestClaimBehindAnotherGroup(t *testing.T) {
 				t.Errorf("%v, want %v", err, x.want)
 			}
 		})
+	}
+}
+
+// TestAGroupThatTakesOverAgain: its offset is from before the other group took over, and the claim does not repeat it.
+// Otherwise Kafka's tools would show a lag until the next step.
+func TestAGroupThatTakesOverAgain(t *testing.T) {
+	for _, x := range []struct {
+		name      string
+		last      string // the group that wrote last
+		committed int64
+		step      string // the step that has committed it
+		want      int64
+	}{
+		{"the same group", "ours", 5, "s/1", 5},
+		{"the same group, without an offset", "ours", -1, "", 14},
+		{"the same group, and an operator has set its offset", "ours", 0, "", 14},
+		{"another group", "theirs", 5, "s/1", 14},
+		{"another group, for the first time", "theirs", -1, "", 14},
+	} {
+		l := offline(&leader{})
+		l.o.Group, l.o.AcceptGroup = "ours", true
+		a := &acquirer{o: &l.o, log: l.Log}
+		got, err := a.claimPosition(t.Context(), &wire.Checkpoint{Group: x.last, Position: 14}, x.committed, x.step, nil)
+		if err != nil || got != x.want {
+			t.Errorf("%s: the claim has position %d, %v; want %d", x.name, got, err, x.want)
+		}
 	}
 }

@@ -34,7 +34,7 @@ import (
 
 const patience = 3 * time.Minute
 
-// counter counts what is replayed.
+// counter counts replayed records.
 type counter struct{ replayed atomic.Int64 }
 
 func (c *counter) Replayed(n int64)                          { c.replayed.Add(n) }
@@ -45,7 +45,7 @@ func (*counter) Stamped(clocks.Mark, clocks.Mark, time.Time) {}
 func (*counter) NearRetention(string)                        {}
 func (*counter) Cut(string, int64)                           {}
 
-// follow is a follower with a store of its own.
+// follow returns a follower with a store of its own.
 func follow(t *testing.T, cl *kgo.Client, set *topics.Set, count *counter) (*ownership.Follower, *statestore.Handle) {
 	t.Helper()
 	s, err := statestore.Open(statestore.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
@@ -60,25 +60,25 @@ func follow(t *testing.T, cl *kgo.Client, set *topics.Set, count *counter) (*own
 	}), h
 }
 
-// pending is what a view holds: refs by ID.
+// pending returns the contents of a view: Refs by ID.
 func pending(t *testing.T, h *statestore.Handle) map[string]timer.Ref {
 	t.Helper()
 	m := make(map[string]timer.Ref)
 	from, done := timer.Ref{Due: math.MinInt64}, false
 	for !done {
-		var err error
-		from, done, err = h.Scan(from, timer.Ref{Due: math.MaxInt64}, 10_000, 1<<30, func(x *timer.Timer) error {
-			m[string(x.ID)] = x.Ref()
-			return nil
-		})
+		timers, next, all, err := h.Scan(from, timer.Ref{Due: math.MaxInt64}, 10_000, 1<<30)
 		if err != nil {
 			t.Fatal(err)
 		}
+		for _, x := range timers {
+			m[string(x.ID)] = x.Ref()
+		}
+		from, done = next, all
 	}
 	return m
 }
 
-// owner is a kind of partition that does nothing but be owned.
+// owner is a kind of partition that does nothing except being owned.
 type owner struct {
 	*ownership.Life
 	tokens chan *membership.Token
@@ -92,7 +92,7 @@ func (o *owner) Assigned(t *membership.Token) { o.tokens <- t }
 func (*owner) Revoked([]*membership.Token)    {}
 func (*owner) Lost([]*membership.Token)       {}
 
-// claimed acquires the one partition of a set, going on from f, as a process of its own.
+// claimed acquires the one partition of a set, continuing from f, as a process of its own.
 func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kgo.Client, f *ownership.Follower, count *counter) ownership.Acquired {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -137,9 +137,9 @@ func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kg
 	return a
 }
 
-// Somebody follows the changelog of a partition under load, disturbs nobody, and is hardly
-// behind. When the owner has gone it takes over, and has only the tail to replay; what it
-// holds then is what a replay from the start gives.
+// A standby follows the changelog of a partition under load. It disturbs nobody, and is
+// hardly behind. When the owner has gone it takes over, and replays only the tail. The
+// result equals a replay from the start.
 func TestFollowUnderLoadThenTakeOver(t *testing.T) {
 	c := kafkatest.Shared(t)
 	cl := c.Client(t)
@@ -174,7 +174,7 @@ func TestFollowUnderLoadThenTakeOver(t *testing.T) {
 		}
 		return end
 	}
-	for range 5 { // under load it gets to where the log ended
+	for range 5 { // under load it reaches the end that the log had
 		at := end()
 		await.Until(t, patience, "the follower gets there", func() bool { return f.Position() >= at })
 		await.For(t, time.Second)

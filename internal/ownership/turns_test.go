@@ -1,62 +1,111 @@
-package ownership
+package ownership_test
 
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/internal/replay"
-	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// A long replay that nobody waits for gives its slot to those who do after each part, and ends without it if it is ended
-// meanwhile.
-func TestAReplayThatNobodyWaitsForLetsOthersPass(t *testing.T) {
-	store, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
+// replayer returns a follower with a store of its own. Without turns it replays as an acquisition does.
+func (w *regrown) replayer(t *testing.T, slots, turns *semaphore.Weighted) *ownership.Follower {
+	t.Helper()
+	s, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = store.Close() })
-	slots, turns := semaphore.NewWeighted(1), semaphore.NewWeighted(1)
-	local := &Local{Handle: store.Partition(statestore.PartitionID{}).Acquire(), Slots: slots, Turns: turns}
-	i := &intoLocal{f: NewFollower(FollowOptions{Topics: new(topics.Set), Local: local})}
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := i.Hold(ctx); err != nil {
-		t.Fatal(err)
+	t.Cleanup(func() { _ = s.Close() })
+	return ownership.NewFollower(ownership.FollowOptions{
+		Topics: w.set, Client: w.cl, Logger: slog.New(slog.DiscardHandler), Metrics: new(counter),
+		Local: &ownership.Local{Handle: s.Partition(statestore.PartitionID{Topic: w.set.Request.ID}).Acquire(), Slots: slots, Turns: turns, Room: 1 << 10},
+	})
+}
+
+// Background replays have all turns, and others wait for these. A partition that is acquired meanwhile replays at once.
+func TestAnAcquisitionIsNotHeldUpByBackgroundReplays(t *testing.T) {
+	slots, turns := semaphore.NewWeighted(3), semaphore.NewWeighted(2)
+	const copies = 4
+	working := make(chan struct{}, copies) // one for each that has a turn
+	goOn, ended := make(chan struct{}), make(chan error, copies)
+	for range copies {
+		w := newRegrown(t)
+		begun := sync.OnceFunc(func() { working <- struct{}{} })
+		w.fake.ControlKey(kmsg.Fetch.Int16(), func(kmsg.Request) (kmsg.Response, error, bool) { // the brokers do not answer
+			w.fake.KeepControl()
+			select {
+			case <-goOn:
+			default:
+				begun()
+				w.fake.SleepControl(func() { <-goOn })
+			}
+			return nil, nil, false
+		})
+		f := w.replayer(t, slots, turns)
+		go func() { ended <- f.ToEnd(t.Context()) }()
 	}
-	part := func(position int64) {
-		x := &timer.Timer{ID: []byte("a"), Occurrence: 1, Target: timer.Target{Topic: "t", Partition: timer.AnyPartition}}
-		if err := i.Put(x.ID, nil, x); err != nil {
-			t.Fatal(err)
-		}
-		i.begun = time.Now().Add(-partLeast)
-		if err := i.Flush(replay.Point{Position: position}); err != nil {
-			t.Fatal(err)
+	for range 2 {
+		<-working
+	}
+	if turns.TryAcquire(1) {
+		t.Fatal("the background replays leave a turn")
+	}
+	acquired := newRegrown(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := acquired.replayer(t, slots, nil).ToEnd(ctx); err != nil {
+		t.Errorf("background replays hold up an acquisition: %v", err)
+	}
+	if len(ended) > 0 {
+		t.Error("a background replay has ended meanwhile")
+	}
+	close(goOn)
+	for range copies {
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	}
-	passed := make(chan struct{})
-	go func() {
-		defer close(passed)
-		if err := slots.Acquire(t.Context(), 1); err == nil {
-			slots.Release(1)
+}
+
+// A background replay that takes long does not hold up others that wait for the same turn.
+func TestALongBackgroundReplayHoldsUpNoOther(t *testing.T) {
+	slots, turns := semaphore.NewWeighted(2), semaphore.NewWeighted(1)
+	copyOf := func(w *regrown) *ownership.Follower { return w.replayer(t, slots, turns) }
+	long, short := newRegrown(t), newRegrown(t)
+	working, caughtUp := make(chan struct{}), make(chan struct{})
+	begun := sync.OnceFunc(func() { close(working) })
+	long.fake.ControlKey(kmsg.Fetch.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) { // a page takes a while
+		long.fake.KeepControl()
+		if r.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset > 0 {
+			begun()
+			long.fake.SleepControl(func() {
+				select {
+				case <-caughtUp:
+				case <-time.After(50 * time.Millisecond):
+				}
+			})
 		}
-	}()
-	part(1)
-	cancel()
-	part(2) // from now on it has no slot
-	part(3)
-	<-passed
-	if !slots.TryAcquire(1) {
-		t.Error("a replay that has ended has the slot")
+		return nil, nil, false
+	})
+	ended := make(chan error, 1)
+	slow := copyOf(long)
+	go func() { ended <- slow.ToEnd(t.Context()) }()
+	<-working
+	if err := copyOf(short).ToEnd(t.Context()); err != nil || slow.Position() >= 60 {
+		t.Errorf("another background replay, now at %d, holds it up: %v", slow.Position(), err)
 	}
-	i.Rest()
-	if slots.TryAcquire(1) || !turns.TryAcquire(1) {
-		t.Error("the slot was given back twice, or the turn was not")
+	close(caughtUp)
+	if err := <-ended; err != nil || slow.Position() < 60 {
+		t.Errorf("the long replay ended at %d, %v", slow.Position(), err)
+	}
+	if !turns.TryAcquire(1) || !slots.TryAcquire(2) {
+		t.Error("a replay that has ended has a slot, or the turn")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// acquired is what an acquisition has found and made.
+// acquired is the result of an acquisition.
 type acquired struct {
 	*served
 	behind int64 // for Life.Own
@@ -71,7 +71,7 @@ func (p *Partition) begin(ctx context.Context, committed int64) (int64, error) {
 		return 0, err
 	}
 	if committed >= 0 {
-		p.life.Log.Warn("the changelog is lost and that is accepted: reading requests from the log's start, so what has fired and is still there fires again", "position", start, "committed", committed)
+		p.life.Log.Warn("the changelog is lost and that is accepted: reading requests from the log's start, so timers that have fired and whose requests are still there fire again", "position", start, "committed", committed)
 	} else {
 		p.life.Log.Info("first acquisition of this partition: reading requests from the log's start", "position", start)
 	}

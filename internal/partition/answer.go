@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/query"
@@ -13,21 +14,30 @@ import (
 )
 
 // Questions are answered from committed state: planner.Unflushed and planner.Committed have the argument. Any
-// goroutine may ask. A question holds up planning only while it looks up an ID, or lists what the store lacks. It reads
-// the store without locks. Questions about many timers take turns.
+// goroutine may ask. A question holds up planning only while it looks up an ID, or notes what the store lacks, which
+// takes microseconds. It does everything else without locks. Questions about many timers take turns, and rest as long
+// as they run.
+//
+// A consumer may see a step before this process hears that it is committed. So a question that meets a step between its fence
+// and its outcome waits for the outcome. A step whose EndTxn is sent later was not seen by anybody before the question. If the
+// outcome cannot be found out, nothing is answered until the partition is acquired again.
 //
 // An answer is given only if the partition was live when the answer was ready, and the group, asked after
 // that, confirms that this process owns the partition ([membership.Token.Certain]). Then the answer was true at
 // that moment. A process that slept through the end of its membership gives no answer. Neither does
 // one that was replaced or removed.
 
+// doubtLimit is how long a question waits for the outcome of a step, as long as for the group's word.
+const doubtLimit = 3 * time.Second
+
 // Questions answers them. It is there before the partition is acquired, and between two acquisitions.
 type Questions struct {
 	*owned
-	now atomic.Pointer[answers] // nil: nothing is answered
+	now    atomic.Pointer[answers]       // nil: nothing is answered
+	ending atomic.Pointer[chan struct{}] // closed with the outcome of the step that may be committed already; nil: there is none
 }
 
-// answers is what is needed to answer, for one life.
+// answers is what one life needs to answer questions.
 type answers struct {
 	*owned
 	q       *Questions
@@ -39,11 +49,12 @@ type answers struct {
 	pages  chan struct{} // one slot, for a question that makes a page
 	counts chan struct{} // one slot, for a question that counts, which takes longer
 	held   held          // by both
-	most   int64         // IDs that the store may lack of what one of them reads
+	most   int           // IDs that the store may lack of what one of them reads
 }
 
 // open begins to answer questions; close ends that.
 func (q *Questions) open(s *served, store *statestore.Handle, flush func(context.Context)) {
+	q.ended() // a step of the former life whose outcome nobody could tell
 	q.now.Store(&answers{
 		owned: q.owned, q: q, handle: store, subs: s.subs, decided: newDecisions(), flush: flush,
 		pages: make(chan struct{}, 1), counts: make(chan struct{}, 1), held: held{memory: &q.o.Memory}, most: maxUnflushed,
@@ -72,6 +83,40 @@ func (q *Questions) answering() (*answers, error) {
 	return a, nil
 }
 
+// ends notes that the lane is about to commit a step. The first call of ended notes its outcome, which the planners know by then.
+func (q *Questions) ends() {
+	outcome := make(chan struct{})
+	q.ending.Store(&outcome)
+}
+
+func (q *Questions) ended() {
+	if outcome := q.ending.Swap(nil); outcome != nil {
+		close(*outcome)
+	}
+}
+
+// begin returns what answers a question, once every step that a consumer may have seen is part of the answer.
+func (q *Questions) begin(ctx context.Context) (*answers, error) {
+	a, err := q.answering()
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		return nil, err
+	}
+	outcome := q.ending.Load()
+	if outcome == nil {
+		return a, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, doubtLimit)
+	defer cancel()
+	select {
+	case <-*outcome:
+		return a, nil
+	case <-a.decided.gone:
+		return nil, fmt.Errorf("%v: %w", q.life.Requests(), query.ErrMoved)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%v: %w: %w", q.life.Requests(), query.ErrInDoubt, ctx.Err())
+	}
+}
+
 // still returns err, with which an answer was found, if the answer may be given, and otherwise why not. It
 // asks the group: see Token.Certain.
 func (a *answers) still(ctx context.Context, err error) error {
@@ -93,11 +138,11 @@ func (a *answers) still(ctx context.Context, err error) error {
 	return err
 }
 
-// Get returns what is pending under an ID, nil for nothing. Errors wrap query.ErrMoved or
-// a query.NotLiveError where the partition cannot answer.
+// Get returns what is pending under an ID, nil for nothing. Errors wrap query.ErrMoved, query.ErrInDoubt or
+// a query.NotLiveError if the partition cannot answer.
 func (q *Questions) Get(ctx context.Context, id []byte) (*query.Timer, error) {
-	a, err := q.answering()
-	if err = errors.Join(err, ctx.Err()); err != nil {
+	a, err := q.begin(ctx)
+	if err != nil {
 		return nil, err
 	}
 	committed, parked := a.subs.committed(id), false
@@ -111,7 +156,7 @@ func (q *Questions) Get(ctx context.Context, id []byte) (*query.Timer, error) {
 	return a.show(t, parked), nil
 }
 
-// show returns a timer in the form that questions are answered in.
+// show returns a timer in the form in which questions are answered.
 func (w *owned) show(t *timer.Timer, parked bool) *query.Timer {
 	return &query.Timer{
 		Timer: t, Topic: w.o.Topics.Request.Name, Partition: w.o.Partition,
@@ -133,7 +178,7 @@ func stateOf(t *timer.Timer, parked bool) query.State {
 	return query.Pending
 }
 
-// wait takes the one slot that there is.
+// wait takes the only slot.
 func wait(ctx context.Context, slot chan struct{}) error {
 	select {
 	case slot <- struct{}{}:

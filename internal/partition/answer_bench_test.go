@@ -8,15 +8,14 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/budget"
-	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// million is a partition with a million pending timers on disk, whose overlay has so many
-// of which the store has not heard yet.
-func million(b *testing.B, overlay int) *core {
+// million is a partition with a million pending timers on disk, and the given number that the
+// store lacks.
+func million(b *testing.B, lacks int) *core {
 	const n = 1_000_000
 	g := newSetup(b)
 	var err error
@@ -26,8 +25,7 @@ func million(b *testing.B, overlay int) *core {
 	b.Cleanup(func() { _ = g.store.Close() })
 	c := newCore(b, g, 64<<20, 1<<20)
 	c.lazy = true
-	c.p.o.Memory.Overlay = budget.Alone(64 << 20)
-	c.p.Questions.now.Load().most = 1 << 40
+	c.p.o.Memory.Questions = budget.Alone(64 << 20)
 	batch := &statestore.Batch{Changelog: c.set.Changelog.ID, Position: c.end}
 	for i := range n {
 		t := &timer.Timer{
@@ -38,19 +36,8 @@ func million(b *testing.B, overlay int) *core {
 	}
 	c.ok(c.s.keeper.store.Apply(batch))
 	c.ok(g.store.Flush())
-	c.s.subs.planners[0].Begin(n)
-	for i := range overlay {
-		c.schedule(i, 100_000+int64(i))
-	}
-	if overlay > 0 {
-		for c.given < len(c.requests) {
-			c.deliver(10_000)
-			c.work()
-			for c.seal(20_000); c.share != nil; c.seal(20_000) {
-				c.commit(true)
-				c.apply()
-			}
-		}
+	if lacks > 0 {
+		c.lacks(lacks)
 	}
 	return c
 }
@@ -58,9 +45,9 @@ func million(b *testing.B, overlay int) *core {
 // BenchmarkAnswers asks a partition with a million pending timers.
 func BenchmarkAnswers(b *testing.B) {
 	ctx := context.Background()
-	for _, overlay := range []int{0, 50_000} {
-		c := million(b, overlay)
-		prefix := fmt.Sprintf("overlay %d/", overlay)
+	for _, lacks := range []int{0, maxUnflushed} {
+		c := million(b, lacks)
+		prefix := fmt.Sprintf("lacks %d/", lacks)
 		b.Run(prefix+"get", func(b *testing.B) {
 			for b.Loop() {
 				if q, err := c.p.Questions.Get(ctx, fmt.Appendf(nil, "customer-%07d", rand.IntN(1_000_000))); err != nil || q == nil {
@@ -112,32 +99,6 @@ func BenchmarkAnswers(b *testing.B) {
 			for b.Loop() {
 				if _, err := c.p.Questions.CountUntil(ctx, query.Filter{}, []int64{c.now + 60_000, c.now + 3_600_000, c.now + 86_400_000}); err != nil {
 					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkCollect(b *testing.B) {
-	for _, n := range []int{50_000, 500_000} {
-		c := million(b, n)
-		a := c.p.Questions.now.Load()
-		b.Run(fmt.Sprint(n, "/locked"), func(b *testing.B) {
-			for b.Loop() {
-				b.StopTimer()
-				n := a.changed()
-				u := planner.NewUnflushed(n + n/8)
-				b.StartTimer()
-				if !a.collect(u, a.flushes()) {
-					b.Fatal("not current")
-				}
-			}
-		})
-		b.Run(fmt.Sprint(n, "/all"), func(b *testing.B) {
-			for b.Loop() {
-				u, _ := a.unflushed(a.flushes(), 1<<40)
-				if len(u.All()) < n/2 {
-					b.Fatal(len(u.All()))
 				}
 			}
 		})

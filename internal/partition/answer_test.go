@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,13 +20,13 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// same reports whether what is shown is a timer, but for whether it is parked, which is
-// in no log.
+// same reports whether an answer shows a timer. It ignores whether the timer is parked, which no log says.
 func same(q *query.Timer, t *timer.Timer) bool {
 	if q == nil || t == nil {
 		return q == nil && t == nil
@@ -55,7 +57,7 @@ func (c *core) walk(page query.Page) (all []*query.Timer) {
 	return nil
 }
 
-// answersAre holds all answers against the fold of what is committed.
+// answersAre compares all answers with the fold of what is committed.
 func (c *core) answersAre(page query.Page) {
 	c.t.Helper()
 	ctx, fold := context.Background(), c.fold(math.MaxInt64)
@@ -120,7 +122,7 @@ func (c *core) countsAre(f query.Filter, fold map[string]*timer.Timer, parked ma
 	}
 }
 
-// page is any question.
+// page draws any question.
 func (c *core) page(t *rapid.T) query.Page {
 	at := rapid.SampledFrom([]int64{0, 0, c.now - 10, c.now, c.now + 30, c.now + 30_000, math.MinInt64, math.MaxInt64})
 	return query.Page{
@@ -136,9 +138,9 @@ func (c *core) page(t *rapid.T) query.Page {
 	}
 }
 
-// Whatever happens, an ID, a list and a count are at any time what committed steps have
-// led to: nothing of what is planned, or in a step that is out, and nothing less; however
-// much of it is folded, frozen, stored, forgotten, loaded or parked.
+// Whatever happens, the answers about an ID, a list and a count always equal the result of the committed steps. They
+// include nothing that is only planned, or in a step that is out, and leave nothing out, however much of it is folded,
+// frozen, stored, forgotten, loaded or parked.
 func TestAnswersAgainstModel(t *testing.T) {
 	atLeast(t, "rapid.checks", "400")
 	atLeast(t, "rapid.steps", "100")
@@ -170,7 +172,7 @@ func answersAgainstModel(t *rapid.T, g *setup) {
 	c.p.o.Memory.Delta = c.o.Memory.Delta
 	actions := c.actions()
 	actions[""] = func(t *rapid.T) {
-		if c.p.Questions.now.Load().changed() > 0 {
+		if _, lacks := c.p.Questions.now.Load().lacks(); lacks > 0 {
 			c.g.seen["something unflushed"]++
 		} else {
 			c.g.seen["nothing unflushed"]++
@@ -183,9 +185,9 @@ func answersAgainstModel(t *rapid.T, g *setup) {
 	t.Repeat(actions)
 }
 
-// The view of the store lacks what was flushed behind it. As long as the planner does not know of that, it has the same
-// itself; then the view is too old.
-func TestACheckpointBehindTheView(t *testing.T) {
+// The view of the store lacks what was flushed after it was made. As long as the planner does not know of that flush,
+// it still has the changes itself. After that the view is too old.
+func TestCheckpointAfterTheView(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.lazy = true
 	c.schedule(1, 50_000)
@@ -202,17 +204,19 @@ func TestACheckpointBehindTheView(t *testing.T) {
 	a := c.p.Questions.now.Load()
 	list := func(whole bool, meanwhile func()) {
 		t.Helper()
-		flushes := a.flushes()
+		flushes, _ := a.lacks()
 		view, err := a.handle.View()
 		c.ok(err)
 		meanwhile()
-		u, current := a.unflushed(flushes, 1<<20)
+		u := planner.NewUnflushed(0)
+		current := a.collect(u, flushes)
 		if current != whole {
 			t.Fatalf("what the store lacks goes with the view: %v, want %v", current, whole)
 		}
 		if whole {
+			c.ok(u.Index(func() error { return nil }))
 			b := &builder{a: a, slot: new(slot), page: &query.Page{Order: query.ByID, Limit: 10}}
-			l, err := b.build(t.Context(), &reading{view, u})
+			l, err := b.build(t.Context(), &reading{view: view, unflushed: u})
 			c.ok(err)
 			if len(l.Timers) != 2 {
 				t.Errorf("%d are listed, 2 are committed", len(l.Timers))
@@ -229,8 +233,8 @@ func TestACheckpointBehindTheView(t *testing.T) {
 	}
 }
 
-// Who may have lost the partition without having heard of it says nothing of its timers.
-func TestNothingIsAnsweredOfWhatMayBeAnothers(t *testing.T) {
+// A process that may have lost the partition without knowing says nothing about its timers.
+func TestNoAnswersAboutAPartitionThatMayBeLost(t *testing.T) {
 	g := newSetup(t)
 	c := newCore(t, g, 1<<20, 1000)
 	c.schedule(1, 50_000)
@@ -263,10 +267,10 @@ func TestQuestionsHoldNoMoreThanTheyMay(t *testing.T) {
 	t.Run("IDs", func(t *testing.T) { questionsHoldNoMoreThan(t, 1<<20, 49) })
 }
 
-func questionsHoldNoMoreThan(t *testing.T, bytes, most int64) {
+func questionsHoldNoMoreThan(t *testing.T, bytes int64, most int) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.lazy = true
-	c.p.o.Memory.Overlay = budget.Alone(bytes)
+	c.p.o.Memory.Questions = budget.Alone(bytes)
 	const n = 50
 	schedule := func() {
 		for i := range n {
@@ -297,7 +301,7 @@ func questionsHoldNoMoreThan(t *testing.T, bytes, most int64) {
 	asked := 0
 	for done := false; !done; {
 		select {
-		case <-c.p.life.Kicked:
+		case <-c.p.life.Wake:
 			if w := c.s.keeper.checkpoints.asks.takeAll(); w != nil {
 				asked++
 				c.checkpoint()
@@ -313,9 +317,120 @@ func questionsHoldNoMoreThan(t *testing.T, bytes, most int64) {
 	}
 }
 
-// Questions come from anywhere, at any time: while a partition is at work none sees half
-// of a step, misses what is always pending, or has it twice; a decision is seen at once.
-func TestQuestionsBesideTheWork(t *testing.T) {
+// lacks makes a planner apply this many timers that the store does not have, bypassing what a core checks.
+func (c *core) lacks(n int) {
+	c.t.Helper()
+	p, b, refs := c.s.subs.planners[0], planner.NewBatch(n), make([]timer.Ref, n)
+	for i := range n {
+		x := &timer.Timer{
+			ID: fmt.Appendf(nil, "unflushed-%07d", i), Offset: int64(i), Due: c.now + 100_000 + int64(i), Occurrence: 1,
+			Target: timer.Target{Topic: targetTopic, Partition: timer.AnyPartition}, Value: make([]byte, 100),
+		}
+		value, err := x.Own()
+		c.ok(err)
+		b.Add(nil, timer.Request{ID: x.ID, Offset: x.Offset, Schedule: x}, value)
+		refs[i] = timer.Absent
+	}
+	b.Position = int64(n)
+	unknown := p.Meet(b)
+	unknown.Found(refs, nil, nil, c.now)
+	p.Plan(b)
+	step := planner.Take(c.s.subs.planners, timer.Size{Entries: n, Bytes: 1 << 40}, false, planner.NoBound)
+	planner.Commit(c.s.subs.planners)
+	for done := false; !done; {
+		_, done = p.Apply(step.Segments[0], n)
+	}
+}
+
+// A question that reads much that is not flushed gives its slot back again and again, and others get it meanwhile.
+func TestAQuestionRestsWhileReadingUnflushedChanges(t *testing.T) {
+	const n = 20 * restIDs
+	c := newCore(t, newSetup(t), 1<<20, 1000)
+	c.p.o.Memory.Questions = budget.Alone(64 << 20)
+	c.lacks(n)
+	scans := semaphore.NewWeighted(1)
+	c.p.o.Scans = scans
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if got, err := c.p.Questions.Count(t.Context(), query.Filter{Target: targetTopic}); err != nil || got.N != n {
+			t.Errorf("%d are counted: %v", got.N, err)
+		}
+	}()
+	had := 0
+	for {
+		select {
+		case <-done:
+			if had < n/restIDs/2 { // it rests twice per thousand: when it indexes and when it counts
+				t.Errorf("another one had the slot %d times while a question looked at %d IDs", had, n)
+			}
+			return
+		default:
+		}
+		if scans.TryAcquire(1) {
+			scans.Release(1)
+			runtime.Gosched()
+			continue
+		}
+		c.ok(scans.Acquire(t.Context(), 1)) // the question has it
+		had++
+		scans.Release(1)
+	}
+}
+
+// Questions that begin at the same time together hold no more than they may.
+func TestQuestionsSideBySideHoldNoMoreThanTheyMay(t *testing.T) {
+	const n, most = 2 * restIDs, 900 << 10 // enough for one
+	c := newCore(t, newSetup(t), 1<<20, 1000)
+	c.p.o.Memory.Questions = budget.Alone(most)
+	c.lacks(n)
+	a := c.p.Questions.now.Load()
+	answered, busy := 0, 0
+	for range 50 {
+		var asking sync.WaitGroup
+		errs := make(chan error, 2)
+		var inside atomic.Int32
+		for _, turn := range []chan struct{}{a.pages, a.counts} {
+			asking.Go(func() {
+				errs <- a.read(t.Context(), turn, new(slot), func(*reading) error {
+					inside.Add(1)
+					for inside.Load() < 2 && len(errs) == 0 { // the other one is inside as well, or refused
+						runtime.Gosched()
+					}
+					if free := most - a.held.taken(); free < 0 {
+						t.Errorf("questions hold %d bytes more than they may", -free)
+					}
+					return nil
+				})
+			})
+		}
+		asking.Wait()
+		for range 2 {
+			switch err := <-errs; {
+			case err == nil:
+				answered++
+			case errors.Is(err, query.ErrBusy):
+				busy++
+			default:
+				t.Fatal(err)
+			}
+		}
+	}
+	if answered < 50 || a.held.taken() != 0 {
+		t.Errorf("%d are answered, %d were too many; %d bytes are held", answered, busy, a.held.taken())
+	}
+}
+
+// taken returns how many bytes are held.
+func (h *held) taken() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.bytes
+}
+
+// Questions come from anywhere, at any time. While a partition works, no answer contains half of a step, misses a timer
+// that is always pending, or contains it twice. A decision is visible at once.
+func TestQuestionsDuringTheWork(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1<<20)
 	c.lazy = true
 	const always = 100
@@ -427,8 +542,8 @@ func (c *core) takes() {
 	c.seal(1000)
 }
 
-// Each request has its decision: what became of it, why, and what it left, be there
-// another one of the same ID in the same step.
+// Each request has its decision: its outcome, the reason, and what it left pending, even if another request for the
+// same ID is in the same step.
 func TestDecisions(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	w, err := c.p.Questions.Watch()
@@ -479,15 +594,15 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// shortly is a context that ends soon.
+// shortly returns a context that ends soon.
 func shortly(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 1)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// A decision is told once the planner knows of the commit: who asks then sees it.
-func TestDecisionsAreToldBehindTheCommit(t *testing.T) {
+// A decision is reported once the planner knows of the commit: a caller that asks then sees its result.
+func TestDecisionsAreReportedAfterTheCommit(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	w, err := c.p.Questions.Watch()
 	c.ok(err)
@@ -510,6 +625,92 @@ func TestDecisionsAreToldBehindTheCommit(t *testing.T) {
 	}
 	if d, err = w.Decision(t.Context(), 0); err != nil || d.Outcome != "scheduled" {
 		t.Errorf("told %+v: %v", d, err)
+	}
+}
+
+// From the moment in which a step may be committed until its outcome is known, consumers may know more than this process. So
+// questions wait for the outcome, whatever it is; a question that does not get it has no answer.
+func TestQuestionsWaitForTheStepThatConsumersMayHaveSeen(t *testing.T) {
+	for _, committed := range []bool{true, false} {
+		c := newCore(t, newSetup(t), 1<<20, 1000)
+		c.schedule(1, 50_000)
+		c.takes()
+		if x, err := c.p.Questions.Get(t.Context(), []byte("id1")); x != nil || err != nil {
+			t.Fatalf("before the commit: %v, %v", x, err)
+		}
+		for _, r := range c.share.Records { // as if they were acknowledged
+			r.Offset = c.end
+		}
+		c.ok(c.share.Fence())
+		q := c.p.Questions
+		ask := map[string]func(ctx context.Context) error{
+			"one":      func(ctx context.Context) error { _, err := q.Get(ctx, []byte("id1")); return err },
+			"a page":   func(ctx context.Context) error { _, err := q.List(ctx, query.Page{}); return err },
+			"how many": func(ctx context.Context) error { _, err := q.Count(ctx, query.Filter{}); return err },
+		}
+		for what, question := range ask {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			if err := question(ctx); !errors.Is(err, query.ErrInDoubt) || !query.Again(err) {
+				t.Errorf("asked for %s while no outcome is known: %v", what, err)
+			}
+			cancel()
+		}
+		answer := make(chan int64, 1)
+		go func() {
+			n, err := q.Count(t.Context(), query.Filter{})
+			for errors.Is(err, query.ErrInDoubt) { // the machine is slow
+				n, err = q.Count(t.Context(), query.Filter{})
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			answer <- n.N
+		}()
+		want := int64(0)
+		if committed {
+			c.commit(true)
+			want = 1
+		} else {
+			c.aborts = 1 // every record was acknowledged
+			c.abort()
+		}
+		if n := <-answer; n != want {
+			t.Errorf("committed: %v, and %d timers are pending", committed, n)
+		}
+	}
+}
+
+// A step whose outcome cannot be found out may be committed, and consumers may have seen it. So the state from before it is no
+// answer: questions get none until the partition is acquired again.
+func TestNoAnswerIsFromBeforeAStepThatNobodyCanTell(t *testing.T) {
+	c := newCore(t, newSetup(t), 1<<20, 1000)
+	c.schedule(1, 50_000)
+	c.takes()
+	for _, r := range c.share.Records { // as if they were acknowledged
+		r.Offset = c.end
+	}
+	c.ok(c.share.Fence())
+	q := c.p.Questions
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := q.Get(t.Context(), []byte("id1"))
+		waiting <- err
+	}()
+	c.share.Err = errors.New("its log is gone")
+	c.aborts = 1
+	c.abort()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if x, err := q.Get(ctx, []byte("id1")); !query.Again(err) {
+		t.Errorf("asked while the acquisition ends: %v, %v", x, err)
+	}
+	q.close()
+	if err := <-waiting; !query.Again(err) {
+		t.Errorf("asked before: %v", err)
+	}
+	q.open(c.s, c.s.keeper.store, c.p.Checkpoint)
+	if _, err := q.Get(t.Context(), []byte("id1")); err != nil {
+		t.Errorf("asked after the next acquisition: %v", err)
 	}
 }
 
@@ -571,15 +772,15 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 	}
 }
 
-// What a question holds is given back at its end. If the acquisition ends before, it is given back then, and what the
+// What a question holds is given back when it ends. If the acquisition ends first, it is given back then, and what the
 // question does later changes nothing.
-func TestWhatQuestionsHoldIsGivenBack(t *testing.T) {
+func TestMemoryOfQuestionsIsGivenBack(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		shared := budget.New(1<<20, map[string]int32{"r": 1, "other": 1})
 		other := shared.Open("other")
 		all := other.Limit()
 		c := newCore(t, newSetup(t), 1<<20, 1000)
-		c.p.o.Memory.Overlay = shared.Open("r")
+		c.p.o.Memory.Questions = shared.Open("r")
 		c.lazy = true
 		for i := range 500 {
 			c.schedule(i, 10_000)

@@ -73,18 +73,18 @@ func (a *arrivals) at(offset int64) int64 {
 	return a.list[i].at
 }
 
-// ownLateness adds to own how late a firing is by our own doing, if its step was sealed at a moment (Unix ms):
-// since it was due, or since its request was read. Timers that were missed while nobody ran do not count, nor
-// those that waited for their target or for a request that steered them.
-func (a *arrivals) ownLateness(own *tally, sealed int64, e *planner.Entry) {
-	due := e.Emit.FiresAt()
+// ownDue returns from when on a firing is late by our own doing, if its step was sealed at a moment (both in Unix ms):
+// since it was due, or since its request was read. ours is false for timers that were missed while nobody ran, and
+// for those that waited for their target or for a request that steered them.
+func (a *arrivals) ownDue(sealed int64, e *planner.Entry) (due int64, ours bool) {
+	due = e.Emit.FiresAt()
 	if due <= a.opened.Load() || e.Tag != nil || e.Emit.Steering != nil {
-		return
+		return 0, false
 	}
 	if sealed-due > arrivalGrain {
 		due = max(due, a.at(e.Emit.Offset))
 	}
-	own.add(max(0, sealed-due))
+	return due, true
 }
 
 // notOpenedAhead corrects the time at which the catch-up barrier opened, if the clock was set back since: timers that fall

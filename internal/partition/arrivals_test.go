@@ -34,8 +34,8 @@ func TestArrivals(t *testing.T) {
 	}
 }
 
-// What is late when it is read is not late by our own doing, nor is what was missed while nobody ran. What we seal late is,
-// and it is then that firings have more of a step; also while what was missed is in front of it.
+// Timers that are late when they are read, or that were missed while nobody ran, are not late by our own doing. Those
+// that we seal late are, and only then do firings get more of a step, even while missed timers are in front of them.
 func TestOwnLateness(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, roomy)
 	reg := prometheus.NewRegistry()
@@ -93,7 +93,7 @@ func TestOwnLateness(t *testing.T) {
 	c.finish()
 }
 
-// A clock that is set back behind the catch-up barrier's opening hides no lateness of ours.
+// If the clock is set back after the catch-up barrier opened, our own lateness still shows.
 func TestOwnLatenessAfterTheClockIsSetBack(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.work()

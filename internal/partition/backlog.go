@@ -13,10 +13,10 @@ import (
 // item, the bytes for the changelog. Each queued request or firing counts as at least that.
 const queueEntry = 1024
 
-// QueueBytes is how many bytes queued requests or firings count as in a budget.
+// QueueBytes returns how many bytes of a budget queued requests or firings count as.
 func QueueBytes(n timer.Size) int64 { return max(n.Bytes, int64(n.Entries)*queueEntry) }
 
-// roomOf is the largest size that counts as so many bytes.
+// roomOf returns the largest size that counts as this many bytes.
 func roomOf(bytes int64) timer.Size {
 	return timer.Size{Entries: int(bytes / queueEntry), Bytes: bytes}
 }
@@ -24,10 +24,10 @@ func roomOf(bytes int64) timer.Size {
 // backlog counts the requests and firings that are not folded into the delta yet. Each of them is in one of the three
 // counts at a time.
 //
-// What is committed and not folded counts against intake and firings: if the store is slow, it is the greater part.
-// Firings that are not committed have room of their own, because a backlog of them may last, and must not hold up the
-// cancels that are written meanwhile. The budgets that partitions share are told each change. A partition that found no
-// room looks again when it has released something itself.
+// Committed entries that are not folded count against intake and firings: if the store is slow, they are the greater
+// part. Firings that are not committed have room of their own, because a backlog of them may last, and must not hold up
+// the cancels that are written meanwhile. The budgets that partitions share are told each change. A partition that
+// found no room looks again when it has released something itself.
 type backlog struct {
 	intake  *budget.Account // requests, and what is committed
 	emitted *budget.Account // firings
@@ -41,7 +41,7 @@ type backlog struct {
 	starved   bool // due timers wait for room; ended by folded
 }
 
-// newBacklog returns an empty one, and tells the budgets.
+// newBacklog returns an empty backlog, and tells the budgets.
 func newBacklog(intake, emitted *budget.Account) *backlog {
 	b := &backlog{intake: intake, emitted: emitted}
 	b.tell()

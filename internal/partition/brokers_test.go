@@ -18,15 +18,15 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// brokers are those of target topics, as a core shows them to its partition: who
-// leads, who answers. A topic without entry does not exist.
+// brokers simulates the brokers of target topics for a partition: who leads, and who
+// answers. A topic without an entry does not exist.
 type brokers struct {
 	leaders      map[string][]int32            // of each partition; -1 is nobody
-	unresponsive map[timer.TopicPartition]bool // have a leader, which does not answer
-	since        map[string]time.Time          // when topics came to be missing
-	heard        map[string]heard              // what was last told of them
+	unresponsive map[timer.TopicPartition]bool // these have a leader that does not answer
+	since        map[string]time.Time          // since when topics have been missing
+	heard        map[string]heard              // what was last said about them
 	had          map[string]int                // partitions, of topics that are or were there
-	window       map[timer.TopicPartition]int  // how many may pass to a partition that answers again
+	window       map[timer.TopicPartition]int  // how many emissions may pass to a partition that answers again
 }
 
 // heard is what metadata said of a topic.
@@ -35,8 +35,8 @@ type heard struct {
 	missing    time.Duration // for how long
 }
 
-// missingAfter is how long a topic must be missing until what is due for it
-// becomes dead letters.
+// missingAfter is how long a topic must be missing until emissions for it become dead
+// letters.
 const missingAfter = 10 * time.Second
 
 func newBrokers() *brokers {
@@ -48,11 +48,11 @@ func newBrokers() *brokers {
 
 func (b *brokers) DiscoveredBrokers() []*kgo.Broker { return nil }
 
-// Request answers for metadata, and has no limits to tell of.
+// Request answers for metadata, and has no limits to report.
 func (b *brokers) Request(_ context.Context, r kmsg.Request) (kmsg.Response, error) {
 	req, ok := r.(*kmsg.MetadataRequest)
 	if !ok {
-		return r.ResponseKind(), nil // nothing is told of settings
+		return r.ResponseKind(), nil // settings are not reported
 	}
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
 	for _, rt := range req.Topics {
@@ -72,7 +72,7 @@ func (b *brokers) Request(_ context.Context, r kmsg.Request) (kmsg.Response, err
 	return resp, nil
 }
 
-// takes is what a partition answers to a record.
+// takes returns a partition's answer to a record.
 func (b *brokers) takes(p timer.TopicPartition) error {
 	switch leaders := b.leaders[p.Topic]; {
 	case int(p.Partition) >= len(leaders):
@@ -85,7 +85,7 @@ func (b *brokers) takes(p timer.TopicPartition) error {
 	return nil
 }
 
-// probe is Health's.
+// probe is the Probe of Health.
 func (c *core) probe(_ context.Context, p timer.TopicPartition) error {
 	err := c.brokers.takes(p)
 	known, _ := c.o.Targets.Cached(p.Topic)
@@ -98,8 +98,8 @@ func (c *core) probe(_ context.Context, p timer.TopicPartition) error {
 	return err
 }
 
-// look is what goes on beside a partition: metadata is asked for, unhealthy targets
-// are probed, and time goes by for both, whatever the wall clock says.
+// look simulates what goes on in the background: metadata is looked up, unhealthy
+// targets are probed, and time passes for both, whatever the wall clock says.
 func (c *core) look(after time.Duration) {
 	c.mono = c.mono.Add(after)
 	c.ok(c.o.Targets.Refresh(context.Background(), targetTopics...))
@@ -113,7 +113,7 @@ func (c *core) look(after time.Duration) {
 	c.o.Health.Round(context.Background(), func(probe func()) { probe() })
 }
 
-// park is the part of the partition's loop that parks and unparks.
+// park runs the part of the partition's loop that parks and unparks.
 func (c *core) park() {
 	if c.s.keeper.checkpoints.writing {
 		return
@@ -135,13 +135,13 @@ func (c *core) park() {
 	}
 }
 
-// vanish takes a topic away, appear brings it, with the partitions that it had:
-// what is parked for one of them by its key stays there when a topic grows.
+// vanish removes a topic. appear brings it back with the partitions that it had: timers
+// that are parked for a partition chosen by their key stay there when a topic grows.
 func (c *core) vanish(topic string) {
 	if _, there := c.brokers.leaders[topic]; there {
 		delete(c.brokers.leaders, topic)
 		if c.brokers.heard[topic].partitions > 0 {
-			c.brokers.since[topic] = c.mono // else nobody has heard that it was there
+			c.brokers.since[topic] = c.mono // otherwise nobody knows that it existed
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (c *core) appear(topic string, partitions int) {
 	c.brokers.leaders[topic] = make([]int32, partitions)
 }
 
-// heal has every partition answer.
+// heal makes every partition answer.
 func (c *core) heal() {
 	clear(c.brokers.unresponsive)
 	for _, leaders := range c.brokers.leaders {
@@ -165,9 +165,9 @@ func (c *core) heal() {
 	}
 }
 
-// refused plays the lane when a target does not take what a step has for it: the
-// breakers trip, or metadata is refuted, and the step is aborted. It
-// reports whether there was something.
+// refused does what the lane does when a target does not accept an emission of a step:
+// breakers trip, or metadata is refuted, and the step is aborted. It reports whether
+// there was such an emission.
 func (c *core) refused() bool {
 	tripped := map[timer.TopicPartition]error{}
 	gone := map[string]bool{}
@@ -205,7 +205,8 @@ func target(e *transaction.Emission) timer.TopicPartition {
 	return timer.TopicPartition{Topic: e.Record.Topic, Partition: e.Record.Partition}
 }
 
-// passing checks that a step has nothing for an unhealthy target but what was admitted.
+// passing checks that a step has nothing for an unhealthy target except what was
+// admitted.
 func (c *core) passing() {
 	c.t.Helper()
 	admitted := map[*targets.Permit]int{}
@@ -226,7 +227,7 @@ func (c *core) passing() {
 	}
 }
 
-// passed tells Health of what was committed.
+// passed tells Health what was committed.
 func (c *core) passed() {
 	pass := map[timer.TopicPartition]int{}
 	for i := range c.share.Emissions {
@@ -238,8 +239,8 @@ func (c *core) passed() {
 	}
 }
 
-// undeliverable checks the dead letter of an emission: its target must have been
-// missing for long when metadata was last heard.
+// undeliverable checks the dead letter of an emission: according to the last metadata
+// its target must have been missing for long.
 func (c *core) undeliverable(r *kgo.Record) {
 	c.t.Helper()
 	at := c.source(r)
@@ -279,7 +280,7 @@ func (c *core) held(g *kgo.Record) bool {
 	return true
 }
 
-// number is that of a partition in a header.
+// number parses the number of a partition in a header.
 func number(text string) int32 {
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {
@@ -288,7 +289,7 @@ func number(text string) int32 {
 	return int32(n)
 }
 
-// settled reports whether a request has had its outcome, or never will.
+// settled reports whether a request has had its outcome, or never will have one.
 func (c *core) settled(i int) bool {
 	g := c.requests[i]
 	if c.bad(g) || c.due(g) > c.now || c.unmet[g.Offset] || has(waterclock.HeaderIf)(g) && c.maybe[g.Offset] || c.emitted[g.Offset] != nil || c.dead[g.Offset] > 0 {

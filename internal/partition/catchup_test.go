@@ -25,8 +25,8 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// gated is a partition whose gate waits for a log of large requests, and the
-// fetches that the catch-up barrier sends.
+// gated is a partition whose catch-up barrier waits for a log of large requests. It records the fetches of the
+// barrier.
 type gated struct {
 	p       *Partition
 	s       *served
@@ -67,7 +67,7 @@ func newGated(t *testing.T) *gated {
 	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		r := req.(*kmsg.FetchRequest)
-		if r.MaxBytes == math.MaxInt32 { // none of intake's
+		if r.MaxBytes == math.MaxInt32 { // not one of intake's
 			if late := g.late.Swap(0); late > 0 {
 				c.SleepControl(func() { await.For(t, time.Duration(late)) })
 			}
@@ -86,9 +86,9 @@ func (g *gated) run(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-g.open })
 }
 
-// While a backlog is on its way through intake the catch-up barrier hardly asks for the log,
-// and for little: what it fetched would be thrown away.
-func TestGateAsksLittleWhileIntakeIsBehind(t *testing.T) {
+// While a backlog is on its way through intake, the catch-up barrier rarely fetches from the log, and little: what
+// it fetches is thrown away.
+func TestCatchUpBarrierFetchesLittleWhileIntakeIsBehind(t *testing.T) {
 	g := newGated(t)
 	begun := time.Now()
 	g.run(t)
@@ -113,13 +113,12 @@ func TestGateAsksLittleWhileIntakeIsBehind(t *testing.T) {
 	}
 }
 
-// A paused intake has requests in its queue: there is nothing to look for until it
-// goes on.
-func TestGateAsksNothingWhileIntakeIsPaused(t *testing.T) {
+// A paused intake has requests in its queue. The barrier does not look at the log until intake is resumed.
+func TestCatchUpBarrierFetchesNothingWhileIntakeIsPaused(t *testing.T) {
 	g := newGated(t)
 	g.s.requests.paused = true
 	g.run(t)
-	await.For(t, 4*catchUpQuiet) // it would have asked twice
+	await.For(t, 4*catchUpQuiet) // in this time it would have fetched twice
 	if n := g.asked.Load(); n > 0 {
 		t.Errorf("asked %d times", n)
 	}
@@ -129,14 +128,14 @@ func TestGateAsksNothingWhileIntakeIsPaused(t *testing.T) {
 	await.Until(t, 20*time.Second, "it asks when intake goes on", func() bool { return g.asked.Load() > 0 })
 }
 
-// What the catch-up barrier finds delivered is in the hands of who subs: else the word to open
-// would overtake it, and a cancel in the log would lose to what is due.
+// Requests that the barrier counts as delivered are already in the inboxes. Otherwise the message that opens the
+// barrier would overtake them, and a cancel in the log would lose to a due timer.
 func TestDeliveredIsInTheInbox(t *testing.T) {
 	_, s := newRooms(Options{Options: ownership.Options{
 		Topics: &topics.Set{Request: topics.Topic{Name: "r", Partitions: 1}}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 	}, Rules: new(intake.Rules), Metrics: NewMetrics(prometheus.NewRegistry()), Memory: Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}})
 	in := s.subs.all[0].inbox
-	in.mu.Lock() // who plans is just taking what there is
+	in.mu.Lock() // as if a planning goroutine were just taking requests
 	var handed sync.WaitGroup
 	handed.Go(func() { s.requests.Deliver(intake.Read{Records: []*kgo.Record{{Offset: 6}}, Next: 7, End: 7}) })
 	for s.backlog.onTheirWay().Entries == 0 {
@@ -155,9 +154,9 @@ func TestDeliveredIsInTheInbox(t *testing.T) {
 	}
 }
 
-// The catch-up barrier's patience is for open transactions alone: the time in which intake is paused does not count,
-// nor that in which no leader answers. Else a cancel behind an ordinary transaction would lose to these.
-func TestTheGatesPatienceIsForTransactionsAlone(t *testing.T) {
+// The barrier's patience is only for open transactions. Time in which intake is paused or no leader answers does not
+// count. Otherwise a cancel behind an ordinary transaction would lose because of such delays.
+func TestCatchUpBarrierWaitsOnlyForTransactions(t *testing.T) {
 	t.Parallel()
 	const patience = time.Second
 	for _, name := range []string{"paused", "no answer"} {

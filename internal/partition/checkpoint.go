@@ -114,7 +114,7 @@ func (c *checkpoints) full() bool { return c.o.Memory.Delta.Set(c.deltaBytes()) 
 
 // deltaBytes is about what the deltas hold.
 func (c *checkpoints) deltaBytes() (n int64) {
-	c.subs.ask(func(s *subPartition) { n += s.planner.DeltaBytes() })
+	c.subs.ask(func(s *subPartition) { n += s.planner.Stats().DeltaBytes })
 	return n
 }
 
@@ -141,7 +141,7 @@ func (c *checkpoints) beginIfDue(ctx context.Context) {
 	if c.writing {
 		return
 	}
-	wanted, asked := c.subs.any((*planner.Planner).Wanted), c.asks.takeAll()
+	wanted, asked := c.subs.any(func(x *planner.Planner) bool { return x.Stats().Wanted }), c.asks.takeAll()
 	switch {
 	case c.since.IsZero():
 		release(asked)
@@ -162,7 +162,7 @@ func (c *checkpoints) begin(ctx context.Context) {
 		}
 		c.life.Log.Debug("checkpoint of the store written", "changes", n, "took", time.Since(start))
 		c.done <- err
-		c.life.Kick()
+		c.life.Wake.Send()
 	})
 }
 
@@ -170,7 +170,7 @@ func (c *checkpoints) begin(ctx context.Context) {
 func (c *checkpoints) freeze() *statestore.Batch {
 	c.forecast.freeze()
 	parts, n := make([][]timer.Change, len(c.subs.all)), 0
-	c.subs.ask(func(s *subPartition) { n += s.planner.Changed() })
+	c.subs.ask(func(s *subPartition) { n += s.planner.Stats().Changed })
 	c.subs.each(n, func(s *subPartition) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -202,7 +202,7 @@ func (c *checkpoints) written(err error) error {
 	return nil
 }
 
-// last writes the last checkpoint, with no goroutine beside it.
+// last writes the last checkpoint, on the keeper's own goroutine.
 func (c *checkpoints) last() error {
 	if c.since.IsZero() {
 		return nil

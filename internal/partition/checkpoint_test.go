@@ -13,16 +13,16 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// newLazyCore is a core whose checkpoints are the test's.
+// newLazyCore is a core whose checkpoints are controlled by the test.
 func newLazyCore(t *testing.T) *core {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.lazy = true
 	return c
 }
 
-// While a checkpoint is written the store says what was before it. An ID that has
-// no part in what is folded meanwhile is not to be looked up there.
-func TestStoreIsNotAskedForWhatIsFrozen(t *testing.T) {
+// While a checkpoint is written the store shows the state before it. So an ID that is not part of the steps being
+// folded meanwhile must not be looked up there.
+func TestStoreIsNotAskedForFrozenChanges(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.schedule(1, 600_000)
 	c.turn(0)
@@ -50,8 +50,8 @@ func TestStoreIsNotAskedForWhatIsFrozen(t *testing.T) {
 	c.finish()
 }
 
-// A timer that comes and goes between two checkpoints leaves nothing.
-func TestStoreNeverHearsOfWhatIsShort(t *testing.T) {
+// A timer that comes and goes between two checkpoints leaves nothing behind.
+func TestStoreNeverSeesShortLivedTimers(t *testing.T) {
 	c := newLazyCore(t)
 	c.schedule(1, 10)
 	c.turn(0)
@@ -72,7 +72,7 @@ func TestStoreNeverHearsOfWhatIsShort(t *testing.T) {
 	c.finish()
 }
 
-// A checkpoint begins when the delta has its bytes, or somebody wants one.
+// A checkpoint begins when the delta has reached its bytes, or when someone wants one.
 func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 	c := newLazyCore(t)
 	c.schedule(1, 100_000)
@@ -97,7 +97,7 @@ func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 	to := timer.TopicPartition{Topic: targetTopic, Partition: intake.Murmur2Partition([]byte("id2"), 3)}
 	c.brokers.unresponsive[to] = true
 	c.o.Health.Suspect(to)
-	c.schedule(2, -10) // is held, and to be parked
+	c.schedule(2, -10) // it is held, and is to be parked
 	c.turn(0)
 	if d.ended = time.Now(); begins(1 << 20) {
 		t.Error("begun for a timer to be parked directly behind another checkpoint")
@@ -109,9 +109,8 @@ func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 	c.finish()
 }
 
-// While a checkpoint is written what is committed may come to as much again, and
-// then waits.
-func TestNothingIsFoldedBehindAFullDelta(t *testing.T) {
+// While a checkpoint is written, as much again may be committed. Then commits wait.
+func TestNothingIsAppliedWhileTheDeltaIsFull(t *testing.T) {
 	c := newLazyCore(t)
 	step := func(id int) int {
 		c.schedule(id, 100_000)
@@ -138,8 +137,8 @@ func TestNothingIsFoldedBehindAFullDelta(t *testing.T) {
 	c.finish()
 }
 
-// A caller that asks for a checkpoint hears of its end, of the next one if one is under
-// way, at once if nothing has changed, and of the partition's end.
+// A caller that asks for a checkpoint is told when it ends: the next one if one is under way, at once if nothing has
+// changed, and at the end of the partition.
 func TestCallersOfCheckpointAreAnswered(t *testing.T) {
 	c := newLazyCore(t)
 	ask := func() chan struct{} {
@@ -189,7 +188,7 @@ func TestCallersOfCheckpointAreAnswered(t *testing.T) {
 	c.finish()
 }
 
-// If a checkpoint fails the partition is acquired again. What was committed by then, and waits to be folded, is
+// If a checkpoint fails the partition is acquired again. Steps that were committed by then, and wait to be folded, are
 // counted all the same.
 func TestWhatIsCommittedIsCountedThoughACheckpointFails(t *testing.T) {
 	c := newLazyCore(t)
@@ -219,8 +218,8 @@ func TestWhatIsCommittedIsCountedThoughACheckpointFails(t *testing.T) {
 	c.finish()
 }
 
-// An owner whose token dies in the middle of a life leaves no step out: what is
-// committed behind a step that it has begun with is stored only with that.
+// If the token of an owner dies in the middle of a life, no step is left half stored: a step whose application has
+// begun is stored only as a whole.
 func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
 	c := newLazyCore(t)
 	c.schedule(1, 100_000)
@@ -242,9 +241,9 @@ func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
 	c.finish()
 }
 
-// Where the next checkpoint begins as soon as one has ended, what waits for its end has
-// its turn between the two.
-func TestWhatACheckpointHoldsUpComesBetweenTwo(t *testing.T) {
+// If the next checkpoint begins as soon as one has ended, work that waits for the end of a checkpoint is done between
+// the two.
+func TestDelayedWorkRunsBetweenTwoCheckpoints(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.p.o.Memory.Delta = budget.Alone(1)
 	parked := c.schedule(0, 10)
@@ -279,9 +278,8 @@ func TestWhatACheckpointHoldsUpComesBetweenTwo(t *testing.T) {
 	c.finish()
 }
 
-// While a checkpoint is written nothing is parked: loads must not pile up in memory
-// what is due for unhealthy targets.
-func TestLoadsWaitForWhatIsToBeParked(t *testing.T) {
+// While a checkpoint is written nothing is parked. Loads must not pile up timers for unhealthy targets in memory.
+func TestLoadsWaitForParking(t *testing.T) {
 	c := newLazyCore(t)
 	const timers, size = 120, 100 << 10
 	for id := range timers {
@@ -325,8 +323,8 @@ func TestLoadsWaitForWhatIsToBeParked(t *testing.T) {
 	c.finish()
 }
 
-// Steps may be committed as fast as they are folded, for as long as there is load. A checkpoint begins all the same when
-// the delta is full, and the next round folds the rest.
+// Steps may be committed as fast as they are folded, for as long as there is load. A checkpoint begins nevertheless
+// when the delta is full, and the next round folds the rest.
 func TestACheckpointBeginsWhileStepsKeepComing(t *testing.T) {
 	c := newLazyCore(t)
 	c.p.o.Memory.Delta = budget.Alone(1)
@@ -348,17 +346,17 @@ func TestACheckpointBeginsWhileStepsKeepComing(t *testing.T) {
 	if c.write == nil || folded > maxUnfolded {
 		t.Errorf("%d steps are folded in one round, want %d at most; a checkpoint has begun: %v", folded, maxUnfolded, c.write != nil)
 	}
-	for len(c.p.life.Kicked) > 0 {
-		<-c.p.life.Kicked
+	for len(c.p.life.Wake) > 0 {
+		<-c.p.life.Wake
 		_, err := c.s.keeper.round(t.Context())
 		c.ok(err)
 		if c.write != nil {
 			c.store()
-			c.p.life.Kick() // by whoever has written it
+			c.p.life.Wake.Send() // by whoever has written it
 		}
 	}
 	if folded != steps {
-		t.Errorf("%d steps are folded when nobody kicks any more, want %d", folded, steps)
+		t.Errorf("%d steps are folded when nobody wakes it any more, want %d", folded, steps)
 	}
 	c.finish()
 }

@@ -15,13 +15,13 @@ import (
 // fires when the time has come again. A firing in a step that is out is not called back.
 type clock struct{ now func() time.Time }
 
-// millis is Unix milliseconds.
+// millis returns Unix milliseconds.
 func (c *clock) millis() int64 { return c.now().UnixMilli() }
 
 // mark returns the present moment.
 func (c *clock) mark() clocks.Mark { return clocks.At(c.now()) }
 
-// until is the time until due. It is finer than milliseconds.
+// until returns the time until due. It is finer than milliseconds.
 func (c *clock) until(due int64) time.Duration {
 	return time.UnixMilli(due).Sub(c.now())
 }

@@ -57,7 +57,7 @@ func (s *ClockSkew) Run(ctx context.Context) error {
 	}
 }
 
-// Want has the clocks compared with the next committed step.
+// Want makes the next committed step be used for comparing the clocks.
 func (s *ClockSkew) Want() { s.wanted.Store(true) }
 
 // look leaves the metric as it is if the record cannot be read.
@@ -77,8 +77,8 @@ func (s *ClockSkew) look(ctx context.Context, x stamp) {
 	}
 }
 
-// Offer is called for every committed step, with one of its records and when the step was sealed and committed.
-// It takes the record if one is wanted, and never waits. A nil ClockSkew takes nothing.
+// Offer is called for every committed step, with one of its records and the times when the step was sealed and
+// committed. It takes the record if one is wanted, and never waits. A nil ClockSkew takes nothing.
 func (s *ClockSkew) Offer(target partlog.Log, offset int64, before, after clocks.Mark) {
 	if s == nil || !s.wanted.CompareAndSwap(true, false) {
 		return

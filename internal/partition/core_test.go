@@ -45,7 +45,7 @@ const (
 
 var targetTopics = []string{targetTopic, otherTopic, missingTopic}
 
-// setup is what cores stand on: one broker for readers of requests, one store.
+// setup is what all cores share: one broker for readers of requests, and one store.
 type setup struct {
 	seeds   []string
 	client  *kgo.Client
@@ -76,7 +76,7 @@ func newSetup(t testing.TB) *setup {
 	return &setup{seeds: c.ListenAddrs(), client: cl, reader: r, store: s, metrics: NewMetrics(prometheus.NewRegistry()), seen: map[string]int{}}
 }
 
-// holder is a token in the hands of a test.
+// holder is a token controlled by a test.
 type holder struct {
 	dead   atomic.Pointer[error]
 	unsure atomic.Bool
@@ -100,7 +100,7 @@ func (h *holder) Certain(context.Context) error {
 }
 func (h *holder) Refused(err error) { h.dead.CompareAndSwap(nil, &err) }
 
-// must is what a core needs of testing.T or rapid.T.
+// must is the part of testing.T or rapid.T that a core needs.
 type must interface {
 	Helper()
 	Fatalf(format string, args ...any)
@@ -112,30 +112,30 @@ type change struct {
 	key, value []byte
 }
 
-// core drives a partition step by step, on one goroutine: it plays reader, lane,
-// broker and clock, keeps the committed logs, and checks after every step what
-// always holds. Instances of the partition may end at any point (crash).
+// core drives a partition step by step, on one goroutine. It simulates reader, lane, broker and clock, keeps
+// the committed logs, and checks after every step what always holds. Instances of the partition may end at any
+// point (crash).
 type core struct {
 	t       must
 	g       *setup
 	o       Options
 	set     topics.Set
 	now     int64     // Unix ms, may go back
-	mono    time.Time // never does; what Targets and Health go by
+	mono    time.Time // never goes back; used by Targets and Health
 	brokers *brokers
 
 	p       *Partition
 	s       *served            // its rooms
 	write   func()             // of the checkpoint that is under way
-	unheard bool               // a step was committed, and the partition does not know
+	unheard bool               // a step was committed, and the partition does not know it
 	room    int                // entries of a step in a turn
-	lazy    bool               // checkpoints are the test's: else one follows each step
+	lazy    bool               // the test controls checkpoints; otherwise one follows each step
 	share   *transaction.Share // sealed, outcome open
 	steps   int
 	given   int // requests delivered to this instance
-	barrier int // requests in the log when it acquired the partition
+	barrier int // requests in the log when this instance acquired the partition
 	opened  bool
-	fires   map[*subPartition]bool // the catch-up barrier is open for who plans
+	fires   map[*subPartition]bool // the catch-up barrier is open for this sub-partition
 
 	requests  []*kgo.Record
 	changelog []change
@@ -145,16 +145,17 @@ type core struct {
 	emitted   map[int64]*kgo.Record
 	unmet     map[int64]bool // requests whose condition did not hold
 	heard     map[int64]bool // requests that are settled
-	maybe     map[int64]bool // those of steps that nobody heard of: unmet or not
+	maybe     map[int64]bool // requests of steps whose outcome nobody heard: unmet or not
 	dead      map[int64]int  // dead letters by request offset
 	beaten    map[int64]bool
-	high      int64                // the latest that the instance's clock has shown, Unix ms
-	told      map[string]int64     // by the events, when what is pending is due; nil: there are none
+	high      int64                // the latest time that the instance's clock has shown, Unix ms
+	told      map[string]int64     // due times of pending timers according to the events; nil: there are none
 	aborted   map[*kgo.Record]bool // records of aborted steps
 	aborts    int
 }
 
-// newRooms is a partition with the rooms of an acquisition that reads requests from the start. It has no store.
+// newRooms returns a partition with the rooms of an acquisition that reads requests from the start. It has no
+// store.
 func newRooms(o Options) (*Partition, *served) {
 	for _, a := range []**budget.Account{&o.Memory.Wheel, &o.Memory.Requests, &o.Memory.Firings} {
 		if *a == nil {
@@ -181,7 +182,7 @@ func newCore(t must, g *setup, wheelBytes int64, queue int) *core {
 	return newCoreOf(t, g, wheelBytes, queue, 1)
 }
 
-// newCoreOf is a core of so many sub-partitions.
+// newCoreOf returns a core with the given number of sub-partitions.
 func newCoreOf(t must, g *setup, wheelBytes int64, queue, subs int) *core {
 	n := g.serial.Add(1)
 	id := func(kind byte) (b [16]byte) {
@@ -211,7 +212,7 @@ func newCoreOf(t must, g *setup, wheelBytes int64, queue, subs int) *core {
 		Store: g.store.Partition(statestore.PartitionID{Topic: c.set.Request.ID}), Reader: g.reader,
 		Memory: Memory{
 			Wheel: budget.Alone(wheelBytes), Delta: budget.Alone(1 << 20),
-			Requests: budget.Alone(min(1<<20, int64(queue)*queueEntry)), Firings: budget.Alone(min(1<<20, int64(queue)*queueEntry)), Overlay: budget.Alone(1 << 20),
+			Requests: budget.Alone(min(1<<20, int64(queue)*queueEntry)), Firings: budget.Alone(min(1<<20, int64(queue)*queueEntry)), Questions: budget.Alone(1 << 20),
 		},
 		Metrics: g.metrics, SubPartitions: func() int { return subs },
 	}
@@ -225,11 +226,11 @@ func newCoreOf(t must, g *setup, wheelBytes int64, queue, subs int) *core {
 func (c *core) append(key, value []byte) int64 {
 	at := c.end
 	c.end++
-	c.changelog = append(c.changelog, change{at, bytes.Clone(key), bytes.Clone(value)}) // as a broker has it
+	c.changelog = append(c.changelog, change{at, bytes.Clone(key), bytes.Clone(value)}) // copied, as a broker does
 	return at
 }
 
-// process begins a process that knows nothing of targets but what it asks first.
+// process begins a process that knows nothing about targets.
 func (c *core) process() {
 	clear(c.brokers.window)
 	now := func() time.Time { return c.mono }
@@ -238,7 +239,7 @@ func (c *core) process() {
 	c.look(0)
 }
 
-// take begins a new instance from what is committed; the old one is gone.
+// acquire begins a new instance from what is committed; the old one is gone.
 func (c *core) acquire() {
 	c.t.Helper()
 	if c.p != nil {
@@ -299,7 +300,7 @@ func (c *core) ok(err error) {
 	}
 }
 
-// fold is the changelog below an offset: timers by ID.
+// fold returns the changelog below an offset, folded: timers by ID.
 func (c *core) fold(below int64) map[string]*timer.Timer {
 	m := map[string]*timer.Timer{}
 	for _, x := range c.changelog {
@@ -318,8 +319,8 @@ func (c *core) fold(below int64) map[string]*timer.Timer {
 	return m
 }
 
-// storeIsFold checks that the store holds the fold of the changelog up to the
-// position that lies in it, parked or not.
+// storeIsFold checks that the store holds the fold of the changelog up to the position that it has stored,
+// parked or not.
 func (c *core) storeIsFold(store *statestore.Handle) {
 	c.t.Helper()
 	meta, err := c.o.Store.Verify()
@@ -363,7 +364,7 @@ func (c *core) schedule(id int, in int64) *kgo.Record {
 
 func (c *core) cancel(id int) *kgo.Record { return c.request(0, id, waterclock.HeaderCancel, "true") }
 
-// steer asks for something to be done with what is pending.
+// steer requests an action on the pending timer.
 func (c *core) steer(id int, what string) *kgo.Record { return c.request(0, id, what, "true") }
 
 // under puts a request under a condition.
@@ -371,13 +372,12 @@ func under(r *kgo.Record, condition string) {
 	r.Headers = append(r.Headers, kgo.RecordHeader{Key: waterclock.HeaderIf, Value: []byte(condition)})
 }
 
-// replaces reports whether a request takes the place of whatever is pending.
+// replaces reports whether a request replaces whatever is pending.
 func (c *core) replaces(r *kgo.Record) bool {
 	return !c.bad(r) && header(r, waterclock.HeaderIf) == "" && (header(r, waterclock.HeaderAt) != "" || header(r, waterclock.HeaderCancel) != "")
 }
 
-// between reports whether a request of g's timer lies behind g, and before an offset,
-// for which is says so.
+// between reports whether some request for g's timer, behind g and before an offset, satisfies is.
 func (c *core) between(g *kgo.Record, before int64, is func(r *kgo.Record) bool) bool {
 	return slices.ContainsFunc(c.requests, func(r *kgo.Record) bool {
 		return r.Offset > g.Offset && r.Offset < before && bytes.Equal(r.Key, g.Key) && is(r)
@@ -388,8 +388,8 @@ func has(name string) func(*kgo.Record) bool {
 	return func(r *kgo.Record) bool { return header(r, name) != "" }
 }
 
-// paused reports whether g, if it is pending, is paused for sure by what is before an
-// offset: by a request without a condition, and none has resumed or triggered it.
+// paused reports whether g, if it is pending, is certainly paused at an offset: by an unconditional request,
+// without one that has resumed or triggered it since.
 func (c *core) paused(g *kgo.Record, before int64) bool {
 	return c.between(g, before, func(r *kgo.Record) bool {
 		return has(waterclock.HeaderPause)(r) && !has(waterclock.HeaderIf)(r) && !c.between(r, math.MaxInt64, has(waterclock.HeaderResume))
@@ -406,13 +406,13 @@ func (c *core) deliver(n int) {
 	c.given += n
 	next := recs[len(recs)-1].Offset + 1
 	if c.given < len(c.requests) {
-		next = c.requests[c.given].Offset // what lies between is markers
+		next = c.requests[c.given].Offset // only markers lie in between
 	}
 	c.s.requests.Deliver(intake.Read{Records: recs, Next: next, End: c.requests[len(c.requests)-1].Offset + 1})
 	c.open()
 }
 
-// open opens the catch-up barrier once all that was in the log at the acquisition is delivered.
+// open opens the catch-up barrier once everything that was in the log at the acquisition is delivered.
 func (c *core) open() {
 	if c.opened || c.given < c.barrier {
 		return
@@ -421,8 +421,7 @@ func (c *core) open() {
 	c.s.requests.open()
 }
 
-// work plans what is delivered. It beats the earlier generations of its IDs that are
-// not due yet.
+// work plans what is delivered. Those requests beat the earlier generations of their IDs that are not due yet.
 func (c *core) work() {
 	c.t.Helper()
 	for _, s := range c.s.subs.all {
@@ -430,7 +429,7 @@ func (c *core) work() {
 	}
 }
 
-// workOn has one sub plan what it was handed.
+// workOn makes one sub-partition plan what it was handed.
 func (c *core) workOn(s *subPartition) {
 	c.t.Helper()
 	for _, d := range s.inbox.list {
@@ -442,8 +441,8 @@ func (c *core) workOn(s *subPartition) {
 	c.ok(s.planHanded())
 }
 
-// beats notes which generations request r wins against for sure: firings that
-// were planned before the clock was set back may be in a step already.
+// beats records which generations request r certainly wins against: firings that were planned before the clock
+// was set back may be in a step already.
 func (c *core) beats(r *kgo.Record, open bool) {
 	if !c.replaces(r) {
 		return
@@ -464,7 +463,7 @@ func header(r *kgo.Record, key string) string {
 	return ""
 }
 
-// due is when a schedule is due, the end of time for anything else.
+// due returns when a schedule is due, the end of time for any other request.
 func (c *core) due(r *kgo.Record) int64 {
 	n, err := strconv.ParseInt(header(r, waterclock.HeaderAt), 10, 64)
 	if err != nil {
@@ -483,7 +482,7 @@ func (c *core) ended(r *kgo.Record) bool {
 	return c.replaces(r)
 }
 
-// condition puts a request under a condition, or none.
+// condition puts a request under a condition, or under none.
 func (c *core) condition(t *rapid.T, r *kgo.Record) {
 	switch back := rapid.IntRange(0, 12).Draw(t, "condition"); {
 	case back < 3:
@@ -491,21 +490,21 @@ func (c *core) condition(t *rapid.T, r *kgo.Record) {
 		under(r, waterclock.IfAbsent)
 	case back == 4:
 		under(r, waterclock.IfPresent)
-	default: // one of the requests before
+	default: // one of the earlier requests
 		under(r, fmt.Sprint("r/0/", c.requests[max(0, len(c.requests)-back+3)].Offset))
 	}
 }
 
-// parkDue parks what is due at one time, as if the owner before had done it.
+// parkDue parks the timers that are due at one time, as if the former owner had done it.
 func (c *core) parkDue(due int64) {
 	var parked []*timer.Timer
-	_, _, err := c.s.keeper.store.Scan(planner.Lowest, planner.Highest, 1<<20, 1<<30, func(x *timer.Timer) error {
+	timers, _, _, err := c.s.keeper.store.Scan(planner.Lowest, planner.Highest, 1<<20, 1<<30)
+	c.ok(err)
+	for _, x := range timers {
 		if x.Due == due {
 			parked = append(parked, x)
 		}
-		return nil
-	})
-	c.ok(err)
+	}
 	if len(parked) == 0 {
 		c.t.Fatalf("nothing is due at %d", due)
 	}
@@ -546,9 +545,9 @@ func (c *core) seal(entries int) {
 	c.passing()
 }
 
-// sealed checks that a record is as new: kgo keeps in it the context of the step that it
-// was first sent with, and refuses it in a later one. Of a step that was not committed it
-// must be another one: kgo may still be at it.
+// sealed checks that a record is as good as new: kgo keeps in it the context of the step with which it was
+// first sent, and refuses it in a later one. The records of an uncommitted step must not be used again: kgo may
+// still be sending them.
 func (c *core) sealed(r *kgo.Record) {
 	c.t.Helper()
 	if r.Context != nil || c.aborted[r] {
@@ -557,8 +556,7 @@ func (c *core) sealed(r *kgo.Record) {
 	r.Context = context.Background()
 }
 
-// commit commits the open step, as a broker would. The instance learns of it
-// only if told is true.
+// commit commits the open step, as a broker would. The instance hears of it only if told is true.
 func (c *core) commit(told bool) {
 	c.t.Helper()
 	if c.share == nil {
@@ -608,7 +606,7 @@ func (c *core) commit(told bool) {
 	c.share = nil
 	c.hear(share)
 	c.ok(share.Fence())
-	for _, r := range share.Records { // had somebody else's claim been before them
+	for _, r := range share.Records { // as if someone else's claim stood before them
 		r.Offset += wire.ClaimRecords
 	}
 	if share.Fence() == nil {
@@ -640,7 +638,7 @@ func (c *core) commit(told bool) {
 	}
 }
 
-// settlesWhatIsPlanned checks that no sub has a request below the position that it has yet to plan.
+// settlesWhatIsPlanned checks that no sub-partition has an unplanned request below the position.
 func (c *core) settlesWhatIsPlanned() {
 	c.t.Helper()
 	for _, s := range c.s.subs.all {
@@ -653,7 +651,7 @@ func (c *core) settlesWhatIsPlanned() {
 	}
 }
 
-// source is the request offset that a record of ours names.
+// source returns the request offset that a record of ours names.
 func (c *core) source(r *kgo.Record) int64 {
 	s := header(r, waterclock.HeaderSource)
 	n, err := strconv.ParseInt(s[strings.LastIndexByte(s, '/')+1:], 10, 64)
@@ -683,14 +681,14 @@ func (c *core) emit(r *kgo.Record) {
 		c.t.Fatalf("duplicated: request %d fires again", at)
 	case c.beaten[at]:
 		c.t.Fatalf("request %d fires although it was replaced or cancelled before it was due", at)
-	case c.paused(c.requests[i], c.before): // a pause of the same step may stand behind the firing
+	case c.paused(c.requests[i], c.before): // a pause in the same step may stand behind the firing
 		c.t.Fatalf("request %d fires although it is paused", at)
 	case strconv.FormatInt(c.due(c.requests[i]), 10) != header(r, waterclock.HeaderDue):
 		c.triggered(c.requests[i], r)
 	case r.Timestamp.UnixMilli() < c.due(c.requests[i]):
 		c.t.Fatalf("early: request %d due %d fires at %d", at, c.due(c.requests[i]), r.Timestamp.UnixMilli())
 	}
-	written := *r // as it is now: its memory is used again
+	written := *r // a copy: its memory is reused
 	written.Headers = slices.Clone(r.Headers)
 	for i := range written.Headers {
 		written.Headers[i].Value = bytes.Clone(written.Headers[i].Value)
@@ -715,7 +713,7 @@ func (c *core) abort() {
 	}
 	share := c.share
 	c.share = nil
-	if c.aborts++; c.aborts%2 == 0 { // every record was acknowledged
+	if c.aborts++; c.aborts%2 == 0 { // in every other case all records were acknowledged
 		for _, r := range share.Records {
 			if r.Topic == c.set.Changelog.Name {
 				r.Offset = c.end
@@ -748,7 +746,7 @@ func (c *core) apply() {
 	}
 }
 
-// freeze begins a checkpoint, store has it written, and thaw tells the partition.
+// freeze begins a checkpoint, store writes it, and thaw tells the partition.
 func (c *core) freeze() {
 	if d := c.s.keeper.checkpoints; !d.writing && !d.since.IsZero() {
 		c.g.seen["frozen"]++
@@ -777,7 +775,7 @@ func (c *core) checkpoint() {
 	c.thaw()
 }
 
-// settle ends a life in order: the store has all that is committed.
+// settle ends a life in order: the store has everything that is committed.
 func (c *core) settle() {
 	c.store()
 	c.s.keeper.stop()
@@ -789,18 +787,18 @@ func (c *core) settle() {
 	}
 }
 
-// finish lets everything come to its end, first what needs none of the unhealthy
-// targets, then the rest, and checks that each request had exactly one outcome.
+// finish lets everything complete, first what needs none of the unhealthy targets, then the rest, and checks
+// that each request had exactly one outcome.
 func (c *core) finish() {
 	c.t.Helper()
 	c.abort()
 	last := max(c.high, c.now)
-	for _, g := range c.requests { // also what was scheduled before the clock was set back and back
+	for _, g := range c.requests { // including those scheduled before the clock was set back
 		if due := c.due(g); due < math.MaxInt64 {
 			last = max(last, due)
 		}
 	}
-	for id := range 44 { // what is paused goes on
+	for id := range 44 { // paused timers go on
 		c.steer(id, waterclock.HeaderResume)
 	}
 	c.pass(last - c.now + 100_000)
@@ -851,16 +849,16 @@ func (c *core) finish() {
 func (c *core) rest(done func() bool) {
 	c.t.Helper()
 	for round, still := 0, 0; still < 4 || !done(); round++ {
-		if round > 1000 { // well over an hour; probes are 5 minutes apart at most
+		if round > 1000 { // well over an hour; probes are at most 5 minutes apart
 			c.t.Fatalf("no end: %d of %d requests delivered, position %d, paused %v, parked %v, unhealthy %v",
 				c.given, len(c.requests), c.position, c.s.requests.paused, c.s.keeper.parking.counts, c.o.Health.Unhealthy())
 		}
 		after := 5 * time.Second
-		if still > 4 { // nothing but probes is waited for
+		if still > 4 { // it waits for nothing but probes
 			after = time.Minute
 		}
 		worked := c.turn(after)
-		if c.s.subs.any((*planner.Planner).Wanted) || c.s.keeper.checkpoints.writing {
+		if c.s.subs.any(func(x *planner.Planner) bool { return x.Stats().Wanted }) || c.s.keeper.checkpoints.writing {
 			c.checkpoint()
 		}
 		if still++; worked || c.s.backlog.onTheirWay().Entries > 0 || c.given < len(c.requests) || len(c.s.keeper.handover.jobs) > 0 {
@@ -869,8 +867,7 @@ func (c *core) rest(done func() bool) {
 	}
 }
 
-// turn is one round of all that a partition does. It reports whether there was a
-// step.
+// turn is one round of everything that a partition does. It reports whether there was a step.
 func (c *core) turn(after time.Duration) bool {
 	c.deliver(10)
 	c.work()
@@ -884,7 +881,7 @@ func (c *core) turn(after time.Duration) bool {
 	return stepped
 }
 
-// atLeast sets a flag of rapid that has its default, for one test.
+// atLeast sets a flag of rapid that still has its default, for one test.
 func atLeast(t *testing.T, name, value string) {
 	f := flag.Lookup(name)
 	if old := f.Value.String(); old == f.DefValue {
@@ -893,20 +890,19 @@ func atLeast(t *testing.T, name, value string) {
 	}
 }
 
-// pass lets time go by, for all clocks.
+// pass lets time pass, for all clocks.
 func (c *core) pass(ms int64) {
 	c.now += ms
 	c.high = max(c.high, c.now)
 	c.mono = c.mono.Add(time.Duration(ms) * time.Millisecond)
 }
 
-// Whatever the order in which requests come, workers plan, steps are sealed,
-// committed, aborted or committed unheard, applied, wheels are loaded and evicted
-// and instances end, targets become unhealthy, vanish and recover, firings are rolled back,
-// parked and admitted: each generation fires once or is beaten, or becomes a dead
-// letter when its target was missing for long; none is early, a request that was
-// planned in time wins, the store is the fold of the changelog, nothing is sent to
-// an unhealthy target but what was admitted, and nothing waits for a target that is healthy.
+// Requests come, workers plan, and steps are sealed, committed, aborted, committed unheard and applied in any
+// order. Timers are loaded and evicted, instances end, targets become unhealthy, vanish and recover, and
+// firings are rolled back, parked and admitted. Whatever happens, each generation fires once or is beaten, or
+// becomes a dead letter when its target was missing for long. None is early, and a request that was planned in
+// time wins. The store is the fold of the changelog. Nothing is sent to an unhealthy target except what was
+// admitted, and nothing waits for a healthy target.
 //
 // It runs 1000 times 100 steps, some 5 s, unless flags of rapid say otherwise.
 func TestPartitionAgainstModel(t *testing.T) {
@@ -938,7 +934,7 @@ func TestPartitionAgainstModel(t *testing.T) {
 	})
 }
 
-// actions are all that may happen to a partition.
+// actions returns everything that may happen to a partition.
 func (c *core) actions() map[string]func(*rapid.T) {
 	in := rapid.OneOf(rapid.Int64Range(-50, 100), rapid.Int64Range(10_000, 80_000))
 	return map[string]func(*rapid.T){
@@ -997,7 +993,7 @@ func (c *core) actions() map[string]func(*rapid.T) {
 				c.schedule(10+id, in.Draw(t, "in"))
 			}
 		},
-		// What steers is for few timers, which are as often on their way as parked.
+		// Requests that steer go to a few timers, which are as often on their way as parked.
 		"steer": func(t *rapid.T) {
 			r := c.steer(rapid.IntRange(0, 5).Draw(t, "id"), rapid.SampledFrom([]string{
 				waterclock.HeaderTrigger, waterclock.HeaderPause, waterclock.HeaderPause, waterclock.HeaderResume,

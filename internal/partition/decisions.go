@@ -38,7 +38,7 @@ type decisions struct {
 	waiting  map[int64][]chan decided
 }
 
-// decided is what became of the request at an offset.
+// decided is the outcome of the request at an offset.
 type decided struct {
 	offset  int64
 	outcome timer.Outcome

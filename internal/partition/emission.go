@@ -29,8 +29,8 @@ const (
 )
 
 // emissions builds the records of one seal. Built one by one, each record would take eight allocations. Here they share
-// buffers, and live as long as the step. Each slice that a record gets is cut to its length, so that appending to it does
-// not overwrite its neighbour.
+// buffers, and live as long as the step. Each slice that a record gets is cut to its length, so that appending to it
+// does not overwrite its neighbour.
 type emissions struct {
 	now     time.Time
 	request origin
@@ -49,7 +49,7 @@ func originOf(t *topics.Topic, partition int32) origin {
 	return origin{t.Name + "/" + n + "/", base64.RawURLEncoding.EncodeToString(t.ID[:]) + "." + n + "."}
 }
 
-// newEmissions prepares n emissions that have so many headers in total.
+// newEmissions prepares n emissions with the given number of headers in total.
 func (w *owned) newEmissions(now int64, n, headers int, in *buffers) emissions {
 	m := emissions{
 		now:     time.UnixMilli(now),

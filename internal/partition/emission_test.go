@@ -24,9 +24,8 @@ func emissionPartition() *owned {
 	}}}}
 }
 
-// TestEmissions holds what the records of one seal say, and that they do not
-// share what one of them may change: also in buffers that had room for none, and in those
-// that were used before.
+// TestEmissions checks the records of one seal. They must not share anything that one of
+// them may change, whether their buffers are new, too small or reused.
 func TestEmissions(t *testing.T) {
 	const n = 3*emissionBuffer + 1
 	used := new(buffers)
@@ -55,7 +54,7 @@ func testEmissions(t *testing.T, m emissions, n int) {
 	for i := range n {
 		recs = append(recs, m.record(timerOf(i), int32(i%5)))
 	}
-	for _, r := range recs { // a client that appends must not reach the neighbour
+	for _, r := range recs { // a client that appends must not overwrite the neighbour
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: "appended"})
 		for i := range r.Headers {
 			_ = append(r.Headers[i].Value, "appended"...)
@@ -84,8 +83,8 @@ func testEmissions(t *testing.T, m emissions, n int) {
 	}
 }
 
-// A timer that was moved names the changelog record that did it, in its emission and
-// in its dead letter.
+// A moved timer names the changelog record that moved it, in its emission and in its dead
+// letter.
 func TestEmissionOfAMovedTimer(t *testing.T) {
 	p := emissionPartition()
 	for _, at := range []int64{0, 1, 12345} {
@@ -107,8 +106,9 @@ func TestEmissionOfAMovedTimer(t *testing.T) {
 	}
 }
 
-// What the emissions of a step get for headers is what they have: one with many takes no
-// room for a hundred others, and what many have is used again.
+// The memory for the headers of a step's emissions matches what they need: one emission
+// with many headers does not reserve room for a hundred others, and large buffers are
+// reused.
 func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 	const headers = 100
 	for _, n := range []int{1, 40} {
@@ -133,7 +133,8 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 			t.Fatalf("%+v is due, want %d firings", step, n)
 		}
 		s := &sealed{l: c.s.lane, share: &transaction.Share{Emissions: make([]transaction.Emission, n)}, emitted: make([]*planner.Entry, n), at: c.now}
-		k := &part{segment: step.Segments[0], buffers: new(buffers), emissions: n}
+		k := &part{segment: step.Segments[0], buffers: new(buffers)}
+		k.count()
 		s.emit(k)
 		if got, want := cap(k.buffers.headers), n*(headers+ownHeaders); got < want || got > want+want/4 {
 			t.Errorf("%d emissions: room for %d headers, want %d", n, got, want)

@@ -3,6 +3,7 @@ package partition
 import (
 	"runtime"
 	"testing"
+	"time"
 	"weak"
 
 	"github.com/waterclock/waterclock/internal/planner"
@@ -19,7 +20,7 @@ func (c *core) leave() {
 
 // The budgets of an acquisition that has ended are zero. So nothing of it may be held until the next one, which may
 // be far away: a partition that has failed for good has none.
-func TestNothingIsHeldOfAnAcquisitionThatHasEnded(t *testing.T) {
+func TestAnEndedAcquisitionHoldsNothing(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.schedule(1, 10_000)
 	c.deliver(1)
@@ -35,8 +36,8 @@ func TestNothingIsHeldOfAnAcquisitionThatHasEnded(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// A step that is folded is in no budget, so nobody may hold it until the next one: an idle partition has none.
-func TestNothingIsHeldOfAStepThatIsFolded(t *testing.T) {
+// A folded step is in no budget, so nothing may hold it until the next step: an idle partition has none.
+func TestAFoldedStepHoldsNothing(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	for i := range 50 {
 		c.schedule(i, 10_000)
@@ -70,4 +71,30 @@ func TestNothingIsHeldOfAStepThatIsFolded(t *testing.T) {
 		}
 	}
 	runtime.KeepAlive(c)
+}
+
+// A keeper that cannot read the parked timers waits for no target. If it did, the target's breaker would never close.
+func TestAKeeperThatFailsToOpenWaitsForNothing(t *testing.T) {
+	c := newCore(t, newSetup(t), 1<<20, 1000)
+	c.schedule(1, 10_000)
+	c.schedule(2, 20_000)
+	c.takes()
+	c.commit(true)
+	c.apply()
+	c.parkDue(c.now + 10_000)
+	other, _, _, err := c.s.keeper.store.Scan(planner.Lowest, planner.Highest, 10, 1<<20)
+	c.ok(err)
+	c.ok(c.s.keeper.store.Park("zzz, which is no partition", other))
+	c.s.keeper.parking.waiter.Close()
+	s := c.p.newServed(newLane(c.p.owned), c.s.keeper.store, c.position, 2)
+	if err := s.keeper.open(); err == nil {
+		t.Fatal("it is open")
+	}
+	c.heal()
+	for range 10 {
+		c.look(10 * time.Minute)
+	}
+	if !c.o.Health.AllHealthy() {
+		t.Error("a breaker does not close")
+	}
 }

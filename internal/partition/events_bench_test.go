@@ -6,7 +6,8 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// BenchmarkSeal is what events add to sealing: the lane stands still meanwhile.
+// BenchmarkSeal measures what events add to sealing, during which the lane does nothing
+// else.
 func BenchmarkSeal(b *testing.B) {
 	for name, events := range map[string]bool{"without events": false, "with events": true} {
 		b.Run(name, func(b *testing.B) {

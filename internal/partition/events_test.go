@@ -16,15 +16,15 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// tell gives the partition a topic of events.
+// tell gives the partition an events topic.
 func (c *core) tell() {
 	c.set.Events = topics.Topic{Name: topics.Events("r"), ID: [16]byte{4}, Partitions: 1, MaxMessageBytes: 1 << 20}
 	c.told = make(map[string]int64)
 }
 
-// hear takes the events of a step that is committed: what they say is pending is the
-// fold of the changelog, and they tell of each emission and each dead letter of the
-// step, once, and of no other.
+// hear reads the events of a committed step. What they say is pending equals the fold
+// of the changelog, and they report each emission and each dead letter of the step
+// once, and no other.
 func (c *core) hear(share *transaction.Share) {
 	c.t.Helper()
 	if c.told == nil {
@@ -66,7 +66,7 @@ func (c *core) hear(share *transaction.Share) {
 	}
 	pending := make(map[string]int64)
 	for id, t := range c.fold(math.MaxInt64) {
-		if !t.IsRemembered() { // which is pending no more
+		if !t.IsRemembered() { // a remembered timer is no longer pending
 			pending[id] = t.Due
 		}
 	}
@@ -75,7 +75,7 @@ func (c *core) hear(share *transaction.Share) {
 	}
 }
 
-// types are the types of the events of the share that is out, by timer.
+// types returns the types of the events of the share that is out, by timer.
 func (c *core) types() (all []string) {
 	c.t.Helper()
 	for _, r := range c.share.Records {
@@ -89,9 +89,9 @@ func (c *core) types() (all []string) {
 	return all
 }
 
-// Each thing that happens to a timer is an event, also what leaves no trace in the
-// changelog since it comes and goes within a step; and what is nothing is none. A step
-// that is sealed again tells of what is sealed then.
+// Everything that happens to a timer is an event, even if it leaves no trace in the
+// changelog because the timer comes and goes within a step. A request without effect
+// makes no event. A step that is sealed again reports what is sealed then.
 func TestEventsTellEachThing(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.tell()
@@ -119,7 +119,7 @@ func TestEventsTellEachThing(t *testing.T) {
 		t.Fatalf("due: %q", got)
 	}
 	c.abort()
-	c.pass(50) // too late for the one
+	c.pass(50) // too late for one of them
 	c.seal(100)
 	if got := c.types(); !slices.Equal(got, []string{"id4 expired", "id5 fired"}) {
 		t.Fatalf("due, sealed again: %q", got)
@@ -133,8 +133,8 @@ func TestEventsTellEachThing(t *testing.T) {
 	c.commit(true)
 }
 
-// An events partition without a leader, or that takes no writes, holds up its request
-// partition, which says so; nothing is committed without its events. Both end.
+// An events partition that has no leader, or takes no writes, holds up its request
+// partition, which says so. Nothing is committed without its events. Both states end.
 func TestEventsThatAreNotTakenHoldUpTheirPartition(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.tell()
@@ -168,8 +168,8 @@ func TestEventsThatAreNotTakenHoldUpTheirPartition(t *testing.T) {
 	}
 }
 
-// Events take their room of a step: what one partition tells of its timers is not at
-// the cost of the others.
+// Events count against the room of a step: the events of one partition do not take room
+// from the others.
 func TestEventsCountInAStep(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 10_000)
 	c.tell()

@@ -6,14 +6,14 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// flow decides how much of a step is for firings and how much for requests, and whether intake reads on. It
-// is arithmetic: it has no clock and no lock. backlog.mu guards it.
+// flow decides how much of a step is for firings and how much for requests, and whether intake reads on. It is
+// arithmetic: it has no clock and no lock. backlog.mu guards it.
 //
 // # Purpose
 //
-// What does not go through waits in Kafka's log, where it costs nothing. A request that was read costs memory
-// while it waits in a queue. If it falls due there, its firing waits behind it. Timers that are read faster
-// than they fire overflow to the store, which makes each of them dearer, and so all of them later.
+// Requests beyond the capacity wait in Kafka's log, where they cost nothing. A request that was read costs memory while
+// it waits in a queue. If it falls due there, its firing waits behind it. Timers that are read faster than they fire
+// overflow to the store, which makes each of them dearer, and so all of them later.
 //
 // # The law
 //
@@ -29,25 +29,25 @@ import (
 //
 // # Why this is stable
 //
-// limit falls by a quarter or grows by an eighth, at most once in a step. TCP's congestion control works the
-// same way (it adds a constant, where we add an eighth, because steps differ in size by a hundred times). So
-// limit hovers around what fits. The partitions of a lane see the same long steps and end up with even parts.
-// A partition that reads little never reaches its limit. limit is never below a fifth of the partition's part
-// of the step, nor below leastReadAhead. So a hot partition stops nobody else's intake, and the limit grows
-// again in steps with room. Whatever made it small is forgotten within some twenty steps.
+// limit falls by a quarter or grows by an eighth, at most once in a step. TCP's congestion control works the same way
+// (it adds a constant, where we add an eighth, because steps differ in size by a hundred times). So limit hovers around
+// what fits. The partitions of a lane see the same long steps and end up with even parts. A partition that reads little
+// never reaches its limit. limit is never below a fifth of the partition's part of the step, nor below leastReadAhead.
+// So a hot partition stops nobody else's intake, and the limit grows again in steps with room. Whatever made it small
+// is forgotten within some twenty steps.
 //
-// Intake that was held back is slow to come back: the fetch under way leaves the partition out, and waits for
-// data of the others, up to intake.fetchMaxWait (100 ms) if they have none. Steps meanwhile have no requests,
-// which says nothing about the right limit. That is what firingsFor is for. Without it, a partition that caught
-// up alone hovered around a fifth of a step, at half its pace, beside idle processors.
+// Intake that was held back is slow to come back: the fetch under way leaves the partition out, and waits for data of
+// the others, up to intake.fetchMaxWait (100 ms) if they have none. Steps meanwhile have no requests, which says
+// nothing about the right limit. That is what firingsFor is for. Without it, a partition that caught up alone hovered
+// around a fifth of a step, at half its pace, although processors were idle.
 //
 // # Its premises
 //
-// Late means late by our own doing, counted from the latest of three moments: the timer was due, its request
-// was read, the catch-up barrier opened. So timers that were missed while no instance ran get their four fifths too: timers
-// that fall due meanwhile wait behind them. Parked and paused timers are in no wheel, so they push nobody aside. Firings
-// come first because the planner puts them before all requests but those of their own IDs. Intake that was held
-// back goes on because each seal and each fold looks whether it may.
+// Late means late by our own doing, counted from the latest of three moments: the timer was due, its request was read,
+// the catch-up barrier opened. So timers that were missed while no instance ran get their four fifths too: timers that
+// fall due meanwhile wait behind them. Parked and paused timers are in no wheel, so they push nobody aside. Firings
+// come first because the planner puts them before all requests but those of their own IDs. Intake that was held back
+// goes on because each seal and each fold looks whether it may.
 type flow struct {
 	limit   int           // how many requests may wait to be sealed; 0: there was no step yet
 	held    bool          // intake was held back for the limit since the last seal
@@ -116,7 +116,7 @@ func (f *flow) readAhead() int {
 	return f.limit
 }
 
-// full reports whether intake is to be held back, while so many requests wait to be sealed. It pauses at the
+// full reports whether intake is to be held back, while this many requests wait to be sealed. It pauses at the
 // limit and, once paused, goes on at half of it.
 func (f *flow) full(waiting int, paused bool) bool {
 	limit := f.readAhead()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// lanes plays a lane, and what producers send to its partitions, on a clock of its own: a step takes
-// fixed, and more for each request and each firing in it. Intake is as quick as can be.
+// lanes simulates a lane, and what producers send to its partitions, on a clock of its own. A step takes the time
+// fixed, and more for each request and each firing in it. Intake is as fast as possible.
 type lanes struct {
 	now                          time.Duration
 	room                         int // entries of a step
@@ -16,7 +16,7 @@ type lanes struct {
 	partitions                   []*flowed
 }
 
-// flowed is a partition: its log, the requests that wait to be sealed, what is pending.
+// flowed is a partition: its log, the requests that wait to be sealed, and what is pending.
 type flowed struct {
 	flow
 	rate     float64                           // requests a second
@@ -26,18 +26,18 @@ type flowed struct {
 	log      []*flowedTimer // unread
 	queue    []*flowedTimer // read, their requests not sealed
 	pending  dueHeap        // read, their firings not planned
-	planned  int            // of the queue, those whose firings are planned
+	planned  int            // those in the queue whose firings are planned
 	paused   bool
-	alone    bool            // no other partition has anything: a fetch that it is not in waits for data
-	resumed  time.Duration   // when it is fetched again; it was paused before
-	lateness []time.Duration // of those that fired, by the partition's own doing
+	alone    bool            // no other partition has anything: a fetch without this partition waits for data
+	resumed  time.Duration   // when it is fetched again after a pause
+	lateness []time.Duration // of fired timers, by the partition's own doing
 	limits   []int           // at each seal
 	reads    []int           // requests in each step
 	fires    []int           // firings in each step
 }
 
-// flowedTimer is due at a moment, and was read at one. Its firing may be planned before its request is sealed:
-// then it waits behind that.
+// flowedTimer is due at one time, and was read at another. Its firing may be planned before its request is sealed: then
+// it waits behind that.
 type flowedTimer struct {
 	due, read       time.Duration
 	sealed, planned bool
@@ -72,7 +72,7 @@ func (l *lanes) run(d time.Duration) {
 	}
 }
 
-// pass has producers send and intake read while a step is under way, bit by bit.
+// pass lets producers send and intake read while a step is under way, bit by bit.
 func (p *flowed) pass(now, took time.Duration) {
 	const bits, fetchWait = 8, 100 * time.Millisecond
 	fetch := 200
@@ -98,7 +98,7 @@ func (p *flowed) pass(now, took time.Duration) {
 	p.took = took
 }
 
-// look has intake paused or resumed.
+// look pauses or resumes intake.
 func (p *flowed) look(now, fetchWait time.Duration) {
 	was := p.paused
 	if p.paused = p.full(len(p.queue), p.paused); was && !p.paused && p.alone {
@@ -106,8 +106,8 @@ func (p *flowed) look(now, fetchWait time.Duration) {
 	}
 }
 
-// step plans firings of what is due, in that order, read long ago or just now, and seals what there is, within
-// the partition's part of the step.
+// step plans firings of due timers in order, whether they were read long ago or just now, and seals what there is,
+// within the partition's part of the step.
 func (p *flowed) step(now time.Duration, room int) (requests, firings int) {
 	share := room
 	if len(p.queue) > 0 {
@@ -143,7 +143,7 @@ func (p *flowed) step(now time.Duration, room int) (requests, firings int) {
 	return requests, firings
 }
 
-// p99 is that of the lateness of what has fired.
+// p99 returns the 99th percentile of the lateness of fired timers.
 func (p *flowed) p99() time.Duration {
 	s := slices.Sorted(slices.Values(p.lateness))
 	if len(s) == 0 {
@@ -156,8 +156,8 @@ func between(least, spread time.Duration) func(int) time.Duration {
 	return func(n int) time.Duration { return least + time.Duration(n*7919%1000)*spread/1000 }
 }
 
-// overloaded is a lane through which 60,000 timers a second go, and that is offered twice as many by its
-// partitions together. A firing costs less than a request, as it does.
+// overloaded returns a lane with a capacity of 60,000 timers a second, whose partitions together are offered twice as
+// many. A firing costs less than a request, as in reality.
 func overloaded(partitions int, life func(int) time.Duration) *lanes {
 	l := &lanes{now: time.Hour, room: 10_000, fixed: 4 * time.Millisecond, perRequest: 9 * time.Microsecond, perFiring: 7 * time.Microsecond}
 	for range partitions {
@@ -166,7 +166,7 @@ func overloaded(partitions int, life func(int) time.Duration) *lanes {
 	return l
 }
 
-// settle offers 0.8 of what goes through for a while, and forgets how late firings were until then.
+// settle offers 0.8 of the capacity for a while, and then forgets how late firings were.
 func (l *lanes) settle() {
 	for _, p := range l.partitions {
 		p.rate *= 0.4
@@ -178,8 +178,8 @@ func (l *lanes) settle() {
 	}
 }
 
-// Twice as much as goes through: what is read fires in time, what is not waits in the log, as much goes through
-// as can, and the limit stays about where it is. When nothing is sent any more the rest goes through as well.
+// At twice the capacity, timers that are read fire in time, and the others wait in the log. The full capacity is used,
+// and the limit stays about the same. When nothing is sent any more the rest goes through as well.
 func TestFlowUnderOverload(t *testing.T) {
 	for name, life := range map[string]func(int) time.Duration{
 		"past due": between(0, 0), "due in 1 to 2 s": between(time.Second, time.Second), "due in 2 to 6 s": between(2*time.Second, 4*time.Second),
@@ -215,9 +215,9 @@ func TestFlowUnderOverload(t *testing.T) {
 	}
 }
 
-// One partition is offered all that goes through and more, the others a little: these read it at once, and it
-// fires in time.
-func TestFlowBesideAHotPartition(t *testing.T) {
+// One partition is offered more than the capacity, the others a little. Those read it at once, and their timers fire in
+// time.
+func TestFlowNextToAHotPartition(t *testing.T) {
 	l := overloaded(8, between(2*time.Second, 4*time.Second))
 	for i, p := range l.partitions {
 		if p.rate = 2000; i == 3 {
@@ -239,7 +239,8 @@ func TestFlowBesideAHotPartition(t *testing.T) {
 	}
 }
 
-// Far more falls due at once than fits a step: while that is late requests have a fifth of each step, and no less.
+// Far more timers fall due at once than fit into a step. While they are late requests get a fifth of each step, and no
+// less.
 func TestFlowKeepsAFloorForRequests(t *testing.T) {
 	l := overloaded(1, between(time.Hour, 0))
 	p := l.partitions[0]
@@ -249,11 +250,11 @@ func TestFlowKeepsAFloorForRequests(t *testing.T) {
 	for begin := l.now; len(p.pending) > 0 && p.pending[0].due < begin; {
 		l.run(time.Millisecond)
 	}
-	steps := len(p.fires) - 1 // the last one takes what is left
+	steps := len(p.fires) - 1 // the last one takes the rest
 	reads := 0
 	for i := 2; i < steps; i++ {
 		reads += p.reads[i]
-		if p.fires[i] != l.room*4/5 || p.reads[i] < l.room/10 { // less than a fifth when the limit has just become lower
+		if p.fires[i] != l.room*4/5 || p.reads[i] < l.room/10 { // less than a fifth if the limit has just become lower
 			t.Errorf("step %d of %d: %d firings and %d requests", i, steps, p.fires[i], p.reads[i])
 		}
 	}
@@ -262,7 +263,7 @@ func TestFlowKeepsAFloorForRequests(t *testing.T) {
 	}
 }
 
-// Intake is held back from the limit on, down to half of it: at first, and when it has gone down as far as it may.
+// Intake is held back from the limit on, down to half of it: at first, and when the limit is as low as it gets.
 func TestFlowIsBounded(t *testing.T) {
 	var f flow
 	bounds := func(what string, limit int) {
@@ -295,7 +296,8 @@ func TestFlowIsBounded(t *testing.T) {
 	bounds("nothing fires", maxReadAhead)
 }
 
-// Brokers are slow for a while, by which all is late: a fifth is read meanwhile, and soon after that as much as before.
+// Brokers are slow for a while, so everything is late: intake reads a fifth meanwhile, and soon after that as much as
+// before.
 func TestFlowRecovers(t *testing.T) {
 	l := overloaded(1, between(500*time.Millisecond, time.Second))
 	p := l.partitions[0]
@@ -318,7 +320,7 @@ func TestFlowRecovers(t *testing.T) {
 	}
 }
 
-// Where nothing fires two steps are read ahead, whatever was before, and however long steps take.
+// If nothing fires intake reads two steps ahead, whatever was before, and however long steps take.
 func TestFlowWithoutFirings(t *testing.T) {
 	l := overloaded(1, between(time.Hour, 0))
 	p := l.partitions[0]
@@ -331,8 +333,8 @@ func TestFlowWithoutFirings(t *testing.T) {
 
 func tail(s []int, n int) []int { return s[max(0, len(s)-n):] }
 
-// One partition catches up, and nothing comes on the others: whenever it was paused, the fetch that is under
-// way without it waits for its full time. Nearly as much goes through as if it did not.
+// One partition catches up, and nothing comes on the others. Whenever it was paused, the fetch under way without it
+// waits for its full time. Nearly as much goes through as if it did not.
 func TestFlowCatchesUpAlone(t *testing.T) {
 	for name, life := range map[string]func(int) time.Duration{"past due": between(-time.Minute, 0), "due in 2 to 6 s": between(2*time.Second, 4*time.Second)} {
 		l := overloaded(1, life)
@@ -349,7 +351,7 @@ func TestFlowCatchesUpAlone(t *testing.T) {
 	}
 }
 
-// A clock that is set back does not keep a partition from reading ahead where no timer has fired since.
+// A clock that is set back does not stop a partition without recent firings from reading ahead.
 func TestFlowForgetsAClockThatWasAhead(t *testing.T) {
 	const room, hour = 10_000, 3_600_000
 	var f flow

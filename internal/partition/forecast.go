@@ -35,7 +35,7 @@ func newForecast(own *owned, store *statestore.Handle) *forecast {
 	return &forecast{owned: own, store: store, counts: upcoming.New(own.clock.millis())}
 }
 
-// fold takes in a committed step.
+// fold adds a committed step.
 func (f *forecast) fold(step *planner.Step) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -53,7 +53,7 @@ func (f *forecast) addLocked(at timer.Ref, n int32) {
 	}
 }
 
-// freeze notes that a checkpoint of all that was folded is about to be written, and stored that it is.
+// freeze notes that a checkpoint of everything folded so far is about to be written, and stored that it is.
 func (f *forecast) freeze() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,7 +67,8 @@ func (f *forecast) stored() {
 	f.writing = false
 }
 
-// within returns how many timers fall due soon. What is not read yet is missing; complete says that nothing is.
+// within returns how many timers fall due soon. Seconds that are not read yet are missing; complete says that there are
+// none.
 func (f *forecast) within() (due upcoming.Due, complete bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,17 +79,12 @@ func (f *forecast) within() (due upcoming.Due, complete bool) {
 
 // run reads the store until ctx ends.
 func (f *forecast) run(ctx context.Context) {
-	t := beats.NewTicker(forecastPause)
-	defer t.Stop()
-	for {
+	read := func() {
 		for f.scan(ctx) {
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
 	}
+	read()
+	beats.Every(ctx, forecastPause, read)
 }
 
 // scan reads some seconds. It reports whether more are to be read at once.

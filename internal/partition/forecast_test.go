@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/upcoming"
 )
 
-// forecast reads what the forecast wants to read, and holds what it says against the fold of the changelog.
+// forecast reads what the forecast wants to read, and compares its result with the fold of the changelog.
 func (c *core) forecast() {
 	c.t.Helper()
 	f := c.s.keeper.forecast
@@ -47,7 +47,7 @@ func (c *core) forecast() {
 	}
 }
 
-// parkedIDs are the IDs of timers that the store has parked.
+// parkedIDs returns the IDs of timers that the store has parked.
 func (c *core) parkedIDs() map[string]bool {
 	ids, all := [][]byte{}, map[string]bool{}
 	for id := range c.fold(c.end) {
@@ -61,8 +61,8 @@ func (c *core) parkedIDs() map[string]bool {
 	return all
 }
 
-// TestForecastAgainstModel holds what is said to fall due against the changelog, after whatever may happen to a
-// partition: see TestPartitionAgainstModel.
+// TestForecastAgainstModel compares the forecast with the changelog, whatever happens to a partition: see
+// TestPartitionAgainstModel.
 func TestForecastAgainstModel(t *testing.T) {
 	g := newSetup(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -110,7 +110,7 @@ func TestForecastAfterAcquisition(t *testing.T) {
 	}
 }
 
-// What is paused is not due, until it is resumed.
+// A paused timer is not due until it is resumed.
 func TestForecastOfPausedTimers(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.schedule(1, 1_800_000)

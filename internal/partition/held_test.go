@@ -12,14 +12,14 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// hold aborts the share that is out: it held up its step, for this partition.
+// hold aborts the share that is out, because this partition held up its step.
 func (c *core) hold(topic string, partition int32) {
 	c.share.Held = map[timer.TopicPartition]error{{Topic: topic, Partition: partition}: kerr.NotEnoughReplicas}
 	c.abort()
 }
 
-// A changelog that takes no writes stalls its partition, which says why; the same
-// entries are sealed again, and the first commit ends it.
+// A changelog that takes no writes stalls its partition, which says why. The same
+// entries are sealed again, and the first commit ends the stall.
 func TestHeldUpUntilACommit(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.p.life.SetState(ownership.Live)
@@ -42,8 +42,8 @@ func TestHeldUpUntilACommit(t *testing.T) {
 	}
 }
 
-// Dead letters that are not taken go to the next partition; when none takes any
-// they are tried on their own.
+// Dead letters that are not accepted go to the next partition. If none accepts them
+// they are tried separately.
 func TestDeadLettersLeaveAPartitionThatTakesNone(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.set.DeadLetters.Partitions = 3

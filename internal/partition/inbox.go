@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/tracker"
@@ -13,7 +14,7 @@ import (
 
 // inbox holds, in order, the deliveries that the goroutine of a sub-partition has yet to take.
 type inbox struct {
-	wake chan struct{}
+	wake beats.Signal
 
 	mu    sync.Mutex // guards the following fields
 	list  []delivery
@@ -31,14 +32,14 @@ type delivery struct {
 	at       time.Time // when it was put here
 }
 
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+func newInbox() *inbox { return &inbox{wake: beats.NewSignal()} }
 
 func (in *inbox) put(d delivery) {
 	d.at = time.Now()
 	in.mu.Lock()
 	in.list = append(in.list, d)
 	in.mu.Unlock()
-	in.rouse()
+	in.wake.Send()
 }
 
 // putAhead makes the goroutine plan firings: see stepPlanner.fireAhead.
@@ -46,14 +47,7 @@ func (in *inbox) putAhead(room timer.Size) {
 	in.mu.Lock()
 	in.ahead = room
 	in.mu.Unlock()
-	in.rouse()
-}
-
-func (in *inbox) rouse() {
-	select {
-	case in.wake <- struct{}{}:
-	default:
-	}
+	in.wake.Send()
 }
 
 func (in *inbox) takeAll() (list []delivery, ahead timer.Size) {

@@ -16,8 +16,8 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// keeper keeps the store: it folds committed steps, has checkpoints written, loads timers that fire soon, and moves
-// parked timers. All of it belongs to the goroutine that calls loop. A checkpoint is written beside it.
+// keeper keeps the store: it folds committed steps, writes checkpoints, loads timers that fire soon, and moves parked
+// timers. All of it belongs to the goroutine that calls loop, but another goroutine writes each checkpoint.
 type keeper struct {
 	*owned
 	store       *statestore.Handle
@@ -46,9 +46,13 @@ func newKeeper(own *owned, store *statestore.Handle, s *served, toPark *parkInbo
 	}
 }
 
-// open reads what the store holds of the partition.
+// open reads what the store holds of the partition. If it returns an error, there is nothing to stop.
 func (k *keeper) open() error {
-	return errors.Join(k.noteKeeps(), k.parking.open())
+	err := errors.Join(k.noteKeeps(), k.parking.open())
+	if err != nil {
+		k.parking.close()
+	}
+	return err
 }
 
 // flush brings what is committed into the store. It returns when that is done, ctx has ended, or loop does not run.
@@ -57,7 +61,7 @@ func (k *keeper) flush(ctx context.Context) {
 	if done == nil {
 		return
 	}
-	k.life.Kick()
+	k.life.Wake.Send()
 	select {
 	case <-done:
 	case <-ctx.Done():
@@ -94,7 +98,7 @@ func (k *keeper) foldRest() error {
 	return c.last()
 }
 
-// loop folds committed steps, has checkpoints written, and loads timers that fire soon.
+// loop folds committed steps, writes checkpoints, and loads timers that fire soon.
 func (k *keeper) loop(ctx context.Context) error {
 	k.checkpoints.asks.open()
 	defer k.checkpoints.close()
@@ -118,7 +122,7 @@ func (k *keeper) loop(ctx context.Context) error {
 			return ownership.ErrStopped
 		case <-k.life.Failed():
 			return k.life.Failure()
-		case <-k.life.Kicked:
+		case <-k.life.Wake:
 		case <-t.C:
 			if err := k.noteKeeps(); err != nil {
 				return err
@@ -170,18 +174,16 @@ func (k *keeper) load() (more bool, err error) {
 	if !ok || k.parking.muchToPark() || from.Due > to.Due-loadWindow.Milliseconds()/2 {
 		return false, nil
 	}
-	var found []*timer.Timer
+	found, next, done, err := k.store.Scan(from, to, loadRows, min(loadBytes, max(leastLoad, wheels)))
+	if err != nil {
+		return false, fmt.Errorf("scan the store: %w", err)
+	}
 	topic := ""
-	next, done, err := k.store.Scan(from, to, loadRows, min(loadBytes, max(leastLoad, wheels)), func(t *timer.Timer) error {
+	for _, t := range found {
 		if t.Target.Topic != topic {
 			topic = t.Target.Topic
 			k.o.Targets.Prefetch(topic)
 		}
-		found = append(found, t)
-		return nil
-	})
-	if err != nil {
-		return false, fmt.Errorf("scan the store: %w", err)
 	}
 	if done {
 		next = to
@@ -200,8 +202,8 @@ func (k *keeper) roomToLoad() (from timer.Ref, wheels int64, ok bool) {
 	wheels = k.o.Memory.Wheel.Limit()
 	k.subs.ask(func(s *subPartition) {
 		s.planner.Resize(wheels / int64(len(k.subs.all)))
-		if at, has := s.planner.LoadFrom(); has && (!ok || at.Compare(from) < 0) {
-			from, ok = at, true
+		if has := s.planner.Stats(); !has.Full && (!ok || has.Horizon.Compare(from) < 0) {
+			from, ok = has.Horizon, true
 		}
 	})
 	return from, wheels, ok

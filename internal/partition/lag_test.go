@@ -29,7 +29,7 @@ func TestLag(t *testing.T) {
 		}
 	}
 	shows("nothing read yet", 0, false, 0, 0)
-	l.read(0, after(-3*time.Second), start) // a request of 3 s ago, the last one
+	l.read(0, after(-3*time.Second), start) // a request from 3 s ago, the last one
 	shows("just read", 0, false, 0, 3*time.Second)
 	shows("still the last", caughtUp+time.Second, false, 0, 0)
 	l.read(7, after(-3*time.Second), start)
@@ -48,8 +48,8 @@ func TestLag(t *testing.T) {
 	shows("it has ended", 25*time.Second, false, 0, 0)
 }
 
-// Offsets behind an open transaction are a lag; those that no transaction holds are none,
-// because they are markers, or on their way.
+// Offsets behind an open transaction count as lag. Other offsets do not, because they are markers, or on their
+// way.
 func TestLagBehindAnOpenTransaction(t *testing.T) {
 	p, s := newRooms(Options{
 		Options: ownership.Options{Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)},
@@ -75,7 +75,7 @@ func TestLagBehindAnOpenTransaction(t *testing.T) {
 	}
 }
 
-// What is read last tells the lag until it is told that only markers are behind it.
+// The last read record determines the lag until it is known that only markers follow it.
 func TestLagEndsWithMarkers(t *testing.T) {
 	p, s := newRooms(Options{
 		Options: ownership.Options{Topics: &topics.Set{Request: topics.Topic{Name: "r"}}, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Lanes: transaction.NewLanes(transaction.Options{})},
@@ -92,7 +92,7 @@ func TestLagEndsWithMarkers(t *testing.T) {
 	}
 }
 
-// The owner of a partition shows its lag, nobody else does: alerts would go on, and a scaler would count it twice.
+// Only the owner of a partition shows its lag. Otherwise alerts would go on, and a scaler would count it twice.
 func TestAFormerOwnerShowsNoLag(t *testing.T) {
 	g := newSetup(t)
 	shown := func() int {

@@ -38,9 +38,9 @@ type lateness struct {
 }
 
 // newLateness returns a histogram without labels, or with one label, the topic.
-func newLateness(o prometheus.Opts, labels ...string) *lateness {
+func newLateness(name, help string, labels ...string) *lateness {
 	bounds := lateBounds{1, 2, 5, 10, 20, 50, 100, 250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000, 300_000, 3_600_000}
-	return &lateness{bounds: bounds, desc: prometheus.NewDesc(o.Name, o.Help, labels, nil), by: make(map[string]*tally)}
+	return &lateness{bounds: bounds, desc: prometheus.NewDesc(name, help, labels, nil), by: make(map[string]*tally)}
 }
 
 // tally returns an empty tally, for add.

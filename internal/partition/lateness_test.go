@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// histogram is what a registry has of a metric, of one topic; "" is that without labels.
+// histogram returns a registry's histogram for one topic, or the one without labels for "".
 func histogram(t *testing.T, reg prometheus.Gatherer, name, topic string) *dto.Histogram {
 	t.Helper()
 	families, err := reg.Gather()
@@ -29,8 +29,8 @@ func histogram(t *testing.T, reg prometheus.Gatherer, name, topic string) *dto.H
 	return nil
 }
 
-// A step is sealed in time and its commit takes 7 s, so consumers wait for 7 s. The gauge says so
-// meanwhile, also between two tries, and the histogram to the commit afterwards.
+// A step is sealed in time and its commit takes 7 s, so consumers wait for 7 s. The gauge shows
+// that meanwhile, even between two tries, and the histogram of commits shows it afterwards.
 func TestConsumersWaitForTheCommit(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	reg := prometheus.NewRegistry()
@@ -71,15 +71,22 @@ func TestConsumersWaitForTheCommit(t *testing.T) {
 	c.commit(true)
 	waits("committed", 0)
 	c.apply()
-	toSeal, toCommit := histogram(t, reg, "waterclock_lateness_seconds", ""), histogram(t, reg, "waterclock_commit_lateness_seconds", "r")
-	if toSeal.GetSampleCount() != 1 || toSeal.GetSampleSum() != 3 || toCommit.GetSampleCount() != 1 || toCommit.GetSampleSum() != 7 {
-		t.Errorf("to the seal %v, to the commit %v; want 3 s and 7 s", toSeal, toCommit)
+	for _, h := range []struct {
+		name, topic string
+		want        float64
+	}{
+		{"waterclock_lateness_seconds", "", 3}, {"waterclock_own_lateness_seconds", "", 3},
+		{"waterclock_commit_lateness_seconds", "r", 7}, {"waterclock_own_commit_lateness_seconds", "r", 7},
+	} {
+		if got := histogram(t, reg, h.name, h.topic); got.GetSampleCount() != 1 || got.GetSampleSum() != h.want {
+			t.Errorf("%s: %v, want one firing, %v s late", h.name, got, h.want)
+		}
 	}
 }
 
 func TestLatenessBuckets(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	h := newLateness(prometheus.Opts{Name: "h", Help: "A histogram."}, "topic")
+	h := newLateness("h", "A histogram.", "topic")
 	reg.MustRegister(h)
 	for _, step := range [][]int64{{-5, 0, 1}, {2, 3}, {3_600_000, 3_600_001}} {
 		tally := h.tally()
@@ -100,12 +107,12 @@ func TestLatenessBuckets(t *testing.T) {
 	}
 }
 
-// What a firing costs: both histograms here, against one of the library's.
+// The cost of a firing in both histograms here, compared with one of the library's.
 func BenchmarkLateness(b *testing.B) {
 	emit := &timer.Timer{}
 	late := slices.Repeat([]int64{0, 1, 4, 7, 19, 3, 80, 2}, 128)
 	b.Run("two, a step of 1024", func(b *testing.B) {
-		seal, commit := newLateness(prometheus.Opts{Name: "a"}), newLateness(prometheus.Opts{Name: "b"}, "topic")
+		seal, commit := newLateness("a", ""), newLateness("b", "", "topic")
 		for i := 0; i < b.N; i += len(late) {
 			toSeal, toCommit := seal.tally(), commit.tally()
 			for _, at := range late {

@@ -10,22 +10,22 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// This file has what fixed-delay partitions use of this package: the same words and counts.
+// This file has the parts of this package that fixed-delay partitions use, so that their words and counts are the same.
 
-// TargetRefusal words a target's refusal of a record.
+// TargetRefusal describes a target's refusal of a record.
 func TargetRefusal(err error, r *kgo.Record) (reason, detail string) {
 	v := refusalOf(err, r)
 	return v.Reason, v.Detail
 }
 
-// NoKey words why a compacted target takes no record without a key. what is what needs one.
+// NoKey describes why a compacted target refuses something without a key.
 func NoKey(topic, what string) (reason, detail string) {
 	return string(waterclock.ReasonTargetRefused),
 		"topic " + topic + " is compacted and takes no record without a key: give the " + what + " a key"
 }
 
-// Passed counts the records of a fixed-delay topic that a step has passed on. sealed and committed are when that step was
-// sealed and committed. They and the due times are in Unix ms.
+// Passed counts the records of a fixed-delay topic that a step has passed on. sealed, committed and the due times are
+// in Unix ms.
 func (m *Metrics) Passed(topic string, sealed, committed int64, due []int64) {
 	m.outcomes.WithLabelValues(topic, outcomeNames[timer.Fired]).Add(float64(len(due)))
 	toSeal, toCommit := m.sealed.tally(), m.delivered.tally()

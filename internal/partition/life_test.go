@@ -9,10 +9,9 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// A partition fails with entries planned and not sealed, and is acquired again
-// under the same token. What was planned before belongs to no acquisition: sealed
-// before the claim it would be applied to a store that has replayed it, which
-// fails the new acquisition too, and so on as long as there is something to do.
+// A partition fails with entries planned and not sealed, and is acquired again under the same token. What was planned
+// before belongs to no acquisition. If it were sealed before the claim, it would be applied to a store that has
+// replayed it. The new acquisition would fail too, and so on as long as there is something to do.
 func TestAcquiredAgainSealsNothingOfBefore(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.schedule(1, -10)
@@ -81,9 +80,9 @@ func TestNetChange(t *testing.T) {
 	const id = 3
 	for _, tc := range []struct {
 		name    string
-		before  func(c *core) // committed in steps of its own
-		during  func(c *core) // in one step
-		records []string      // of the timer in that step: put or tombstone
+		before  func(c *core) // committed earlier, in separate steps
+		during  func(c *core) // in the one step
+		records []string      // the timer's records in that step: put or tombstone
 		fires   int
 	}{
 		{"scheduled and fired, not there before: nothing", nil, func(c *core) { c.schedule(id, -1) }, nil, 1},
@@ -114,7 +113,7 @@ func TestNetChange(t *testing.T) {
 			if tc.before != nil {
 				tc.before(c)
 				step()
-				// Committed and not applied: nets must not need the store.
+				// The step is committed but not applied: computing its net change must not need the store.
 				c.commit(true)
 			}
 			tc.during(c)
@@ -144,8 +143,8 @@ func TestNetChange(t *testing.T) {
 	}
 }
 
-// A planner whose wheel is full lowers its horizon to a place that is not due for
-// loading yet. The next load must begin there, not where the last one ended.
+// A planner whose memory is full lowers its horizon to a place that is not due for loading yet. The next load must
+// begin there, not where the last one ended.
 func TestEvictedFarAheadIsLoadedAgain(t *testing.T) {
 	c := newCore(t, newSetup(t), 600, 1000)
 	c.work() // the catch-up barrier
@@ -163,7 +162,7 @@ func TestEvictedFarAheadIsLoadedAgain(t *testing.T) {
 	if n, _ := c.s.subs.size(); n >= 20 {
 		t.Fatalf("%d items in memory: nothing was evicted", n)
 	}
-	for i := range 10 { // memory is free again before a load has seen that it was not
+	for i := range 10 { // memory is free again before a load has noticed that it was full
 		c.cancel(i)
 	}
 	c.deliver(10)
@@ -172,10 +171,9 @@ func TestEvictedFarAheadIsLoadedAgain(t *testing.T) {
 	c.finish()
 }
 
-// What is let pass from the parked rows may lie above the horizon of a planner
-// that has not loaded so far. Forgetting some of it must not raise the horizon:
-// the rows between would be passed over by the loads, and fire after the next
-// acquisition at the earliest.
+// Timers admitted from the parked rows may lie above the horizon of a planner that has not loaded that far. Forgetting
+// some of them must not raise the horizon: loads would skip the rows in between, and these would not fire before the
+// next acquisition.
 func TestForgettingAdmittedTimersLosesNoRows(t *testing.T) {
 	c := newCore(t, newSetup(t), 1000, 1000)
 	for i := range 4 {
@@ -196,6 +194,6 @@ func TestForgettingAdmittedTimersLosesNoRows(t *testing.T) {
 	c.ok(c.s.keeper.parking.unpark()) // the target is healthy again
 	c.work()
 	c.deliver(1)
-	c.work() // the request makes the wheel forget
+	c.work() // the request makes the planner forget
 	c.finish()
 }

@@ -9,17 +9,15 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// The limits of docs/LIMITS.md that a partition keeps: at the limit and one
-// beyond.
+// The limits in docs/LIMITS.md that a partition enforces: at the limit and one beyond.
 
 const (
-	far = 1_000_000 // ms ahead: beyond what wheels hold
-	// roomy is a queue that never fills.
+	far = 1_000_000 // ms ahead: beyond what is loaded
+	// roomy is a queue limit that is never reached.
 	roomy = 100_000
 )
 
-// Intake pauses at the queue's limit and not before. What is committed and not
-// in the store yet counts.
+// Intake pauses at the queue's limit and not before. Committed requests that are not in the store yet count.
 func TestIntakePausesAtTheQueuesLimit(t *testing.T) {
 	const limit = 40
 	c := newCore(t, newSetup(t), 1<<20, limit)
@@ -43,7 +41,7 @@ func TestIntakePausesAtTheQueuesLimit(t *testing.T) {
 	}
 }
 
-// A paused intake goes on when the queue is half empty.
+// A paused intake is resumed when the queue is half empty.
 func TestIntakeGoesOnAtHalfTheLimit(t *testing.T) {
 	const limit = 40
 	for first, paused := range map[int]bool{limit/2 - 1: true, limit / 2: false} {
@@ -82,8 +80,8 @@ func TestIntakePausesAtTheQueuesBytes(t *testing.T) {
 	}
 }
 
-// What is due keeps its part of the queue full for as long as there is more of it.
-// Requests are read meanwhile: a cancel wins only if it is.
+// Due timers keep their part of the queue full for as long as there are more. Requests are read nevertheless: otherwise
+// a cancel could not win.
 func TestIntakeDoesNotPauseForFirings(t *testing.T) {
 	const limit = 40
 	c := newCore(t, newSetup(t), 1<<20, limit)
@@ -105,8 +103,8 @@ func TestIntakeDoesNotPauseForFirings(t *testing.T) {
 	}
 }
 
-// Firings have as much room as requests, of their own. What is committed and not
-// folded takes from what both have. Who found no room is told when there is some.
+// Firings have as much room as requests, of their own. Committed entries that are not folded reduce both. A planner
+// that found no room is told when there is some.
 func TestFiringsWaitAtTheirLimit(t *testing.T) {
 	const limit, bytes = 40, 40 * queueEntry
 	b := backlog{intake: budget.Alone(bytes), emitted: budget.Alone(bytes)}
@@ -135,7 +133,8 @@ func TestFiringsWaitAtTheirLimit(t *testing.T) {
 	}
 }
 
-// Of a step's room firings take half while requests wait, four fifths when they are late, and all of it without requests.
+// Firings get half of a step's room while requests wait, four fifths when they are late, and all of it without
+// requests.
 func TestFiringsAndRequestsShareAStep(t *testing.T) {
 	const n = 21
 	c := newCore(t, newSetup(t), 1<<20, roomy)
@@ -157,7 +156,7 @@ func TestFiringsAndRequestsShareAStep(t *testing.T) {
 	}
 	for _, want := range []int{(n + 1) / 2, (n + 1) / 2, 4*n/5 + 1, 2*n - 2*((n+1)/2) - 4*n/5 - 1} {
 		if c.seal(n); want == (n+1)/2 {
-			c.pass(100) // what is left is late, as the next seal finds
+			c.pass(100) // the rest is late, as the next seal finds
 		}
 		if got := len(c.share.Emissions); got != want {
 			t.Errorf("%d of %d entries are firings, want %d", got, n, want)
@@ -168,7 +167,7 @@ func TestFiringsAndRequestsShareAStep(t *testing.T) {
 	c.finish()
 }
 
-// So it is where the bytes fill a step, not the entries.
+// The same holds if the bytes fill a step, not the entries.
 func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
 	const n, room = 300, 1 << 20 // firings of 10 kB; the bytes of a step
 	c := newCore(t, newSetup(t), 1<<30, roomy)
@@ -207,8 +206,8 @@ func TestLargeFiringsAndRequestsShareAStep(t *testing.T) {
 	c.finish()
 }
 
-// While there are suspects a step takes one chunk. A suspect may be rolled back, since its
-// target has become unhealthy: then steps are as large as before.
+// While there are suspects a step takes one chunk. A suspect may be rolled back, because its target has become
+// unhealthy. Then steps are as large as before.
 func TestASuspectMayBeRolledBack(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.work() // the catch-up barrier
@@ -222,7 +221,7 @@ func TestASuspectMayBeRolledBack(t *testing.T) {
 	em.Suspect = true
 	c.abort()
 	c.o.Health.Suspect(to)
-	for range 2 { // its request, and what is left of it
+	for range 2 { // its request, and the rest of it
 		c.seal(roomy)
 		if n := len(c.share.Emissions); n > 0 {
 			t.Fatalf("%d emissions to an unhealthy target", n)
@@ -240,8 +239,8 @@ func TestASuspectMayBeRolledBack(t *testing.T) {
 	}
 }
 
-// A suspect that its target took by itself, in a step that was aborted, is none any more.
-// Those that are left go on as before.
+// A suspect that its target accepted alone, in a step that was aborted, is no longer a suspect. The remaining ones go
+// on as before.
 func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.work() // the catch-up barrier
@@ -297,7 +296,7 @@ func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 	}
 }
 
-// chunks counts what is planned, and how many steps it is at least.
+// chunks counts what is planned, and the number of steps it needs at least.
 func (c *core) chunks() (entries, chunks int) {
 	for s := c.s.lane.steps.take(timer.Size{Entries: 1, Bytes: 1}, false); s != nil; s = c.s.lane.steps.take(timer.Size{Entries: 1, Bytes: 1}, false) {
 		entries, chunks = entries+s.Len(), chunks+1
@@ -306,8 +305,7 @@ func (c *core) chunks() (entries, chunks int) {
 	return entries, chunks
 }
 
-// A batch is cut by bytes too: a step takes it whole. One request that is larger
-// alone is a batch.
+// A batch is limited by bytes too, because a step takes it whole. A single request that is larger is a batch.
 func TestRequestsJoinUpToMaxBatchBytes(t *testing.T) {
 	g := newSetup(t)
 	const n = 4
@@ -327,8 +325,7 @@ func TestRequestsJoinUpToMaxBatchBytes(t *testing.T) {
 	}
 }
 
-// A batch that is too large to be looked into becomes one dead letter, in its
-// place.
+// A batch that is too large to be decompressed becomes one dead letter, in its place.
 func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.schedule(1, far)
@@ -350,15 +347,15 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 	}
 }
 
-// One firing, beside many timers that are not due, and its emission take what one
-// needs: each stays in memory until it is applied.
-func TestAFiringTakesWhatItNeeds(t *testing.T) {
-	const most = 6 << 10 // bytes, of which the buffers' growth is little
+// One firing beside many timers that are not due, and its emission, take only the memory of one: each stays in memory
+// until it is applied.
+func TestAFiringTakesOnlyTheMemoryItNeeds(t *testing.T) {
+	const most = 6 << 10 // bytes; the growth of the buffers is a small part of that
 	c := newCore(t, newSetup(t), 1<<20, roomy)
 	c.work() // the catch-up barrier
 	c.load()
 	c.work()
-	c.schedule(0, 0) // asks where its target is, which takes more
+	c.schedule(0, 0) // looks up its target, which takes more
 	c.schedule(1, 10)
 	for i := range maxBatch - 2 {
 		c.schedule(2+i, 20_000)
@@ -376,7 +373,7 @@ func TestAFiringTakesWhatItNeeds(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes do takes from the heap.
+// allocated returns how many bytes do allocates on the heap.
 func allocated(do func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -452,7 +449,7 @@ func TestALoadIsBounded(t *testing.T) {
 	}
 }
 
-// A wheel may hold a quarter more than its share; beyond that it forgets.
+// The timers in memory may exceed their share by a quarter. Beyond that some are forgotten.
 func TestAWheelForgetsBeyondItsShare(t *testing.T) {
 	const n = 20
 	g := newSetup(t)
@@ -481,7 +478,7 @@ func TestAWheelForgetsBeyondItsShare(t *testing.T) {
 	}
 }
 
-// A segment takes no more than a step has room for, but for a single chunk.
+// A segment takes no more than a step has room for, unless it is a single chunk.
 func TestASealKeepsToTheRoom(t *testing.T) {
 	g := newSetup(t)
 	for entries, want := range map[int]int{9: 5, 10: 10, 14: 10, 15: 15} {
@@ -519,9 +516,9 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 	}
 }
 
-// What waited for a target that is healthy again is as much as was parked: of that
-// too a wheel holds no more than a quarter above its share.
-func TestAWheelForgetsWhatItWasAdmitted(t *testing.T) {
+// Timers that were parked for a target that is healthy again may be many. Of those, too, no more than a quarter above
+// the share is held in memory.
+func TestAdmittedTimersAreEvictedAtTheLimit(t *testing.T) {
 	const n, share = 800, 10_000
 	c := newCore(t, newSetup(t), share, roomy)
 	c.room = n
@@ -529,7 +526,7 @@ func TestAWheelForgetsWhatItWasAdmitted(t *testing.T) {
 		c.schedule(i, -5_000)
 	}
 	c.schedule(n, -5_000)
-	c.acquire() // gated by all of these
+	c.acquire() // all of these are in the log at the acquisition
 	for c.given < n {
 		c.deliver(min(500, n-c.given))
 		c.work()

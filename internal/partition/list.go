@@ -27,7 +27,7 @@ const (
 // fewer than the caller asked for, maybe none, and Next says where to go on. Errors are those of Get, and one for a
 // cursor of another order.
 func (q *Questions) List(ctx context.Context, page query.Page) (query.List, error) {
-	a, err := q.answering()
+	a, err := q.begin(ctx)
 	if err != nil {
 		return query.List{}, err
 	}
@@ -53,48 +53,6 @@ func (q *Questions) List(ctx context.Context, page query.Page) (query.List, erro
 	return list, nil
 }
 
-// candidates returns the first timers that the store may lack and that a page may have, in order, and whether there
-// are more.
-func (a *answers) candidates(page *query.Page, u *planner.Unflushed) (found []timer.Change, cut bool) {
-	part, by := a.q.o.Partition, byDue
-	if page.Order == query.ByID {
-		by = byID
-	}
-	start := timer.Change{ID: []byte(page.After.ID()), After: page.After.Ref()}
-	ties := part > page.After.Partition()
-	var last *timer.Change // what is behind it is not among the first
-	trim := func() {
-		slices.SortFunc(found, by)
-		if len(found) > page.Limit {
-			clear(found[page.Limit:])
-			found, cut = found[:page.Limit], true
-			end := found[page.Limit-1]
-			last = &end
-		}
-	}
-	for _, x := range u.All() {
-		if x.After.IsAbsent() || last != nil && by(x, *last) > 0 {
-			continue
-		}
-		if c := by(x, start); !page.After.IsZero() && (c < 0 || c == 0 && !ties) {
-			continue
-		}
-		x.Timer = planner.TimerOf(&x)
-		if !page.Filter.Match(&query.Timer{Timer: x.Timer, State: stateOf(x.Timer, false)}) {
-			continue
-		}
-		if found = append(found, x); len(found) >= 2*page.Limit+1000 {
-			trim()
-		}
-	}
-	trim()
-	return found, cut
-}
-
-func byDue(a, b timer.Change) int { return a.After.Compare(b.After) }
-
-func byID(a, b timer.Change) int { return bytes.Compare(a.ID, b.ID) }
-
 // builder makes a page of the store's rows and of the timers that the store may lack.
 type builder struct {
 	a     *answers
@@ -108,7 +66,9 @@ type builder struct {
 }
 
 func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
-	b.over, b.cut = b.a.candidates(b.page, r.unflushed)
+	if err := b.findOver(ctx, r); err != nil {
+		return query.List{}, err
+	}
 	s := &scan{a: b.a, reading: r, slot: b.slot, f: &b.page.Filter, after: b.page.After, rows: maxPageRows, reached: b.page.After}
 	take := func(row *statestore.Row, before func(*timer.Change) bool) (more bool, err error) {
 		if !b.takeOver(before) {
@@ -148,6 +108,49 @@ func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
 	return b.list, nil
 }
 
+// findOver finds the first timers that the store may lack and that the page may have, in order.
+func (b *builder) findOver(ctx context.Context, r *reading) error {
+	page, by := b.page, byDue
+	if page.Order == query.ByID {
+		by = byID
+	}
+	start := timer.Change{ID: []byte(page.After.ID()), After: page.After.Ref()}
+	ties := b.a.o.Partition > page.After.Partition()
+	var last *timer.Change // what is behind it is not among the first
+	found := b.over
+	trim := func() {
+		slices.SortFunc(found, by)
+		if len(found) > page.Limit {
+			clear(found[page.Limit:])
+			found, b.cut = found[:page.Limit], true
+			end := found[page.Limit-1]
+			last = &end
+		}
+	}
+	err := r.each(ctx, b.slot, func(x timer.Change) {
+		if x.After.IsAbsent() || last != nil && by(x, *last) > 0 {
+			return
+		}
+		if c := by(x, start); !page.After.IsZero() && (c < 0 || c == 0 && !ties) {
+			return
+		}
+		x.Timer = planner.TimerOf(&x)
+		if !page.Filter.Match(&query.Timer{Timer: x.Timer, State: stateOf(x.Timer, false)}) {
+			return
+		}
+		if found = append(found, x); len(found) >= 2*page.Limit+1000 {
+			trim()
+		}
+	})
+	trim()
+	b.over = found
+	return err
+}
+
+func byDue(a, b timer.Change) int { return a.After.Compare(b.After) }
+
+func byID(a, b timer.Change) int { return bytes.Compare(a.ID, b.ID) }
+
 func (b *builder) place(t *timer.Timer) query.Cursor {
 	return query.CursorOf(b.page.Order, &query.Timer{Timer: t, Partition: b.a.o.Partition})
 }
@@ -180,7 +183,7 @@ func (b *builder) full() bool {
 // Count counts the pending timers that a filter matches. Without a filter that costs nothing; otherwise it takes one scan,
 // which has a limit. Errors are those of Get.
 func (q *Questions) Count(ctx context.Context, f query.Filter) (query.Count, error) {
-	a, err := q.answering()
+	a, err := q.begin(ctx)
 	if err != nil {
 		return query.Count{}, err
 	}
@@ -208,10 +211,13 @@ func (q *Questions) Count(ctx context.Context, f query.Filter) (query.Count, err
 func (a *answers) counting(ctx context.Context, f *query.Filter, fn func(*timer.Timer), rows func(*scan) error) error {
 	s := &slot{of: a.q.o.Scans}
 	return a.read(ctx, a.counts, s, func(r *reading) error {
-		for _, x := range r.unflushed.All() {
+		err := r.each(ctx, s, func(x timer.Change) {
 			if t := planner.TimerOf(&x); t != nil && f.Match(&query.Timer{Timer: t, State: stateOf(t, false)}) {
 				fn(t)
 			}
+		})
+		if err != nil {
+			return err
 		}
 		return rows(&scan{a: a, reading: r, f: f, rows: maxCountRows, slot: s})
 	})
@@ -220,7 +226,7 @@ func (a *answers) counting(ctx context.Context, f *query.Filter, fn func(*timer.
 // CountUntil counts the timers that fire before each of some instants: those that are due by then or triggered, and not
 // paused. The instants are in Unix ms and ascend. It takes one scan, which has a limit. Errors are those of Get.
 func (q *Questions) CountUntil(ctx context.Context, f query.Filter, bounds []int64) ([]query.Count, error) {
-	a, err := q.answering()
+	a, err := q.begin(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// checkpointed is the checkpoint of the share that is out, which names a position as the offset commit does.
+// checkpointed returns the checkpoint of the share that is out. It names the same position as the offset commit.
 func (c *core) checkpointed() wire.Checkpoint {
 	c.t.Helper()
 	if c.share == nil {
@@ -31,8 +31,9 @@ func (c *core) checkpointed() wire.Checkpoint {
 	return wire.Checkpoint{}
 }
 
-// The position passes the marker behind a request with the request. What was read later, it passes by a step of nothing,
-// once a second at most. It names the leader epoch of the marker, which may be another one than the request's.
+// The position passes the marker behind a request together with the request. If the marker is read later, a step
+// without entries passes it, at most once a second. The checkpoint names the leader epoch of the marker, which may
+// differ from the request's.
 func TestPositionPassesMarkers(t *testing.T) {
 	for _, subs := range []int{1, 3} {
 		c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
@@ -80,7 +81,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 		if wait := c.s.lane.Wait(); wait < ownership.PassPause {
 			t.Fatalf("the lane waits for %s, though there is nothing to do", wait)
 		}
-		c.now -= 2 * passPause // a clock that is set back
+		c.now -= 2 * passPause // the clock is set back
 		read(request.Offset+6, 6)
 		commits(request.Offset+6, 6, 0)
 	}

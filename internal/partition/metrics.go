@@ -9,6 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/metric"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -19,7 +20,8 @@ type Metrics struct {
 	reasons    *prometheus.CounterVec
 	sealed     *lateness // lateness of emissions when their step was sealed
 	delivered  *lateness // the same when it was committed, by topic
-	own        *lateness // the same when it was sealed, counted from when the request was read if that is later
+	own        *lateness // as sealed, counted from when the request was read if that is later
+	ownToEnd   *lateness // as delivered, counted the same way, by topic
 	misplacedN *prometheus.CounterVec
 	lagRecords *prometheus.GaugeVec
 	lagSeconds *prometheus.GaugeVec
@@ -39,66 +41,30 @@ type Metrics struct {
 
 // NewMetrics registers the metrics of partitions.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	in := metric.In(reg)
 	m := &Metrics{
-		warnings: warnings{kinds: make(map[warning]*warned)},
-		outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_outcomes_total", Help: "Committed decisions by outcome: scheduled, replaced, cancelled, not_found, fired, expired, refused, undeliverable, completed, triggered, paused, resumed, condition_not_met.",
-		}, []string{"topic", "outcome"}),
-		reasons: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_dead_letters_total", Help: "Dead letters committed, by reason.",
-		}, []string{"topic", "reason"}),
-		sealed: newLateness(prometheus.Opts{
-			Name: "waterclock_lateness_seconds", Help: "Timestamp of an emission minus its due time.",
-		}),
-		delivered: newLateness(prometheus.Opts{
-			Name: "waterclock_commit_lateness_seconds", Help: "When the commit of an emission was answered minus its due time.",
-		}, "topic"),
-		own: newLateness(prometheus.Opts{
-			Name: "waterclock_own_lateness_seconds", Help: "Timestamp of an emission minus its due time or, if its request was read later than that, minus when it was read. Timers that were missed while nobody ran, that waited for their targets, or that were steered do not count.",
-		}),
-		misplacedN: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_misplaced_requests_total", Help: "Requests whose key does not lie on its murmur2 partition.",
-		}, []string{"topic"}),
-		lagRecords: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "waterclock_intake_lag_records", Help: "Request records behind the high watermark at the last fetch, or at the last look while intake is paused.",
-		}, []string{"topic", "partition"}),
-		lagSeconds: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "waterclock_intake_lag_seconds", Help: "Age of the newest request record when it was read; now, while more is known to wait or intake is paused; 0 when there is nothing more.",
-		}, []string{"topic", "partition"}),
-		replayedN: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "waterclock_replayed_offsets_total", Help: "Changelog offsets gone through by replays since the process started.",
-		}),
-		endedN: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "waterclock_hanging_transactions_ended_total", Help: "Hanging transactions of former owners that were ended.",
-		}),
-		lostN: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_requests_lost_total", Help: "Requests that retention deleted before they were read, at most: markers of transactions and aborted records count too.",
-		}, []string{"topic"}),
-		cutN: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_requests_cut_total", Help: "Offsets of a request log that was cut and has grown again: requests there were settled before the cut, and what stands there now is not read.",
-		}, []string{"topic"}),
-		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_accepted_total", Help: "Requests that made a pending timer: scheduled and replaced together.",
-		}, []string{"topic"}),
-		damagedN: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "waterclock_partitions_damaged_total", Help: "Partitions whose local store was damaged, and that were wiped and replayed.",
-		}),
-		retentionN: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_retention_alerts_total", Help: "Alerts that intake lags so far behind that retention may soon delete unread requests.",
-		}, []string{"topic"}),
-		planningN: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_planning_seconds_total", Help: "Time that the planners of a partition were at work, as the mean of its sub-partitions. The rate is their busy share, 0 to 1.",
-		}, []string{"topic", "partition"}),
-		waited: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "waterclock_planning_wait_seconds", Help: "How long batches of requests that were read waited until they were planned.",
-			Buckets: prometheus.ExponentialBuckets(0.0001, 4, 9),
-		}),
-		offset: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "waterclock_clock_offset_seconds", Help: "The owner's clock minus the broker's, by the LogAppendTime of a record read back: a claim's, and one each minute.",
-		}),
+		warnings:   warnings{kinds: make(map[warning]*warned)},
+		outcomes:   in.Counters("waterclock_outcomes_total", "Committed decisions by outcome: scheduled, replaced, cancelled, not_found, fired, expired, refused, undeliverable, completed, triggered, paused, resumed, condition_not_met.", "topic", "outcome"),
+		reasons:    in.Counters("waterclock_dead_letters_total", "Dead letters committed, by reason.", "topic", "reason"),
+		sealed:     newLateness("waterclock_lateness_seconds", "Timestamp of an emission minus its due time."),
+		delivered:  newLateness("waterclock_commit_lateness_seconds", "When the commit of an emission was answered minus its due time.", "topic"),
+		own:        newLateness("waterclock_own_lateness_seconds", "Timestamp of an emission minus its due time or, if its request was read later than that, minus when it was read. Timers that were missed while nobody ran, that waited for their targets, or that were steered do not count."),
+		ownToEnd:   newLateness("waterclock_own_commit_lateness_seconds", "The same as waterclock_own_lateness_seconds, until the commit of the emission was answered.", "topic"),
+		misplacedN: in.Counters("waterclock_misplaced_requests_total", "Requests whose key does not lie on its murmur2 partition.", "topic"),
+		lagRecords: in.Gauges("waterclock_intake_lag_records", "Request records behind the high watermark at the last fetch, or at the last look while intake is paused.", "topic", "partition"),
+		lagSeconds: in.Gauges("waterclock_intake_lag_seconds", "Age of the newest request record when it was read; now, while more is known to wait or intake is paused; 0 when there is nothing more.", "topic", "partition"),
+		replayedN:  in.Counter("waterclock_replayed_offsets_total", "Changelog offsets gone through by replays since the process started."),
+		endedN:     in.Counter("waterclock_hanging_transactions_ended_total", "Hanging transactions of former owners that were ended."),
+		lostN:      in.Counters("waterclock_requests_lost_total", "Requests that retention deleted before they were read, at most: markers of transactions and aborted records count too.", "topic"),
+		cutN:       in.Counters("waterclock_requests_cut_total", "Offsets of a request log that was cut and has grown again: requests there were settled before the cut, and what stands there now is not read.", "topic"),
+		accepted:   in.Counters("waterclock_accepted_total", "Requests that made a pending timer: scheduled and replaced together.", "topic"),
+		damagedN:   in.Counter("waterclock_partitions_damaged_total", "Partitions whose local store was damaged, and that were wiped and replayed."),
+		retentionN: in.Counters("waterclock_retention_alerts_total", "Alerts that intake lags so far behind that retention may soon delete unread requests.", "topic"),
+		planningN:  in.Counters("waterclock_planning_seconds_total", "Time that the planners of a partition were at work, as the mean of its sub-partitions. The rate is their busy share, 0 to 1.", "topic", "partition"),
+		waited:     in.Histogram("waterclock_planning_wait_seconds", "How long batches of requests that were read waited until they were planned.", prometheus.ExponentialBuckets(0.0001, 4, 9)),
+		offset:     in.Gauge("waterclock_clock_offset_seconds", "The owner's clock minus the broker's, by the LogAppendTime of a record read back: a claim's, and one each minute."),
 	}
-	reg.MustRegister(m.accepted, m.damagedN, m.retentionN, m.offset, m.planningN, m.waited)
-	reg.MustRegister(m.outcomes, m.reasons, m.sealed, m.delivered, m.own, m.misplacedN, m.lagRecords, m.lagSeconds, m.replayedN, m.endedN, m.lostN, m.cutN)
+	reg.MustRegister(m.sealed, m.delivered, m.own, m.ownToEnd)
 	return m
 }
 
@@ -115,6 +81,7 @@ func (m *Metrics) Serve(topic string) {
 	m.sealed.add("", &none)
 	m.own.add("", &none)
 	m.delivered.add(topic, &none)
+	m.ownToEnd.add(topic, &none)
 	for _, c := range []*prometheus.CounterVec{m.misplacedN, m.lostN, m.cutN, m.accepted, m.retentionN} {
 		c.WithLabelValues(topic)
 	}
@@ -187,7 +154,7 @@ var outcomeNames = map[timer.Outcome]string{
 // committed counts what a committed step did. sealed and committed are when that happened to the step, in Unix ms.
 func (m *Metrics) committed(p *owned, a *arrivals, l *ledger, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
 	topic := p.o.Topics.Request.Name
-	toSeal, toCommit, own := m.sealed.tally(), m.delivered.tally(), m.own.tally()
+	toSeal, toCommit, own, ownToEnd := m.sealed.tally(), m.delivered.tally(), m.own.tally(), m.ownToEnd.tally()
 	var counts [timer.Outcomes]int
 	recur, remembered := 0, 0
 	for e := range entries {
@@ -209,12 +176,16 @@ func (m *Metrics) committed(p *owned, a *arrivals, l *ledger, sealed, committed 
 		case e.Emit != nil:
 			toSeal.add(sealed - e.Emit.FiresAt())
 			toCommit.add(committed - e.Emit.FiresAt())
-			a.ownLateness(&own, sealed, e)
+			if due, ours := a.ownDue(sealed, e); ours {
+				own.add(max(0, sealed-due))
+				ownToEnd.add(max(0, committed-due))
+			}
 		}
 	}
 	m.sealed.add("", &toSeal)
 	m.own.add("", &own)
 	m.delivered.add(topic, &toCommit)
+	m.ownToEnd.add(topic, &ownToEnd)
 	if n := counts[timer.Scheduled] + counts[timer.Replaced]; n > 0 {
 		m.accepted.WithLabelValues(topic).Add(float64(n))
 	}

@@ -55,16 +55,16 @@ type Options struct {
 
 // Memory is a partition's accounts with the budgets that all partitions share. Run closes them.
 type Memory struct {
-	Wheel    *budget.Account // timers that are kept because they fall due soon
-	Delta    *budget.Account // committed changes; at its limit a checkpoint of the store begins
-	Requests *budget.Account // requests on their way, and committed steps that are not folded; at its limit intake pauses
-	Firings  *budget.Account // firings on their way
-	Overlay  *budget.Account // what the store lacks, kept for questions about many timers
-	Replay   int             // bytes that a replay may take; 0: see replay.Replay
+	Wheel     *budget.Account // timers that are kept because they fall due soon
+	Delta     *budget.Account // committed changes; at its limit a checkpoint of the store begins
+	Requests  *budget.Account // requests on their way, and committed steps that are not folded; at its limit intake pauses
+	Firings   *budget.Account // firings on their way
+	Questions *budget.Account // what the store lacks, read by questions about many timers
+	Replay    int             // bytes that a replay may take; 0: see replay.Replay
 }
 
 func (m *Memory) close() {
-	for _, a := range []*budget.Account{m.Wheel, m.Delta, m.Requests, m.Firings, m.Overlay} {
+	for _, a := range []*budget.Account{m.Wheel, m.Delta, m.Requests, m.Firings, m.Questions} {
 		a.Close()
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// The oldest due time in memory counts; nothing is overdue where nothing is due, and
-// where nothing is pending at all.
+// The oldest due time in memory counts. Nothing is overdue if nothing is due, or if
+// nothing is pending at all.
 func TestOverdue(t *testing.T) {
 	const now = 1_000_000
 	for _, c := range []struct {

@@ -18,8 +18,8 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// oversizedAt is a partition of a log of two transactions of one record each, the
-// first committed, the second aborted, and where these lie.
+// oversizedAt returns a partition whose log has two transactions of one record each,
+// the first committed, the second aborted, and the offsets of these.
 func oversizedAt(t *testing.T) (p *Partition, s *served, committed, aborted int64) {
 	t.Helper()
 	const requests = "r"
@@ -54,7 +54,7 @@ func oversizedAt(t *testing.T) (p *Partition, s *served, committed, aborted int6
 	return p, s, at[kgo.TryCommit], at[kgo.TryAbort]
 }
 
-// look has p look at the log until known is true.
+// look makes p look at the log until known is true.
 func look(t *testing.T, p *Partition, known func() bool) {
 	t.Helper()
 	await.Until(t, 20*time.Second, "the batch is known", func() bool {
@@ -63,8 +63,8 @@ func look(t *testing.T, p *Partition, known func() bool) {
 	})
 }
 
-// A batch that is too large is passed when it is known whose it is, and not before:
-// one of an aborted transaction leaves nothing, another one is to be refused.
+// A batch that is too large is passed when it is known which transaction wrote it, and
+// not before. If that was aborted, nothing remains of it; otherwise it is refused.
 func TestABatchThatIsTooLargeMayBeAborted(t *testing.T) {
 	p, s, committed, aborted := oversizedAt(t)
 	if s.requests.SkipBatch(aborted, aborted+1) {
@@ -87,7 +87,7 @@ func TestABatchThatIsTooLargeMayBeAborted(t *testing.T) {
 	}
 }
 
-// A look that tells nothing ends, and the next question begins another one.
+// A look without a result ends, and the next question begins another one.
 func TestALookThatTellsNothingIsRepeated(t *testing.T) {
 	p, s, _, aborted := oversizedAt(t)
 	s.requests.SkipBatch(aborted, aborted+1)

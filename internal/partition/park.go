@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,14 +58,14 @@ type parkedCounts struct {
 
 func newParking(own *owned, store *statestore.Handle, p *subPartitions, in *parkInbox, shown *parkedCounts, wakeForDue func()) *parking {
 	return &parking{
-		owned: own, store: store, subs: p, inbox: in, shown: shown, wakeForDue: wakeForDue, waiter: own.o.Health.Waiter(own.life.Kick),
+		owned: own, store: store, subs: p, inbox: in, shown: shown, wakeForDue: wakeForDue, waiter: own.o.Health.Waiter(own.life.Wake.Send),
 		counts: make(map[timer.TopicPartition]int64), reached: make(map[timer.TopicPartition]timer.Ref),
 	}
 }
 
 // parkInbox takes timers that are to be parked from the goroutines that plan firings to the keeper.
 type parkInbox struct {
-	kick func()
+	wake func()
 
 	mu    sync.Mutex // guards the following fields
 	list  []parkings
@@ -89,7 +88,7 @@ func (in *parkInbox) put(s *subPartition, what planner.Parkings) {
 	for _, l := range what {
 		in.bytes += l.Bytes
 	}
-	in.kick()
+	in.wake()
 }
 
 func (in *parkInbox) takeAll() []parkings {
@@ -126,8 +125,8 @@ func (k *parking) muchToPark() bool { return k.inbox.held() >= k.o.Memory.Delta.
 // round parks and unparks timers.
 func (k *parking) round() error { return errors.Join(k.parkAll(), k.unpark(), k.expire()) }
 
-// parkAll moves rows. The same goroutine scans the store. So an earlier load found these timers in memory, and a
-// later one finds no rows.
+// parkAll moves rows. It runs on the goroutine that scans the store. So an earlier load found these timers in memory,
+// and a later one finds no rows.
 func (k *parking) parkAll() error {
 	for _, x := range k.inbox.takeAll() {
 		for to, l := range x.what {
@@ -147,9 +146,14 @@ func (k *parking) parkAll() error {
 	return nil
 }
 
+// crowded reports whether a planner has so many missed timers that no more are to be admitted.
+func (k *parking) crowded() bool {
+	return k.subs.any(func(x *planner.Planner) bool { return x.Stats().Crowded })
+}
+
 // unpark unparks as many timers as Health admits. The counts may be too large, because a cancel does not change them.
 func (k *parking) unpark() error {
-	if k.subs.any((*planner.Planner).Crowded) {
+	if k.crowded() {
 		return nil // targets that are ready stay so
 	}
 	for _, to := range k.waiter.Ready() {
@@ -182,19 +186,31 @@ func (k *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets
 	}
 	k.unparked(to, len(timers))
 	now := k.clock.millis()
-	due := slices.IndexFunc(timers, func(t *timer.Timer) bool { return t.FiresAt() > now })
-	if due >= 0 {
-		parts := k.subs.split(timers[due:])
+	due, later := dueAt(timers, now)
+	if len(later) > 0 {
+		parts := k.subs.split(later)
 		k.subs.ask(func(s *subPartition) {
 			if part := parts[s.number]; len(part) > 0 {
 				s.planner.Lower(part[0].Ref())
 			}
 		})
-		timers = timers[:due]
 	}
-	k.admit(timers, permit, now)
+	k.admit(due, permit, now)
 	k.wakeForDue()
-	return due >= 0, nil
+	return len(later) > 0, nil
+}
+
+// dueAt separates timers by whether they are due. They keep their order, which does not tell: triggered timers come first,
+// and if the clock was set back a trigger may have been asked for later than now.
+func dueAt(timers []*timer.Timer, now int64) (due, later []*timer.Timer) {
+	for _, t := range timers {
+		if t.FiresAt() > now {
+			later = append(later, t)
+		} else {
+			due = append(due, t)
+		}
+	}
+	return due, later
 }
 
 // unparked notes that n timers of a target are not parked any more; 0 means that none of its timers is parked.
@@ -226,15 +242,16 @@ func (k *parking) expire() error {
 	if err := k.lookForOldest(); err != nil {
 		return err
 	}
-	if k.subs.any((*planner.Planner).Crowded) {
+	if k.crowded() {
 		return nil
 	}
 	now := k.clock.millis()
 	late := func(t *timer.Timer) bool { return planner.Expires(t, now) }
+	reckons := func(t *timer.Timer) bool { return planner.Reckons(k.o.Rules.Schedules(), t) }
 	turn := func(t *timer.Timer) bool {
 		return t.FiresAt() <= now && (late(t) || k.o.Targets.Turn(t.Target.Topic))
 	}
-	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn, planner.Unreckoned: k.subs.planners[0].Reckons} {
+	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn, planner.Unreckoned: reckons} {
 		if k.counts[to] > 0 {
 			if err := k.unparkIf(to, loadRows, chosen, now); err != nil {
 				return err

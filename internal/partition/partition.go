@@ -25,7 +25,7 @@ type Partition struct {
 	served  atomic.Pointer[served] // the rooms of the acquisition; nil before and after it
 }
 
-// served are the rooms of one acquisition, one for each goroutine that owns state:
+// served has the rooms of one acquisition, one for each goroutine that owns state:
 //
 //	requests  delivered requests, on their way to the goroutines that plan
 //	lane      due timers, sealed into steps
@@ -51,7 +51,7 @@ func New(o Options) *Partition {
 	}
 }
 
-// Take has the first acquisition go on from where a standby's follower of the partition stands. It is called before Run.
+// Take makes the first acquisition continue from the position of a standby's follower. It is called before Run.
 func (p *Partition) Take(f *ownership.Follower) { p.standby = f }
 
 // Run acquires the partition and serves it until ctx ends or its token dies.
@@ -67,7 +67,7 @@ func (p *Partition) Run(ctx context.Context) {
 	})
 }
 
-// Upcoming is how many timers fall due soon, as far as they are counted.
+// Upcoming returns how many timers fall due soon, as far as they are counted.
 func (p *Partition) Upcoming() (due upcoming.Due) {
 	if s := p.served.Load(); s != nil {
 		due, _ = s.keeper.forecast.within()
@@ -75,16 +75,16 @@ func (p *Partition) Upcoming() (due upcoming.Due) {
 	return due
 }
 
-// Life is what partitions of all kinds have in common.
+// Life returns what partitions of all kinds have in common.
 func (p *Partition) Life() *ownership.Life { return p.life }
 
-// Serving is that of its Life.
+// Serving is the Serving of its Life.
 func (p *Partition) Serving() (s ownership.State, leaving bool) { return p.life.Serving() }
 
-// SetLogEnd notes a look at the end of the request log.
+// SetLogEnd records a look at the end of the request log.
 func (p *Partition) SetLogEnd(e ownership.LogEnd) { p.life.Input.SetEnd(e) }
 
-// Drain stops sealing and waits, for a second at most, until the step under way is applied.
+// Drain stops sealing and waits, at most for a second, until the step under way is applied.
 func (p *Partition) Drain() {
 	until := p.life.Drain()
 	if s := p.served.Load(); s != nil {
@@ -92,14 +92,14 @@ func (p *Partition) Drain() {
 	}
 }
 
-// Wake makes the lanes and the partition look at the clock again: it was set.
+// Wake makes the lanes and the partition look at the clock again, because it was set.
 func (p *Partition) Wake() {
 	p.o.Lanes.Wake()
-	p.life.Kick()
+	p.life.Wake.Send()
 }
 
-// Checkpoint brings what is committed into the store. It returns when that is done, ctx has ended, or the partition
-// is not live.
+// Checkpoint writes what is committed to the store. It returns when that is done, ctx has ended, or the partition is
+// not live.
 func (p *Partition) Checkpoint(ctx context.Context) {
 	if s := p.served.Load(); s != nil {
 		s.keeper.flush(ctx)
@@ -111,7 +111,7 @@ func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending i
 	s := &served{backlog: newBacklog(p.o.Memory.Requests, p.o.Memory.Firings), arrivals: new(arrivals), lane: l}
 	s.arrivals.begin(from)
 	p.ledger.open(pending)
-	toPark := &parkInbox{kick: p.life.Kick}
+	toPark := &parkInbox{wake: p.life.Wake.Send}
 	with := &planning{owned: p.owned, store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed, busy: p.o.Metrics.planning(p.o.Topics.Request.Name, p.o.Partition)}
 	s.subs = newSubPartitions(with, from, pending)
 	s.requests = newRequests(s.subs, with, &p.lag, from)

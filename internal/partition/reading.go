@@ -8,15 +8,19 @@ import (
 
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
 
 const (
 	// readTries is how often a question is tried whose reading is too large. Before each further try the store is flushed.
 	readTries = 3
-	// maxUnflushed is how many IDs a reading may have that the store lacks, whatever memory there is. They are collected
-	// while no planner of the partition, and no lane that asks it, goes on: some 10 ms.
+	// maxUnflushed is how many IDs a reading may have that the store lacks, whatever memory there is. While all planners
+	// are locked, that many take 0.1 ms, or 2 ms if all are items (planner.BenchmarkCollect). To index them takes some 20
+	// ms.
 	maxUnflushed = 50_000
+	// restIDs is after how many of them a question rests: some 300 µs.
+	restIDs = 1000
 )
 
 // reading is what a question about many timers reads: a view of the store, and what the store may lack. The two
@@ -25,12 +29,17 @@ const (
 type reading struct {
 	view      *statestore.View
 	unflushed *planner.Unflushed
+	held      *held
+	bytes     int64 // that it has taken of held
 }
+
+// errTooMuch says that the store lacks more than a question may read.
+var errTooMuch = errors.New("too much is not flushed")
 
 // read calls fn with a reading, in its turn: one question at a time has a slot of turn.
 //
-// What the store lacks has a share of the memory (Memory.Overlay), and a number. If it would be more, it is flushed first.
-// Then little is left: neither the timers that came and went, nor what the flush has stored.
+// What the store lacks has a share of the memory (Memory.Questions), and a number. If it would be more, it is flushed
+// first. Then little is left: neither the timers that came and went, nor what the flush has stored.
 func (a *answers) read(ctx context.Context, turn chan struct{}, s *slot, fn func(*reading) error) error {
 	if err := wait(ctx, turn); err != nil {
 		return err
@@ -39,8 +48,7 @@ func (a *answers) read(ctx context.Context, turn chan struct{}, s *slot, fn func
 	defer s.give()
 	r, err := a.begin(ctx, s)
 	if err == nil {
-		err = errors.Join(fn(r), r.view.Close())
-		a.held.add(-r.unflushed.Bytes())
+		err = errors.Join(fn(r), r.close())
 	}
 	return a.still(ctx, err)
 }
@@ -54,54 +62,75 @@ func (a *answers) begin(ctx context.Context, s *slot) (*reading, error) {
 		if err := s.take(ctx); err != nil {
 			return nil, err
 		}
-		if r, err := a.tryToBegin(ctx); r != nil || err != nil {
+		if r, err := a.tryToBegin(ctx, s); !errors.Is(err, errTooMuch) {
 			return r, err
 		}
 	}
 	return nil, fmt.Errorf("%v: %w", a.life.Requests(), query.ErrBusy)
 }
 
-// tryToBegin returns nil if the reading would be too large.
-func (a *answers) tryToBegin(ctx context.Context) (*reading, error) {
+// tryToBegin makes a reading of the view, and of what was committed at a moment after that. If a flush ends in between,
+// the view is too old.
+func (a *answers) tryToBegin(ctx context.Context, s *slot) (*reading, error) {
 	for {
-		room, flushes := a.held.room(), a.flushes()
-		v, err := a.handle.View()
-		if err != nil {
-			return nil, err
+		flushes, n := a.lacks()
+		if n > a.most {
+			return nil, errTooMuch
 		}
-		u, current := a.unflushed(flushes, room)
-		if u != nil {
-			a.held.add(u.Bytes())
-			return &reading{v, u}, nil
+		r := &reading{unflushed: planner.NewUnflushed(n), held: &a.held}
+		err := r.hold()
+		if err == nil {
+			r.view, err = a.handle.View()
 		}
-		if err := errors.Join(v.Close(), ctx.Err()); err != nil || current {
+		current := err == nil && a.collect(r.unflushed, flushes)
+		if current {
+			if err = r.unflushed.Index(func() error { return errors.Join(r.hold(), s.rest(ctx)) }); err == nil {
+				return r, nil
+			}
+		}
+		if err = errors.Join(err, r.close(), ctx.Err()); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// unflushed returns what the store may lack, and false if a flush has ended since there had been so many: then the view
-// is too old. nil: it would take more bytes than there is room for, or longer than the planners may be locked.
-func (a *answers) unflushed(flushes, room int64) (u *planner.Unflushed, current bool) {
-	n := a.changed()
-	if int64(n) > min(a.most, planner.MaxChanged(room)) {
-		return nil, true
+// hold takes memory for what the reading has come to.
+func (r *reading) hold() error {
+	more := r.unflushed.Bytes() - r.bytes
+	if !r.held.take(more) {
+		return errTooMuch
 	}
-	u = planner.NewUnflushed(n + n/8) // some come before all locks are held
-	if !a.collect(u, flushes) {
-		return nil, false
-	}
-	if u.Index(); u.Bytes() > room {
-		return nil, true
-	}
-	return u, true
+	r.bytes += more
+	return nil
 }
 
+func (r *reading) close() error {
+	r.held.give(r.bytes)
+	if r.view == nil {
+		return nil
+	}
+	return r.view.Close()
+}
+
+// each calls fn with what the store may lack, and rests now and then.
+func (r *reading) each(ctx context.Context, s *slot, fn func(timer.Change)) error {
+	for i, x := range r.unflushed.All() {
+		if i%restIDs == restIDs-1 {
+			if err := s.rest(ctx); err != nil {
+				return err
+			}
+		}
+		fn(x)
+	}
+	return nil
+}
+
+// collect collects what the store may lack. It returns false if more flushes have ended by now.
 func (a *answers) collect(u *planner.Unflushed, flushes int64) (current bool) {
 	a.subs.lock()
 	defer a.subs.unlock()
 	for _, x := range a.subs.planners {
-		flushes -= x.Flushes()
+		flushes -= x.Stats().Flushes
 	}
 	if flushes != 0 {
 		return false
@@ -110,16 +139,13 @@ func (a *answers) collect(u *planner.Unflushed, flushes int64) (current bool) {
 	return true
 }
 
-// flushes is how many flushes have ended, of all planners together.
-func (a *answers) flushes() (n int64) {
-	a.subs.ask(func(s *subPartition) { n += s.planner.Flushes() })
-	return n
-}
-
-// changed is about how many IDs the store may lack.
-func (a *answers) changed() (n int) {
-	a.subs.ask(func(s *subPartition) { n += s.planner.Changed() })
-	return n
+// lacks is how many flushes have ended, and about how many IDs the store may lack, of all planners together.
+func (a *answers) lacks() (flushes int64, ids int) {
+	a.subs.ask(func(s *subPartition) {
+		has := s.planner.Stats()
+		flushes, ids = flushes+has.Flushes, ids+has.Changed
+	})
+	return flushes, ids
 }
 
 // held is how many bytes the readings of one acquisition hold. When the acquisition has ended, the account belongs to
@@ -128,23 +154,32 @@ func (a *answers) changed() (n int) {
 type held struct {
 	memory *Memory
 
-	mu     sync.Mutex // guards what follows; held over calls of memory.Overlay
+	mu     sync.Mutex // guards what follows; held over calls of memory.Questions
 	bytes  int64
 	closed bool
 }
 
-// room is how many more bytes there is room for.
-func (h *held) room() int64 {
+// take takes more bytes, if there is room for them.
+func (h *held) take(more int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.memory.Overlay.Limit() - h.bytes
+	if more > 0 && h.bytes+more > h.memory.Questions.Limit() {
+		return false
+	}
+	h.set(h.bytes + more)
+	return true
 }
 
-func (h *held) add(bytes int64) {
+// give gives bytes back.
+func (h *held) give(bytes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.bytes += bytes; !h.closed {
-		h.memory.Overlay.Set(h.bytes)
+	h.set(h.bytes - bytes)
+}
+
+func (h *held) set(bytes int64) {
+	if h.bytes = bytes; !h.closed {
+		h.memory.Questions.Set(bytes)
 	}
 }
 
@@ -153,5 +188,5 @@ func (h *held) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
-	h.memory.Overlay.Set(0)
+	h.memory.Questions.Set(0)
 }

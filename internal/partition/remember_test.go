@@ -10,9 +10,10 @@ import (
 	"github.com/waterclock/waterclock/internal/query"
 )
 
-// A timer that has fired keeps its ID taken for as long as it asked for, whatever dies meanwhile, and
-// no longer: a request sent again under "absent" is not another timer. It is pending no more: no
-// list has it, a cancel finds nothing, and nothing fires when its memory ends.
+// A timer that has fired keeps its ID taken for as long as it asked, whatever dies meanwhile, and no
+// longer: a request that is sent again with the condition "absent" makes no other timer. The timer is
+// no longer pending: no list contains it, a cancel finds nothing, and nothing fires when its memory
+// ends.
 func TestRememberedThroughRestarts(t *testing.T) {
 	for name, restart := range map[string]func(*core){
 		"no restart":    func(*core) {},
@@ -72,7 +73,7 @@ func TestRememberedThroughRestarts(t *testing.T) {
 				t.Errorf("%d are listed by ID that are remembered, want 2", len(all))
 			}
 			c.steer(1, waterclock.HeaderTrigger)
-			c.cancel(2) // has it forgotten
+			c.cancel(2) // makes it forgotten
 			turns()
 			afresh := once(2)
 			turns("id2 scheduled")

@@ -12,10 +12,10 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A target none of whose partitions has a leader is unhealthy like any other: an
-// emission with a null key, which may go to any of them, must not hold up what
-// goes to other targets, nor requests. It goes on when one is healthy.
-func TestNullKeyWithoutAnyLeaderHoldsUpNobody(t *testing.T) {
+// If no partition of a target has a leader, the target is unhealthy like any other. An emission with a
+// null key, which may go to any partition, must not hold up requests or emissions for other targets. It
+// goes on when one partition is healthy.
+func TestNullKeyWithoutAnyLeaderDelaysNobody(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.brokers.leaders[targetTopic] = []int32{-1, -1, -1}
 	c.look(0)
@@ -51,9 +51,9 @@ func TestNullKeyWithoutAnyLeaderHoldsUpNobody(t *testing.T) {
 	c.finish()
 }
 
-// A dead letter goes to another partition of its topic while its own has no
-// leader: no step could be committed with it, and the lane would stand still.
-func TestDeadLettersGoWhereThereIsALeader(t *testing.T) {
+// A dead letter goes to another partition of its topic while its own has no leader. Otherwise no step
+// could be committed with it, and the lane would stand still.
+func TestDeadLettersGoToAPartitionWithALeader(t *testing.T) {
 	for _, leaders := range [][]int32{{0, 0, 0}, {-1, -1, 0}, {-1, 0, 0}, {-1, -1, -1}} {
 		want := max(0, slices.Index(leaders, 0))
 		c := newCore(t, newSetup(t), 1<<20, 1000)
@@ -76,9 +76,9 @@ func TestDeadLettersGoWhereThereIsALeader(t *testing.T) {
 
 func len32[T any](s []T) int32 { return int32(len(s)) }
 
-// A producer sends a hash where the number of a partition is wanted: what waits for partitions that are
-// not there has one breaker, goes on together, and becomes dead letters once the brokers have said for
-// long enough that there are none; others of the topic notice nothing.
+// A producer sends a hash as the number of a partition. Emissions for partitions that do not exist
+// share one breaker and go on together. They become dead letters once the brokers have said for long
+// enough that there are no such partitions. Other emissions for the topic are not affected.
 func TestPartitionsThatAreNotThere(t *testing.T) {
 	const few, many = 200, 20_000
 	c := newCore(t, newSetup(t), 64<<20, 100_000)
@@ -128,7 +128,7 @@ func TestPartitionsThatAreNotThere(t *testing.T) {
 	}
 }
 
-// A topic that gets more partitions lets go on what waits for those that it did not have.
+// When a topic gets more partitions, emissions that waited for these go on.
 func TestPartitionsThatCome(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.look(0)

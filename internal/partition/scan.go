@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -43,8 +44,7 @@ func (s *scan) fits(ctx context.Context, rows int) (bool, error) {
 	}
 	switch s.yields++; {
 	case s.yields%slotRows == 0:
-		s.slot.give()
-		return true, s.slot.take(ctx)
+		return true, s.slot.rest(ctx)
 	case s.yields%yieldRows == 0:
 		runtime.Gosched()
 	}
@@ -76,6 +76,12 @@ func (s *slot) give() {
 		time.AfterFunc(min(maxRest, time.Since(s.since)), func() { of.Release(1) })
 	}
 	s.since = time.Time{}
+}
+
+// rest gives the slot back and takes one again.
+func (s *slot) rest(ctx context.Context) error {
+	s.give()
+	return s.take(ctx)
 }
 
 // span is a part of the order of firing, of the parked rows or of the others.
@@ -216,10 +222,5 @@ func (s *scan) mayMatch(at statestore.Location) bool {
 	if s.f.State == query.Parked && !at.Parked() || s.f.State == query.Pending && at.Parked() {
 		return false
 	}
-	for _, x := range spans(s.f) {
-		if ref.Compare(x.from) >= 0 && ref.Compare(x.to) < 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(spans(s.f), func(x span) bool { return ref.Compare(x.from) >= 0 && ref.Compare(x.to) < 0 })
 }

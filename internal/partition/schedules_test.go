@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// Partitions of a topic remember the schedules of its timers together.
+// All partitions of a topic share one cache of its timers' schedules.
 func TestSchedulesAreRememberedOnceForATopic(t *testing.T) {
 	rules := &intake.Rules{Topic: "r"}
 	for partition := range int32(3) {

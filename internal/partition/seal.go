@@ -30,13 +30,14 @@ type sealed struct {
 	share      *transaction.Share
 }
 
-// part is what one sub-partition adds.
+// part is the contribution of one sub-partition.
 type part struct {
 	sub       *subPartition
 	segment   *planner.Segment
 	refused   []*planner.Entry // refused at this seal, by what is known of their targets
 	buffers   *buffers         // of its records
 	emissions int              // how many there are
+	headers   int              // how many these have in all
 	first     int              // index of the first of them in those of the step
 	records   int              // index of its first changelog record in those of the step
 	dead      bool             // there is a dead letter
@@ -84,7 +85,13 @@ func (s *sealed) build(step string) {
 		s.share.Records = append(s.share.Records, s.parts[i].events...)
 		s.told += len(s.parts[i].events)
 	}
-	s.share.Fence = func() error { return p.life.Steps.Fence(s.share.Records[:s.changelog]) }
+	s.share.Fence = func() error {
+		err := p.life.Steps.Fence(s.share.Records[:s.changelog])
+		if err == nil {
+			p.questions.ends()
+		}
+		return err
+	}
 	s.share.Offset = p.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
 }
 
@@ -113,35 +120,40 @@ func (s *sealed) route(k *part) {
 			back = append(back, e)
 		default:
 			e.Partition = to.Partition
-			k.emissions++
 		}
 	}
 	if len(back)+len(late) > 0 {
 		k.sub.mu.Lock()
 		k.sub.planner.RollBack(back...)
 		for _, e := range late {
-			k.sub.planner.Expire(e)
+			e.Expire()
 		}
 		k.sub.mu.Unlock()
+	}
+	k.count()
+}
+
+// count counts the emissions and their headers. Nothing is rolled back any more: that would take firings with it that were planned
+// on the ones that are rolled back.
+func (k *part) count() {
+	for e := range k.segment.Entries() {
+		if e.Emit != nil && e.Refusal == nil {
+			k.emissions++
+			k.headers += len(e.Emit.Headers) + ownHeaders
+		}
 	}
 }
 
 // emit makes the records of the firings.
 func (s *sealed) emit(k *part) {
-	headers := 0
-	for e := range k.segment.Entries() {
-		if e.Emit != nil && e.Refusal == nil {
-			headers += len(e.Emit.Headers) + ownHeaders
-		}
-	}
-	made, i := s.l.newEmissions(s.at, k.emissions, headers, k.buffers), k.first
+	made, i := s.l.newEmissions(s.at, k.emissions, k.headers, k.buffers), k.first
 	for e := range k.segment.Entries() {
 		if e.Emit == nil || e.Refusal != nil {
 			continue
 		}
 		rec := made.record(e.Emit, e.Partition)
 		if p := s.l.o.Traces; p != nil {
-			k.firings = p.Fire(k.firings, rec)
+			k.firings = p.Fire(k.firings, rec, s.l.o.Targets)
 		}
 		s.emitted[i] = e
 		s.share.Emissions[i] = transaction.Emission{
@@ -221,6 +233,9 @@ func (s *sealed) done(o transaction.Outcome) {
 	case transaction.Lost:
 		s.giveBack()
 	}
+	if o != transaction.Aborted || s.share.Err == nil { // otherwise it may be committed, and the acquisition ends
+		p.questions.ended()
+	}
 	p.life.Steps.Ended(s.share, s.share.Records[:s.changelog], o)
 	if o == transaction.Committed {
 		s.free()
@@ -234,7 +249,7 @@ func (s *sealed) commit() {
 	p.questions.decide(s.step)
 	p.steps.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began))
 	p.handover.put(s.job())
-	p.life.Kick()
+	p.life.Wake.Send()
 }
 
 func (s *sealed) job() *job {

@@ -10,7 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// takeAll plans all that is in the log.
+// takeAll plans everything in the log.
 func (c *core) takeAll() {
 	c.t.Helper()
 	for c.given < len(c.requests) {
@@ -20,8 +20,8 @@ func (c *core) takeAll() {
 }
 
 // A trigger that is planned while its timer fires finds nothing, unless that firing is
-// rolled back: then the timer is triggered. It fires once either way, and a request under
-// a condition behind it is decided by what has become of it.
+// rolled back. Then the timer is triggered. It fires once in both cases, and a
+// conditional request behind it is decided by what happened to it.
 func TestTriggerWhileItFires(t *testing.T) {
 	for name, back := range map[string]bool{"fires": false, "rolled back": true} {
 		t.Run(name, func(t *testing.T) {
@@ -67,9 +67,9 @@ func TestTriggerWhileItFires(t *testing.T) {
 	}
 }
 
-// What is paused stays so through crash and restart, of the partition and of the whole
-// process, parked or not; and cancels and re-schedules win against it, and against what
-// is triggered.
+// A paused timer stays paused through a crash and a restart, of the partition and of the
+// whole process, parked or not. Cancels and replacements win against a pause, and against
+// a trigger.
 func TestPausedThroughRestarts(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	var first []*kgo.Record
@@ -86,7 +86,7 @@ func TestPausedThroughRestarts(t *testing.T) {
 	}
 	c.takeAll()
 	c.seal(10)
-	c.commit(false) // it dies, and has not heard of it
+	c.commit(false) // it dies without hearing of the commit
 	c.acquire()
 	c.pass(100)
 	for range 3 {
@@ -127,9 +127,9 @@ func TestPausedThroughRestarts(t *testing.T) {
 	c.finish()
 }
 
-// A recurring timer that is triggered fires beside its schedule, as often as it is
-// triggered, each time under another event; and goes on paused if it was.
-func TestTriggerOfWhatRecurs(t *testing.T) {
+// A recurring timer that is triggered fires outside its schedule, as often as it is
+// triggered, each time with another event ID. It stays paused if it was.
+func TestTriggerOfARecurringTimer(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.request(0, 1, waterclock.HeaderEvery, "1h", waterclock.HeaderTargetTopic, targetTopic)
 	events := map[string]bool{}
@@ -148,7 +148,7 @@ func TestTriggerOfWhatRecurs(t *testing.T) {
 				}
 				events[header(r, waterclock.HeaderEvent)] = true
 			}
-			c.share.Emissions = nil // the model is of timers that do not recur
+			c.share.Emissions = nil // the model covers only timers that do not recur
 			c.commit(true)
 			c.apply()
 		}
@@ -159,8 +159,8 @@ func TestTriggerOfWhatRecurs(t *testing.T) {
 	}
 }
 
-// A request that steers is small and holds a timer that may be large: so many are planned
-// as one as their timers fit into a batch, and what they hold counts.
+// A request that steers is small but holds a timer that may be large. A batch has only as
+// many of them as their timers fit into it, and the memory of the timers counts.
 func TestLargeTimersAreSteeredInSmallBatches(t *testing.T) {
 	const timers, size = 8, 100_000
 	for limit, perBatch := range map[int]int{0: 1, maxBatchBytes / 4: 4, 2 * maxBatchBytes: 1} {

@@ -8,7 +8,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// stepPlanner plans what goes into the next step, and takes it from the planners. All calls are the lane's.
+// stepPlanner plans the content of the next step, and takes it from the planners. All calls are the lane's.
 type stepPlanner struct {
 	*owned
 	subs     *subPartitions
@@ -23,19 +23,19 @@ type stepPlanner struct {
 // passPause is ownership.PassPause in ms.
 const passPause = int64(ownership.PassPause / time.Millisecond)
 
-// step plans what is due and takes a prefix of what is planned, which is out until commit or putBack. If there is
-// nothing to take it returns nil, and when there may be something without a wake-up.
+// step plans firings of due timers and takes a prefix of everything planned, which is out until commit or putBack. If
+// there is nothing to take it returns nil, and when there may be something without a wake-up.
 func (p *stepPlanner) step(room timer.Size) (step *planner.Step, next int64) {
 	now := p.clock.millis()
 	p.arrivals.notOpenedAhead(now)
 	fire := p.roomToFire(room, timer.Size{})
 	p.fire(now, fire)
 	if p.subs.any((*planner.Planner).Relieved) {
-		p.life.Kick()
+		p.life.Wake.Send()
 	}
 	step = p.take(room, p.mayPass(now))
 	if step != nil && p.backlog.sealed(now, room, step, p.late(now)) {
-		p.life.Kick() // intake that was held back goes on
+		p.life.Wake.Send() // intake that was held back goes on
 	}
 	due, ok := p.subs.next()
 	switch {
@@ -67,8 +67,8 @@ func (p *stepPlanner) couldPass() bool {
 	return p.subs.progress.bound() > p.subs.position() && !p.subs.any(func(x *planner.Planner) bool { _, requests := x.Ready(); return requests })
 }
 
-// roomToFire is how many firings may be planned for a step: see flow. out are the firings of the step before it, if
-// that is out.
+// roomToFire returns how many firings may be planned for a step: see flow. out are the firings of the step before it,
+// if that is out.
 func (p *stepPlanner) roomToFire(step, out timer.Size) timer.Size {
 	room := p.backlog.roomToFire()
 	ready, requests := p.ready()
@@ -78,7 +78,7 @@ func (p *stepPlanner) roomToFire(step, out timer.Size) timer.Size {
 	return room.Min(step.Minus(ready.Minus(out).Max(timer.Size{})))
 }
 
-// ready is what waits to be taken: see planner.Ready.
+// ready returns what waits to be taken: see planner.Ready.
 func (p *stepPlanner) ready() (firings timer.Size, requests bool) {
 	p.subs.ask(func(s *subPartition) {
 		n, waits := s.planner.Ready()
@@ -88,8 +88,8 @@ func (p *stepPlanner) ready() (firings timer.Size, requests bool) {
 	return firings, requests
 }
 
-// fire plans firings of due timers. Each sub-partition has an even part of the room, so a burst in one leaves the
-// others theirs. What they do not need is for those that have more.
+// fire plans firings of due timers. Each sub-partition gets an even part of the room, so a burst in one leaves the
+// others theirs. Room that some do not need goes to those that have more.
 func (p *stepPlanner) fire(now int64, room timer.Size) {
 	all := p.subs.all
 	n := len(all)
@@ -107,10 +107,10 @@ func (p *stepPlanner) fire(now int64, room timer.Size) {
 	}
 }
 
-// fireAhead has the sub-partitions plan firings for the next step while one is out, an even part of the room each. step
-// is the room that this one had, and out are its firings. Otherwise the lane would wait for the planning, which
-// takes about as long as a transaction. These firings are due, and stand where they would stand if the next step
-// were taken now. The next step takes those that are planned by then, plans the rest itself, and looks at clock and
+// fireAhead makes the sub-partitions plan firings for the next step while one is out, an even part of the room each.
+// step is the room that this one had, and out are its firings. Otherwise the lane would wait for the planning, which
+// takes about as long as a transaction. These firings are due, and stand where they would stand if the next step were
+// taken now. The next step takes those that are planned by then, plans the rest itself, and checks the clock and the
 // targets again. No more is planned than a step has room for.
 func (p *stepPlanner) fireAhead(step, out timer.Size) {
 	room := p.roomToFire(step, out)

@@ -56,7 +56,8 @@ func (s *subPartition) plan(d *delivery) error {
 		s.planner.Open(now)
 		return nil
 	}
-	defer s.worked(time.Now())
+	s.work.begin()
+	defer s.work.end()
 	for len(d.recs) > 0 {
 		b, err := s.validateSome(d)
 		if err == nil {
@@ -70,15 +71,11 @@ func (s *subPartition) plan(d *delivery) error {
 	return nil
 }
 
-// worked notes that the sub-partition has planned something, since a moment.
-func (s *subPartition) worked(since time.Time) {
-	s.busy.Add(time.Since(since).Seconds() / float64(s.planners))
-}
-
 // fire plans firings of due timers, as many as there is room for. behind bounds those that stand behind requests which
 // are not settled. Timers whose targets are unhealthy go to the keeper instead.
 func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
-	defer s.worked(time.Now())
+	s.work.begin()
+	defer s.work.end()
 	s.mu.Lock()
 	if s.planners > 1 {
 		s.planner.Behind(behind)

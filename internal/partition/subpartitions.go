@@ -39,6 +39,7 @@ type subPartitions struct {
 	*owned
 	all      []*subPartition
 	planners []*planner.Planner // of all, each guarded by its lock
+	count    *planner.Count
 	seed     maphash.Seed
 	progress *progress
 }
@@ -48,6 +49,7 @@ type subPartition struct {
 	*planning
 	number int
 	inbox  *inbox
+	work   work
 
 	mu      sync.Mutex // guards planner
 	planner *planner.Planner
@@ -84,15 +86,13 @@ func newSubPartitions(with *planning, from, pending int64) *subPartitions {
 	}
 	with.progress = &progress{tracker: tracker.New(with.planners, from)}
 	subs := &subPartitions{owned: with.owned, seed: maphash.MakeSeed(), progress: with.progress}
-	count := new(planner.Count)
+	subs.count = planner.NewCount(pending)
 	for i := range with.planners {
 		x := planner.New(from, with.clock.millis(), with.o.Memory.Wheel.Limit()/int64(with.planners))
-		x.Share(with.o.Rules.Schedules())
-		x.CountIn(count)
-		subs.all = append(subs.all, &subPartition{planning: with, number: i, inbox: newInbox(), planner: x})
+		x.Share(subs.count, with.o.Rules.Schedules())
+		subs.all = append(subs.all, &subPartition{planning: with, number: i, inbox: newInbox(), work: work{busy: with.busy, share: 1 / float64(with.planners)}, planner: x})
 		subs.planners = append(subs.planners, x)
 	}
-	subs.planners[0].Begin(pending)
 	return subs
 }
 
@@ -111,7 +111,7 @@ func (p *progress) planned(number int, position int64) {
 	p.tracker.Planned(number, position)
 }
 
-// bound is the position below which every request is planned.
+// bound returns the position below which every request is planned.
 func (p *progress) bound() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,61 +182,53 @@ func (a *subPartitions) any(f func(*planner.Planner) bool) (found bool) {
 	return found
 }
 
-// earliest returns the least that f returns of a planner; false if it returns nothing of any.
-func (a *subPartitions) earliest(f func(*planner.Planner) (int64, bool)) (due int64, ok bool) {
+// next is when a firing may next be planned: see planner.Next.
+func (a *subPartitions) next() (due int64, ok bool) {
 	a.ask(func(s *subPartition) {
-		if d, has := f(s.planner); has && (!ok || d < due) {
+		if d, has := s.planner.Next(); has && (!ok || d < due) {
 			due, ok = d, true
 		}
 	})
 	return due, ok
 }
 
-// next is when a firing may next be planned: see planner.Next.
-func (a *subPartitions) next() (due int64, ok bool) { return a.earliest((*planner.Planner).Next) }
-
-// pending is the number of timers that are pending by what is committed.
-func (a *subPartitions) pending() (n int64) {
+// pending returns the number of pending timers in the committed state.
+func (a *subPartitions) pending() int64 {
 	a.lock()
 	defer a.unlock()
-	for _, x := range a.planners {
-		n += x.Pending()
-	}
-	return n
+	return a.count.Committed()
 }
 
-// position is that of the last committed step.
+// position returns the position of the last committed step.
 func (a *subPartitions) position() int64 {
 	s := a.all[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.planner.Position()
+	return s.planner.Stats().Position
 }
 
-// size is the number of IDs of which something is kept, and about how many bytes the memtables hold.
+// size returns the number of IDs in memory, and about how many bytes the memtables hold.
 func (a *subPartitions) size() (items int, bytes int64) {
 	a.ask(func(s *subPartition) {
-		n, held := s.planner.Size()
-		items, bytes = items+n, bytes+held
+		has := s.planner.Stats()
+		items, bytes = items+has.IDs, bytes+has.Bytes
 	})
 	return items, bytes
 }
 
-// overdue is for how long the oldest timer in memory has been due whose firing is not planned yet, and
-// the same for the oldest one whose firing is not committed.
+// overdue returns for how long the oldest timer in memory has been due whose firing is not planned yet, and the same
+// for the oldest one whose firing is not committed.
 func (a *subPartitions) overdue(now int64) (unplanned, uncommitted time.Duration) {
-	since := func(f func(*planner.Planner) (int64, bool)) time.Duration {
-		due, ok := a.earliest(f)
-		if !ok {
-			return 0
-		}
-		return time.Duration(max(0, now-due)) * time.Millisecond
-	}
-	unplanned = since((*planner.Planner).Oldest)
-	return unplanned, max(unplanned, since((*planner.Planner).Uncommitted))
+	oldest, entry := int64(never), int64(never)
+	a.ask(func(s *subPartition) {
+		has := s.planner.Stats()
+		oldest, entry = min(oldest, has.Oldest), min(entry, has.Uncommitted)
+	})
+	since := func(due int64) time.Duration { return time.Duration(max(0, now-due)) * time.Millisecond }
+	return since(oldest), since(min(oldest, entry))
 }
 
-// committed is what the planner knows of the committed state of an ID.
+// committed returns what the planner knows of the committed state of an ID.
 func (a *subPartitions) committed(id []byte) planner.Committed {
 	s := a.of(id)
 	s.mu.Lock()

@@ -3,6 +3,7 @@ package partition
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// idsOf are n numbers of IDs that belong to a sub.
+// idsOf returns n numbers of IDs that belong to a sub-partition.
 func (c *core) idsOf(s *subPartition, n int) (ids []int) {
 	for id := 0; len(ids) < n; id++ {
 		if c.s.subs.of([]byte(fmt.Sprint("id", id))) == s {
@@ -24,7 +25,7 @@ func (c *core) idsOf(s *subPartition, n int) (ids []int) {
 	return ids
 }
 
-// step runs a whole step, and returns how many emissions it had of each sub.
+// step runs a whole step, and returns how many emissions it had from each sub-partition.
 func (c *core) step(room int) map[*subPartition]int {
 	c.t.Helper()
 	c.seal(room)
@@ -40,10 +41,10 @@ func (c *core) step(room int) map[*subPartition]int {
 	return fired
 }
 
-// While one sub waits for a look-up what is settled fires in all of them, and a cancel that stands
-// behind in the log wins in another one. Nothing is settled beyond what waits; and whoever comes next,
-// with another number of subs, goes on from there.
-func TestWhatWaitsInOneSubHoldsUpNoFiring(t *testing.T) {
+// While one sub-partition waits for a look-up, settled timers fire in all of them, and a cancel that stands behind it
+// in the log wins in another one. Nothing is settled beyond the waiting request. The next owner, with another number of
+// sub-partitions, goes on from there.
+func TestAWaitingSubPartitionDelaysNoFiring(t *testing.T) {
 	const subs, each = 4, 5
 	for _, next := range []int{1, 3, 4} {
 		c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
@@ -86,7 +87,7 @@ func TestWhatWaitsInOneSubHoldsUpNoFiring(t *testing.T) {
 	}
 }
 
-// A burst in one sub leaves the others their part of each step; what they do not need it has.
+// A burst in one sub-partition leaves the others their part of each step, and gets what they do not need.
 func TestABurstInOneSubLeavesOthersTheirs(t *testing.T) {
 	const subs, burst, few, room = 4, 200, 5, 40
 	c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
@@ -115,7 +116,7 @@ func TestABurstInOneSubLeavesOthersTheirs(t *testing.T) {
 	c.finish()
 }
 
-// A step that is full takes a prefix of the log all the same, and aborted it is taken again.
+// A full step still takes a prefix of the log. If it is aborted, the same is taken again.
 func TestAFullStepSettlesAPrefix(t *testing.T) {
 	const subs, n, room = 4, 100, 7
 	c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
@@ -133,6 +134,71 @@ func TestAFullStepSettlesAPrefix(t *testing.T) {
 		}
 	}
 	c.finish()
+}
+
+// Steps that one sub fills, with due timers, with requests or with both, leave the lateness of the others' timers as it
+// is without them.
+func TestAFullStepOfOneSubLeavesTheLatenessOfOthersAlone(t *testing.T) {
+	const subs, room, steps, pace = 4, 40, 10, 20
+	lateness := func(due, requests bool) (of []int64) {
+		c := newCoreOf(t, newSetup(t), 1<<20, 10_000, subs)
+		all := c.s.subs.all
+		for _, s := range all[1:] {
+			for i, id := range c.idsOf(s, steps) {
+				c.schedule(id, int64(1000+pace*i+s.number))
+			}
+		}
+		fill := c.idsOf(all[0], 3*steps*room)
+		if due {
+			for _, id := range fill[steps*room:] { // more than fill the steps
+				c.schedule(id, 1000)
+			}
+		}
+		for n := len(c.requests); c.position < int64(n); {
+			c.deliver(n)
+			c.work()
+			c.load()
+			c.step(1000)
+		}
+		c.pass(1000)
+		for i := range steps {
+			if requests {
+				for _, id := range fill[i*room:][:room] {
+					c.schedule(id, 1_000_000)
+				}
+				c.deliver(room)
+			}
+			c.pass(pace)
+			c.work()
+			before := c.position
+			c.seal(room)
+			entries := len(c.share.Emissions)
+			for _, e := range c.share.Emissions {
+				if c.s.subs.of(e.Record.Key) != all[0] {
+					of = append(of, c.now-e.Due)
+				}
+			}
+			c.commit(true)
+			c.apply()
+			if entries += int(c.position - before); entries < room && (due || requests) {
+				t.Errorf("a step has %d entries, want it full, with %d", entries, room)
+			}
+		}
+		c.finish()
+		slices.Sort(of)
+		return of
+	}
+	alone := lateness(false, false)
+	if len(alone) != steps*(subs-1) {
+		t.Fatalf("%d timers have fired, want %d", len(alone), steps*(subs-1))
+	}
+	for name, by := range map[string][]int64{
+		"due timers": lateness(true, false), "requests": lateness(false, true), "both": lateness(true, true),
+	} {
+		if !slices.Equal(by, alone) {
+			t.Errorf("beside a sub that fills steps with %s, timers are late by %d ms; without it by %d ms", name, by, alone)
+		}
+	}
 }
 
 // A limit of pending timers is one for all subs, also while they plan at the same time.
@@ -166,7 +232,7 @@ func TestALimitOfPendingTimersIsOneForAllSubs(t *testing.T) {
 	share.Done(transaction.Aborted)
 }
 
-// Requests of one ID go to one sub, whatever else is in the batch; what has no key does too.
+// Requests for one ID go to one sub-partition, whatever else is in the batch. Requests without a key do too.
 func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
 	c := newCoreOf(t, newSetup(t), 1<<20, 1000, 3)
 	var recs []*kgo.Record
@@ -194,9 +260,9 @@ func TestRequestsOfAnIDGoToOneSub(t *testing.T) {
 	}
 }
 
-// While a step is out that could not take all that is due, subs plan what the next one takes: no more, also if
-// steps are aborted, and nothing when all that is due is in it.
-func TestFiringsArePlannedBesideAStep(t *testing.T) {
+// While a step is out that could not take all due timers, sub-partitions plan what the next one takes. They plan no
+// more than that, even if steps are aborted, and nothing if the step has all due timers.
+func TestFiringsArePlannedDuringAStep(t *testing.T) {
 	const n, later, room = 30, 50, 8
 	for _, subs := range []int{1, 4} {
 		c := newCoreOf(t, newSetup(t), 1<<20, 1000, subs)
@@ -245,7 +311,7 @@ func TestFiringsArePlannedBesideAStep(t *testing.T) {
 	}
 }
 
-// A sub that waits for a look-up is told again and again to plan ahead; it plans for one step.
+// A sub-partition that waits for a look-up is told again and again to plan ahead; it plans for one step.
 func TestASubThatWaitsPlansAheadOnce(t *testing.T) {
 	const n, room = 200, 8
 	for _, subs := range []int{1, 4} {
@@ -272,8 +338,8 @@ func TestASubThatWaitsPlansAheadOnce(t *testing.T) {
 	}
 }
 
-// Subs plan firings while the lane seals, aborts, commits and rolls back: each timer fires once, and each occurrence
-// of what recurs.
+// Sub-partitions plan firings while the lane seals, aborts, commits and rolls back. Each timer fires once, and so does
+// each occurrence of a recurring one.
 func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 	const subs, n, room = 4, 600, 50
 	c := newCoreOf(t, newSetup(t), 1<<20, 2000, subs)
@@ -334,8 +400,8 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 	}
 }
 
-// While a sub waits for a look-up, firings behind requests that cannot be settled leave room for firings of timers that
-// are.
+// While a sub-partition waits for a look-up, firings behind requests that cannot be settled leave room for firings of
+// settled timers.
 func TestFiringsThatWaitForALookUpLeaveRoomForOthers(t *testing.T) {
 	const n = 100
 	c := newCoreOf(t, newSetup(t), 1<<20, n, 2)

@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/tracing"
 )
 
-// A step that was aborted is made again, and with it the spans of its firings. Only those of the committed step end, and
-// they are the ones that its emissions name.
+// If a step was aborted, it is made again, together with the spans of its firings. Only the spans of the committed step
+// end, and its emissions name those.
 func TestOneSpanForEachCommittedFiring(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	c := newCore(t, newSetup(t), 1<<20, 1000)

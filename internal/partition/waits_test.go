@@ -20,8 +20,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// fired seals and commits until nothing is left to be sealed, and returns how many
-// emissions there were.
+// fired seals and commits until nothing is left to seal, and returns how many emissions
+// there were.
 func (c *core) fired() (n int) {
 	c.t.Helper()
 	for range 10 {
@@ -36,7 +36,7 @@ func (c *core) fired() (n int) {
 	return n
 }
 
-// looking is a core whose worker has loaded all there is and waits for requests.
+// looking returns a core that has loaded everything and waits for requests.
 func looking(t *testing.T) *core {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.load()
@@ -44,10 +44,9 @@ func looking(t *testing.T) *core {
 	return c
 }
 
-// A broker that holds back metadata holds up nobody: not the lane, not a scrape,
-// not a revocation. What goes to topics that are known goes on; the rest fires
-// when the brokers answer.
-func TestMetadataHeldBackHoldsUpNobody(t *testing.T) {
+// A broker that holds back metadata blocks neither the lane, nor a scrape, nor a revocation.
+// Emissions for known topics go on; the rest fires when the brokers answer.
+func TestHeldBackMetadataDelaysNobody(t *testing.T) {
 	c := looking(t)
 	k, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, targetTopic, otherTopic))
 	metadata := targets.NewMetadata(cl, targets.MetadataOptions{})
@@ -101,15 +100,15 @@ func TestMetadataHeldBackHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// However many names of topics that do not exist requests have, so many are asked for at a
-// time; the others wait in turn, and a target that is only not known yet is not behind them.
+// However many missing topics requests name, only so many are looked up at a time. The
+// others wait their turn, and a target that is just not known yet does not wait behind them.
 // Each has its outcome.
 func TestUnknownTargetsWaitInTurn(t *testing.T) {
 	const names, atATime = 2500, 1100 // 1,000 are examined, and some more are on their way out
 	c := looking(t)
 	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, targetTopic, otherTopic))
 	c.brokers.leaders[otherTopic] = make([]int32, 3)
-	var later atomic.Int64 // by what the clock of targets was set ahead
+	var later atomic.Int64 // by how much the clock of targets was set ahead
 	now := func() time.Time { return c.mono.Add(time.Duration(later.Load())) }
 	c.o.Targets = targets.NewMetadata(cl, targets.MetadataOptions{Now: now})
 	c.o.Health = targets.NewHealth(targets.HealthOptions{Targets: c.o.Targets, Logger: c.o.Logger, Now: now})
@@ -164,9 +163,8 @@ func TestUnknownTargetsWaitInTurn(t *testing.T) {
 	}
 }
 
-// A topic that brokers do not know, yet, is waited for: what is due for it fires
-// when it is there, and becomes a dead letter only when it was missing for long.
-// Nobody else waits.
+// A topic that brokers do not know yet is waited for: its timers fire when it exists, and
+// become dead letters only if it was missing for long. Nobody else waits.
 func TestATargetThatIsMissingIsWaitedFor(t *testing.T) {
 	for waits, want := range map[time.Duration]string{missingAfter - time.Second: "fired", missingAfter + time.Second: "dead"} {
 		c := looking(t)
@@ -192,7 +190,7 @@ func TestATargetThatIsMissingIsWaitedFor(t *testing.T) {
 	}
 }
 
-// So is a partition that a topic does not have, yet.
+// The same holds for a partition that a topic does not have yet.
 func TestAPartitionThatIsMissingIsWaitedFor(t *testing.T) {
 	for waits, want := range map[time.Duration]string{missingAfter - 2*time.Second: "fired", missingAfter + 10*time.Second: "dead"} {
 		c := looking(t)
@@ -215,8 +213,8 @@ func TestAPartitionThatIsMissingIsWaitedFor(t *testing.T) {
 	}
 }
 
-// What was admitted and is on its way when its breaker opens again is parked again,
-// wherever it is: sealed, it would fail one more step.
+// If a breaker opens again, emissions that it had admitted are parked again, wherever they
+// are: sealed, they would fail one more step.
 func TestAdmittedFiringsHeedABreakerThatOpensAgain(t *testing.T) {
 	for _, planned := range []bool{false, true} {
 		t.Run(fmt.Sprint("planned ", planned), func(t *testing.T) {
@@ -248,7 +246,7 @@ func TestAdmittedFiringsHeedABreakerThatOpensAgain(t *testing.T) {
 	}
 }
 
-// breakerTime is longer than the first probe takes to come.
+// breakerTime is longer than it takes until the first probe.
 const breakerTime = 3 * time.Second
 
 // Timers without a key that found every partition unhealthy go on when one of them is
@@ -268,7 +266,7 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 			for range 10 {
 				c.fired()
 				c.now += 7
-				c.look(3 * time.Second) // several at once are a broker's death for a while
+				c.look(3 * time.Second) // several at once count as a broker's death for a while
 			}
 			anyOf := timer.TopicPartition{Topic: targetTopic, Partition: timer.AnyPartition}
 			if c.s.keeper.parking.counts[anyOf] != 8 {
@@ -278,7 +276,7 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 			if taken {
 				c.acquire()
 			}
-			// One at first, in the window of that partition.
+			// Only one at first, in the window of that partition.
 			for waited := time.Duration(0); waited < 10*time.Minute && len(c.emitted) == 0; waited += time.Second {
 				c.look(time.Second)
 				c.turn(0)
@@ -298,8 +296,8 @@ func TestNullKeysGoOnWithAnyPartition(t *testing.T) {
 	}
 }
 
-// A dead letter that was planned on what was known of a target at one seal is
-// looked at again at the next.
+// A dead letter that was planned on what was known of a target at one seal is checked again
+// at the next.
 func TestADeadLetterIsJudgedAtEachSeal(t *testing.T) {
 	c := looking(t)
 	c.vanish(targetTopic)
@@ -322,14 +320,14 @@ func TestADeadLetterIsJudgedAtEachSeal(t *testing.T) {
 	c.finish()
 }
 
-// What is parked for a target that is healthy again passes in chunks, to the last.
+// Timers parked for a target that is healthy again pass in chunks, up to the last one.
 func TestAllThatIsParkedPasses(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<30, roomy)
 	const n = 3
 	for i := range n {
 		c.schedule(i, -5_000).Value = make([]byte, loadBytes*2/3) // a chunk has room for two
 	}
-	c.acquire() // gated by all of these
+	c.acquire() // all of these are in the log at the acquisition
 	for range n {
 		c.deliver(1)
 		c.work()
@@ -348,10 +346,10 @@ func TestAllThatIsParkedPasses(t *testing.T) {
 	c.finish()
 }
 
-// A share is out that waits for a changelog partition which has lost its leader:
-// the state says so, though nothing more can be sealed, and also when the share
-// comes back for having been held up.
-func TestWhatIsHeldUpByAMissingLeaderSaysSo(t *testing.T) {
+// A share is out that waits for a changelog partition which has lost its leader. The state
+// says so, although nothing more can be sealed, and also when the share is returned for
+// having held up its step.
+func TestAPartitionDelayedByAMissingLeaderSaysSo(t *testing.T) {
 	c := looking(t)
 	changelog := c.o.Topics.Changelog.Name
 	c.brokers.leaders[changelog] = []int32{0}

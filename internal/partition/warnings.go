@@ -25,7 +25,7 @@ const (
 // warnings limit the log lines about rejected requests, for all partitions of a process. Metrics count what gets no line,
 // and the next line of its kind says how many there were.
 type warnings struct {
-	muted bool       // set before the first partition is there
+	muted bool       // set before the first partition exists
 	mu    sync.Mutex // guards kinds
 	kinds map[warning]*warned
 }

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A zone that another instance knew when it took a timer in, and this one does not: the timer
-// waits, and fires once the rules are there. A cancel finds it meanwhile.
+// A zone was known to the instance that accepted a timer, but is unknown to this one: the
+// timer waits, and fires once the rules are there. Meanwhile a cancel finds it.
 func TestATimerWaitsForTheRulesOfItsZone(t *testing.T) {
 	const zone = "Mars/Olympus"
 	rules := append([]byte("TZif"), make([]byte, 16+6*4)...)
@@ -60,7 +60,7 @@ func TestATimerWaitsForTheRulesOfItsZone(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	c.o.Rules = &intake.Rules{Topic: "r", Partitions: 1, Limits: intake.DefaultLimits(), Allow: c.o.Rules.Allow} // another process
+	c.o.Rules = &intake.Rules{Topic: "r", Partitions: 1, Limits: intake.DefaultLimits(), Allow: c.o.Rules.Allow} // as in another process
 	c.acquire()
 	c.load()
 	c.open()
@@ -71,7 +71,7 @@ func TestATimerWaitsForTheRulesOfItsZone(t *testing.T) {
 	c.cancel(1)
 	c.deliver(1)
 	know()
-	for range 100 { // a zone that is not known is looked for again, each second
+	for range 100 { // an unknown zone is looked up again every second
 		c.s.keeper.parking.looked = time.Time{}
 		c.ok(c.s.keeper.parking.expire())
 		c.work()

@@ -10,9 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Where Aborted finds what it needs in a record batch of version 2 (KIP-98), and the
-// size of the batch's header.
+// Where the fields of a record batch of version 2 are (KIP-98), and the size of the batch's header. The length does not
+// count itself, nor what is before it.
 const (
+	lengthAt          = 8
+	epochAt           = 12
 	magicAt           = 16
 	attributesAt      = 21
 	lastOffsetDeltaAt = 23
@@ -50,8 +52,7 @@ func (r *Reader) abortedIn(resp *kmsg.FetchResponseTopicPartition) (bool, error)
 	if len(b) < batchHeader || b[magicAt] != 2 {
 		return false, &finalError{fmt.Errorf("decode %v at %d: %d bytes are no batch", r.leader.t, r.position, len(b))}
 	}
-	first := int64(binary.BigEndian.Uint64(b))
-	last := first + int64(int32(binary.BigEndian.Uint32(b[lastOffsetDeltaAt:])))
+	first, last := offsetsOf(b)
 	if r.position < first || r.position > last {
 		return false, &finalError{fmt.Errorf("decode %v at %d: the batch there has the offsets %d to %d", r.leader.t, r.position, first, last)}
 	}
@@ -65,4 +66,29 @@ func (r *Reader) abortedIn(resp *kmsg.FetchResponseTopicPartition) (bool, error)
 		}
 	}
 	return false, nil
+}
+
+func offsetsOf(batch []byte) (first, last int64) {
+	first = int64(binary.BigEndian.Uint64(batch))
+	return first, first + int64(int32(binary.BigEndian.Uint32(batch[lastOffsetDeltaAt:])))
+}
+
+// batchEnd is where a batch ends, and its leader epoch.
+type batchEnd struct {
+	epoch  Epoch
+	behind int64
+}
+
+// below returns the end of the last of some batches that ends at or before an offset; e if none does.
+func (e batchEnd) below(offset int64, batches []byte) batchEnd {
+	for b := batches; len(b) >= batchHeader; {
+		_, last := offsetsOf(b)
+		size := epochAt + int(int32(binary.BigEndian.Uint32(b[lengthAt:])))
+		if last >= offset || size < batchHeader || size > len(b) {
+			break
+		}
+		e = batchEnd{EpochOf(int32(binary.BigEndian.Uint32(b[epochAt:]))), last + 1}
+		b = b[size:]
+	}
+	return e
 }

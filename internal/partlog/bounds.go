@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/errgroup"
 )
 
 // Timestamps with a meaning of their own in ListOffsets, and its isolation
@@ -80,34 +81,55 @@ type Epoch int32
 // EpochOf returns the epoch with Kafka's number; none if the number is negative.
 func EpochOf(kafka int32) Epoch { return Epoch(max(kafka, -1) + 1) }
 
-// EpochEnd returns the offset up to which the log of t holds records of leader epoch e or earlier ones:
-// where the next epoch began, or the high watermark. If the leader knows no epoch as late
-// as e, the log has none of its records, and end is -1 (KIP-101, KIP-320). Leaders that are
-// away and topics that are gone are handled as by Bounds.
-func EpochEnd(ctx context.Context, cl *kgo.Client, t Log, e Epoch) (end int64, err error) {
+// Span is what a leader says of its log.
+type Span struct {
+	Start int64 // the first offset
+	End   int64 // the high watermark
+	// Same is up to where the log has records of the epoch that was asked for, or of earlier ones: where the next epoch
+	// began, or the high watermark. -1: the leader knows no epoch that late, so the log has none of its records (KIP-101,
+	// KIP-320). End if no epoch was asked for.
+	Same int64
+}
+
+// SpanOf asks the leader of t, at the same time, where the log begins and ends and, unless e is 0, up to where it holds
+// records of epoch e. An owner is waited for, and followers ask every second: so it takes two round trips and four
+// requests, one of them for the leader. Leaders that are away and topics that are gone are handled as by Bounds.
+func SpanOf(ctx context.Context, cl *kgo.Client, t Log, e Epoch) (s Span, err error) {
 	l := newLeader(cl, t)
 	err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) error {
-		req := kmsg.NewPtrOffsetForLeaderEpochRequest()
-		req.ReplicaID = consumer
-		rt := kmsg.NewOffsetForLeaderEpochRequestTopic()
-		rt.Topic = t.Topic
-		rp := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
-		rp.Partition, rp.CurrentLeaderEpoch, rp.LeaderEpoch = t.Partition, l.epoch, int32(e)-1
-		rt.Partitions = append(rt.Partitions, rp)
-		req.Topics = append(req.Topics, rt)
-		kresp, err := br.Request(ctx, req)
-		if err != nil {
-			return err
+		asking, ctx := errgroup.WithContext(ctx)
+		asking.Go(func() (err error) { s.Start, err = l.listOffset(ctx, br, earliest, readUncommitted); return err })
+		asking.Go(func() (err error) { s.End, err = l.listOffset(ctx, br, latest, readUncommitted); return err })
+		if e != 0 {
+			asking.Go(func() (err error) { s.Same, err = l.epochEnd(ctx, br, e); return err })
 		}
-		resp := kresp.(*kmsg.OffsetForLeaderEpochResponse)
-		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-			return kerr.UnknownTopicOrPartition
-		}
-		p := &resp.Topics[0].Partitions[0]
-		end = p.EndOffset
-		return kerr.ErrorForCode(p.ErrorCode)
+		return asking.Wait()
 	})
-	return end, err
+	if e == 0 {
+		s.Same = s.End
+	}
+	return s, err
+}
+
+func (l *leader) epochEnd(ctx context.Context, br *kgo.Broker, e Epoch) (int64, error) {
+	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	req.ReplicaID = consumer
+	rt := kmsg.NewOffsetForLeaderEpochRequestTopic()
+	rt.Topic = l.t.Topic
+	rp := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+	rp.Partition, rp.CurrentLeaderEpoch, rp.LeaderEpoch = l.t.Partition, l.epoch, int32(e)-1
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	kresp, err := br.Request(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	resp := kresp.(*kmsg.OffsetForLeaderEpochResponse)
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return 0, kerr.UnknownTopicOrPartition
+	}
+	p := &resp.Topics[0].Partitions[0]
+	return p.EndOffset, kerr.ErrorForCode(p.ErrorCode)
 }
 
 func (l *leader) listOffset(ctx context.Context, br *kgo.Broker, at int64, isolation int8) (int64, error) {

@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 // noBroker is the node ID of a leader that is not known.
@@ -133,14 +135,7 @@ func (e *finalError) Error() string { return e.err.Error() }
 // pause waits for d, give or take a quarter, so that the readers of many partitions
 // that lost one broker do not ask in step. It returns false if ctx ends.
 func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d*3/4 + rand.N(d/2+1))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return beats.Sleep(ctx, d*3/4+rand.N(d/2+1))
 }
 
 // lookUp asks any broker for the partition's leader.

@@ -19,6 +19,7 @@ import (
 type Reader struct {
 	leader   leader
 	position int64
+	last     batchEnd
 
 	// compacted: see SetCompacted.
 	compacted bool
@@ -63,7 +64,11 @@ func NewReader(cl *kgo.Client, t Log, from int64) *Reader {
 func (r *Reader) Position() int64 { return r.position }
 
 // SetPosition makes the next Next begin at an offset.
-func (r *Reader) SetPosition(to int64) { r.position = to }
+func (r *Reader) SetPosition(to int64) { r.position, r.last = to, batchEnd{} }
+
+// Last returns the leader epoch of the last batch that was read, and the offset behind it. It counts batches of which
+// Next returns nothing: markers, and what was aborted. Epoch 0: nothing was read yet.
+func (r *Reader) Last() (epoch Epoch, behind int64) { return r.last.epoch, r.last.behind }
 
 // Log is the log that r reads; its ID is known once a Next has succeeded.
 func (r *Reader) Log() Log { return r.leader.t }
@@ -125,6 +130,15 @@ func (r *Reader) More(ctx context.Context) (more bool, err error) {
 		return err
 	})
 	return more && err == nil, err
+}
+
+// HighWatermark asks for the offset of the next record to be shown. It waits and fails as Next does.
+func (r *Reader) HighWatermark(ctx context.Context) (end int64, err error) {
+	err = r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
+		end, err = r.leader.listOffset(ctx, leader, latest, readUncommitted)
+		return err
+	})
+	return end, err
 }
 
 func (r *Reader) try(ctx context.Context, leader *kgo.Broker, wait time.Duration) (Page, error) {
@@ -240,6 +254,7 @@ func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
 	switch {
 	case next > r.position:
 		r.position = next
+		r.last = r.last.below(next, resp.RecordBatches)
 	case resp.PreferredReadReplica >= 0:
 		r.replica = resp.PreferredReadReplica
 	case len(resp.RecordBatches) > 0:

@@ -153,6 +153,14 @@ func TestBounds(t *testing.T) {
 		if err != nil || start != 2 || stable != 4 || high != 5 {
 			t.Fatalf("got %d, %d, %d, %v; want 2, 4, 5", start, stable, high, err)
 		}
+		for _, e := range []Epoch{0, EpochOf(0)} {
+			if got, err := SpanOf(p.Ctx, p.cl, Log{Topic: p.target.Topic}, e); err != nil || got != (Span{2, 5, 5}) {
+				t.Errorf("epoch %d: %+v, %v", e, got, err)
+			}
+		}
+		if got, err := SpanOf(p.Ctx, p.cl, Log{Topic: p.target.Topic}, EpochOf(7)); err != nil || got != (Span{2, 5, -1}) {
+			t.Errorf("an epoch that is to come: %+v, %v", got, err)
+		}
 	})
 }
 

@@ -65,6 +65,38 @@ func TestTakeOfNothing(t *testing.T) {
 	}
 }
 
+// What is read last counts with its epoch, also if nothing of it is returned. A batch that is cut off does not count.
+func TestTheLastBatchThatIsRead(t *testing.T) {
+	empty := func(first int64, epoch int32) []byte {
+		b := batch(first, 2, 0)
+		binary.BigEndian.PutUint32(b[epochAt:], uint32(epoch)) // the checksum does not cover it
+		return b
+	}
+	r := NewReader(nil, Log{Topic: "t"}, 5)
+	for _, tt := range []struct {
+		batches []byte
+		epoch   Epoch
+		behind  int64
+	}{
+		{nil, 0, 0},
+		{append(empty(5, 3), empty(7, 4)...), EpochOf(4), 9},
+		{append(empty(9, 4), empty(11, 6)[:batchHeader-1]...), EpochOf(4), 11},
+		{nil, EpochOf(4), 11},
+	} {
+		a := answer()
+		a.RecordBatches, a.LastStableOffset = tt.batches, 20
+		if _, err := r.take(a); err != nil {
+			t.Fatal(err)
+		}
+		if epoch, behind := r.Last(); epoch != tt.epoch || behind != tt.behind {
+			t.Errorf("epoch %d below %d, want %d, %d", epoch, behind, tt.epoch, tt.behind)
+		}
+	}
+	if r.SetPosition(6); r.last != (batchEnd{}) {
+		t.Errorf("%+v was read last by a reader that was set back", r.last)
+	}
+}
+
 // batch is a record batch over the offsets [first, first+span) in which only
 // the first n records are left.
 func batch(first int64, span, n int) []byte {

@@ -8,8 +8,19 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// BenchmarkLife schedules timers of 200 bytes that live 2 s, and fires them, with 160,000
-// pending: what the planner takes for one, collections of garbage included.
+// addOrder adds a request for a timer of 200 bytes to a batch.
+func addOrder(b *testing.B, batch *Batch, offset, due int64) {
+	t := &timer.Timer{ID: fmt.Appendf(nil, "order-%016d", offset*7919), Offset: offset, Due: due, Occurrence: 1,
+		Target: timer.Target{Topic: "orders", Partition: timer.AnyPartition}, Value: make([]byte, 200)}
+	value, err := t.Own()
+	if err != nil {
+		b.Fatal(err)
+	}
+	batch.Add(nil, timer.Request{ID: t.ID, Offset: offset, Schedule: t}, value)
+}
+
+// BenchmarkLife schedules timers of 200 bytes that live 2 s, and fires them, with 160,000 pending. It measures the
+// planner's time for one, including garbage collection.
 func BenchmarkLife(b *testing.B) {
 	const each, lives = 800, 2000 // a batch every 10 ms
 	none := func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false }
@@ -21,13 +32,7 @@ func BenchmarkLife(b *testing.B) {
 	turn := func() {
 		batch := NewBatch(each)
 		for range each {
-			t := &timer.Timer{ID: fmt.Appendf(nil, "order-%016d", offset*7919), Offset: offset, Due: now + lives, Occurrence: 1,
-				Target: timer.Target{Topic: "orders", Partition: timer.AnyPartition}, Value: make([]byte, 200)}
-			value, err := t.Own()
-			if err != nil {
-				b.Fatal(err)
-			}
-			batch.Add(nil, timer.Request{ID: t.ID, Offset: offset, Schedule: t}, value)
+			addOrder(b, batch, offset, now+lives)
 			offset++
 		}
 		batch.Position = offset
@@ -53,8 +58,35 @@ func BenchmarkLife(b *testing.B) {
 	}
 }
 
-// BenchmarkGone fires 500,000 timers that the store has: how long a question about many IDs
-// and a flush hold the lock.
+// BenchmarkWait schedules timers of 200 bytes that are due in a day, and flushes every 300,000 of them. It measures the
+// planner's time for one, including garbage collection.
+func BenchmarkWait(b *testing.B) {
+	const each, flush = 1000, 300_000
+	p := New(0, 0, 1<<40)
+	p.Open(0)
+	p.Load(Lowest, timer.Ref{Due: 3_600_000}, nil)
+	offset := int64(0)
+	b.ReportAllocs()
+	for n := 0; n < b.N; n += each {
+		batch := NewBatch(each)
+		for range each {
+			addOrder(b, batch, offset, 86_400_000+offset/100)
+			offset++
+		}
+		batch.Position = offset
+		p.planNew(batch)
+		p.fold()
+		if offset%flush == 0 {
+			p.BeginFlush()
+		}
+		if offset%flush == flush/4 && offset > flush { // a quarter comes during the flush
+			p.EndFlush()
+		}
+	}
+}
+
+// BenchmarkGone fires 500,000 timers that the store has. It measures how long a question about many IDs and a flush
+// hold the lock.
 func BenchmarkGone(b *testing.B) {
 	const n = 500_000
 	for range b.N {
@@ -75,7 +107,7 @@ func BenchmarkGone(b *testing.B) {
 		for _, call := range []struct {
 			name string
 			do   func()
-		}{{"collect", func() { u.Collect([]*Planner{p}) }}, {"index", u.Index}, {"begin-flush", func() { changes = len(p.BeginFlush()) }}, {"end-flush", p.EndFlush}} {
+		}{{"collect", func() { u.Collect([]*Planner{p}) }}, {"index", func() { _ = u.Index(func() error { return nil }) }}, {"begin-flush", func() { changes = len(p.BeginFlush()) }}, {"end-flush", p.EndFlush}} {
 			start := time.Now()
 			call.do()
 			b.ReportMetric(float64(time.Since(start).Microseconds())/1000, "ms-"+call.name)
@@ -83,5 +115,45 @@ func BenchmarkGone(b *testing.B) {
 		if items, _ := p.Size(); changes != n || items != 0 {
 			b.Fatalf("%d changes, %d are left", changes, items)
 		}
+	}
+}
+
+// BenchmarkCollect measures how long a question about many IDs blocks a planner with 50,000 IDs that the store lacks,
+// and how long it works after that. Timers are records unless they are paused.
+func BenchmarkCollect(b *testing.B) {
+	const n = 50_000
+	for _, paused := range []bool{false, true} {
+		b.Run(fmt.Sprint("paused ", paused), func(b *testing.B) {
+			p := New(0, 0, 1<<40)
+			offset := int64(0)
+			plan := func(add func(batch *Batch, i int64)) {
+				batch := NewBatch(n)
+				for i := range int64(n) {
+					add(batch, i)
+					offset++
+				}
+				batch.Position = offset
+				p.planNew(batch)
+				p.fold()
+			}
+			plan(func(batch *Batch, i int64) { addOrder(b, batch, i, 1000+i) })
+			if paused {
+				plan(func(batch *Batch, i int64) {
+					batch.Add(nil, timer.Request{ID: fmt.Appendf(nil, "order-%016d", i*7919), Offset: offset, Steer: timer.Pause}, nil)
+				})
+			}
+			var locked time.Duration
+			b.ReportAllocs()
+			for b.Loop() {
+				u := NewUnflushed(p.Changed())
+				start := time.Now()
+				u.Collect([]*Planner{p})
+				locked += time.Since(start)
+				if err := u.Index(func() error { return nil }); err != nil || len(u.All()) != n {
+					b.Fatal(len(u.All()), err)
+				}
+			}
+			b.ReportMetric(float64(locked.Microseconds())/float64(b.N), "µs-locked")
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -16,9 +17,9 @@ import (
 const unlimited = 1 << 40
 
 // caller calls planners as package partition does. Its log, its store and the health of targets are in memory,
-// and it stops wherever another goroutine of a partition may come between.
+// and it stops wherever another goroutine of a partition may come in between.
 //
-// Nothing else in the transcripts knows the planner's interface. When that changes, adapt this file and leave the
+// Nothing else in the transcripts knows the planner's interface. If that changes, adapt this file and leave the
 // transcripts as they are.
 type caller struct {
 	t         *testing.T
@@ -29,6 +30,7 @@ type caller struct {
 	unhealthy map[string]bool
 	permit    *int // the valid one
 
+	count    *planner.Count
 	planners []*planner.Planner
 	inboxes  [][]request // by planner: not met yet
 	batches  []*batch    // by planner: met and not planned; nil: none
@@ -36,8 +38,8 @@ type caller struct {
 	store     map[string]row
 	scanned   *scan          // not loaded yet
 	flush     *flush         // under way
-	toDefer   []deferral     // rows are still to be moved
-	deferring []deferral     // rows are moved, and the planners do not know it
+	toDefer   []deferral     // rows still have to be moved
+	deferring []deferral     // rows have been moved, and the planners do not know it
 	back      []*timer.Timer // readmitted rows that the planners do not know of
 	backWith  any            // their permit
 
@@ -46,8 +48,8 @@ type caller struct {
 	state     timers              // after all committed steps
 	applied   timers              // after all applied steps
 	emissions map[occurrence]bool // committed
-	view      timers              // of the store, for a list that is under way
-	flushes   []int64             // by planner: that had ended before that
+	view      timers              // view of the store, for a list that is under way
+	flushes   []int64             // by planner: how many had ended before the view was made
 	since     []timers            // states that were committed since the view was made
 }
 
@@ -55,7 +57,7 @@ type caller struct {
 type request struct {
 	timer.Request
 	verb    string
-	refused bool // it cannot be read
+	refused bool // it cannot be parsed
 }
 
 // batch is a run of requests that a planner has met.
@@ -69,23 +71,23 @@ type batch struct {
 // row is a timer in the store.
 type row struct {
 	*timer.Timer
-	deferred string // the target that it waits for; "": none, and scans find it
+	deferred string // the target that it waits for; "": none, so scans find it
 }
 
-// scan is what was found in the store.
+// scan is the result of a scan of the store.
 type scan struct {
 	from, to timer.Ref
 	timers   []*timer.Timer
 }
 
-// flush is what is being written to the store.
+// flush is a flush of the store that is under way.
 type flush struct {
 	changes []timer.Change
 	written bool
 	leads   timers // the state that it brings the store to
 }
 
-// deferral is what a planner has asked to be deferred for one target.
+// deferral is what a planner asked to defer for one target.
 type deferral struct {
 	of      *planner.Planner
 	target  string
@@ -97,25 +99,25 @@ func (l deferral) timers() []*timer.Timer { return l.parking.Timers }
 // committed is a step that the planners are to apply.
 type committed struct {
 	step    *planner.Step
-	state   timers // after it
-	begun   bool   // it is applied in part
-	pending int    // timers that it has added so far
+	state   timers // after the step
+	begun   bool   // part of it is applied
+	pending int    // how many pending timers it has added so far
 }
 
-// occurrence may be emitted once.
+// occurrence may be emitted only once.
 type occurrence struct {
 	id                 string
 	generation, number int64
 	by                 int64 // offset of the request that triggered it; 0: none did
 }
 
-// entry is what a planner has decided about one ID.
+// entry is a decision of a planner about one ID.
 type entry struct {
 	id            string
 	request       int64 // offset; -1: it is a firing
 	outcome       timer.Outcome
 	reason        string // of a dead letter; "": there is none
-	refused       bool   // the request is the dead letter, and changes nothing
+	refused       bool   // the request itself is the dead letter, and changes nothing
 	emit, late    *timer.Timer
 	before, after timer.Ref
 }
@@ -127,20 +129,17 @@ func newCaller(t *testing.T, planners int) *caller {
 	}
 }
 
-// start begins a life: the store replays what was committed, and requests are read from the position on. Timers
-// do not fire until the planners are open.
+// start begins a life: the store replays what was committed, and requests are read from the position. Timers do
+// not fire until the planners are open.
 func (c *caller) start(position int64, open bool) {
 	n := len(c.planners)
 	for i := range c.planners {
 		c.planners[i] = planner.New(position, c.now, c.memory)
 	}
-	if n > 1 {
-		count := new(planner.Count)
-		for _, p := range c.planners {
-			p.CountIn(count)
-		}
+	c.count = planner.NewCount(int64(len(c.state)))
+	for _, p := range c.planners {
+		p.Share(c.count, new(calendar.Cache))
 	}
-	c.planners[0].Begin(int64(len(c.state)))
 	c.inboxes, c.batches = make([][]request, n), make([]*batch, n)
 	for _, r := range c.log {
 		if r.Offset >= position {
@@ -177,7 +176,7 @@ func (c *caller) of(id string) int { return int(id[0]-'a') % len(c.planners) }
 // append adds a request to the log.
 func (c *caller) append(r request) { c.hand(c.logged(r)) }
 
-// settle adds one that was settled in an earlier life, and has its timer in the store.
+// settle adds a request that was settled in an earlier life, and puts its timer into the store.
 func (c *caller) settle(r request) {
 	t := c.logged(r).Schedule
 	c.store[string(t.ID)], c.state[string(t.ID)] = row{Timer: t}, t
@@ -197,8 +196,8 @@ func (c *caller) hand(r request) {
 	c.inboxes[i] = append(c.inboxes[i], r)
 }
 
-// meet shows a planner a batch of n requests. It returns the IDs of which the store is asked for the place, and
-// those of which it is asked for the timer.
+// meet shows a planner a batch of n requests. It returns the IDs whose places the planner needs from the store,
+// and those whose timers it needs.
 func (c *caller) meet(of, n int) (places, timers [][]byte) {
 	n = min(n, len(c.inboxes[of]))
 	if c.batches[of] != nil || n == 0 {
@@ -229,7 +228,7 @@ func (c *caller) meet(of, n int) (places, timers [][]byte) {
 	return b.lookup.IDs, b.lookup.Whole
 }
 
-// ask asks the store what the planner does not know of a batch that was met. The planner is told by plan.
+// ask asks the store for what the planner does not know of a batch that was met. plan tells the planner.
 func (c *caller) ask(of int) {
 	b := c.batches[of]
 	if b == nil || b.tell != nil || b.lookup.Empty() {
@@ -261,7 +260,7 @@ func (c *caller) plan(of int) {
 	c.batches[of] = nil
 }
 
-// bound is up to where all planners have planned the log.
+// bound returns the position up to which all planners have planned the log.
 func (c *caller) bound() int64 {
 	bound := int64(len(c.log))
 	for i := range c.planners {
@@ -298,7 +297,7 @@ func (c *caller) unwell(t *timer.Timer, permit any) bool {
 	return c.unhealthy[t.Target.Topic] && !valid
 }
 
-// take takes a step, and rolls back or lets expire what must not be emitted now. It reports whether there was
+// take takes a step, and rolls back or expires what must not be emitted now. It reports whether there was
 // anything to take.
 func (c *caller) take(entries int) bool {
 	if c.out != nil {
@@ -310,7 +309,7 @@ func (c *caller) take(entries int) bool {
 	return c.out != nil
 }
 
-// entries are those of the step that is out.
+// entries returns the entries of the step that is out.
 func (c *caller) entries() (all []entry) {
 	for e := range c.out.Entries() {
 		x := entry{
@@ -328,7 +327,7 @@ func (c *caller) entries() (all []entry) {
 	return all
 }
 
-// refuse has the target refuse the emission of an ID for good.
+// refuse makes the target refuse the emission of an ID for good.
 func (c *caller) refuse(id string) {
 	for e := range c.out.Entries() {
 		if e.Emit != nil && string(e.ID) == id {
@@ -337,7 +336,7 @@ func (c *caller) refuse(id string) {
 	}
 }
 
-// route looks at the firings of the step that is out.
+// route checks the firings of the step that is out.
 func (c *caller) route(expire bool) {
 	for i, s := range c.out.Segments {
 		var back, late []*planner.Entry
@@ -354,12 +353,12 @@ func (c *caller) route(expire bool) {
 		}
 		c.planners[i].RollBack(back...)
 		for _, e := range late {
-			c.planners[i].Expire(e)
+			e.Expire()
 		}
 	}
 }
 
-// abort puts the step back. Of targets that have become unhealthy the firings are rolled back.
+// abort puts the step back. Firings to targets that have become unhealthy are rolled back.
 func (c *caller) abort() {
 	c.route(false)
 	planner.Return(c.planners)
@@ -372,7 +371,7 @@ type change struct {
 	to timer.Ref
 }
 
-// commit commits the step. It returns what the changelog gets, by ID.
+// commit commits the step. It returns the changes of the changelog, by ID.
 func (c *caller) commit() (changes []change) {
 	s := c.out
 	if s == nil {
@@ -412,8 +411,8 @@ func (c *caller) commit() (changes []change) {
 	return changes
 }
 
-// apply has the planners take about n changes and entries of the oldest committed step. It reports whether
-// those were the last ones, and by how many the pending timers have become more with that step.
+// apply applies about n changes and entries of the oldest committed step. It reports whether those were the last
+// ones, and by how much the step has changed the number of pending timers.
 func (c *caller) apply(n int) (pending int, done bool) {
 	if len(c.steps) == 0 {
 		c.t.Fatal("no step is to be applied")
@@ -451,7 +450,7 @@ func (c *caller) beginFlush() []timer.Change {
 	return c.flush.changes
 }
 
-// write writes it, which the planners do not know yet.
+// write writes the flush to the store. The planners do not know that yet.
 func (c *caller) write() {
 	if c.flush.written {
 		return
@@ -466,7 +465,7 @@ func (c *caller) write() {
 			delete(c.store, id)
 			continue
 		}
-		t, err := timer.Decode(x.AppendTo(nil))
+		t, err := timer.Decode(changed(&x))
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -477,7 +476,7 @@ func (c *caller) write() {
 	}
 }
 
-// endFlush tells the planners that it is written.
+// endFlush tells the planners that the flush is written.
 func (c *caller) endFlush() {
 	c.mustNotScan()
 	c.write()
@@ -503,7 +502,7 @@ func (c *caller) resize(bytes int64) {
 	}
 }
 
-// scan looks for what is due before an instant, n rows at most. full: no planner has room.
+// scan scans the store for timers that are due before an instant, at most n rows. full: no planner has room.
 func (c *caller) scan(before int64, n int) (found *scan, full bool) {
 	full = true
 	var from timer.Ref
@@ -527,7 +526,7 @@ func (c *caller) scan(before int64, n int) (found *scan, full bool) {
 	return c.scanned, false
 }
 
-// rows are timers of the store, as they fire.
+// rows returns timers of the store, in the order of firing.
 func (c *caller) rows(chosen func(row) bool) (all []*timer.Timer) {
 	for _, r := range c.store {
 		if chosen(r) {
@@ -548,7 +547,7 @@ func (c *caller) split(timers []*timer.Timer) [][]*timer.Timer {
 	return parts
 }
 
-// load hands out what the scan has found.
+// load hands out the result of the scan.
 func (c *caller) load() {
 	s := c.scanned
 	for i, part := range c.split(s.timers) {
@@ -557,7 +556,7 @@ func (c *caller) load() {
 	c.scanned = nil
 }
 
-// lower has what is pending from an instant on loaded again.
+// lower makes everything that is pending from an instant on be loaded again.
 func (c *caller) lower(to int64) {
 	for _, p := range c.planners {
 		p.Lower(timer.Ref{Due: to, Offset: math.MinInt64})
@@ -571,8 +570,8 @@ func (c *caller) mustNotScan() {
 	}
 }
 
-// deferRows moves the rows of what is to be deferred, unless they are gone. It returns the IDs of those that are
-// deferred, by target.
+// deferRows moves the rows of the timers to be deferred, unless they are gone. It returns the IDs of the deferred
+// timers, by target.
 func (c *caller) deferRows() map[string][]string {
 	c.mustNotScan()
 	all := map[string][]string{}
@@ -598,8 +597,8 @@ func (c *caller) deferred() {
 	c.deferring = nil
 }
 
-// readmitRows moves n rows that were deferred for a target back to where scans find them: with late those alone
-// that are too late by now. permit lets them fire though the target is not healthy.
+// readmitRows moves n rows that were deferred for a target back to where scans find them; with late set, only
+// those that are too late by now. permit lets them fire although the target is not healthy.
 func (c *caller) readmitRows(target string, n int, late, permit bool) []*timer.Timer {
 	c.mustNotScan()
 	if c.flush != nil || len(c.deferring) > 0 {
@@ -634,7 +633,7 @@ func (c *caller) readmit() {
 
 // Questions.
 
-// get returns what is committed of an ID.
+// get returns the committed state of an ID.
 func (c *caller) get(id string) timer.Ref {
 	x := c.planners[c.of(id)].Committed([]byte(id))
 	t, known := x.Find()
@@ -650,7 +649,7 @@ func (c *caller) viewStore() {
 	c.view, c.since = c.stored(), []timers{c.state}
 }
 
-// ended is how many flushes have ended, by planner.
+// ended returns how many flushes have ended, by planner.
 func (c *caller) ended() (flushes []int64) {
 	for _, p := range c.planners {
 		flushes = append(flushes, p.Flushes())
@@ -658,15 +657,15 @@ func (c *caller) ended() (flushes []int64) {
 	return flushes
 }
 
-// answer lays what the store may lack over the view. It must be what was committed at
-// one of the moments since the view was made.
+// answer overlays the view with what the store may lack. The result must equal a state that was committed at some
+// moment since the view was made.
 func (c *caller) answer() (all timers, moments int) {
 	if !slices.Equal(c.flushes, c.ended()) { // the view is too old
 		c.view = c.stored()
 	}
 	u := planner.NewUnflushed(0)
 	u.Collect(c.planners)
-	u.Index()
+	_ = u.Index(func() error { return nil })
 	all = c.view
 	for _, x := range u.All() {
 		all.put(string(x.ID), planner.TimerOf(&x))
@@ -678,20 +677,15 @@ func (c *caller) answer() (all timers, moments int) {
 	return all, len(c.since)
 }
 
-// What is asked of planners besides.
+// Other state of the planners.
 
-// position is up to where requests are settled.
+// position returns the position up to which requests are settled.
 func (c *caller) position() int64 { return c.planners[0].Position() }
 
-// pending is how many timers are pending by what is committed.
-func (c *caller) pending() (n int64) {
-	for _, p := range c.planners {
-		n += p.Pending()
-	}
-	return n
-}
+// pending returns how many timers are pending in the committed state.
+func (c *caller) pending() int64 { return c.count.Committed() }
 
-// first is the place of the timer in memory that fires next, if one is due.
+// first returns the place of the timer in memory that fires next, if one is due.
 func (c *caller) first() (first timer.Ref, ok bool) {
 	for _, p := range c.planners {
 		at, has := p.First(c.now)
@@ -705,7 +699,8 @@ func (c *caller) first() (first timer.Ref, ok bool) {
 	return first, ok
 }
 
-// next is when a planner is to be called next: not later than the first timer in memory falls due.
+// next returns when a planner must be called next. That is no later than the due time of the first timer in
+// memory.
 func (c *caller) next() (due int64, ok bool) {
 	for _, p := range c.planners {
 		if at, has := p.Next(); has && (!ok || at < due) {
@@ -715,7 +710,7 @@ func (c *caller) next() (due int64, ok bool) {
 	return due, ok
 }
 
-// uncommitted is the earliest due time of a firing that is planned and not committed.
+// uncommitted returns the earliest due time of a firing that is planned and not committed.
 func (c *caller) uncommitted() (due int64, ok bool) {
 	for _, p := range c.planners {
 		if at, has := p.Uncommitted(); has && (!ok || at < due) {
@@ -728,10 +723,10 @@ func (c *caller) uncommitted() (due int64, ok bool) {
 // wanted reports whether a timer that is to be deferred waits for a flush.
 func (c *caller) wanted() bool { return slices.ContainsFunc(c.planners, (*planner.Planner).Wanted) }
 
-// crowded reports whether nothing more is to be readmitted for now.
+// crowded reports whether nothing more may be readmitted for now.
 func (c *caller) crowded() bool { return slices.ContainsFunc(c.planners, (*planner.Planner).Crowded) }
 
-// timers are pending, by ID.
+// timers are pending timers, by ID.
 type timers map[string]*timer.Timer
 
 func (s timers) put(id string, t *timer.Timer) {
@@ -742,7 +737,7 @@ func (s timers) put(id string, t *timer.Timer) {
 	}
 }
 
-// equal compares all that there is of timers.
+// equal compares everything about the timers.
 func (s timers) equal(o timers) bool {
 	return maps.EqualFunc(s, o, func(a, b *timer.Timer) bool { return a.Ref() == b.Ref() && bytes.Equal(bytesOf(a), bytesOf(b)) })
 }
@@ -752,4 +747,12 @@ func bytesOf(t *timer.Timer) []byte {
 		return nil
 	}
 	return t.AppendTo(nil)
+}
+
+// changed returns the bytes of what a change leaves pending; none for nothing.
+func changed(c *timer.Change) []byte {
+	if c.Timer != nil {
+		return c.Timer.AppendTo(nil)
+	}
+	return c.Bytes
 }

@@ -5,11 +5,10 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Committed is what the planner knows of the committed state of one ID: what the last committed step has left that
-// has changed the ID and is not applied; otherwise what the delta has. If neither has the ID, the caller asks the
-// store, without the lock. Meanwhile the store may have learned of later steps. It never lacks a step: what the
-// planner had forgotten by then, the store had. So the answer is a state that was committed while the question was
-// open.
+// Committed is what the planner knows of the committed state of one ID: the state after the last committed step that has
+// changed the ID and is not applied; otherwise what the delta has. If neither has the ID, the caller asks the store,
+// without the lock. By then the store may have later steps, too, but it lacks none, because the planner forgets only what
+// the store has. So the answer is a state that was committed at some moment of the call.
 type Committed struct {
 	id    string
 	steps [][]Change // committed, not applied
@@ -17,7 +16,7 @@ type Committed struct {
 	known bool
 }
 
-// Committed asks for what is committed of an ID.
+// Committed returns what the planner knows of the committed state of an ID.
 func (p *Planner) Committed(id []byte) (c Committed) {
 	at := p.known.table.Find(id)
 	switch at.Kind() {
@@ -41,8 +40,7 @@ func (p *Planner) Committed(id []byte) (c Committed) {
 	return c
 }
 
-// Find returns what is pending, nil for nothing, unless the store is to be asked. It
-// needs no lock.
+// Find returns what is pending, nil for nothing. It returns false if the caller has to ask the store. It needs no lock.
 func (c *Committed) Find() (t *timer.Timer, known bool) {
 	for i := len(c.steps) - 1; i >= 0; i-- {
 		for k := range c.steps[i] {

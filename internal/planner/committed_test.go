@@ -6,12 +6,12 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// What is committed of an ID is not what was committed of another, whose item it has now:
-// the first part of a step is folded, and let go, before its last.
+// If an item is used again for another ID, the committed state of its former ID is not
+// returned for it: the first part of a step is applied and freed before its last.
 func TestCommittedIsOfTheID(t *testing.T) {
 	p := New(0, 0, 1<<40)
 	p.Open(0)
-	for i, id := range []string{"a", "b"} { // a batch each
+	for i, id := range []string{"a", "b"} { // a batch for each
 		s := &timer.Timer{ID: []byte(id), Offset: int64(i), Due: 1000, Occurrence: 1}
 		plan(p, timer.Request{ID: s.ID, Offset: s.Offset, Schedule: s}, nil)
 	}

@@ -5,19 +5,28 @@ import (
 	"sync/atomic"
 )
 
-// Count is how many timers are pending once all that is planned is committed, and how many
-// entries leave, see note; of all planners that share it. Those may plan side by side, so mu is
-// held from when one asks whether there may be one more until that is counted. What else changes
-// the number leaves it as it was, or makes it less.
+// Count is the number of timers that are pending once everything planned is committed, plus the number of entries that
+// leave (see note), of all planners that share it. They may plan in parallel. So a planner holds mu from asking whether
+// there may be one more timer until it has counted that timer. All other changes leave the number as it was, or reduce it.
 type Count struct {
-	mu sync.Mutex
-	n  atomic.Int64
+	mu        sync.Mutex
+	n         atomic.Int64
+	committed int64 // pending timers in the committed state; guarded by the locks of all planners
 }
 
-// tally is what a planner knows of how many timers are pending.
+// NewCount returns a Count that begins with the number of timers that were pending when the partition was acquired.
+func NewCount(pending int64) *Count {
+	c := &Count{committed: pending}
+	c.n.Store(pending)
+	return c
+}
+
+// Committed returns how many timers are pending in the committed state. The caller holds the locks of all planners.
+func (c *Count) Committed() int64 { return c.committed }
+
+// tally counts the pending timers of a planner.
 type tally struct {
-	count   *Count // see CountIn
-	settled int64  // timers that are pending by what is committed
+	count   *Count // see Share
 	leaving int64  // entries that leave, see note
 }
 
@@ -31,7 +40,7 @@ func (c *tally) others(it *Item) int64 {
 	return n
 }
 
-// note adds e to the entries of its item.
+// note adds e to the entries of its item, which is still as it was before e.
 //
 // A firing after which nothing is pending keeps its place in the count until it is committed, because a rollback would
 // bring the timer back. So does a request behind it that leaves nothing either, but would decide otherwise if the firing
@@ -40,6 +49,9 @@ func (c *tally) note(e *Entry) {
 	last := e.item.last
 	e.follow()
 	e.item.entries++
+	if t := e.item.timer; t != nil {
+		e.found = t.Occurrence
+	}
 	more, leaving := e.adds(), c.leaving
 	switch {
 	case e.firing && e.After == nil:
@@ -56,8 +68,21 @@ func (c *tally) note(e *Entry) {
 	}
 }
 
-// stays ends that an entry leaves: it is committed, or rolled back. It returns by how many fewer
-// are counted.
+// commit counts the changes of a committed segment.
+func (c *tally) commit(s *Segment) {
+	c.count.committed += s.adds
+	if c.leaving == 0 {
+		return
+	}
+	fewer := int64(0)
+	for e := range s.Entries() {
+		fewer += c.stays(e)
+	}
+	c.count.n.Add(-fewer)
+}
+
+// stays ends the leaving of an entry, because it is committed or rolled back. It returns by how many the count of
+// timers decreases.
 func (c *tally) stays(e *Entry) (fewer int64) {
 	if !e.leaves {
 		return 0

@@ -5,30 +5,31 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// delta is what committed steps have changed since the last flush, as far as it is in items. The rest of it is in the
-// records and tombstones of the table. Together they are the memtable over the store.
+// delta has the changes of committed steps since the last flush that are in items. The others are in the records and
+// tombstones of the table. Together they are the memtable over the store.
 //
 // A committed step is durable in the changelog, so writing each one to disk would gain nothing: after a crash the store
-// replays from its position in any case. Changes wait in memory instead, and the store never hears of a timer that comes
+// replays from its position in any case. Changes wait in memory instead, and the store never sees a timer that comes
 // and goes between two flushes. A flush writes everything that has changed, together with the position behind the last
 // step that was applied. The delta takes whole steps in the order of the changelog, so after each flush the store holds
-// what a prefix of the changelog leads to.
+// the result of a prefix of the changelog.
 //
 // A large flush takes a second or more, and steps go on meanwhile. So BeginFlush sets aside what has changed so far.
 // Later steps are applied to a delta that begins empty, and are compared with what is being flushed as if the store had
 // it. There is one flush at a time.
 //
-// An item, record or tombstone stays until the store has what the last committed step said of the ID.
+// An item, record or tombstone stays until the store has the result of the last committed step for its ID.
 //
 // The delta counts only the memory of timers that are not soon, because soon timers are counted already. So nothing has
 // to be written while there is room for pending timers, however many come and go. A timer that is given out or evicted
 // counts in the delta again.
 type delta struct {
-	items    []*Item // that differ from the store, each once
-	bytes    int64   // about what the items hold that are not soon; see Item.deltaBytes
+	items    []*Item // the items that differ from the store, each once
+	bytes    int64   // about the memory of the items that are not soon; see Item.deltaBytes
 	flushing []*Item // being written; nil: its change has moved to a tombstone
-	out      bool    // a flush is under way; ended by EndFlush
-	flushes  int64   // that have ended
+	out      bool    // a flush is in progress; EndFlush ends that
+	flushes  int64   // how many have ended
+	wanted   bool    // a timer waits for a flush so that it can be parked; BeginFlush ends that
 }
 
 // change is what the delta knows of an item.
@@ -39,10 +40,10 @@ type change struct {
 	flushing int32        // place in delta.flushing, counted from 1; 0: it is not being flushed
 }
 
-// stale reports whether the store may lack what committed steps said of the item.
+// stale reports whether the store may lack what committed steps changed in the item.
 func (c *change) stale() bool { return c.at != 0 || c.flushing != 0 }
 
-// deltaBytes is about how much memory the delta holds for the item, without what is counted because the item is soon.
+// deltaBytes returns about how much memory the delta holds for the item. It leaves out what is counted for soon items.
 func (it *Item) deltaBytes() (n int64) {
 	c := &it.change
 	if c.at == 0 {
@@ -57,20 +58,19 @@ func (it *Item) deltaBytes() (n int64) {
 	return n
 }
 
-// apply takes in what a step did to an ID.
+// apply applies the change of a step to one ID.
 func (d *delta) apply(it *Item, before timer.Ref, after *timer.Timer) {
 	c := &it.change
 	d.bytes -= it.deltaBytes()
 	if c.at == 0 {
 		d.add(it, before, after)
-	}
-	if c.after = after; after.Ref() == c.stored { // gone again, or paused and resumed
+	} else if c.after = after; after.Ref() == c.stored && !movable(after) { // gone again, or paused and resumed; see movable
 		d.drop(it)
 	}
 	d.bytes += it.deltaBytes()
 }
 
-// add takes in an item that did not differ from the store.
+// add adds an item that did not differ from the store.
 func (d *delta) add(it *Item, stored timer.Ref, after *timer.Timer) {
 	d.items = append(d.items, it)
 	c := &it.change
@@ -89,7 +89,7 @@ func (d *delta) restore(it *Item, state memtable.State, stored timer.Ref) {
 	}
 }
 
-// drop takes out an item that no longer differs from the store.
+// drop removes an item that no longer differs from the store.
 func (d *delta) drop(it *Item) {
 	last := len(d.items) - 1
 	moved := d.items[last]
@@ -98,8 +98,8 @@ func (d *delta) drop(it *Item) {
 	d.items, it.change.at = d.items[:last], 0
 }
 
-// Apply applies a part of a committed segment to the delta: about limit changes and entries. It returns by how many the
-// pending timers have become more, and whether that was the last part. Segments are applied in the order in which they
+// Apply applies a part of a committed segment to the delta: about limit changes and entries. It returns by how much the
+// number of pending timers has grown, and whether that was the last part. Segments are applied in the order in which they
 // were committed.
 func (p *Planner) Apply(s *Segment, limit int) (pending int, done bool) {
 	changes := s.Changes()
@@ -115,9 +115,9 @@ func (p *Planner) Apply(s *Segment, limit int) (pending int, done bool) {
 		p.known.delta.apply(c.item, c.Before, c.After)
 	}
 	for limit > 0 && len(s.first)+len(s.rest) > 0 {
-		limit -= p.settle(s)
+		limit -= p.known.settle(s)
 	}
-	p.known.evict() // what waited may be much
+	p.known.evict() // items that were waiting may take much memory
 	if len(s.first)+len(s.rest) > 0 {
 		return pending, false
 	}
@@ -125,8 +125,8 @@ func (p *Planner) Apply(s *Segment, limit int) (pending int, done bool) {
 	return pending, true
 }
 
-// settle lets go of the segment's first chunk, and returns how many entries it had.
-func (p *Planner) settle(s *Segment) int {
+// settle drops the segment's first chunk, and returns how many entries it had.
+func (k *known) settle(s *Segment) int {
 	list := &s.first
 	if len(*list) == 0 {
 		list = &s.rest
@@ -140,15 +140,10 @@ func (p *Planner) settle(s *Segment) int {
 		}
 		if it.entries--; it.entries == 0 {
 			it.last = nil
-			p.known.release(it)
+			k.release(it)
 		}
 	}
 	return len(c.entries)
-}
-
-// DeltaBytes is about how much memory the changes hold that are neither being flushed nor soon.
-func (p *Planner) DeltaBytes() int64 {
-	return p.known.delta.bytes + p.known.table.DirtyBytes()
 }
 
 // BeginFlush begins a flush: it returns the changes that bring the store to the last step that was applied. EndFlush ends
@@ -156,9 +151,10 @@ func (p *Planner) DeltaBytes() int64 {
 func (p *Planner) BeginFlush() []timer.Change {
 	d := &p.known.delta
 	if d.out {
-		panic("planner: a flush is under way already")
+		panic("planner: a flush is in progress already")
 	}
-	all := make([]timer.Change, 0, len(d.items)+p.known.table.Changed()+p.known.table.Buried())
+	has := p.known.table.Stats()
+	all := make([]timer.Change, 0, len(d.items)+has.Changed+has.Tombstones)
 	for _, it := range d.items {
 		c := &it.change
 		all = append(all, timer.ChangeOf([]byte(it.id), c.stored, c.after))
@@ -172,12 +168,11 @@ func (p *Planner) BeginFlush() []timer.Change {
 		id, at, _ := timer.DecodePlace(r.Bytes)
 		all = append(all, timer.Change{ID: id, Before: r.Stored, After: at, Bytes: r.Bytes})
 	})
-	d.flushing, d.items, d.bytes, d.out = d.items, nil, 0, true
-	p.wanted = false
+	d.flushing, d.items, d.bytes, d.out, d.wanted = d.items, nil, 0, true, false
 	return all
 }
 
-// EndFlush ends a flush that is in the store. What the store has now is forgotten here.
+// EndFlush ends a flush that is in the store. The planner forgets its changes.
 func (p *Planner) EndFlush() {
 	d := &p.known.delta
 	flushing := d.flushing

@@ -7,7 +7,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// committed plans, commits and folds requests for timers that are due at these times.
+// committed plans, commits and applies requests for timers that are due at these times.
 func committed(p *Planner, dues ...int64) (timers []*timer.Timer) {
 	b := NewBatch(len(dues))
 	b.Position = p.sequence.position + int64(len(dues))
@@ -32,7 +32,7 @@ func (p *Planner) planNew(b *Batch) {
 	p.Plan(b)
 }
 
-// fold commits and folds all that is planned.
+// fold commits and applies everything that is planned.
 func (p *Planner) fold() {
 	for s := p.Take(1<<30, 1<<30); s != nil; s = p.Take(1<<30, 1<<30) {
 		p.Commit()
@@ -40,9 +40,9 @@ func (p *Planner) fold() {
 	}
 }
 
-// What is in the wheel takes its memory once: the delta counts what the wheel does not
-// hold, and what it gives out or forgets.
-func TestTheDeltaCountsWhatTheWheelDoesNot(t *testing.T) {
+// A timer in the wheel is counted once: the delta counts what the wheel does not hold,
+// and what it gives out or forgets.
+func TestTheDeltaCountsOnlyTimersThatAreNotSoon(t *testing.T) {
 	const due, far = 1000, 100_000
 	p := New(0, 0, 1<<20)
 	p.Open(0)
@@ -69,7 +69,7 @@ func TestTheDeltaCountsWhatTheWheelDoesNot(t *testing.T) {
 	wants("and has fired", size(2))
 	p.BeginFlush()
 	wants("behind a checkpoint", 0)
-	committed(p, due+5) // the one that fired again
+	committed(p, due+5) // the timer that fired again
 	p.Fire(due+1, 10, 1<<20, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
 	p.fold()
 	gone := int64(len(one[1].ID)) + 64 // the ID and a place

@@ -1,14 +1,14 @@
 // Package planner decides what happens to the timers of one request partition, or of one of its sub-partitions (see
-// [Take]). It is pure: it has no clock, starts no goroutine, reads no store and knows nothing of Kafka. Plain values
-// go in: requests, rows of the store, "now", the outcome of a transaction. Plain values come out: entries to be
-// committed, IDs to be looked up, what to load, what to park, and when something falls due.
+// [Take]). It is pure: it has no clock, starts no goroutine, reads no store and knows nothing of Kafka. Plain values go
+// in: requests, rows of the store, "now", the outcome of a transaction. Plain values come out: entries to be committed,
+// IDs to be looked up, what to load, what to park, and when something falls due.
 //
 // The transcripts in testdata tell what it does, and TestTranscripts says in which order to read them.
 //
 // # The idea
 //
-// The planner plans on the planned state: what the store will hold when everything planned is committed and stored.
-// If it knows nothing of an ID, the store is the truth. It knows
+// The planner plans on the planned state: what the store will hold when everything planned is committed and stored. If
+// it knows nothing of an ID, the store is the truth. It knows
 //
 //   - every ID to which something happens: there is an [Item] of it;
 //   - every pending timer below the horizon, a place in the order of firing up to which the store is loaded: a firing
@@ -31,11 +31,12 @@
 //   - The entries of an aborted step go back ([Return]): the firing keeps its place, and has still won.
 //   - A firing that must not be emitted now, because its target is unhealthy or the clock was set back, is rolled back
 //     ([Planner.RollBack]). The requests behind it are decided again, and a cancel among them wins.
-//   - A firing that is refused for good, or is too late ([Planner.Expire]), has no emission. A cancel behind it has lost.
+//   - A firing that is refused for good, or is too late ([Entry.Expire]), has no emission. A cancel behind it has lost.
 //   - If the partition is lost the planner is discarded. The next owner reads the requests that are not settled again,
 //     and the first case applies.
 //
-// For a recurring timer all of this holds for each occurrence: one may fire although the cancel behind it ends the rest.
+// For a recurring timer all of this holds for each occurrence: one may fire although the cancel behind it ends the
+// rest.
 //
 // # The caller's duties
 //
@@ -44,15 +45,16 @@
 //
 //  1. [Planner.Meet] a batch of requests, look up what it says is unknown, tell with [Lookup.Found], then
 //     [Planner.Plan] the batch. Batches are met and planned one after the other, in the order of the log.
-//  2. [Planner.Fire] what is due, [Take] a prefix of all planners, [Planner.RollBack] the firings in it that must not
-//     be emitted now, and make records of what is left.
+//  2. [Planner.Fire] due timers, [Take] a prefix of all planners, [Planner.RollBack] the firings in it that must not
+//     be emitted now, and make records of the rest.
 //  3. When the step has ended, [Commit] or [Return] it.
 //  4. [Planner.Apply] the segments of committed steps, in order. From time to time [Planner.BeginFlush] what they have
 //     changed, write it to the store, and [Planner.EndFlush].
-//  5. Scan the store from where [Planner.LoadFrom] says, and [Planner.Load] the rows. Between a scan and its Load
+//  5. Scan the store from [Stats.Horizon] on, and [Planner.Load] the rows. Between a scan and its Load
 //     there is no EndFlush and no Parked, and no row is parked or comes back.
-//  6. Park the rows that Fire returns, unless they are gone, and call [Planner.Parked] before any of them comes back. When rows are back, [Planner.Admit] their timers, unless the planner is [Planner.Crowded].
-//     Do none of that during a flush.
-//  7. To answer a question about many IDs, read [Planner.Flushes], make a view of the store, and [Unflushed.Collect]
+//  6. Park the rows that Fire returns, unless they are gone, and call [Planner.Parked] before any of them comes back. When
+//     rows have come back, [Planner.Admit] their timers, unless the planner is [Stats.Crowded]. Do none of that during a
+//     flush.
+//  7. To answer a question about many IDs, read [Stats.Flushes], make a view of the store, and [Unflushed.Collect]
 //     what the view lacks, unless Flushes has changed.
 package planner

@@ -2,19 +2,20 @@ package planner
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// What is evicted is the farthest, of what is packed and what is not, and never so much that
-// nothing is left to fire: the same load would find that again.
-func TestWhatIsNearestIsNotEvicted(t *testing.T) {
+// The farthest timers are evicted, whether they are records or items, but never so many that nothing is left to fire:
+// the same load would find them again.
+func TestNearestTimersAreNotEvicted(t *testing.T) {
 	const limit = 100 << 10
 	for _, c := range []struct {
 		name               string
-		small, large       int // timers; only the small ones are packed
+		small, large       int // timers; only the small ones are records
 		smallDue, largeDue int64
 	}{
 		{"what is packed comes first", 10, 200, 1000, 2000},
@@ -44,7 +45,7 @@ func TestWhatIsNearestIsNotEvicted(t *testing.T) {
 	}
 }
 
-// Memory that is full asks for no load, from the load on that filled it until half of it is free.
+// While memory is full no load is wanted, from the load that filled it until half of it is free.
 func TestMemoryThatIsFullAsksForNoLoad(t *testing.T) {
 	const n = 100
 	var timers []*timer.Timer
@@ -58,7 +59,7 @@ func TestMemoryThatIsFullAsksForNoLoad(t *testing.T) {
 	p.Open(0)
 	p.Load(Lowest, timer.Ref{Due: 1_000_000}, timers)
 	for i := range n {
-		free := i >= n/2+1 // of the limit
+		free := i >= n/2+1 // free means that half of the limit is free
 		if relieved := p.Relieved(); relieved != (i == n/2+1) {
 			t.Errorf("after %d of %d: relieved %v", i, n, relieved)
 		}
@@ -71,7 +72,111 @@ func TestMemoryThatIsFullAsksForNoLoad(t *testing.T) {
 	}
 }
 
-// What recurs holds more while it fires than while it waits: the limit holds then too.
+// A timer that is larger than the limit is evicted, and is loaded again when one that is due before it fires, and not at once:
+// that would go on until then.
+func TestATimerBeyondTheLimitIsNotLoadedAtOnceAgain(t *testing.T) {
+	const small = 5
+	p := New(0, 0, 10<<10)
+	p.Open(0)
+	var timers []*timer.Timer
+	for i := range small + 1 {
+		timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
+	}
+	timers[small].Value = make([]byte, 20<<10)
+	load := func() (loads int) {
+		for p.Relieved(); loads < 10; loads++ {
+			from, ok := p.LoadFrom()
+			if !ok {
+				break
+			}
+			if from.Due >= 1_000_000 {
+				break
+			}
+			p.Load(from, timer.Ref{Due: 1_000_000}, slices.DeleteFunc(slices.Clone(timers), func(t *timer.Timer) bool { return t.Ref().Compare(from) < 0 }))
+			p.Relieved()
+		}
+		return loads
+	}
+	if loads := load(); loads != 1 {
+		t.Fatalf("%d loads, want 1", loads)
+	}
+	for i := range timers {
+		if got := fired(p, timers[i].Due, 10); len(got) != 1 {
+			t.Fatalf("after %d: %v fire", i, got)
+		}
+		if loads := load(); loads > 1 {
+			t.Errorf("after %d: %d loads, want 1 at most", i, loads)
+		}
+	}
+}
+
+// Memory that was full after an eviction asks for a load as soon as there is room for what was evicted, and not only when the
+// next timer falls due: the limit has grown, because other partitions hold less, or most timers were cancelled. Otherwise the
+// timers that are due soon after the next one are late by a load.
+func TestRoomForWhatWasEvictedAsksForALoad(t *testing.T) {
+	const n, limit = 100, 25_000
+	for name, makeRoom := range map[string]func(*Planner){
+		"the limit has grown": func(p *Planner) { p.Resize(10 * limit) },
+		"most are cancelled": func(p *Planner) {
+			b := NewBatch(n)
+			for i := 1; i < n; i++ {
+				b.Add(nil, timer.Request{ID: fmt.Append(nil, "id", i), Offset: int64(n + i)}, nil)
+			}
+			b.Position = 2 * n
+			l := p.Meet(b)
+			l.Found(make([]timer.Ref, len(l.IDs)), nil, nil, 0)
+			p.Plan(b)
+		},
+	} {
+		p := New(0, 0, limit)
+		p.Open(0)
+		var timers []*timer.Timer
+		for i := range n {
+			timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 100_000 + int64(i), Occurrence: 1, Value: make([]byte, 1000)})
+		}
+		p.Load(Lowest, timer.Ref{Due: 1_000_000}, timers)
+		if has := p.Stats(); !has.Full || p.Relieved() {
+			t.Fatalf("%s: before that: %+v", name, has)
+		}
+		makeRoom(p)
+		p.Relieved()
+		if has := p.Stats(); has.Full {
+			t.Errorf("%s, and memory is full with %d of %d bytes", name, has.Bytes, p.known.limit)
+		}
+	}
+}
+
+// If a timer is loaded because the limit has grown, and evicted because it shrinks again, that does not go on until the timer
+// is due: the partitions that share memory would all load and evict in turns.
+func TestALimitThatGrowsAndShrinksLoadsNothingInTurns(t *testing.T) {
+	p := New(0, 0, 100<<10)
+	p.Open(0)
+	var timers []*timer.Timer
+	for i := range 6 {
+		timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: 1000 * int64(1+i), Occurrence: 1})
+	}
+	timers[5].Value = make([]byte, 20<<10)
+	turn := func() (loads int) {
+		for range 10 {
+			p.Resize(100 << 10)
+			if from, ok := p.LoadFrom(); ok && from.Due < 1_000_000 {
+				loads++
+				p.Load(from, timer.Ref{Due: 1_000_000}, slices.DeleteFunc(slices.Clone(timers), func(t *timer.Timer) bool { return t.Ref().Compare(from) < 0 }))
+			}
+			p.Resize(10 << 10)
+		}
+		return loads
+	}
+	if loads := turn(); loads != 2 {
+		t.Errorf("%d loads, want one and one more", loads)
+	}
+	fired(p, 1000, 10)
+	if loads := turn(); loads < 1 || loads > 2 {
+		t.Errorf("%d loads after a timer has fallen due, want one and at most one more", loads)
+	}
+}
+
+// A recurring timer takes more memory while it fires than while it waits. The limit holds then too.
 func TestFiringKeepsTheLimit(t *testing.T) {
 	const n, limit = 100, 25_000
 	p := New(0, 0, limit)
@@ -93,8 +198,8 @@ func TestFiringKeepsTheLimit(t *testing.T) {
 	}
 }
 
-// A clock that was ahead for a while, and is right again, has timers packed as before.
-func TestPackingGoesOnBehindAClockThatWasAhead(t *testing.T) {
+// After the clock was ahead for a while and is right again, timers are encoded as before.
+func TestEncodingContinuesAfterAClockWasAhead(t *testing.T) {
 	const day = 86_400_000
 	p := New(0, 0, 1<<40)
 	p.Open(0)
@@ -123,8 +228,8 @@ func TestPackingGoesOnBehindAClockThatWasAhead(t *testing.T) {
 	}
 }
 
-// What many timers at a time have needed is let go when they are gone.
-func TestItemsToBeUsedAgainAreLetGo(t *testing.T) {
+// Memory that many simultaneous timers needed is freed when they are gone.
+func TestUnusedItemsAreFreed(t *testing.T) {
 	const n = maxSpare
 	p := New(0, 0, 1<<40)
 	for i := range n {
@@ -134,13 +239,14 @@ func TestItemsToBeUsedAgainAreLetGo(t *testing.T) {
 	out := p.Take(n, 1<<40)
 	p.Commit()
 	p.Apply(out, 1<<20)
-	if p.known.table.Objects() != 0 || len(p.known.items) > 1 {
-		t.Errorf("%d items, %d to be used again", p.known.table.Objects(), len(p.known.items))
+	if p.known.table.Stats().Objects != 0 || len(p.known.items) > 1 {
+		t.Errorf("%d items, %d to be used again", p.known.table.Stats().Objects, len(p.known.items))
 	}
 }
 
-// A timer that is replaced while a checkpoint is written, which has the former one, is a record again when that ends.
-func TestWhatIsReplacedBesideACheckpointIsARecordBehindIt(t *testing.T) {
+// A timer is replaced while a checkpoint is writing its former version. When the checkpoint ends, the timer becomes a
+// record again.
+func TestTimerReplacedDuringACheckpointBecomesARecordAgain(t *testing.T) {
 	p := New(0, 0, 1<<40)
 	p.Load(Lowest, timer.Ref{Due: 10_000}, nil)
 	committed(p, 1000)
@@ -157,13 +263,13 @@ func TestWhatIsReplacedBesideACheckpointIsARecordBehindIt(t *testing.T) {
 	}
 }
 
-// records is how many timers are encoded.
+// records returns how many timers are encoded.
 func (p *Planner) records() int {
-	return p.known.table.Len() - p.known.table.Objects() - p.known.table.Buried()
+	return p.known.table.Stats().IDs - p.known.table.Stats().Objects - p.known.table.Stats().Tombstones
 }
 
-// Items are used again also behind many at a time, while one of those stays.
-func TestItemsAreUsedAgainBehindManyAtATime(t *testing.T) {
+// Items are reused even after many existed at one time and one of those stays.
+func TestItemsAreReusedAfterManyAtATime(t *testing.T) {
 	p := New(0, 0, 1<<40)
 	request := func(id string, s *timer.Timer) {
 		if s != nil {
@@ -176,7 +282,7 @@ func TestItemsAreUsedAgainBehindManyAtATime(t *testing.T) {
 		request(fmt.Sprint("id", i), nil)
 	}
 	p.fold()
-	if n := p.known.table.Objects(); n != 1 {
+	if n := p.known.table.Stats().Objects; n != 1 {
 		t.Fatalf("%d items are left, want 1", n)
 	}
 	if n := len(p.known.spare); n > maxSpare {

@@ -6,45 +6,44 @@ import (
 )
 
 const (
-	// maxFirings is how many firings a chunk holds at most, and maxFiringBytes
-	// at how many bytes it is full.
+	// maxFirings is how many firings a chunk holds at most. It is also full at maxFiringBytes.
 	maxFirings     = 512
 	maxFiringBytes = 1 << 20
 	// maxOverdue is how many occurrences may follow others of the same timer at once. So timers that catch up do not
 	// take all of a step.
 	maxOverdue = 500
-	// setBack is by how much the clock must have gone back before slots are closed, so that timers due then are
-	// encoded again.
+	// setBack is by how much the clock must have gone back before slots are closed again, so that timers of that time can
+	// be encoded.
 	setBack = 60_000 // ms
-	// ahead is by how much what was missed must lie ahead of the clock for all items to be looked
-	// through: some callers come with a time that is a little older than that of others.
+	// ahead is how far a missed occurrence must lie ahead of the clock before all items are checked. Some callers have a
+	// time that is a little older than that of others.
 	ahead = 1000 // ms
 )
 
-// Hold says of a due timer what it waits for, if it must not be emitted now. permit
-// is what Admit was given with it, nil for most. It must not call the planner.
+// Hold reports whether a due timer must not be emitted now, and what it waits for. permit is the permit that Admit was
+// called with, nil for most timers. A Hold must not call the planner.
 type Hold func(t *timer.Timer, permit any) (by timer.TopicPartition, held bool)
 
-// dueItems are items that are due; the lists are used again, unless they are long.
+// dueItems are items that are due. The lists are reused unless they are long.
 type dueItems struct{ free, behind []*Item }
 
-// Fire plans the firings of timers that are due now: at most limit, and at most bytes in all, except that the
-// last may exceed it. A timer that hold holds does not fire. It is to be parked, or waits until it can be. But a timer that is too late does not
-// wait. fired includes what was planned since the last call for timers that come at another time by the rules of their
-// zones.
+// Fire plans the firings of timers that are due now: at most limit of them, with at most that many bytes, except that the
+// last one may exceed that. A timer does not fire if hold holds it. It is among parkings, or waits until it can be parked. But
+// a timer that is too late does not wait. fired includes what was planned since the last call for timers that the rules of
+// their zones have moved to another time.
 func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired timer.Size, parkings Parkings) {
 	fired, p.moved = p.moved, timer.Size{}
 	p.opened = min(p.opened, now)
 	p.known.notAhead(now, p.ahead)
-	p.known.table.SetBack(now + setBack) // else nothing is encoded until it is there again
-	overdue, behind := maxOverdue, p.roomBehind()
+	p.known.table.SetBack(now + setBack) // otherwise no timer is encoded until the clock has caught up
+	overdue, behind := maxOverdue, p.sequence.roomBehind(p.behind)
 	for first := true; p.open && limit > 0 && bytes > 0; first = false {
 		if !first { // each pass fires one occurrence of a timer
 			limit = min(limit, overdue)
 		}
 		n := limit
 		for limit > 0 && bytes > 0 {
-			it, decoded := p.popDue(now)
+			it, decoded := p.known.popDue(now)
 			if it == nil {
 				break
 			}
@@ -59,14 +58,14 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired time
 			limit--
 			by, held := hold(it.timer, it.permit)
 			held = held && !Expires(it.timer, now)
-			if !held && !p.Reckons(it.timer) {
+			if !held && !Reckons(p.recurrences.schedules, it.timer) {
 				by, held = Unreckoned, true
 			}
 			if held {
 				if decoded {
 					it.own()
 				}
-				p.hold(it, by, now, &parkings)
+				p.known.hold(it, by, now, &parkings)
 			} else if p.due.add(it); it.unsettled() {
 				behind = behind.Minus(timer.Size{Entries: 1, Bytes: Held(it.timer) + EntryMemory})
 			}
@@ -78,24 +77,23 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired time
 			overdue -= n - limit
 		}
 		q := &p.sequence
-		q.first = p.fireAll(q.first, p.due.free, now, &fired)
-		q.rest = p.fireAll(q.rest, p.due.behind, now, &fired)
+		one := func(it *Item, e *Entry, c *chunk) { p.fireOne(it, e, c, now) }
+		q.first = appendFirings(q.first, p.due.free, one, &fired)
+		q.rest = appendFirings(q.rest, p.due.behind, one, &fired)
 		p.due.clear()
 	}
-	p.known.evict() // what recurs takes more as an item than as a record
+	p.known.evict() // recurring timers take more memory as items than as records
 	return fired, parkings
 }
 
-// Behind bounds the firings that stand behind requests which are not settled. Further ones wait until their own
-// requests are applied. While one planner of a partition waits for a look-up, requests that others have planned are not
-// settled, and firings behind these must leave room for firings that could go. A sole planner needs no bound; the
-// default is none.
+// Behind bounds the firings that stand behind uncommitted requests of their own IDs. Further ones wait until those requests
+// are applied. While one planner of a partition waits for a look-up, requests of the other planners cannot be committed, and
+// firings behind them must leave room for firings that could be. A sole planner needs no bound. By default there is none.
 func (p *Planner) Behind(room timer.Size) { p.behind = room }
 
-// roomBehind is how much of that bound is unused.
-func (p *Planner) roomBehind() timer.Size {
-	left := p.behind
-	for _, c := range p.sequence.rest {
+// roomBehind returns how much of a bound for firings behind requests is unused.
+func (q *sequence) roomBehind(left timer.Size) timer.Size {
+	for _, c := range q.rest {
 		if c.fires() {
 			left = left.Minus(c.size())
 		}
@@ -106,23 +104,23 @@ func (p *Planner) roomBehind() timer.Size {
 // unsettled reports whether an earlier entry of the item is not committed.
 func (it *Item) unsettled() bool { return it.last != nil && !it.last.chunk.committed }
 
-// popDue takes out what is due first, nil if nothing is. One that was just decoded has its
-// bytes in a chunk of many.
-func (p *Planner) popDue(now int64) (it *Item, decoded bool) {
-	at := p.known.table.Pop(now)
-	switch at.Kind() {
-	case memtable.None:
+// popDue takes out the first due timer, nil if none is due. If it was just decoded, its bytes are in a chunk with others.
+func (k *known) popDue(now int64) (it *Item, decoded bool) {
+	at := k.table.Pop(now)
+	if at.Kind() == memtable.None {
 		return nil, false
-	case memtable.Object:
-		it = p.known.items[at.Number()]
-		p.known.left(it)
-		return it, false
 	}
-	return p.known.decode(at, false), true
+	k.popped, k.retried = true, false
+	if at.Kind() != memtable.Object {
+		return k.decode(at, false), true
+	}
+	it = k.items[at.Number()]
+	k.left(it)
+	return it, false
 }
 
-// add adds an item by where its firing has its place: before all requests, or behind
-// them because an earlier entry of it is there.
+// add adds an item to one of the lists. Its firing stands before all requests, or behind them if an earlier entry of the item
+// is there.
 func (d *dueItems) add(it *Item) {
 	if it.unsettled() {
 		d.behind = append(d.behind, it)
@@ -143,18 +141,18 @@ func (d *dueItems) clear() {
 	}
 }
 
-// fireAll adds chunks of firings to a list. An entry keeps its whole chunk in memory
-// until it is applied: so a chunk is as long as what it holds.
-func (p *Planner) fireAll(list []*chunk, items []*Item, now int64, fired *timer.Size) []*chunk {
+// appendFirings adds chunks of firings to a list. A chunk has no spare entries, because it stays in memory until all of its
+// entries are applied.
+func appendFirings(list []*chunk, items []*Item, one func(*Item, *Entry, *chunk), fired *timer.Size) []*chunk {
 	for len(items) > 0 {
 		n, bytes := 0, int64(0)
 		for n < min(len(items), maxFirings) && (n == 0 || bytes < maxFiringBytes) {
 			bytes += Held(items[n].timer) + EntryMemory
 			n++
 		}
-		c := &chunk{entries: make([]Entry, n), bytes: bytes, position: -1, due: never}
+		c := &chunk{entries: make([]Entry, n), bytes: bytes, position: -1, due: Never}
 		for i, it := range items[:n] {
-			p.fireOne(it, &c.entries[i], c, now)
+			one(it, &c.entries[i], c)
 			if t := c.entries[i].Emit; t != nil {
 				c.due = min(c.due, t.FiresAt())
 			}
@@ -165,15 +163,15 @@ func (p *Planner) fireAll(list []*chunk, items []*Item, now int64, fired *timer.
 	return list
 }
 
-// fireOne plans the firing of an item that is due. What follows of the
-// same timer and is due too has its turn behind what is due for the first time.
+// fireOne plans the firing of a due item. If the timer's next occurrence is due too, it has its turn after timers that are
+// due for the first time.
 func (p *Planner) fireOne(it *Item, e *Entry, c *chunk, now int64) {
 	e.item, e.chunk, e.firing = it, c, true
 	if it.missed > now {
-		p.known.miss(it, now) // what comes behind this was not missed
+		p.known.miss(it, now) // later occurrences were not missed
 	}
 	e.missed = it.missed
-	e.Entry = p.occur(it, now)
+	e.Entry = p.recurrences.occur(it.timer, now, max(p.opened, it.missed))
 	e.Tag = it.permit
 	if e.After != nil {
 		e.Value = e.After.AppendTo(nil)
@@ -182,7 +180,7 @@ func (p *Planner) fireOne(it *Item, e *Entry, c *chunk, now int64) {
 	permit := it.permit
 	p.known.set(it, e.After)
 	if e.Emit == nil && e.After != nil {
-		it.permit = permit // nothing was emitted with it: it is for what follows
+		it.permit = permit // it was not used for an emission, so the next occurrence gets it
 	}
 	if it.near && it.ref.Due < now {
 		p.known.table.Remove(it.number)

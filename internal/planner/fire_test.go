@@ -8,8 +8,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// loaded is a planner that timers fire in, with n of them due at an instant, whose
-// values have so many bytes.
+// loaded returns a planner in which timers fire, with n timers due at one instant whose values
+// have the given size.
 func loaded(n int, due int64, value int) *Planner {
 	p := New(0, 0, 1<<40)
 	p.Open(0)
@@ -48,8 +48,8 @@ func TestFiringsAreTakenInChunks(t *testing.T) {
 	}
 }
 
-// Fire plans no more than it is told, in number and in bytes but for the one that
-// reaches them; the rest fires later.
+// Fire plans no more than it is told, in number and in bytes, except that the last firing may
+// exceed the bytes. The rest fires later.
 func TestFireIsBounded(t *testing.T) {
 	const n = 10
 	each := Held(&timer.Timer{ID: []byte("id0")}) + EntryMemory
@@ -72,8 +72,9 @@ func TestFireIsBounded(t *testing.T) {
 	}
 }
 
-// The earliest due time counts of what is planned and not committed: also while a step with it
-// is out, and when it has come back. What is only put off is no firing.
+// Uncommitted counts the earliest due time of what is planned and not committed, also while a
+// step with it is out, and after it has come back. An occurrence that is only rescheduled is
+// not a firing.
 func TestUncommitted(t *testing.T) {
 	p := New(0, 0, 1<<40)
 	p.Open(0)
@@ -85,14 +86,14 @@ func TestUncommitted(t *testing.T) {
 	p.Load(Lowest, timer.Ref{Due: 600}, timers)
 	is := func(when string, want int64) {
 		t.Helper()
-		if due, ok := p.Uncommitted(); ok != (want != never) || due != want {
+		if due, ok := p.Uncommitted(); ok != (want != Never) || due != want {
 			t.Errorf("%s: %d, %v, want %d", when, due, ok, want)
 		}
 	}
-	is("nothing is planned", never)
+	is("nothing is planned", Never)
 	later := p.known.find([]byte("id3"))
 	p.reschedule(later, later.timer)
-	is("a timer is put off", never)
+	is("a timer is put off", Never)
 	p.Fire(30, 10, 1<<40, free)
 	is("three are planned", 10)
 	p.Take(10, 1<<40)
@@ -101,5 +102,5 @@ func TestUncommitted(t *testing.T) {
 	is("they are back", 10)
 	p.Take(10, 1<<40)
 	p.Commit()
-	is("they are committed", never)
+	is("they are committed", Never)
 }

@@ -5,12 +5,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// LoadFrom returns where the next scan of the store begins: at the horizon. It returns false if memory is full, until
-// Relieved.
-func (p *Planner) LoadFrom() (from timer.Ref, ok bool) { return p.known.horizon, !p.known.full }
-
-// Load takes in what a scan of the store found from one place to another, in order. The scan may
-// have begun below the horizon.
+// Load adds the timers that a scan of the store has found between two places, in order. The scan may have begun below the
+// horizon.
 func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 	if from.Compare(p.known.horizon) > 0 {
 		return // the horizon was lowered meanwhile; the next load begins there
@@ -19,8 +15,7 @@ func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 		if t.Ref().Compare(p.known.horizon) < 0 || p.known.table.Find(t.ID) != 0 {
 			continue
 		}
-		again := p.rescheduled(t)
-		if again == t && encodable(t) {
+		if encodable(t) && p.recurrences.again(t) == t {
 			p.known.scratch = t.AppendTo(p.known.scratch[:0])
 			if p.known.table.AddStored(p.known.scratch) {
 				continue
@@ -28,15 +23,13 @@ func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 		}
 		it := p.known.newItem(string(t.ID), t.Ref(), t)
 		p.known.insert(it)
-		if again != t {
-			p.reschedule(it, again)
-		}
+		p.again(it)
 	}
 	if to.Compare(p.known.horizon) <= 0 {
 		return
 	}
 	p.known.reach(to)
-	p.known.full = p.known.held() > p.known.limit
+	p.known.full, p.known.popped = p.known.held() > p.known.limit, true
 	p.known.evict()
 }
 
@@ -47,27 +40,27 @@ func (k *known) reach(to timer.Ref) {
 	k.horizon = to
 }
 
-// evict forgets the farthest timers while those that are soon take more than the limit, up to a
-// quarter at a time.
+// evict forgets the farthest timers while soon timers take more memory than the limit, up to a quarter at a time.
 func (k *known) evict() {
 	for k.held() > k.limit+k.limit/4 {
-		n := k.table.In(memtable.Soon)
+		n := k.table.Stats().Soon
 		if n < 4 {
 			return
 		}
+		held := k.held()
 		k.evictFrom(k.table.Farthest(n / 4))
-		k.full = true
+		k.full, k.popped, k.evicted = true, false, held-k.held()
 	}
 }
 
-// Resize changes how many bytes the timers that fire soon may take: see New.
+// Resize changes how many bytes soon timers may take: see New.
 func (p *Planner) Resize(bytes int64) {
 	p.known.limit = bytes
 	p.known.evict()
 	p.Relieved()
 }
 
-// Lower has everything from a place on loaded again, because the store has timers there that a load passed over.
+// Lower makes loads begin again at a place, because the store has timers there that a load has passed over.
 func (p *Planner) Lower(to timer.Ref) { p.known.evictFrom(key(to)) }
 
 func (k *known) evictFrom(from memtable.Key) {
@@ -75,7 +68,7 @@ func (k *known) evictFrom(from memtable.Key) {
 	k.table.Evict(from, func(number int32) {
 		it := k.items[number]
 		k.left(it)
-		if it.ref.Compare(at) < 0 { // it was to have its turn later than it is due
+		if it.ref.Compare(at) < 0 { // its turn was later than its due time
 			at = it.ref
 		}
 		if it.kept() || it.missed != 0 {
@@ -85,18 +78,28 @@ func (k *known) evictFrom(from memtable.Key) {
 			k.forget(it)
 		}
 	})
-	// Never up: what was admitted, or has waited, may lie above the horizon, and
-	// the rows between that and k were not loaded.
+	// Never up: timers that were admitted, or have waited, may lie above the horizon, and the rows between the horizon and
+	// at were not loaded.
 	if at.Compare(k.horizon) < 0 {
 		k.horizon = at
 	}
 }
 
-// Relieved returns true once each time full memory has room again: then there is something to load.
+// Relieved returns true once each time when memory that was full has room again. Then the caller loads. After an eviction that
+// also takes a timer that falls due: a large one that was evicted leaves much room, and would be loaded and evicted in turns.
+// Those that are left are due before it. Room for what was evicted is enough, too, but only once until a timer falls due: the
+// limits of several partitions may grow and shrink in turns.
 func (p *Planner) Relieved() bool {
-	if !p.known.full || p.known.held() > p.known.limit/2 {
+	k := &p.known
+	if !k.full || k.held() > k.limit/2 {
 		return false
 	}
-	p.known.full = false
+	if !k.popped && k.table.Stats().Soon > 0 {
+		if k.retried || k.held()+k.evicted > k.limit {
+			return false
+		}
+		k.retried = true
+	}
+	k.full = false
 	return true
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// grain makes slots of 64 ms: what is due sooner is not worth encoding.
+// grain makes slots of 64 ms. A timer that is due sooner is not worth encoding.
 const grain = 6
 
 // maxSpare is how many unused items are kept. A timer needs one until its step is applied, and one when it fires.
@@ -20,7 +20,7 @@ func (k *known) newItem(id string, ref timer.Ref, t *timer.Timer) *Item {
 	return k.item(k.table.AddObject(id), id, ref, t)
 }
 
-// item is the item of a new object.
+// item makes the item of a new object.
 func (k *known) item(number int32, id string, ref timer.Ref, t *timer.Timer) *Item {
 	if int(number) == len(k.items) {
 		k.items = append(k.items, nil)
@@ -74,7 +74,7 @@ func (k *known) decode(at memtable.Ref, own bool) *Item {
 	return it
 }
 
-// decoded is the timer of a record.
+// decoded returns the timer of a record.
 func decoded(b []byte) *timer.Timer {
 	t, err := timer.Decode(b)
 	if err != nil {
@@ -83,7 +83,7 @@ func decoded(b []byte) *timer.Timer {
 	return t
 }
 
-// encode turns an item into a record or a tombstone if nothing happens to it: no entry, request or flush knows the
+// encode turns an item into a record or a tombstone if nothing happens to it: no entry, request or flush refers to the
 // item, it waits only for its due time, and its bytes and its place say everything about it.
 func (k *known) encode(it *Item) {
 	t := it.timer
@@ -126,7 +126,7 @@ func (k *known) bury(it *Item) {
 	if c.at == 0 || !k.table.Bury(it.number, c.stored) {
 		return
 	}
-	if c.flushing != 0 { // nothing is left to do for it when the flush ends
+	if c.flushing != 0 { // EndFlush has nothing to do for it
 		k.delta.flushing[c.flushing-1] = nil
 	}
 	k.outOfDelta(it)
@@ -145,16 +145,17 @@ func (k *known) forget(it *Item) {
 	k.retire(it)
 }
 
-// retire forgets an item that has no object any more, and keeps it for another ID. Nothing looks at it then: no
-// entry that is not applied, no batch and no flush knows it, and Parked compares the timer too.
+// retire forgets an item that has no object any more, and keeps it for another ID. Nothing refers to it then: no entry that
+// is not applied, no batch and no flush. A Parking may, but Parked also compares the timer.
 func (k *known) retire(it *Item) {
-	if k.table.Objects() == 0 { // give back what was long once
+	has := k.table.Stats()
+	if has.Objects == 0 { // frees lists that were long
 		k.items, k.spare = nil, nil
 		return
 	}
 	k.items[it.number] = nil
-	if n := k.table.Numbers(); len(k.items) > 2*n+maxSpare {
-		k.items = slices.Clone(k.items[:n])
+	if len(k.items) > 2*has.Numbers+maxSpare {
+		k.items = slices.Clone(k.items[:has.Numbers])
 	}
 	if len(k.spare) < maxSpare {
 		*it = Item{}
@@ -179,7 +180,8 @@ func (k *known) topic(name string) string {
 	return own
 }
 
-// own gives an item that was just decoded bytes of its own, because it will wait. Otherwise it would keep a whole chunk.
+// own gives an item that was just decoded its own bytes, because it will wait. Otherwise it would keep a whole chunk in
+// memory.
 func (it *Item) own() {
 	t := decoded(it.timer.AppendTo(nil))
 	t.Target.Topic = it.timer.Target.Topic
@@ -189,5 +191,5 @@ func (it *Item) own() {
 	it.timer = t
 }
 
-// key is a place in the order of firing.
+// key returns a place in the order of firing as a key of the table.
 func key(r timer.Ref) memtable.Key { return memtable.Key{Due: r.Due, Seq: r.Offset} }

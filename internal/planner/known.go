@@ -5,34 +5,37 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// known is what is in memory of timers, by ID: items, of IDs to which something happens, and the records and tombstones
-// of the table. What is not in it is in the store as it is, or nowhere.
+// known has everything that is in memory about timers, by ID: items, for IDs to which something happens, and the
+// records and tombstones of the table. If it has nothing about an ID, the store is right about the ID.
 type known struct {
 	table *memtable.Table
 	items []*Item // by the number of their objects; nil: the number is free
-	spare []*Item // to be used again: empty
+	spare []*Item // empty items, to be used again
 	delta delta
 
 	// horizon is a place in the order of firing. Invariant: every pending timer below it is
-	// soon, or waits, or is parked; a record that is later lies at or above it, and the store
-	// lacks that. Loads raise the horizon. Evictions lower it, and then loads begin there again.
-	// What was admitted, or has waited, may be soon above it: a load passes over that.
+	// soon, or waits, or is parked; a later record lies at or above it, and the store lacks that
+	// record. Loads raise the horizon. Evictions lower it, and then loads begin there again.
+	// Timers that were admitted, or have waited, may be soon above it. A load passes over them.
 	//
-	// No stale row is loaded, and no row is missed, because of two things. Load does
-	// not take an ID of which something is known. And between a scan and the Load of what it
-	// found nothing is forgotten that the store has learned meanwhile: see the caller's duties.
+	// No stale row is loaded, and no row is missed, for two reasons. Load does not take an ID of
+	// which something is known. And between a scan and its Load the planner forgets nothing that
+	// the store has got meanwhile: see the caller's duties.
 	horizon timer.Ref
 	limit   int64 // of bytes, see New
-	bytes   int64 // held by the items that are soon
-	missed  int64 // bytes, of the items whose missed is set: see Crowded
-	latest  int64 // no item was missed by later, see notAhead
-	full    bool  // load no more; ended by Relieved
+	bytes   int64 // of soon items
+	missed  int64 // bytes of the items whose missed is set: see Crowded
+	latest  int64 // no item's missed is later than this; see notAhead
+	full    bool  // nothing more is to be loaded; Relieved ends that
+	popped  bool  // a timer has fallen due since the last eviction
+	evicted int64 // bytes that the last eviction has freed
+	retried bool  // a load was asked for because there is room for them, and no timer has fallen due since
 
 	scratch []byte
 	topics  map[string]string // see topic
 }
 
-func (k *known) held() int64 { return k.bytes + k.table.SoonBytes() }
+func (k *known) held() int64 { return k.bytes + k.table.Stats().SoonBytes }
 
 // set makes t the planned state of an item.
 func (k *known) set(it *Item, t *timer.Timer) {
@@ -46,8 +49,8 @@ func (k *known) set(it *Item, t *timer.Timer) {
 	}
 }
 
-// become makes t the planned state of an item that is neither soon nor later. What was missed of the same timer
-// stays missed: a pause, a resume or a trigger does not undo that.
+// become makes t the planned state of an item that is neither soon nor later. A missed occurrence of the same timer stays
+// missed: a pause, a resume or a trigger does not change that.
 func (k *known) become(it *Item, t *timer.Timer) {
 	missed, same := it.missed, it.timer != nil && t != nil && it.timer.Offset == t.Offset
 	k.drop(it)
@@ -56,13 +59,13 @@ func (k *known) become(it *Item, t *timer.Timer) {
 	}
 }
 
-// miss notes that what is due by an instant was missed, 0 for none, if that makes a difference to the item's
-// timer: with catch-up none that occurrence does not fire. An item that is noted is in memory
-// until that is decided, for the store does not know it.
+// miss notes that an occurrence was missed if it is due by an instant; 0 for none. That makes a difference only to timers with
+// catch-up none, which do not fire a missed occurrence. The item stays in memory until that is decided, because the store
+// does not know it.
 func (k *known) miss(it *Item, by int64) {
 	k.unmiss(it)
 	t := it.timer
-	if by != 0 && t.Recurrence != nil && t.Recurrence.CatchUp == timer.CatchUpNone && t.Due <= by && !t.IsPaused() { // else a resume decides
+	if by != 0 && t.Recurrence != nil && t.Recurrence.CatchUp == timer.CatchUpNone && t.Due <= by && !t.IsPaused() { // for a paused timer the resume decides
 		it.missed = by
 		k.missed += Held(t)
 		k.latest = max(k.latest, by)
@@ -86,7 +89,7 @@ func (k *known) drop(it *Item) {
 	it.timer, it.permit, it.waiting, it.parking = nil, nil, false, false
 }
 
-// insert has an item that is neither soon nor later be soon.
+// insert makes an item soon that is neither soon nor later.
 func (k *known) insert(it *Item) {
 	k.table.Put(it.number, memtable.Soon, memtable.Key{Due: it.timer.FiresAt(), Seq: it.ref.Offset})
 	k.delta.bytes -= it.deltaBytes()
@@ -95,7 +98,7 @@ func (k *known) insert(it *Item) {
 	k.bytes += Held(it.timer)
 }
 
-// left notes that an item was taken out of what is soon.
+// left notes that an item is no longer soon.
 func (k *known) left(it *Item) {
 	k.delta.bytes -= it.deltaBytes()
 	it.near = false
@@ -103,7 +106,7 @@ func (k *known) left(it *Item) {
 	k.bytes -= Held(it.timer)
 }
 
-// postpone has an item that is neither soon nor later be later.
+// postpone makes an item later that is neither soon nor later.
 func (k *known) postpone(it *Item) { k.table.Put(it.number, memtable.Later, key(it.ref)) }
 
 // release looks at an item that the planner may no longer need. If it waited for its entries, it goes back to the wheel
@@ -122,8 +125,8 @@ func (k *known) release(it *Item) {
 	k.encode(it)
 }
 
-// notAhead clears marks of occurrences that were missed by a clock that was ahead and has been set back: what comes now
-// was not missed, and is neither skipped nor kept for that.
+// notAhead corrects the marks of missed occurrences after a clock that was ahead has been set back. Occurrences after now were
+// not missed, so they are neither skipped nor kept in memory for that.
 func (k *known) notAhead(now, ahead int64) {
 	if k.latest <= now+ahead {
 		return
@@ -131,7 +134,7 @@ func (k *known) notAhead(now, ahead int64) {
 	if k.latest = 0; k.missed == 0 {
 		return
 	}
-	var all []*Item // before one of them is forgotten
+	var all []*Item // collected before one of them is forgotten
 	for _, it := range k.items {
 		if it != nil && it.missed != 0 {
 			all = append(all, it)
@@ -139,7 +142,7 @@ func (k *known) notAhead(now, ahead int64) {
 	}
 	for _, it := range all {
 		if k.miss(it, min(it.missed, now)); it.missed == 0 {
-			k.release(it) // it may have been kept for that
+			k.release(it) // it may have been kept only for that
 		}
 	}
 }

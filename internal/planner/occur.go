@@ -1,42 +1,46 @@
 package planner
 
-import "github.com/waterclock/waterclock/internal/timer"
+import (
+	"github.com/waterclock/waterclock/internal/calendar"
+	"github.com/waterclock/waterclock/internal/timer"
+)
 
-// Unreckoned is what a timer waits for whose recurrence cannot be worked out here, because this
-// instance has no rules for its time zone. Another instance may have them, or this one later: so the
-// timer is neither fired nor ended. What ends it: [Planner.Reckons]. No topic has its name.
+// Unreckoned stands in for a target if this instance cannot compute the recurrence of a timer, because it has no rules
+// for the time zone. Another instance may have them, or this one may get them. So the timer is neither fired nor ended;
+// it waits until [Reckons] is true. No topic has this name.
 var Unreckoned = timer.TopicPartition{Topic: "?", Partition: timer.Unplaced}
 
-// Reckons reports whether what follows the occurrence that t is pending for can be worked out here.
-// It may be called without the lock.
-func (p *Planner) Reckons(t *timer.Timer) bool {
+// recurrences compute when recurring timers are due.
+type recurrences struct{ schedules *calendar.Cache }
+
+// Reckons reports whether this instance can compute what follows the pending occurrence of t.
+func Reckons(schedules *calendar.Cache, t *timer.Timer) bool {
 	if t.Recurrence == nil || t.IsTriggered() {
 		return true
 	}
-	_, err := p.schedules.Recurrence(t.Recurrence)
+	_, err := schedules.Recurrence(t.Recurrence)
 	return err == nil
 }
 
-// occur decides what becomes of the occurrence of an item that is due: it fires, or is
-// too late; or occurrences were missed, and the timer's policy lets some of them go.
-func (p *Planner) occur(it *Item, now int64) timer.Entry {
-	t := it.timer
+// occur decides what happens to the pending occurrence of t, which is due. It fires, or it is too late. Occurrences
+// that were due by missed were missed, and the timer's catch-up policy may skip some of them.
+func (x recurrences) occur(t *timer.Timer, now, missed int64) timer.Entry {
 	e := timer.Entry{ID: t.ID, Before: t.Ref(), Outcome: timer.Fired, Emit: t}
 	if t.IsRemembered() { // its memory has ended
 		e.Emit, e.Outcome = nil, timer.None
 		return e
 	}
 	if t.IsTriggered() {
-		e.After = p.rescheduled(t.Untriggered())
+		e.After = x.again(t.Untriggered())
 	} else if t.Recurrence != nil {
-		r, err := p.schedules.Recurrence(t.Recurrence)
-		if err != nil { // the zone is not known any more: it is held the next time
+		r, err := x.schedules.Recurrence(t.Recurrence)
+		if err != nil { // the rules of the zone are gone: the timer is held the next time
 			e.Emit, e.After, e.Outcome = nil, t, timer.None
 			return e
 		}
-		e.Emit = r.CatchUp(t, now, max(p.opened, it.missed))
+		e.Emit = r.CatchUp(t, now, missed)
 		switch {
-		case e.Emit == nil: // all that is left was missed
+		case e.Emit == nil: // all remaining occurrences were missed
 			e.Outcome, e.After = timer.Completed, t.Ended(now)
 			return e
 		case e.Emit.Due > now:
@@ -54,24 +58,16 @@ func (p *Planner) occur(it *Item, now int64) timer.Entry {
 	return e
 }
 
-// Expires reports whether the pending occurrence of t is too late at now, and is not one that catch-up would skip
-// anyway: which missed occurrence is the last is known only once the target is healthy. A remembered ID waits for no
-// target either: it is forgotten.
+// Expires reports whether the pending occurrence of t expires at now even if its target is unhealthy. It does not if catch-up
+// may skip the occurrence anyway, because the last missed occurrence is known only when the target is healthy again. A
+// remembered ID does not wait for a target either: it is forgotten.
 func Expires(t *timer.Timer, now int64) bool {
 	return t.IsRemembered() || t.IsTooLate(now) && (t.Recurrence == nil || t.Recurrence.CatchUp == timer.CatchUpAll || t.IsTriggered())
 }
 
-// Expire has a firing of the segment that is out not be emitted: it has become too
-// late while its step was tried. One that was rolled back meanwhile is no firing.
-func (p *Planner) Expire(e *Entry) {
-	if e.Emit != nil {
-		e.Expire()
-	}
-}
-
-// reschedule plans that an item is pending for another time, or not any more.
+// reschedule plans that an item is pending for another time, or no longer.
 func (p *Planner) reschedule(it *Item, t *timer.Timer) {
-	c := &chunk{entries: make([]Entry, 1), bytes: Held(it.timer) + EntryMemory, position: -1, due: never}
+	c := &chunk{entries: make([]Entry, 1), bytes: Held(it.timer) + EntryMemory, position: -1, due: Never}
 	e := &c.entries[0]
 	e.Entry = timer.Entry{ID: it.timer.ID, Before: it.ref, After: t}
 	e.item, e.chunk, e.firing = it, c, true
@@ -86,13 +82,21 @@ func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 	p.moved = p.moved.Plus(c.size())
 }
 
-// resume restarts, at now, a timer that was resumed. Which of the occurrences that were missed meanwhile fire is decided
-// here, once, and is part of what is stored. If that is
-// none, and none is left, the timer is over. One that is triggered too fires first.
-func (p *Planner) resume(e *timer.Entry, now int64) {
-	t := p.rescheduled(e.After)
+// again schedules an item from the store by the rules of its time zone as they are now. A paused timer keeps its time
+// until it is resumed.
+func (p *Planner) again(it *Item) {
+	if t := p.recurrences.again(it.timer); t != it.timer && !it.timer.IsPaused() {
+		p.reschedule(it, t)
+	}
+}
+
+// resume restarts a timer that was resumed at now. It decides once which of the missed occurrences fire, and that becomes
+// part of the stored timer. If none fires and none is left, the timer has ended. If the timer is also triggered, it fires
+// first.
+func (x recurrences) resume(e *timer.Entry, now int64) {
+	t := x.again(e.After)
 	if t != nil && t.Recurrence != nil && !t.IsTriggered() {
-		if r, err := p.schedules.Recurrence(t.Recurrence); err == nil { // else it is Unreckoned when it is due
+		if r, err := x.schedules.Recurrence(t.Recurrence); err == nil { // else it is Unreckoned when it is due
 			t = r.CatchUp(t, now, now)
 		}
 	}
@@ -101,14 +105,17 @@ func (p *Planner) resume(e *timer.Entry, now int64) {
 	}
 }
 
-// rescheduled is a timer that comes from the store as it is pending by the rules of
-// its time zone as they are now: t itself, mostly. What is triggered fires first: the rules may
-// have ended what it recurs by, and not what was asked for.
-func (p *Planner) rescheduled(t *timer.Timer) *timer.Timer {
-	if t == nil || t.IsTriggered() || t.Recurrence == nil || t.Recurrence.Every > 0 {
+// movable reports whether new rules of a time zone may move t, because it recurs by an expression. So the store may have another
+// occurrence at the same place.
+func movable(t *timer.Timer) bool { return t != nil && t.Recurrence != nil && t.Recurrence.Every == 0 }
+
+// again returns a timer of the store as it is pending by the current rules of its time zone: mostly t itself. A triggered
+// timer fires first: the rules may have ended its recurrence, but not the firing that was requested.
+func (x recurrences) again(t *timer.Timer) *timer.Timer {
+	if !movable(t) || t.IsTriggered() {
 		return t
 	}
-	r, err := p.schedules.Recurrence(t.Recurrence)
+	r, err := x.schedules.Recurrence(t.Recurrence)
 	if err != nil {
 		return t // it is Unreckoned when it is due
 	}

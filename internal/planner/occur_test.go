@@ -8,7 +8,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// recurring is a timer that recurs every ms from first on.
+// recurring returns a timer that recurs every given number of ms, starting at first.
 func recurring(id string, first, every int64, catchUp timer.CatchUp) *timer.Timer {
 	return &timer.Timer{
 		ID: []byte(id), Offset: 7, Due: first, Occurrence: 1,
@@ -22,8 +22,7 @@ func ready(timers ...*timer.Timer) *Planner {
 	return p
 }
 
-// fired is what a planner fires at an instant, up to limit, as id/occurrence; it is
-// committed.
+// fired returns what a planner fires at an instant, up to limit, as id/occurrence, and commits it.
 func fired(p *Planner, now int64, limit int) (all []string) {
 	p.Fire(now, limit, 1<<40, free)
 	s := p.Take(1<<30, 1<<40)
@@ -42,7 +41,7 @@ func fired(p *Planner, now int64, limit int) (all []string) {
 	return all
 }
 
-// wants compares in any order what is due at one instant.
+// wants compares, in any order, what fires at one instant.
 func wants(t *testing.T, what string, got []string, want ...string) {
 	t.Helper()
 	slices.Sort(got)
@@ -52,9 +51,9 @@ func wants(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// Who catches up has the rest of a step, and a part of that: what is due for the first
-// time goes before it.
-func TestCatchingUpHoldsNobodyUp(t *testing.T) {
+// A timer that catches up gets only the rest of a step, and only a part of that: timers that are due for the first time
+// go before it.
+func TestCatchingUpDoesNotDelayOthers(t *testing.T) {
 	const plain = 50
 	timers := []*timer.Timer{recurring("a", 1, 1, timer.CatchUpAll)}
 	for i := range plain {
@@ -72,7 +71,7 @@ func TestCatchingUpHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// If more is due than fires at a time, a timer that catches up does not have its turn again before others that are due
+// If more is due than fires at a time, a timer that catches up does not get its turn again before others that are due
 // for the first time.
 func TestCatchingUpWaitsItsTurn(t *testing.T) {
 	timers := []*timer.Timer{recurring("a", 1, 1, timer.CatchUpAll)}
@@ -86,7 +85,7 @@ func TestCatchingUpWaitsItsTurn(t *testing.T) {
 	wants(t, "then the others", fired(p, 1000, 2), "a/2", "a/3")
 }
 
-// Nor is it encoded meanwhile, as a timer that has its turn when it is due.
+// Nor is it encoded meanwhile, as a timer would be that has its turn when it is due.
 func TestCatchingUpWaitsItsTurnAsAnItem(t *testing.T) {
 	p := ready(recurring("a", 1, 500, timer.CatchUpAll),
 		&timer.Timer{ID: []byte("b"), Offset: 8, Due: 1, Occurrence: 1},
@@ -97,23 +96,23 @@ func TestCatchingUpWaitsItsTurnAsAnItem(t *testing.T) {
 	wants(t, "then", fired(p, 1000, 2), "c/1", "d/1")
 }
 
-// What was rolled back with the firing before it is pending again, and did not expire.
-func TestWhatIsRolledBackDoesNotExpire(t *testing.T) {
+// An occurrence that was rolled back together with the firing before it is pending again, and did not expire.
+func TestRolledBackOccurrencesDoNotExpire(t *testing.T) {
 	p := ready(recurring("a", 100, 100, timer.CatchUpAll))
 	p.Open(0)
 	p.Fire(250, 10, 1<<40, free)
 	all := slices.Collect(p.Take(100, 1<<40).Entries())
 	p.RollBack(all[0])
-	p.Expire(all[1])
+	all[1].Expire()
 	if all[1].Outcome != timer.None {
 		t.Errorf("outcome %d of an occurrence that is pending", all[1].Outcome)
 	}
 }
 
-// What is planned anew since the rules of its zone have changed is on its way as firings
-// are, and Fire says so: who counts what is on its way takes it off with the segment.
-func TestWhatTheRulesMoveIsSaidToBeOnItsWay(t *testing.T) {
-	const nine = 9 * 3_600_000 // in UTC; by other rules than those of now it is in Lagos, too
+// Fire reports entries that are planned because the rules of a time zone have changed like firings, because the caller
+// that counts planned entries subtracts them with the segment.
+func TestFireReportsTimersMovedByZoneRules(t *testing.T) {
+	const nine = 9 * 3_600_000 // in UTC; by other rules than the present ones it is nine in Lagos too
 	moved := func(id string, offset int64) *timer.Timer {
 		return &timer.Timer{
 			ID: []byte(id), Offset: offset, Due: nine, Occurrence: 1,
@@ -139,12 +138,12 @@ func TestWhatTheRulesMoveIsSaidToBeOnItsWay(t *testing.T) {
 	}
 }
 
-// A trigger fires what it was for, also if the rules of the timer's zone have changed since and
-// its occurrence lies behind the end now: the timer is over behind that.
+// A trigger fires the timer that it was for, even if the rules of the timer's zone have changed since and its
+// occurrence is now after the end. The timer is then over.
 func TestATriggerOutlivesTheRulesOfItsZone(t *testing.T) {
 	const nine = 9 * 3_600_000
 	triggered := func() *timer.Timer {
-		return &timer.Timer{ // nine in UTC by the rules of then, eight by those of now
+		return &timer.Timer{ // nine in UTC by the old rules, eight by the present ones
 			ID: []byte("x"), Offset: 7, Due: nine, Occurrence: 1, Steering: &timer.Steering{Triggered: true, By: 8, At: 100},
 			Recurrence: &timer.Recurrence{Cron: "0 9 * * *", Zone: "Africa/Lagos"},
 		}
@@ -168,5 +167,65 @@ func TestATriggerOutlivesTheRulesOfItsZone(t *testing.T) {
 		unknown.Found(nil, []*timer.Timer{tm}, []bool{true}, 61)
 		p.Plan(b)
 		wants(t, "resumed", fired(p, 100, 10), "x/1")
+	}
+}
+
+// A timer follows the present rules of its zone, also if the first thing that is known of it is not a load but a
+// request that changes nothing, far ahead of its time, or that it is no longer parked.
+func TestFoundTimersFollowThePresentZoneRules(t *testing.T) {
+	const hour = 3_600_000
+	by := func(ahead int64) *timer.Timer { // nine in Lagos, by rules that have the clock this far ahead of UTC
+		return &timer.Timer{
+			ID: []byte("x"), Offset: 7, Due: 9*hour - ahead*hour, Occurrence: 1,
+			Recurrence: &timer.Recurrence{Cron: "0 9 * * *", Zone: "Africa/Lagos", Until: timer.NoUntil, Ahead: ahead * 3600},
+		}
+	}
+	for _, ahead := range []int64{0, 2} {
+		p := ready()
+		p.known.horizon = Lowest // nothing is loaded
+		p.Open(0)
+		b := NewBatch(1)
+		b.Add(nil, timer.Request{ID: []byte("x"), Offset: 9, Steer: timer.Resume, At: 0}, nil)
+		unknown := p.Meet(b)
+		unknown.Found(nil, []*timer.Timer{by(ahead)}, []bool{false}, 0)
+		p.Plan(b)
+		p.Load(Lowest, timer.Ref{Due: 1 << 40}, []*timer.Timer{by(ahead)})
+		wants(t, "met, before eight in UTC", fired(p, 8*hour-1, 10))
+		wants(t, "met, at eight", fired(p, 8*hour, 10), "x/1")
+		wants(t, "met, at nine", fired(p, 9*hour, 10))
+
+		p = ready()
+		p.Open(0)
+		p.Admit([]*timer.Timer{by(2)}, nil, 7*hour)
+		wants(t, "back, before eight in UTC", fired(p, 8*hour-1, 10))
+		wants(t, "back, at eight", fired(p, 8*hour, 10), "x/1")
+		wants(t, "back, at nine", fired(p, 9*hour, 10))
+	}
+}
+
+// By the old rules the first occurrence comes when the second one comes by the present ones, so both have the same place.
+// If firing the first one seemed to change nothing, it would fire again after a restart. The timer may be moved and fire in one
+// step, or in two.
+func TestRulesThatMoveATimerToThePlaceOfAnotherOccurrence(t *testing.T) {
+	const hour = 3_600_000
+	loaded := func() *Planner { // nine in Lagos is eight in UTC
+		p := ready(&timer.Timer{
+			ID: []byte("x"), Offset: 7, Due: 9 * hour, Occurrence: 1,
+			Recurrence: &timer.Recurrence{Cron: "0 9-17 * * *", Zone: "Africa/Lagos", Until: timer.NoUntil, CatchUp: timer.CatchUpAll},
+		})
+		p.Open(0)
+		return p
+	}
+	p := loaded()
+	p.Fire(8*hour, 10, 1<<40, free)
+	changes := p.Take(10, 1<<40).Changes()
+	if len(changes) != 1 || changes[0].After == nil || changes[0].After.Occurrence != 2 {
+		t.Errorf("the first occurrence is fired, and the changes are %+v", changes)
+	}
+	p = loaded()
+	wants(t, "moved", fired(p, 7*hour, 10))
+	wants(t, "at eight", fired(p, 8*hour, 10), "x/1")
+	if changes := p.BeginFlush(); len(changes) != 1 || changes[0].Before != changes[0].After {
+		t.Errorf("the first occurrence is fired in a step of its own, and a flush has %+v", changes)
 	}
 }

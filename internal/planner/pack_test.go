@@ -8,8 +8,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Who remembers the topic of a timer that was packed keeps its name, and not the bytes of
-// all timers around it; and the planner remembers some topics, not all that there ever were.
+// A caller that remembers the topic of a decoded timer keeps only its name, and not the bytes of all timers around
+// it. And the planner remembers a limited number of topics, not all that there ever were.
 func TestTopicsHaveMemoryOfTheirOwn(t *testing.T) {
 	p := New(0, 0, 1<<40)
 	p.Open(0)
@@ -41,9 +41,9 @@ func TestTopicsHaveMemoryOfTheirOwn(t *testing.T) {
 	}
 }
 
-// What has an item again, and waits as one, has bytes of its own: those of its record would keep the chunk that they
-// are part of. So does what the delta knows of it.
-func TestWhatWaitsKeepsNoChunk(t *testing.T) {
+// A timer that has become an item again and waits has bytes of its own: those of its record would keep the whole
+// chunk alive. The same holds for its change in the delta.
+func TestWaitingItemsKeepNoChunk(t *testing.T) {
 	p := New(0, 0, 1<<40)
 	p.Open(0)
 	p.Load(Lowest, timer.Ref{Due: 10_000}, []*timer.Timer{{ID: []byte("stored"), Due: 1000, Occurrence: 1, Value: make([]byte, 10)}})

@@ -2,28 +2,27 @@ package planner
 
 import "github.com/waterclock/waterclock/internal/timer"
 
-// While a target is unhealthy its due timers stay pending and are parked: moved, in
-// the store alone, from the rows by due time to rows by target, so that no scan steps
-// over them.
+// While a target is unhealthy, its due timers stay pending and are parked: they are moved, in the store only, from the rows
+// by due time to rows by target, so that no scan steps over them.
 
-// Parkings are timers to be parked, by what they wait for.
+// Parkings has the timers to be parked, by what they wait for.
 type Parkings map[timer.TopicPartition]*Parking
 
-// Parking is the timers that are to be parked for one target.
+// Parking is the timers to be parked for one target.
 type Parking struct {
 	Timers []*timer.Timer
-	Bytes  int64 // that they hold in memory
+	Bytes  int64 // how much memory they hold
 	items  []*Item
 }
 
-// hold keeps a due item from firing. If the store has its row, the item is to be parked. Otherwise it waits until the
-// store has the row, and a flush is wanted.
-func (p *Planner) hold(it *Item, by timer.TopicPartition, now int64, out *Parkings) {
+// hold keeps a due item from firing. If the store has its row, hold adds it to out, to be parked. Otherwise the item waits
+// until the store has the row, and a flush is wanted.
+func (k *known) hold(it *Item, by timer.TopicPartition, now int64, out *Parkings) {
 	it.permit = nil
-	p.known.miss(it, now)
+	k.miss(it, now)
 	if it.kept() {
 		it.waiting = true
-		p.wanted = true
+		k.delta.wanted = true
 		return
 	}
 	it.parking = true
@@ -38,9 +37,9 @@ func (p *Planner) hold(it *Item, by timer.TopicPartition, now int64, out *Parkin
 	l.items, l.Timers, l.Bytes = append(l.items, it), append(l.Timers, it.timer), l.Bytes+Held(it.timer)
 }
 
-// Parked forgets the timers that the store has parked. It leaves alone items that have changed meanwhile, which may be on
-// their way to be parked again as another timer. An item that a request has met waits for the request, and is looked at
-// again after that.
+// Parked forgets the timers that the store has parked. It does nothing to items that have changed meanwhile, which may be
+// about to be parked again as another timer. An item that a request has met waits for the request, and is released after
+// that.
 func (p *Planner) Parked(l *Parking) {
 	for i, it := range l.items {
 		switch {
@@ -55,7 +54,7 @@ func (p *Planner) Parked(l *Parking) {
 	}
 }
 
-// Admit takes in timers that are no longer parked: they fire soon. With a permit, which is passed to Hold, they may fire
+// Admit adds timers that are no longer parked: they fire soon. With a permit, which is passed to Hold, they may fire
 // although their target is unhealthy. If an item says otherwise, the timer has been replaced or cancelled meanwhile.
 // Occurrences that were due by now were missed.
 func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
@@ -64,7 +63,7 @@ func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 		switch {
 		case it == nil:
 			it = p.known.newItem(string(t.ID), t.Ref(), t)
-		case it.unknown || it.ref != t.Ref() || it.near:
+		case it.unknown || it.ref != t.Ref() || it.near || it.timer != nil && it.timer.Occurrence != t.Occurrence:
 			p.known.encode(it)
 			continue
 		}
@@ -73,13 +72,9 @@ func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 		it.timer, it.permit, it.waiting, it.parking = t, permit, false, false
 		p.known.miss(it, now)
 		p.known.insert(it)
+		if p.again(it); it.near {
+			it.permit = permit
+		}
 	}
-	p.known.evict() // the store has what is forgotten, by due time again
+	p.known.evict() // evicted timers are in the store, in rows by due time
 }
-
-// Crowded reports whether missed timers take so much memory that no more are to be admitted. It ends when they have
-// fired or were let go.
-func (p *Planner) Crowded() bool { return p.known.missed > p.known.limit/2 }
-
-// Wanted reports whether a timer waits for a flush so that it can be parked.
-func (p *Planner) Wanted() bool { return p.wanted }

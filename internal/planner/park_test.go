@@ -7,8 +7,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// What was missed while it was held stays missed when it comes back, does not fit into memory, is
-// forgotten and loaded again: of catch-up none nothing fires. Memory for that has a limit too.
+// An occurrence that was missed while it was held stays missed when it comes back, does not fit into memory, is
+// forgotten and is loaded again: with catch-up none nothing fires. The memory for that is limited too.
 func TestWhatWasMissedIsKeptThroughEviction(t *testing.T) {
 	const n, first, every, now, some = 400, 1000, 1_000_000, 5000, 100
 	store := make(map[string]*timer.Timer)
@@ -40,7 +40,7 @@ func TestWhatWasMissedIsKeptThroughEviction(t *testing.T) {
 		}
 		for _, c := range p.BeginFlush() {
 			delete(store, string(c.ID))
-			if b := c.AppendTo(nil); len(b) > 0 {
+			if b := changed(&c); len(b) > 0 {
 				store[string(c.ID)] = decoded(b)
 			}
 		}
@@ -69,7 +69,7 @@ func TestWhatWasMissedIsKeptThroughEviction(t *testing.T) {
 	}
 }
 
-// pendingBelow is how many timers the store has below a place.
+// pendingBelow returns how many timers the store has below a place.
 func pendingBelow(end timer.Ref, store map[string]*timer.Timer) (n int) {
 	for _, tm := range store {
 		if tm.Ref().Compare(end) < 0 {
@@ -79,12 +79,12 @@ func pendingBelow(end timer.Ref, store map[string]*timer.Timer) (n int) {
 	return n
 }
 
-// hold is a Hold of a target that is not healthy.
+// hold is a Hold for a target that is not healthy.
 func hold(*timer.Timer, any) (by timer.TopicPartition, held bool) { return by, true }
 
-// What was parked and missed by a clock that was ahead, and that comes back before it is due, was
-// not missed: it is as any timer that is due later, and fires once.
-func TestWhatComesBackBeforeItIsDueWasNotMissed(t *testing.T) {
+// An occurrence that was parked and counted as missed by a clock that was ahead, and that comes back before it is
+// due, was not missed: it is like any timer that is due later, and fires once.
+func TestATimerThatComesBackBeforeItIsDueWasNotMissed(t *testing.T) {
 	tm := recurring("n", 995, 100, timer.CatchUpNone)
 	p := ready(tm)
 	p.Open(900)
@@ -107,9 +107,9 @@ func TestWhatComesBackBeforeItIsDueWasNotMissed(t *testing.T) {
 	wants(t, "later", fired(p, 1094, 10))
 }
 
-// A request that leaves a parked timer as it is has it in memory, as missed as it was: its target
-// may be healthy again before it is unparked.
-func TestWhatIsParkedAndMetWasMissed(t *testing.T) {
+// A request that leaves a parked timer as it is brings it into memory, as missed as it was: its target may be
+// healthy again before it is unparked.
+func TestAParkedTimerFoundByARequestWasMissed(t *testing.T) {
 	for _, steer := range []timer.Steer{0, timer.Trigger} {
 		parked := recurring("n", 1000, 1000, timer.CatchUpNone)
 		p := ready()
@@ -119,7 +119,7 @@ func TestWhatIsParkedAndMetWasMissed(t *testing.T) {
 		r := timer.Request{ID: []byte("n"), Offset: 9, Steer: steer, At: 1500, If: timer.Condition{Kind: timer.IfAbsent}}
 		want := []string{}
 		if steer == timer.Trigger {
-			r.If, want = timer.Condition{}, []string{"n/1"} // it fires as the one that is pending
+			r.If, want = timer.Condition{}, []string{"n/1"} // it fires as the pending one
 		}
 		b.Add(nil, r, nil)
 		unknown := p.Meet(b)
@@ -132,10 +132,10 @@ func TestWhatIsParkedAndMetWasMissed(t *testing.T) {
 	}
 }
 
-// So was one above a horizon that was lowered below it because memory was full. It is triggered, so it is
-// not parked any more, and what its schedule has pending fires when the horizon has reached it again, if it was not
-// missed. Of a timer that is merely not loaded it was not.
-func TestWhatIsParkedAndMetAboveTheHorizonWasMissed(t *testing.T) {
+// The same holds above a horizon that was lowered because memory was full. The timer is triggered, so it is no
+// longer parked. Its scheduled occurrence fires when the horizon has reached it again, if it was not missed. An
+// occurrence of a timer that is merely not loaded was not missed.
+func TestAParkedTimerFoundAboveTheHorizonWasMissed(t *testing.T) {
 	for _, x := range []struct {
 		parked bool
 		want   []string
@@ -155,14 +155,14 @@ func TestWhatIsParkedAndMetAboveTheHorizonWasMissed(t *testing.T) {
 		if !ok {
 			t.Fatal("nothing is to be loaded")
 		}
-		p.Load(from, timer.Ref{Due: 10_000}, []*timer.Timer{tm}) // it is not parked any more
+		p.Load(from, timer.Ref{Due: 10_000}, []*timer.Timer{tm}) // it is no longer parked
 		wants(t, "what its schedule has pending", fired(p, 1500, 10), x.want...)
 		wants(t, "what comes", fired(p, 2000, 10), "n/2")
 	}
 }
 
-// Nothing is counted as missed that is not: also not of what was due when Unix time began.
-func TestNothingIsCountedOfWhatWasNotMissed(t *testing.T) {
+// Nothing counts as missed that was not missed, not even an occurrence that was due when Unix time began.
+func TestTimersNotMissedAreNotCountedAsMissed(t *testing.T) {
 	p := ready(recurring("n", 0, 1000, timer.CatchUpNone))
 	p.Begin(1)
 	p.Open(1)
@@ -176,8 +176,8 @@ func TestNothingIsCountedOfWhatWasNotMissed(t *testing.T) {
 	}
 }
 
-// A clock that was ahead by less than a second, and is right again, has let nothing go of what is due since.
-func TestWhatIsDueBehindAClockThatWasAheadWasNotMissed(t *testing.T) {
+// A clock was ahead by less than a second and is right again: no occurrence that is due since then is skipped.
+func TestTimersDueAfterAClockWasAheadWereNotMissed(t *testing.T) {
 	p := ready()
 	p.Begin(1)
 	p.Open(0)
@@ -186,9 +186,9 @@ func TestWhatIsDueBehindAClockThatWasAheadWasNotMissed(t *testing.T) {
 	wants(t, "what comes", fired(p, 1100, 10), "n/3")
 }
 
-// What an hour that never was has missed is kept for nothing when the clock is set back: it does not
-// keep others from coming back, and it fires when it is due.
-func TestCrowdedEndsWithTheClockThatSaidSo(t *testing.T) {
+// If a clock was an hour ahead, timers that it marked as missed are not kept in memory after the clock is set back.
+// They do not keep others from coming back, and they fire when they are due.
+func TestCrowdedEndsWhenTheClockIsSetRight(t *testing.T) {
 	const hour, n = 3_600_000, 100
 	var timers []*timer.Timer
 	var want []string

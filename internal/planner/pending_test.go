@@ -11,9 +11,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// TestPendingIsCounted: whatever is scheduled, replaced, cancelled, fired, recurs and
-// is rolled back, what is counted is what is pending by all that is planned; and
-// beyond a limit no timer is added, others take its place or end.
+// TestPendingIsCounted: whatever is scheduled, replaced, cancelled, fired, recurs and is rolled
+// back, the count equals the number of timers that are pending by everything planned. At the
+// limit no timer is added, but timers may be replaced and may end.
 func TestPendingIsCounted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 4
@@ -23,7 +23,7 @@ func TestPendingIsCounted(t *testing.T) {
 		p.Load(Lowest, timer.Ref{Due: 1 << 40}, nil)
 		pending, leaving := map[string]bool{}, map[string]bool{} // leaving: fired, and not committed
 		now, offset := int64(0), int64(0)
-		var out *Segment // a step that is tried
+		var out *Segment // a step that is being tried
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += rapid.Int64Range(0, 3).Draw(t, "time")
 			switch rapid.SampledFrom([]string{"schedule", "cancel", "take", "end"}).Draw(t, "what") {
@@ -87,7 +87,7 @@ func TestPendingIsCounted(t *testing.T) {
 					pending[id] = true
 				}
 			}
-			p.known.table.EachUnflushed(func(k memtable.Kind, r memtable.Record) {
+			p.eachUnflushed(func(k memtable.Kind, r memtable.Record) {
 				if k != memtable.Tombstone {
 					pending[string(r.ID())] = true
 				}
@@ -105,9 +105,9 @@ func TestPendingIsCounted(t *testing.T) {
 	})
 }
 
-// A firing that is planned may be rolled back, so its timer has its place among those that may be
-// pending until it is committed: else whoever took the place would be one too many.
-func TestNoneIsAddedForAFiringThatIsRolledBack(t *testing.T) {
+// A planned firing may be rolled back, so its timer keeps its place in the count until the firing
+// is committed: otherwise a timer that took the place would be one too many.
+func TestARolledBackFiringKeepsItsPlaceInTheCount(t *testing.T) {
 	for _, rolledBack := range []bool{true, false} {
 		const most = 3
 		p := New(0, 0, 1<<40)

@@ -14,75 +14,96 @@ var (
 	Highest = timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}
 )
 
-// Memory is about what a planner takes that has nothing to do, with its goroutine, in bytes: no account has that.
+// Memory is about how many bytes an idle planner takes, with its goroutine. No account includes that.
 const Memory = 24 << 10
 
-// Planner is what is known and planned of one partition, or of a part of it. Make one with [New].
+// Planner has what is known and planned of one partition, or of a part of it. Make one with [New].
 type Planner struct {
 	known  known
 	behind timer.Size // see Behind
 	ahead  int64      // see the constant
 	open   bool
-	opened int64 // what was due by then was missed: nobody ran, Unix ms
-	wanted bool  // see Wanted; ended by BeginFlush
+	opened int64 // Unix ms: occurrences due by then were missed, because no instance had the partition
 	tally  tally
 
-	sequence  sequence
-	committed []*Segment // that are not applied to the end
-	due       dueItems
-	moved     timer.Size // what reschedule has planned, until Fire tells
-	schedules *calendar.Cache
+	sequence    sequence
+	committed   []*Segment // that are not applied to the end
+	due         dueItems
+	moved       timer.Size // what reschedule has planned since the last Fire
+	recurrences recurrences
 }
 
-// New returns a planner of a partition whose requests are settled up to position. It
-// keeps timers of about so many bytes that fire soon, and a quarter more at most. now is
-// in Unix milliseconds, here and everywhere.
+// Stats says how much a planner has, and in what state it is.
+type Stats struct {
+	Position int64     // of the last committed step: every request below it is settled
+	Horizon  timer.Ref // where the next scan of the store begins, unless memory is full
+	Full     bool      // memory is full, until Relieved
+	// Oldest is the earliest due time in memory, whether timers may fire or not; it may be early by up to one slot of
+	// the table. Uncommitted is the earliest due time of a firing that is planned and not committed, including sealed ones;
+	// a firing that was rolled back counts until its step is committed. Both are Never if there is none.
+	Oldest, Uncommitted int64
+
+	IDs        int   // that are in memory
+	Bytes      int64 // about the memory of soon timers
+	DeltaBytes int64 // about the memory of changes that are neither being flushed nor soon
+	Changed    int   // about how many IDs the store may lack
+	Flushes    int64 // flushes that have ended
+	Wanted     bool  // a timer waits for a flush so that it can be parked
+	// Crowded: missed timers take so much memory that no more are to be admitted. It ends when they have fired or were
+	// let go.
+	Crowded bool
+}
+
+// New returns a planner of a partition whose requests are settled up to position. Its soon timers may take about that many
+// bytes, and a quarter more at most. now is in Unix milliseconds, here and everywhere.
 func New(position, now, bytes int64) *Planner { return newPlanner(position, now, bytes, grain) }
 
 func newPlanner(position, now, bytes int64, grain uint) *Planner {
 	return &Planner{
 		known: known{table: memtable.New(now, grain), topics: make(map[string]string), horizon: Lowest, limit: bytes},
-		ahead: ahead, behind: timer.Size{Entries: math.MaxInt, Bytes: math.MaxInt64}, sequence: sequence{position: position}, schedules: new(calendar.Cache), tally: tally{count: new(Count)},
+		ahead: ahead, behind: timer.Size{Entries: math.MaxInt, Bytes: math.MaxInt64}, sequence: sequence{position: position}, recurrences: recurrences{new(calendar.Cache)}, tally: tally{count: new(Count)},
 	}
 }
 
-// Share makes the planner keep parsed schedules where other planners do. With many distinct expressions they take several
-// megabytes.
-func (p *Planner) Share(schedules *calendar.Cache) { p.schedules = schedules }
-
-// Open lets timers fire: every request that was in the log when the partition was
-// acquired is planned. What was due by now was missed.
-func (p *Planner) Open(now int64) { p.open, p.opened = true, now }
-
-// Begin tells how many timers were pending when the partition was acquired.
-func (p *Planner) Begin(pending int64) {
-	p.tally.settled = pending
-	p.tally.count.n.Add(pending)
+// Share makes the planner count its timers together with others, and share their cache of parsed schedules. With many
+// distinct expressions these take several megabytes.
+func (p *Planner) Share(c *Count, schedules *calendar.Cache) {
+	p.tally.count, p.recurrences.schedules = c, schedules
 }
 
-// CountIn has the planner count its timers together with others.
-func (p *Planner) CountIn(c *Count) { p.tally.count = c }
+// Open lets timers fire. The caller has planned every request that was in the log when the partition was acquired.
+// Occurrences that were due by now were missed.
+func (p *Planner) Open(now int64) { p.open, p.opened = true, now }
 
-// Next returns when Fire may next have something to do, false for never. It is never
-// later than the earliest due time in memory.
+// Next returns when Fire may have something to do, false for never. The time is never later than the earliest due time in
+// memory.
 func (p *Planner) Next() (due int64, ok bool) {
 	if !p.open {
 		return 0, false
 	}
-	return p.Oldest()
-}
-
-// Oldest returns the earliest due time in memory, whether timers may fire or not; it
-// may be early by up to one slot of the table. False means that nothing is in memory.
-func (p *Planner) Oldest() (due int64, ok bool) {
 	return p.known.table.Next()
 }
 
-// First returns the place of the timer that fires next, if that may fire now.
+// First returns the place of the timer that fires next, and whether it may fire now.
 func (p *Planner) First(now int64) (at timer.Ref, ok bool) {
 	first, ok := p.known.table.First(now)
 	return timer.Ref{Due: first.Due, Offset: first.Seq}, ok && p.open
 }
 
-// Size is how many IDs something is kept of, and about how many bytes the timers that are soon take.
-func (p *Planner) Size() (ids int, bytes int64) { return p.known.table.Len(), p.known.held() }
+// Stats returns what the planner has.
+func (p *Planner) Stats() Stats {
+	d, has := &p.known.delta, p.known.table.Stats()
+	changed := len(d.items) + len(d.flushing) + has.Changed + has.Tombstones
+	for _, s := range p.committed {
+		changed += len(s.Changes())
+	}
+	oldest, ok := p.known.table.Next()
+	if !ok {
+		oldest = Never
+	}
+	return Stats{
+		Position: p.sequence.position, Horizon: p.known.horizon, Full: p.known.full, Oldest: oldest, Uncommitted: p.sequence.oldest(),
+		IDs: has.IDs, Bytes: p.known.held(), DeltaBytes: d.bytes + has.DirtyBytes, Changed: changed,
+		Flushes: d.flushes, Wanted: d.wanted, Crowded: p.known.missed > p.known.limit/2,
+	}
+}

@@ -2,20 +2,18 @@ package planner
 
 import "github.com/waterclock/waterclock/internal/timer"
 
-// A firing that is planned may turn out not to be one: its target was found
-// unhealthy, or the clock was set back. No step was committed with it, so it can be
-// as if it had never been: the entry becomes one that changes nothing, and what was
-// planned on it is planned again on what is pending instead.
+// A planned firing may have to be undone, because its target was found unhealthy, or because the clock was set back. No
+// step was committed with it, so it can be as if it had never been: its entry becomes one that changes nothing, and the
+// entries that were planned on it are planned again on the timer that is pending instead.
 //
-// Later firings among these entries were of timers that are not pending now, so they
-// are rolled back too. A request that depends on what it finds is decided again,
-// because later entries may build on what it left. Planning again stops at the first
-// request whose result is unchanged; an unconditional request always stops it. So a
-// cancel that had lost to the firing now wins.
+// Later firings among these entries belong to timers that are not pending now, so they are rolled back too. A request
+// that depends on what it finds is decided again, because later entries may build on its result. Planning again stops
+// at the first request whose result is unchanged; an unconditional request always stops it. So a cancel that had lost
+// to the firing now wins.
 //
-// Nothing that is planned again has been committed: it stands behind the firing in the
-// sequence, and a step takes a prefix. Nor does a request emit: what one triggers is
-// due, and has an entry of its own. So planning again never produces an emission.
+// Nothing that is planned again has been committed: it stands behind the firing in the sequence, and a step takes a
+// prefix. Nor does a request emit: what it triggers becomes due, and has an entry of its own. So planning again never
+// produces an emission.
 
 // RollBack rolls back firings of the segment that is out, or of one that was just
 // returned. Their timers wait until the entries are applied.
@@ -25,22 +23,23 @@ func (p *Planner) RollBack(entries ...*Entry) {
 			p.rollBack(e)
 		}
 	}
-	p.known.evict() // what is pending after all may be much
+	p.known.evict() // timers that are pending again may take much memory
 }
 
 func (p *Planner) rollBack(e *Entry) {
 	t := e.Emit // occurrences that were skipped before it stay skipped
-	it, before, is, value, missed := e.item, e.Before, t, t.AppendTo(nil), e.missed
+	it, before, found, is, value, missed := e.item, e.Before, e.found, t, t.AppendTo(nil), e.missed
 	more := int64(0)
 	for ; e != nil; e = e.next {
 		was := e.After
 		more -= e.adds() + p.tally.stays(e)
+		e.found = found
 		switch {
 		case e.firing:
 			e.Emit, e.Late, e.Before, e.After, e.Value = nil, nil, before, is, value
 			e.Outcome, e.Tag, e.Refusal = timer.None, nil, nil
 		case e.request != nil:
-			if p.decideOn(e, e.request, before, is); e.Outcome == timer.Resumed {
+			if p.recurrences.decide(e, e.request, before, is); e.Outcome == timer.Resumed {
 				missed = e.request.At
 			}
 		default:
@@ -50,7 +49,9 @@ func (p *Planner) rollBack(e *Entry) {
 		if !e.firing && e.After == was {
 			break
 		}
-		before, is, value = e.After.Ref(), e.After, e.Value
+		if before, found, is, value = e.After.Ref(), 0, e.After, e.Value; is != nil {
+			found = is.Occurrence
+		}
 	}
 	p.tally.count.n.Add(more)
 	if e != nil {
@@ -62,12 +63,12 @@ func (p *Planner) rollBack(e *Entry) {
 	} else {
 		p.known.set(it, is)
 	}
-	if is != nil && is.Offset == t.Offset { // what was let go on it is forgotten, and had ended that
+	if is != nil && is.Offset == t.Offset { // become, or set, has already cleared that the item was missed
 		p.known.miss(it, missed)
 	}
 }
 
-// overtakes is what an unconditional request comes to once the firing before it is rolled back: a cancel that had
+// overtakes returns the outcome of an unconditional request after the firing before it was rolled back: a cancel that had
 // found nothing now cancels.
 func overtakes(before timer.Ref, after *timer.Timer) timer.Outcome {
 	r := timer.Request{Schedule: after}

@@ -11,8 +11,8 @@ import (
 type chunk struct {
 	entries   []Entry
 	bytes     int64
-	position  int64 // of a batch: just behind its last request; else -1
-	due       int64 // the earliest due time of a firing that was to be emitted; never: there is none
+	position  int64 // for a batch: just behind its last request; for firings: -1
+	due       int64 // the earliest due time of its firings that are to be emitted; Never: there is none
 	committed bool
 }
 
@@ -21,20 +21,20 @@ func (c *chunk) fires() bool { return c.position < 0 }
 
 func (c *chunk) size() timer.Size { return timer.Size{Entries: len(c.entries), Bytes: c.bytes} }
 
-// never is later than every due time.
-const never = math.MaxInt64
+// Never is later than every due time.
+const Never = math.MaxInt64
 
-// sequence is what is planned and not committed: first, then rest. Every step takes a prefix of
-// it, and an abort by itself changes nothing in it; RollBack may. The life of a chunk: ready, sealed (in the segment that
-// is out), committed.
+// sequence has everything that is planned and not committed: first, then rest. Every step takes a prefix of it. An
+// abort changes nothing in it, but RollBack may. A chunk is first ready, then sealed (in the segment that is out), then
+// committed.
 //
-// Requests are in rest, in the order of their log. So a position never passes a request that is not
-// settled. A firing is in first, so that it does not wait for requests of other IDs, unless an earlier
-// entry of its own ID is in rest. Then it is in rest, behind that.
+// Requests are in rest, in the order of their log. So a position never passes a request that is not settled. A firing
+// is in first, so that it does not wait for requests of other IDs, unless an earlier entry of its own ID is in rest.
+// Then it is in rest, behind that.
 //
-// Invariant: entries of one ID are taken in the order in which they were planned. No entry in first was
-// planned on one in rest. And a request whose ID has an entry in first is not taken before that, because
-// a segment holds all of first before anything of rest.
+// Invariant: entries of one ID are taken in the order in which they were planned. No entry in first was planned on one
+// in rest. And a request whose ID has an entry in first is not taken before that, because a segment holds all of first
+// before anything of rest.
 type sequence struct {
 	first, rest []*chunk
 	out         *Segment
@@ -50,7 +50,7 @@ type Segment struct {
 
 	first, rest []*chunk
 	changes     []Change
-	adds        int64 // by how many timers more are pending behind it
+	adds        int64 // by how much it changes the number of pending timers
 	listed      bool  // changes are those of the entries
 	applied     int   // changes, then entries: see Apply
 }
@@ -70,41 +70,33 @@ func (s *Segment) Entries() iter.Seq[*Entry] {
 	}
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (s *Segment) Len() int { return s.Requests.Entries + s.Firings.Entries }
 
-// Uncommitted returns the earliest due time of a firing that is planned and not committed,
-// sealed ones included; one that was rolled back counts until its step is. false: there is none.
-func (p *Planner) Uncommitted() (due int64, ok bool) {
-	due = never
-	for _, list := range [2][]*chunk{p.sequence.first, p.sequence.rest} {
+// oldest returns the earliest due time of a firing, Never if there is none.
+func (q *sequence) oldest() (due int64) {
+	due = Never
+	for _, list := range [2][]*chunk{q.first, q.rest} {
 		for _, c := range list {
 			due = min(due, c.due)
 		}
 	}
-	return due, due != never
+	return due
 }
 
-// Pending is how many timers are pending by what is committed.
-func (p *Planner) Pending() int64 { return p.tally.settled }
-
-// Position is the position of the last step that is committed: every request below is settled.
-func (p *Planner) Position() int64 { return p.sequence.position }
-
-// behind returns what is left of a list whose first chunks are committed.
+// behind returns the rest of a list whose first chunks are committed.
 func behind(list, committed []*chunk) []*chunk {
 	for i, c := range committed {
 		c.committed = true
 		list[i] = nil
 	}
 	if len(committed) == len(list) {
-		return nil // not to hold on to a list that was long once
+		return nil // frees a list that was long
 	}
 	return list[len(committed):]
 }
 
-// Ready returns the size of the firings that wait to be taken before all requests, and whether requests
-// wait.
+// Ready returns the size of the firings that wait to be taken ahead of all requests, and whether requests wait.
 func (p *Planner) Ready() (firings timer.Size, requests bool) {
 	for _, c := range p.sequence.first {
 		firings = firings.Plus(c.size())

@@ -8,7 +8,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A planner with a timer or none takes no more than Memory says.
+// A planner with at most one timer takes no more than Memory says.
 func TestAnEmptyPlannerTakes(t *testing.T) {
 	const n = 500
 	all, before := make([]*Planner, n), heap()
@@ -23,7 +23,7 @@ func TestAnEmptyPlannerTakes(t *testing.T) {
 	runtime.KeepAlive(all)
 }
 
-// A planner with nothing to do takes no more than that either if it had much to do once, all of which was in one step.
+// An idle planner takes no more than that either if it was busy before, with everything in one step.
 func TestAPlannerThatHasFiredTakes(t *testing.T) {
 	const n, timers = 50, 5000
 	all, before := make([]*Planner, n), heap()

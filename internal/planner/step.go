@@ -9,21 +9,20 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Several planners may share a partition's requests, each with its own IDs: sub-partitions. They plan
-// side by side, and one may be far ahead of another. A step takes from all of them, and settles
-// requests up to one position, the same for all.
+// Several planners may share a partition's requests, each with its own IDs: sub-partitions. They plan in parallel, and
+// one may be far ahead of another. A step takes from all of them, and settles requests up to one position, which is the
+// same for all.
 //
-//   - A step takes all requests below one position, from every planner, and none beyond it. The position
-//     is no higher than the bound, below which all planners have planned (package tracker). So once the
-//     step is committed no request below its position is left, and none beyond it is settled. The next
-//     owner, with any number of planners, reads from there, misses nothing and doubles nothing, and needs
-//     to know nothing but the position. If a step takes all requests below the bound, its position is the
-//     bound itself. At the end of a log that may lie behind markers, which nobody has to read again.
-//   - A firing has no position. It stands before the requests that wait, unless it was planned
-//     on one of its own ID; then it stands behind that in the sequence of its planner, and is taken
-//     with it or later. So a firing never waits for a request of another ID.
-//   - All entries of an ID are in the sequence of one planner, of which each step takes a prefix. So
-//     they keep their order.
+//   - A step takes all requests below one position, from every planner, and none beyond it. The position is no higher than
+//     the bound, below which all planners have planned (package tracker). So once the step is committed, no request below
+//     its position is left, and none beyond it is settled. The next owner, with any number of planners, reads from there,
+//     misses nothing, repeats nothing, and needs to know only the position. If a step takes all requests below the bound,
+//     its position is the bound itself. At the end of a log that may be after markers, which nobody has to read again.
+//   - A firing has no position. It stands before the requests that wait, unless it was planned on a request of its own ID;
+//     then it stands behind that in the sequence of its planner, and is taken with it or later. So a firing never waits
+//     for a request of another ID.
+//   - All entries of an ID are in the sequence of one planner, and each step takes a prefix of that. So they keep their
+//     order.
 
 // room is how much a step still has room for.
 type room struct {
@@ -43,20 +42,20 @@ func (r *room) take(c *chunk) bool {
 	return true
 }
 
-// Step is what one step takes of the planners of a partition.
+// Step is what one step takes from the planners of a partition.
 type Step struct {
 	// Position: every request below is settled once the step is committed.
 	Position int64
 	Segments []*Segment // by planner
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (s *Step) Len() int { return s.Size().Entries }
 
-// Size is the size of all entries in memory.
+// Size returns the size of all entries in memory.
 func (s *Step) Size() timer.Size { return s.Requests().Plus(s.Firings()) }
 
-// Requests is the size of the requests in memory.
+// Requests returns the size of the requests in memory.
 func (s *Step) Requests() (n timer.Size) {
 	for _, g := range s.Segments {
 		n = n.Plus(g.Requests)
@@ -64,7 +63,7 @@ func (s *Step) Requests() (n timer.Size) {
 	return n
 }
 
-// Firings is the size of the firings in memory.
+// Firings returns the size of the firings in memory.
 func (s *Step) Firings() (n timer.Size) {
 	for _, g := range s.Segments {
 		n = n.Plus(g.Firings)
@@ -72,7 +71,7 @@ func (s *Step) Firings() (n timer.Size) {
 	return n
 }
 
-// Entries returns all entries: those of an ID in order.
+// Entries returns all entries. Those of one ID are in order.
 func (s *Step) Entries() iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		for _, g := range s.Segments {
@@ -85,11 +84,11 @@ func (s *Step) Entries() iter.Seq[*Entry] {
 	}
 }
 
-// Take seals a prefix of each planner's sequence: first the firings that wait for nothing, by due time; then,
-// if there is room for all those, requests below bound in the order of their log, with the firings that stand
-// behind them. It takes whole chunks, at least one. If there are several planners it cuts batches of requests at
-// the position that the step comes to. It returns nil if there is nothing to take. With pass the step may be empty, if
-// that raises the position. There is one step at a time: Commit or Return ends it.
+// Take seals a prefix of each planner's sequence: first the firings that wait for nothing, by due time; then, if there
+// is room for all those, requests below bound in the order of their log, with the firings that stand behind them. It
+// takes whole chunks, at least one. If there are several planners it cuts batches of requests at the step's position.
+// It returns nil if there is nothing to take. With pass set, the step may be empty if that raises the position. There
+// is one step at a time: Commit or Return ends it.
 func Take(planners []*Planner, limit timer.Size, pass bool, bound int64) *Step {
 	left := room{Size: limit}
 	first, all := takeFirst(planners, &left)
@@ -123,8 +122,8 @@ func Take(planners []*Planner, limit timer.Size, pass bool, bound int64) *Step {
 	return step
 }
 
-// takeFirst returns how many chunks of firings that wait for nothing are taken from each planner, and whether
-// those are all.
+// takeFirst returns how many chunks of firings that wait for nothing are taken from each planner, and whether those are
+// all.
 func takeFirst(planners []*Planner, left *room) (taken []int, all bool) {
 	taken = make([]int, len(planners))
 	for {
@@ -186,8 +185,8 @@ func takeRest(planners []*Planner, left *room, bound int64) (taken []int, lowere
 	if len(planners) == 1 {
 		return taken, lowered
 	}
-	// Batches of several planners overlap in the log, so those that fit may have next to nothing below the
-	// first one that does not. They are cut where the room ends.
+	// Batches of several planners overlap in the log, so those that fit may have almost nothing below the first one that
+	// does not. They are cut where the room ends.
 	if highest := fits(planners, had, lowered, bound); highest > lowered {
 		for i, p := range planners {
 			taken[i] = len(p.sequence.rest)
@@ -197,8 +196,8 @@ func takeRest(planners []*Planner, left *room, bound int64) (taken []int, lowere
 	return taken, lowered
 }
 
-// fits returns the highest position up to bound below which all has room, or else from. What is whole below
-// from is counted once.
+// fits returns the highest position up to bound below which everything has room, or from if there is none. Chunks that
+// are whole below from are counted once.
 func fits(planners []*Planner, all room, from, bound int64) int64 {
 	rests := make([][]*chunk, len(planners))
 	for i, p := range planners {
@@ -219,8 +218,8 @@ func fits(planners []*Planner, all room, from, bound int64) int64 {
 	}))
 }
 
-// leave makes the room smaller by what a chunk has below a bound, and reports whether that is all of it and there was
-// room.
+// leave reduces the room by the part of a chunk that is below a bound, and reports whether that is the whole chunk and
+// there was room.
 func (r *room) leave(c *chunk, bound int64) bool {
 	n := c.below(bound)
 	r.Entries, r.Bytes = r.Entries-n, r.Bytes-c.bytes*int64(n)/int64(len(c.entries))
@@ -239,7 +238,7 @@ func (q *sequence) cut(n int, bound int64) []*chunk {
 		if k == 0 {
 			return list[:i]
 		}
-		head := &chunk{entries: c.entries[:k:k], bytes: c.bytes * int64(k) / int64(len(c.entries)), position: c.entries[k-1].Request + 1, due: never}
+		head := &chunk{entries: c.entries[:k:k], bytes: c.bytes * int64(k) / int64(len(c.entries)), position: c.entries[k-1].Request + 1, due: Never}
 		for e := range head.entries {
 			head.entries[e].chunk = head
 		}
@@ -250,7 +249,7 @@ func (q *sequence) cut(n int, bound int64) []*chunk {
 	return list[:n]
 }
 
-// below is how many of a chunk's entries are requests below a bound, or firings.
+// below returns how many of a chunk's entries are requests below a bound, or firings.
 func (c *chunk) below(bound int64) int {
 	if c.fires() {
 		return len(c.entries)
@@ -259,8 +258,7 @@ func (c *chunk) below(bound int64) int {
 	return k
 }
 
-// sum counts what a segment has, and returns the position that its requests come to, 0 if there
-// are none.
+// sum counts the contents of a segment, and returns the position of its requests, 0 if there are none.
 func (s *Segment) sum() (position int64) {
 	for _, list := range [2][]*chunk{s.first, s.rest} {
 		for _, c := range list {
@@ -275,7 +273,8 @@ func (s *Segment) sum() (position int64) {
 	return position
 }
 
-// Return puts the entries of the step that is out back into the sequence. What was rolled back or has expired stays so.
+// Return puts the entries of the step that is out back into the sequence. Entries that were rolled back or have expired
+// stay so.
 func Return(planners []*Planner) {
 	for _, p := range planners {
 		p.sequence.out = nil
@@ -285,23 +284,12 @@ func Return(planners []*Planner) {
 // Commit takes the step that is out off the sequences. Apply its segments next.
 func Commit(planners []*Planner) {
 	for _, p := range planners {
-		p.commit()
+		q := &p.sequence
+		s := q.out
+		q.first, q.rest = behind(q.first, s.first), behind(q.rest, s.rest)
+		q.position, q.out = s.Position, nil
+		s.Changes()
+		p.tally.commit(s)
+		p.committed = append(p.committed, s)
 	}
-}
-
-func (p *Planner) commit() {
-	q := &p.sequence
-	s := q.out
-	q.first, q.rest = behind(q.first, s.first), behind(q.rest, s.rest)
-	q.position, q.out = s.Position, nil
-	s.Changes()
-	p.tally.settled += s.adds
-	if p.tally.leaving > 0 {
-		fewer := int64(0)
-		for e := range s.Entries() {
-			fewer += p.tally.stays(e)
-		}
-		p.tally.count.n.Add(-fewer)
-	}
-	p.committed = append(p.committed, s)
 }

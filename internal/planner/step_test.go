@@ -11,9 +11,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Whatever the order in which planners plan the requests of one log, and whatever room steps have: behind
-// each step all requests below its position are settled and none beyond it is, entries of an ID come in their
-// order, each once, a step keeps to its room, and firings wait for no request of another ID.
+// In whatever order planners plan the requests of one log, and however much room steps have: after each step all
+// requests below its position are settled and none beyond it is, entries of an ID come in order, each once, a step
+// keeps to its room, and firings do not wait for requests of other IDs.
 func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 	seen := map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -29,7 +29,7 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 			offset int64
 			id     string
 		}
-		handed := make([][]request, n) // and not planned
+		handed := make([][]request, n) // handed out and not planned
 		settled, of := map[int64]bool{}, map[string]int64{}
 		var all []int64 // offsets
 		now, next, position := int64(0), int64(0), int64(0)
@@ -173,13 +173,13 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 		})
 	})
 	for _, kind := range []string{"room ends before the bound", "one is behind"} {
-		if seen[kind] == 0 && !t.Failed() && !testing.Short() { // which draws a fifth as many
+		if seen[kind] == 0 && !t.Failed() && !testing.Short() { // short runs draw a fifth as many
 			t.Errorf("it never happened: %s", kind)
 		}
 	}
 }
 
-// Requests on both sides of a bound are cut apart; an entry that was cut off is known as that.
+// Requests on both sides of a bound are separated. An entry knows that it was cut off.
 func TestABatchIsCutAtTheBound(t *testing.T) {
 	p := New(0, 0, 1<<40)
 	p.Load(Lowest, timer.Ref{Due: 1 << 40}, nil)
@@ -193,7 +193,7 @@ func TestABatchIsCutAtTheBound(t *testing.T) {
 	l := p.Meet(b)
 	l.Found([]timer.Ref{timer.Absent, timer.Absent, timer.Absent, timer.Absent}, nil, nil, 0)
 	p.Plan(b)
-	p.Fire(10, 100, 1<<40, free) // behind their requests, all of them
+	p.Fire(10, 100, 1<<40, free) // all of them behind their requests
 	for _, want := range []struct {
 		bound             int64
 		requests, firings int
@@ -216,8 +216,8 @@ func TestABatchIsCutAtTheBound(t *testing.T) {
 	}
 }
 
-// A step that has no room for a batch of each planner is filled all the same: batches that lie side by side in the log
-// are cut where the room ends. Were some left out, the step would end where the first of those begins.
+// A step that does not have room for a batch of each planner is filled nevertheless: overlapping batches are cut where
+// the room ends. If some were left out, the step would end where the first of those begins.
 func TestAStepIsFilledHoweverManyPlannersThereAre(t *testing.T) {
 	const each = 500
 	for _, n := range []int{1, 2, 8} {

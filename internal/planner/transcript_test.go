@@ -54,7 +54,7 @@ import (
 //	commit, abort
 //	      ends the step
 //	apply [n=N]
-//	      has the planners take in what the committed step has changed; n: about so many changes and entries
+//	      has the planners take in what the committed step has changed; n: about n changes and entries
 //	step [limit=N] [entries=N]
 //	      fire, take, commit and apply
 //	run until=T
@@ -80,7 +80,7 @@ import (
 //	      prints what is committed of all IDs
 //	status
 func TestTranscripts(t *testing.T) {
-	// What happens to a timer does not depend on its size. Only how many fit into memory does.
+	// What happens to a timer does not depend on its size. Its size only decides how many fit into memory.
 	for _, x := range []struct {
 		name  string
 		value int
@@ -100,10 +100,10 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// script is a transcript that is run: its commands, and what they print.
+// script is a transcript that is run: its commands and their output.
 type script struct {
 	c     *caller
-	value int // bytes of a timer's value, if its request does not say
+	value int // size of a timer's value in bytes, if its request does not give one
 	d     *datadriven.TestData
 	out   strings.Builder
 }
@@ -241,7 +241,7 @@ func (s *script) entries() {
 	}
 }
 
-// String is what the entry says.
+// String returns the entry as it is printed.
 func (e entry) String() string {
 	said := outcomes[e.outcome]
 	switch {
@@ -260,7 +260,7 @@ func (e entry) String() string {
 	return fmt.Sprintf("%s, %s stays", said, place(e.before))
 }
 
-// firing is which one of a timer's firings comes next.
+// firing says which of a timer's firings comes next.
 func firing(t *timer.Timer) string {
 	if n := t.FiresAs(); n > 0 {
 		return fmt.Sprintf("occurrence %d", n)
@@ -292,7 +292,7 @@ func (s *script) step() {
 	}
 }
 
-// runUntil prints emissions alone.
+// runUntil prints only emissions.
 func (s *script) runUntil(until int64) {
 	c := s.c
 	for turns := 0; ; turns++ {
@@ -359,7 +359,7 @@ func (s *script) flush() {
 	}
 }
 
-// setAside defers.
+// setAside runs the command defer.
 func (s *script) setAside() {
 	if s.phase("begin") {
 		moved := s.c.deferRows()
@@ -422,7 +422,7 @@ func (s *script) status() {
 	}
 }
 
-// What is written.
+// Output.
 
 func (s *script) print(format string, args ...any) {
 	fmt.Fprintf(&s.out, format+"\n", args...)
@@ -451,7 +451,7 @@ func ids(timers []*timer.Timer) string {
 	return list(out)
 }
 
-// place is where a timer is pending.
+// place prints the place of a pending timer.
 func place(r timer.Ref) string {
 	switch {
 	case r.Due == math.MinInt64:
@@ -476,18 +476,18 @@ var outcomes = map[timer.Outcome]string{
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "unmet",
 }
 
-// String is a request as entries name it.
+// String returns a request as entries name it.
 func (r request) String() string { return fmt.Sprintf("%d %s %s", r.Offset, r.verb, r.ID) }
 
-// What is read.
+// Input.
 
-// phase reports whether a phase of the command is to be run: all are, unless one is named.
+// phase reports whether a phase of the command is run: all are, unless one is named.
 func (s *script) phase(name string) bool {
 	named := s.d.HasArg("begin") || s.d.HasArg("write") || s.d.HasArg("view") || s.d.HasArg("answer") || s.d.HasArg("end")
 	return !named || s.d.HasArg(name)
 }
 
-// number is a number that the command is given.
+// number returns a numeric argument of the command.
 func (s *script) number(name string, otherwise int64) int64 {
 	if a, ok := s.d.Arg(name); ok {
 		return s.integer(a.Vals[0])
@@ -495,7 +495,7 @@ func (s *script) number(name string, otherwise int64) int64 {
 	return otherwise
 }
 
-// word is the first argument of the command.
+// word returns the first argument of the command.
 func (s *script) word() string { return s.d.CmdArgs[0].Key }
 
 func (s *script) integer(text string) int64 {

@@ -3,6 +3,7 @@ package planner
 import (
 	"bytes"
 	"hash/maphash"
+	"slices"
 
 	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -11,13 +12,13 @@ import (
 // unflushedMemory is about how many bytes an ID takes in an Unflushed, besides what the ID and its timer take.
 const unflushedMemory = 120
 
-// Unflushed is what committed steps have left that the store may lack, as of one moment. It answers questions about
-// many IDs together with a view of the store: if it has an ID, it says what is pending under the ID; otherwise the
-// view does.
+// Unflushed has what committed steps have changed and the store may lack, as of one moment. Together with a view of the
+// store it answers questions about many IDs: if it has an ID, it says what is pending under the ID; otherwise the view
+// does.
 //
 // The answer is the state after all steps that were committed when [Unflushed.Collect] was called, and after no later
 // step. It needs two things of the caller: Collect is called under the locks of all planners, so it sees each step
-// whole or not at all; and the view was made before that, with no flush ending in between ([Planner.Flushes]).
+// whole or not at all; and the view was made before that, with no flush ending in between ([Stats.Flushes]).
 //
 // Look at the last committed change of any ID. There are three cases:
 //
@@ -32,92 +33,122 @@ const unflushedMemory = 120
 // forget only what the store has. Loads and admissions bring only what the store has. Parking moves rows within the
 // store.
 //
-// Nothing in an Unflushed changes after Collect: neither the bytes of records, nor timers, nor the changes of committed
-// steps. So it is read without locks, and the garbage collector counts the references to it: there is nothing to close.
-// While it is in use, each record keeps the chunk that it is part of, of 16 KiB at most.
+// Nothing that Collect takes changes later: neither the bytes of records, nor timers, nor the changes of committed
+// steps. So everything else is done without locks, and the garbage collector counts the references to it. A chunk of
+// records is kept, and counted, as a whole, or its records are copied: see [memtable.Chunk.Compact].
 type Unflushed struct {
-	all   []timer.Change // of Collect: newest first. Behind Index no two have the same ID
+	// The result of Collect, until Index has processed it.
+	steps  [][]Change // newest first
+	items  []itemState
+	chunks []memtable.Chunk
+
+	all   []timer.Change // no two of them have the same ID
+	room  int            // how many IDs bytes has counted in advance
 	seed  maphash.Seed
 	first map[uint64]int32 // by the sum of the ID: place in all, counted from 1
 	next  []int32          // by place: the next one with the same sum
 	bytes int64
 }
 
-// NewUnflushed returns an empty one with room for n IDs.
+// itemState is the committed state of an item.
+type itemState struct {
+	id    string
+	after *timer.Timer // what is pending, nil for nothing
+}
+
+// pauseEvery is after how many IDs Index lets its caller pause: every 300 µs or so.
+const pauseEvery = 1000
+
+// NewUnflushed returns an empty Unflushed with room for n IDs.
 func NewUnflushed(n int) *Unflushed {
-	return &Unflushed{all: make([]timer.Change, 0, n), seed: maphash.MakeSeed()}
+	return &Unflushed{room: n, bytes: int64(n) * unflushedMemory, seed: maphash.MakeSeed()}
 }
 
-// Flushes is how many flushes have ended. Read it before the view of the store is made, and again at Collect.
-func (p *Planner) Flushes() int64 { return p.known.delta.flushes }
-
-// Changed is about how many IDs the store may lack.
-func (p *Planner) Changed() (n int) {
-	for _, s := range p.committed {
-		n += len(s.Changes())
-	}
-	return n + len(p.known.delta.items) + len(p.known.delta.flushing) + p.known.table.Changed() + p.known.table.Buried()
-}
-
-// MaxChanged is how many IDs fit into so many bytes at most.
-func MaxChanged(bytes int64) int64 { return bytes / unflushedMemory }
-
-// Collect takes in what the store may lack of all planners of a partition. Index follows, without the locks.
+// Collect notes what the store may lack of all planners of a partition. It takes whole steps and whole chunks of
+// records: 50,000 records take 50 µs. An item takes longer, and there are few, unless many timers are paused. Index
+// follows, without the locks.
 func (u *Unflushed) Collect(planners []*Planner) {
 	for _, p := range planners {
-		for i := len(p.committed) - 1; i >= 0; i-- {
-			for _, c := range p.committed[i].Changes() {
-				u.all = append(u.all, timer.ChangeOf(c.ID, timer.Absent, c.After))
-			}
+		for _, s := range slices.Backward(p.committed) {
+			u.steps = append(u.steps, s.Changes())
 		}
-		for _, it := range p.known.delta.items {
-			u.all = append(u.all, it.unflushed())
+		d := &p.known.delta
+		u.items = slices.Grow(u.items, len(d.items)+len(d.flushing))
+		for _, it := range d.items {
+			u.items = append(u.items, itemState{it.id, it.change.after})
 		}
-		for _, it := range p.known.delta.flushing {
+		for _, it := range d.flushing {
 			if it != nil && it.change.at == 0 { // otherwise it is among the items
-				u.all = append(u.all, it.unflushed())
+				u.items = append(u.items, itemState{it.id, it.change.after})
 			}
 		}
-		p.known.table.EachUnflushed(func(k memtable.Kind, r memtable.Record) {
-			if k == memtable.Tombstone {
-				u.all = append(u.all, timer.ChangeOf(r.Bytes, timer.Absent, nil))
+		u.chunks = p.known.table.Unflushed(u.chunks)
+	}
+}
+
+// Index makes u ready to be read. It calls pause now and then and at the end, and stops if pause returns an error.
+func (u *Unflushed) Index(pause func() error) error {
+	u.all, u.next, u.first = make([]timer.Change, 0, u.room), make([]int32, 0, u.room), make(map[uint64]int32, u.room)
+	paused := 0
+	mayPause := func() error {
+		if len(u.all) < paused+pauseEvery {
+			return nil
+		}
+		paused = len(u.all)
+		return pause()
+	}
+	for _, changes := range u.steps {
+		for i := range changes {
+			u.add(timer.ChangeOf(changes[i].ID, timer.Absent, changes[i].After))
+			if err := mayPause(); err != nil {
+				return err
+			}
+		}
+	}
+	for _, it := range u.items {
+		u.add(timer.ChangeOf([]byte(it.id), timer.Absent, it.after))
+		if err := mayPause(); err != nil {
+			return err
+		}
+	}
+	for i := range u.chunks {
+		c := &u.chunks[i]
+		c.Compact()
+		u.bytes += int64(c.Size())
+		c.Each(func(r memtable.Record) {
+			if c.Kind == memtable.Tombstone {
+				u.add(timer.ChangeOf(r.Bytes, timer.Absent, nil))
 				return
 			}
-			u.all = append(u.all, timer.Change{Bytes: r.Bytes})
+			id, at, _ := timer.DecodePlace(r.Bytes)
+			u.add(timer.Change{ID: id, After: at, Bytes: r.Bytes})
 		})
+		if err := mayPause(); err != nil {
+			return err
+		}
+	}
+	u.steps, u.items, u.chunks = nil, nil, nil
+	return pause()
+}
+
+// add adds the pending timer of an ID, unless a later step has changed it.
+func (u *Unflushed) add(c timer.Change) {
+	sum := maphash.Bytes(u.seed, c.ID)
+	if u.has(sum, c.ID) {
+		return
+	}
+	u.all, u.next = append(u.all, c), append(u.next, u.first[sum])
+	u.first[sum] = int32(len(u.all))
+	if len(u.all) > u.room {
+		u.bytes += unflushedMemory
+	}
+	u.bytes += int64(len(c.ID))
+	if c.Timer != nil {
+		u.bytes += int64(c.Timer.Size())
 	}
 }
 
-func (it *Item) unflushed() timer.Change {
-	t := it.change.after
-	if t == nil {
-		return timer.ChangeOf([]byte(it.id), timer.Absent, nil)
-	}
-	return timer.ChangeOf(t.ID, timer.Absent, t)
-}
-
-// Index makes it ready to be read.
-func (u *Unflushed) Index() {
-	all := u.all
-	u.first, u.next, u.all = make(map[uint64]int32, len(all)), make([]int32, 0, len(all)), all[:0]
-	for _, c := range all {
-		if c.ID == nil {
-			c.ID, c.After, _ = timer.DecodePlace(c.Bytes)
-		}
-		sum := maphash.Bytes(u.seed, c.ID)
-		if u.has(sum, c.ID) {
-			continue // a later step has changed it
-		}
-		u.all, u.next = append(u.all, c), append(u.next, u.first[sum])
-		u.first[sum] = int32(len(u.all))
-		u.bytes += int64(unflushedMemory + len(c.ID) + len(c.Bytes))
-		if c.Timer != nil {
-			u.bytes += int64(c.Timer.Size())
-		}
-	}
-}
-
-// Has reports whether it says what is pending under an ID.
+// Has reports whether u says what is pending under an ID.
 func (u *Unflushed) Has(id []byte) bool {
 	return len(u.all) > 0 && u.has(maphash.Bytes(u.seed, id), id)
 }
@@ -134,10 +165,11 @@ func (u *Unflushed) has(sum uint64, id []byte) bool {
 // All returns what is pending under each ID: see [TimerOf].
 func (u *Unflushed) All() []timer.Change { return u.all }
 
-// Bytes is about how many bytes of memory it takes, including what it refers to.
+// Bytes returns about how many bytes of memory it takes, including what it refers to. The number grows before each pause of
+// Index, and is complete after Index.
 func (u *Unflushed) Bytes() int64 { return u.bytes }
 
-// TimerOf is what is pending behind a change, nil for nothing.
+// TimerOf returns the timer that is pending after a change, nil for nothing.
 func TimerOf(c *timer.Change) *timer.Timer {
 	if c.Timer == nil && c.Bytes != nil {
 		return decoded(c.Bytes)

@@ -15,6 +15,10 @@ var (
 	ErrForgotten = errors.New("the decision is not remembered")
 )
 
+// ErrInDoubt says that this process did not hear in time how the last step of the partition ended, which consumers may have
+// seen.
+var ErrInDoubt = errors.New("how the last step ended is not known yet: ask again")
+
 // ErrBusy says that too much is changing to show one consistent state.
 var ErrBusy = errors.New("more is changing than a question can follow: ask again")
 
@@ -42,5 +46,5 @@ func (e *NotLiveError) Error() string {
 // another one.
 func Again(err error) bool {
 	var notLive *NotLiveError
-	return errors.Is(err, ErrMoved) || errors.Is(err, ErrBusy) || errors.As(err, &notLive)
+	return errors.Is(err, ErrMoved) || errors.Is(err, ErrBusy) || errors.Is(err, ErrInDoubt) || errors.As(err, &notLive)
 }

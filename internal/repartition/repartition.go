@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -170,7 +171,7 @@ func Nobody(ctx context.Context, cl *kgo.Client, group string) error {
 		group, len(g.Members), strings.Join(slices.Compact(slices.Sorted(slices.Values(hosts))), ", "))
 }
 
-// look finds out what is to be done.
+// look determines what has to be done.
 func (j *job) look(ctx context.Context) error {
 	j.report.Now = int32(len(j.parts))
 	there := len(j.parts)
@@ -259,10 +260,8 @@ func (j *job) settled(ctx context.Context, t partlog.Log) (bounds, error) {
 		if time.Now().After(patience) {
 			return bounds{}, fmt.Errorf("a transaction is open on %v at offset %d: see whose it is with kafka-transactions.sh, and end it", t, stable)
 		}
-		select {
-		case <-ctx.Done():
+		if !beats.Sleep(ctx, settlePause) {
 			return bounds{}, ctx.Err()
-		case <-time.After(settlePause):
 		}
 	}
 }

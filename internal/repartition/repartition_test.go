@@ -18,8 +18,8 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// story makes a history: timers that are pending, requests that nobody has read,
-// partitions, requests behind that.
+// story makes a history: pending timers, unread requests, more partitions, and further
+// requests after that.
 func story(t *testing.T, seed uint64) *setup {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	before := 1 + rnd.IntN(4)
@@ -47,8 +47,8 @@ func story(t *testing.T, seed uint64) *setup {
 	return w
 }
 
-// Whatever was pending, unread and written since: every timer ends where requests
-// for its ID lie, and what was written later counts. Run again, nothing changes.
+// Whatever was pending, unread or written since: every timer ends up where requests for
+// its ID go, and later requests win. A second run changes nothing.
 func TestTimersFollow(t *testing.T) {
 	for seed := range uint64(25) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -65,7 +65,8 @@ func TestTimersFollow(t *testing.T) {
 	}
 }
 
-// Ended at any moment it has done all or nothing, and the next run does the rest.
+// If it is stopped at any moment, it has done all or nothing, and the next run does the
+// rest.
 func TestFollowEndedAnywhere(t *testing.T) {
 	ended := 0
 	for seed := range uint64(12) {
@@ -96,8 +97,8 @@ func TestFollowEndedAnywhere(t *testing.T) {
 	}
 }
 
-// A request topic that was recreated starts empty; its timers are pending as
-// before, under generations that its requests cannot have.
+// A recreated request topic starts empty. Its timers are still pending, under generations
+// that its requests cannot have.
 func TestFollowARecreatedTopic(t *testing.T) {
 	w := newSetup(t, 3)
 	for i := range 20 {
@@ -127,8 +128,8 @@ func TestFollowARecreatedTopic(t *testing.T) {
 	}
 }
 
-// Somebody writes to the changelog beside it, or is a member of the group: nothing
-// is changed.
+// If another process writes to the changelog at the same time, or is a member of the
+// group, nothing is changed.
 func TestFollowIsAlone(t *testing.T) {
 	w := story(t, 3)
 	foreign := func() time.Time {
@@ -166,7 +167,7 @@ func TestFollowIsAlone(t *testing.T) {
 	w.check()
 }
 
-// Another group's changelog is left alone, and one that was lost.
+// The changelog of another group is left alone, and so is a lost one.
 func TestFollowRefuses(t *testing.T) {
 	w := story(t, 5)
 	o := Options{Client: w.options(), Admin: w.cl, Set: &w.set, Group: "other", Now: time.Now, Rules: &intake.Rules{}}
@@ -185,8 +186,8 @@ func TestFollowRefuses(t *testing.T) {
 	}
 }
 
-// A changelog that was lost is written again from a local view, unless that has not
-// seen the last step; what nobody has read comes on top.
+// A lost changelog is written again from a local view, unless the view has not seen the
+// last step. Unread requests are applied to it.
 func TestFollowRestores(t *testing.T) {
 	w := newSetup(t, 2)
 	all := make(map[int32][]*timer.Timer)
@@ -235,8 +236,8 @@ func TestFollowRestores(t *testing.T) {
 	}
 }
 
-// What is paused moves as such. A request that depends on what is pending, and nobody has
-// taken in, is rejected and changes nothing.
+// A paused timer moves as a paused timer. An unread request that depends on what is
+// pending is rejected and changes nothing.
 func TestWhatDependsIsRejected(t *testing.T) {
 	w := newSetup(t, 1)
 	for i := range 20 {

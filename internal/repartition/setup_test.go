@@ -24,7 +24,7 @@ const (
 	group = "g"
 )
 
-// due is when all timers of these tests are due; values tell them apart.
+// due is when all timers of these tests are due; their values tell them apart.
 var due = time.Now().Add(time.Hour).Truncate(time.Second)
 
 // setup is a request topic on a fake broker, and what should be pending.
@@ -73,7 +73,7 @@ func (w *setup) send(recs ...*kgo.Record) {
 	}
 }
 
-// homeOf is where requests for an ID are written now.
+// homeOf returns the partition to which requests for an ID are written now.
 func (w *setup) homeOf(id string) int32 {
 	return intake.Murmur2Partition([]byte(id), w.set.Request.Partitions)
 }
@@ -88,7 +88,7 @@ func (w *setup) pending(id, value string) {
 	w.send(&kgo.Record{Topic: w.set.Changelog.Name, Partition: r.Partition, Key: wire.TimerKey(nil, t.ID), Value: t.AppendTo(nil)})
 }
 
-// request writes one: it schedules, or cancels without a value.
+// request writes a request: it schedules, or cancels if it has no value.
 func (w *setup) request(id, value string) *kgo.Record {
 	r := &kgo.Record{Topic: topic, Partition: w.homeOf(id), Key: []byte(id)}
 	delete(w.want, id)
@@ -102,7 +102,7 @@ func (w *setup) request(id, value string) *kgo.Record {
 	return r
 }
 
-// taken writes checkpoints: all that was requested so far is taken in.
+// taken writes checkpoints: everything requested so far is taken in.
 func (w *setup) taken() {
 	for i := range w.set.Request.Partitions {
 		_, _, end, err := partlog.Bounds(w.t.Context(), w.cl, partlog.Log{Topic: topic, Partition: i})
@@ -128,7 +128,7 @@ func (w *setup) run(ctx context.Context, now func() time.Time) (Report, error) {
 	})
 }
 
-// found is what is pending by partition, and where requests are read from.
+// found returns what is pending by partition, and where requests are read from.
 func (w *setup) found() (pending []map[string]*timer.Timer, positions []int64) {
 	w.t.Helper()
 	for i := range w.set.Changelog.Partitions {
@@ -162,8 +162,8 @@ func (w *setup) found() (pending []map[string]*timer.Timer, positions []int64) {
 	return pending, positions
 }
 
-// check takes in what is left of the request log, as instances would now, and holds
-// what is pending then against what should be, and where.
+// check takes in the rest of the request log, as instances would now, and compares what
+// is then pending, and where, with what should be.
 func (w *setup) check() {
 	w.t.Helper()
 	pending, positions := w.found()

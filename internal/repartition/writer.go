@@ -165,12 +165,12 @@ func (w *writer) commit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, commitLimit)
 	defer cancel()
 	if err := transaction.CommitAgain(ctx, w.client, w.id, id, epoch); err != nil {
-		return fmt.Errorf("commit: %w (%w); whether it was is not known: run it again, what is done is not done twice", ended, err)
+		return fmt.Errorf("commit: %w (%w); it is not known whether that succeeded: run it again, nothing is done twice", ended, err)
 	}
 	return nil
 }
 
-// close gives up what is not committed.
+// close aborts the transaction if it is not committed.
 func (w *writer) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), abortLimit)
 	defer cancel()

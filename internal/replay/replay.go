@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/wire"
@@ -30,7 +31,15 @@ const (
 	// restAfter is how long a replay that does not move keeps its slot, and the leader that it knows. answerWait
 	// bounds one fetch, so that a leader that responds gets more than one try.
 	restAfter, answerWait = time.Second, 5 * time.Second
+	// cutAfter is how long the log must have ended too early until it counts as cut. The high watermark of a new leader may be
+	// behind for a moment.
+	cutAfter = 5 * time.Second
+	// partRest is the longest rest after a part: see Replay.Part.
+	partRest = 2 * time.Second
 )
+
+// ErrCut says that the log lost what it had acknowledged, so a replay would wait for its end forever.
+var ErrCut = errors.New("the log ends before what was written to it")
 
 // Fold takes in a changelog, in log order. It may keep the byte slices that it is given.
 type Fold interface {
@@ -74,10 +83,16 @@ type Replay struct {
 	// Progress, if not nil, is called after every fetch with the position and the log's end, at least every
 	// replayWait while the leader answers. If the position stays below the end, an open transaction holds it up.
 	Progress func(position, end int64)
+	// Part, if not 0, is how long the replay works before it gives its slot back for as long as it has worked, at most
+	// partRest. Then it waits for a slot again, behind those that wait already.
+	Part time.Duration
+	// Between, if not nil, is called after such a rest, while nothing is held. It may wait; its error ends To, and the
+	// replay can go on.
+	Between func(ctx context.Context) error
 
 	r    *partlog.Reader
 	fold Fold
-	held bool // between Hold and Rest
+	held time.Time // when Hold has returned; zero between Rest and the next Hold
 
 	last  wire.Checkpoint
 	found bool
@@ -110,9 +125,15 @@ func (p *Replay) GoOn(last *wire.Checkpoint, at Point, named func(step string) e
 	}
 }
 
-// Read returns the leader epoch of the last record that was read, not counting claims, and the offset
-// behind it.
-func (p *Replay) Read() (partlog.Epoch, int64) { return p.at.Epoch, p.at.Read }
+// Read returns the leader epoch of the last record that was read, and the offset behind it. Claims, markers and aborted
+// records count if this replay has read them. If the log is cut among those and grows again, there may be a step in
+// their place, and this replay would not read it: it is behind that place already.
+func (p *Replay) Read() (partlog.Epoch, int64) {
+	if epoch, behind := p.r.Last(); epoch != 0 && behind > p.at.Read {
+		return epoch, behind
+	}
+	return p.at.Epoch, p.at.Read
+}
 
 // Position is the offset up to which the changelog has been folded.
 func (p *Replay) Position() int64 { return p.r.Position() }
@@ -128,7 +149,10 @@ func (p *Replay) Last() *wire.Checkpoint {
 
 // To folds what is committed up to the offset end, and perhaps beyond it. With
 // the high watermark for end it waits for the transactions that are open there.
-// It flushes when Room is used up, when it has to wait, when it fails, and at the end. So a replay that is interrupted
+// The log must have reached end before: if it has ended earlier for cutAfter, To
+// returns ErrCut.
+//
+// It flushes when Room is used up, when it rests, when it fails, and at the end. So a replay that is interrupted
 // is continued, not repeated: by this Replay, unless it is Broken, or by another one.
 //
 // A record of a later version is ErrNewerFormat, one that is damaged ErrCorrupt;
@@ -155,6 +179,7 @@ func (p *Replay) to(ctx context.Context, end int64) error {
 	p.r.SetCompacted(true)
 	p.r.SetMaxBytes(int32(min(fetchMost, p.room()/fetchPart)))
 	pause := replayPause
+	var short time.Time // when the log was first seen to end before end
 	for moved := time.Now(); p.r.Position() < end; {
 		at := p.r.Position()
 		page, err := p.next(ctx)
@@ -173,6 +198,9 @@ func (p *Replay) to(ctx context.Context, end int64) error {
 			p.Progress(p.r.Position(), max(page.HighWatermark, end))
 		}
 		if p.r.Position() > at {
+			if err := p.endPart(ctx, end); err != nil {
+				return err
+			}
 			moved, pause = time.Now(), replayPause
 			continue
 		}
@@ -180,21 +208,45 @@ func (p *Replay) to(ctx context.Context, end int64) error {
 			if err := p.rest(); err != nil {
 				return err
 			}
+			if err := p.reaches(ctx, end, &short); err != nil {
+				return err
+			}
 			moved = time.Now()
 		}
-		select {
-		case <-ctx.Done():
+		if !beats.Sleep(ctx, pause) {
 			return ctx.Err()
-		case <-time.After(pause):
-			pause = min(2*pause, replayWait)
 		}
+		pause = min(2*pause, replayWait)
 	}
 	return p.flush(p.r.Position())
 }
 
+// reaches returns ErrCut if the log has ended before end for cutAfter. since is when that was first seen.
+func (p *Replay) reaches(ctx context.Context, end int64, since *time.Time) error {
+	at := end // also if the leader does not answer
+	err := inTime(ctx, func(ctx context.Context) error {
+		is, err := p.r.HighWatermark(ctx)
+		if err == nil {
+			at = is
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case at >= end:
+		*since = time.Time{}
+	case since.IsZero():
+		*since = time.Now()
+	case time.Since(*since) >= cutAfter:
+		return fmt.Errorf("%w: it ends at %d, and has been at %d", ErrCut, at, end)
+	}
+	return nil
+}
+
 // next returns the next page. It has no records if the leader does not answer, or if there is nothing to fold yet.
 func (p *Replay) next(ctx context.Context) (page partlog.Page, err error) {
-	if !p.held {
+	if p.held.IsZero() {
 		more := false
 		err := inTime(ctx, func(ctx context.Context) (err error) { more, err = p.r.More(ctx); return err })
 		if err != nil || !more {
@@ -203,7 +255,7 @@ func (p *Replay) next(ctx context.Context) (page partlog.Page, err error) {
 		if err := p.fold.Hold(ctx); err != nil {
 			return page, err
 		}
-		p.held = true
+		p.held = time.Now()
 	}
 	err = inTime(ctx, func(ctx context.Context) (err error) { page, err = p.r.Next(ctx, 0); return err })
 	return page, err
@@ -220,6 +272,24 @@ func inTime(ctx context.Context, ask func(context.Context) error) error {
 	return err
 }
 
+// endPart rests if a part is over and there is more to fold.
+func (p *Replay) endPart(ctx context.Context, end int64) error {
+	if p.Part == 0 || time.Since(p.held) < p.Part || p.r.Position() >= end {
+		return nil
+	}
+	began := p.held
+	if err := p.rest(); err != nil {
+		return err
+	}
+	if !beats.Sleep(ctx, min(time.Since(began), partRest)) {
+		return ctx.Err()
+	}
+	if p.Between == nil {
+		return nil
+	}
+	return p.Between(ctx)
+}
+
 // rest gives back the slot, which others may need, and makes the reader look for another leader.
 func (p *Replay) rest() error {
 	if err := p.flush(p.r.Position()); err != nil {
@@ -231,8 +301,8 @@ func (p *Replay) rest() error {
 }
 
 func (p *Replay) letGo() {
-	if p.held {
-		p.held = false
+	if !p.held.IsZero() {
+		p.held = time.Time{}
 		p.fold.Rest()
 	}
 }

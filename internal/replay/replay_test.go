@@ -9,8 +9,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
@@ -22,7 +24,7 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// foldLog writes down what it is told; it refuses what refuse names.
+// foldLog records its calls. It refuses the call named by refuse.
 type foldLog struct {
 	calls  []string
 	refuse string
@@ -78,7 +80,7 @@ func claimRecord(step string) *kgo.Record {
 	return &kgo.Record{Key: wire.ClaimKey(), Value: c.AppendTo(nil)}
 }
 
-// numbered gives records the offsets from first on, two apart.
+// numbered gives records offsets that start at first and are two apart.
 func numbered(first int64, recs ...*kgo.Record) []*kgo.Record {
 	for i, r := range recs {
 		r.Topic, r.Partition, r.Offset = "c", 3, first+2*int64(i)
@@ -181,7 +183,7 @@ func TestReplayRefuses(t *testing.T) {
 	}
 }
 
-// A replay flushes by what its records take in memory, be they small or large.
+// A replay flushes by the memory that its records take, whether they are small or large.
 func TestReplayFlushes(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -298,12 +300,12 @@ func TestReplay(t *testing.T) {
 		if got := strings.Join(fold.calls, ", "); got != whole || p.Position() != end || p.Last() == nil || p.Last().Step != "s2" || p.Last().Position != 4 {
 			t.Errorf("from 0: %s; %+v at %d", got, p.Last(), p.Position())
 		}
-		// As of a store that has folded everything but the claim.
+		// Like a store that has folded everything except the claim.
 		fold, p = replay(12, end)
 		if got := strings.Join(fold.calls, ", "); got != "flush 17" || p.Last() != nil {
 			t.Errorf("from 12: %s; %+v", got, p.Last())
 		}
-		// What is committed goes on behind the end that is asked for, or does not.
+		// What is committed may continue behind the requested end.
 		fold, p = replay(0, 1)
 		if p.Position() < 1 || p.Last() == nil || p.Last().Step == "never" {
 			t.Errorf("to 1: %s; %+v at %d", fold.calls, p.Last(), p.Position())
@@ -314,8 +316,8 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// TestReplayIsHeldUp: an open transaction before the claim keeps the replay
-// waiting, progress says so, and its end lets it go on.
+// TestReplayIsHeldUp: an open transaction before the claim makes the replay wait, progress shows that, and its end
+// lets the replay go on.
 func TestReplayIsHeldUp(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, v *kafkatest.Setup) {
 		w := newWriter(t, v)
@@ -352,11 +354,11 @@ func TestReplayIsHeldUp(t *testing.T) {
 	})
 }
 
-// waitingFold waits for a place before it takes anything in.
+// waitingFold waits for a slot before it accepts anything.
 type waitingFold struct {
 	foldLog
 	room  chan struct{}
-	waits chan struct{} // has room for one: it waits
+	waits chan struct{} // holds one element, which says that it waits
 }
 
 func (f *waitingFold) Hold(ctx context.Context) error {
@@ -377,8 +379,7 @@ func (f *waitingFold) Put(id, value []byte, t *timer.Timer) error {
 	return f.foldLog.Put(id, value, t)
 }
 
-// Replays that wait for a place hold no records meanwhile: there may be many, and
-// each fetch is megabytes.
+// Replays that wait for a slot hold no records meanwhile: there may be many, and each fetch is megabytes.
 func TestReplayFetchesNothingBeforeItHasAPlace(t *testing.T) {
 	v := kafkatest.OnFake(t, 1)
 	c := v.Fake
@@ -425,7 +426,7 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	cl.Close()
-	// kgo closes connections on its way out, which takes a slow machine a while.
+	// kgo closes connections in the background, which takes a slow machine a while.
 	for end := time.Now().Add(10 * time.Second); goleak.Find(ignore) != nil; {
 		if time.Now().After(end) {
 			goleak.VerifyNone(t, ignore)
@@ -434,7 +435,7 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A replay that ends with its context has flushed what it read, and goes on where it was.
+// A replay whose context ends has flushed what it read, and continues from there.
 func TestReplayGoesOnAfterItsContext(t *testing.T) {
 	v := kafkatest.OnFake(t, 1)
 	w := newWriter(t, v)
@@ -454,6 +455,59 @@ func TestReplayGoesOnAfterItsContext(t *testing.T) {
 	w.step(kgo.TryCommit, putRecord("b", 2))
 	if err := p.To(v.Ctx, p.Position()+1); err != nil || !strings.Contains(strings.Join(fold.calls, ", "), "put b@2, flush ") {
 		t.Errorf("%v, %v", fold.calls, err)
+	}
+}
+
+// A replay that works in parts rests after each, with everything flushed that it has read, and folds the whole log.
+func TestReplayInParts(t *testing.T) {
+	v := kafkatest.OnFake(t, 1)
+	w := newWriter(t, v)
+	for i, id := range []string{"a", "b", "c"} {
+		w.step(kgo.TryCommit, putRecord(id, int64(i)))
+	}
+	for _, part := range []time.Duration{0, time.Nanosecond} {
+		fold := &foldLog{}
+		p := NewReplay(partlog.NewReader(v.Client(), w.target, 0), fold)
+		p.Room, p.Part = fetchPart, part // so each fetch brings one batch
+		between := 0
+		p.Between = func(context.Context) error {
+			if between++; between != fold.rests {
+				t.Errorf("between parts %d times after %d rests", between, fold.rests)
+			}
+			return nil
+		}
+		if err := p.To(v.Ctx, 5); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(fold.calls, ", "); got != "put a@0, flush 1, put b@1, flush 3, put c@2, flush 5" || fold.rests > 1 != (part > 0) {
+			t.Errorf("parts of %v: %s; %d rests", part, got, fold.rests)
+		}
+		if between > 0 != (part > 0) {
+			t.Errorf("parts of %v: %d times between them", part, between)
+		}
+	}
+}
+
+// A replay that is ended between two parts continues from there.
+func TestReplayIsEndedBetweenParts(t *testing.T) {
+	v := kafkatest.OnFake(t, 1)
+	w := newWriter(t, v)
+	for i, id := range []string{"a", "b", "c"} {
+		w.step(kgo.TryCommit, putRecord(id, int64(i)))
+	}
+	fold := &foldLog{}
+	p := NewReplay(partlog.NewReader(v.Client(), w.target, 0), fold)
+	p.Room, p.Part = fetchPart, time.Nanosecond
+	p.Between = func(context.Context) error { return context.Canceled }
+	if err := p.To(v.Ctx, 5); !errors.Is(err, context.Canceled) || p.Broken() || fold.rests != 1 {
+		t.Fatalf("%v, broken %v, %d rests", err, p.Broken(), fold.rests)
+	}
+	p.Between = nil
+	if err := p.To(v.Ctx, 5); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(fold.calls, ", "); got != "put a@0, flush 1, put b@1, flush 3, put c@2, flush 5" {
+		t.Error(got)
 	}
 }
 
@@ -490,8 +544,8 @@ func (f *refusingFold) Flush(at Point) error {
 	return f.foldLog.Flush(at)
 }
 
-// A leader that others have replaced, and that does not hear of it, goes on to
-// answer that there is nothing more. A replay that it holds up asks who leads.
+// A leader that others have replaced, and that does not know it, goes on answering that there is nothing more. The
+// replay that waits for it asks who leads.
 func TestReplayLeavesAnIsolatedLeader(t *testing.T) {
 	v := kafkatest.OnFake(t, 2)
 	c := v.Fake
@@ -529,4 +583,37 @@ func TestReplayLeavesAnIsolatedLeader(t *testing.T) {
 	if got := strings.Join(fold.calls, ", "); got != "put a@1, flush 2, put b@2, flush 4" {
 		t.Error(got)
 	}
+}
+
+// A log that lost what it had acknowledged never reaches the end that a replay waits for. A new leader's high watermark may be
+// behind for a moment, which is no reason to give up.
+func TestReplayOfALogThatWasCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, cl := kafkatest.Bubble(t, 1, "log")
+		put := func() {
+			r := putRecord("a", 1)
+			r.Topic = "log"
+			if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put()
+		all, err := kadm.NewClient(cl).ListTopics(t.Context(), "log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := partlog.Log{Topic: "log", ID: all["log"].ID}
+		p := NewReplay(partlog.NewReader(cl, log, 0), &foldLog{})
+		began := time.Now()
+		if err := p.To(t.Context(), 3); !errors.Is(err, ErrCut) || p.Broken() || p.Position() != 1 {
+			t.Errorf("%v at %d", err, p.Position())
+		}
+		if took := time.Since(began); took < cutAfter || took > 2*cutAfter {
+			t.Errorf("it took %s", took)
+		}
+		time.AfterFunc(cutAfter-time.Second, func() { put(); put() })
+		if err := p.To(t.Context(), 3); err != nil {
+			t.Errorf("the log grows to its end, and the replay ends with %v", err)
+		}
+	})
 }

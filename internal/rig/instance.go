@@ -14,7 +14,8 @@ import (
 )
 
 // missingAfter is the MissingAfter of instances whose test does not set it. It is short, so
-// that tests do not wait 10 s for dead letters: on one machine no metadata is old for long.
+// that tests do not wait 10 s for dead letters: on one machine metadata is never old for
+// long.
 const missingAfter = time.Second
 
 // Instance is a service in the test's process.
@@ -32,12 +33,12 @@ func Config(t testing.TB, seeds []string, requests ...string) *config.Config {
 	c.Brokers, c.Requests, c.Targets = seeds, requests, []string{"*"}
 	c.Group = "group-of-" + requests[0]
 	c.DataDir, c.HTTP = t.TempDir(), "127.0.0.1:0"
-	c.Memory = config.MinMemory // and not what this machine has
+	c.Memory = config.MinMemory // not what this machine has
 	return &c
 }
 
-// Serve starts an instance and returns once it serves HTTP. It is stopped when
-// the test ends, and its log is shown if the test failed.
+// Serve starts an instance and returns once it serves HTTP. It is stopped when the test
+// ends, and its log is shown if the test failed.
 func Serve(t testing.TB, cfg *config.Config, o service.Options) *Instance {
 	t.Helper()
 	if err := cfg.Validate(); err != nil {
@@ -46,8 +47,8 @@ func Serve(t testing.TB, cfg *config.Config, o service.Options) *Instance {
 	return start(t, cfg, &testLog{t: t}, o)
 }
 
-// start starts an instance that logs to out. When the test ends and the instance
-// still runs, its ledger is looked at and it is stopped.
+// start starts an instance that logs to out. If the instance still runs when the test ends,
+// its ledger is checked and it is stopped.
 func start(t testing.TB, cfg *config.Config, out io.Writer, o service.Options) *Instance {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -105,7 +106,7 @@ func (in *Instance) Wait(limit time.Duration) error {
 	}
 }
 
-// testLog writes lines to the test's log, as long as there is a test.
+// testLog writes lines to the test's log, as long as the test runs.
 type testLog struct {
 	t    testing.TB
 	once sync.Once

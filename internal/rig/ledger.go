@@ -3,30 +3,27 @@ package rig
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/waterclock/waterclock/internal/await"
-	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/history"
 )
 
-// rest bounds how long an instance may take to settle what is on its way.
+// rest limits how long an instance may take to settle what is on its way.
 const rest = 30 * time.Second
 
-// Balanced waits until nothing is on its way in the instance and n timers are
-// pending, and checks that its ledger is 0 then.
+// Balanced waits until nothing is on its way in the instance and n timers are pending, and then checks its ledgers.
 func (w *Web) Balanced(n float64) {
 	w.t.Helper()
-	if wrong := w.unbalanced(n, rest); wrong != "" {
-		w.unsettled(fmt.Sprintf("not settled with a ledger of 0 within %s", rest), wrong)
+	if !w.settles(n, rest) {
 		w.t.FailNow()
 	}
 }
 
-// Settled is Balanced with whatever is pending: for tests that stop their instance
-// themselves. One that still runs when its test ends is looked at anyway.
+// Settled is Balanced for any number of pending timers. It is for tests that stop their instance themselves. An
+// instance that still runs when its test ends is checked anyway.
 func (w *Web) Settled() {
 	w.t.Helper()
 	w.Balanced(anyPending)
@@ -34,67 +31,64 @@ func (w *Web) Settled() {
 
 const (
 	ledgerMetric = "waterclock_ledger"
+	queueMetric  = "waterclock_queue_entries"
 
-	ledgerOff, onTheirWay = "the ledger of", "entries are on their way"
-
-	// anyPending has unbalanced not look at how many timers are pending, notReady
-	// at nothing but ledgers.
+	// With anyPending, settles ignores how many timers are pending. With notReady it checks only the ledgers.
 	anyPending, notReady = -1, -2
 )
 
-// unsettled fails the test for what unbalanced has found. A ledger that is off while
-// nothing is on its way is a verdict; that something still is may be the machine's.
-func (w *Web) unsettled(when, wrong string) {
+// settles waits until the instance is at rest, its ledgers are 0 and as many timers are pending as wanted. At the limit it fails
+// the test. While timers fall due, a ledger is off by the size of a step for some milliseconds, so only one that stays off
+// is wrong. That is a verdict. If entries are still on their way, the machine may just be slow.
+func (w *Web) settles(pending float64, limit time.Duration) bool {
 	w.t.Helper()
-	if strings.Contains(wrong, ledgerOff) && !strings.Contains(wrong, onTheirWay) {
-		kafkatest.Inexact(w.t, "rig: %s: %s", when, wrong)
-		return
-	}
-	w.t.Errorf("rig: %s: %s", when, wrong)
-}
-
-// unbalanced waits until the ledger is 0 at rest, and returns "" or what is
-// wrong at the limit. While timers fall due the ledger is off by a step's size
-// for milliseconds, so only one that stays so is wrong.
-func (w *Web) unbalanced(pending float64, limit time.Duration) (wrong string) {
-	await.Within(limit, func() bool {
-		wrong = w.account(pending)
-		return wrong == ""
+	var wrong []history.Violation
+	var missing string
+	_, ok := await.Within(limit, func() bool {
+		wrong, missing = w.account(pending)
+		return len(wrong) == 0 && missing == ""
 	})
-	return wrong
+	Violations(w.t, wrong)
+	if missing != "" {
+		w.t.Errorf("rig: not settled within %s: %s", limit, missing)
+	}
+	return ok
 }
 
-// account looks at the ledger once.
-func (w *Web) account(pending float64) string {
-	status, body := w.get("/metrics")
-	if status != http.StatusOK {
-		return fmt.Sprintf("/metrics answers %d: %s", status, body)
-	}
-	families, err := parseMetrics(body)
+// account looks once. It returns the ledgers that are off at rest, or what is missing for rest.
+func (w *Web) account(pending float64) (wrong []history.Violation, missing string) {
+	families, err := w.families()
 	if err != nil {
-		return err.Error()
+		return nil, err.Error()
 	}
-	if pending != notReady && len(families[ledgerMetric].GetMetric()) == 0 {
-		return "there is no " + ledgerMetric
+	queued, n := sum(families[queueMetric]), sum(families["waterclock_pending_timers"])
+	h := history.History{Ledgers: ledgersOf(families, queued == 0 || pending == notReady)}
+	switch {
+	case pending == notReady:
+	case len(h.Ledgers) == 0:
+		missing = "there is no " + ledgerMetric
+	case queued != 0:
+		missing = fmt.Sprintf("%v entries are on their way", queued)
+	case pending >= 0 && n != pending:
+		missing = fmt.Sprintf("%v timers are pending, want %v", n, pending)
 	}
-	var off []string
-	for _, m := range families[ledgerMetric].GetMetric() { // not their sum: two may cancel out
-		if v := m.GetGauge().GetValue(); v != 0 {
-			off = append(off, fmt.Sprintf("%s %v is %v", ledgerOff, m.GetLabel(), v))
-		}
-	}
-	if n := sum(families["waterclock_queue_entries"]); n != 0 && pending != notReady {
-		off = append(off, fmt.Sprintf("%v %s", n, onTheirWay))
-	}
-	if n := sum(families["waterclock_pending_timers"]); pending >= 0 && n != pending {
-		off = append(off, fmt.Sprintf("%v timers are pending, want %v", n, pending))
-	}
-	return strings.Join(off, ", ")
+	return history.Check(h), missing
 }
 
-// atRest checks the ledger of an instance that still runs when its test ends,
-// unless the test has failed anyway. In one that is not ready partitions may have
-// entries on their way forever; their ledger is 0 all the same.
+// ledgersOf returns the ledgers of an instance, one for each request topic.
+func ledgersOf(families map[string]*dto.MetricFamily, atRest bool) (all []history.Ledger) {
+	for _, m := range families[ledgerMetric].GetMetric() {
+		l := history.Ledger{Of: "the instance", At: time.Now(), AtRest: atRest, Off: int64(m.GetGauge().GetValue())}
+		for _, label := range m.GetLabel() {
+			l.Requests = label.GetValue() // the topic is the only label
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// atRest checks the ledger of an instance that still runs when its test ends, unless the test has failed. If an
+// instance is not ready, entries may be on their way forever, but its ledgers are 0.
 func (w *Web) atRest() {
 	w.t.Helper()
 	if w.t.Failed() || w.url == "" {
@@ -109,9 +103,7 @@ func (w *Web) atRest() {
 	if status != http.StatusOK {
 		pending = notReady
 	}
-	if wrong := w.unbalanced(pending, rest); wrong != "" {
-		w.unsettled("at rest, at the end of the test", wrong)
-	}
+	w.settles(pending, rest)
 }
 
 // sum adds up the samples whose labels include the given name, value pairs.

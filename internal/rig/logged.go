@@ -9,13 +9,13 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// At returns what an instance shows over HTTP at addr, for one that was started
-// by other means than this package's.
+// At returns what an instance shows over HTTP at addr. It is for instances that were
+// not started by this package.
 func At(t testing.TB, addr string) *Web { return &Web{t: t, url: "http://" + addr} }
 
-// ServeLogged is Serve for an instance whose log is looked at too, and whose
-// settings may be such as Validate refuses: a test must not wait for timeouts
-// that are long for good reasons.
+// ServeLogged is Serve for an instance whose log the test reads, and whose settings
+// Validate may refuse: a test must not wait for timeouts that are long for good
+// reasons.
 func ServeLogged(t testing.TB, cfg *config.Config, o service.Options) (*Instance, *Log) {
 	t.Helper()
 	lines := &Log{test: testLog{t: t}}

@@ -1,16 +1,38 @@
 package rig
 
-import "net/http"
+import (
+	"fmt"
+	"net/http"
+
+	dto "github.com/prometheus/client_model/go"
+)
 
 // Metrics returns what /metrics shows, as text.
 func (w *Web) Metrics() string {
 	w.t.Helper()
-	status, body := w.get("/metrics")
-	if status != http.StatusOK {
-		w.t.Fatalf("rig: /metrics answers %d: %s", status, body)
+	body, err := w.scrape()
+	if err == nil {
+		_, err = parseMetrics(body)
 	}
-	if _, err := parseMetrics(body); err != nil {
-		w.t.Errorf("rig: %v", err)
+	if err != nil {
+		w.t.Fatalf("rig: %v", err)
 	}
 	return body
+}
+
+// families returns what /metrics shows, by name.
+func (w *Web) families() (map[string]*dto.MetricFamily, error) {
+	body, err := w.scrape()
+	if err != nil {
+		return nil, err
+	}
+	return parseMetrics(body)
+}
+
+func (w *Web) scrape() (string, error) {
+	status, body := w.get("/metrics")
+	if status != http.StatusOK {
+		return "", fmt.Errorf("/metrics answers %d: %s", status, body)
+	}
+	return body, nil
 }

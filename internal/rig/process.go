@@ -32,9 +32,9 @@ var build struct {
 	err  error
 }
 
-// Binary builds cmd/waterclock, once per test process, and returns its path. What go run
-// links stays in Go's cache, and go build links each time: four seconds of processor time
-// for each package of tests.
+// Binary builds cmd/waterclock, once per test process, and returns its path. go run keeps what it
+// links in Go's cache, but go build links each time: four seconds of processor time for each
+// package of tests.
 func Binary(t testing.TB) string {
 	t.Helper()
 	build.once.Do(func() {
@@ -59,11 +59,11 @@ func Binary(t testing.TB) string {
 	return build.path
 }
 
-// FreeAddr returns a loopback address that nobody listens on, and that no client
-// is given for an outgoing connection before it is used.
+// FreeAddr returns a loopback address that nobody listens on. The system gives it to no client
+// for an outgoing connection before it is used.
 func FreeAddr(t testing.TB) string { return kafkatest.FreeAddr(t) }
 
-// Arguments are those of serve for a request topic, with a group of its own.
+// Arguments returns the arguments of serve for a request topic, with a group of its own.
 func Arguments(seeds []string, requests, dir string, more ...string) []string {
 	return append([]string{
 		"serve", "--brokers", strings.Join(seeds, ","), "--requests", requests, "--targets", "*",
@@ -71,26 +71,37 @@ func Arguments(seeds []string, requests, dir string, more ...string) []string {
 	}, more...)
 }
 
-// Start runs the binary with args, and --http, of dev --api too, with an address of its own. When
-// the test ends and the process still runs its ledger is looked at and it is
-// killed; what it wrote is shown if the test failed.
+// Start runs the binary with args, and with an address of its own for --http, and for --api of
+// dev. If the process still runs when the test ends, its ledger is checked and it is killed. What
+// it wrote is shown if the test failed.
 func Start(t testing.TB, args ...string) *Process {
+	t.Helper()
+	return StartFile(t, Binary(t), args...)
+}
+
+// StartFile is Start with another binary.
+func StartFile(t testing.TB, path string, args ...string) *Process {
 	t.Helper()
 	addr := FreeAddr(t)
 	if args[0] == "dev" {
 		args = append(args, "--api", FreeAddr(t))
 	}
-	p := Exec(t, nil, append(args, "--http", addr)...)
+	p := ExecFile(t, path, nil, append(args, "--http", addr)...)
 	p.url = "http://" + addr
 	return p
 }
 
-// Exec is Start with args as they are, and with further variables of the
-// environment, given as NAME=VALUE.
+// Exec is Start with args unchanged, and with further environment variables, given as NAME=VALUE.
 func Exec(t testing.TB, env []string, args ...string) *Process {
 	t.Helper()
+	return ExecFile(t, Binary(t), env, args...)
+}
+
+// ExecFile is Exec with another binary.
+func ExecFile(t testing.TB, path string, env []string, args ...string) *Process {
+	t.Helper()
 	p := &Process{Web: Web{t: t}, out: &Output{}, done: make(chan struct{})}
-	p.cmd = exec.Command(Binary(t), args...)
+	p.cmd = exec.Command(path, args...)
 	p.cmd.Env = append(environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
@@ -128,7 +139,7 @@ func tail(s string) string {
 	return s
 }
 
-// Output is what the process wrote so far.
+// Output returns what the process has written so far.
 func (p *Process) Output() string { return p.out.String() }
 
 func (p *Process) runs() bool {
@@ -153,15 +164,21 @@ func (p *Process) Term() { p.signal(syscall.SIGTERM) }
 // Pause stops the process where it stands (SIGSTOP).
 func (p *Process) Pause() { p.signal(syscall.SIGSTOP) }
 
-// Continue lets a paused process go on.
+// Continue lets a paused process continue.
 func (p *Process) Continue() { p.signal(syscall.SIGCONT) }
 
 func (p *Process) signal(s syscall.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := p.Signal(s); err != nil {
 		p.t.Errorf("rig: signal %v: %v", s, err)
 	}
 }
+
+// Signal sends a signal to the process, which may have ended by itself.
+func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
+
+// Ended is closed when the process is gone.
+func (p *Process) Ended() <-chan struct{} { return p.done }
 
 // Exit waits for the end of the process and returns its exit code.
 func (p *Process) Exit(limit time.Duration) int {
@@ -175,7 +192,7 @@ func (p *Process) Exit(limit time.Duration) int {
 	}
 }
 
-// Pid is the process's ID.
+// Pid returns the process's ID.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Output is a buffer that may be read while it is written to. mu guards b.
@@ -191,7 +208,7 @@ func (s *Output) Write(b []byte) (int, error) {
 	return s.b.Write(b)
 }
 
-// String is all that was written so far.
+// String returns everything written so far.
 func (s *Output) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Timer is a request, as any Kafka client would write it.
+// Timer returns a request, as any Kafka client would write it.
 func Timer(requests, target, id string, due time.Time) *kgo.Record {
 	return &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte("payload of " + id), Headers: []kgo.RecordHeader{
 		{Key: "timer-at", Value: []byte(strconv.FormatInt(due.UnixMilli(), 10))},
@@ -16,7 +16,7 @@ func Timer(requests, target, id string, due time.Time) *kgo.Record {
 	}}
 }
 
-// Send writes records and returns once all are in the log, in their order.
+// Send writes records and returns once all are in the log, in order.
 func Send(t testing.TB, cl *kgo.Client, recs ...*kgo.Record) {
 	t.Helper()
 	if err := cl.ProduceSync(t.Context(), recs...).FirstErr(); err != nil {

@@ -15,22 +15,21 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// envSeen names the file to which each metric of ours is added that a test has
-// seen with another value than 0, so that CI can tell which never were. Beside
-// its name it is added as name{label="value"} where docs/OPERATIONS.md lists the
-// values.
+// envSeen names a file. Each of our metrics that a test has seen with a value other
+// than 0 is added to it, so that CI can find those that never were. In addition it is
+// added as name{label="value"} if docs/OPERATIONS.md lists the values.
 const envSeen = "WATERCLOCK_METRICS_SEEN"
 
 // lastLook bounds the scrape at the end of a test: the instance may be paused.
 const lastLook = 500 * time.Millisecond
 
-// seen is which metrics are in the file already. mu guards names.
+// seen holds the metrics that are already in the file. mu guards names.
 var seen = struct {
 	mu    sync.Mutex
 	names map[string]bool
 }{names: map[string]bool{}}
 
-// parseMetrics reads what /metrics shows, and notes it.
+// parseMetrics parses what /metrics shows, and records it.
 func parseMetrics(body string) (map[string]*dto.MetricFamily, error) {
 	p := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := p.TextToMetricFamilies(strings.NewReader(body))
@@ -45,8 +44,8 @@ func parseMetrics(body string) (map[string]*dto.MetricFamily, error) {
 	return families, nil
 }
 
-// noteSeen adds the metrics that are not 0 to the file, in one write, so that
-// processes may share it.
+// noteSeen adds the metrics that are not 0 to the file, in one write, so that processes
+// may share it.
 func noteSeen(path string, families map[string]*dto.MetricFamily) error {
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
@@ -70,7 +69,7 @@ func noteSeen(path string, families map[string]*dto.MetricFamily) error {
 	return errors.Join(err, f.Close())
 }
 
-// notable is what there is to note of a metric.
+// notable returns the names to record for a metric.
 func notable(family *dto.MetricFamily) (names []string) {
 	name := family.GetName()
 	if !strings.HasPrefix(name, "waterclock_") {
@@ -91,13 +90,12 @@ func notable(family *dto.MetricFamily) (names []string) {
 	return names
 }
 
-// valueOf is a sample's value. Histograms count.
+// valueOf returns a sample's value. For histograms that is the count.
 func valueOf(m *dto.Metric) float64 {
 	return m.GetCounter().GetValue() + m.GetGauge().GetValue() + m.GetUntyped().GetValue() + float64(m.GetHistogram().GetSampleCount())
 }
 
-// noteLast notes what an instance shows at the end of its test, if it still
-// answers.
+// noteLast records what an instance shows at the end of its test, if it still answers.
 func (w *Web) noteLast() {
 	if os.Getenv(envSeen) == "" || w.url == "" {
 		return

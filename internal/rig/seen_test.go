@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// What a test saw with another value than 0 is noted once: by name, and by each
-// value of a label that has few.
+// A metric that a test saw with a value other than 0 is recorded once: by name, and by
+// each value of a label that has few.
 func TestSeenMetricsAreNoted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "seen")
 	t.Setenv(envSeen, path)
 	seen.mu.Lock()
-	clear(seen.names) // of a run before
+	clear(seen.names) // of an earlier run
 	seen.mu.Unlock()
 	for range 2 {
 		_, err := parseMetrics(`# TYPE waterclock_of_this_test gauge
@@ -41,7 +41,7 @@ foreign_of_this_test{state="live"} 1
 	}
 }
 
-// A look at one metric reads its family and no other; it finds what a look at all does.
+// A look at one metric reads only its family, with the same result as a look at all.
 func TestFamilyOf(t *testing.T) {
 	const body = `# HELP waterclock_looks_total Looks.
 # TYPE waterclock_looks_total counter
@@ -69,7 +69,7 @@ waterclock_lag_bytes 7
 	}
 }
 
-// Where seen metrics are noted all are read, but not at each look.
+// If seen metrics are recorded, all are read, but not at each look.
 func TestParseAll(t *testing.T) {
 	w := &Web{}
 	t.Setenv(envSeen, "")

@@ -10,7 +10,7 @@ import (
 )
 
 // Setup is what most tests of whole instances begin with: a request topic, a target, and what users
-// have, a plain client and a consumer of the target.
+// have: a plain client and a consumer of the target.
 type Setup struct {
 	*testing.T
 	Cluster          *kafkatest.Cluster
@@ -19,7 +19,8 @@ type Setup struct {
 	Out              *kafkatest.Collector
 }
 
-// NewSetup makes the topics, with so many partitions of the request topic and of the target.
+// NewSetup makes the topics, with the given numbers of partitions of the request topic and of the
+// target.
 func NewSetup(t *testing.T, c *kafkatest.Cluster, requests, target int32) *Setup {
 	t.Helper()
 	s := &Setup{T: t, Cluster: c, Requests: c.CreateTopic(t, requests, nil), Client: c.Client(t)}
@@ -28,10 +29,10 @@ func NewSetup(t *testing.T, c *kafkatest.Cluster, requests, target int32) *Setup
 	return s
 }
 
-// Config is that of an instance with a directory of its own.
+// Config returns the settings of an instance with a directory of its own.
 func (s *Setup) Config() *config.Config { return Config(s.T, s.Cluster.Seeds(), s.Requests) }
 
-// Request is one as any client would write it, with headers given as name, value.
+// Request returns a request as any client would write it, with headers given as name, value.
 func (s *Setup) Request(id, value string, headers ...string) *kgo.Record {
 	r := &kgo.Record{Topic: s.Requests, Key: []byte(id), Value: []byte(value)}
 	for i := 0; i < len(headers); i += 2 {
@@ -40,12 +41,12 @@ func (s *Setup) Request(id, value string, headers ...string) *kgo.Record {
 	return r
 }
 
-// Cancel is a request that cancels a timer.
+// Cancel returns a request that cancels a timer.
 func (s *Setup) Cancel(id string) *kgo.Record {
 	return &kgo.Record{Topic: s.Requests, Key: []byte(id)}
 }
 
-// Send writes requests and returns once all are in the log, in their order.
+// Send writes requests and returns once all are in the log, in order.
 func (s *Setup) Send(recs ...*kgo.Record) {
 	s.Helper()
 	Send(s, s.Client, recs...)

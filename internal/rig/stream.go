@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
-// streamTick is how often a stream sends that is not in bursts.
+// streamTick is how often a stream sends, unless it sends in bursts.
 const streamTick = 10 * time.Millisecond
 
 // Stream sends requests at a steady rate.
@@ -18,44 +20,38 @@ type Stream struct {
 	cl     *kgo.Client
 	cancel context.CancelFunc
 	done   chan struct{}
-	sent   int // the goroutine's until done is closed
+	sent   int // belongs to the goroutine until done is closed
 
 	mu  sync.Mutex
 	err error // guarded by mu
 }
 
-// StartStream sends what next makes, perSecond of it a second, until it is
-// stopped or the test ends. perSecond is a multiple of 100; n counts from 0.
+// StartStream sends perSecond requests made by next per second, until it is stopped or
+// the test ends. perSecond is a multiple of 100; n counts from 0.
 func StartStream(t testing.TB, cl *kgo.Client, perSecond int, next func(n int) *kgo.Record) *Stream {
 	return StartBursts(t, cl, perSecond*int(streamTick)/int(time.Second), streamTick, next)
 }
 
-// StartBursts is StartStream with n at once, one burst each time that every has passed. A
-// request and a step cost brokers and instance processor time, what is in them little: so
-// this is cheaper for a test that needs timers all the time, but no step at each instant.
+// StartBursts is StartStream with n requests at once, in a burst after each interval
+// every. A request and a step cost processor time of brokers and instance, whatever is in
+// them. So this is cheaper for a test that needs timers all the time, but not a step at
+// each instant.
 func StartBursts(t testing.TB, cl *kgo.Client, n int, every time.Duration, next func(n int) *kgo.Record) *Stream {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Stream{t: t, cl: cl, cancel: cancel, done: make(chan struct{})}
 	go s.run(ctx, n, every, next)
-	t.Cleanup(func() { cancel(); <-s.done }) // before the client's own
+	t.Cleanup(func() { cancel(); <-s.done }) // runs before the client's own cleanup
 	return s
 }
 
 func (s *Stream) run(ctx context.Context, perTick int, every time.Duration, next func(n int) *kgo.Record) {
 	defer close(s.done)
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			for range perTick {
-				s.cl.Produce(context.Background(), next(s.sent), s.produced)
-				s.sent++
-			}
+	beats.Every(ctx, every, func() {
+		for range perTick {
+			s.cl.Produce(context.Background(), next(s.sent), s.produced)
+			s.sent++
 		}
-	}
+	})
 }
 
 func (s *Stream) produced(_ *kgo.Record, err error) {
@@ -66,8 +62,8 @@ func (s *Stream) produced(_ *kgo.Record, err error) {
 	}
 }
 
-// Stop ends the stream and returns how many requests it sent. All of them are in
-// the log, or the test fails.
+// Stop ends the stream and returns how many requests it sent. If not all of them are in
+// the log, the test fails.
 func (s *Stream) Stop() int {
 	s.t.Helper()
 	s.cancel()

@@ -13,13 +13,13 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// fatal is a test that panics with what it is ended with.
+// fatal is a test that panics with the message of Fatal.
 type fatal struct{ testing.TB }
 
 func (f fatal) Helper()                           {}
 func (f fatal) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
-// What Stop counts is in the log; what is not fails the test.
+// The requests that Stop counts are in the log; otherwise it fails the test.
 func TestStream(t *testing.T) {
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "requests"))
 	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.UnknownTopicRetries(0))

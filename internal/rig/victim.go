@@ -20,17 +20,17 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// envVictim has a test binary be an instance instead of running tests: its value
-// is the instance's configuration as JSON.
+// envVictim makes a test binary be an instance instead of running tests: its value is
+// the instance's configuration as JSON.
 const envVictim = "WATERCLOCK_RIG_VICTIM"
 
-// PlayVictim does not return where this process is a Victim. A package that
-// starts victims calls it first in TestMain.
+// PlayVictim does not return if this process is a Victim. A package that starts victims
+// calls it first in TestMain.
 //
-// The victim prints the address that it serves HTTP on. Each line that it reads
-// releases what it holds. A line with the number of a kind of request has it hold
-// all of that kind from then on; it prints "holding", and "held" when the first
-// one came. It ends with its standard input, hence with the test.
+// The victim prints the address on which it serves HTTP. Each line that it reads
+// releases what it holds. A line with the number of a kind of request makes it hold all
+// requests of that kind from then on; it prints "holding", and "held" when the first
+// one came. It ends when its standard input ends, and so with the test.
 func PlayVictim() {
 	text := os.Getenv(envVictim)
 	if text == "" {
@@ -77,8 +77,8 @@ func tellHeld(held *kafkatest.Fault) {
 	}
 }
 
-// Victim is an instance in a process of the test binary, which holds requests to
-// the brokers on command.
+// Victim is an instance in a process of the test binary, which holds requests to the
+// brokers on command.
 type Victim struct {
 	Web
 	cmd   *exec.Cmd
@@ -87,7 +87,7 @@ type Victim struct {
 	dead  bool
 }
 
-// victimSays bounds how long a victim may take to answer.
+// victimSays limits how long a victim may take to answer.
 const victimSays = time.Minute
 
 // StartVictim starts a victim and returns once it serves HTTP. It is killed when
@@ -159,8 +159,8 @@ func (v *Victim) says(want string) {
 	}
 }
 
-// Hold makes the victim hold its requests of a kind from now on, and lets go on
-// what it held before. Each Hold is followed by Held.
+// Hold makes the victim hold its requests of a kind from now on, and releases what it
+// held before. Each Hold must be followed by Held.
 func (v *Victim) Hold(key int16) {
 	v.t.Helper()
 	v.tell("%d", key)
@@ -188,7 +188,7 @@ func (v *Victim) Kill() {
 // Pause stops the process where it stands.
 func (v *Victim) Pause() { v.signal(syscall.SIGSTOP) }
 
-// GoOn lets it go on, and what it held with it.
+// GoOn lets the process continue, and releases what it held.
 func (v *Victim) GoOn() {
 	v.t.Helper()
 	v.signal(syscall.SIGCONT)

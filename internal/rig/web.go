@@ -20,7 +20,7 @@ type Web struct {
 	t   testing.TB
 	url string
 
-	parsed atomic.Int64 // when all metrics were parsed last, in ns
+	parsed atomic.Int64 // when all metrics were last parsed, in ns
 }
 
 // get returns status and body, 0 if there was no answer.
@@ -35,7 +35,7 @@ func (w *Web) getWithin(ctx context.Context, path string) (int, string) {
 	if err != nil {
 		w.t.Fatalf("rig: %v", err)
 	}
-	req.Header.Set("Accept-Encoding", "identity") // what is packed on this machine is unpacked on it
+	req.Header.Set("Accept-Encoding", "identity") // packing and unpacking on the same machine would be a waste
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, err.Error()
@@ -68,9 +68,9 @@ func (w *Web) Ready(n int, limit time.Duration) time.Duration {
 // name, value pairs. Histograms count.
 func (w *Web) Metric(name string, labels ...string) float64 {
 	w.t.Helper()
-	status, body := w.get("/metrics")
-	if status != http.StatusOK {
-		w.t.Fatalf("rig: /metrics answers %d: %s", status, body)
+	body, err := w.scrape()
+	if err != nil {
+		w.t.Fatalf("rig: %v", err)
 	}
 	if !w.parseAll() {
 		body = familyOf(body, name)
@@ -82,11 +82,12 @@ func (w *Web) Metric(name string, labels ...string) float64 {
 	return sum(families[name], labels...)
 }
 
-// parseEvery is how often all metrics are parsed at most, to note which were seen.
+// parseEvery is the minimum time between two parses of all metrics, which record the
+// metrics seen.
 const parseEvery = 100 * time.Millisecond
 
-// parseAll reports whether a look at one metric reads all of them: where it is noted
-// which were seen, now and then.
+// parseAll reports whether a look at one metric should read all of them, which it does
+// from time to time if seen metrics are recorded.
 func (w *Web) parseAll() bool {
 	if os.Getenv(envSeen) == "" {
 		return false
@@ -96,7 +97,7 @@ func (w *Web) parseAll() bool {
 	return now-last > int64(parseEvery) && w.parsed.CompareAndSwap(last, now)
 }
 
-// familyOf returns the lines of one metric. To parse all of them takes twice the time
+// familyOf returns the lines of one metric. Parsing all of them takes twice the time
 // that the instance needs to write them.
 func familyOf(body, name string) string {
 	var b strings.Builder

@@ -9,8 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/span"
 )
 
-// refusedSetting names the setting that the brokers do not allow, where that is
-// what err says.
+// refusedSetting returns err as a problem of a setting, if err says that the brokers do not allow its value.
 func refusedSetting(cfg *config.Config, err error) error {
 	switch {
 	case errors.Is(err, kerr.InvalidSessionTimeout):

@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// builder builds partitions. Its options are those that all partitions share.
+// builder builds partitions. Its options are common to all partitions.
 type builder struct {
 	shared   ownership.Options
 	timers   partition.Options   // of partitions of request topics
@@ -42,9 +42,9 @@ func (b *builder) build(t *membership.Token, topic *served) servedPartition {
 	return p
 }
 
-// subPartitions is how many planners a partition gets that is acquired now: one if the instance owns as many
-// partitions as it has cores, and more if it owns fewer, to keep the cores busy. A number that is set counts
-// instead, as long as the planners of all partitions take no more than a sixteenth of the memory.
+// subPartitions returns how many planners a partition gets that is acquired now: one if the instance owns as many
+// partitions as it has cores, and more if it owns fewer, to keep the cores busy. If the setting gives a number, that counts,
+// as long as the planners of all partitions take no more than a sixteenth of the memory.
 func subPartitions(set, owned int, memory int64) int {
 	owned = max(1, owned)
 	if set > 0 {
@@ -53,10 +53,10 @@ func subPartitions(set, owned int, memory int64) int {
 	return min(max(1, runtime.GOMAXPROCS(0)/owned), config.MaxSubPartitions)
 }
 
-// budgets are what all partitions share. This process may come to own them all.
+// budgets are shared by all partitions. This process may come to own all of them.
 type budgets struct {
-	wheel, delta, requests, firings, overlay *budget.Budget
-	replay                                   int // bytes of one replay
+	wheel, delta, requests, firings, questions *budget.Budget
+	replay                                     int // bytes of one replay
 }
 
 func newBudgets(s *memory.Shares, topics *servedTopics) budgets {
@@ -67,12 +67,12 @@ func newBudgets(s *memory.Shares, topics *servedTopics) budgets {
 		}
 	}
 	// A partition's delta is full at half of what it may hold: the other half is being written then.
-	return budgets{budget.New(s.Wheel, timers), budget.New(s.Delta/2, timers), budget.New(s.Requests, all), budget.New(s.Firings, timers), budget.New(s.Overlay, timers), int(s.Replay)}
+	return budgets{budget.New(s.Wheel, timers), budget.New(s.Delta/2, timers), budget.New(s.Requests, all), budget.New(s.Firings, timers), budget.New(s.Questions, timers), int(s.Replay)}
 }
 
-// of is what a partition of a request topic has of it.
+// of returns the shares of a partition of a request topic.
 func (m *budgets) of(topic string) partition.Memory {
 	return partition.Memory{
-		Wheel: m.wheel.Open(topic), Delta: m.delta.Open(topic), Requests: m.requests.Open(topic), Firings: m.firings.Open(topic), Overlay: m.overlay.Open(topic), Replay: m.replay,
+		Wheel: m.wheel.Open(topic), Delta: m.delta.Open(topic), Requests: m.requests.Open(topic), Firings: m.firings.Open(topic), Questions: m.questions.Open(topic), Replay: m.replay,
 	}
 }

@@ -31,7 +31,7 @@ func TestMemoryIsSharedByTopics(t *testing.T) {
 		{"wheel", m.wheel, s.Wheel, []string{"large", "small"}},
 		{"delta", m.delta, s.Delta / 2, []string{"large", "small"}},
 		{"firings", m.firings, s.Firings, []string{"large", "small"}},
-		{"overlay", m.overlay, s.Overlay, []string{"large", "small"}},
+		{"questions", m.questions, s.Questions, []string{"large", "small"}},
 		{"requests", m.requests, s.Requests, []string{"large", "small", "delayed"}},
 	} {
 		const piece = 1 << 10

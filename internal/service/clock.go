@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/metric"
 	"github.com/waterclock/waterclock/internal/targets"
 )
 
@@ -19,32 +20,28 @@ const (
 	// clockJump is how far the wall clock must diverge from the monotonic one,
 	// between two looks, to count as set: slewing moves it less.
 	clockJump = 100 * time.Millisecond
-	// clockWrong is how far the clock must be from the brokers' to be called
-	// wrong.
+	// clockWrong is how far the clock must be from the brokers' clock to count as wrong.
 	clockWrong = time.Minute
-	// clockPause is how long a look may be overdue before the process is said
-	// to have been paused (SIGSTOP, a frozen machine).
+	// clockPause is how long a look may be overdue before the process counts as paused (SIGSTOP, a frozen machine).
 	clockPause = 5 * time.Second
 )
 
 // clockWatch notices that the clock was set, and that the process was paused.
 //
-// Timers sleep by the monotonic clock and are due by the wall clock, so after a
-// jump everybody has to look again. A jump ahead makes what has become due fire
-// at once. After a jump back timers wait until the time has come again. A machine
-// that was suspended shows as a jump ahead, for the monotonic clock stood still;
-// whether its partitions are still its own the broker says with the next step.
+// Goroutines sleep by the monotonic clock, and timers are due by the wall clock. So after a jump every partition has to look
+// again. After a jump ahead, timers that have become due fire at once. After a jump back, timers wait until their time has
+// come again. A suspended machine shows as a jump ahead, because the monotonic clock stood still. The broker says with the
+// next step whether the partitions are still its own.
 //
-// It also says so when targets refuse emissions for their timestamp
-// (INVALID_TIMESTAMP), mostly because this clock is wrong: their timers wait,
-// parked as for any unhealthy target, and go on by themselves: a probe finds the clock
-// right, at once when it was set.
+// clockWatch also logs when targets refuse emissions for their timestamp (INVALID_TIMESTAMP), mostly because this clock is
+// wrong. Their timers are parked, as for any unhealthy target, until a probe finds the clock right. Setting the clock starts
+// a probe at once.
 type clockWatch struct {
 	now    func() time.Time // wall
 	clocks *clocks.Clocks
 	health *targets.Health
-	wake   func() // everybody looks again
-	want   func() // the clocks are compared soon
+	wake   func() // makes all partitions look again
+	want   func() // has the clocks compared soon
 	log    *slog.Logger
 	jumps  *prometheus.CounterVec
 	pauses prometheus.Counter
@@ -54,42 +51,31 @@ type clockWatch struct {
 }
 
 func newClockWatch(now func() time.Time, known *clocks.Clocks, health *targets.Health, wake, want func(), log *slog.Logger, reg prometheus.Registerer) *clockWatch {
+	in := metric.In(reg)
 	c := &clockWatch{
 		now: now, clocks: known, health: health, wake: wake, want: want, log: log,
-		jumps: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_clock_jumps_total", Help: "Times that the wall clock was set, by direction: ahead, back.",
-		}, []string{"direction"}),
-		pauses: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "waterclock_pauses_total", Help: "Times that the process did not run for seconds.",
-		}),
+		jumps:  in.Counters("waterclock_clock_jumps_total", "Times that the wall clock was set, by direction: ahead, back.", "direction"),
+		pauses: in.Counter("waterclock_pauses_total", "Times that the process did not run for seconds."),
 	}
 	c.jumps.WithLabelValues("ahead")
 	c.jumps.WithLabelValues("back")
-	refused := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "waterclock_clock_refused_targets", Help: "Target partitions that refuse the timestamps of this machine's clock; their timers wait.",
-	}, func() float64 { n, _ := c.health.RefuseClock(); return float64(n) })
-	reg.MustRegister(c.jumps, c.pauses, refused)
+	in.GaugeFunc("waterclock_clock_refused_targets", "Target partitions that refuse the timestamps of this machine's clock; their timers wait.",
+		func() float64 { n, _ := c.health.RefuseClock(); return float64(n) })
 	return c
 }
 
 // Run looks until ctx ends.
 func (c *clockWatch) Run(ctx context.Context) error {
-	t := beats.NewTicker(clockEvery)
-	defer t.Stop()
 	c.wall, c.mono = c.now().Round(0), time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-			c.look(c.now().Round(0), time.Now())
-			c.lookAtTargets()
-		}
-	}
+	beats.Every(ctx, clockEvery, func() {
+		c.look(c.now().Round(0), time.Now())
+		c.lookAtTargets()
+	})
+	return nil
 }
 
-// problem says what targets have against the clock, "" for nothing. wrong: it is
-// the clock's fault, and no limit of a single topic.
+// problem is a sentence about targets that refuse this machine's time; "" if none does. wrong says that the clock is at
+// fault, and not the limit of a single topic.
 func (c *clockWatch) problem() (sentence string, wrong bool) {
 	n, one := c.health.RefuseClock()
 	if n == 0 {
@@ -109,7 +95,7 @@ func (c *clockWatch) problem() (sentence string, wrong bool) {
 	return sentence + "set this machine's clock right, and they go on", true
 }
 
-// lookAtTargets says when targets begin to refuse the clock, and when they end.
+// lookAtTargets logs when targets begin to refuse the clock, and when none does any more.
 func (c *clockWatch) lookAtTargets() {
 	was := c.refused
 	c.refused, _ = c.health.RefuseClock()

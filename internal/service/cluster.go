@@ -9,11 +9,10 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/dialer"
 	"github.com/waterclock/waterclock/internal/service/connect"
@@ -21,21 +20,21 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// cluster is what an instance knows of its brokers and how to reach them.
+// cluster is what an instance knows about its brokers and how to reach them.
 type cluster struct {
 	log     *slog.Logger
 	options []kgo.Opt   // of further clients
 	client  *kgo.Client // administration and raw fetches
 	dialer  *dialer.Dialer
 	targets *targets.Metadata
-	lanes   atomic.Pointer[transaction.Lanes] // are told when a broker comes or goes; nil until they run
+	lanes   atomic.Pointer[transaction.Lanes] // to tell when a broker comes or goes; nil until they run
 
 	stopProbe context.CancelFunc
 	probing   sync.WaitGroup
 }
 
 // openCluster makes the first client, and the dialer that probes the brokers until close is called.
-func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logger, registry *prometheus.Registry) (*cluster, error) {
+func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logger) (*cluster, error) {
 	c := &cluster{log: log}
 	var err error
 	if c.options, err = connect.Options(cfg, clientPrefix+process, log); err != nil {
@@ -45,7 +44,7 @@ func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logge
 	if dial == nil {
 		dial = connect.Dial(cfg)
 	}
-	c.dialer = dialer.New(dial, log, registry)
+	c.dialer = dialer.New(dial, log, o.Registry)
 	c.options = append(c.options, kgo.Dialer(c.dialer.Dial))
 	if c.client, err = kgo.NewClient(connect.RequestOptions(c.options)...); err != nil {
 		return nil, fmt.Errorf("build client: %w", err)
@@ -71,8 +70,8 @@ func (c *cluster) reached() {
 	}
 }
 
-// insist tries again for as long as connections break: a broker that dies while an
-// instance starts does not end it.
+// insist calls try again for as long as connections break, so a broker that dies while an instance starts does not end the
+// instance.
 func (c *cluster) insist(ctx context.Context, what string, try func() error) error {
 	for {
 		err := try()
@@ -80,21 +79,14 @@ func (c *cluster) insist(ctx context.Context, what string, try func() error) err
 			return err
 		}
 		c.log.Warn(what+", trying again every second", "err", err)
-		select {
-		case <-ctx.Done():
+		if !beats.Sleep(ctx, connectPause) {
 			return err
-		case <-time.After(connectPause):
 		}
 	}
 }
 
-// connectionBroke reports that no broker has answered.
+// connectionBroke reports whether an error says that no broker has answered.
 func connectionBroke(err error) bool {
 	var network net.Error
-	for _, cut := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, net.ErrClosed} {
-		if errors.Is(err, cut) {
-			return true
-		}
-	}
-	return errors.As(err, &network)
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, net.ErrClosed)
 }

@@ -134,7 +134,7 @@ func TestDirectoryOfAnotherClusterIsRefused(t *testing.T) {
 	cfg.Brokers = fake(t, "two").ListenAddrs()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	err := service.Run(ctx, cfg, slog.New(slog.DiscardHandler))
+	err := service.RunWith(ctx, cfg, slog.New(slog.DiscardHandler), service.Options{})
 	if err == nil || !strings.Contains(err.Error(), "another cluster") {
 		t.Errorf("started with the directory of another cluster: %v", err)
 	}
@@ -147,7 +147,7 @@ func TestDirectoryInUseIsRefused(t *testing.T) {
 	in.Ready(2, limit)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	err := service.Run(ctx, cfg, slog.New(slog.DiscardHandler))
+	err := service.RunWith(ctx, cfg, slog.New(slog.DiscardHandler), service.Options{})
 	if err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second instance started on the directory: %v", err)
 	}

@@ -6,30 +6,28 @@ import (
 	"math"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
 
 const (
-	// leftoversFirst is when the local store is first looked through for what is
-	// too old: what is taken at the start has its owner by then. leftoversEvery is
-	// how often after that.
+	// leftoversFirst is when drop first goes through the local store: partitions that this instance acquires at its start
+	// have their owner by then. leftoversEvery is how often it does so afterwards.
 	leftoversFirst, leftoversEvery = time.Minute, time.Hour
 )
 
-// leftovers drops from the local store what partitions have left there that went
-// elsewhere, or whose topic was recreated, once it is so old that an acquisition would
-// wipe it: until then its return is a short replay. What is taken is let be, and
-// an acquisition that comes meanwhile finds all of it or nothing (statestore.Store.Drop).
-// This machine's clock says how old it is: if that is wrong a partition is
-// replayed that need not be, or the disk is freed later.
+// leftovers drops views from the local store whose partition has moved elsewhere, or whose topic was recreated. It keeps them
+// until an acquisition would wipe them, because until then a partition that comes back needs only a short replay. It does
+// not touch partitions in use. An acquisition that comes meanwhile finds all of a view or nothing (statestore.Store.Drop). Age
+// is by this machine's clock. If that is wrong, a partition is replayed unnecessarily, or the disk is freed later.
 //
-// What may be the last copy of pending timers is kept, however old: see lastCopy.
+// A view that may be the last copy of pending timers is kept, however old it is: see lastCopy.
 type leftovers struct {
 	store *statestore.Store
 	now   func() time.Time
-	// keep tells how long the rows of a request topic are good, as of now; of one that is not
-	// served it is the longest of those that are.
+	// keep returns for how long the views of each served request topic are good, as of now. Views of other topics are kept
+	// for the longest of these times.
 	keep func(ctx context.Context) map[[16]byte]time.Duration
 	last func(id statestore.PartitionID, changelog [16]byte) bool
 	log  *slog.Logger
@@ -43,8 +41,8 @@ func newLeftovers(store *statestore.Store, t *servedTopics, ps *partitions, now 
 	}
 }
 
-// absences holds for how long the views of each request topic may be out of use: forever where nobody
-// says, because a topic is gone or no broker answers. That keeps no view of another topic.
+// absences returns for how long the views of each request topic may be out of use: forever if that cannot be read, because a
+// topic is gone or no broker answers.
 func absences(ctx context.Context, t *servedTopics, log *slog.Logger) map[[16]byte]time.Duration {
 	all := make(map[[16]byte]time.Duration)
 	for name, s := range t.requests() {
@@ -59,10 +57,9 @@ func absences(ctx context.Context, t *servedTopics, log *slog.Logger) map[[16]by
 	return all
 }
 
-// lastCopy reports whether a view, that of a changelog, may be all that is left of a
-// partition's pending timers: its topic is served, and the changelog is another one
-// now, or the topic is stopped, or the partition is ours and does not run. If the
-// changelog was lost topics follow --restore needs the view.
+// lastCopy reports whether a view of a changelog may be all that is left of a partition's pending timers: its topic is
+// served, and has another changelog now, or is stopped, or the partition is owned here. If the changelog was lost, topics
+// follow --restore needs the view.
 func lastCopy(t *servedTopics, ps *partitions, id statestore.PartitionID, changelog [16]byte) bool {
 	for name, s := range t.requests() {
 		if s.set.Request.ID == id.Topic {
@@ -74,20 +71,13 @@ func lastCopy(t *servedTopics, ps *partitions, id statestore.PartitionID, change
 
 // Run looks until ctx ends.
 func (l *leftovers) Run(ctx context.Context) error {
-	t := time.NewTimer(leftoversFirst)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-			l.drop(ctx)
-			t.Reset(leftoversEvery)
-		}
+	for wait := leftoversFirst; beats.Sleep(ctx, wait); wait = leftoversEvery {
+		l.drop(ctx)
 	}
+	return nil
 }
 
-// drop goes through the store once. What cannot be dropped is tried again.
+// drop goes through the store once. A view that it cannot drop has its turn the next time.
 func (l *leftovers) drop(ctx context.Context) {
 	keeps := l.keep(ctx)
 	ids, err := l.store.Partitions()

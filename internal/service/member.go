@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/membership"
 )
 
@@ -20,18 +21,24 @@ type member struct {
 	gone  chan struct{} // closed when run has left the group
 }
 
-// errHandedOver is why a membership ends that was told to hand over.
+// errHandedOver is the cause of a membership's end after a hand-over.
 var errHandedOver = errors.New("handed over")
 
-// newMember returns a member whose membership ends with ctx. Its group is set before it runs.
+// resigned is the cause of a membership's end because the member resigned.
+type resigned struct{ error }
+
+// newMember returns a member whose membership ends with ctx. The caller sets its group before it runs.
 func newMember(ctx context.Context, name string, log *slog.Logger) *member {
 	m := &member{name: name, log: log, gone: make(chan struct{})}
 	m.ctx, m.leave = context.WithCancelCause(ctx)
 	return m
 }
 
-// problem says in a sentence why the instance is no member of its group, or may be none; "" if it is one.
+// problem is a sentence that says why the instance is no member of its group, or may be none; "" if it is a member.
 func (m *member) problem() string {
+	if why := context.Cause(m.ctx); errors.As(why, new(resigned)) {
+		return "left the group: " + why.Error() + "; run a version that can read it"
+	}
 	why := cmp.Or(m.group.Problem(), m.group.Unresponsive())
 	if why == "" && !m.group.Joined() {
 		why = "joining group " + m.name
@@ -39,27 +46,28 @@ func (m *member) problem() string {
 	return why
 }
 
-// resign leaves the group for good: a changelog was written by a later version, and only
-// instances of that version can serve it. The process stays up, not ready, so that it is seen.
+// resign leaves the group for good, because a later version has written a changelog, and only instances of that version can
+// serve it. The process stays up and is not ready, so that somebody notices.
 func (m *member) resign(why error) {
 	m.group.Resign()
-	m.leave(why)
+	m.leave(resigned{why})
 }
 
-// handOver has other instances take over all partitions, until ctx ends, and leaves the group, whatever on-stop says. Then
-// the instance ends. It returns when this one is no member any more.
+// handOver has other instances take over all partitions, until ctx ends, and leaves the group, whatever on-stop says. It
+// returns when this instance is no longer a member. Then the instance ends. It may be called again before it has returned.
+// Then the context that ends first counts.
 func (m *member) handOver(ctx context.Context) {
 	begun := time.Now()
+	m.group.Resign() // first, so that an instance that is stopped during the handover leaves the group, too
 	m.group.HandOver(ctx)
-	m.group.Resign()
 	m.leave(errHandedOver)
 	<-m.gone
 	m.log.Info("left the group", "group", m.name, "after", time.Since(begun).Round(time.Millisecond))
 }
 
-// run is a member until ctx ends, and then drains and leaves; or until it has handed over. Once the member has resigned, run only
-// waits for the end of ctx, after it has passed on why to aside.
-func (m *member) run(ctx context.Context, aside func(why error)) error {
+// run is a member until ctx ends, and then drains and leaves, or until it has handed over. If the member resigns, run calls
+// aside and waits for the end of ctx.
+func (m *member) run(ctx context.Context, aside func()) error {
 	defer m.leave(nil)
 	err := m.group.Run(m.ctx)
 	close(m.gone)
@@ -67,15 +75,9 @@ func (m *member) run(ctx context.Context, aside func(why error)) error {
 	if err != nil || why == nil || ctx.Err() != nil || errors.Is(why, errHandedOver) {
 		return err
 	}
-	aside(why)
-	t := time.NewTicker(stoppedEvery)
-	defer t.Stop()
-	for {
+	aside()
+	for again := true; again; again = beats.Sleep(ctx, stoppedEvery) {
 		m.log.Error("left the group until a restart", "group", m.name, "err", why)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-		}
 	}
+	return nil
 }

@@ -30,17 +30,17 @@ type owned struct {
 	gone  chan struct{}
 }
 
-// errNewPartition is why a partition is not served that the topic did not have.
+// errNewPartition is why a partition is refused that the topic did not have when the instance started.
 var errNewPartition = errors.New("the topic had fewer partitions when this instance started: it is being checked")
 
-// partitions are those that the instance owns. It starts each one when it is assigned, and implements
+// partitions are the partitions that the instance owns. It starts each one when that is assigned. It implements
 // membership.Handler and apiserver.Partitions.
 type partitions struct {
 	log    *slog.Logger
 	topics *servedTopics
 	life   context.Context // under which they run
 	build  func(*membership.Token, *served) servedPartition
-	take   func(timer.TopicPartition) *ownership.Follower // that of a standby, which has ended; nil: there is none
+	take   func(timer.TopicPartition) *ownership.Follower // ends a standby and returns its follower; nil: there is none
 	wg     sync.WaitGroup                                 // their goroutines
 
 	mu    sync.Mutex // guards what follows
@@ -69,7 +69,7 @@ func (ps *partitions) Assigned(t *membership.Token) {
 	if why := ps.topics.stopOf(t.Topic); why != nil {
 		o.p.Life().Refuse(why)
 	} else if t.Partition >= topic.set.Request.Partitions {
-		ps.topics.checkSoon()
+		ps.topics.check.Send()
 		o.p.Life().Refuse(errNewPartition)
 	}
 	ps.wg.Go(func() {
@@ -195,8 +195,7 @@ func (ps *partitions) wake() {
 	}
 }
 
-// checkpoint has all partitions bring what is committed into the store, one after
-// the other, so that the work is spread.
+// checkpoint makes all partitions write a checkpoint of the store, one after the other, so that the work is spread.
 func (ps *partitions) checkpoint(ctx context.Context) {
 	for _, p := range ps.all() {
 		if p, ok := p.(*partition.Partition); ok { // others have nothing in the store

@@ -31,8 +31,7 @@ const (
 	// maxLanes is how many lanes there may be at most if --lanes is not set. On four cores a fourth lane
 	// brings a fiftieth to a tenth more; nothing was measured with more than six.
 	maxLanes = 8
-	// deadStoreWait is how long the end of partitions is waited for when the
-	// store cannot go on.
+	// deadStoreWait is how long an instance waits for the end of its partitions if the store is dead.
 	deadStoreWait = time.Second
 )
 
@@ -40,8 +39,8 @@ const (
 // computes, but minReplays at least, and no more than memory has room for.
 func replaySlots(cores, room int) int { return min(room, max(minReplays, cores)) }
 
-// laneCount is how many lanes there may be: one for each core, but two on one core, because a second
-// lane goes on while the first waits for the broker.
+// laneCount is how many lanes there may be: one for each core, and two on one core, because a second lane works while the
+// first waits for the broker.
 func laneCount(set int) int {
 	if set > 0 {
 		return set
@@ -49,7 +48,7 @@ func laneCount(set int) int {
 	return min(maxLanes, max(2, runtime.GOMAXPROCS(0)))
 }
 
-// pipeline is everything between the request topics and the targets, and what watches over it.
+// pipeline is everything between the request topics and the targets, with what watches over it.
 type pipeline struct {
 	member *member
 	health *targets.Health
@@ -62,7 +61,7 @@ type pipeline struct {
 // openPipeline builds everything between the request topics and the targets. Its member is in no group yet.
 func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 	cfg, c, log := in.cfg, in.cluster, in.log
-	metrics := partition.NewMetrics(in.registry)
+	metrics := partition.NewMetrics(in.o.Registry)
 	if in.o.Shown {
 		metrics.Mute()
 	}
@@ -73,24 +72,25 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		}
 	}
 	skew := partition.NewClockSkew(c.client, metrics)
-	repairs := hanging.NewMetrics(in.registry)
+	repairs := hanging.NewMetrics(in.o.Registry)
 	markers := hanging.NewMarkers(c.client, c.targets, cfg.Group, log, repairs)
 	p := &pipeline{member: newMember(ctx, cfg.Group, log)}
 	prober := targets.NewProber(targets.ProberOptions{
 		Client: c.options, IDPrefix: hanging.TransactionalIDPrefix(cfg.Group) + in.process + "/", Metadata: c.targets, Probed: markers.Probed, Now: in.o.Now,
 	})
 	p.health = targets.NewHealth(targets.HealthOptions{Probe: prober.Probe, Targets: c.targets, Logger: log})
-	p.clock = newClockWatch(in.o.Now, metrics.Clocks(), p.health, in.partitions.wake, skew.Want, log, in.registry)
+	p.clock = newClockWatch(in.o.Now, metrics.Clocks(), p.health, in.partitions.wake, skew.Want, log, in.o.Registry)
 	lanes := transaction.NewLanes(transaction.Options{
 		Client: c.options, Admin: c.client, Group: cfg.Group, Process: in.process, Lanes: laneCount(cfg.Lanes),
 		TransactionalIDs: cfg.TransactionalIDs, Interval: cfg.FiringInterval, TransactionTimeout: cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
 		Targets: c.targets,
-		Health:  p.health, Markers: markers, Leaders: c.targets.Leaders, Logger: log, Metrics: transaction.NewMetrics(in.registry),
+		Health:  p.health, Markers: markers, Leaders: c.targets.Leaders, Logger: log, Metrics: transaction.NewMetrics(in.o.Registry),
 	})
 	reader, err := in.openReader()
 	if err != nil {
 		return nil, err
 	}
+	slots := replaySlots(runtime.GOMAXPROCS(0), in.shares.Replays)
 	b := &builder{
 		store: in.store, budgets: newBudgets(&in.shares, in.topics), assigned: in.o.Assigned,
 		shared: ownership.Options{
@@ -99,7 +99,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		},
 		timers: partition.Options{
 			Reader: reader, ClockSkew: skew, Metrics: metrics, Traces: in.traces.firings, HeldPatience: in.o.HeldPatience, BeforeApply: in.o.BeforeApply, BeforeLookup: in.o.BeforeLookup,
-			Replays:       semaphore.NewWeighted(int64(replaySlots(runtime.GOMAXPROCS(0), in.shares.Replays))),
+			Replays:       semaphore.NewWeighted(int64(slots)),
 			Scans:         semaphore.NewWeighted(int64(max(1, runtime.GOMAXPROCS(0)/2))),
 			SubPartitions: func() int { return subPartitions(cfg.SubPartitions, in.partitions.count(), in.shares.Total) },
 		},
@@ -107,8 +107,8 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 	}
 	stand := newStandbys(standbyOptions{
 		topics: in.topics, partitions: in.partitions, store: in.store, client: c.client, slots: b.timers.Replays,
-		turns: semaphore.NewWeighted(int64(max(1, replaySlots(runtime.GOMAXPROCS(0), in.shares.Replays)-1))), room: int(in.shares.Replay), damaged: metrics.Damaged, log: log,
-	}, in.registry)
+		turns: semaphore.NewWeighted(int64(max(1, slots-1))), room: int(in.shares.Replay), session: cfg.SessionTimeout, damaged: metrics.Damaged, log: log,
+	}, in.o.Registry)
 	in.partitions.topics, in.partitions.build, in.partitions.take = in.topics, b.build, stand.take
 	p.member.group, err = membership.New(membership.Options{
 		Client: append(slices.Clone(c.options), kgo.Dialer(c.dialer.DialPatiently)), Group: cfg.Group, Process: in.process, InstanceID: cfg.InstanceID, Topics: in.topics.names(),
@@ -119,8 +119,8 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
-	in.registry.MustRegister(&stateCollector{in.partitions, in.topics, p.member.group, cfg.PartitionerCheck != config.CheckOff})
-	in.registry.MustRegister(&forecastCollector{in.partitions, in.topics})
+	in.o.Registry.MustRegister(&stateCollector{in.partitions, in.topics, p.member.group, cfg.PartitionerCheck != config.CheckOff})
+	in.o.Registry.MustRegister(&forecastCollector{in.partitions, in.topics})
 	c.lanes.Store(lanes)
 	watch := &hanging.Watch{
 		Client: c.client, Group: cfg.Group, Process: in.process, Timeout: cfg.TransactionTimeout, Markers: markers, Logger: log, Metrics: repairs,
@@ -128,7 +128,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 	}
 	p.runs = []func(context.Context) error{
 		lanes.Run, reader.Run, c.targets.Run, p.health.Run, markers.Run, watch.Run, skew.Run, p.clock.Run,
-		newRecheck(cfg, in.topics, in.partitions, c.client, log, in.registry).Run,
+		newRecheck(cfg, in.topics, in.partitions, c.client, log, in.o.Registry).Run,
 		newEdges(in.partitions, in.topics, c.client, reader, log).Run,
 		newLeftovers(in.store, in.topics, in.partitions, in.o.Now, log).Run,
 		(&reloader{cfg, in.o.Reload, in.topics, reader, in.access, log}).Run,
@@ -150,7 +150,7 @@ func (in *instance) openReader() (*intake.Reader, error) {
 	return reader, nil
 }
 
-// processOf returns the process in a client ID, "" for a foreign one.
+// processOf returns the process in a client ID; "" if the client is not an instance's.
 func processOf(clientID string) string {
 	p, ours := strings.CutPrefix(clientID, clientPrefix)
 	if !ours {
@@ -159,7 +159,7 @@ func processOf(clientID string) string {
 	return p
 }
 
-// start runs everything until life ends; failed is told of an error.
+// start runs everything until life ends. It passes errors to failed.
 func (p *pipeline) start(life context.Context, failed func(error)) {
 	for _, run := range p.runs {
 		p.running.Go(func() {

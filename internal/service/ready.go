@@ -34,7 +34,7 @@ type readiness struct {
 	partitions *partitions
 
 	mu     sync.Mutex // guards what follows
-	phase  string     // what the start waits for; "" while the instance runs
+	phase  string     // what the instance does or waits for; "" while it runs
 	access *access    // nil until there is a client
 	member *member    // with clock and topics: nil until the instance has run
 	clock  *clockWatch
@@ -53,29 +53,32 @@ func (r *readiness) setAccess(a *access) {
 	r.access = a
 }
 
-// runs says that the instance runs.
+// runs notes that the instance runs.
 func (r *readiness) runs(m *member, c *clockWatch, t *servedTopics) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.phase, r.member, r.clock, r.topics = "", m, c, t
 }
 
-// handOver implements what ops.Server.OnLeave wants. From now on the instance is not ready.
+// handingOver is the phase of an instance that was told to leave.
+const handingOver = "handing over"
+
+// handOver is the function for ops.Server.OnLeave. From now on the instance is not ready.
 func (r *readiness) handOver(ctx context.Context) error {
 	r.mu.Lock()
 	m := r.member
-	if m == nil || r.phase != "" {
+	if m == nil || r.phase != "" && r.phase != handingOver {
 		defer r.mu.Unlock()
 		return fmt.Errorf("the instance does not run: %s", r.phase)
 	}
-	r.phase = "handing over"
+	r.phase = handingOver
 	r.mu.Unlock()
 	m.handOver(ctx)
 	return nil
 }
 
-// Ready implements ops.Readiness: member of the group, by what a broker has said
-// within the session timeout, and every owned partition live.
+// Ready implements ops.Readiness. The instance is ready if a broker has confirmed its membership within the session timeout,
+// and every owned partition is live.
 func (r *readiness) Ready() (bool, any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

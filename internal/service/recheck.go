@@ -13,32 +13,31 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/metric"
 	"github.com/waterclock/waterclock/internal/service/policy"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
 const (
-	// recheckTimeout bounds one look at the topics of a request topic.
+	// recheckTimeout bounds one check of a request topic and its own topics.
 	recheckTimeout = 30 * time.Second
 	// glanceEvery is how often the brokers are asked, in one request, whether all
 	// topics are there with their UUIDs and partition counts.
 	glanceEvery = 2 * time.Second
-	// settingsEvery is how often the settings are read that a partition uses between two
-	// acquisitions, and by which a view will be judged later.
+	// settingsEvery is how often the topic settings are read that a partition uses between two
+	// acquisitions, and that decide later whether a view can be used.
 	settingsEvery = 30 * time.Second
-	// A problem that stops a topic must have been seen for recheckAgain, one that is
-	// gone for recheckGone: a broker that has just started may deny what exists.
+	// A problem must last for recheckAgain before it stops a topic. If the problem is that a topic is gone, it must last for
+	// recheckGone, because a broker that has just started may deny that a topic exists.
 	recheckAgain = 2 * time.Second
 	recheckGone  = 10 * time.Second
-	// stoppedEvery is how often a stopped topic is complained about.
+	// stoppedEvery is how often the log says that a topic is stopped.
 	stoppedEvery = time.Minute
 )
 
-// recheck looks at the topics again and again. What another topic of that name,
-// another partition count or another cleanup policy would do to timers cannot be
-// undone, so it stops the request topic, until a restart; everything else is an
-// alert. Settings are looked at every --topic-check-interval, what a metadata
-// request shows every two seconds.
+// recheck checks the topics again and again. Another topic of the same name, another partition count or another cleanup
+// policy would do damage to timers that cannot be undone. So they stop the request topic until a restart. Every other problem
+// is an alert. recheck reads settings every --topic-check-interval, and metadata every two seconds.
 type recheck struct {
 	cfg        *config.Config
 	topics     *servedTopics
@@ -48,23 +47,17 @@ type recheck struct {
 	checks     *prometheus.CounterVec
 	wrong      *prometheus.GaugeVec
 	counts     *prometheus.GaugeVec // partitions of topics
-	// suspect is since when topics have had a problem that will stop them;
-	// a check that finds none ends it.
+	// suspect is when topics were first seen with a problem that will stop them. A check that finds none removes the topic.
 	suspect map[string]time.Time
 }
 
 func newRecheck(cfg *config.Config, t *servedTopics, ps *partitions, cl *kgo.Client, log *slog.Logger, registry *prometheus.Registry) *recheck {
+	in := metric.In(registry)
 	r := &recheck{
 		cfg: cfg, topics: t, partitions: ps, log: log, adm: kadm.NewClient(cl), suspect: make(map[string]time.Time),
-		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_topic_checks_total", Help: "Checks of the topics of a request topic while running, by result: ok, alert, stop, error.",
-		}, []string{"topic", "result"}),
-		wrong: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "waterclock_topic_problems", Help: "Problems of the topics of a request topic at the last check; a stop problem stays until a restart.",
-		}, []string{"topic", "severity"}),
-		counts: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "waterclock_topic_partitions", Help: "Partitions that a topic that is served has, whoever owns them, by its metadata of the last seconds.",
-		}, []string{"topic"}),
+		checks: in.Counters("waterclock_topic_checks_total", "Checks of the topics of a request topic while running, by result: ok, alert, stop, error.", "topic", "result"),
+		wrong:  in.Gauges("waterclock_topic_problems", "Problems of the topics of a request topic at the last check; a stop problem stays until a restart.", "topic", "severity"),
+		counts: in.Gauges("waterclock_topic_partitions", "Partitions that a topic that is served has, whoever owns them, by its metadata of the last seconds.", "topic"),
 	}
 	for _, name := range t.names() {
 		r.counts.WithLabelValues(name).Set(float64(t.of(name).set.Request.Partitions))
@@ -74,7 +67,6 @@ func newRecheck(cfg *config.Config, t *servedTopics, ps *partitions, cl *kgo.Cli
 			r.checks.WithLabelValues(name, result)
 		}
 	}
-	registry.MustRegister(r.checks, r.wrong, r.counts)
 	return r
 }
 
@@ -110,7 +102,7 @@ func (r *recheck) Run(ctx context.Context) error {
 	}
 }
 
-// served are the topics that are not stopped.
+// served returns the topics that are not stopped.
 func (r *recheck) served() (names []string) {
 	for _, name := range r.topics.names() {
 		if r.topics.stopOf(name) == nil {
@@ -120,9 +112,8 @@ func (r *recheck) served() (names []string) {
 	return names
 }
 
-// glance asks for the metadata of all topics that are served, and returns the
-// request topics to be checked: those of which something looks otherwise than at
-// the start, and those that are suspect. That nobody answers is no news.
+// glance asks for the metadata of all topics that are served, and returns the request topics to be checked: those that differ
+// from how they were at the start, and those that are suspect. It returns none if no broker answers.
 func (r *recheck) glance(ctx context.Context) (names []string) {
 	served := r.served()
 	var all []string
@@ -156,8 +147,7 @@ func (r *recheck) glance(ctx context.Context) (names []string) {
 	return names
 }
 
-// readSettings reads the settings as they are now. It ignores brokers that do not answer: code that
-// needs a setting reads it itself.
+// readSettings reads the settings as they are now. It ignores errors, because code that needs a setting reads it itself.
 func (r *recheck) readSettings(ctx context.Context) {
 	for _, name := range r.served() {
 		t := r.topics.of(name)
@@ -174,7 +164,7 @@ func (r *recheck) readSettings(ctx context.Context) {
 	}
 }
 
-// changed reports whether a topic is gone, another one, or of other partitions.
+// changed reports whether a topic is gone, was recreated, or has another number of partitions.
 func changed(found kadm.TopicDetails, was *topics.Topic) bool {
 	is, there := found[was.Name]
 	if !there || errors.Is(is.Err, kerr.UnknownTopicOrPartition) {
@@ -189,7 +179,7 @@ func (r *recheck) look(ctx context.Context, set topics.Set) (stop, alert []topic
 	return topics.Recheck(ctx, r.adm, set, policy.TopicOptions(r.cfg, set.Request.Name, set.Delay, r.cfg.CreateTopics))
 }
 
-// check looks at one request topic. What stops it must have been seen before.
+// check checks one request topic. A problem stops the topic only if it is confirmed.
 func (r *recheck) check(ctx context.Context, name string, set topics.Set) {
 	stop, alert, err := r.look(ctx, set)
 	if ctx.Err() != nil || err == nil && !r.confirmed(name, stop) {
@@ -219,8 +209,8 @@ func (r *recheck) check(ctx context.Context, name string, set topics.Set) {
 	}
 }
 
-// confirmed reports whether a check is final: it finds nothing that stops the topic,
-// or has found that for long enough.
+// confirmed reports whether the result of a check counts: it has found nothing that stops the topic, or has found such a
+// problem for long enough.
 func (r *recheck) confirmed(name string, stop []topics.Problem) bool {
 	if len(stop) == 0 {
 		delete(r.suspect, name)

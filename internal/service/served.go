@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/service/connect"
@@ -35,7 +36,7 @@ func newServed(cl *kgo.Client, set topics.Set, rules *intake.Rules) *served {
 // delayed reports whether this is a fixed-delay topic.
 func (s *served) delayed() bool { return s.set.Delay != 0 }
 
-// kind names what the topic is to the service.
+// kind names the kind of topic, for messages.
 func (s *served) kind() string {
 	if s.delayed() {
 		return "fixed-delay topic"
@@ -43,17 +44,17 @@ func (s *served) kind() string {
 	return "request topic"
 }
 
-// servedTopics are the topics that an instance serves. Only which of them are stopped changes.
+// servedTopics are the topics that an instance serves. They are fixed at the start, except that a topic may be stopped.
 type servedTopics struct {
 	byName map[string]*served
-	check  chan struct{} // asks recheck for a check out of turn
+	check  beats.Signal // asks recheck for a check ahead of time
 
 	mu      sync.Mutex       // guards what follows
 	stopped map[string]error // until a restart
 }
 
 func newServedTopics(all map[string]*served) *servedTopics {
-	return &servedTopics{byName: all, check: make(chan struct{}, 1), stopped: make(map[string]error)}
+	return &servedTopics{byName: all, check: beats.NewSignal(), stopped: make(map[string]error)}
 }
 
 // openTopics checks all topics, and creates the service's own if the settings say so.
@@ -89,10 +90,9 @@ func openTopics(ctx context.Context, cfg *config.Config, c *cluster) (*servedTop
 	return newServedTopics(all), nil
 }
 
-// warnChained looks for targets, of those that are named in full, that are request
-// topics of another service. What fires carries no timer- headers, so there it is
-// refused, or cancels if its value is null. The latter may be meant, a cancel that
-// comes at a given time; so it is a warning and no refusal.
+// warnChained warns of targets that are request topics of another service, as far as targets are named in full. An emission
+// has no timer- headers, so that service refuses it, or takes it for a cancel if its value is null. Such a delayed cancel may
+// be intended, so this is only a warning.
 func warnChained(ctx context.Context, cfg *config.Config, c *cluster) {
 	var logs []string
 	for _, name := range cfg.TargetNames() {
@@ -126,7 +126,7 @@ func (t *servedTopics) requests() map[string]*served {
 	return all
 }
 
-// sets returns what is known of each topic.
+// sets returns the sets of all topics.
 func (t *servedTopics) sets() (sets []topics.Set) {
 	for _, s := range t.byName {
 		sets = append(sets, s.set)
@@ -140,14 +140,6 @@ func (t *servedTopics) largestRequest() (n int) {
 		n = max(n, s.set.Request.MaxMessageBytes)
 	}
 	return n
-}
-
-// checkSoon asks for a check out of turn.
-func (t *servedTopics) checkSoon() {
-	select {
-	case t.check <- struct{}{}:
-	default:
-	}
 }
 
 // stop stops a topic until a restart.

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/waterclock/waterclock/internal/dialer"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/memory"
+	"github.com/waterclock/waterclock/internal/metric"
 	"github.com/waterclock/waterclock/internal/ops"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/service/apiserver"
@@ -33,73 +35,65 @@ const (
 	connectPause = time.Second
 )
 
-// Options are what tests and embedders set beyond configuration.
+// Options are for tests and embedders, beside the configuration.
 type Options struct {
 	// Dial opens connections to brokers; nil: TCP or TLS, as configured.
 	Dial dialer.Func
 	// AutoCreateTargets lets the broker make target topics on first use.
 	AutoCreateTargets bool
-	// CommitTimeout is how long an unanswered commit is waited for, 0 is the usual
-	// 2.5 s: tests that hold one back want more.
+	// CommitTimeout is how long an instance waits for the answer to a commit; 0 is the usual 2.5 s. Tests that hold an answer
+	// back want more.
 	CommitTimeout time.Duration
-	// MissingAfter is how long a target topic must be missing until what is due for
-	// it becomes dead letters; 0 is the usual 10 s.
+	// MissingAfter is how long a target topic must be missing until due timers for it become dead letters; 0 is the usual
+	// 10 s.
 	MissingAfter time.Duration
-	// HeldPatience is for how long an acquired partition waits for open transactions on its
-	// request topic until its timers fire; 0 is the usual 10 s.
+	// HeldPatience is how long an acquired partition waits for open transactions on its request topic before its timers
+	// fire; 0 is the usual 10 s.
 	HeldPatience time.Duration
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
+	// FS has the local store; nil is the machine's. For tests.
+	FS vfs.FS
 	// Registry takes the metrics; nil makes one.
 	Registry *prometheus.Registry
 	// Started is called when the instance serves HTTP, with its address.
 	Started func(httpAddr string)
-	// StartedAPI is called when it listens for its API, with the URL that others know it by.
+	// StartedAPI is called when the instance listens for its API, with the URL by which others know it.
 	StartedAPI func(url string)
-	// AccessInterval is how often rights are looked at; 0 is the usual 30 s.
+	// AccessInterval is how often the instance checks its rights; 0 is the usual 30 s.
 	AccessInterval time.Duration
-	// FlushInterval is how often the local store goes to disk; 0 is the usual 30 s.
+	// FlushInterval is how often the local store is flushed to disk; 0 is the usual 30 s.
 	FlushInterval time.Duration
-	// Shown says that what is refused is shown to the user in another way, and is
-	// not to be logged too.
+	// Shown says that the user sees refused requests in another way, so they are not logged.
 	Shown bool
-	// Reload brings other settings while the instance runs: those that can change
-	// then are taken over. They must be valid.
+	// Reload brings new settings while the instance runs. They must be valid. The instance takes over those that can change
+	// without a restart.
 	Reload <-chan *config.Config
-	// WholeProcess says that nothing else runs in this process: the runtime keeps to the
-	// instance's memory.
+	// WholeProcess says that nothing else runs in this process, so the instance sets the runtime's memory limit.
 	WholeProcess bool
-	// Memory is for tests: other shares than those of the setting.
+	// Memory is for tests. It replaces the shares that follow from the setting.
 	Memory *memory.Shares
 	// BeforeApply and BeforeLookup are for tests: see partition.Options.
 	BeforeApply  func(topic string, partition int32)
 	BeforeLookup func(ids [][]byte)
-	// Assigned is for tests: it is called with each partition of a request topic that is
-	// assigned, before it is acquired.
+	// Assigned is for tests. It is called with each partition of a request topic that is assigned, before its acquisition.
 	Assigned func(*partition.Partition)
 }
 
-// Run runs an instance until ctx ends, and then hands over in order. A nil
-// error is a clean stop.
-func Run(ctx context.Context, cfg *config.Config, log *slog.Logger) error {
-	return RunWith(ctx, cfg, log, Options{})
-}
-
-// Serve is Run with other settings that come while the instance runs; see
-// [Options].
+// Serve is RunWith for an instance that has the process to itself, with settings that may change while it runs.
 func Serve(ctx context.Context, cfg *config.Config, reload <-chan *config.Config, log *slog.Logger) error {
 	return RunWith(ctx, cfg, log, Options{Reload: reload, WholeProcess: true})
 }
 
-// RunWith is Run with options.
+// RunWith runs an instance until ctx ends, and then hands over in order. A nil error is a clean stop.
 func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) error {
-	in := &instance{cfg: cfg, log: log, o: o, process: randomID(), begun: time.Now(), registry: o.Registry, partitions: newPartitions(log)}
+	in := &instance{cfg: cfg, log: log, o: o, process: randomID(), begun: time.Now(), partitions: newPartitions(log)}
 	in.ready = &readiness{partitions: in.partitions, phase: "reaching the brokers"}
 	if in.o.Now == nil {
 		in.o.Now = time.Now
 	}
-	if in.registry == nil {
-		in.registry = prometheus.NewRegistry()
+	if in.o.Registry == nil {
+		in.o.Registry = prometheus.NewRegistry()
 	}
 	in.logStart()
 	in.divideMemory()
@@ -116,14 +110,13 @@ func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Option
 
 // instance is one running process. It starts its parts in order, and stops them.
 type instance struct {
-	cfg      *config.Config
-	log      *slog.Logger
-	o        Options
-	process  string
-	begun    time.Time
-	registry *prometheus.Registry
-	traces   traces
-	shares   memory.Shares
+	cfg     *config.Config
+	log     *slog.Logger
+	o       Options
+	process string
+	begun   time.Time
+	traces  traces
+	shares  memory.Shares
 
 	ready      *readiness
 	api        *apiserver.Server // nil: none
@@ -136,18 +129,18 @@ type instance struct {
 	storeDead atomic.Bool
 }
 
-// logStart logs what a reader of the log will want to know first.
+// logStart logs what readers of the log want to know first.
 func (in *instance) logStart() {
 	b := ops.ReadBuild()
 	dir, err := filepath.Abs(in.cfg.DataDir)
 	if err != nil {
-		dir = in.cfg.DataDir // it is still a name for it
+		dir = in.cfg.DataDir // names the directory, too
 	}
 	in.log.Info("starting", "version", b.Version, "revision", b.Revision, "go", runtime.Version(), "process", in.process,
 		"data_dir", dir, "settings", in.cfg)
 }
 
-// divideMemory divides the memory that there is, and logs how much it is and why.
+// divideMemory divides the memory that the instance may use, and logs how much that is and why.
 func (in *instance) divideMemory() {
 	if in.o.Memory != nil {
 		in.shares = *in.o.Memory
@@ -175,7 +168,7 @@ func randomID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// name names this process where owners are named, for people.
+// name is the name of this process as an owner of partitions, for people.
 func (in *instance) name() string {
 	name := in.cfg.InstanceID
 	if name == "" {
@@ -186,9 +179,9 @@ func (in *instance) name() string {
 
 // run serves HTTP and runs the instance until ctx ends or a part of it fails.
 func (in *instance) run(ctx context.Context) error {
-	in.registry.MustRegister(ops.ReadBuild().Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	in.o.Registry.MustRegister(ops.ReadBuild().Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	// What must outlive membership runs under life; its failure ends everything.
+	// Everything that must outlive the membership runs under life. If one of its parts fails, everything ends.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	var servers sync.WaitGroup
 	stop := func() { end(nil); servers.Wait() }
@@ -211,7 +204,7 @@ func (in *instance) run(ctx context.Context) error {
 		return err
 	}
 	if cause := context.Cause(life); cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause // also while starting: err is but its echo
+		return cause // err, if there is one, only follows from it
 	}
 	if ctx.Err() != nil {
 		return nil // told to stop, perhaps while starting
@@ -219,19 +212,19 @@ func (in *instance) run(ctx context.Context) error {
 	return err
 }
 
-// listen binds the addresses for HTTP, the profiler and the API, and passes on what serves them.
+// listen binds the addresses for HTTP, the profiler and the API, and passes their servers to serve.
 func (in *instance) listen(serve func(run func(context.Context) error)) (err error) {
 	if in.cfg.HTTP != "" {
-		server := ops.NewServer(in.cfg.HTTP, in.registry, in.ready, in.log)
+		server := ops.NewServer(in.cfg.HTTP, in.o.Registry, in.ready, in.log)
 		server.Secure(in.cfg.HTTPWebConfig)
 		server.OnLeave(in.ready.handOver)
 		if err := server.Listen(); err != nil {
 			return err
 		}
-		serve(server.Run)
 		if in.o.Started != nil {
-			in.o.Started(server.Addr())
+			in.o.Started(server.Addr()) // bound, so callers wait until it serves
 		}
+		serve(server.Run)
 	}
 	if in.cfg.Pprof != "" {
 		profiler := ops.NewProfiler(in.cfg.Pprof, in.log)
@@ -240,7 +233,7 @@ func (in *instance) listen(serve func(run func(context.Context) error)) (err err
 		}
 		serve(profiler.Run)
 	}
-	if in.api, err = apiserver.Listen(in.cfg, in.shares.Calls, in.log, in.registry); in.api == nil {
+	if in.api, err = apiserver.Listen(in.cfg, in.shares.Calls, in.log, in.o.Registry); in.api == nil {
 		return err
 	}
 	serve(in.api.Run)
@@ -250,10 +243,9 @@ func (in *instance) listen(serve func(run func(context.Context) error)) (err err
 	return nil
 }
 
-// serve starts everything from the brokers on, and runs until ctx ends. An error of what runs under life
-// is passed on to end.
+// serve starts everything from the brokers on, and runs until ctx ends. Errors of the parts that run under life go to end.
 func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc) (err error) {
-	if in.cluster, err = openCluster(in.cfg, in.process, &in.o, in.log, in.registry); err != nil {
+	if in.cluster, err = openCluster(in.cfg, in.process, &in.o, in.log); err != nil {
 		return err
 	}
 	defer in.cluster.close()
@@ -280,9 +272,7 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 	if err == nil {
 		in.ready.runs(p.member, p.clock, in.topics)
 		in.log.Info("running", "group", in.cfg.Group, "requests", in.cfg.Requests, "delay", in.cfg.DelayTopics(), "process", in.process)
-		err = p.member.run(ctx, func(why error) {
-			in.ready.setPhase("left the group: " + why.Error() + "; run a version that can read it")
-		})
+		err = p.member.run(ctx, func() { in.ready.setPhase(p.member.problem()) })
 	}
 	in.ready.setPhase("stopped")
 	end(nil)
@@ -291,7 +281,7 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 	return err
 }
 
-// openAPI has the API answer, if there is one, until stop is called.
+// openAPI makes the API answer, if there is one, until stop is called.
 func (in *instance) openAPI(p *pipeline) (stop func(), err error) {
 	if in.api == nil {
 		return func() {}, nil
@@ -306,12 +296,11 @@ func (in *instance) openAPI(p *pipeline) (stop func(), err error) {
 func (in *instance) awaitAccess(ctx context.Context) error {
 	in.access = &access{cfg: in.cfg, client: in.cluster.client, log: in.log, probe: hanging.TransactionalIDPrefix(in.cfg.Group) + in.process + "/rights"}
 	in.ready.setAccess(in.access)
-	in.registry.MustRegister(in.access)
+	metric.In(in.o.Registry).GaugeFunc("waterclock_access_problems", "Rights that the brokers do not grant this instance, and logins that they refuse.", in.access.count)
 	return in.access.await(ctx)
 }
 
-// awaitEnd waits for partitions and all else that runs, unless they are held up by
-// a write that is blocked forever.
+// awaitEnd waits for partitions and everything else that runs, unless a write to a dead store blocks them forever.
 func (in *instance) awaitEnd(p *pipeline) {
 	gone := make(chan struct{})
 	go func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/membership"
+	"github.com/waterclock/waterclock/internal/metric"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
@@ -22,13 +24,14 @@ const (
 	// standbyEvery is how often standbys are compared with what the group wants.
 	standbyEvery = 200 * time.Millisecond
 	// caughtUp is how old the last look at a changelog's end may be, all of which was folded, for a copy that has
-	// caught up.
+	// caught up. For what the group is told, it may be older by a session timeout: see copies.
 	caughtUp = 10 * time.Second
 	// standbyAgain is the pause before a follower that has failed goes on, and standbyFailed if only an operator can help.
 	standbyAgain, standbyFailed = 5 * time.Second, time.Minute
-	// takeWait is how long the end of a follower is waited for before it loses its place in the store.
-	takeWait = time.Second
-	// rejoinAgain is when the group is asked again for what this process has caught up with and was not given.
+	// endWithin is how long a follower that is to end may wait for the disk. Then it loses its handle of the store, and with
+	// it what it knows of the log.
+	endWithin = time.Second
+	// rejoinAgain is how often the group is asked for partitions that have caught up and were not given.
 	rejoinAgain = time.Minute
 )
 
@@ -37,7 +40,11 @@ const (
 // itself, with all that it knows of the log (ownership.Life.TakeOver).
 //
 // A partition is followed or owned, never both: a follower does not begin before the partition's goroutine has ended, and
-// Run of a partition does not begin before take has returned. mu is held over both decisions.
+// Run of a partition does not begin before take has returned. mu is held over both decisions. It is not held while the
+// store is used, because each join of the group waits for it.
+//
+// The group client calls follow before it tells that a partition is assigned. In between it may drain other partitions,
+// for up to a second. So what is assigned to this instance is followed until take.
 type standbys struct {
 	o       standbyOptions
 	metrics *standbyMetrics
@@ -45,7 +52,9 @@ type standbys struct {
 
 	mu       sync.Mutex // guards what follows
 	want     []membership.Follow
-	rejoined time.Time // when the group was last asked because all that is wanted next has caught up; zero: since follow, never
+	assigned map[timer.TopicPartition]bool // to this instance, together with want
+	since    time.Time                     // when the group has last told what to follow, or was asked for more
+	asked    bool                          // the group was asked since it told that
 	runs     map[timer.TopicPartition]*standby
 }
 
@@ -57,6 +66,7 @@ type standbyOptions struct {
 	slots      *semaphore.Weighted // of replays
 	turns      *semaphore.Weighted // of those that nobody waits for
 	room       int                 // bytes of one replay
+	session    time.Duration       // after which the group notices that an owner has died
 	damaged    func()              // called if a copy was damaged
 	log        *slog.Logger
 }
@@ -64,16 +74,14 @@ type standbyOptions struct {
 // standby is one partition that is followed.
 type standby struct {
 	f      *ownership.Follower
-	handle *statestore.Handle
 	cancel context.CancelFunc
 	ended  chan struct{}
 }
 
 func newStandbys(o standbyOptions, registry *prometheus.Registry) *standbys {
 	s := &standbys{o: o, runs: make(map[timer.TopicPartition]*standby)}
-	s.metrics = &standbyMetrics{standbys: s, damaged: o.damaged, followed: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "waterclock_standby_offsets_total", Help: "Changelog offsets that were read for copies of partitions that other instances own.",
-	})}
+	s.metrics = &standbyMetrics{standbys: s, damaged: o.damaged, followed: metric.In(registry).Counter("waterclock_standby_offsets_total",
+		"Changelog offsets that were read for copies of partitions that other instances own.")}
 	registry.MustRegister(s.metrics)
 	return s
 }
@@ -89,30 +97,29 @@ func (s *standbys) asMember(number int) membership.Standbys {
 	}
 }
 
-// follow is told what to follow from now on. It does not wait.
-func (s *standbys) follow(want []membership.Follow) {
+// follow implements membership.Standbys.Follow.
+func (s *standbys) follow(want []membership.Follow, assigned map[string][]int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.want, s.rejoined = want, time.Time{}
+	s.want, s.assigned, s.since, s.asked = want, make(map[timer.TopicPartition]bool), time.Now(), false
+	for topic, ps := range assigned {
+		for _, p := range ps {
+			s.assigned[timer.TopicPartition{Topic: topic, Partition: p}] = true
+		}
+	}
 }
 
 // Run follows until ctx ends. rejoin has the group balance again.
 func (s *standbys) Run(ctx context.Context, rejoin func()) error {
-	t := beats.NewTicker(standbyEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			s.end()
-			s.wg.Wait()
-			return nil
-		case <-t.C:
-			s.reconcile(ctx)
-			if s.mayOwnMore() {
-				rejoin()
-			}
+	beats.Every(ctx, standbyEvery, func() {
+		s.reconcile(ctx)
+		if s.mayOwnMore() {
+			rejoin()
 		}
-	}
+	})
+	s.end()
+	s.wg.Wait()
+	return nil
 }
 
 // reconcile begins and ends followers.
@@ -120,6 +127,7 @@ func (s *standbys) reconcile(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wanted := make(map[timer.TopicPartition]bool, len(s.want))
+	maps.Copy(wanted, s.assigned)
 	for _, w := range s.want {
 		at := timer.TopicPartition{Topic: w.Topic, Partition: w.Partition}
 		wanted[at] = true
@@ -135,7 +143,6 @@ func (s *standbys) reconcile(ctx context.Context) {
 		}
 		select {
 		case <-run.ended:
-			run.handle.Release()
 			delete(s.runs, at)
 		default:
 		}
@@ -146,14 +153,16 @@ func (s *standbys) begin(ctx context.Context, at timer.TopicPartition, topic *se
 	ctx, cancel := context.WithCancel(ctx)
 	log := s.o.log.With("topic", at.Topic, "partition", at.Partition)
 	run := &standby{cancel: cancel, ended: make(chan struct{})}
-	run.handle = s.o.store.Partition(statestore.PartitionID{Topic: topic.set.Request.ID, Partition: at.Partition}).Acquire()
-	local := &ownership.Local{Handle: run.handle, Slots: s.o.slots, Turns: s.o.turns, Room: s.o.room}
+	local := &ownership.Local{Slots: s.o.slots, Turns: s.o.turns, Room: s.o.room}
 	run.f = ownership.NewFollower(ownership.FollowOptions{
 		Topics: &topic.set, Partition: at.Partition, Client: s.o.client, Settings: topic.settings, Local: local, Logger: log, Metrics: s.metrics,
 	})
 	s.wg.Go(func() {
 		defer close(run.ended)
 		defer cancel()
+		local.Handle = s.o.store.Partition(statestore.PartitionID{Topic: topic.set.Request.ID, Partition: at.Partition}).Acquire()
+		defer local.Handle.Release()
+		defer context.AfterFunc(ctx, func() { time.AfterFunc(endWithin, local.Handle.Release) })()
 		for ctx.Err() == nil {
 			err := run.f.Follow(ctx)
 			if ctx.Err() != nil || errors.Is(err, statestore.ErrEnded) {
@@ -167,10 +176,7 @@ func (s *standbys) begin(ctx context.Context, at timer.TopicPartition, topic *se
 				pause = standbyFailed
 			}
 			log.Warn("cannot follow the partition, trying again", "after", pause, "err", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(pause):
-			}
+			beats.Sleep(ctx, pause)
 		}
 	})
 	return run
@@ -180,7 +186,7 @@ func (s *standbys) begin(ctx context.Context, at timer.TopicPartition, topic *se
 func (s *standbys) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.want = nil
+	s.want, s.assigned = nil, nil
 	for _, run := range s.runs {
 		run.cancel()
 	}
@@ -197,49 +203,48 @@ func (s *standbys) take(at timer.TopicPartition) *ownership.Follower {
 		return nil
 	}
 	run.cancel()
-	select {
-	case <-run.ended:
-	case <-time.After(takeWait): // it waits for the disk; without its handle it does not
-		run.handle.Release()
-		<-run.ended
-	}
+	<-run.ended
 	return run.f
 }
 
-// copies returns what this process follows.
+// copies returns what this process follows. An owner that dies leaves a step open, and no follower reads past that before
+// the group has noticed the death, after the session timeout. A copy that has stood still for so long is the one to take
+// over, and must not look as if it were behind.
 func (s *standbys) copies() (all []membership.Copy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for at, run := range s.runs {
 		v := membership.View{Topic: at.Topic, Partition: at.Partition, Position: max(0, run.f.Position())}
-		all = append(all, membership.Copy{View: v, CaughtUp: run.caughtUp()})
+		all = append(all, membership.Copy{View: v, CaughtUp: run.reachedWithin(caughtUp + s.o.session)})
 	}
 	return all
 }
 
-func (run *standby) caughtUp() bool {
+func (run *standby) reachedWithin(d time.Duration) bool {
 	at := run.f.Reached()
-	return !at.IsZero() && time.Since(at) < caughtUp
+	return !at.IsZero() && time.Since(at) < d
 }
 
-// mayOwnMore reports, once, that this process has caught up with all that it is to own next.
+// mayOwnMore reports that it is time to ask the group for partitions that this process is to own next: once all of them have
+// caught up, and else once in a rejoinAgain if some have. A partition that cannot be followed, or takes hours, thus holds up
+// no other. What the group gives is no longer wanted next, so this ends.
 func (s *standbys) mayOwnMore() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := 0
+	next, ready := 0, 0
 	for _, w := range s.want {
 		if !w.Next {
 			continue
 		}
 		next++
-		if run := s.runs[timer.TopicPartition{Topic: w.Topic, Partition: w.Partition}]; run == nil || !run.caughtUp() {
-			return false
+		if run := s.runs[timer.TopicPartition{Topic: w.Topic, Partition: w.Partition}]; run != nil && run.reachedWithin(caughtUp) {
+			ready++
 		}
 	}
-	if next == 0 || time.Since(s.rejoined) < rejoinAgain {
+	if ready == 0 || (ready < next || s.asked) && time.Since(s.since) < rejoinAgain {
 		return false
 	}
-	s.rejoined = time.Now()
+	s.since, s.asked = time.Now(), true
 	return true
 }
 
@@ -259,14 +264,10 @@ func (m *standbyMetrics) Replayed(offsets int64) { m.followed.Add(float64(max(0,
 func (m *standbyMetrics) Damaged() { m.damaged() }
 
 // Describe implements prometheus.Collector.
-func (m *standbyMetrics) Describe(ch chan<- *prometheus.Desc) {
-	ch <- descStandbys
-	m.followed.Describe(ch)
-}
+func (m *standbyMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- descStandbys }
 
 // Collect implements prometheus.Collector.
 func (m *standbyMetrics) Collect(ch chan<- prometheus.Metric) {
-	m.followed.Collect(ch)
 	states := make(map[string][2]int)
 	for name := range m.standbys.o.topics.requests() {
 		states[name] = [2]int{}

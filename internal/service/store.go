@@ -16,7 +16,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// openStore opens the local store. If it cannot go on later, end is told why.
+// openStore opens the local store. If the store dies later, it calls end with the reason.
 func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) error {
 	var cluster kadm.Metadata
 	err := in.cluster.insist(ctx, "the cluster's ID cannot be read", func() (err error) {
@@ -35,7 +35,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	}
 	in.store, err = statestore.Open(statestore.Options{
 		Home: home,
-		Dir:  datadir.Store(in.cfg.DataDir), Logger: in.log, Now: in.o.Now, FlushInterval: in.o.FlushInterval,
+		FS:   in.o.FS, Dir: datadir.Store(in.cfg.DataDir), Logger: in.log, Now: in.o.Now, FlushInterval: in.o.FlushInterval,
 		Memory: uint64(in.shares.Store), BeforeFlush: in.partitions.checkpoint,
 		OnFatal: func(err error) {
 			err = storeEnded(in.cfg.DataDir, err)
@@ -53,7 +53,7 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	if err := datadir.NoteNames(in.cfg.DataDir, in.topics.sets()); err != nil {
 		in.log.Warn("the names of topics cannot be noted in the data directory", "err", err)
 	}
-	in.registry.MustRegister(in.store.Collector())
+	in.o.Registry.MustRegister(in.store.Collector())
 	return nil
 }
 
@@ -63,7 +63,7 @@ func (in *instance) closeStore() {
 	}
 }
 
-// storeAdvice says what to do about a data directory that cannot be opened.
+// storeAdvice is what to do about a data directory that cannot be opened.
 func storeAdvice(err error) string {
 	switch {
 	case errors.Is(err, statestore.ErrInUse):

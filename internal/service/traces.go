@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/tracing/otlp"
 )
 
-// traces are what an instance makes of trace contexts; see the setting tracing.
+// traces is what an instance does with trace contexts; see the setting tracing.
 type traces struct {
 	firings *tracing.Firings // nil: emissions carry the trace context of their requests
 	calls   trace.Tracer     // of the API; nil: calls have no spans

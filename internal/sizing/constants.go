@@ -17,9 +17,10 @@ type Constants struct {
 	BrokerTransaction  float64 `json:"broker_ms_per_transaction"`    // with one replica
 	ServiceBase        float64 `json:"service_cores_of_an_instance"` // consumers, producers, housekeeping
 	BrokerBase         float64 `json:"broker_cores_of_an_instance"`
-	DiskPerByte        float64 `json:"disk_bytes_per_byte_of_request"` // of a pending timer, when merged
-	DiskPeak           float64 `json:"disk_peak_factor"`               // while tables are merged
-	Replay             float64 `json:"replay_records_per_second"`      // without a directory, on an instance
+	DiskPerByte        float64 `json:"disk_bytes_per_byte_of_request"`      // of a pending timer, when merged
+	ChangelogPerByte   float64 `json:"changelog_bytes_per_byte_of_request"` // of a pending timer, in each replica
+	DiskPeak           float64 `json:"disk_peak_factor"`                    // while tables are merged
+	Replay             float64 `json:"replay_records_per_second"`           // without a directory, on an instance
 	Partition          float64 `json:"timers_per_second_of_a_partition"`
 	SoonOverhead       float64 `json:"memory_bytes_per_timer_due_soon"` // beside its own bytes
 	FilterBytes        float64 `json:"filter_bytes_per_pending_timer"`
@@ -30,7 +31,7 @@ type Constants struct {
 func Measured() Constants {
 	return Constants{
 		ServiceTimer: 10, BrokerTimer: 7, ServiceTransaction: 1.6, BrokerTransaction: 5.3, ServiceBase: 0.1, BrokerBase: 0.1,
-		DiskPerByte: 347.0 / 307, DiskPeak: 2, Replay: 1_000_000, Partition: 24_800, SoonOverhead: 130, FilterBytes: 2, Replicas: 3,
+		DiskPerByte: 347.0 / 307, ChangelogPerByte: 1, DiskPeak: 2, Replay: 1_000_000, Partition: 24_800, SoonOverhead: 130, FilterBytes: 2, Replicas: 3,
 	}
 }
 
@@ -47,7 +48,7 @@ func ReadConstants(data []byte) (Constants, error) {
 
 func (c *Constants) validate() error {
 	var all []error
-	for name, v := range c.byName() {
+	for name, v := range c.ByName() {
 		if v <= 0 {
 			all = append(all, fmt.Errorf("constant %s is %v, and has to be more than 0", name, v))
 		}
@@ -55,7 +56,8 @@ func (c *Constants) validate() error {
 	return errors.Join(all...)
 }
 
-func (c *Constants) byName() map[string]float64 {
+// ByName returns the constants by their names in a file.
+func (c *Constants) ByName() map[string]float64 {
 	data, _ := json.Marshal(c) // numbers
 	all := map[string]float64{}
 	_ = json.Unmarshal(data, &all)

@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -116,7 +117,7 @@ func Make(l Load, c Constants) Plan {
 	filters := l.Pending / rest * float64(1+l.Standbys) * c.FilterBytes * filterPart
 	p.Memory = int64(math.Ceil(max(leastMemory, soon, filters)/memoryGrain)) * memoryGrain
 	p.Records = l.Pending + l.Rate*(l.Keep+2*l.Clean).Seconds()
-	p.Changelog = l.Pending*l.Size + l.Rate*l.Keep.Seconds()*keyBytes + l.Rate*l.Clean.Seconds()*(l.Size+keyBytes)
+	p.Changelog = l.Pending*l.Size*c.ChangelogPerByte + l.Rate*l.Keep.Seconds()*keyBytes + l.Rate*l.Clean.Seconds()*(l.Size+keyBytes)
 	p.Replay = time.Duration(p.Records / rest / c.Replay * float64(time.Second))
 	p.Write = l.Rate * (3*l.Size + keyBytes) * float64(l.Replicas)
 	p.Read = l.Rate * ((2+float64(l.Standbys))*l.Size + (3*l.Size+keyBytes)*float64(l.Replicas-1))
@@ -124,19 +125,12 @@ func Make(l Load, c Constants) Plan {
 		{"processors of an instance", p.perInstance(l, c) / l.Cores},
 		{"a partition, which has one transaction at a time", l.Rate / float64(p.Partitions) / c.Partition},
 	}
-	slices.SortStableFunc(p.Shares, func(a, b Share) int { return -compare(a.Used, b.Used) })
+	slices.SortStableFunc(p.Shares, func(a, b Share) int { return cmp.Compare(b.Used, a.Used) })
 	p.problems(l)
-	return p
-}
-
-func compare(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
+	if used := p.perInstance(l, c) / l.Cores; l.Instances == 0 && used > l.Busy {
+		p.Problems = append(p.Problems, fmt.Sprintf("with %d instances each would use %.2f of its processors, and may use %v", p.Instances, used, l.Busy))
 	}
-	return 0
+	return p
 }
 
 // perInstance is how many cores an instance uses while one is away.

@@ -78,3 +78,12 @@ func TestBadLoadsAndConstants(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
+
+// If an instance uses more than its share of processors even when idle, no number of instances is enough.
+func TestNoNumberOfInstancesIsEnough(t *testing.T) {
+	l := Defaults()
+	l.Rate, l.Cores = 10, 0.14
+	if p := Make(l, Measured()); p.Problems == nil {
+		t.Errorf("%d instances are said to be enough, and each uses %v of its processors", p.Instances, p.Shares[0].Used)
+	}
+}

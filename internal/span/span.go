@@ -1,8 +1,10 @@
 // Package span writes durations as people write them, the same way in every message: days of 24
-// hours in front, and no unit that is zero.
+// hours in front, and no unit that is zero. It reads them, too.
 package span
 
 import (
+	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -30,4 +32,26 @@ func String(d time.Duration) string {
 		s = strings.TrimSuffix(s, "0m")
 	}
 	return days + s
+}
+
+var errDuration = errors.New("needs a duration such as 250ms, 10s, 1h30m or 7d")
+
+// Parse reads what time.ParseDuration reads, with days of 24 hours in front of it: 7d, 1d12h. It rejects negative
+// durations.
+func Parse(s string) (time.Duration, error) {
+	var days time.Duration
+	if n, rest, ok := strings.Cut(s, "d"); ok {
+		v, err := strconv.ParseUint(n, 10, 32)
+		if err != nil || v > uint64(math.MaxInt64/day) {
+			return 0, errDuration
+		}
+		if days, s = time.Duration(v)*day, rest; s == "" {
+			return days, nil
+		}
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 || strings.HasPrefix(s, "-") || d > math.MaxInt64-days {
+		return 0, errDuration
+	}
+	return days + d, nil
 }

@@ -93,7 +93,7 @@ func (h *Health) probed(p timer.TopicPartition, err error) {
 	defer h.mu.Unlock()
 	if h.probes--; h.more {
 		h.more = false
-		h.poke()
+		h.wakeRun()
 	}
 	b := h.breakers[p]
 	if b == nil {

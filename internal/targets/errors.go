@@ -15,9 +15,9 @@ func Trips(err error) bool {
 		context.DeadlineExceeded, kgo.ErrRecordTimeout, kgo.ErrRecordRetries,
 		kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.ReplicaNotAvailable, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend,
 		kerr.RequestTimedOut, kerr.KafkaStorageError, kerr.FencedLeaderEpoch,
-		// Its limits do not allow what this machine's clock shows.
+		// The topic's limits do not allow the time of this machine's clock.
 		kerr.InvalidTimestamp,
-		// It is not known what these mean, nor when they end. Other partitions must not wait for that.
+		// The meaning and the end of these errors are unknown. Other partitions must not wait for that.
 		kerr.UnknownServerError, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat,
 	)
 }

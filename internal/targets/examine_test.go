@@ -14,8 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// However many names that do not exist somebody asks for, memory and questions have a bound, and
-// one that exists is known soon.
+// However many missing names are asked for, memory and requests are bounded, and an existing topic is known soon.
 func TestUnknownTopicsAreBounded(t *testing.T) {
 	t.Parallel()
 	const names = 20_000
@@ -51,15 +50,15 @@ func TestUnknownTopicsAreBounded(t *testing.T) {
 			t.Fatal("a topic that exists is not known")
 		}
 	}
-	// Each name that is kept, once a second and once each 5 s; of the others some each 100 ms.
+	// Each name that is kept, once a second and once every 5 s; of the others some every 100 ms.
 	took := time.Since(began)
 	if n, most := asked.Load(), int64(maxWanted*(2+took/newcomersPause)+maxExamined*(2+2*took/verdictAgain)); n > most {
 		t.Errorf("asked for %d names in %d questions within %s, want %d at most", n, questions.Load(), took, most)
 	}
 }
 
-// While all places are taken a further topic waits. Places come free as soon as nothing asks for their topics any
-// more, and then topics that are in use stay, also those that were asked for without the lock.
+// While all places are taken a further topic waits. Places come free as soon as nothing uses their topics any
+// more. Topics in use keep their places, even those that were looked up without the lock.
 func TestPlacesComeFree(t *testing.T) {
 	now := time.Now()
 	targets := NewMetadata(nil, MetadataOptions{Now: func() time.Time { return now }})

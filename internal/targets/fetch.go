@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -55,10 +56,7 @@ func (t *Metadata) Run(ctx context.Context) error {
 			next.Reset(t.Leaders.refreshEvery())
 		}
 		if pause {
-			select {
-			case <-ctx.Done():
-			case <-time.After(newcomersPause):
-			}
+			beats.Sleep(ctx, newcomersPause)
 		}
 	}
 }

@@ -34,7 +34,7 @@ const (
 	maxProbes = 8
 )
 
-// HealthOptions are what a Health goes by.
+// HealthOptions are the settings of a Health.
 type HealthOptions struct {
 	// Probe tries a partition; nil if there is no Run.
 	Probe func(context.Context, timer.TopicPartition) error
@@ -71,7 +71,7 @@ type HealthOptions struct {
 type Health struct {
 	o         HealthOptions
 	unhealthy atomic.Int32 // number of breakers: the healthy way takes no lock
-	wake      beats.Signal // tells Run to look at once
+	wake      beats.Signal // tells Run to check at once
 	led       leaders
 
 	mu       sync.Mutex
@@ -93,15 +93,15 @@ type breaker struct {
 	delay    time.Duration
 	next     time.Time
 	probing  bool
-	window   int       // 0 while open
+	window   int       // 0 while the breaker is open
 	serial   int64     // of the window, while it grows
 	admitted int       // of the window
-	admitAt  time.Time // when something was admitted last
+	admitAt  time.Time // when emissions were last admitted
 	waiters  map[*Waiter]struct{}
 	idle     time.Time // since when nothing waits
 	since    time.Time
 	clock    bool // the partition refuses timestamps of this machine's clock
-	// away: the partition is away (see Leaders). only: that is the breaker's sole reason.
+	// away means that the partition is away (see Leaders), only that this is the sole reason for the breaker.
 	away, only bool
 }
 
@@ -134,7 +134,7 @@ func NewHealth(o HealthOptions) *Health {
 	h := &Health{o: o, wake: beats.NewSignal(), led: NewLeaders(nil, o.Now), breakers: make(map[timer.TopicPartition]*breaker)}
 	if o.Targets != nil {
 		h.led = o.Targets.Leaders
-		o.Targets.heard = h.poke
+		o.Targets.heard = h.wakeRun
 	}
 	return h
 }
@@ -175,7 +175,7 @@ func (h *Health) suspect(p timer.TopicPartition) *breaker {
 		b = newBreaker(now)
 		b.next = now
 		h.open(p, b)
-		h.poke()
+		h.wakeRun()
 	}
 	return b
 }
@@ -298,12 +298,11 @@ func (h *Health) ClockSet() {
 	}
 }
 
-// poke makes Run look at once.
-func (h *Health) poke() {
-	if h.AllHealthy() {
-		return
+// wakeRun makes Run look at once.
+func (h *Health) wakeRun() {
+	if !h.AllHealthy() {
+		h.wake.Send()
 	}
-	h.wake.Send()
 }
 
 // tell notes p as ready, and wakes the owner. The lock is held.

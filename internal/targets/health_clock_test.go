@@ -16,10 +16,10 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Partitions that refuse the clock are unhealthy at once, however many they are, and
-// until a probe finds them healthy: after a while, or at once when the clock was
-// set. Others that fail with them still wait for new leaders.
-func TestWhatRefusesTheClockIsUnhealthy(t *testing.T) {
+// Partitions that refuse the clock are unhealthy at once, however many they are, until
+// a probe finds them healthy: after a while, or at once when the clock was set. Other
+// partitions that fail with them still wait for new leaders.
+func TestTargetsThatRefuseTheClockAreUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := fmt.Errorf("produce: %w", kerr.InvalidTimestamp)
 		if RefusedForGood(refused) || !Trips(refused) {
@@ -34,7 +34,7 @@ func TestWhatRefusesTheClockIsUnhealthy(t *testing.T) {
 			return refused
 		}})
 		reach := &lostAt{&kafkatest.Reach{}, time.Now()}
-		reach.Lose("elsewhere") // whose death three may fail for
+		reach.Lose("elsewhere") // three failures may be due to its death
 		h.led = reach
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup

@@ -20,7 +20,7 @@ var (
 	late            = context.DeadlineExceeded
 )
 
-// newHealth returns one that logs nothing.
+// newHealth returns a Health that logs nothing.
 func newHealth(probe func(context.Context, timer.TopicPartition) error) *Health {
 	return NewHealth(HealthOptions{Probe: probe, Logger: slog.New(slog.DiscardHandler)})
 }
@@ -48,10 +48,11 @@ func unhealthyOf(h *Health) (n int, all map[timer.TopicPartition]time.Time) {
 	return len(all), all
 }
 
-// One partition that fails is unhealthy; several at once are a broker's death, if one was
-// lost: its partitions get other leaders by themselves, until that has taken too long.
-// One that has no leader is unhealthy at once: for it nothing more will come. While all
-// brokers are there all that fail are unhealthy.
+// One partition that fails is unhealthy. If several fail at once after a broker was lost,
+// its death is the cause: its partitions get other leaders by themselves, until that has
+// taken too long. A partition without a leader is unhealthy at once, because waiting
+// longer would not help it. While all brokers are there, all partitions that fail are
+// unhealthy.
 func TestTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth(nil)
@@ -87,9 +88,9 @@ func TestTrip(t *testing.T) {
 	})
 }
 
-// An emission that was let pass may never be committed: its timer was cancelled,
-// or its step aborted by the death of another broker. Another one passes after a
-// while, and whoever waits is told.
+// An admitted emission may never be committed: its timer was cancelled, or its step was
+// aborted by the death of another broker. Another one passes after a while, and waiters
+// are told.
 func TestAdmitThatCameToNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth(nil)
@@ -120,8 +121,8 @@ func TestAdmitThatCameToNothing(t *testing.T) {
 	})
 }
 
-// Probes come after 2 s, doubling to 5 minutes; one that succeeds lets one
-// emission pass, then two, four, each after a commit, until nothing is parked.
+// Probes come after 2 s, doubling to 5 minutes. After a successful one, one emission may
+// pass, then two, four, each after a commit, until nothing is parked.
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

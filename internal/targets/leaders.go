@@ -18,9 +18,9 @@ const (
 	targetRefresh = 5 * time.Second
 	awayRefresh   = 150 * time.Millisecond
 	refreshFast   = 30 * time.Second
-	// settleTime is how long a leader that replaced an unreachable one is left alone. It takes no writes until its
+	// newLeaderTime is how long a leader that replaced an unreachable one is left alone. It takes no writes until its
 	// followers follow it, and everything else in the same step would wait too.
-	settleTime = 500 * time.Millisecond
+	newLeaderTime = 500 * time.Millisecond
 	// BrokerDeath is how long after the loss of a broker failures are put down to it: partitions get other leaders and
 	// other in-sync replicas by themselves.
 	BrokerDeath = 12 * time.Second
@@ -31,7 +31,7 @@ type Reach interface {
 	// AllReachable reports whether every broker can be reached. It costs nothing.
 	AllReachable() bool
 	Reachable(addr string) bool
-	// LastLost is when a broker that had responded was last found to be out of reach.
+	// LastLost returns when a broker that had responded was last found to be out of reach.
 	LastLost() time.Time
 }
 
@@ -45,8 +45,8 @@ func (allThere) LastLost() time.Time   { return time.Time{} }
 // Leaders knows which partitions cannot be written to now: those without a leader, and those that
 // are away. A partition is away
 //   - while its leader, by the last metadata, is a broker that cannot be reached;
-//   - for settleTime after such a leader has got a successor;
-//   - while it waits for a broker in its in-sync replicas that cannot be reached, see Shun.
+//   - for newLeaderTime after such a leader has got a successor;
+//   - while it waits for a broker in its in-sync replicas that cannot be reached, see Exclude.
 //
 // All of this follows from metadata and from what the dialer sees, so no probe is needed before the partition is
 // written to again. Each of these states ends by metadata, by the broker's return, or by time.
@@ -59,15 +59,15 @@ type Leaders struct {
 	mu     sync.Mutex
 	topics map[string]*topicLeaders
 	hosts  map[int32]string // addresses of brokers by node ID
-	fast   time.Time        // until then metadata is asked for often while a leader cannot be reached
+	fast   time.Time        // metadata is requested often until then while a leader cannot be reached
 }
 
 // topicLeaders are the leaders of a topic's partitions.
 type topicLeaders struct {
-	nodes   []int32             // node IDs by partition, -1 for none
-	isr     [][]int32           // node IDs of the in-sync replicas by partition
-	settled map[int32]time.Time // until when new leaders are left alone
-	shunned map[int32]bool      // see Shun
+	nodes    []int32             // node IDs by partition, -1 for none
+	isr      [][]int32           // node IDs of the in-sync replicas by partition
+	newUntil map[int32]time.Time // until when new leaders are left alone
+	excluded map[int32]bool      // see Exclude
 }
 
 // NewLeaders returns Leaders that know no partition. If reach is nil, all brokers can be reached.
@@ -118,21 +118,21 @@ func (l *Leaders) unled(p timer.TopicPartition) bool {
 	return t != nil && (t.nodes[p.Partition] < 0 || !l.AllReachable() && l.unreachable(t.nodes[p.Partition]))
 }
 
-// Shun notes that a partition takes no writes while others do. If a broker that cannot be reached is in its in-sync
-// replicas, the partition is away from now on, and Shun returns true. It must not be called before the caller has waited
+// Exclude notes that a partition takes no writes while others do. If a broker that cannot be reached is in its in-sync
+// replicas, the partition is away from now on, and Exclude returns true. It must not be called before the caller has waited
 // in vain, because perhaps only this process has lost the broker, and then no leader is waiting for it. The state ends when
 // the broker leaves the in-sync replicas or answers again, and after BrokerDeath.
-func (l *Leaders) Shun(p timer.TopicPartition) bool {
+func (l *Leaders) Exclude(p timer.TopicPartition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.of(p)
 	if t == nil || !l.burdened(t, p.Partition) {
 		return false
 	}
-	if t.shunned == nil {
-		t.shunned = make(map[int32]bool)
+	if t.excluded == nil {
+		t.excluded = make(map[int32]bool)
 	}
-	t.shunned[p.Partition] = true
+	t.excluded[p.Partition] = true
 	return true
 }
 
@@ -148,7 +148,7 @@ func (l *Leaders) of(p timer.TopicPartition) *topicLeaders {
 // waits reports whether a partition is to be left alone although its leader is
 // there. The lock is held.
 func (l *Leaders) waits(t *topicLeaders, partition int32) bool {
-	return l.now().Before(t.settled[partition]) || t.shunned[partition] && l.burdened(t, partition)
+	return l.now().Before(t.newUntil[partition]) || t.excluded[partition] && l.burdened(t, partition)
 }
 
 // burdened reports whether a partition's in-sync replicas hold a broker that died or
@@ -173,7 +173,7 @@ func (l *Leaders) meet(brokers []kmsg.MetadataResponseBroker) {
 }
 
 // learn takes in the leaders and in-sync replicas of a topic's partitions. A leader that replaces an unreachable one is
-// left alone for settleTime.
+// left alone for newLeaderTime.
 func (l *Leaders) learn(topic string, nodes []int32, isr [][]int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,15 +183,15 @@ func (l *Leaders) learn(topic string, nodes []int32, isr [][]int32) {
 		l.topics[topic] = t
 	}
 	if l.AllReachable() {
-		t.settled, t.shunned = nil, nil
+		t.newUntil, t.excluded = nil, nil
 	} else {
 		for p := range min(len(t.nodes), len(nodes)) {
 			was, is := t.nodes[p], nodes[p]
 			if is >= 0 && is != was && (was < 0 || l.unreachable(was)) {
-				if t.settled == nil {
-					t.settled = make(map[int32]time.Time)
+				if t.newUntil == nil {
+					t.newUntil = make(map[int32]time.Time)
 				}
-				t.settled[int32(p)] = l.now().Add(settleTime)
+				t.newUntil[int32(p)] = l.now().Add(newLeaderTime)
 			}
 		}
 	}

@@ -16,9 +16,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Where a leader that cannot be reached has a successor, that one is left alone until
-// its followers may follow; nothing but time ends that, or the broker's return. Who
-// leads is asked often meanwhile, so that it is noticed at once.
+// If a leader that cannot be reached has a successor, the successor is left alone until
+// its followers may have caught up. Only time, or the return of the broker, ends that.
+// Meanwhile metadata is refreshed often, so that the change is noticed at once.
 func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 	now := time.Now()
 	reach := &kafkatest.Reach{}
@@ -55,15 +55,15 @@ func TestNewLeadersAreLeftAloneAtFirst(t *testing.T) {
 	want("a broker is lost, long ago", targetRefresh, true, false, false)
 	led(1, 2, -1)
 	want("the lost one has a successor, one that is there another", awayRefresh, true, false, false)
-	now = now.Add(settleTime)
-	want("settled", targetRefresh, false, false, false)
+	now = now.Add(newLeaderTime)
+	want("no longer new", targetRefresh, false, false, false)
 	led(1, 2, 2)
 	want("one without leader has one", awayRefresh, false, false, true)
 	reach.Restore()
 	want("the broker is back", targetRefresh, false, false, false)
 }
 
-// lostAt is a reach that lost its broker then.
+// lostAt is a Reach that lost its broker at this time.
 type lostAt struct {
 	*kafkatest.Reach
 	at time.Time
@@ -73,8 +73,8 @@ func (r *lostAt) LastLost() time.Time { return r.at }
 
 func (r *lostAt) Dying() bool { return NewLeaders(r, time.Now).Dying() }
 
-// A partition is shunned while a broker that was lost is in its in-sync replicas, and
-// not for long: it may be out of reach from here alone.
+// A partition is excluded while a lost broker is in its in-sync replicas, but not for
+// long: the broker may be out of reach only from here.
 func TestPartitionsOfALostBrokerAreLeftAlone(t *testing.T) {
 	p := timer.TopicPartition{Topic: "t", Partition: 0}
 	for _, tc := range []struct {
@@ -99,21 +99,21 @@ func TestPartitionsOfALostBrokerAreLeftAlone(t *testing.T) {
 		}
 		isr(1, 2)
 		reach.Lose("a:1")
-		if targets.Leaders.Shun(p) || targets.Leaders.Away(p) {
-			t.Errorf("%s: shunned, and waits for nobody", tc.name)
+		if targets.Leaders.Exclude(p) || targets.Leaders.Away(p) {
+			t.Errorf("%s: excluded, and waits for nobody", tc.name)
 		}
-		if isr(0, 1, 2); targets.Leaders.Away(p) || !targets.Leaders.Shun(p) || !targets.Leaders.Away(p) || targets.Leaders.refreshEvery() != awayRefresh {
-			t.Errorf("%s: not shunned by who has waited in vain, or before", tc.name)
+		if isr(0, 1, 2); targets.Leaders.Away(p) || !targets.Leaders.Exclude(p) || !targets.Leaders.Away(p) || targets.Leaders.refreshEvery() != awayRefresh {
+			t.Errorf("%s: not excluded by who has waited in vain, or before", tc.name)
 		}
 		tc.ends(targets, reach, isr)
-		if targets.Leaders.Away(p) || targets.Leaders.Shun(p) || targets.Leaders.refreshEvery() != targetRefresh {
-			t.Errorf("%s, and it is still shunned", tc.name)
+		if targets.Leaders.Away(p) || targets.Leaders.Exclude(p) || targets.Leaders.refreshEvery() != targetRefresh {
+			t.Errorf("%s, and it is still excluded", tc.name)
 		}
 	}
 }
 
-// A topic that is asked for first while some leader cannot be reached is known then:
-// its timers need nothing of that broker.
+// A topic that is first used while some leader cannot be reached still becomes known:
+// its timers do not need that broker.
 func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")
@@ -133,8 +133,8 @@ func TestATopicIsMetWhileABrokerIsAway(t *testing.T) {
 	})
 }
 
-// Partitions that are led by a broker which cannot be reached are away, and our own
-// of them stalled, until metadata, asked for often now, shows another leader.
+// Partitions led by a broker that cannot be reached are away, and our own ones among
+// them stalled, until metadata, which is now refreshed often, shows another leader.
 func TestPartitionsOfABrokerThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _, cl := kafkatest.Bubble(t, 3, "t", "good")

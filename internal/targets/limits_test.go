@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Up to maxProbes unhealthy targets are probed at a time; the others' turn comes.
+// At most maxProbes unhealthy targets are probed at a time; the others get their turn.
 func TestProbesAtATime(t *testing.T) {
 	for _, n := range []int{maxProbes, maxProbes + 1} {
 		synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ const (
 	missingAfter = 10 * time.Second
 	// verdictAgain is how old the verdict that a topic cannot be used may be until it is asked for again.
 	verdictAgain = time.Second
-	// A topic that metadata shows and that a leader refused as unknown is left unused for a while, which doubles from
+	// A topic that metadata shows and that a leader refused as unknown is not used for a while, which doubles from
 	// refutedMin to refutedMax. After refutedKept it begins with refutedMin again.
 	refutedMin  = 50 * time.Millisecond
 	refutedMax  = 10 * time.Second

@@ -18,7 +18,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// lookUp asks for a topic, and returns what is known then.
+// lookUp asks for a topic, and returns what is then known.
 func (t *Metadata) lookUp(tb testing.TB, topic string) (TopicInfo, bool) {
 	tb.Helper()
 	if err := t.Refresh(tb.Context(), topic); err != nil {
@@ -27,9 +27,9 @@ func (t *Metadata) lookUp(tb testing.TB, topic string) (TopicInfo, bool) {
 	return t.Cached(topic)
 }
 
-// A topic that does not exist is a verdict after a while; once it is there, its
-// partitions and its size limit are known, and later those that are added, with
-// another version.
+// A topic that does not exist becomes a verdict after a while. Once it exists, its
+// partitions and its size limit are known, and later the partitions that are added,
+// with another version.
 func TestTargetsFollowATopic(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
@@ -58,7 +58,7 @@ func TestTargetsFollowATopic(t *testing.T) {
 	}
 }
 
-// A prefetched topic is known soon, and nobody waited for it.
+// A prefetched topic is known soon, and no caller waited for it.
 func TestTargetsPrefetch(t *testing.T) {
 	_, targets := fakeTargets(t, 3)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -74,16 +74,16 @@ func TestTargetsPrefetch(t *testing.T) {
 	})
 }
 
-// fakeTargets are those of a broker in this process, whose topic t has so many
-// partitions.
+// fakeTargets returns the Metadata for a broker in this process, whose topic t has the
+// given number of partitions.
 func fakeTargets(t *testing.T, partitions int32) (*kfake.Cluster, *Metadata) {
 	t.Helper()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(partitions, "t"))
 	return c, NewMetadata(cl, MetadataOptions{})
 }
 
-// A topic whose limit nobody has told yet is not known: by the default, what is
-// larger would be refused for good.
+// A topic whose limit is not known yet counts as unknown: with the default limit,
+// larger records would be refused for good.
 func TestTargetsAwaitTheFirstLimit(t *testing.T) {
 	c, targets := fakeTargets(t, 1)
 	var unresponsive atomic.Bool
@@ -104,8 +104,8 @@ func TestTargetsAwaitTheFirstLimit(t *testing.T) {
 	}
 }
 
-// A passing error of the metadata is no verdict, however often it is looked up:
-// a verdict would make a dead letter of every emission.
+// A temporary error of the metadata is not a verdict, however often the topic is looked
+// up: a verdict would turn every emission into a dead letter.
 func TestTargetsPassingErrorIsNoVerdict(t *testing.T) {
 	c, targets := fakeTargets(t, 1)
 	f := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "t", Err: kerr.LeaderNotAvailable, Count: -1})
@@ -123,8 +123,8 @@ func TestTargetsPassingErrorIsNoVerdict(t *testing.T) {
 	}
 }
 
-// What was known of a topic stays through passing trouble.
-func TestTargetsKeepWhatIsKnown(t *testing.T) {
+// Temporary errors do not make known topics unknown.
+func TestTargetsKeepKnownTopics(t *testing.T) {
 	c, targets := fakeTargets(t, 2)
 	if got, known := targets.lookUp(t, "t"); !known || len(got.Leader) != 2 {
 		t.Fatalf("%+v", got)
@@ -135,14 +135,14 @@ func TestTargetsKeepWhatIsKnown(t *testing.T) {
 	}
 }
 
-// behind has node of a cluster say for a while that topic t does not exist.
+// behind makes nodes of a cluster say for a while that topic t does not exist.
 func behind(c *kfake.Cluster, nodes ...int32) *kfake.FaultHandle {
 	return c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Nodes: nodes, Topic: "t", Err: kerr.UnknownTopicOrPartition, Count: -1})
 }
 
-// One broker that is behind does not make a topic unknown: others are asked. When
-// all of them say so it is not known, and missing only if that holds for long; an
-// answer that has the topic begins again.
+// One broker that is behind does not make a topic unknown: others are asked. If all of
+// them say so it is not known, and it is missing only if that lasts. An answer with the
+// topic starts this again.
 func TestTargetsMissing(t *testing.T) {
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(3), kfake.SeedTopics(2, "t"))
 	now := time.Now()
@@ -179,8 +179,8 @@ func TestTargetsMissing(t *testing.T) {
 	}
 }
 
-// Partitions do not get fewer, and one that is asked for too early is waited for:
-// the broker may be behind.
+// The number of partitions never decreases, and a partition that is used too early is
+// waited for: the broker may be behind.
 func TestTargetsLack(t *testing.T) {
 	c, targets := fakeTargets(t, 2)
 	now := time.Now()
@@ -221,8 +221,8 @@ func TestTargetsLack(t *testing.T) {
 	}
 }
 
-// What a broker that was to write to a topic does not know is not used before it
-// was asked for again; where that helps nothing the pause grows, and it ends.
+// If a leader does not know a topic, the topic is not used before it was looked up
+// again. If that does not help the pause grows, and it ends.
 func TestTargetsRefuted(t *testing.T) {
 	_, targets := fakeTargets(t, 2)
 	now := time.Now()
@@ -263,8 +263,8 @@ func TestTargetsRefuted(t *testing.T) {
 	}
 }
 
-// A verdict that is used is renewed, and does not get too old between two looks of
-// somebody who is slow.
+// A verdict that is used is renewed, and does not get too old between two uses by a
+// slow caller.
 func TestTargetsRenewAVerdict(t *testing.T) {
 	c, targets := fakeTargets(t, 2)
 	now := time.Now()

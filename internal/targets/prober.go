@@ -19,7 +19,7 @@ import (
 // one: its transaction is always aborted.
 const HeaderProbe = "waterclock-probe"
 
-// ProberOptions are what a Prober goes by.
+// ProberOptions are the settings of a Prober.
 type ProberOptions struct {
 	Client   []kgo.Opt // brokers and security, as for every client
 	IDPrefix string    // of its transactional IDs
@@ -34,7 +34,7 @@ type ProberOptions struct {
 type Prober struct {
 	o ProberOptions
 
-	mu     sync.Mutex                        // guards what follows
+	mu     sync.Mutex                        // guards the fields below
 	serial int                               // how many IDs were made
 	free   []string                          // IDs whose last probe succeeded
 	left   map[timer.TopicPartition]leftOver // by partition whose last probe failed
@@ -57,8 +57,7 @@ func NewProber(o ProberOptions) *Prober {
 	return &Prober{o: o, left: make(map[timer.TopicPartition]leftOver)}
 }
 
-// take returns a probe's transactional ID: that of the last probe of the partition if it
-// failed, otherwise any free one.
+// take returns a probe's transactional ID: that of the partition's last probe if it failed, otherwise any free one.
 func (p *Prober) take(to timer.TopicPartition) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,14 +109,13 @@ var (
 	errNotTried = errors.New("it was not tried")
 )
 
-// Probe writes one marked record to p in a transaction that it aborts, unless
-// metadata shows no leader. Only the write tells about the partition. The probe's own transaction is its
-// coordinator's matter: if it cannot be begun the error is errNotTried, and if it is not ended
-// after the write it ends with its timeout.
+// Probe writes one marked record to p in a transaction that it aborts, unless metadata shows no leader. Only the write
+// says something about the partition. The probe's own transaction depends on its coordinator: if it cannot be begun the
+// error is errNotTried, and if it is not ended after the write it ends with its timeout.
 //
-// Brokers keep a transactional ID for a week, so IDs are reused: there are at most as many as partitions
-// that are unhealthy at the same time, plus maxProbes. Reuse is safe because no probe commits: any
-// transaction that a probe leaves open is aborted, whichever marker of its ID ends it.
+// Brokers keep a transactional ID for a week, so IDs are reused: there are at most as many as partitions that are
+// unhealthy at the same time, plus maxProbes. Reuse is safe because no probe commits: any transaction that a probe
+// leaves open is aborted, whichever marker of its ID ends it.
 func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, EmissionDeadline)
 	defer cancel()
@@ -167,8 +165,8 @@ func (p *Prober) Probe(ctx context.Context, to timer.TopicPartition) (err error)
 	return nil
 }
 
-// leads says who leads a partition. It asks the brokers unless they were asked just now. Metadata.Run asks them
-// regularly about partitions that exist, with a leader or without.
+// leads returns the leadership of a partition. It asks the brokers unless they were asked just now. Metadata.Run asks
+// them regularly about partitions that exist, with a leader or without.
 func (p *Prober) leads(ctx context.Context, to timer.TopicPartition) Leadership {
 	m := p.o.Metadata
 	m.mu.Lock()
@@ -207,7 +205,7 @@ func (p *Prober) open(id string) (*kgo.Client, error) {
 	return cl, nil
 }
 
-// abort ends a probe's transaction, and waits for that no longer than probeEnd.
+// abort ends a probe's transaction, and waits for that at most for probeEnd.
 func (p *Prober) abort(ctx context.Context, c *kgo.Client) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeEnd)
 	defer cancel()

@@ -30,15 +30,15 @@ func fakeProber(t *testing.T) (*Prober, *kadm.Client, *kgo.Client) {
 	return proberOf(opts, NewMetadata(cl, MetadataOptions{MissingAfter: 1})), kadm.NewClient(cl), cl
 }
 
-// proberOf is a prober whose transactions nobody remembers.
+// proberOf returns a prober whose transactions are not recorded.
 func proberOf(client []kgo.Opt, m *Metadata) *Prober {
 	return NewProber(ProberOptions{
 		Client: client, IDPrefix: "p/", Metadata: m, Now: time.Now, Probed: func(string, int64, int16, timer.TopicPartition, bool) {},
 	})
 }
 
-// A compacted topic refuses a record without a key, so a probe has one: a target
-// that is compacted would be unhealthy forever.
+// A compacted topic refuses a record without a key, so a probe has one: otherwise a compacted target would be
+// unhealthy forever.
 func TestProbeHasAKey(t *testing.T) {
 	p, _, cl := fakeProber(t)
 	if err := p.Probe(t.Context(), timer.TopicPartition{Topic: "t", Partition: 0}); err != nil {
@@ -52,8 +52,8 @@ func TestProbeHasAKey(t *testing.T) {
 	}
 }
 
-// What waits for a target that is gone becomes dead letters: it must not wait on.
-func TestProbeOfWhatIsGone(t *testing.T) {
+// Emissions that wait for a target that is gone become dead letters: they must not wait any longer.
+func TestProbeOfAMissingTarget(t *testing.T) {
 	p, adm, _ := fakeProber(t)
 	beyond := timer.TopicPartition{Topic: "t", Partition: 7}
 	if err := p.Probe(t.Context(), beyond); !errors.Is(err, errNoLeader) {
@@ -70,9 +70,9 @@ func TestProbeOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// A target that is known to have no leader is not probed by a transaction: its ID
-// would be kept by the brokers, and there may be thousands such targets. Nor does
-// the time between two looks grow, which cost nothing.
+// A target that is known to have no leader is not probed by a transaction: brokers would keep its ID, and
+// there may be thousands of such targets. The time between two checks does not grow either, because they cost
+// nothing.
 func TestProbeOfALeaderlessTarget(t *testing.T) {
 	p, _, _ := fakeProber(t)
 	answer := func(leader int32) {
@@ -102,8 +102,8 @@ func TestProbeOfALeaderlessTarget(t *testing.T) {
 	}
 }
 
-// A target that refuses the probe for good answers: what waits for it passes, and
-// is refused, or not, for itself.
+// A target that refuses the probe for good has answered: emissions that wait for it pass, and are refused or
+// accepted on their own merits.
 func TestBreakerOfATargetThatRefuses(t *testing.T) {
 	for _, why := range []error{kerr.UnknownTopicOrPartition, kerr.TopicAuthorizationFailed, kerr.InvalidRecord} {
 		h := newHealth(nil)
@@ -126,9 +126,9 @@ func TestBreakerOfATargetThatRefuses(t *testing.T) {
 	}
 }
 
-// A target that answers again, and that nothing waits for, is healthy: its timers
-// were cancelled, or went to other partitions.
-func TestBreakerThatNobodyWaitsFor(t *testing.T) {
+// A target that answers again, and for which nothing waits, is healthy: its timers were cancelled, or went to
+// other partitions.
+func TestBreakerWithoutWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHealth(func(context.Context, timer.TopicPartition) error { return nil })
 		ctx, cancel := context.WithCancel(t.Context())
@@ -137,7 +137,7 @@ func TestBreakerThatNobodyWaitsFor(t *testing.T) {
 		h.Trip(map[timer.TopicPartition]error{one: late, two: kerr.LeaderNotAvailable})
 		h.Trip(map[timer.TopicPartition]error{one: late})
 		w := newPatron(h)
-		w.Wait(two) // and never passes
+		w.Wait(two) // it never passes
 		time.Sleep(2 * idleFor)
 		synctest.Wait()
 		if !h.Allow(one, nil) {
@@ -157,8 +157,7 @@ func TestBreakerThatNobodyWaitsFor(t *testing.T) {
 	})
 }
 
-// A probe that could not begin a transaction says nothing of the target: the next one
-// does not come later for it.
+// A probe that could not begin a transaction says nothing about the target: it does not delay the next one.
 func TestProbeThatWasNotTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, opts, cl := kafkatest.Bubble(t, 1, "t")
@@ -186,8 +185,8 @@ func TestProbeThatWasNotTried(t *testing.T) {
 	})
 }
 
-// Targets without a leader, of which there may be thousands, are looked at and not
-// tried: they do not hold up the probe of one that may be healthy.
+// Targets without a leader, of which there may be thousands, are checked but not tried: they do not delay the
+// probe of a target that may be healthy.
 func TestProbesDoNotWaitForLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tried := make(chan struct{})
@@ -216,9 +215,9 @@ func TestProbesDoNotWaitForLooks(t *testing.T) {
 	})
 }
 
-// What waits for a target that the service may not use any more becomes dead letters,
-// as what is due for it now does: it must not wait on.
-func TestProbeOfWhatMayNotBeUsed(t *testing.T) {
+// Emissions that wait for a target that the service may no longer use become dead letters, like those that
+// fall due for it now: they must not wait any longer.
+func TestProbeOfAForbiddenTarget(t *testing.T) {
 	p, _, _ := fakeProber(t)
 	to := timer.TopicPartition{Topic: "t", Partition: 0}
 	h := newHealth(p.Probe)
@@ -248,8 +247,8 @@ func refusedRecords(r kmsg.Request) kmsg.Response {
 	return resp
 }
 
-// Brokers keep each transactional ID for a week. However often is probed, and whatever becomes of it,
-// there is one for each partition that is unhealthy; those that got through serve all.
+// Brokers keep each transactional ID for a week. However often partitions are probed, and however that ends,
+// there is one ID for each unhealthy partition. IDs of successful probes are shared by all.
 func TestProbesUseTheirIDsAgain(t *testing.T) {
 	const partitions, times = 3, 5
 	c, targets := fakeTargets(t, partitions)
@@ -299,8 +298,8 @@ func TestProbesUseTheirIDsAgain(t *testing.T) {
 	}
 }
 
-// What a probe could not do with its own transaction says nothing of its target: neither that the
-// transaction of the probe before is still open, nor that one which has written is not ended.
+// Problems of a probe's own transaction say nothing about its target: neither that the previous probe's
+// transaction is still open, nor that a transaction is not ended after its write.
 func TestProbesOwnTransactionIsNotTheTargets(t *testing.T) {
 	c, targets := fakeTargets(t, 2)
 	p := proberOf([]kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}, targets)
@@ -344,8 +343,8 @@ func TestProbesOwnTransactionIsNotTheTargets(t *testing.T) {
 	}
 }
 
-// IDs of probes that failed are kept for their partitions while those are probed, or looked at, and no longer:
-// a partition that is not probed any more has no breaker.
+// IDs of failed probes are kept for their partitions while those are probed or checked, and no longer: a
+// partition that is not probed any more has no breaker.
 func TestIDsOfFailedProbesAreNotKeptForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := proberOf(nil, nil)
@@ -372,9 +371,9 @@ func TestIDsOfFailedProbesAreNotKeptForever(t *testing.T) {
 	})
 }
 
-// Whatever brokers do not answer, a probe ends: a Health has maxProbes places, and waits for probes when it
+// A probe ends whatever brokers do not answer: a Health has maxProbes places, and waits for probes when it
 // stops.
-func TestProbeEndsWhateverIsNotAnswered(t *testing.T) {
+func TestProbeEndsWithoutAnswers(t *testing.T) {
 	for _, key := range []kmsg.Key{kmsg.ApiVersions, kmsg.Metadata, kmsg.DescribeConfigs, kmsg.FindCoordinator, kmsg.InitProducerID, kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.EndTxn} {
 		for what, known := range map[string]bool{"the target is known": true, "the target is not known": false} {
 			t.Run(key.Name()+", "+what, func(t *testing.T) {

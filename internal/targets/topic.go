@@ -14,8 +14,7 @@ const (
 
 // TopicInfo is what is known of one target topic.
 type TopicInfo struct {
-	// Leader tells for each partition whether it has a leader; its length is
-	// the partition count.
+	// Leader says for each partition whether it has a leader. Its length is the number of partitions.
 	Leader []bool
 	// Compacted says that the topic refuses records without a key.
 	Compacted bool
@@ -30,10 +29,10 @@ type cachedTopic struct {
 	version  int64     // see Version
 	fetched  time.Time // zero: it must be looked up before it is used again
 	used     time.Time
-	missing  time.Time // since when no broker that was asked has known it; zero: one has
+	missing  time.Time // since when no broker that was asked has known it; zero: one knows it
 	maxBytes int32
 
-	beyond time.Time // since when callers want a partition that it does not have; inUse ends that
+	beyond time.Time // since when callers have wanted a partition that it does not have; inUse ends that
 	asked  time.Time // when a caller last wanted one
 
 	refuted   int // how often in a row: see Refuted

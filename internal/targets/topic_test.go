@@ -10,8 +10,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// What is asked for with each timer follows each change of what is known: nothing that
-// was proved wrong is still given out, and what is given out is not idle.
+// Snapshots follow each change of what is known: nothing that was proved wrong is still given out, and a
+// topic that is given out is not idle.
 func TestSnapshotFollowsEachChange(t *testing.T) {
 	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, "t", "refuted", "lacking"))
 	now := time.Now()
@@ -52,8 +52,8 @@ func TestSnapshotFollowsEachChange(t *testing.T) {
 	}
 }
 
-// A topic that was asked for a partition that it does not have, by one request, is known like any other again
-// after some time: it is not asked for each second for as long as it is in use.
+// A topic that was once asked for a partition that it does not have is treated like any other after some
+// time: it is not looked up every second for as long as it is in use.
 func TestATopicIsNotDoubtedForever(t *testing.T) {
 	_, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, "t"))
 	now := time.Now()
@@ -85,7 +85,7 @@ func TestATopicIsNotDoubtedForever(t *testing.T) {
 	}
 }
 
-// BenchmarkCached is what a worker or a lane asks for each timer, from all cores.
+// BenchmarkCached measures what a worker or a lane asks for each timer, on all cores.
 func BenchmarkCached(b *testing.B) {
 	targets := NewMetadata(nil, MetadataOptions{})
 	targets.topics["t"] = &cachedTopic{TopicInfo: TopicInfo{Leader: make([]bool, 8)}, fetched: time.Now(), used: time.Now(), maxBytes: 1}

@@ -1,6 +1,9 @@
 package targets
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -44,9 +47,7 @@ func (h *Health) missed(p timer.TopicPartition) *breaker {
 func (w *Waiter) Ready() (ps []timer.TopicPartition) {
 	w.h.mu.Lock()
 	defer w.h.mu.Unlock()
-	for p := range w.ready {
-		ps = append(ps, p)
-	}
+	ps = slices.Collect(maps.Keys(w.ready))
 	clear(w.ready)
 	return ps
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A breaker that opens again voids what its window had admitted, and the next
-// window does not take it for its own.
+// A breaker that opens again voids what its window had admitted, and the next window
+// does not count that as its own.
 func TestHalfOpenAdmissionEndsWithItsWindow(t *testing.T) {
 	h := newHealth(nil)
 	w := newPatron(h)
@@ -41,8 +41,8 @@ func TestHalfOpenAdmissionEndsWithItsWindow(t *testing.T) {
 	}
 }
 
-// Nobody is asked, and nobody woken, for what may not pass: only when it may.
-func TestNobodyIsWokenForWhatIsNotAdmitted(t *testing.T) {
+// Waiters are not woken or asked while nothing may pass, only when something may.
+func TestWaitersAreNotWokenWithoutAdmission(t *testing.T) {
 	now := time.Now()
 	h := newHealth(nil)
 	h.o.Now = func() time.Time { return now }
@@ -82,8 +82,8 @@ func TestNobodyIsWokenForWhatIsNotAdmitted(t *testing.T) {
 	if len(other.Ready()) > 0 {
 		t.Error("one who waits for nothing is told")
 	}
-	// Closed, and open again before the waiter came to ask: it is still among those
-	// who are told.
+	// The breaker closes and opens again before the waiter has come: the waiter is still
+	// told.
 	h.Trip(map[timer.TopicPartition]error{p: late})
 	if w.passes(p, 1) != 0 {
 		t.Error("something passes")
@@ -94,8 +94,8 @@ func TestNobodyIsWokenForWhatIsNotAdmitted(t *testing.T) {
 	}
 }
 
-// What waits for a topic as a whole goes on when the topic is known; what has no
-// key when a partition is healthy, or has room in its window.
+// Emissions that wait for a topic as a whole go on when the topic is known. Emissions
+// without a key go on when a partition is healthy, or has room in its window.
 func TestWaitingForATopic(t *testing.T) {
 	c, targets := fakeTargets(t, 2)
 	h := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})
@@ -116,7 +116,7 @@ func TestWaitingForATopic(t *testing.T) {
 		t.Error("nobody asks for a topic that is waited for")
 	}
 	f.Remove()
-	targets.lookUp(t, "t") // heard
+	targets.lookUp(t, "t") // the answer has come
 	select {
 	case <-h.wake:
 	default:
@@ -142,15 +142,15 @@ func TestWaitingForATopic(t *testing.T) {
 	if n != 1 || permit.To != p1 || !h.Allow(p1, permit) {
 		t.Errorf("%d may pass to %+v, want 1 to %v", n, permit, p1)
 	}
-	h.probed(p0, kerr.InvalidRecord) // an answer
+	h.probed(p0, kerr.InvalidRecord) // an answer of the target
 	if h.due(true); !slices.Equal(w.Ready(), []timer.TopicPartition{anyOf}) || w.passes(anyOf, 5) != 5 {
 		t.Error("not told though a partition is healthy")
 	}
 }
 
-// A window on a partition whose leader cannot be reached has no room for what goes to
-// any partition: it could not be written there.
-func TestNoRoomWhereTheLeaderIsAway(t *testing.T) {
+// If the leader of a partition cannot be reached, its window has no room for emissions
+// to any partition: they could not be written there.
+func TestNoRoomWhileTheLeaderIsAway(t *testing.T) {
 	_, targets := fakeTargets(t, 1)
 	targets.lookUp(t, "t")
 	h := NewHealth(HealthOptions{Targets: targets, Logger: slog.New(slog.DiscardHandler)})

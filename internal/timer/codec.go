@@ -8,7 +8,7 @@ import (
 	"math/bits"
 )
 
-// The bytes of one timer, format 1. Changelog values and store rows are these.
+// The bytes of one timer, format 1. Changelog values and store rows have this form.
 //
 //	byte     1, the format
 //	byte     flags, below
@@ -25,26 +25,26 @@ import (
 //	bytes    extensions                if flagExtensions, see below
 //	bytes    value                     if flagValue, else null
 //
-// varint is zigzag (encoding/binary's Varint), uvarint is not. The value is
-// last, so that whoever wants the rest reads a prefix.
+// varint is zigzag (encoding/binary's Varint), uvarint is not. The value is last, so a
+// reader that does not need it can read a prefix.
 //
-// Extensions are what few timers carry, and room for what comes later: a list of
-// fields in strictly ascending order of their tags,
+// Extensions hold what few timers have, and leave room for later versions. They are a list
+// of fields in strictly ascending order of their tags:
 //
 //	uvarint  tag
 //	bytes    content
 //
-// and a reader that does not know a tag refuses the timer with ErrNewerFormat
-// if the tag is odd ("must understand") and passes over the field if it is even
-// ("may skip": to forget it must be harmless, since a re-encoding drops it).
-// The fields are tagRecurrence, in recurrence.go, tagRemember, in remember.go, tagTooLate,
-// a uvarint, and tagSteering:
+// If a reader does not know a tag and the tag is odd ("must understand"), it refuses the
+// timer with ErrNewerFormat. If the tag is even ("may skip"), it skips the field. Losing
+// such a field must be harmless, because encoding the timer again drops it. The fields are
+// tagRecurrence (recurrence.go), tagRemember (remember.go), tagTooLate, which is a
+// uvarint, and tagSteering:
 //
 //	byte     flags, below; one at least
-//	varint   offset of the request that steered last
-//	varint   when the trigger asked, Unix milliseconds   if steeredTriggered
+//	varint   offset of the last request that steered the timer
+//	varint   when the trigger was requested, Unix milliseconds   if steeredTriggered
 //
-// A list that is not empty has flagExtensions set.
+// flagExtensions is set if the list is not empty.
 const (
 	format = 1
 
@@ -65,8 +65,8 @@ const (
 	steeredPaused    = 1 << 0
 	steeredTriggered = 1 << 1
 
-	// minHeaderBytes is what the smallest header takes: it bounds what a
-	// forged number of headers can make Decode allocate.
+	// minHeaderBytes is the size of the smallest header. It bounds what a forged number of
+	// headers can make Decode allocate.
 	minHeaderBytes = 2
 )
 
@@ -74,13 +74,13 @@ var (
 	// ErrNewerFormat says that a later version of waterclock wrote the bytes.
 	ErrNewerFormat = errors.New("timer is in a newer format than this version reads")
 
-	// ErrCorrupt says that the bytes are no timer.
+	// ErrCorrupt says that the bytes are not a timer.
 	ErrCorrupt = errors.New("timer is corrupt")
 )
 
-// AppendTo appends the bytes of t to dst and returns the longer slice. Equal
-// timers have equal bytes, and Decode returns a timer equal to t, whatever it
-// holds (an empty list of headers comes back as nil).
+// AppendTo appends the bytes of t to dst and returns the longer slice. Equal timers have
+// equal bytes. Decode returns a timer equal to t, whatever t holds, except that an empty
+// list of headers comes back as nil.
 func (t *Timer) AppendTo(dst []byte) []byte {
 	dst = append(dst, format, t.flags())
 	dst = binary.AppendVarint(dst, t.Offset)
@@ -109,8 +109,8 @@ func (t *Timer) AppendTo(dst []byte) []byte {
 	return dst
 }
 
-// appendExtensions appends the list of fields. Lengths stand before what they
-// count, so contents are made in a place of their own: on the stack, but for long
+// appendExtensions appends the list of fields. A length stands before its content, so each
+// content is built in a separate buffer, which is on the stack except for long
 // expressions.
 func (t *Timer) appendExtensions(dst []byte) []byte {
 	var room, content [256]byte
@@ -189,9 +189,9 @@ func appendBytes[B []byte | string](dst []byte, b B) []byte {
 	return append(dst, b...)
 }
 
-// Own makes t independent of the memory that it was made from: all that it holds is
-// part of its bytes from then on, which Own returns. Nobody else may hold t's list of
-// headers. It is AppendTo and Decode, in place.
+// Own makes t independent of the memory that it was built from: everything it holds
+// becomes part of its encoded bytes, which Own returns. t's list of headers must not be
+// shared. Own does what AppendTo and Decode do, in place.
 func (t *Timer) Own() ([]byte, error) {
 	b := t.AppendTo(make([]byte, 0, t.encodedBytes()))
 	own := Timer{Headers: t.Headers[:0]}
@@ -203,8 +203,8 @@ func (t *Timer) Own() ([]byte, error) {
 	return b, nil
 }
 
-// encodedBytes is how many bytes AppendTo appends, or some more where there are
-// extensions: what is left over is memory that each pending timer takes.
+// encodedBytes returns how many bytes AppendTo appends, or a few more if there are
+// extensions. Each pending timer keeps the excess in memory.
 func (t *Timer) encodedBytes() int {
 	n := 2 + varintBytes(t.Offset) + varintBytes(t.Due) + sizedBytes(len(t.ID)) + sizedBytes(len(t.Target.Topic)) + uvarintBytes(uint64(len(t.Headers)))
 	f := t.flags()
@@ -237,7 +237,7 @@ func (t *Timer) encodedBytes() int {
 	return n
 }
 
-// sizedBytes is how many bytes so many take with their length.
+// sizedBytes returns how many bytes n bytes take together with their length.
 func sizedBytes(n int) int { return uvarintBytes(uint64(n)) + n }
 
 func uvarintBytes(n uint64) int { return (bits.Len64(n|1) + 6) / 7 }

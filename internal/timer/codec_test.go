@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// golden holds one timer for each branch of the format. The bytes are promised:
-// a change here needs a new format number.
+// golden holds one timer for each branch of the format. The bytes are a promise: any
+// change to them needs a new format number.
 var golden = []struct {
 	name  string
 	timer Timer
@@ -300,8 +300,8 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// TestOwn: whatever becomes of the memory that a timer was made from, what owns its
-// bytes is as it was.
+// TestOwn: a timer that owns its bytes does not change, whatever happens to the memory
+// that it was built from.
 func TestOwn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawTimer(t)
@@ -341,7 +341,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		again := got.AppendTo(nil)
-		// Only what is passed over is lost, and that makes it shorter.
+		// Only skipped fields are lost, and that makes the bytes shorter.
 		if (b[1]&flagExtensions == 0 || len(again) == len(b)) && !bytes.Equal(again, b) {
 			t.Fatalf("two encodings of one timer: %x and %x", b, again)
 		}
@@ -401,7 +401,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkOwn is one allocation; with AppendTo and Decode there were three.
+// BenchmarkOwn makes one allocation. AppendTo and Decode made three.
 func BenchmarkOwn(b *testing.B) {
 	t := benchTimer()
 	b.ReportAllocs()

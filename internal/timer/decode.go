@@ -7,12 +7,12 @@ import (
 	"unsafe"
 )
 
-// Decode reads one timer, which must take all of b. The timer aliases b, its
-// strings too: b must never change again, and lives as long as any part of the
-// timer does. Whoever does not own b (a Pebble row) copies it first.
+// Decode reads one timer, which must take up all of b. The timer aliases b, including
+// its strings. So b must never change again, and it lives as long as any part of the
+// timer. A caller that does not own b (a Pebble row) copies it first.
 //
-// Errors wrap ErrNewerFormat or ErrCorrupt. No input makes Decode panic, or
-// allocate more than some 20 times its length.
+// Errors wrap ErrNewerFormat or ErrCorrupt. No input makes Decode panic, or allocate
+// more than some 20 times its length.
 func Decode(b []byte) (*Timer, error) {
 	if len(b) == 0 {
 		return nil, fmt.Errorf("decode timer: no bytes: %w", ErrCorrupt)
@@ -35,14 +35,15 @@ func Decode(b []byte) (*Timer, error) {
 	return t, nil
 }
 
-// DecodeID reads the ID alone, which aliases b. It tells less of what is wrong with b
-// than Decode, whose errors it has.
+// DecodeID reads only the ID, which aliases b. It returns the same errors as Decode but
+// finds fewer faults.
 func DecodeID(b []byte) ([]byte, error) {
 	id, _, err := DecodePlace(b)
 	return id, err
 }
 
-// DecodePlace is DecodeID, and reads the place of a timer that is not steered.
+// DecodePlace reads the ID, as DecodeID does, and the Ref. The Ref is right only for a
+// timer that is not steered.
 func DecodePlace(b []byte) (id []byte, at Ref, err error) {
 	if len(b) < 2 || b[0] != format {
 		_, err := Decode(b)
@@ -61,15 +62,15 @@ func DecodePlace(b []byte) (id []byte, at Ref, err error) {
 	return id, at, nil
 }
 
-// reader takes values off the front of rest. After the first fault it returns
-// zero values, and err and what tell the fault.
+// reader takes values off the front of rest. After the first fault it returns zero
+// values, and err and what describe the fault.
 type reader struct {
 	rest []byte
 	err  error
 	what string
 }
 
-// timer reads everything behind the flags, in the order of the format.
+// timer reads everything after the flags, in the order of the format.
 func (r *reader) timer(t *Timer, flags byte) {
 	t.Offset = r.varint()
 	t.Due = r.varint()
@@ -121,7 +122,7 @@ func (r *reader) partition() int32 {
 	return int32(p)
 }
 
-// headers reads a list into room, if that is large enough.
+// headers reads a list of headers. It uses room if that is large enough.
 func (r *reader) headers(room []Header) []Header {
 	n := r.uvarint()
 	if n > uint64(len(r.rest)/minHeaderBytes) {
@@ -145,8 +146,8 @@ func (r *reader) headers(room []Header) []Header {
 	return hs
 }
 
-// extensions reads the fields that are known and passes over those that may be
-// skipped; see the format.
+// extensions reads the known fields and skips those that may be skipped; see the
+// format.
 func (r *reader) extensions(t *Timer) {
 	list := reader{rest: r.bytes()}
 	if r.err == nil && len(list.rest) == 0 {
@@ -198,14 +199,15 @@ func (r *reader) steering() *Steering {
 	return s
 }
 
-// fails takes over the fault of a reader of a part.
+// fails takes over the fault of a reader of one part.
 func (r *reader) fails(part *reader) {
 	if r.err == nil && part.err != nil {
 		r.err, r.what, r.rest = part.err, part.what, nil
 	}
 }
 
-// newer notes a fault that is none: a later version of waterclock reads it.
+// newer records that the timer is not corrupt: a later version of waterclock can read
+// it.
 func (r *reader) newer(what string) {
 	if r.err == nil {
 		r.err, r.what, r.rest = ErrNewerFormat, what, nil
@@ -238,7 +240,7 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
-// bytes reads a length and that many bytes; never nil, but after a fault.
+// bytes reads a length and that many bytes. It returns nil only after a fault.
 func (r *reader) bytes() []byte { return r.take(r.uvarint()) }
 
 // text is bytes as a string that shares their memory.

@@ -1,51 +1,52 @@
 package timer
 
-// Request is one record of a request topic that was validated.
+// Request is one validated record of a request topic.
 type Request struct {
 	ID     []byte
 	Offset int64
 	// Schedule is the new timer; nil if the request cancels or steers.
 	Schedule *Timer
-	// Steer is what it does with what is pending; 0: it schedules or cancels.
+	// Steer is what the request does to the pending timer; 0 if it schedules or cancels.
 	Steer Steer
-	// At is when a trigger was asked for; for a resume, the present. Unix milliseconds.
+	// At is when a trigger was requested. For a resume it is the present time. Unix
+	// milliseconds.
 	At int64
 	// If is the condition under which the request takes effect.
 	If Condition
 }
 
-// Steer is what a request does that neither schedules nor cancels.
+// Steer is the action of a request that neither schedules nor cancels.
 type Steer uint8
 
 // The ways to steer.
 const (
-	Trigger Steer = iota + 1 // fires what is pending now
-	Pause                    // keeps it pending and has it not fire
-	Resume                   // has it fire again
+	Trigger Steer = iota + 1 // fires the pending timer now
+	Pause                    // keeps it pending but stops it from firing
+	Resume                   // lets it fire again
 )
 
-// Condition is what must be pending where a request stands in the log for it to count.
-// The zero value always holds.
+// Condition says what must be pending, at the request's position in the log, for the request
+// to take effect. The zero value always holds.
 type Condition struct {
 	Kind ConditionKind
-	// Generation is the pending one, of IfGeneration.
+	// Generation is the generation that must be pending, for IfGeneration.
 	Generation int64
 }
 
-// ConditionKind is what a Condition asks for.
+// ConditionKind is the kind of a Condition.
 type ConditionKind uint8
 
 // The kinds of conditions.
 const (
 	IfAlways ConditionKind = iota
-	IfAbsent               // nor remembered
+	IfAbsent               // nothing is pending or remembered
 	IfPresent
 	IfGeneration
-	// IfElsewhere asks for a timer whose source is another partition, so it never holds.
+	// IfElsewhere names a timer whose source is another partition, so it never holds.
 	IfElsewhere
 )
 
-// Holds reports whether the condition holds where before is pending.
+// Holds reports whether the condition holds if before is pending.
 func (c Condition) Holds(before Ref) bool {
 	switch c.Kind {
 	case IfAlways:
@@ -61,76 +62,68 @@ func (c Condition) Holds(before Ref) bool {
 	return false
 }
 
-// Depends reports whether what r leaves pending depends on what it finds.
+// Depends reports whether the effect of r depends on what is pending.
 func (r *Request) Depends() bool { return r.Steer != 0 || r.If.Kind != IfAlways }
 
-// Outcome is what became of a generation, or of a request that made none.
+// Outcome is what happened to a generation, or to a request that made none.
 type Outcome uint8
 
 // The outcomes. Each (generation, occurrence) ends in exactly one of Fired,
 // Cancelled, Replaced, Expired, Undeliverable and Completed.
 const (
 	None          Outcome = iota
-	Scheduled             // a request was stored as pending, nothing was there before
-	Replaced              // a request took the place of a pending generation
+	Scheduled             // a request was stored as pending, and nothing was pending before
+	Replaced              // a request replaced a pending generation
 	Cancelled             // a cancel removed a pending generation
-	NotFound              // a request that cancels or steers found nothing to do
+	NotFound              // a request to cancel or steer found nothing to do
 	Fired                 // an emission
 	Expired               // later than timer-max-late: reported, not emitted
 	Refused               // the request became a dead letter
-	Undeliverable         // the emission did
-	Completed             // a recurrence ended with occurrences that were missed, and let go
-	Triggered             // what is pending fires now, by request
-	Paused                // it does not fire any more
-	Resumed               // it does again
-	Unmet                 // what a request counts under did not hold: it changes nothing
+	Undeliverable         // the emission became a dead letter
+	Completed             // a recurrence ended with missed occurrences that were skipped
+	Triggered             // a request makes the pending timer fire now
+	Paused                // a request paused it
+	Resumed               // a request resumed it
+	Unmet                 // the condition of a request did not hold: it changes nothing
 	Outcomes              // how many outcomes there are
 )
 
-// Entry is the smallest unit of planning: one decision about one timer ID.
-// Entries of one ID enter steps in the order they were planned.
+// Entry is the smallest unit of planning: one decision about one timer ID. Entries of one ID
+// enter steps in the order in which they were planned.
 type Entry struct {
 	ID     []byte
-	Before Ref    // what was pending when this was planned, Absent for nothing
-	After  *Timer // what is pending from now on, nil for nothing
+	Before Ref    // what was pending when this was planned; Absent for nothing
+	After  *Timer // what is pending from now on; nil for nothing
 	// Outcome names the decision, for counters and events.
 	Outcome Outcome
 	// Emit is the timer whose occurrence this entry fires, nil otherwise.
 	Emit *Timer
-	// Late is the timer whose occurrence this entry lets expire, nil otherwise.
+	// Late is the timer whose occurrence this entry expires, nil otherwise.
 	Late *Timer
-	// Request is the offset of the request that decided this, if one did.
+	// Request is the offset of the request that made this decision, if one did.
 	Request int64
 }
 
-// Expire has the occurrence that e fires not be emitted: it is too late.
+// Expire changes e from firing an occurrence to expiring it, because it is too late.
 func (e *Entry) Expire() { e.Emit, e.Late, e.Outcome = nil, e.Emit, Expired }
 
-// Change is what became of one timer ID. What is pending now is there as a timer, or as
+// Change is a change of one timer ID. The timer that is now pending is given decoded or as
 // its bytes.
 type Change struct {
 	ID            []byte
-	Before, After Ref    // what was pending, and is now, Absent for nothing
-	Timer         *Timer // of After
-	Bytes         []byte // of Timer, which is nil then
+	Before, After Ref    // what was pending, and what is pending now; Absent for nothing
+	Timer         *Timer // the pending timer
+	Bytes         []byte // of the pending timer, if Timer is nil
 }
 
-// ChangeOf is the change from before to t, nil for nothing.
+// ChangeOf returns the change from before to t; t is nil for nothing.
 func ChangeOf(id []byte, before Ref, t *Timer) Change {
 	return Change{ID: id, Before: before, After: t.Ref(), Timer: t}
 }
 
-// AppendTo appends the bytes of what is pending now, if anything is.
-func (c *Change) AppendTo(dst []byte) []byte {
-	if c.Timer != nil {
-		return c.Timer.AppendTo(dst)
-	}
-	return append(dst, c.Bytes...)
-}
-
-// Apply plans request r on top of what is pending: before is its Ref, and is the timer,
-// which may be nil for a request that does not depend on it. A timer that a request does not
-// change is returned as the same pointer.
+// Apply plans request r. before is the Ref of the pending timer and is the timer itself,
+// which may be nil if the request does not depend on it. If the request does not change the
+// timer, Apply returns the same pointer.
 func (r *Request) Apply(before Ref, is *Timer) Entry {
 	e := Entry{ID: r.ID, Before: before, After: r.Schedule, Request: r.Offset}
 	switch {
@@ -142,7 +135,7 @@ func (r *Request) Apply(before Ref, is *Timer) Entry {
 		e.Outcome = Scheduled
 	case r.Schedule != nil:
 		e.Outcome = Replaced
-	case !before.IsPending(): // what is remembered is forgotten
+	case !before.IsPending(): // a remembered timer is forgotten
 		e.Outcome = NotFound
 	default:
 		e.Outcome = Cancelled

@@ -5,13 +5,13 @@ import (
 	"math"
 )
 
-// CatchUp says what becomes of missed occurrences. They count in any case.
+// CatchUp says what happens to missed occurrences. They are counted in any case.
 type CatchUp uint8
 
 // The policies.
 const (
-	CatchUpLatest CatchUp = iota // the last of them fires alone
-	CatchUpAll                   // each of them fires
+	CatchUpLatest CatchUp = iota // only the last of them fires
+	CatchUpAll                   // all of them fire
 	CatchUpNone                  // none of them fires
 
 	catchUps
@@ -30,33 +30,34 @@ func (c CatchUp) String() string {
 	return ""
 }
 
-// NoUntil as Recurrence.Until is a recurrence that no instant ends.
+// NoUntil, as Recurrence.Until, means that the recurrence has no last instant.
 const NoUntil = math.MaxInt64
 
-// Recurrence says how a timer recurs, in the words of its request, and where the
-// pending occurrence stands. What it means is package calendar's business. It is
-// immutable, and occurrences of a timer may share one.
+// Recurrence says how a timer recurs, in the words of its request, and how its pending
+// occurrence was scheduled. Package calendar interprets it. It is immutable, and the
+// occurrences of a timer may share one.
 type Recurrence struct {
-	// Every is the interval in milliseconds, or 0: then Cron holds.
+	// Every is the interval in milliseconds. If it is 0, Cron applies.
 	Every int64
-	// Cron is the expression, and Zone the IANA name of the time zone that it is
-	// read in; empty is UTC. Both are empty with Every.
+	// Cron is the expression. Zone is the IANA name of the time zone in which it is read;
+	// empty is UTC. Both are empty if Every is set.
 	Cron, Zone string
-	Until      int64 // Unix milliseconds: nothing is scheduled behind it; NoUntil: no such end
-	Count      int64 // how many occurrences there are; 0: no such end
-	Jitter     int64 // milliseconds, less than which an occurrence is delayed; 0: none is
+	Until      int64 // Unix milliseconds: nothing is scheduled after it; NoUntil: no such end
+	Count      int64 // the number of occurrences; 0: no such end
+	Jitter     int64 // milliseconds; each occurrence is delayed by less than this; 0: no delay
 	CatchUp    CatchUp
 
-	// Delay is the jitter of the pending occurrence, in milliseconds: its timer's
-	// Due − Delay is when it is scheduled. Invariant: 0 when Jitter is, else less.
+	// Delay is the jitter of the pending occurrence, in milliseconds: its scheduled time
+	// is the timer's Due − Delay. Invariant: Delay is less than Jitter, and 0 if Jitter is
+	// 0.
 	Delay int64
-	// Ahead is how far what the zone's clock shows at the pending occurrence is
-	// ahead of UTC, in seconds: by it package calendar learns that the rules of the
-	// zone have changed. Invariant: 0 with Every.
+	// Ahead is how far the zone's clock is ahead of UTC at the pending occurrence, in
+	// seconds. From it package calendar learns whether the rules of the zone have changed.
+	// Invariant: 0 with Every.
 	Ahead int64
 }
 
-// Scheduled is when the pending occurrence is scheduled, in Unix milliseconds: its
+// Scheduled returns when the pending occurrence is scheduled, in Unix milliseconds: its
 // due time without jitter.
 func (t *Timer) Scheduled() int64 {
 	if t.Recurrence == nil {
@@ -65,8 +66,8 @@ func (t *Timer) Scheduled() int64 {
 	return t.Due - t.Recurrence.Delay
 }
 
-// IsTooLate reports whether the firing that comes next must not be emitted at now, in
-// Unix milliseconds, any more.
+// IsTooLate reports whether the next firing is too late to be emitted at now, in Unix
+// milliseconds.
 func (t *Timer) IsTooLate(now int64) bool {
 	return t.TooLate > 0 && now-t.FiresAt() >= t.TooLate
 }

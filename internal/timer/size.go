@@ -19,8 +19,8 @@ func (s Size) Min(o Size) Size { return Size{min(s.Entries, o.Entries), min(s.By
 // Max returns the larger number of entries and the larger number of bytes.
 func (s Size) Max(o Size) Size { return Size{max(s.Entries, o.Entries), max(s.Bytes, o.Bytes)} }
 
-// Over returns an even part of s, of n.
+// Over returns the n-th part of s.
 func (s Size) Over(n int) Size { return Size{s.Entries / n, s.Bytes / int64(n)} }
 
-// IsUsedUp reports whether nothing fits into a room of this size.
+// IsUsedUp reports whether s leaves no room for anything.
 func (s Size) IsUsedUp() bool { return s.Entries <= 0 || s.Bytes <= 0 }

@@ -1,35 +1,35 @@
 package timer
 
-// Steering is what requests that steer have made of a pending timer. It is immutable.
-// A timer that is neither paused nor triggered has none.
+// Steering is the effect of pause and trigger requests on a pending timer. It is
+// immutable. A timer that is neither paused nor triggered has none.
 type Steering struct {
-	// Paused: it does not fire by its schedule. Triggered: it fires at once, and goes on
-	// as its schedule and Paused have it; a trigger overrules a pause, whichever came
-	// first.
+	// Paused: the timer does not fire by its schedule. Triggered: it fires at once, and
+	// afterwards continues according to its schedule and Paused. A trigger overrules a
+	// pause, whichever came first.
 	Paused, Triggered bool
-	// By is the offset of the last request that steered it, or one of Moved. It makes the
-	// Ref of each version of a timer another one, as a Ref must be: one that is paused,
-	// resumed, fires and is paused again in one step has changed.
+	// By is the offset of the last request that steered the timer, or an offset made by
+	// Moved. It makes the Ref of each version of a timer unique, as a Ref must be: a timer
+	// that is paused, resumed, fired and paused again in one step has a new Ref.
 	By int64
-	// At is when the trigger asked for it, in Unix milliseconds; 0 unless Triggered.
+	// At is when the trigger was requested, in Unix milliseconds; 0 unless Triggered.
 	At int64
 }
 
-// Where steered timers lie in the order of firing, in milliseconds: what is triggered
-// lies below every instant, what is paused above, in the order of By.
+// Due times in the Refs of steered timers, in milliseconds. Triggered timers sort before
+// every instant. Paused timers sort after every instant, in the order of By.
 const (
 	triggeredFrom = -1 << 62
 	pausedFrom    = 1 << 62
 )
 
-// What is scheduled lies between these: Refs of triggered timers are below the one, of
-// paused timers above the other.
+// Scheduled timers lie between these two Refs: Refs of triggered timers are below the
+// first, and Refs of paused timers are above the second.
 var (
 	AboveTriggered = Ref{Due: triggeredFrom / 2}
 	BelowPaused    = Ref{Due: pausedFrom / 2}
 )
 
-// refDue is the due time in the Ref of a steered timer.
+// refDue returns the due time in the Ref of a steered timer.
 func (s *Steering) refDue() int64 {
 	if s.Triggered {
 		return triggeredFrom + s.By
@@ -37,15 +37,15 @@ func (s *Steering) refDue() int64 {
 	return pausedFrom + s.By
 }
 
-// IsPaused reports whether t does not fire by its schedule.
+// IsPaused reports whether t is paused, so that it does not fire by its schedule.
 func (t *Timer) IsPaused() bool { return t.Steering != nil && t.Steering.Paused }
 
 // IsTriggered reports whether t is to fire at once, whatever its schedule says.
 func (t *Timer) IsTriggered() bool { return t.Steering != nil && t.Steering.Triggered }
 
-// FiresAt is when the firing that comes next is due, in Unix milliseconds: of a timer
-// that is triggered, when that was asked for; else when its occurrence is due, should
-// it be paused too.
+// FiresAt returns when the next firing is due, in Unix milliseconds. For a triggered
+// timer it is when the trigger was requested. Otherwise it is when the occurrence is
+// due, even if the timer is paused.
 func (t *Timer) FiresAt() int64 {
 	if t.IsTriggered() {
 		return t.Steering.At
@@ -53,8 +53,9 @@ func (t *Timer) FiresAt() int64 {
 	return t.Due
 }
 
-// FiresAs is the number of the firing that comes next: of its occurrence or, of a
-// recurring timer that is triggered, 0, for that is none of its schedule's.
+// FiresAs returns the number of the next firing. That is the number of its occurrence,
+// or 0 for a recurring timer that was triggered, because that firing is not part of its
+// schedule.
 func (t *Timer) FiresAs() int64 {
 	if t.Recurrence != nil && t.IsTriggered() {
 		return 0
@@ -62,8 +63,9 @@ func (t *Timer) FiresAs() int64 {
 	return t.Occurrence
 }
 
-// Untriggered is what is pending once what was triggered has fired: a recurring timer
-// as its schedule has it, paused if it was; nil for one that does not recur.
+// Untriggered returns what is pending after a triggered timer has fired. A recurring
+// timer continues by its schedule, and stays paused if it was. For a timer that does not
+// recur it returns nil.
 func (t *Timer) Untriggered() *Timer {
 	if t.Recurrence == nil {
 		return nil
@@ -73,8 +75,8 @@ func (t *Timer) Untriggered() *Timer {
 	return t.steered(s)
 }
 
-// MovedTo is t as it is pending in the partition that it was moved to, by the changelog
-// record at an offset.
+// MovedTo returns t as it is pending in the partition that it was moved to by the
+// changelog record at the given offset.
 func (t *Timer) MovedTo(at int64) *Timer {
 	s := t.steering()
 	s.By = Moved(at)
@@ -100,7 +102,8 @@ func (t *Timer) steered(s Steering) *Timer {
 	return &other
 }
 
-// steer is what is pending once r has steered what is; that itself if r changes nothing.
+// steer returns what is pending after r has steered is. It returns is itself if r
+// changes nothing.
 func (r *Request) steer(is *Timer) (*Timer, Outcome) {
 	if is == nil || is.IsRemembered() {
 		return is, NotFound

@@ -1,36 +1,36 @@
-// Package timer is the vocabulary of waterclock: what a timer is, the bytes it
-// is stored in, and the pure state machine that turns requests and the passing
-// of time into outcomes. It knows neither Kafka nor Pebble, holds no clock and
-// starts no goroutine. Every other package speaks in these words.
+// Package timer is the vocabulary of waterclock: what a timer is, how it is encoded,
+// and the pure state machine that turns requests and the passing of time into outcomes.
+// It knows neither Kafka nor Pebble, has no clock and starts no goroutine. Every other
+// package uses its terms.
 package timer
 
-// Unix milliseconds are the only instants waterclock computes with.
+// All instants in waterclock are Unix milliseconds.
 const (
-	// AnyPartition as Target.Partition means: murmur2 of the key over the
-	// partition count at firing or, with a null key, any partition that has a
-	// leader.
+	// AnyPartition, as Target.Partition, means murmur2 of the key modulo the number of
+	// partitions at firing. With a null key it means any partition that has a leader.
 	AnyPartition int32 = -1
-	// Unplaced as TopicPartition.Partition means: which one is not known until it is
-	// known what partitions the topic has, or that it does not exist.
+	// Unplaced, as TopicPartition.Partition, means that the partition is not known yet. It
+	// becomes known when the topic's partitions are known, or when the topic is known not
+	// to exist.
 	Unplaced int32 = -2
-	// Beyond as TopicPartition.Partition means: one that the topic does not have, until it
-	// has more, or is known not to get them.
+	// Beyond, as TopicPartition.Partition, means a partition that the topic does not have.
+	// The state ends when the topic gets more partitions, or is known not to get them.
 	Beyond int32 = -3
 
-	// NoOffset is the generation of a timer that is not there.
+	// NoOffset is the generation of a timer that does not exist.
 	NoOffset int64 = -1
 )
 
 // movedFrom is the generation of a timer that was moved by the first record of a
-// changelog partition; those behind it go down.
+// changelog partition. Later records have lower generations.
 const movedFrom = NoOffset - 1
 
-// Moved is the generation of a timer that was moved to where it is: that came to
-// this partition not by a request but by a record of the changelog partition, at
-// the offset at. No request has that generation, and no other record.
+// Moved returns the generation of a timer that came to this partition not by a request
+// but by the record of the changelog partition at offset at. No request and no other
+// record has that generation.
 func Moved(at int64) (generation int64) { return movedFrom - at }
 
-// MovedAt is the changelog offset of a generation that Moved has given.
+// MovedAt returns the changelog offset of a generation that Moved has returned.
 func MovedAt(generation int64) (at int64, moved bool) {
 	return movedFrom - generation, generation <= movedFrom
 }
@@ -48,11 +48,11 @@ type Target struct {
 	Key       []byte // key of the emission; nil is a null key
 }
 
-// Ref names one pending version of a timer within its partition: it is the key
-// of the timer's row by due time, and unique, because two timers never come
-// from one request. Refs order as timers fire: by due time, then by offset.
+// Ref names one pending version of a timer within its partition. It is the key of the
+// timer's row by due time. It is unique, because no two timers come from one request.
+// Refs sort in the order of firing: by due time, then by offset.
 type Ref struct {
-	Due    int64 // Unix milliseconds; of a steered timer a place apart, see Steering
+	Due    int64 // Unix milliseconds; steered timers have special values, see Steering
 	Offset int64 // the generation: offset of the request, one of Moved, or NoOffset
 }
 
@@ -77,8 +77,9 @@ func (r Ref) Compare(o Ref) int {
 	return 0
 }
 
-// Timer is one pending timer: what is stored, and all that an emission needs.
-// A Timer is immutable once planned; it may be shared between goroutines.
+// Timer is one pending timer: everything that is stored, and everything that an
+// emission needs. A Timer is immutable once it is planned, and may be shared between
+// goroutines.
 type Timer struct {
 	ID         []byte // 1 to 512 bytes
 	Offset     int64  // generation: offset of the request in its request partition, or one of Moved; see Remember
@@ -87,18 +88,19 @@ type Timer struct {
 	Target     Target
 	Headers    []Header // passed through, in order, duplicates included
 	Value      []byte   // nil is Kafka's null
-	// Recurrence says how it goes on behind this occurrence; nil: it does not.
+	// Recurrence says how the timer recurs; nil: it does not.
 	Recurrence *Recurrence
-	// TooLate is the least lateness, in milliseconds, at which an occurrence is not
-	// emitted any more; 0: no occurrence is too late.
+	// TooLate is the lateness, in milliseconds, from which an occurrence is no longer
+	// emitted; 0: no occurrence is too late.
 	TooLate int64
-	// Steering is what requests that steer have made of it; nil: nothing.
+	// Steering is the effect of pause and trigger requests; nil: none.
 	Steering *Steering
-	// Remember says for how long its ID stays taken when it has fired; nil: not at all.
+	// Remember says for how long the ID stays taken after the last firing; nil: not at
+	// all.
 	Remember *Remember
 }
 
-// Ref returns the timer's place among the pending ones; Absent for nil.
+// Ref returns the Ref of t; Absent for nil.
 func (t *Timer) Ref() Ref {
 	if t == nil {
 		return Absent
@@ -109,7 +111,7 @@ func (t *Timer) Ref() Ref {
 	return Ref{Due: t.Due, Offset: t.Offset}
 }
 
-// Size is about how many bytes of memory t holds, for limits in bytes.
+// Size returns about how many bytes of memory t holds, for limits in bytes.
 func (t *Timer) Size() int {
 	const fixed, recurrence, steering, remember = 192, 112, 24, 24 // the structs themselves and what refers to them
 	n := fixed + len(t.ID) + len(t.Target.Topic) + len(t.Target.Key) + len(t.Value)

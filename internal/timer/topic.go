@@ -2,14 +2,14 @@ package timer
 
 import "strconv"
 
-// TopicPartition names one partition of a topic, or with AnyPartition, Unplaced or Beyond
+// TopicPartition names one partition of a topic. With AnyPartition, Unplaced or Beyond it
 // stands for the topic.
 type TopicPartition struct {
 	Topic     string
 	Partition int32
 }
 
-// Label is the partition for those who look at metrics.
+// Label returns the partition as a label for metrics.
 func (p TopicPartition) Label() string {
 	switch p.Partition {
 	case AnyPartition:
@@ -22,10 +22,10 @@ func (p TopicPartition) Label() string {
 	return strconv.Itoa(int(p.Partition))
 }
 
-// MaxTopicNameBytes is the longest name that Kafka gives a topic, in bytes.
+// MaxTopicNameBytes is the maximum length of the name of a Kafka topic, in bytes.
 const MaxTopicNameBytes = 249
 
-// ValidTopicName reports whether Kafka takes name for a topic: 1 to 249 of
+// ValidTopicName reports whether Kafka accepts name as the name of a topic: 1 to 249 of
 // a-z, A-Z, 0-9, '.', '_' and '-', but not "." or ".." (the rule of Kafka's
 // org.apache.kafka.common.internals.Topic).
 func ValidTopicName[S string | []byte](name S) bool {

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 const (
@@ -56,22 +59,15 @@ func (t *family) complete(ctx context.Context, adm *kadm.Client, o Options) (*fa
 		if err == nil && now.whole() {
 			return now, nil
 		}
-		select {
-		case <-ctx.Done():
+		if !beats.Sleep(ctx, createdPause) {
 			return nil, fmt.Errorf("wait for the topics of %s, which were created: %w", t.request.name, errors.Join(ctx.Err(), err))
-		case <-time.After(createdPause):
 		}
 	}
 }
 
 // whole reports whether all topics exist, with all partitions and their leaders.
 func (t *family) whole() bool {
-	for _, f := range t.all() {
-		if f.missing || f.leaderless > 0 || f.partitions < t.request.partitions {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(t.all(), func(f *found) bool { return f.missing || f.leaderless > 0 || f.partitions < t.request.partitions })
 }
 
 // grow gives a topic as many partitions as the request topic has.

@@ -46,13 +46,9 @@ func (h logHandler) WithGroup(name string) slog.Handler { return logHandler{h.Ha
 
 // ID returns the ID of the trace that a record's headers name, for a log line; "" if they name none.
 func ID(headers []kgo.RecordHeader) string {
-	parent := value(headers, Traceparent)
-	if len(parent) < traceparentBytes {
+	span := requestOf(headers)
+	if !span.IsValid() {
 		return ""
 	}
-	id, err := trace.TraceIDFromHex(string(parent[traceIDAt : spanIDAt-1]))
-	if err != nil {
-		return ""
-	}
-	return id.String()
+	return span.TraceID().String()
 }

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // Headers of W3C Trace Context, in records and in HTTP.
@@ -47,29 +48,38 @@ type Firing struct {
 	record *kgo.Record
 }
 
+// Limits says how large a batch of records a topic takes, in bytes.
+type Limits interface{ BatchMaxBytes(topic string) int32 }
+
 // Fire replaces the trace context of an emission. If that begins a span it is appended to firings. The slice of the
-// record's headers is not changed, but replaced.
-func (f *Firings) Fire(firings []Firing, rec *kgo.Record) []Firing {
+// record's headers is not changed, but replaced. A context of its own makes the emission larger, by some 80 bytes. If it
+// might then be too large for its target, it keeps the context of its request, and there is no span.
+func (f *Firings) Fire(firings []Firing, rec *kgo.Record, limits Limits) []Firing {
 	parent := value(rec.Headers, Traceparent)
 	if f.tracer == nil {
 		if parent != nil || value(rec.Headers, tracestate) != nil {
-			rec.Headers = withoutContext(nil, rec.Headers)
+			rec.Headers = withoutContext(make([]kgo.RecordHeader, 0, len(rec.Headers)), rec.Headers)
 		}
 		return firings
 	}
 	if !maySample(parent) {
 		return firings
 	}
-	request := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), &carrier{rec.Headers}))
+	request := requestOf(rec.Headers)
 	if !request.IsSampled() { // also if it is not well-formed
 		return firings
 	}
 	ctx, span := f.tracer.Start(context.Background(), "send "+rec.Topic, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindProducer),
 		trace.WithTimestamp(rec.Timestamp), trace.WithLinks(trace.Link{SpanContext: request}), trace.WithAttributes(attributes(rec)...))
-	var own carrier
+	own := carrier{make([]kgo.RecordHeader, 0, len(rec.Headers)+1)}
 	propagation.TraceContext{}.Inject(ctx, &own)
-	own.headers = append(own.headers, kgo.RecordHeader{Key: waterclock.HeaderTraceparent, Value: parent})
-	rec.Headers = withoutContext(own.headers, rec.Headers)
+	own.headers = append(own.headers, kgo.RecordHeader{Key: waterclock.HeaderTraceparent, Value: parent[:traceparentBytes:traceparentBytes]})
+	before := rec.Headers
+	rec.Headers = withoutContext(own.headers, before)
+	if wire.StoredBytes(rec) > int(limits.BatchMaxBytes(rec.Topic)) {
+		rec.Headers = before
+		return firings // the span is dropped, as that of an aborted transaction
+	}
 	return append(firings, Firing{span, rec})
 }
 
@@ -90,11 +100,11 @@ const maxKeyBytes = 512
 // attributes describe an emission by the semantic conventions for messaging and Kafka, and by its own headers:
 // waterclock-source becomes waterclock.source. They copy what they take, because records are used again.
 func attributes(rec *kgo.Record) []attribute.KeyValue {
-	as := []attribute.KeyValue{
+	as := make([]attribute.KeyValue, 0, 16)
+	as = append(as,
 		semconv.MessagingSystemKafka, semconv.MessagingOperationName("send"), semconv.MessagingOperationTypeSend,
 		semconv.MessagingDestinationName(rec.Topic), semconv.MessagingDestinationPartitionID(strconv.Itoa(int(rec.Partition))),
-		semconv.MessagingMessageBodySize(len(rec.Value)),
-	}
+		semconv.MessagingMessageBodySize(len(rec.Value)))
 	if rec.Value == nil {
 		as = append(as, semconv.MessagingKafkaMessageTombstone(true))
 	}
@@ -129,8 +139,13 @@ func value(headers []kgo.RecordHeader, name string) []byte {
 	return nil
 }
 
+// requestOf returns the span that headers name; it is not valid if they name none.
+func requestOf(headers []kgo.RecordHeader) trace.SpanContext {
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), &carrier{headers}))
+}
+
 // A traceparent is VERSION-TRACEID-SPANID-FLAGS, in hexadecimal digits: 2, 32, 16 and 2 of them.
-const traceIDAt, spanIDAt, flagsAt, traceparentBytes = 3, 36, 53, 55
+const flagsAt, traceparentBytes = 53, 55
 
 // maySample reports whether a traceparent has the flag that says so. It need not be well-formed.
 func maySample(parent []byte) bool {

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
 const (
@@ -28,6 +29,11 @@ func linked() (*Firings, *tracetest.InMemoryExporter) {
 	spans := tracetest.NewInMemoryExporter()
 	return Linked(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer(ScopeName)), spans
 }
+
+// limit is that of all topics.
+type limit int32
+
+func (l limit) BatchMaxBytes(string) int32 { return int32(l) }
 
 func emission(parents ...string) *kgo.Record {
 	r := &kgo.Record{Topic: "orders", Partition: 3, Key: []byte("k"), Value: []byte("value"), Timestamp: time.UnixMilli(1_700_000_000_000)}
@@ -55,7 +61,7 @@ func TestAFiringBeginsATraceThatIsLinkedToItsRequest(t *testing.T) {
 	r := emission(sampled)
 	before := slices.Clone(r.Headers)
 	had := r.Headers
-	firings := f.Fire(nil, r)
+	firings := f.Fire(nil, r, limit(1<<20))
 	if want := []string{Traceparent, waterclock.HeaderTraceparent, "first", "last", waterclock.HeaderID, waterclock.HeaderEvent}; !slices.Equal(names(r), want) {
 		t.Errorf("headers %q, want %q", names(r), want)
 	}
@@ -110,7 +116,7 @@ func TestOnlySampledRequestsHaveSpans(t *testing.T) {
 	for _, parent := range []string{"", notSampled, "01", strings.Repeat("-", 60), "00-" + strings.Repeat("0", 32) + "-" + spanID + "-01", "zz" + sampled[2:]} {
 		for _, r := range []*kgo.Record{emission(parent), emission()} {
 			want := names(r)
-			if firings := f.Fire(nil, r); firings != nil || !slices.Equal(names(r), want) {
+			if firings := f.Fire(nil, r, limit(1<<20)); firings != nil || !slices.Equal(names(r), want) {
 				t.Errorf("%q: %d spans, headers %q, want %q", parent, len(firings), names(r), want)
 			}
 		}
@@ -120,9 +126,29 @@ func TestOnlySampledRequestsHaveSpans(t *testing.T) {
 	}
 }
 
+// An emission must not become too large for its target because its request was sampled.
+func TestNoSpanMakesAnEmissionTooLarge(t *testing.T) {
+	f, spans := linked()
+	traced := emission(sampled)
+	f.Fire(nil, traced, limit(1<<20))
+	for largest, want := range map[limit]int{limit(wire.StoredBytes(traced)): 1, limit(wire.StoredBytes(traced) - 1): 0} {
+		r := emission(sampled)
+		had := names(r)
+		firings := f.Fire(nil, r, largest)
+		if len(firings) != want || want == 0 && !slices.Equal(names(r), had) {
+			t.Errorf("of %d bytes at most: %d spans, headers %q", largest, len(firings), names(r))
+		}
+		Commit(firings, 0)
+		if got := len(spans.GetSpans()); got != want {
+			t.Errorf("of %d bytes at most: %d spans were exported", largest, got)
+		}
+		spans.Reset()
+	}
+}
+
 func TestNoContextRemovesTheContext(t *testing.T) {
 	r := emission(sampled, notSampled)
-	if firings := NoContext().Fire(nil, r); firings != nil {
+	if firings := NoContext().Fire(nil, r, limit(1<<20)); firings != nil {
 		t.Error("there are spans")
 	}
 	if want := []string{"first", "last", waterclock.HeaderID, waterclock.HeaderEvent}; !slices.Equal(names(r), want) {
@@ -155,25 +181,56 @@ func TestLogLinesNameTheirTrace(t *testing.T) {
 	}
 }
 
-// Requests that are not sampled cost a look at their headers.
+// Requests that are not sampled, or without a context that is to be removed, cost a look at their headers.
 func TestFiringsThatAreNotSampledAllocateNothing(t *testing.T) {
-	f, _ := linked()
-	for _, r := range []*kgo.Record{emission(), emission(notSampled)} {
-		if n := testing.AllocsPerRun(100, func() { f.Fire(nil, r) }); n != 0 {
+	link, _ := linked()
+	for _, x := range []struct {
+		f *Firings
+		r *kgo.Record
+	}{{link, emission()}, {link, emission(notSampled)}, {NoContext(), emission()}} {
+		if n := testing.AllocsPerRun(100, func() { x.f.Fire(nil, x.r, limit(1<<20)) }); n != 0 {
 			t.Errorf("%v allocations", n)
 		}
 	}
 }
 
+// A traceparent of a later version of the format may be longer. Only the part that every version has is passed on.
+func TestALongerTraceparentIsCut(t *testing.T) {
+	f, _ := linked()
+	later := "01" + sampled[2:]
+	r := emission(later + "-\xff\x00" + strings.Repeat("x", 1000))
+	f.Fire(nil, r, limit(1<<20))
+	if got := string(value(r.Headers, waterclock.HeaderTraceparent)); got != later {
+		t.Errorf("context of the request %q, want %q", got, later)
+	}
+}
+
+// BenchmarkFire measures what the setting tracing adds to a firing, without the export of spans: BenchmarkExport of package
+// otlp has that.
 func BenchmarkFire(b *testing.B) {
-	f := Linked(sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter())).Tracer(ScopeName))
-	for name, r := range map[string]*kgo.Record{"none": emission(), "not-sampled": emission(notSampled), "sampled": emission(sampled)} {
-		b.Run(name, func(b *testing.B) {
+	link := Linked(sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter())).Tracer(ScopeName))
+	for _, x := range []struct {
+		name string
+		f    *Firings
+		r    *kgo.Record
+	}{
+		{"pass", nil, emission(sampled)},
+		{"off, no context", NoContext(), emission()},
+		{"off", NoContext(), emission(sampled)},
+		{"link, no context", link, emission()},
+		{"link, not sampled", link, emission(notSampled)},
+		{"link, sampled", link, emission(sampled)},
+	} {
+		headers := x.r.Headers
+		b.Run(x.name, func(b *testing.B) {
 			b.ReportAllocs()
-			headers := r.Headers
+			firings := []Firing(nil)
 			for b.Loop() {
-				r.Headers = headers
-				Commit(f.Fire(nil, r), 0)
+				x.r.Headers, firings = headers, firings[:0]
+				if x.f != nil { // as the callers of Fire
+					firings = x.f.Fire(firings, x.r, limit(1<<20))
+				}
+				Commit(firings, 0)
 			}
 		})
 	}

@@ -1,25 +1,24 @@
-// Package tracker says up to where the requests of one log are planned, while several workers (the
-// sub-partitions of package partition) plan them side by side and none waits for another. Offsets with
-// gaps go in, one contiguous position comes out: the bound. It is pure; the caller holds a lock.
+// Package tracker computes up to which position the requests of one log are planned, while several workers (the
+// sub-partitions of package partition) plan them side by side and none waits for another. Offsets with gaps go
+// in, and one contiguous position comes out: the bound. The package is pure; the caller holds a lock.
 //
-// Requests are handed out in the order of the log, each to the worker of its ID, and a worker plans
-// what it was handed in that order. So everything below a worker's first request that it has yet to plan
-// is planned, as far as that worker goes. The least of these over all workers is the bound.
+// Requests are handed out in the order of the log, each to the worker of its ID. A worker plans its requests in
+// that order. So, for one worker, everything below its first unplanned request is planned. The minimum over all
+// workers is the bound.
 //
-// A step takes no request at the bound or above (package planner). So a position that is stored never has
-// a gap below it, in whatever order the workers finish. The bound only rises: with Planned and, while no worker
-// has anything left to plan, with Hand and Pass.
+// A step takes no request at or above the bound (package planner). So a stored position never has a gap below
+// it, in whatever order the workers finish. The bound only rises: by Planned and, while no worker has unplanned
+// requests, by Hand and Pass.
 package tracker
 
-// Tracker knows what workers have yet to plan. Make one with [New].
+// Tracker knows what each worker still has to plan. Make one with [New].
 type Tracker struct {
 	end     int64   // every request below it was handed out
 	waiting [][]Run // by worker, in the order of the log: handed out and not planned
 }
 
-// Run is a part of the log that one worker was handed: its requests from First up to, but without,
-// Behind. Requests of other workers may lie between them. Invariant: First < Behind. The zero value is
-// no run.
+// Run is a part of the log that was handed to one worker: its requests in [First, Behind). Requests of other
+// workers may lie between them. Invariant: First < Behind. The zero value is no run.
 type Run struct{ First, Behind int64 }
 
 // New returns a tracker for a number of workers. Everything below position is planned.
@@ -27,8 +26,9 @@ func New(workers int, position int64) *Tracker {
 	return &Tracker{end: position, waiting: make([][]Run, workers)}
 }
 
-// Hand notes that the next piece of the log is handed out, to each worker its run. Call it before any
-// worker gets its requests: otherwise one could be taken for planned that another has yet to see.
+// Hand notes that the next piece of the log is handed out, and which run each worker gets. It must be called
+// before any worker gets its requests. Otherwise a request could count as planned before its worker has seen
+// it.
 func (t *Tracker) Hand(byWorker []Run) {
 	for w, r := range byWorker {
 		if r != (Run{}) {
@@ -38,8 +38,8 @@ func (t *Tracker) Hand(byWorker []Run) {
 	}
 }
 
-// Pass notes that all requests below a position were handed out: what else is there are markers, or records
-// that were aborted.
+// Pass notes that all requests below a position have been handed out. Everything else below it is a marker or
+// an aborted record.
 func (t *Tracker) Pass(position int64) { t.end = max(t.end, position) }
 
 // Planned notes that a worker has planned everything below a position that it was handed.
@@ -51,12 +51,12 @@ func (t *Tracker) Planned(worker int, position int64) {
 	if len(w) > 0 {
 		w[0].First = max(w[0].First, position)
 	} else {
-		w = nil // it may have been long
+		w = nil // frees a list that may have been long
 	}
 	t.waiting[worker] = w
 }
 
-// Bound is the position below which every request is planned. It never goes back.
+// Bound returns the position below which every request is planned. It never decreases.
 func (t *Tracker) Bound() int64 {
 	bound := t.end
 	for _, w := range t.waiting {

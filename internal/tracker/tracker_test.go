@@ -2,15 +2,17 @@ package tracker
 
 import (
 	"fmt"
-	"slices"
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
 	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
-// Scenarios are transcripts: run with -rewrite after a change, and read what has changed.
+// Scenarios are transcripts. After a change, run with -rewrite and read the differences.
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var tr *Tracker
@@ -45,47 +47,64 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// Whatever the order in which workers finish, the bound is that of a model that remembers every
-// request: just behind the last one that was handed out, or the first one that is not planned.
+// handed is the requests of one fetch for one worker. A worker reports its progress as the position after a batch.
+type handed struct {
+	offsets []int64
+	planned int // how many of them are planned
+	said    int64
+}
+
+// In whatever order the workers finish, the bound passes no unplanned request. It is also not too low: it reaches the
+// last position that each worker with requests left has reported, or the first of its requests if it has reported
+// nothing yet. If no requests are left, it is the end of what was handed out.
 func TestBoundAgainstModel(t *testing.T) {
+	runs.Checks(t, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		workers := rapid.IntRange(1, 8).Draw(t, "workers")
-		start := rapid.Int64Range(0, 100).Draw(t, "start")
+		start := rapid.OneOf(rapid.Int64Range(0, 100), rapid.Just(int64(math.MaxInt64-1_000_000))).Draw(t, "start")
 		tr := New(workers, start)
-		queues := make([][]int64, workers) // offsets that were handed to each and are not planned
+		queues := make([][]handed, workers)
 		end, bound := start, start
 		check := func() {
-			want := end
+			want, first := end, end
 			for _, q := range queues {
-				if len(q) > 0 {
-					want = min(want, q[0])
+				if len(q) == 0 {
+					continue
 				}
+				if h := q[0]; h.planned == 0 {
+					want = min(want, h.offsets[0])
+				} else {
+					want = min(want, h.said)
+				}
+				first = min(first, q[0].offsets[q[0].planned])
 			}
 			got := tr.Bound()
 			if got < bound {
 				t.Fatalf("the bound went back from %d to %d", bound, got)
 			}
-			bound = got
-			// A run of one worker may begin between requests of others: the bound is one that
-			// is as good, with no request between the two.
-			if got > want {
-				t.Fatalf("bound %d, the first request that is not planned is %d", got, want)
+			if bound = got; got > first || got < want {
+				t.Fatalf("bound %d, the first request that is not planned is %d, and %d is said to be planned", got, first, want)
 			}
-			for _, q := range queues {
-				if slices.ContainsFunc(q, func(at int64) bool { return at < got }) {
-					t.Fatalf("bound %d, but %d is not planned", got, q)
+		}
+		plan := func(w, n int) {
+			for n > 0 && len(queues[w]) > 0 {
+				h := &queues[w][0]
+				some := min(n, len(h.offsets)-h.planned)
+				h.planned, n = h.planned+some, n-some
+				h.said = h.offsets[h.planned-1] + 1
+				tr.Planned(w, h.said)
+				if h.planned == len(h.offsets) {
+					queues[w] = queues[w][1:]
 				}
-			}
-			if !slices.ContainsFunc(queues, func(q []int64) bool { return len(q) > 0 }) && got != end {
-				t.Fatalf("bound %d when all below %d is planned", got, end)
+				check()
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(*rapid.T) { check() },
-			"fetch": func(t *rapid.T) { // a fetch is handed out as runs, one for each worker that has some
+			"fetch": func(t *rapid.T) { // handed out as one run for each worker that has requests; or there are only markers
 				mine, runs := make([][]int64, workers), make([]Run, workers)
-				for range rapid.IntRange(1, 10).Draw(t, "requests") {
-					end += rapid.Int64Range(0, 2).Draw(t, "gap")
+				for range rapid.IntRange(0, 10).Draw(t, "requests") {
+					end += rapid.SampledFrom([]int64{0, 0, 1, 2, 1000}).Draw(t, "gap")
 					w := rapid.IntRange(0, workers-1).Draw(t, "worker")
 					mine[w] = append(mine[w], end)
 					end++
@@ -93,27 +112,20 @@ func TestBoundAgainstModel(t *testing.T) {
 				for w, r := range mine {
 					if len(r) > 0 {
 						runs[w] = Run{r[0], r[len(r)-1] + 1}
-						queues[w] = append(queues[w], r...)
+						queues[w] = append(queues[w], handed{offsets: r})
 					}
 				}
 				tr.Hand(runs)
+				check()
+				end += rapid.SampledFrom([]int64{0, 0, 1, 5}).Draw(t, "markers")
+				tr.Pass(end)
 			},
 			"plan": func(t *rapid.T) {
-				w := rapid.IntRange(0, workers-1).Draw(t, "worker")
-				n := rapid.IntRange(0, len(queues[w])).Draw(t, "requests")
-				if n == 0 {
-					return
-				}
-				tr.Planned(w, queues[w][n-1]+1)
-				queues[w] = queues[w][n:]
+				plan(rapid.IntRange(0, workers-1).Draw(t, "worker"), rapid.IntRange(1, 12).Draw(t, "requests"))
 			},
-			"plan all": func(t *rapid.T) { // in every order of finishing
+			"plan all": func(t *rapid.T) { // in any order of finishing
 				for _, w := range rapid.Permutation(seq(workers)).Draw(t, "order") {
-					if n := len(queues[w]); n > 0 {
-						tr.Planned(w, queues[w][n-1]+1)
-						queues[w] = nil
-					}
-					check()
+					plan(w, math.MaxInt)
 				}
 				if tr.Bound() != end {
 					t.Fatalf("bound %d when all below %d is planned", tr.Bound(), end)

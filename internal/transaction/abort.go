@@ -4,38 +4,46 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
-// aborts ends transactions that a lane has given up. The lane need not wait: nobody could commit them any
-// more. Read_committed consumers of the targets do wait. So they are ended beside the loop.
+// aborts ends transactions that a lane has given up. The lane need not wait: nobody could still commit them.
+// Read_committed consumers of the targets do wait. So they are ended in the background.
 type aborts struct {
-	aside *aside
-	o     *Options
-	// apart: the lane is the quarantine's, which waits for the ends. The lane's loop owns the field below.
+	background *background
+	o          *Options
+	// apart means that the lane belongs to the quarantine, which waits for the ends. The lane's loop owns the field below.
 	apart bool
 	ends  []end
 }
 
 // end is the end of a transaction that a quarantine has given up. done is closed when the transaction is
-// ended, unless stop was called before.
+// ended, unless stop was called before. From by on the broker aborts it by itself, by its timeout.
 type end struct {
 	done <-chan struct{}
 	stop context.CancelFunc
+	by   time.Time
 }
 
-// begin makes the broker abort a client's last transaction, beside the loop. The channel is closed when the transaction
-// is aborted; in the quarantine only when its markers are written too, however long that takes.
+// leave stops waiting for the end. But readers of every target in the transaction still wait, so the attempts go on
+// until the broker aborts the transaction by itself.
+func (e end) leave() { time.AfterFunc(time.Until(e.by), e.stop) }
+
+// begin makes the broker abort a client's last transaction, in the background. The channel is closed when the
+// transaction is aborted; in the quarantine only when its markers are written too, however long that takes.
 func (a *aborts) begin(c *txnClient) <-chan struct{} {
-	ctx, cancel := context.WithTimeout(a.aside.ctx, a.o.TransactionTimeout)
+	ctx, cancel := context.WithTimeout(a.background.ctx, a.o.TransactionTimeout)
 	done := make(chan struct{})
 	if a.apart {
 		cancel()
-		ctx, cancel = context.WithCancel(a.aside.ctx)
-		a.ends = append(a.ends, end{done, cancel})
+		ctx, cancel = context.WithCancel(a.background.ctx)
+		a.ends = append(a.ends, end{done, cancel, time.Now().Add(a.o.TransactionTimeout)})
 	}
-	a.aside.Go(func() {
+	a.background.Go(func() {
 		defer cancel()
 		decided := c.parts != nil && a.abortNow(ctx, c)
 		if decided && !a.apart || a.endLast(ctx, c.id) {
@@ -45,7 +53,7 @@ func (a *aborts) begin(c *txnClient) <-chan struct{} {
 	return done
 }
 
-// last is the end of the transaction that was given up last.
+// last returns the end of the transaction that was given up last.
 func (a *aborts) last() <-chan struct{} {
 	if len(a.ends) == 0 {
 		return nil
@@ -53,16 +61,24 @@ func (a *aborts) last() <-chan struct{} {
 	return a.ends[len(a.ends)-1].done
 }
 
-// stop gives up the ends for which no source waits, except the last one.
-func (a *aborts) stop(waits func(<-chan struct{}) bool) {
+// leave leaves the ends for which no source waits, except the last one.
+func (a *aborts) leave(waits func(<-chan struct{}) bool) {
 	last := a.last()
 	a.ends = slices.DeleteFunc(a.ends, func(e end) bool {
 		if e.done == last || waits(e.done) {
 			return false
 		}
-		e.stop()
+		e.leave()
 		return true
 	})
+}
+
+// leaveAll leaves all ends.
+func (a *aborts) leaveAll() {
+	for _, e := range a.ends {
+		e.leave()
+	}
+	a.ends = nil
 }
 
 // abortNow makes the broker abort the transaction of a client that is closed. Readers wait for that, so it takes one
@@ -85,7 +101,7 @@ func (a *aborts) endLast(ctx context.Context, id string) bool {
 		if err == nil {
 			return true
 		}
-		if sleep(ctx, backoff) != nil {
+		if !beats.Sleep(ctx, backoff) {
 			a.o.Logger.Info("a step is left to the broker's transaction timeout", "transactional_id", id, "err", err)
 			return false
 		}

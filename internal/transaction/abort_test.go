@@ -20,11 +20,9 @@ import (
 	"github.com/waterclock/waterclock/internal/targets"
 )
 
-// The only record of a step, an emission, fails locally after the announce and the
-// offset commit. If kgo's abort sent nothing, the broker's transaction would stay
-// open for the next step of the ID to join, and that one would commit the offset of
-// the step that failed. kgo sends one for a record that it has buffered; the lane
-// depends on that.
+// The only record of a step, an emission, fails locally after the announce and the offset commit. If kgo's abort sent
+// nothing, the broker's transaction would stay open, the next step of the ID would join it, and that step would
+// commit the offset of the failed one. kgo sends an abort if it has buffered a record; the lane depends on that.
 func TestTheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
 	s := newSetup(t)
 	l := s.lane()
@@ -58,9 +56,8 @@ func TestTheOnlyRecordFailsLocallyAfterTheAnnounce(t *testing.T) {
 	s.settled(1, []string{"1", "2", "3", "4"}, []string{"1", "2", "3", "4"})
 }
 
-// The same with a record of our own: the broker's transaction has nothing produced;
-// it must not stay open for the next step of that transactional ID to join, which
-// would commit the failed step's offset.
+// The same with a record of our own: nothing was produced in the broker's transaction. It must not stay open for the
+// next step of that transactional ID to join, which would commit the failed step's offset.
 func TestStepWhoseOnlyRecordFailsLocally(t *testing.T) {
 	s := newSetup(t)
 	l := s.lane()
@@ -71,7 +68,7 @@ func TestStepWhoseOnlyRecordFailsLocally(t *testing.T) {
 	if len(sh.Held) != 1 || sh.Err != nil {
 		t.Errorf("the service's own topic refused a record: held up by %v, %v", sh.Held, sh.Err)
 	}
-	for i := range 4 { // both transactional IDs come round
+	for i := range 4 { // both transactional IDs are used
 		b.step(fmt.Sprint(i))
 		b.wants(Committed)
 	}
@@ -82,9 +79,8 @@ func TestStepWhoseOnlyRecordFailsLocally(t *testing.T) {
 	s.settled(1, nil, []string{"0", "1", "2", "3"})
 }
 
-// The leader takes the records and never answers, so that
-// AbortBufferedRecords gives up. The old records, which travel at last, must not
-// be part of the next transaction.
+// The leader takes the records and never answers, so AbortBufferedRecords gives up. The old records, which are sent
+// at last, must not be part of the next transaction.
 func TestAbortBufferedRecordsGivesUp(t *testing.T) {
 	s := newSetup(t)
 	wire := kafkatest.NewWire()
@@ -111,7 +107,7 @@ func TestAbortBufferedRecordsGivesUp(t *testing.T) {
 	t.Logf("%d produce requests were held", held.Hits())
 }
 
-// fencedSource is a source whose first share objects to its commit.
+// fencedSource is a source whose first share refuses the commit.
 type fencedSource struct {
 	fakeSource
 	sealed int
@@ -125,8 +121,8 @@ func (s *fencedSource) Seal(step string, room *Room) *Share {
 	return share
 }
 
-// The coordinator does not answer the abort of a step, whatever asks for it, and does it much later. The lane goes on
-// with another ID, and nothing of the step that was aborted is ever seen.
+// The coordinator does not answer the abort of a step, whoever asks for it, and performs it much later. The lane goes
+// on with another ID, and nothing of the aborted step ever becomes visible.
 func TestAbortThatIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)

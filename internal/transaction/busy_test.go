@@ -8,7 +8,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// A full step keeps its lane busy all the time. One that has room does so for its entries alone.
+// A full step keeps its lane busy all the time. A step with room left keeps it busy only for the
+// time of its entries.
 func TestBusyShareOfLanes(t *testing.T) {
 	room := Room{Entries: 1000, Bytes: 1 << 20}
 	for name, tc := range map[string]struct {

@@ -13,18 +13,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/targets"
 )
 
 const (
-	// RequestTimeout bounds questions that are asked beside the steps.
+	// RequestTimeout bounds requests that are made outside the steps.
 	RequestTimeout = 2 * time.Second
-	// connectionPatience is how long a broker may leave a request of a transactional client unanswered, beyond the
-	// time that the request allows, until kgo closes the connection. It is not what bounds a step: each wait has
-	// its own limit (see targets.Within), and the dialer closes connections to unresponsive brokers at once. But
-	// the answer to an EndTxn that waits for a dead broker must be heard, over the connection on which it was
-	// sent: see inDoubt.said.
+	// connectionPatience is how long a broker may leave a request of a transactional client unanswered, beyond the time
+	// that the request allows, until kgo closes the connection. It is not what bounds a step: each wait has its own limit
+	// (see targets.Within), and the dialer closes connections to unresponsive brokers at once. But if an EndTxn waits for
+	// a dead broker, its answer must still be received, over the connection on which it was sent: see inDoubt.said.
 	connectionPatience = targets.BrokerDeath
 	// replicaTimeout is how long a broker may wait for replicas. It is less than ownDeadline, because until then
 	// the broker does not answer for the other partitions of the request either.
@@ -38,7 +38,7 @@ const (
 	// cannot be written now.
 	retireAfterConcurrent = 100 * time.Millisecond
 	leaveAfterConcurrent  = 200 * time.Millisecond
-	// leaveHurried replaces leaveAfterConcurrent if that is to be expected: see txnClient.hurried.
+	// leaveHurried replaces leaveAfterConcurrent if such a wait is expected: see txnClient.hurried.
 	leaveHurried = 10 * time.Millisecond
 	// generationBackoff is the wait after ILLEGAL_GENERATION: the group is rebalancing, and this process does not
 	// know the new generation yet.
@@ -48,31 +48,30 @@ const (
 // txnClient is one transactional producer.
 type txnClient struct {
 	*kgo.Client
-	*seat
+	*coordinatorHook
 	id     string
-	retire bool      // never begin again under this ID
+	retire bool      // never use this ID again
 	used   time.Time // when it began or ended a step last
-	// last is the transaction that was announced last, NoProducer before the first one. parts is what it was to write
-	// to, and leaders the epochs of the leaders of these: as of the announce, and later as of the end.
+	// last is the transaction that was announced last, NoProducer before the first one. parts are the partitions it was
+	// to write to, and leaders the epochs of their leaders: as of the announce, and later as of the end.
 	last    hanging.Producer
 	parts   map[string][]int32
 	leaders []leaderEpoch
-	// answer brings the answer to the EndTxn of last, once; nil if there is none to come. The lane's loop waits for
-	// it (Lane.end). If the outcome is unknown, the goroutine that resolves the step gets it with the client
-	// (inDoubt.said).
+	// answer delivers the answer to the EndTxn of last, once; it is nil if none is expected. The lane's loop waits for it
+	// (Lane.end). If the outcome is unknown, the goroutine that resolves the step gets it with the client (inDoubt.said).
 	answer <-chan error
-	// hurried: the previous transaction most likely lacks a marker, because it wrote to a partition whose leader
-	// cannot be reached. See announce.
+	// hurried means that the previous transaction most likely lacks a marker, because it wrote to a partition whose
+	// leader cannot be reached. See announce.
 	hurried bool
 	// versions of the topics used, by Targets.Version.
 	versions map[string]int64
 }
 
 func newTxnClient(o *Options, id string) (*txnClient, error) {
-	c := &txnClient{seat: new(seat), id: id, last: hanging.NoProducer(), versions: make(map[string]int64)}
+	c := &txnClient{coordinatorHook: new(coordinatorHook), id: id, last: hanging.NoProducer(), versions: make(map[string]int64)}
 	opts := append([]kgo.Opt{}, o.Client...)
 	opts = append(opts,
-		kgo.WithHooks(c.seat),
+		kgo.WithHooks(c.coordinatorHook),
 		kgo.TransactionalID(id),
 		kgo.TransactionTimeout(o.TransactionTimeout),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
@@ -110,7 +109,7 @@ func (c *txnClient) commit(ctx context.Context) {
 	go func() { answer <- c.EndTransaction(ctx, kgo.TryCommit) }()
 }
 
-// answered reports whether an answer has come that says that the transaction is committed.
+// answered reports whether an answer has said that the transaction is committed.
 func (c *txnClient) answered() bool {
 	select {
 	case err := <-c.answer:
@@ -127,12 +126,12 @@ func (c *txnClient) abort(ctx context.Context) error {
 	return err
 }
 
-// outdated is no topic's version: the client must forget what it knows of the topic.
+// outdated is not the version of any topic: the client must forget what it knows of the topic.
 const outdated = -1
 
 // refresh makes the client forget topics that have changed since it used them. It is called between two transactions.
-// By itself kgo learns of new partitions after minutes and of another size limit never, and refuses a topic that was
-// recreated.
+// By itself kgo learns of new partitions only after minutes and never of another size limit, and it refuses a topic
+// that was recreated.
 func (c *txnClient) refresh(parts map[string][]int32, known Targets) {
 	var changed []string
 	for topic := range parts {
@@ -183,7 +182,7 @@ func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (cul
 			}
 			return culprits, err
 		}
-		if err := sleep(ctx, concurrentBackoff); err != nil {
+		if !beats.Sleep(ctx, concurrentBackoff) {
 			return nil, fmt.Errorf("announce partitions: %w", kerr.ConcurrentTransactions)
 		}
 	}
@@ -225,18 +224,18 @@ func (c *txnClient) awaitKnown(ctx context.Context, parts map[string][]int32) er
 	for topic, ps := range parts {
 		for {
 			leader, _, err := c.PartitionLeader(topic, ps[0])
-			if leader >= 0 || err != nil { // with an error it is known, and has no leader now
+			if leader >= 0 || err != nil { // on an error the partition is known but has no leader now
 				break
 			}
-			if err := sleep(ctx, time.Millisecond); err != nil || time.Now().After(deadline) {
-				return fmt.Errorf("wait for the partitions of %s: %w", topic, cmp.Or(err, context.DeadlineExceeded))
+			if !beats.Sleep(ctx, time.Millisecond) || time.Now().After(deadline) {
+				return fmt.Errorf("wait for the partitions of %s: %w", topic, cmp.Or(ctx.Err(), context.DeadlineExceeded))
 			}
 		}
 	}
 	return nil
 }
 
-// ofTopic reports whether an error concerns a topic, whatever the record is.
+// ofTopic reports whether an error concerns the topic, whatever the record is.
 func ofTopic(err error) bool {
 	return errors.Is(err, kerr.InvalidTopicException) || errors.Is(err, kerr.TopicAuthorizationFailed)
 }

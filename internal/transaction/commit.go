@@ -28,7 +28,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 		if err != nil && !errors.Is(err, errUnknown) && errors.Is(context.Cause(ctx), errAway) {
 			err = fmt.Errorf("%w: %w", errAway, err)
 		}
-		if !l.aborts.apart { // a quarantine's tries take long each time, and the log has said why
+		if !l.aborts.apart { // the tries of a quarantine always take long, and the log has already said why
 			l.timings.end(l.o.Logger, l.name, err)
 		}
 	}()
@@ -66,9 +66,9 @@ func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int
 	case c == nil:
 		return nil, err
 	case errors.Is(err, errEmissions):
-		// Refused whole: the broker began nothing.
+		// The whole announce was refused: the broker began nothing.
 		if !l.blame(shares, culprits) {
-			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // not errEmissions: try again later
+			err = fmt.Errorf("a target topic is not where it was: %v", culprits) // not errEmissions: the step is tried again later
 		}
 		c.parts = nil
 		if c.abort(ctx) != nil {
@@ -80,8 +80,8 @@ func (l *Lane) join(ctx context.Context, shares []*Share, parts map[string][]int
 		l.timings.through("offsets")
 	}
 	if err != nil {
-		// Nothing is produced yet, so kgo's own abort would send nothing and
-		// leave the broker's transaction open for the next one to join.
+		// Nothing is produced yet, so kgo's own abort would send nothing and leave the broker's transaction open for the next
+		// one to join.
 		l.drop(c)
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClien
 func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	bounded, cancel := context.WithTimeout(ctx, l.o.CommitTimeout)
 	defer cancel()
-	c.commit(l.aside.ctx)
+	c.commit(l.background.ctx)
 	var err error
 	select {
 	case err = <-c.answer:
@@ -221,7 +221,7 @@ func (l *Lane) blame(shares []*Share, culprits map[string]error) (blamed bool) {
 // drop discards a client that must not end its own transaction, and makes the broker abort that transaction: a new
 // client with the same ID calls InitProducerID. The ID is not used again. drop waits for the end no longer than
 // dropWait. The lane does not depend on it, because nobody would commit the transaction. But readers of every target in
-// it do, so the attempts go on beside the steps, even while the coordinator cannot be reached, until the broker's
+// it do, so the attempts go on in the background, even while the coordinator cannot be reached, until the broker's
 // transaction timeout has passed.
 func (l *Lane) drop(c *txnClient) {
 	l.pool.forget(c)

@@ -21,7 +21,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// oneRecord is a share of one record for a topic of the service's own.
+// oneRecord returns a share of one record for one of the service's own topics.
 func oneRecord(topic string) *Share {
 	return &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: topic, Value: []byte("x")}}, Done: func(Outcome) {}}
 }
@@ -33,7 +33,7 @@ func commitOne(t *testing.T, l *testLane) error {
 	return l.commit(ctx, []*Share{oneRecord("log")})
 }
 
-// begins has the client of a turn begin the next step.
+// begins makes the client of a turn begin the next step.
 func begins(l *testLane, turn int) {
 	for _, c := range l.pool.clients {
 		if c != nil {
@@ -43,7 +43,7 @@ func begins(l *testLane, turn int) {
 	l.pool.clients[turn].used = time.Time{}
 }
 
-// eachCommits has each client of a lane commit a step.
+// eachCommits makes each client of a lane commit a step.
 func eachCommits(t *testing.T, l *testLane) {
 	t.Helper()
 	for turn := range l.pool.clients {
@@ -54,9 +54,9 @@ func eachCommits(t *testing.T, l *testLane) {
 	}
 }
 
-// The last transaction of an ID is not over for the broker: a leader that died
-// before it got the marker. The step takes a fresh ID, at once.
-func TestABusyIDIsLeft(t *testing.T) {
+// For the broker the last transaction of an ID is not over, because a leader died before
+// it got the marker. The step takes a fresh ID, at once.
+func TestABusyIDIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		l.pool.prepare(t.Context())
@@ -79,8 +79,8 @@ func TestABusyIDIsLeft(t *testing.T) {
 	})
 }
 
-// The coordinator leaves every ID in doubt: a step uses up one fresh ID and ends,
-// it does not go on to make others.
+// The coordinator leaves every ID in doubt: a step uses up one fresh ID and ends. It does
+// not go on making others.
 func TestABusyCoordinatorUsesUpFewIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -95,12 +95,12 @@ func TestABusyCoordinatorUsesUpFewIDs(t *testing.T) {
 	})
 }
 
-// Whatever a coordinator leaves unanswered, a step ends soon.
+// A step ends soon, whatever a coordinator leaves unanswered.
 func TestAStepsWaitsAreBounded(t *testing.T) {
 	const patience = answerTimeout + abortTimeout + ownDeadline + 4*time.Second
 	for _, tc := range []struct {
 		key kmsg.Key
-		ill string // topic that takes no writes, so that the step is aborted
+		ill string // topic that takes no writes, so the step is aborted
 	}{
 		{key: kmsg.InitProducerID}, {key: kmsg.AddPartitionsToTxn}, {key: kmsg.TxnOffsetCommit}, {key: kmsg.EndTxn}, {key: kmsg.EndTxn, ill: "t"},
 	} {
@@ -139,8 +139,8 @@ func TestAStepsWaitsAreBounded(t *testing.T) {
 	}
 }
 
-// A connection to a coordinator breaks, and the broker takes the next one and says nothing
-// on it: a step ends as soon as with one that is there and silent.
+// A connection to a coordinator breaks, and the broker accepts the next one and says
+// nothing on it. A step ends as soon as with a coordinator that is connected and silent.
 func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
 	const patience = answerTimeout + abortTimeout + ownDeadline + 4*time.Second
 	for name, aborts := range map[string]bool{"announce": false, "abort": true} {
@@ -151,7 +151,7 @@ func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
 				over := make(chan struct{})
 				t.Cleanup(func() { close(over) })
 				l.pool.prepare(t.Context())
-				cut := func() { // all but those that records are sent over
+				cut := func() { // all except those over which records are sent
 					c.ControlKey(int16(kmsg.ApiVersions), func(kmsg.Request) (kmsg.Response, error, bool) {
 						c.KeepControl()
 						c.SleepControl(func() { <-over })
@@ -186,15 +186,15 @@ func TestNoStepWaitsForAConnectionToOpen(t *testing.T) {
 	}
 }
 
-// marked gives a lane markers.
+// marked gives a lane Markers.
 func marked(t *testing.T, l *testLane) *hanging.Markers {
 	t.Helper()
 	l.o.Markers = hanging.NewMarkers(l.o.Admin, targets.NewMetadata(l.o.Admin, targets.MetadataOptions{}), "g", slog.New(slog.NewTextHandler(t.Output(), nil)), hanging.NewMetrics(prometheus.NewRegistry()))
 	return l.o.Markers
 }
 
-// A client cannot begin: the transaction before was committed, and stays so in
-// what is remembered.
+// A client cannot begin: the previous transaction was committed, and is still remembered
+// as committed.
 func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
@@ -202,7 +202,7 @@ func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 		l.pool.prepare(t.Context())
 		eachCommits(t, l)
 		next := l.pool.clients[l.pool.order(time.Now())[0]]
-		if err := next.BeginTransaction(); err != nil { // so that the lane cannot
+		if err := next.BeginTransaction(); err != nil { // so that the lane cannot begin
 			t.Fatal(err)
 		}
 		former := next.last
@@ -215,8 +215,8 @@ func TestTheFormerTransactionIsNotFiledAsAborted(t *testing.T) {
 	})
 }
 
-// The leader of a partition changes within a step: what its transactional ID wrote
-// there before may lack its marker, so it is not begun again.
+// The leader of a partition changes during a step: what its transactional ID wrote there
+// before may lack its marker, so the ID is not used again.
 func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLaneOf(t, 2)
@@ -247,8 +247,8 @@ func TestALeaderThatMovesWithinAStepRetiresTheID(t *testing.T) {
 	})
 }
 
-// The last thing that a transactional ID does is an abort, and it ends before the
-// broker's epochs do.
+// The last transaction of a transactional ID is an abort, and the ID is retired before the
+// broker's epochs run out.
 func TestWhenAnIDIsRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
@@ -273,8 +273,8 @@ func TestWhenAnIDIsRetired(t *testing.T) {
 	})
 }
 
-// The first producer of a cluster has the ID 0. When it is not to be begun again, a client
-// that has begun nothing yet still may; one that was that producer may not.
+// The first producer of a cluster has the ID 0. If it must not begin again, a client that
+// has not begun anything yet still may; a client that was that producer may not.
 func TestTheFirstProducerOfAClusterIsRetiredAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
@@ -296,14 +296,14 @@ func TestTheFirstProducerOfAClusterIsRetiredAlone(t *testing.T) {
 	})
 }
 
-// deadToken is one that died.
+// deadToken is a token that has died.
 type deadToken struct{ fakeToken }
 
 func (deadToken) Err() error { return errDead }
 
-// The token of a partition is dead before it is taken out of the lane: the others'
+// The token of a partition dies before the partition is removed from the lane: the others'
 // steps go on without it.
-func TestADeadPartitionHoldsUpNobody(t *testing.T) {
+func TestADeadPartitionDoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
 		dead, healthy := steadily(l, "t"), steadily(l, "log")
@@ -319,7 +319,7 @@ func TestADeadPartitionHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// So with one that dies while it is in the quarantine.
+// The same with a token that dies while the partition is in the quarantine.
 func TestADeadPartitionLeavesTheQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -343,15 +343,15 @@ func TestADeadPartitionLeavesTheQuarantine(t *testing.T) {
 	})
 }
 
-// A commit is not answered, and its coordinator does not say what became of it: the
-// step's partitions wait for that, the others go on.
+// A commit is not answered, and its coordinator does not say how it ended: the step's
+// partitions wait for that, the others go on.
 func TestOthersGoOnWhileACommitIsNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		over := make(chan struct{})
 		end := sync.OnceFunc(func() { close(over) })
 		t.Cleanup(end)
-		var ill atomic.Pointer[string] // transactional ID of which the broker says nothing
+		var ill atomic.Pointer[string] // transactional ID about which the broker says nothing
 		c.ControlKey(kmsg.EndTxn.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) {
 			c.KeepControl()
 			id := r.(*kmsg.EndTxnRequest).TransactionalID

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -37,7 +38,7 @@ func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*S
 		req.ProducerID, req.ProducerEpoch = pid, epoch
 		req.MemberID, req.Generation, req.InstanceID = m.ID, m.Generation, m.InstanceID
 		resp, err := targets.Within(ctx, func() (*kmsg.TxnOffsetCommitResponse, error) { return req.RequestWith(ctx, c.Client) })
-		if errors.Is(err, syscall.ECONNREFUSED) && sleep(ctx, minBackoff) == nil {
+		if errors.Is(err, syscall.ECONNREFUSED) && beats.Sleep(ctx, minBackoff) {
 			continue // not sent: the group has no new coordinator yet
 		}
 		if err != nil {
@@ -49,12 +50,11 @@ func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*S
 		case holdOffsets(resp, shares):
 			return fmt.Errorf("commit offsets in the transaction: %w: %w", errHeld, err)
 		case errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.RebalanceInProgress):
-			err = sleep(ctx, generationBackoff)
-			if err != nil {
+			if !beats.Sleep(ctx, generationBackoff) {
 				return fmt.Errorf("commit offsets in the transaction: %w", kerr.IllegalGeneration)
 			}
 		case errors.Is(err, kerr.ConcurrentTransactions), errors.Is(err, kerr.CoordinatorLoadInProgress), errors.Is(err, kerr.NotCoordinator), errors.Is(err, kerr.CoordinatorNotAvailable):
-			if sleep(ctx, concurrentBackoff) != nil {
+			if !beats.Sleep(ctx, concurrentBackoff) {
 				return fmt.Errorf("commit offsets in the transaction: %w", err)
 			}
 		case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedInstanceID):
@@ -87,7 +87,7 @@ func CommitOffsets(ctx context.Context, cl *kgo.Client, id, group string, offset
 		if !passes {
 			return err
 		}
-		if sleep(ctx, concurrentBackoff) != nil {
+		if !beats.Sleep(ctx, concurrentBackoff) {
 			return fmt.Errorf("commit offsets of group %s: %w", group, err)
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// soonAway is well below every timeout that an answer could be given up by, and
-// awayLimit the time of a busy machine.
+// soonAway is well below every timeout after which an answer could be given up. awayLimit
+// allows for a busy machine.
 const soonAway, awayLimit = 1500 * time.Millisecond, 20 * time.Second
 
 func awayLane(t *testing.T) (*kfake.Cluster, *testLane, *kafkatest.Reach) {
@@ -31,8 +31,8 @@ func awayLane(t *testing.T) (*kfake.Cluster, *testLane, *kafkatest.Reach) {
 	return c, l, reach
 }
 
-// plainSource offers a share with one emission to good, and one to t as long as
-// that can be reached.
+// plainSource offers a share with one emission to good, and one to t as long as t can be
+// reached.
 func plainSource(l *testLane) *fakeSource {
 	return &fakeSource{ems: func() []Emission {
 		es := []Emission{{Record: &kgo.Record{Topic: "good", Value: []byte("x")}}}
@@ -43,8 +43,8 @@ func plainSource(l *testLane) *fakeSource {
 	}}
 }
 
-// The IDs of a lane have coordinators on different brokers; one that cannot be
-// reached is passed over at once.
+// The IDs of a lane have coordinators on different brokers. An ID whose coordinator cannot be
+// reached is skipped at once.
 func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l, reach := awayLane(t)
@@ -74,8 +74,8 @@ func TestIDsAreChosenByTheirCoordinators(t *testing.T) {
 	})
 }
 
-// A step whose coordinator becomes unresponsive is given up, and the next one goes on
-// elsewhere.
+// A step is given up if its coordinator becomes unresponsive, and the next one uses another
+// coordinator.
 func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
@@ -103,8 +103,8 @@ func TestStepLeavesACoordinatorThatIsAway(t *testing.T) {
 	})
 }
 
-// A step that waits for leaders when its coordinator becomes unresponsive is given up as well,
-// and what it wrote is aborted beside the steps.
+// A step that waits for leaders is also given up if its coordinator becomes unresponsive. What
+// it wrote is aborted in the background.
 func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
@@ -119,7 +119,7 @@ func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 			}
 			return nil, nil, false
 		})
-		var id atomic.Pointer[string] // whose end is not answered
+		var id atomic.Pointer[string] // its end is not answered
 		hold(t, c, kmsg.EndTxn, func(r kmsg.Request) bool { return r.(*kmsg.EndTxnRequest).TransactionalID == *id.Load() })
 		s := plainSource(l)
 		l.of.Add(s)
@@ -146,8 +146,8 @@ func TestAbortLeavesACoordinatorThatIsAway(t *testing.T) {
 	})
 }
 
-// A client whose coordinator becomes unresponsive while it is opened is given up, and one
-// with another coordinator opened.
+// If the coordinator of a client becomes unresponsive while the client is being opened, the
+// client is given up, and one with another coordinator is opened.
 func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
@@ -174,8 +174,8 @@ func TestOpeningLeavesACoordinatorThatIsAway(t *testing.T) {
 	})
 }
 
-// Clients that must not begin again are replaced beside the steps, which go on with
-// the others, however long that takes; with none left a step waits for one.
+// Clients that must not begin again are replaced in the background. Steps go on with the
+// others, however long that takes. A step waits only if no client is left.
 func TestStepsDoNotWaitForOpenings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, _ := awayLane(t)
@@ -215,9 +215,9 @@ func TestStepsDoNotWaitForOpenings(t *testing.T) {
 	})
 }
 
-// A step that wrote to a leader which becomes unresponsive is given up at once, and the
-// next one does without. So is one that has written nothing yet: its coordinators may wait
-// for that broker, and all else in the step would wait with them, in vain.
+// A step that has written to a leader which becomes unresponsive is given up at once, and the
+// next one leaves out that leader. So is a step that has written nothing yet: its coordinators
+// may wait for that broker, and everything else in the step would wait with them, in vain.
 func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 	for name, key := range map[string]kmsg.Key{"nothing is written": kmsg.AddPartitionsToTxn, "it is written to": kmsg.Produce} {
 		t.Run(name, func(t *testing.T) {
@@ -250,9 +250,9 @@ func TestStepLeavesLeadersThatAreAway(t *testing.T) {
 	}
 }
 
-// While a broker dies a target that does not answer is waited for, since its leader
-// may be waiting itself; but not one without a leader: the step of all others would
-// wait with it.
+// While a broker dies, the step waits for a target that does not answer, because its leader
+// may itself be waiting. It does not wait for a target without a leader: everything else in
+// the step would wait too.
 func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
@@ -276,8 +276,8 @@ func TestStepLeavesALeaderlessTargetWhileABrokerDies(t *testing.T) {
 	})
 }
 
-// hold keeps the first such request from being answered until the test ends; held
-// tells of it.
+// hold keeps the first such request from being answered until the test ends. held is closed
+// when it has come.
 func hold(t *testing.T, c *kfake.Cluster, key kmsg.Key, which func(kmsg.Request) bool) (held chan struct{}) {
 	held = make(chan struct{})
 	end := make(chan struct{})
@@ -293,9 +293,9 @@ func hold(t *testing.T, c *kfake.Cluster, key kmsg.Key, which func(kmsg.Request)
 	return held
 }
 
-// A target's leader waits for a broker that died, and takes no writes until that has
-// left its in-sync replicas; the other partitions of the step have none there. The
-// step leaves it, and the next one does without.
+// A target's leader waits for a broker that died, and takes no writes until that broker has
+// left its in-sync replicas. The other partitions of the step have no replica there. The step
+// leaves the target, and the next one goes without it.
 func TestStepLeavesATargetThatWaitsForADeadBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)

@@ -17,7 +17,7 @@ type dials struct {
 	conns []*keyed
 }
 
-// watchDials is called before the lane has clients.
+// watchDials must be called before the lane has clients.
 func watchDials(l *testLane) *dials {
 	d, dial := &dials{}, l.o.Admin.OptValue(kgo.Dialer).(func(context.Context, string, string) (net.Conn, error))
 	l.o.Client = append(l.o.Client, kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -34,7 +34,8 @@ func watchDials(l *testLane) *dials {
 	return d
 }
 
-// cut closes all connections but those over which a request with such a key was sent.
+// cut closes all connections except those over which a request with one of the keys was
+// sent.
 func (d *dials) cut(but ...kmsg.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -52,8 +53,8 @@ type keyed struct {
 	keys []int16
 }
 
-// Write implements net.Conn. kgo writes each request in one call: four bytes that say how
-// long it is, and two of its key.
+// Write implements net.Conn. kgo writes each request in one call: four bytes for its
+// length, and two for its key.
 func (k *keyed) Write(b []byte) (int, error) {
 	k.mu.Lock()
 	k.keys = append(k.keys, int16(binary.BigEndian.Uint16(b[4:])))

@@ -3,14 +3,14 @@ package transaction
 import "time"
 
 const (
-	// sharedStepEntries and sharedStepBytes are what backlogged sources have of a step together while a request topic
-	// without a backlog is served too. That topic waits for the step under way, so the step should be short. If a
-	// step spends most of its time on entries, half of them take half as long, and little is lost. If it spends
-	// most on round trips, half as much goes through, but never less, however far away the brokers are.
+	// sharedStepEntries and sharedStepBytes are what backlogged sources together get of a step while a request topic
+	// without a backlog is also being served. That topic waits for the step under way, so the step should be short. If a
+	// step spends most of its time on entries, half of them take half as long, and little is lost. If it spends most on
+	// round trips, half as much goes through, but never less, however far away the brokers are.
 	sharedStepEntries = MaxStepEntries / 2
 	sharedStepBytes   = MaxStepBytes / 2
-	// sharedFor is how long after its last entry a request topic counts as served. A timer now and then must not
-	// slow down the others all the time.
+	// sharedFor is for how long after its last entry a request topic counts as served. An occasional timer must not slow
+	// down the others all the time.
 	sharedFor = time.Second
 )
 
@@ -22,12 +22,12 @@ const (
 // because the other topics have theirs in other lanes too.
 type fairShares struct {
 	room       Room           // of the step
-	left       Room           // what idle sources leave
+	left       Room           // what idle sources leave over
 	backlogged map[string]int // backlogged sources by request topic, of all lanes
 	among      float64        // the sum of the parts of the backlogged sources in this step
 }
 
-// fairSharesLocked works out what is divided between members.
+// fairSharesLocked computes what is divided among the members.
 func (r *roster) fairSharesLocked(members []*member, room Room, now time.Time) fairShares {
 	o := fairShares{room: room, backlogged: make(map[string]int)}
 	for _, m := range r.members {
@@ -51,8 +51,8 @@ func (r *roster) fairSharesLocked(members []*member, room Room, now time.Time) f
 	return o
 }
 
-// sharedLocked notes which request topics without a backlog are served. It reports whether there was one lately while
-// others have backlogs.
+// sharedLocked records which request topics without a backlog are served. It reports whether there was one recently
+// while others have backlogs.
 func (r *roster) sharedLocked(backlogged map[string]int, members []*member, now time.Time) (yes bool) {
 	for _, m := range members {
 		if !m.last.all && m.last.topic != "" {
@@ -70,7 +70,7 @@ func (r *roster) sharedLocked(backlogged map[string]int, members []*member, now 
 	return yes && len(backlogged) > 0
 }
 
-// part is a source's part of what the backlogged sources share. For an idle source it is what the part would be.
+// part returns a source's part of what the backlogged sources share. For an idle source it is what the part would be.
 func (o *fairShares) part(last *usage) float64 {
 	topics, own := len(o.backlogged), o.backlogged[last.topic]
 	if own == 0 {
@@ -82,7 +82,7 @@ func (o *fairShares) part(last *usage) float64 {
 	return 1 / float64(max(1, topics*own))
 }
 
-// of is how much of the room that is left a source is offered.
+// of returns how much of the remaining room a source is offered.
 func (o *fairShares) of(m *member, room Room) Room {
 	part := 1.0
 	if o.among > 0 {
@@ -95,9 +95,9 @@ func (o *fairShares) of(m *member, room Room) Room {
 	return room.Min(Room{Entries: max(minStepEntries, entries), Bytes: max(minOfferBytes, bytes)})
 }
 
-// claim takes sources out for a step with this room. If one lane is active it takes all that wait. If several are, it
+// claim takes sources for a step with this room. If one lane is active it takes all that wait. If several are, it
 // takes those that had nothing in their last step, which cost little, and its part of the others, beginning with the
-// one that waits longest. others reports whether any was left.
+// one that has waited longest. others reports whether any was left.
 func (r *roster) claim(room Room, now time.Time) (taken []*member, fair fairShares, others bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,9 +118,9 @@ func (r *roster) claim(room Room, now time.Time) (taken []*member, fair fairShar
 	return taken, r.fairSharesLocked(taken, room, now), len(left) > 0
 }
 
-// partLocked is how much of what all sources had in their last steps is for one lane. whole: all of it.
+// partLocked returns how much of what all sources had in their last steps is for one lane. whole: all of it.
 func (r *roster) partLocked() (part float64, whole bool) {
-	lanes := r.crew.active - r.crew.stuck
+	lanes := r.laneSet.active - r.laneSet.stuck
 	if lanes <= 1 {
 		return 0, true
 	}
@@ -130,7 +130,7 @@ func (r *roster) partLocked() (part float64, whole bool) {
 	return part / float64(lanes) * 9 / 8, false // an eighth more: what they have varies
 }
 
-// taken is what a source has taken of what it was offered; share is nil for nothing.
+// taken returns what a source took of what it was offered. share is nil if it took nothing.
 func taken(share *Share, offered, left Room) usage {
 	if share == nil {
 		return usage{}

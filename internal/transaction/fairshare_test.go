@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// waiting is a source of a request topic with so many entries ready, of 100 bytes each.
+// waiting is a source of a request topic with this many entries ready, of 100 bytes each.
 type waiting struct {
 	steady
 	topic string
@@ -24,8 +24,8 @@ func (w *waiting) Seal(_ string, room *Room) *Share {
 	return &Share{Token: fakeToken{}, Offset: Offset{Topic: w.topic}, Done: func(Outcome) {}}
 }
 
-// A topic with backlogs on many partitions leaves another one its part of each step,
-// and has all that nobody else needs.
+// A topic with backlogs on many partitions leaves another topic its part of each step, and
+// gets everything that the other does not need.
 func TestStepsAreSharedBetweenTopics(t *testing.T) {
 	const many, endless = 9, 1 << 30
 	l := oneLane(Options{})
@@ -55,7 +55,7 @@ func TestStepsAreSharedBetweenTopics(t *testing.T) {
 	}
 	for i := range 20 {
 		quiet.ready = 50
-		for range 2 { // it may begin behind the others, once
+		for range 2 { // it may start behind the others, once
 			if step(); quiet.ready == 0 {
 				break
 			}
@@ -78,12 +78,12 @@ func TestStepsAreSharedBetweenTopics(t *testing.T) {
 	}
 }
 
-// A topic with one partition, whose share is in one lane at a time, has more of that lane's
-// steps than the partitions of another topic, which have the other lane's too.
+// A topic with one partition, whose share is in one lane at a time, gets more of that
+// lane's steps than the partitions of another topic, which also have the other lane's.
 func TestTopicsShareAllLanes(t *testing.T) {
 	const endless = 1 << 30
 	p := NewLanes(Options{Lanes: 2})
-	p.crew.active = 2
+	p.laneSet.active = 2
 	one := &waiting{topic: "one", ready: endless}
 	many := make([]*waiting, 7)
 	p.Add(one)
@@ -92,7 +92,7 @@ func TestTopicsShareAllLanes(t *testing.T) {
 		p.Add(many[i])
 	}
 	var under [2][]*Share
-	for step := range 60 { // a lane seals while the other one's step is under way
+	for step := range 60 { // a lane seals while the other lane's step is under way
 		if step == 20 {
 			one.got = 0
 			for _, m := range many {
@@ -120,9 +120,10 @@ func TestTopicsShareAllLanes(t *testing.T) {
 	}
 }
 
-// While a topic is served that has no backlog the steps are shorter for those that have
-// one, and as long as can be again some time after its last entry. It costs them half of
-// what goes through at most, as long as a step has half of its entries at least.
+// While a topic without a backlog is being served, steps are shorter for topics with one.
+// Some time after its last entry they are as long as possible again. That costs the others
+// at most half of their throughput, provided that a step spends at least half of its time
+// on entries.
 func TestStepsAreShortWhileOthersAreServed(t *testing.T) {
 	l := oneLane(Options{})
 	now := time.Unix(1_700_000_000, 0)
@@ -143,8 +144,8 @@ func TestStepsAreShortWhileOthersAreServed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		after time.Duration
-		ready int // of the quiet one, in the step before
-		want  int // entries of who has a backlog
+		ready int // of the quiet topic, in the step before
+		want  int // entries of the backlogged topic
 	}{
 		{"alone", 0, 0, MaxStepEntries},
 		{"the other one has taken little", 0, 5, sharedStepEntries},

@@ -30,17 +30,17 @@ const (
 	offsetUnresponsive = "silent"
 )
 
-// fakeLane is a lane of one client on kfake, with topics log, t, good and r of one
-// partition each, in the bubble of the test, which drives its steps.
+// fakeLane returns a lane with one client on kfake, with topics log, t, good and r of one
+// partition each, in the bubble of the test, which runs its steps.
 func fakeLane(t *testing.T) (*kfake.Cluster, *testLane) { return fakeLaneOf(t, 1) }
 
-// fakeLaneOf is fakeLane with so many brokers.
+// fakeLaneOf is fakeLane with the given number of brokers.
 func fakeLaneOf(t *testing.T, brokers int) (*kfake.Cluster, *testLane) {
 	return fakeLanes(t, brokers, 1)
 }
 
-// fakeLanes returns the first of so many lanes. An offset commit with metadata
-// offsetRefused is refused, one with offsetUnresponsive not answered.
+// fakeLanes returns the first of the given number of lanes. An offset commit with metadata
+// offsetRefused is refused, one with offsetUnresponsive is not answered.
 func fakeLanes(t *testing.T, brokers, lanes int) (*kfake.Cluster, *testLane) {
 	t.Helper()
 	c, opts, cl := kafkatest.Bubble(t, brokers, "log", "t", "good", "r")
@@ -94,7 +94,8 @@ func (s *fakeSource) Seal(step string, room *Room) *Share {
 
 func (*fakeSource) Wait() time.Duration { return maxSleep }
 
-// suspects is a source of so many to topic t, each of them alone until it is cleared.
+// suspects returns a source with n emissions to topic t, each of which goes alone until it
+// is cleared.
 func suspects(n int) *fakeSource {
 	s, cleared := new(fakeSource), make([]bool, n)
 	s.ems = func() (es []Emission) {
@@ -107,7 +108,7 @@ func suspects(n int) *fakeSource {
 	return s
 }
 
-// alone is how many of the last share were alone and are not cleared.
+// alone returns how many emissions of the last share were alone and are not cleared.
 func (s *fakeSource) alone() (n int) {
 	for _, e := range s.last.Emissions {
 		if e.Alone && !e.Cleared {
@@ -117,9 +118,9 @@ func (s *fakeSource) alone() (n int) {
 	return n
 }
 
-// Suspects are written one by one. Many of them take long: their target is not
-// unhealthy for that, and a step that has no time for all of them gets on, however many
-// that is on this machine.
+// Suspects are written one by one. Many of them take long. Their target does not become
+// unhealthy because of that, and a step without time for all of them still makes progress,
+// however many it can write on this machine.
 func TestManySuspectsTripNoTarget(t *testing.T) {
 	for name, tc := range map[string]struct {
 		n    int
@@ -168,14 +169,15 @@ func TestManySuspectsTripNoTarget(t *testing.T) {
 	}
 }
 
-// A source with suspects shares its step with nobody behind it, who are in the next one.
+// If a source has suspects, no source after it is in the same step. Those are in the next
+// one.
 func TestSuspectsOfOneSourceAreEnoughForAStep(t *testing.T) {
 	l := oneLane(Options{})
 	s := []*fakeSource{suspects(1), suspects(1)}
 	for _, s := range s {
 		l.of.Add(s)
 	}
-	<-l.of.wake // of Add
+	<-l.of.wake // from Add
 	first := l.seal("first")
 	if n := len(first); n != 1 || s[0].last == nil || s[1].last != nil {
 		t.Errorf("%d sources with suspects in one step", n)
@@ -188,7 +190,7 @@ func TestSuspectsOfOneSourceAreEnoughForAStep(t *testing.T) {
 	}
 }
 
-// slowToBuffer is a client's hook: a record of the topic takes so long to be buffered.
+// slowToBuffer is a client's hook: buffering a record of the topic takes this long.
 type slowToBuffer struct {
 	topic string
 	takes time.Duration
@@ -201,9 +203,9 @@ func (s slowToBuffer) OnProduceRecordBuffered(r *kgo.Record) {
 	}
 }
 
-// A target is given its time from when emissions are handed to it: this process may have
-// had no processor before that, or for that. Nor does a context of the step's say anything
-// of a target.
+// The time of a target starts when emissions are handed to it. This process may have had
+// no processor before that, or during that. The step's context says nothing about a target
+// either.
 func TestATargetIsNotBlamedForOurOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)
@@ -229,8 +231,8 @@ func TestATargetIsNotBlamedForOurOwnTime(t *testing.T) {
 	})
 }
 
-// A target partition that answers with an error that is neither final nor known
-// to pass must not hold up the lane.
+// If a target partition answers with an error that is neither final nor known to be
+// temporary, it must not hold up the lane.
 func TestUnknownErrorOfATarget(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.UnknownServerError, kerr.CorruptMessage, kerr.UnsupportedForMessageFormat, kerr.ThrottlingQuotaExceeded, kerr.NotEnoughReplicas} {
 		t.Run(e.Message, func(t *testing.T) {
@@ -253,7 +255,7 @@ func TestUnknownErrorOfATarget(t *testing.T) {
 					}
 					t.Logf("%v; blamed: %v", err, s.last.Emissions[len(s.last.Emissions)-1].Err)
 					if s.last.Emissions[len(s.last.Emissions)-1].Err != nil {
-						return // blamed: the source takes it back, or makes a dead letter of it
+						return // blamed: the source takes it back or turns it into a dead letter
 					}
 				}
 				t.Errorf("the lane does not get on: %v", s.outcomes)
@@ -262,8 +264,8 @@ func TestUnknownErrorOfATarget(t *testing.T) {
 	}
 }
 
-// A suspect whose target does not answer holds up what is to be sent after it:
-// those targets are not to blame, nor is it a broker's death.
+// A suspect whose target does not answer holds up what is sent after it. The targets of
+// that are not to blame, and it is not a broker's death.
 func TestUnresponsiveSuspectTripsItsTargetAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -290,9 +292,10 @@ func TestUnresponsiveSuspectTripsItsTargetAlone(t *testing.T) {
 	})
 }
 
-// Several targets take no writes, for want of replicas, while all brokers are there:
-// that is no broker's death to be waited for, and the others go on without them.
-func TestSeveralTargetsWithoutReplicasHoldUpNobody(t *testing.T) {
+// Several targets take no writes, because they lack replicas, while all brokers are there.
+// That is not a broker's death that would have to be waited for, and the others go on
+// without them.
+func TestSeveralTargetsWithoutReplicasDelayNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		unhealthy := []string{"t", "r"}

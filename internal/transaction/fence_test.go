@@ -11,8 +11,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// guarded has a Fence; it offers one share at a time and nothing once it is
-// refused.
+// guarded is a source with a Fence. It offers one share at a time and nothing once it
+// is refused.
 type guarded struct {
 	name    string
 	refuse  bool
@@ -43,8 +43,8 @@ func (s *guarded) Seal(step string, _ *Room) *Share {
 
 func (*guarded) Wait() time.Duration { return maxSleep }
 
-// Who is against a step at the last moment, when the offsets of its records are
-// known, has it aborted; the others are sealed again, without a pause.
+// If a share refuses a step at the last moment, when the offsets of its records are
+// known, the step is aborted. The others are sealed again, without a pause.
 func TestFenceOfAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLane(t)

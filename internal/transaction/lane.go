@@ -8,20 +8,20 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Lane is one loop of steps, one of its Lanes, or their quarantine's.
+// Lane is one loop of steps. It is one of the Lanes, or belongs to their quarantine.
 type Lane struct {
-	of      *roster
-	aside   *aside
-	o       *Options // a quarantine's has its own
-	name    string   // of its steps and transactional IDs within the process
-	pool    *pool
-	aborts  aborts
-	counter int64 // of steps
-	pace    pace
-	more    bool    // the step under way may have left behind something that was ready
-	timings timings // of the step under way
-	filled  float64 // which part of its room the step under way uses
-	size    size    // of the next step
+	of         *roster
+	background *background
+	o          *Options // a quarantine's has its own
+	name       string   // of its steps and transactional IDs within the process
+	pool       *pool
+	aborts     aborts
+	counter    int64 // of steps
+	pace       pace
+	more       bool    // the step under way may have left behind something that was ready
+	timings    timings // of the step under way
+	filled     float64 // which part of its room the step under way uses
+	size       size    // of the next step
 
 	called  chan struct{} // tells a spare lane to join
 	reached beats.Signal  // tells the step under way that a broker came or went
@@ -32,14 +32,14 @@ type Lane struct {
 
 // underWay is what the step under way needs and what gives it up; the zero value if there is none.
 type underWay struct {
-	current *txnClient         // the step needs its coordinator now
-	joining map[string][]int32 // what the step is to write to, until joined
+	current *txnClient         // the coordinator of this client is needed now
+	joining map[string][]int32 // the partitions the step will write to, until joined
 	cancel  context.CancelCauseFunc
 }
 
-func newLane(of *roster, a *aside, o *Options, name string) *Lane {
+func newLane(of *roster, a *background, o *Options, name string) *Lane {
 	return &Lane{
-		of: of, aside: a, o: o, name: name, pool: newPool(a, o, name), aborts: aborts{aside: a, o: o},
+		of: of, background: a, o: o, name: name, pool: newPool(a, o, name), aborts: aborts{background: a, o: o},
 		called: make(chan struct{}, 1), reached: beats.NewSignal(),
 		pace: pace{interval: o.Interval}, size: size{limit: MaxStepEntries},
 	}
@@ -104,7 +104,7 @@ func (l *Lane) leave() {
 	}
 }
 
-// reachedNow makes the lane give up what cannot be reached any more.
+// reachedNow makes the lane give up what can no longer be reached.
 func (l *Lane) reachedNow() {
 	l.mu.Lock()
 	l.leave()

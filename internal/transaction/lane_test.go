@@ -22,8 +22,9 @@ import (
 	"github.com/waterclock/waterclock/internal/targets"
 )
 
-// Steps of two partitions on one lane: each partition's in order, the group's
-// offsets and the step names with them, record offsets told to the source.
+// Steps of two partitions on one lane: each partition's steps are in order, the group's
+// offsets and the step names go with them, and the source learns the offsets of its
+// records.
 func TestLaneCommitsStepsInOrder(t *testing.T) {
 	const steps = 30
 	s := newSetup(t)
@@ -64,8 +65,8 @@ func TestLaneCommitsStepsInOrder(t *testing.T) {
 	}
 }
 
-// Emissions of one step are written in order of due time, then generation, also
-// those of different partitions to one target partition.
+// Emissions of one step are written in order of due time, then generation, even
+// emissions of different partitions to one target partition.
 func TestLaneOrdersEmissions(t *testing.T) {
 	s := newSetup(t)
 	l := s.lane()
@@ -80,9 +81,9 @@ func TestLaneOrdersEmissions(t *testing.T) {
 	}
 }
 
-// An announce that names a topic that does not exist is refused whole. Nobody is
-// blamed before the topic was asked for again (here the source drops it),
-// nothing is visible, and the rest commits at the next seal.
+// An announce that names a missing topic is refused as a whole. No emission is blamed
+// before the topic was looked up again (here the source drops it). Nothing is visible,
+// and the rest commits at the next seal.
 func TestAnnounceRefusedForTheUnknownTopic(t *testing.T) {
 	s := newSetup(t)
 	l := s.lane()
@@ -111,8 +112,8 @@ func TestAnnounceRefusedForTheUnknownTopic(t *testing.T) {
 	s.settled(0, []string{"good", "good too"}, []string{"without"})
 }
 
-// A topic of the service's own that is gone is the share's error, which ends the
-// partition; other partitions of the lane go on.
+// If one of the service's own topics is gone, that is the share's error, which ends the
+// partition. Other partitions of the lane go on.
 func TestAnnounceRefusedForAnOwnTopic(t *testing.T) {
 	s := newSetup(t)
 	l := s.lane()
@@ -130,8 +131,8 @@ func TestAnnounceRefusedForAnOwnTopic(t *testing.T) {
 	s.settled(1, []string{"other"}, []string{"other"})
 }
 
-// An emission that its target refuses as too large, by the limit that is known
-// here or by the broker's, is blamed alone.
+// If a target refuses an emission as too large, by the limit known here or by the
+// broker's, only that emission is blamed.
 func TestTooLargeEmissionIsBlamedAlone(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -161,8 +162,8 @@ func TestTooLargeEmissionIsBlamedAlone(t *testing.T) {
 	}
 }
 
-// A broker refuses a batch whole: its records are suspects, and written one by
-// one in the same place the large one alone is blamed.
+// A broker refuses a batch as a whole: its records become suspects. They are written
+// one by one in the same place, and only the large one is blamed.
 func TestRefusedBatchIsWrittenOneByOne(t *testing.T) {
 	s := newSetup(t)
 	small := s.c.CreateTopic(t, 1, map[string]*string{"max.message.bytes": kadm.StringPtr("2000")}, s.request+".small")
@@ -197,7 +198,7 @@ func TestRefusedBatchIsWrittenOneByOne(t *testing.T) {
 	s.settled(0, []string{"other target"}, []string{"without"})
 }
 
-// noise is n bytes that do not compress.
+// noise returns n bytes that do not compress.
 func noise(n int) []byte {
 	b := make([]byte, n)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -207,8 +208,8 @@ func noise(n int) []byte {
 	return b
 }
 
-// The broker knows a new generation before the member does: the offset commit
-// is repeated in the same transaction until the member has caught up.
+// The broker knows a new generation before the member does: the offset commit is
+// repeated in the same transaction until the member has caught up.
 func TestIllegalGenerationIsRepeatedInTheSameTransaction(t *testing.T) {
 	s, w, l := newWired(t)
 	a := s.source(0, l)
@@ -232,8 +233,8 @@ func TestIllegalGenerationIsRepeatedInTheSameTransaction(t *testing.T) {
 	s.settled(0, []string{"once"}, []string{"x"})
 }
 
-// The token dies when everything is produced and before the transaction ends:
-// it is aborted, nothing shows, no offset is committed.
+// The token dies when everything is produced and before the transaction ends: the step
+// is aborted, nothing is visible, and no offset is committed.
 func TestTokenDiesBetweenProduceAndEnd(t *testing.T) {
 	s, w, l := newWired(t)
 	a, b := s.source(0, l), s.source(1, l)
@@ -254,8 +255,8 @@ func TestTokenDiesBetweenProduceAndEnd(t *testing.T) {
 	s.settled(1, []string{"other"}, []string{"other"})
 }
 
-// Of two partitions in a step one is lost under way: the step is aborted, the
-// other's share is sealed again by itself.
+// One of two partitions in a step is lost during the step: the step is aborted, and the
+// other's share is sealed again alone.
 func TestTokenOfOnePartitionDiesUnderWay(t *testing.T) {
 	s, w, l := newWired(t)
 	a, b := s.source(0, l), s.source(1, l)
@@ -278,7 +279,7 @@ func TestTokenOfOnePartitionDiesUnderWay(t *testing.T) {
 	s.settled(1, []string{"b"}, []string{"b"})
 }
 
-// The group does not know the member any more: the step is lost before it wrote
+// The group no longer knows the member: the step is lost before it has written
 // anything, and its transaction is ended.
 func TestUnknownMemberLosesTheStep(t *testing.T) {
 	s, w, l := newWired(t)
@@ -299,7 +300,7 @@ func TestUnknownMemberLosesTheStep(t *testing.T) {
 	s.settled(1, []string{"other"}, []string{"other"})
 }
 
-// An identity that would make the broker check nothing is never sent.
+// An identity with which the broker would check nothing is never sent.
 func TestNoIdentityIsNeverSent(t *testing.T) {
 	for _, m := range []Member{{}, {ID: "x", Generation: -1}, {Generation: 3}} {
 		shares := []*Share{{Token: &token{member: func() Member { return m }}}}
@@ -309,8 +310,8 @@ func TestNoIdentityIsNeverSent(t *testing.T) {
 	}
 }
 
-// The answer to EndTxn never comes, and the broker had
-// committed: the step is resolved as committed, and not sealed again.
+// The answer to EndTxn never comes, but the broker has committed: the step is resolved
+// as committed, and not sealed again.
 func TestEndTxnAnswerLostResolvesAsCommitted(t *testing.T) {
 	s, w, l := newWired(t)
 	a := s.source(0, l)
@@ -327,7 +328,7 @@ func TestEndTxnAnswerLostResolvesAsCommitted(t *testing.T) {
 	s.settled(0, []string{"once", "next"}, []string{"x", "y"})
 }
 
-// The same with a commit that never reached the broker: it is committed again.
+// The same with a commit that never reached the broker: it is sent again.
 func TestEndTxnLostIsCommittedAgain(t *testing.T) {
 	s, w, l := newWired(t)
 	a := s.source(0, l)
@@ -344,8 +345,8 @@ func TestEndTxnLostIsCommittedAgain(t *testing.T) {
 	s.settled(0, []string{"once", "next"}, []string{"x", "y"})
 }
 
-// Somebody has ended the transaction before it is committed again, as a next owner
-// would: resolved as aborted, sealed again, visible once.
+// Someone else, like the next owner, ends the transaction before it is committed again:
+// the step is resolved as aborted, sealed again, and visible once.
 func TestEndTxnLostAndFencedResolvesAsAborted(t *testing.T) {
 	s, w, l := newWired(t)
 	a := s.source(0, l)
@@ -365,8 +366,8 @@ func TestEndTxnLostAndFencedResolvesAsAborted(t *testing.T) {
 	s.settled(0, []string{"once"}, []string{"x"})
 }
 
-// The commit is only late: it reaches the broker after the lane has given up on
-// its answer, and has committed again.
+// The commit is only late: it reaches the broker after the lane has stopped waiting for
+// the answer and has committed again.
 func TestEndTxnHeldUntilTheResolve(t *testing.T) {
 	s, w, l := newWired(t)
 	a := s.source(0, l)
@@ -376,7 +377,7 @@ func TestEndTxnHeldUntilTheResolve(t *testing.T) {
 	if err := end.Wait(s.ctx); err != nil {
 		t.Fatal(err)
 	}
-	a.wants(Committed) // while the first is on its way
+	a.wants(Committed) // while the first commit is on its way
 	end.Release()
 	a.step("y", a.emit("next"))
 	a.wants(Committed)
@@ -384,7 +385,7 @@ func TestEndTxnHeldUntilTheResolve(t *testing.T) {
 	s.settled(0, []string{"once", "next"}, []string{"x", "y"})
 }
 
-// All tokens are dead when the outcome is to be found out: nothing to decide.
+// All tokens are dead when the outcome is to be found out: there is nothing to decide.
 func TestResolveWithoutLiveTokenIsLost(t *testing.T) {
 	s, w, l := newWired(t)
 	a, b := s.source(0, l), s.source(1, l)
@@ -398,8 +399,8 @@ func TestResolveWithoutLiveTokenIsLost(t *testing.T) {
 	f.Release()
 	b.step("other", b.emit("other"))
 	b.wants(Committed)
-	// Nobody resolved it: the broker's transaction timeout ends it, or the
-	// next owner. Here the test does, as a next owner would.
+	// Nobody has resolved it: the broker's transaction timeout or the next owner ends it.
+	// Here the test does, as a next owner would.
 	if _, err := hanging.End(s.ctx, hanging.Options{Client: s.member, Group: s.group, Topic: s.changelog, Partition: 0, Logger: l.o.Logger}); err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +409,7 @@ func TestResolveWithoutLiveTokenIsLost(t *testing.T) {
 	s.settled(1, []string{"other"}, []string{"other"})
 }
 
-// Two lanes at the same time: each has a step of whichever partition it meets.
+// Two lanes at the same time: each has steps of whichever partitions it claims.
 func TestTwoLanes(t *testing.T) {
 	const steps = 20
 	s := newSetup(t)
@@ -416,8 +417,8 @@ func TestTwoLanes(t *testing.T) {
 	await.Until(s.t, testLimit/2, "both lanes are active", func() bool {
 		l.of.mu.Lock()
 		defer l.of.mu.Unlock()
-		l.of.crew.join()
-		return l.of.crew.active == 2
+		l.of.laneSet.join()
+		return l.of.laneSet.active == 2
 	})
 	sources := []*source{s.source(0, l), s.source(1, l)}
 	var want []string
@@ -445,7 +446,7 @@ func TestTwoLanes(t *testing.T) {
 			ids[id] = true
 		}
 	}
-	retired := 0 // for fresh ones: what waits too long on a busy machine is
+	retired := 0 // replaced by fresh ones: an ID that waits too long on a busy machine is retired
 	var m dto.Metric
 	if err := l.o.Metrics.retired.Write(&m); err != nil {
 		t.Fatal(err)
@@ -456,7 +457,7 @@ func TestTwoLanes(t *testing.T) {
 	}
 }
 
-// A lane that is stopped in the middle ends its step in order, and leaves
+// A lane that is stopped in the middle of a step finishes it in order, and leaves
 // nothing behind (TestMain looks for leaks).
 func TestLaneStops(t *testing.T) {
 	s := newSetup(t)
@@ -487,16 +488,16 @@ func TestLaneStops(t *testing.T) {
 	s.settled(0, []string{"once"}, []string{"x"})
 }
 
-// The first offset commit of a partition is accepted and its transaction open:
-// there is no committed offset yet, and a successor must wait all the same.
-// Steps of other partitions hold nobody up.
+// The first offset commit of a partition is accepted and its transaction is open. There
+// is no committed offset yet, but a successor must wait nevertheless. Steps of other
+// partitions do not make it wait.
 func TestStableOffsetWaitsForTheFirstCommit(t *testing.T) {
 	s, w, l := newWired(t)
 	a := s.source(0, l)
 	h := w.Hold(kmsg.Produce.Int16())
 	defer h.Release()
 	a.step("x")
-	if err := h.Wait(s.ctx); err != nil { // behind the accepted offset commit
+	if err := h.Wait(s.ctx); err != nil { // for the accepted offset commit
 		t.Fatal(err)
 	}
 	if at, metadata, err := s.stable(0).Fetch(s.ctx); !errors.Is(err, ErrUnstable) {

@@ -18,7 +18,7 @@ type Lanes struct {
 	o          Options
 	all        []*Lane
 	quarantine *quarantine
-	aside      *aside
+	background *background
 }
 
 // NewLanes returns lanes without sources.
@@ -35,15 +35,15 @@ func NewLanes(o Options) *Lanes {
 	if o.Leaders == nil {
 		o.Leaders = targets.NewLeaders(nil, time.Now)
 	}
-	p := &Lanes{o: o, roster: newRoster(&o), aside: newAside()}
-	p.quarantine = &quarantine{roster: p.roster, aside: p.aside, o: &p.o}
-	p.try = func(ctx context.Context) { p.aside.Go(func() { p.quarantine.run(ctx) }) }
+	p := &Lanes{o: o, roster: newRoster(&o), background: newBackground()}
+	p.quarantine = &quarantine{roster: p.roster, background: p.background, o: &p.o}
+	p.try = func(ctx context.Context) { p.background.Go(func() { p.quarantine.run(ctx) }) }
 	for i := range max(1, o.Lanes) {
-		l := newLane(p.roster, p.aside, &p.o, strconv.Itoa(i))
+		l := newLane(p.roster, p.background, &p.o, strconv.Itoa(i))
 		p.all = append(p.all, l)
-		p.crew.spare = append(p.crew.spare, l.called)
+		p.laneSet.spare = append(p.laneSet.spare, l.called)
 	}
-	slices.Reverse(p.crew.spare)
+	slices.Reverse(p.laneSet.spare)
 	o.Metrics.allowed.Set(float64(len(p.all)))
 	return p
 }
@@ -67,7 +67,7 @@ func (p *Lanes) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	p.mu.Lock()
-	p.crew.join()
+	p.laneSet.join()
 	p.mu.Unlock()
 	var loops sync.WaitGroup
 	var failed error
@@ -85,11 +85,11 @@ func (p *Lanes) Run(ctx context.Context) error {
 }
 
 func (p *Lanes) close() {
-	patience := time.AfterFunc(2*RequestTimeout, p.aside.stop)
+	patience := time.AfterFunc(2*RequestTimeout, p.background.stop)
 	defer patience.Stop()
 	for _, l := range p.all {
 		l.pool.close()
 	}
-	p.aside.Wait()
-	p.aside.stop()
+	p.background.Wait()
+	p.background.stop()
 }

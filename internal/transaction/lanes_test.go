@@ -19,12 +19,12 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// pile is a source with so much ready. It fails if it is asked while a share of it is out.
+// pile is a source with a given amount ready. It fails if it is asked while one of its shares is out.
 type pile struct {
 	t     interface{ Errorf(string, ...any) }
 	topic string
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	ready int
 	out   int // entries of the share that is out
 	asked int
@@ -68,12 +68,12 @@ type tried struct {
 	told         bool // its sources know the outcome, the lanes do not yet
 }
 
-// Lanes that seal, whose steps end in any order, with sources that come, go and hold them
-// up: no share is out twice, and none that waits is forgotten.
+// Lanes seal, their steps end in any order, and sources come, go and hold them up: no share is out twice, and
+// no waiting source is forgotten.
 func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := NewLanes(Options{Lanes: 4, Logger: slog.New(slog.DiscardHandler), Metrics: NewMetrics(prometheus.NewRegistry())})
-		p.trying = true // the test tries what is there
+		p.trying = true // the test itself makes the tries
 		var sources []*pile
 		var steps []*tried // under way
 		tell := func(t *rapid.T, s *tried, hold bool) {
@@ -142,7 +142,7 @@ func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 					steps = append(steps, &tried{shares: shares, inQuarantine: true})
 				}
 			},
-			"again": func(t *rapid.T) { // acquired again, maybe before the outcome is told to the lanes
+			"again": func(t *rapid.T) { // acquired again, perhaps before the lanes know the outcome
 				if len(sources) > 0 {
 					s := rapid.SampledFrom(sources).Draw(t, "source")
 					if p.Remove(s); s.out == 0 {
@@ -154,17 +154,17 @@ func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 			},
 			"join": func(*rapid.T) {
 				p.mu.Lock()
-				p.crew.join()
-				called := p.crew.joining
+				p.laneSet.join()
+				called := p.laneSet.joining
 				p.mu.Unlock()
 				if called {
 					p.joined()
 				}
 			},
 			"leave": func(t *rapid.T) {
-				p.crew.busy = time.Time{}
+				p.laneSet.busy = time.Time{}
 				for _, l := range p.all {
-					if !slices.Contains(p.crew.spare, l.called) && p.leaves(l.called) {
+					if !slices.Contains(p.laneSet.spare, l.called) && p.leaves(l.called) {
 						<-l.called
 						return
 					}
@@ -218,18 +218,18 @@ func TestSourcesAreNeitherSharedNorForgotten(t *testing.T) {
 	})
 }
 
-// activeOf waits until so many lanes are active, and returns how long that took.
+// activeOf waits until the given number of lanes is active, and returns how long that took.
 func activeOf(t *testing.T, p *Lanes, want int) time.Duration {
 	t.Helper()
 	return await.Until(t, testLimit, fmt.Sprintf("%d lanes are active", want), func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.crew.active == want
+		return p.laneSet.active == want
 	})
 }
 
-// Lanes join while steps are full, one for each source at most, and leave again when they
-// are far from full. All sources go on, and what each writes is in order.
+// Lanes join while steps are full, at most one for each source, and leave again when steps are far from full.
+// All sources go on, and what each writes is in order.
 func TestLanesJoinAndLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, l := fakeLanes(t, 1, 4)
@@ -242,8 +242,8 @@ func TestLanesJoinAndLeave(t *testing.T) {
 		full := sources[0].committed()
 		await.Until(t, testLimit, "full steps go on", func() bool { return sources[0].committed() > full+2 })
 		l.of.mu.Lock()
-		if spare := len(l.of.crew.spare); spare != 1 || l.of.crew.joining {
-			t.Errorf("%d lanes are spare, one is joining: %v; three have a source each", spare, l.of.crew.joining)
+		if spare := len(l.of.laneSet.spare); spare != 1 || l.of.laneSet.joining {
+			t.Errorf("%d lanes are spare, one is joining: %v; three have a source each", spare, l.of.laneSet.joining)
 		}
 		l.of.mu.Unlock()
 		for _, s := range sources {
@@ -262,7 +262,7 @@ func TestLanesJoinAndLeave(t *testing.T) {
 	})
 }
 
-// hangOnce has coordinators not answer the first announce of partitions, with which it has begun, until over.
+// hangOnce makes coordinators not answer the first announce of partitions until over is called.
 func hangOnce(t *testing.T, c *kfake.Cluster) (begun *atomic.Bool, hangs chan struct{}, over func()) {
 	begun, hangs = new(atomic.Bool), make(chan struct{})
 	over = sync.OnceFunc(func() { close(hangs) })
@@ -277,9 +277,9 @@ func hangOnce(t *testing.T, c *kfake.Cluster) (begun *atomic.Bool, hangs chan st
 	return begun, hangs, over
 }
 
-// A lane waits for a coordinator that says nothing. What is not in its step another lane
-// commits, soon; and that leaves when it is not needed any more.
-func TestALaneThatHangsHoldsNobodyElse(t *testing.T) {
+// A lane waits for a silent coordinator. Another lane soon commits what is not in its step, and leaves when it
+// is no longer needed.
+func TestAHangingLaneDoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLanes(t, 1, 2)
 		begun, _, over := hangOnce(t, c)
@@ -302,7 +302,7 @@ func TestALaneThatHangsHoldsNobodyElse(t *testing.T) {
 	})
 }
 
-// tardy is a source that gets something just behind a look whether it has.
+// tardy is a source that gets something ready just after it was asked.
 type tardy struct {
 	p     *Lanes
 	asked int
@@ -313,7 +313,7 @@ func (s *tardy) Seal(string, *Room) *Share {
 	switch s.asked {
 	case 1:
 		s.p.Wake()
-		<-s.p.wake // by a lane that sleeps
+		<-s.p.wake // sent by a lane that sleeps
 		if shares := s.p.all[1].seal("by the other"); len(shares) > 0 {
 			panic("a source is asked by two")
 		}
@@ -325,11 +325,11 @@ func (s *tardy) Seal(string, *Room) *Share {
 
 func (*tardy) Wait() time.Duration { return maxSleep }
 
-// What becomes ready behind a lane that asks is announced to another one, which finds the source out. The first
-// one looks again, and does not sleep for a second.
+// A source becomes ready just after a lane has asked it. The wake-up reaches another lane, which finds the
+// source out. The first lane asks again, and does not sleep for a second.
 func TestAWakeThatAnotherLaneTookIsNotLost(t *testing.T) {
 	p := NewLanes(Options{Lanes: 2})
-	p.crew.active = 2
+	p.laneSet.active = 2
 	p.Add(&tardy{p: p})
 	<-p.wake
 	if shares := p.all[0].seal("step"); len(shares) != 1 {
@@ -337,7 +337,7 @@ func TestAWakeThatAnotherLaneTookIsNotLost(t *testing.T) {
 	}
 }
 
-// A lane that joins because another one hangs waits for no coordinator that says nothing, once it has one that
+// A lane that joins because another one hangs does not wait for silent coordinators once it has one that
 // answers.
 func TestALaneJoinsWithTheCoordinatorsThatAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// taker is a source that takes the same off every step's room.
+// taker is a source that takes the same amount of every step's room.
 type taker struct {
 	entries int
 	bytes   int64
@@ -19,8 +19,8 @@ func (k *taker) Seal(_ string, room *Room) *Share {
 
 func (*taker) Wait() time.Duration { return maxSleep }
 
-// A step asks no further source when a limit is reached, and asks one more just
-// below it.
+// A step asks no further source once a limit is reached, and asks one more just below
+// the limit.
 func TestAStepsLimits(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -39,7 +39,7 @@ func TestAStepsLimits(t *testing.T) {
 		for range tc.sources {
 			l.of.Add(&tc.takes)
 		}
-		<-l.of.wake // of Add
+		<-l.of.wake // from Add
 		if got := len(l.seal("step")); got != tc.want {
 			t.Errorf("%s: %d of %d sources in the step, want %d", tc.name, got, tc.sources, tc.want)
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 // run commits steps, while the lane is active, until ctx ends.
@@ -25,7 +27,7 @@ func (l *Lane) run(ctx context.Context) error {
 			l.of.joined()
 			active = true
 		}
-		if wait := l.pace.wait(time.Now()); wait > 0 && sleep(ctx, wait) != nil {
+		if wait := l.pace.wait(time.Now()); wait > 0 && !beats.Sleep(ctx, wait) {
 			return nil
 		}
 		worked, err := l.step(ctx)
@@ -36,8 +38,8 @@ func (l *Lane) run(ctx context.Context) error {
 			return err
 		case err != nil:
 			l.o.Logger.Warn("step aborted", "lane", l.name, "err", err)
-			l.of.Wake() // others may do better
-			_ = sleep(ctx, backoff)
+			l.of.Wake() // another lane may fare better
+			beats.Sleep(ctx, backoff)
 			backoff = min(2*backoff, pauseLimit(l.o.Leaders))
 			continue
 		}
@@ -102,7 +104,7 @@ func (l *Lane) runStep(ctx context.Context, shares []*Share) error {
 	if errors.Is(err, errUnknown) {
 		c := l.pool.clients[l.pool.turn]
 		l.pool.forget(c)
-		l.aside.Go(func() {
+		l.background.Go(func() {
 			l.finish(ctx, shares, start, (&inDoubt{l, c, shares}).resolve())
 			l.of.Wake()
 		})

@@ -24,16 +24,16 @@ import (
 func TestMain(m *testing.M) { kafkatest.Main(kafkatest.LeakFree{M: m}) }
 
 const (
-	// testLimit bounds whatever a test waits for.
+	// testLimit bounds every wait of a test.
 	testLimit = 60 * time.Second
-	// testTimeout is the transaction timeout of lanes under test: half of it is
-	// how long an unanswered EndTxn is repeated.
+	// testTimeout is the transaction timeout of lanes under test. An unanswered EndTxn is
+	// repeated for half of it.
 	testTimeout = 4 * time.Second
 )
 
-// setup is what a lane needs around it: a group with one real member, a request
-// topic whose offsets are committed, a changelog and a target, each with two
-// partitions, and a consumer of the last two.
+// setup is the environment of a lane: a group with one real member, a request topic whose
+// offsets are committed, a changelog and a target, each with two partitions, and a
+// consumer of the last two.
 type setup struct {
 	t         *testing.T
 	c         *kafkatest.Cluster
@@ -49,13 +49,13 @@ type setup struct {
 	seen      *kafkatest.Collector // of the target
 	logged    *kafkatest.Collector // of the changelog
 
-	limits map[string]int32 // max.message.bytes as far as lanes know; set before lanes start
+	limits map[string]int32 // max.message.bytes as known to the lanes; set before lanes start
 
 	mu    sync.Mutex // guards stale
-	stale []string   // topics that lanes found changed
+	stale []string   // topics that lanes reported as changed
 }
 
-// newSetup makes a setup on the shared broker, whose test runs beside others.
+// newSetup makes a setup on the shared broker, which is used by other tests in parallel.
 func newSetup(t *testing.T) *setup {
 	t.Helper()
 	t.Parallel()
@@ -104,7 +104,7 @@ func (s *setup) join(opts ...kgo.Opt) {
 	})
 }
 
-// enter has another client join the group.
+// enter makes another client join the group.
 func (s *setup) enter(opts ...kgo.Opt) *kgo.Client {
 	s.t.Helper()
 	cl := s.c.Client(s.t, append([]kgo.Opt{
@@ -165,7 +165,7 @@ func (s *setup) laneOf(o Options) *testLane {
 	return l
 }
 
-// offset is what is committed for a request partition, once it is stable.
+// offset returns what is committed for a request partition, once it is stable.
 func (s *setup) offset(partition int32) (at int64, metadata string) {
 	s.t.Helper()
 	await.Until(s.t, testLimit/2, "the committed offset is stable", func() bool {
@@ -183,7 +183,7 @@ func (s *setup) stable(partition int32) *StableOffset {
 	}
 }
 
-// token is a token in the hands of a test. mu guards the fields below it.
+// token is a token controlled by a test. mu guards the fields below it.
 type token struct {
 	mu     sync.Mutex
 	err    error
@@ -191,7 +191,7 @@ type token struct {
 	asked  int // calls of Member
 }
 
-// alive is a token of the setup's member.
+// alive returns a token of the setup's member.
 func (s *setup) alive() *token { return &token{member: s.identity} }
 
 func (s *setup) identity() Member {
@@ -223,8 +223,8 @@ func (k *token) die() {
 	k.err = errDead
 }
 
-// source is a partition of a test: it has steps to be committed, one after
-// another, and seals a step again that was aborted.
+// source is a partition of a test. It has steps to be committed, one after another, and
+// seals an aborted step again.
 type source struct {
 	s         *setup
 	partition int32
@@ -266,7 +266,7 @@ func (s *source) record(r *kgo.Record, emissions ...Emission) *Share {
 	return sh
 }
 
-// emit is an emission to the setup's target.
+// emit returns an emission to the setup's target.
 func (s *source) emit(value string) Emission {
 	return Emission{Record: &kgo.Record{Topic: s.s.target, Partition: s.partition, Key: []byte("k"), Value: []byte(value)}}
 }
@@ -291,8 +291,8 @@ func (s *source) Seal(step string, room *Room) *Share {
 
 func (*source) Wait() time.Duration { return maxSleep }
 
-// renew makes new records, as each seal must: kgo keeps in a record the context
-// that it was first sent with.
+// renew makes new records, as each seal must: kgo keeps in a record the context with which
+// it was first sent.
 func (s *Share) renew() {
 	for i, r := range s.Records {
 		s.Records[i] = &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value}
@@ -344,7 +344,7 @@ func (s *source) wants(want ...Outcome) {
 	}
 }
 
-// committed checks that the last step's offset and name are what the group has.
+// committed checks that the group has the last step's offset and name.
 func (s *source) committed(steps int) {
 	s.s.t.Helper()
 	s.mu.Lock()
@@ -365,8 +365,8 @@ func (s *source) committed(steps int) {
 	}
 }
 
-// values are what a read_committed consumer has of a partition, once n records
-// came on it all in all.
+// values returns what a read_committed consumer has seen of a partition, once it has seen
+// n records in total.
 func (s *setup) values(c *kafkatest.Collector, n int, partition int32) (vs []string) {
 	s.t.Helper()
 	for _, r := range c.WaitFor(n, testLimit/2) {
@@ -377,8 +377,8 @@ func (s *setup) values(c *kafkatest.Collector, n int, partition int32) (vs []str
 	return vs
 }
 
-// settled checks that the consumers have seen just this, and that no open
-// transaction holds them back: a marker record behind everything shows up.
+// settled checks that the consumers have seen exactly this, and that no open transaction
+// holds them back: a marker record at the end becomes visible.
 func (s *setup) settled(partition int32, emissions, changes []string) {
 	s.t.Helper()
 	cl := s.c.Client(s.t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -407,13 +407,13 @@ func (s *setup) settled(partition int32, emissions, changes []string) {
 	}
 }
 
-// oneLane is the only one of its lanes.
+// oneLane returns the only lane of its Lanes.
 func oneLane(o Options) *testLane {
 	p := NewLanes(o)
 	return &testLane{p.all[0], p}
 }
 
-// testLane is a lane and the Lanes that it is one of.
+// testLane is a lane and the Lanes that it belongs to.
 type testLane struct {
 	*Lane
 	lanes *Lanes
@@ -429,7 +429,7 @@ func inQuarantine(r *roster) (all []*member) {
 	return all
 }
 
-// holdUp has a source, which waits, hold up a step.
+// holdUp makes a waiting source hold up a step.
 func (l *testLane) holdUp(ctx context.Context, s Source, share *Share) {
 	l.of.mu.Lock()
 	i := slices.IndexFunc(l.of.members, func(m *member) bool { return m.Source == s })

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waterclock/waterclock/internal/metric"
 )
 
 // Metrics of all lanes of a process.
@@ -22,40 +24,21 @@ type Metrics struct {
 
 // NewMetrics registers the metrics of lanes.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	in := metric.In(reg)
 	m := &Metrics{
-		active: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "waterclock_lanes", Help: "Loops of transactions that run side by side: one joins when the steps of those there are full.",
-		}),
-		allowed: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "waterclock_lanes_allowed", Help: "How many lanes there may be.",
-		}),
-		busy: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "waterclock_lanes_busy_seconds_total", Help: "Time that lanes spent on what transactions carried. Of a transaction that was three quarters full all of it counts, of another one not its round trips. The rate, divided by waterclock_lanes_allowed, is the busy share, 0 to 1.",
-		}),
-		filled: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "waterclock_transactions_filled_total", Help: "Transactions, each counted as the part of its room that it used, 0 to 1. Divided by the number of transactions: how full they are.",
-		}),
-		steps: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "waterclock_transactions_total", Help: "Transactions ended, by outcome: committed, aborted, fenced.",
-		}, []string{"outcome"}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "waterclock_transaction_duration_seconds", Help: "Time from sealing a transaction to its known outcome.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
-		}),
-		resolved: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "waterclock_transactions_resolved_total", Help: "Transactions whose commit was not answered and whose outcome was found out.",
-		}),
-		retired: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "waterclock_transactional_ids_retired_total", Help: "Transactional IDs that will not be used again.",
-		}),
-		clientsOpened: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "waterclock_transactional_clients_total", Help: "Transactional clients opened.",
-		}),
+		active:        in.Gauge("waterclock_lanes", "Loops of transactions that run side by side: one joins when the steps of those there are full."),
+		allowed:       in.Gauge("waterclock_lanes_allowed", "How many lanes there may be."),
+		busy:          in.Counter("waterclock_lanes_busy_seconds_total", "Time that lanes spent on what transactions carried. Of a transaction that was three quarters full all of it counts, of another one not its round trips. The rate, divided by waterclock_lanes_allowed, is the busy share, 0 to 1."),
+		filled:        in.Counter("waterclock_transactions_filled_total", "Transactions, each counted as the part of its room that it used, 0 to 1. Divided by the number of transactions: how full they are."),
+		steps:         in.Counters("waterclock_transactions_total", "Transactions ended, by outcome: committed, aborted, fenced.", "outcome"),
+		duration:      in.Histogram("waterclock_transaction_duration_seconds", "Time from sealing a transaction to its known outcome.", prometheus.ExponentialBuckets(0.001, 2, 16)),
+		resolved:      in.Counter("waterclock_transactions_resolved_total", "Transactions whose commit was not answered and whose outcome was found out."),
+		retired:       in.Counter("waterclock_transactional_ids_retired_total", "Transactional IDs that will not be used again."),
+		clientsOpened: in.Counter("waterclock_transactional_clients_total", "Transactional clients opened."),
 	}
 	for _, outcome := range []string{"committed", "aborted", "fenced"} {
 		m.steps.WithLabelValues(outcome)
 	}
-	reg.MustRegister(m.active, m.steps, m.duration, m.resolved, m.retired, m.clientsOpened, m.allowed, m.busy, m.filled)
 	return m
 }
 

@@ -1,7 +1,6 @@
 package transaction
 
 import (
-	"context"
 	"log/slog"
 	"time"
 
@@ -25,7 +24,7 @@ const (
 	// abortTimeout bounds AbortBufferedRecords. After it the client is discarded, because the old records would go
 	// out with its next transaction.
 	abortTimeout = time.Second
-	// dropWait is how long a lane waits for the end of a transaction that it has given up. Mostly the end takes a
+	// dropWait is how long a lane waits for the end of a transaction that it has given up. Usually the end takes a
 	// few milliseconds.
 	dropWait = 100 * time.Millisecond
 )
@@ -53,10 +52,10 @@ type Options struct {
 	CommitTimeout time.Duration
 	Targets       Targets
 	Logger        *slog.Logger
-	Metrics       *Metrics // nil: not shown
+	Metrics       *Metrics // nil: no metrics
 }
 
-// Targets is what is known of the topics of a step, the service's own among them; a *targets.Metadata is Targets.
+// Targets has what is known of the topics of a step, including the service's own; a *targets.Metadata is Targets.
 type Targets interface {
 	BatchMaxBytes(topic string) int32
 	Version(topic string) int64
@@ -64,7 +63,7 @@ type Targets interface {
 	Refuted(topic string)
 }
 
-// Leaders tells which partitions cannot be written to now; a *targets.Leaders does.
+// Leaders says which partitions cannot be written to now; a *targets.Leaders implements it.
 type Leaders interface {
 	// AllReachable reports whether every broker can be reached. It costs nothing.
 	AllReachable() bool
@@ -73,7 +72,7 @@ type Leaders interface {
 	Dying() bool
 	Away(p timer.TopicPartition) bool
 	Leaderless(p timer.TopicPartition) bool
-	Shun(p timer.TopicPartition) bool
+	Exclude(p timer.TopicPartition) bool
 }
 
 // awayBackoff bounds the pause between two attempts while a broker cannot be reached.
@@ -85,14 +84,4 @@ func pauseLimit(leaders Leaders) time.Duration {
 		return maxBackoff
 	}
 	return awayBackoff
-}
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// paced is a source of what falls due, or is handed over, at certain moments.
+// paced is a source whose entries fall due or are handed over at given moments.
 type paced struct {
 	mu     sync.Mutex
 	ready  []time.Time // in order
 	sealed []paceStep
-	refuse int // so many steps are aborted by their fence
+	refuse int // this many steps are aborted by their fence
 }
 
 // paceStep is what one step took: when, and since when each entry was ready.
@@ -95,7 +95,7 @@ func pacedLane(t *testing.T, interval time.Duration) (l *testLane, s *paced, sto
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- l.lanes.Run(ctx) }()
-	time.Sleep(10 * paceInterval) // its clients are open
+	time.Sleep(10 * paceInterval) // until its clients are open
 	s = &paced{}
 	l.of.Add(s)
 	synctest.Wait()
@@ -112,9 +112,9 @@ func pacedLane(t *testing.T, interval time.Duration) (l *testLane, s *paced, sto
 	return l, s, stop
 }
 
-// However timers and requests come, a step seals nothing before it is due, begins an interval
-// after the last one at least, and has all that waits by then: nothing waits longer than an
-// interval, whether it woke the lane in a pause, in a step or asleep.
+// However timers and requests come, a step seals nothing before it is due, begins at least an
+// interval after the last one, and has everything that waits by then. Nothing waits longer
+// than an interval, whether it woke the lane during a pause, during a step or while it slept.
 func TestNothingWaitsLongerThanTheInterval(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -123,7 +123,7 @@ func TestNothingWaitsLongerThanTheInterval(t *testing.T) {
 		l, s, stop := pacedLane(t, paceInterval)
 		const entries = 400
 		for range entries {
-			// Some densely, some after a rest; half are known before, half when they come.
+			// Some come densely, some after a rest. Half are known in advance, half when they come.
 			time.Sleep(time.Duration(random.Int64N(int64(paceInterval / 5))))
 			if random.IntN(20) == 0 {
 				time.Sleep(3 * paceInterval)
@@ -164,7 +164,7 @@ func TestNothingWaitsLongerThanTheInterval(t *testing.T) {
 	})
 }
 
-// A timer now and then is not late for the interval.
+// An occasional timer is not late because of the interval.
 func TestALaneThatHasRestedSealsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s, _ := pacedLane(t, paceInterval)
@@ -183,8 +183,8 @@ func TestALaneThatHasRestedSealsAtOnce(t *testing.T) {
 // stepLimit is more than a step of a fakeLane takes, and less than an interval.
 const stepLimit = paceInterval / 2
 
-// Nobody pauses behind a step that could not take all that was ready: a burst goes through
-// as fast as without an interval.
+// There is no pause after a step that could not take everything that was ready: a burst goes
+// through as fast as without an interval.
 func TestFullStepsDoNotPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s, _ := pacedLane(t, paceInterval)
@@ -203,7 +203,7 @@ func TestFullStepsDoNotPause(t *testing.T) {
 	})
 }
 
-// What was aborted is sealed again at once.
+// An aborted step is sealed again at once.
 func TestAnAbortedStepDoesNotPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s, _ := pacedLane(t, paceInterval)
@@ -221,7 +221,7 @@ func TestAnAbortedStepDoesNotPause(t *testing.T) {
 	})
 }
 
-// A lane that is stopped in a pause ends at once.
+// A lane that is stopped during a pause ends at once.
 func TestAStopDoesNotWaitForThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, s, stop := pacedLane(t, time.Hour)

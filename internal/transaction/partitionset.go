@@ -54,7 +54,7 @@ func (f *partitionSet) note(topic string, partition int32) {
 	}
 }
 
-// emissions counts those for a partition that was noted.
+// emissions returns the counter of emissions for a partition that was noted.
 func (f *partitionSet) emissions(topic string, partition int32) *outstanding {
 	return f.topics[topic][partition]
 }
@@ -70,8 +70,8 @@ func (f *partitionSet) waiting(do func(timer.TopicPartition)) {
 	}
 }
 
-// ownWaiting calls do for each partition that has not acknowledged all of a share's
-// own records, with the share's number, and returns how many records those are.
+// ownWaiting calls do, with the share's number, for each partition that has not acknowledged all of a share's own
+// records. It returns how many records are missing.
 func (f *partitionSet) ownWaiting(do func(share int, to timer.TopicPartition)) (records int32) {
 	for i, own := range f.own {
 		for _, o := range own {
@@ -97,7 +97,7 @@ func (f *partitionSet) partitions() map[string][]int32 {
 	return all
 }
 
-// countOf is the count of a partition, nil if there is none. A share writes to at most three partitions: of the
+// countOf returns the counter of a partition, nil if there is none. A share writes to at most three partitions: of the
 // changelog, of the dead letters and of the events. So a search is enough.
 func countOf(counts []*outstanding, topic string, partition int32) *outstanding {
 	for _, o := range counts {

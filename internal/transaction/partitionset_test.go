@@ -12,8 +12,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// fullStep is a step of n timers that are taken in and n that fire, of 8 partitions:
-// two records for the changelog and one emission each.
+// fullStep returns a step of n timers that are scheduled and n that fire, of 8
+// partitions: two records for the changelog and one emission each.
 func fullStep(n int) (shares []*Share) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for p := range int32(8) {
@@ -29,8 +29,9 @@ func fullStep(n int) (shares []*Share) {
 	return shares
 }
 
-// What a step writes to is listed once each, in order, and a share's own records are
-// counted apart from those of others and from emissions to the same partition.
+// The partitions that a step writes to are listed once each, in order. A share's own
+// records are counted apart from those of others and from emissions to the same
+// partition.
 func TestPartitionSet(t *testing.T) {
 	record := func(topic string, partition int32) *kgo.Record {
 		return &kgo.Record{Topic: topic, Partition: partition}
@@ -76,7 +77,7 @@ func TestEmissionsAreOrdered(t *testing.T) {
 	}
 }
 
-// BenchmarkPartitionSet is what a lane itself adds to the sending of a full step.
+// BenchmarkPartitionSet measures what a lane itself adds to the sending of a full step.
 func BenchmarkPartitionSet(b *testing.B) {
 	shares := fullStep(5000)
 	b.ReportAllocs()

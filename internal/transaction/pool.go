@@ -21,40 +21,40 @@ import (
 //
 // A client that must not begin again is replaced. The new one needs a coordinator, connections and a producer ID. That
 // takes 50 ms if all is well, and seconds while a broker cannot be reached, which is when most have to be replaced. So
-// clients are opened on goroutines of their own, as soon as the need is known, and steps go on with the others. A step waits only if no client is left. An opening ends by itself, with a client or
-// with an error: after answerTimeout at the latest, and at once when its coordinator cannot be reached any
-// more. Then the next step begins another.
+// clients are opened on goroutines of their own, as soon as the need is known, and steps go on with the others. A step
+// waits only if no client is left. An opening ends by itself, with a client or with an error: after answerTimeout at
+// the latest, and at once when its coordinator can no longer be reached. Then the next step begins another.
 //
-// The coordinator of a transactional ID is the leader of a partition of __transaction_state, by hash of
-// the ID: another ID, another coordinator. The IDs of a pool have coordinators on different brokers if there
-// are several, so that not all of them go with one. A client whose coordinator cannot be reached
-// is closed, and another ID takes its turn, with a coordinator that can be.
+// The coordinator of a transactional ID is the leader of a partition of __transaction_state, by hash of the ID. So
+// another ID may have another coordinator. The IDs of a pool have coordinators on different brokers if there are
+// several, so that they are not all lost with one broker. A client whose coordinator cannot be reached is closed, and
+// replaced by another ID with a coordinator that can be reached.
 //
 // The lane's loop owns the fields above mu.
 type pool struct {
-	aside   *aside
-	o       *Options
-	name    string // the lane's
-	clients []*txnClient
-	turn    int
-	opening map[int]bool // turns that a client is being opened for
-	serial  int          // of transactional IDs
-	news    beats.Signal // something was opened
+	background *background
+	o          *Options
+	name       string // the lane's
+	clients    []*txnClient
+	turn       int
+	opening    map[int]bool // turns that a client is being opened for
+	serial     int          // of transactional IDs
+	news       beats.Signal // an opening has ended
 
-	mu     sync.Mutex                             // guards what follows
-	tied   map[*txnClient]context.CancelCauseFunc // being opened, and what gives them up
+	mu     sync.Mutex                             // guards the fields below
+	tied   map[*txnClient]context.CancelCauseFunc // clients being opened, and the functions that give them up
 	opened []opened                               // to be taken over by the loop
-	closed bool                                   // nobody takes over any more
+	closed bool                                   // the loop takes no more
 }
 
-func newPool(a *aside, o *Options, name string) *pool {
+func newPool(a *background, o *Options, name string) *pool {
 	return &pool{
-		aside: a, o: o, name: name, news: beats.NewSignal(),
+		background: a, o: o, name: name, news: beats.NewSignal(),
 		clients: make([]*txnClient, o.TransactionalIDs), opening: make(map[int]bool), tied: make(map[*txnClient]context.CancelCauseFunc),
 	}
 }
 
-// opened is what came of an opening.
+// opened is the result of an opening.
 type opened struct {
 	turn int
 	c    *txnClient
@@ -73,9 +73,9 @@ const (
 	findTimeout, findAway = 200 * time.Millisecond, time.Second
 )
 
-// prepare opens the missing clients before the first step, one after another, so that each
-// knows the others' coordinators. Errors show up in the steps. It does not wait for slow ones once there is one
-// client: others may need the lane, and a step waits only if no client is left.
+// prepare opens the missing clients before the first step, one after another, so that each can avoid the others'
+// coordinators. Errors show up in the steps. It does not wait for slow ones once there is one client: others may need
+// the lane, and a step waits only if no client is left.
 func (p *pool) prepare(ctx context.Context) {
 	slow, cancel := context.WithTimeout(ctx, stuckAfter)
 	defer cancel()
@@ -106,7 +106,7 @@ func (p *pool) next(ctx context.Context, fresh bool) (*txnClient, error) {
 				p.retire(p.turn)
 				p.open(p.turn)
 			case !fresh, c.last == hanging.NoProducer():
-				c.used = now // so that the next call picks another one if the step leaves this one at once
+				c.used = now // so that the next call picks another one if the step abandons this one at once
 				return c, nil
 			}
 		}
@@ -116,10 +116,10 @@ func (p *pool) next(ctx context.Context, fresh bool) (*txnClient, error) {
 	}
 }
 
-// order is the order in which clients are asked to begin. First come those that have rested, the one whose
-// transaction ended last in front: it still has its connection and its buffers for large requests (kgo
-// keeps these in pools, which garbage collections empty). Then come the others, those first that
-// have rested longest. So small steps use all clients in turn, and large ones two.
+// order returns the order in which clients are asked to begin. First come those that have rested, starting with the one
+// whose transaction ended last: it still has its connection and its buffers for large requests (kgo keeps these in
+// pools, which garbage collections empty). Then come the others, starting with the one that has rested longest. So
+// small steps use all clients in turn, and large ones two.
 func (p *pool) order(now time.Time) []int {
 	turns := make([]int, len(p.clients))
 	used := make([]time.Time, len(p.clients))
@@ -153,10 +153,9 @@ func (p *pool) tend() {
 // that if the last epochs meet a fencing abort (KAFKA-19367 in 4.0.0, KAFKA-20090).
 const maxEpoch = 32_000
 
-// retired reports whether a client must not begin again: a marker of its next
-// transaction could close what its last one may have left open on a partition
-// whose leader went away. What the client itself knows of leaders (moved), which
-// takes a look at each partition, is looked at in its turn.
+// retired reports whether a client must not begin again: a marker of its next transaction could close what its last one
+// may have left open on a partition whose leader went away. moved needs a look at each partition of the client, so only
+// the next client to begin is checked for it.
 func (p *pool) retired(c *txnClient) bool {
 	return c.retire || c.BufferedProduceRecords() > 0 || p.away(c) || c.last.Epoch >= maxEpoch || p.o.Markers.Retired(c.last.ID)
 }
@@ -192,7 +191,7 @@ func (p *pool) open(turn int) {
 			used[c.addr()]++
 		}
 	}
-	p.aside.Go(func() {
+	p.background.Go(func() {
 		c, err := p.newClient(serial, used)
 		if !p.hand(opened{turn, c, err}) && c != nil {
 			c.Close()
@@ -203,7 +202,7 @@ func (p *pool) open(turn int) {
 // newClient opens a client and loads its producer ID. A client that begins before that runs its first transaction in
 // the old mode.
 func (p *pool) newClient(serial int, used map[string]int) (*txnClient, error) {
-	ctx, cancel := context.WithTimeout(p.aside.ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(p.background.ctx, answerTimeout)
 	defer cancel()
 	id, at := p.newID(ctx, serial, used)
 	c, err := newTxnClient(p.o, id)
@@ -221,8 +220,8 @@ func (p *pool) newClient(serial int, used map[string]int) (*txnClient, error) {
 	return c, nil
 }
 
-// newID returns an ID that was not used yet, and its coordinator: a broker that can be reached, and among those one that
-// coordinates the fewest of the lane's other IDs (used).
+// newID returns a new ID and its coordinator: a broker that can be reached, and among those the one that coordinates
+// the fewest of the lane's other IDs (used).
 func (p *pool) newID(ctx context.Context, serial int, used map[string]int) (id string, at *kgo.BrokerMetadata) {
 	ids := make([]string, candidates)
 	for i := range ids {
@@ -253,8 +252,8 @@ func (p *pool) newID(ctx context.Context, serial int, used map[string]int) (id s
 	return id, at
 }
 
-// tie returns a context that ends, with errAway, when the coordinator of a client
-// that is being opened cannot be reached any more, and with the pool.
+// tie returns a context for opening a client. It ends with the pool, and with errAway when the client's coordinator can
+// no longer be reached.
 func (p *pool) tie(ctx context.Context, c *txnClient) (tied context.Context, free func()) {
 	tied, cancel := context.WithCancelCause(ctx)
 	p.mu.Lock()
@@ -308,7 +307,7 @@ func (p *pool) await(ctx context.Context) error {
 	}
 }
 
-// collect takes over the clients that were opened, and returns an error of one that was not.
+// collect takes over the clients that were opened, and returns the error of a failed opening.
 func (p *pool) collect() (err error) {
 	p.mu.Lock()
 	all := p.opened

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Of the clients that have rested the one that was used last begins, else the one that has
-// rested longest: small steps use all in turn, large ones two, rare ones one.
+// Of the clients that have rested, the one that was used last begins; if none has, the one
+// that has rested longest. So small steps use all in turn, large ones two, rare ones one.
 func TestTheOrderInWhichClientsBegin(t *testing.T) {
 	now := time.Now()
 	for _, tt := range []struct {
 		what  string
-		steps time.Duration // one lasts for
+		steps time.Duration // how long one step lasts
 		pause time.Duration // until the next one
 		want  []int
 	}{

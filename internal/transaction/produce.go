@@ -25,24 +25,24 @@ const (
 	unresponsiveAfter = 3500 * time.Millisecond
 	// watchTick is how often a flush looks at its deadlines.
 	watchTick = 100 * time.Millisecond
-	// aloneDeadline is how long a step goes on writing emissions that are Alone, a round trip each. The next step
-	// writes the rest: readers of the targets wait for the transaction, and if it outlived its timeout, the
-	// next one would begin with the same emissions again, for ever.
+	// aloneDeadline is how long a step goes on writing emissions that are Alone, each of which takes a round trip. The
+	// next step writes the rest: readers of the targets wait for the transaction, and if it outlived its timeout, the next
+	// one would begin with the same emissions again, forever.
 	aloneDeadline = 5 * time.Second
 )
 
-// outgoing is the sending of one step. If a partition does not acknowledge its records in time, the step is
-// aborted and the partition is named: as Share.Held if the records are the share's own, and by its breaker
-// if it is a target. Only a partition's own errors count against it, never the producer's.
+// outgoing is the sending of one step. If a partition does not acknowledge its records in time, the step is aborted and
+// the partition is named: in Share.Held if the records are the share's own, and by its breaker if it is a target. Only
+// a partition's own errors count against it, never the producer's.
 //
-// The promises of records that are taken, nearly all of them, only count down in the partition set. mu
-// guards the fields that the other promises and the watch use.
+// The promises of acknowledged records, which are nearly all, only count down in the partition set. mu guards the
+// fields that the other promises and the watch use.
 type outgoing struct {
 	lane   *Lane
 	c      *txnClient
 	shares []*Share
 	to     *partitionSet
-	sent   int32 // how many records go to the service's own topics, once all are sent
+	sent   int32 // the number of records to the service's own topics, once all are sent
 	unsafe bool  // buffered records were abandoned: the client is to be retired
 	// emitting is the context of emissions, nil before the first one. The loop changes it between two flushes. The
 	// watch of a flush ends it.
@@ -51,15 +51,15 @@ type outgoing struct {
 	mu      sync.Mutex
 	failure error // the last one
 	broken  []brokenPromise
-	taken   time.Duration // how far into the flush none of the shares' own records had been acknowledged yet
+	taken   time.Duration // the last time in the flush at which a dying broker kept all of the shares' own records waiting
 	held    bool          // a share holds up the step
-	away    bool          // what is waited for is led by a broker that cannot be reached
+	away    bool          // the leader of an outstanding partition cannot be reached
 	tripped map[timer.TopicPartition]error
 }
 
-// produce sends all records and waits for every promise. A quarantine's lane sends emissions only when all
-// other records are taken: a record in a target holds its readers back, and in a quarantine that may
-// well be in vain.
+// produce sends all records and waits for every promise. A quarantine's lane sends emissions only when all other
+// records are acknowledged: a record in a target blocks its readers until the transaction ends, and in a quarantine
+// that may well be in vain.
 func (o *outgoing) produce(ctx context.Context) error {
 	o.tripped = make(map[timer.TopicPartition]error)
 	for i, s := range o.shares {
@@ -90,7 +90,7 @@ func (o *outgoing) produce(ctx context.Context) error {
 	return err
 }
 
-// send sends the emissions. One that is Alone is in no batch with others, and its round trip does not count
+// send sends the emissions. An emission that is Alone shares no batch with others, and its round trip does not count
 // against their deadline.
 func (o *outgoing) send(ctx context.Context, emissions []*Emission) error {
 	o.emitting = newPatience(ctx)
@@ -141,7 +141,7 @@ func (o *outgoing) flush(ctx context.Context) error {
 	return o.failure
 }
 
-// produceOwn sends a share's own records; counts are theirs.
+// produceOwn sends a share's own records; counts are their counters.
 func (o *outgoing) produceOwn(ctx context.Context, s *Share, counts []*outstanding) {
 	s.proven = true
 	done := func(r *kgo.Record, err error) {
@@ -165,7 +165,7 @@ func ordered(shares []*Share) []*Emission {
 	}
 	type rank struct {
 		due, seq int64
-		n        int // among all
+		n        int // position among all
 	}
 	all, order := make([]*Emission, 0, n), make([]rank, 0, n)
 	for _, s := range shares {
@@ -239,10 +239,10 @@ func (o *outgoing) patience() time.Duration {
 	return targets.EmissionDeadline
 }
 
-// patience is the context of emissions. It ends with context.DeadlineExceeded when a watch has counted that
-// their targets had their time; kgo then gives up the emissions that no leader has taken. It ends with
-// context.Canceled when the step ends, which says nothing about the targets. A context's own deadline would
-// not do: it would also pass while this process stands still, with the answer waiting to be read.
+// patience is the context of emissions. It ends with context.DeadlineExceeded when a watch has counted that their
+// targets had their time; kgo then gives up the emissions that no leader has accepted. It ends with context.Canceled
+// when the step ends, which says nothing about the targets. A context's own deadline would not do: it would also pass
+// while this process stands still, with the answer waiting to be read.
 type patience struct {
 	context.Context
 	end  context.CancelFunc
@@ -271,9 +271,9 @@ func (p *patience) Err() error {
 	return context.Canceled
 }
 
-// watch ends a flush that takes too long. It needs unsafe means, because kgo does not give up records that a
-// leader took and does not answer for. It counts ticks, so that no partition is blamed for the time in
-// which this process stood still.
+// watch ends a flush that takes too long. It has to use unsafe means, because kgo does not give up records that a
+// leader accepted and does not answer. It counts ticks, so that no partition is blamed for the time in which this
+// process stood still.
 func (o *outgoing) watch(flushed <-chan struct{}) {
 	t := time.NewTicker(watchTick)
 	defer t.Stop()
@@ -296,8 +296,8 @@ func (o *outgoing) watch(flushed <-chan struct{}) {
 	}
 }
 
-// leadersAway reports whether to give up because a partition that has yet to acknowledge is away. The next
-// step does without it.
+// leadersAway reports whether to give up because the leader of an outstanding partition cannot be reached. The next
+// step goes without it.
 func (o *outgoing) leadersAway() bool {
 	if o.lane.o.Leaders.AllReachable() {
 		return false
@@ -340,9 +340,9 @@ func (o *outgoing) overdue(waited time.Duration) bool {
 	return late
 }
 
-// waitInVain reports whether to give up while a broker dies. It names targets without a leader: the
-// controller has already given up their broker, so there is nothing to wait for. It shuns a target whose
-// leader waits for the dead broker if other leaders do not, so that the rest of the step can proceed. The lock is held.
+// waitInVain reports whether to give up while a broker dies. It blames targets without a leader: the controller has
+// already given up their broker, so there is nothing to wait for. If the leader of a target waits for the dead broker
+// and other leaders do not, it excludes the target, so that the rest of the step can proceed. The lock is held.
 func (o *outgoing) waitInVain(waited time.Duration) bool {
 	if waited < targets.EmissionDeadline {
 		return false
@@ -351,7 +351,7 @@ func (o *outgoing) waitInVain(waited time.Duration) bool {
 		switch {
 		case o.lane.o.Leaders.Leaderless(p):
 			o.tripped[p] = kerr.LeaderNotAvailable
-		case waited >= o.taken+targets.EmissionDeadline && o.lane.o.Leaders.Shun(p):
+		case waited >= o.taken+targets.EmissionDeadline && o.lane.o.Leaders.Exclude(p):
 			o.away = true
 		}
 	})
@@ -359,8 +359,8 @@ func (o *outgoing) waitInVain(waited time.Duration) bool {
 	return o.unsafe
 }
 
-// verdict marks the emissions whose targets are to blame for broken promises, and reports whether there are
-// any. If so the shares may be sealed again at once. The lock is held.
+// verdict marks the emissions whose targets are to blame for broken promises, and reports whether there are any. If
+// there are, the shares may be sealed again at once. The lock is held.
 func (o *outgoing) verdict(emissions []*Emission) (blamed bool) {
 	if len(o.tripped) > 0 {
 		o.lane.o.Health.Trip(o.tripped)

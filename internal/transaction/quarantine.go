@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 // A quarantine tries the sources that held up a step, because one of the service's own partitions did not take their
@@ -23,24 +25,24 @@ import (
 // time to time would hold up the others each time. A source also leaves when it is removed, because its token is dead
 // or it is acquired again. A source that has nothing to seal is asked again each quarantineTick.
 //
-// Several sources are tried together, because mostly they have the same problem. Those that did not cause a failure are
-// tried again at once, without those that did.
+// Several sources are tried together, because usually they have the same problem. Those that did not cause a failure
+// are tried again at once, without those that did.
 //
-// A transaction on a partition that takes no writes cannot be ended there either: its coordinator sends
-// the marker again and again, as fast as it can. So the next try waits until the last one's transaction is
-// ended. Then the partition takes writes, and is tried at once. If others are to blame for
-// the wait, the next try comes after a long pause anyway.
+// If a partition takes no writes, a transaction on it cannot be ended either: its coordinator sends the marker again
+// and again, as fast as it can. So the next try waits until the last one's transaction is ended. Then the partition
+// takes writes, and is tried at once. If others are to blame for the wait, the next try comes after a long pause
+// anyway.
 //
-// The source keeps its order: it seals aborted entries again from the same sequence, and has one share
-// out at a time. A source whose step is in doubt is not asked, and is released only when the outcome is known.
+// The source keeps its order: it seals aborted entries again from the same sequence, and has one share out at a time. A
+// source whose step is in doubt is not asked, and is released only when the outcome is known.
 //
 // The goroutine, which owns serial and counter, runs while a source is in the quarantine.
 type quarantine struct {
-	roster *roster
-	aside  *aside
-	o      *Options             // of the lanes
-	lane   atomic.Pointer[Lane] // of the goroutine, or of the last one
-	// serial and counter go on from one goroutine to the next: see Lane.
+	roster     *roster
+	background *background
+	o          *Options             // of the lanes
+	lane       atomic.Pointer[Lane] // of the goroutine, or of the last one
+	// serial and counter continue from one goroutine to the next: see Lane.
 	serial  int
 	counter int64
 }
@@ -49,14 +51,12 @@ type quarantine struct {
 func (w *quarantine) run(ctx context.Context) {
 	o := *w.o
 	o.TransactionalIDs = 1
-	l := newLane(w.roster, w.aside, &o, "ward")
+	l := newLane(w.roster, w.background, &o, "ward")
 	l.aborts.apart = true
 	w.lane.Store(l)
 	l.pool.serial, l.counter = w.serial, w.counter
 	defer func() {
-		for _, e := range l.aborts.ends {
-			e.stop()
-		}
+		l.aborts.leaveAll()
 		l.pool.close()
 	}()
 	for ctx.Err() == nil {
@@ -66,27 +66,26 @@ func (w *quarantine) run(ctx context.Context) {
 		}
 		shares := w.seal(l.nextStep(), due)
 		if len(shares) == 0 {
-			_ = sleep(ctx, quarantineTick)
+			beats.Sleep(ctx, quarantineTick)
 		} else {
 			err := l.runStep(ctx, shares)
 			w.judge(shares, err, l.aborts.last())
-			w.stopEnds(l)
+			w.leaveEnds(l)
 		}
 		w.serial, w.counter = l.pool.serial, l.counter
 	}
 }
 
-// stopEnds gives up the ends of earlier tries for which no source waits any more.
-func (w *quarantine) stopEnds(l *Lane) {
+// leaveEnds leaves the ends of earlier tries for which no source waits any more.
+func (w *quarantine) leaveEnds(l *Lane) {
 	w.roster.mu.Lock()
 	defer w.roster.mu.Unlock()
-	l.aborts.stop(func(end <-chan struct{}) bool {
+	l.aborts.leave(func(end <-chan struct{}) bool {
 		return slices.ContainsFunc(w.roster.members, func(m *member) bool { return m.in != nil && m.in.unended == end })
 	})
 }
 
-// due returns the sources whose time has come. It is not ok when the quarantine is empty:
-// the goroutine must end.
+// due returns the sources whose time has come. ok is false when the quarantine is empty, and the goroutine must end.
 func (w *quarantine) due() (due []*member, ok bool) {
 	w.roster.mu.Lock()
 	defer w.roster.mu.Unlock()
@@ -131,7 +130,7 @@ func (w *quarantine) room(m *member) int {
 	return quarantineEntries
 }
 
-// sealed notes whether a source had something ready, and no more than that.
+// sealed records whether a source had something ready, and whether that was all.
 func (w *quarantine) sealed(m *member, something, drained bool) {
 	w.roster.mu.Lock()
 	defer w.roster.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// steady is a partition of a test that has a step ready every few milliseconds,
-// one after another, numbered: an aborted one is sealed again. mu guards all.
+// steady is a partition of a test that has a numbered step ready every few milliseconds,
+// one after another. It seals an aborted step again. mu guards all fields.
 type steady struct {
 	lane    *testLane
 	own     string // topic of its own records
@@ -32,12 +32,12 @@ type steady struct {
 
 	mu       sync.Mutex
 	out      bool
-	gone     bool  // lost, or not on any more
+	gone     bool  // lost, or stopped
 	n        int   // steps committed
 	sizes    []int // records of each
 	sealed   int
 	commits  []time.Time
-	held     map[timer.TopicPartition]error // of the last share that came back
+	held     map[timer.TopicPartition]error // of the last share that was returned
 	metadata string
 }
 
@@ -98,7 +98,7 @@ func (s *steady) setMetadata(m string) {
 	s.metadata = m
 }
 
-// gap is the longest time between two commits since begun.
+// gap returns the longest time between two commits since begun.
 func (s *steady) gap(begun time.Time) (longest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,8 +126,8 @@ func runLane(t *testing.T, l *testLane) {
 	t.Cleanup(func() { cancel(); <-done })
 }
 
-// silence has a broker of kfake say nothing to produce requests for a source's own
-// topic, until the function returned is called.
+// silence makes a broker of kfake not answer produce requests for a source's own topic
+// until end is called.
 func silence(t *testing.T, c *kfake.Cluster, s *steady) (end func()) {
 	t.Helper()
 	over, unresponsive := make(chan struct{}), c.TopicInfo(s.own).TopicID
@@ -148,9 +148,9 @@ func silence(t *testing.T, c *kfake.Cluster, s *steady) (end func()) {
 	return end
 }
 
-// One partition's changelog has a leader and takes no writes: it leaves the steps,
-// the others go on. When it takes writes again, and nothing else happens, its steps
-// go on where they were.
+// The changelog of one partition has a leader and takes no writes: the partition leaves the
+// steps, the others go on. When it takes writes again, and nothing else happens, its steps
+// continue where they were.
 func TestAPartitionThatHoldsUpStepsLeavesThem(t *testing.T) {
 	refuses := func(e *kerr.Error) func(*testing.T, *kfake.Cluster, *steady) func() {
 		return func(_ *testing.T, c *kfake.Cluster, s *steady) func() {
@@ -160,7 +160,7 @@ func TestAPartitionThatHoldsUpStepsLeavesThem(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		fault func(*testing.T, *kfake.Cluster, *steady) (end func())
-		dying bool // a broker that nobody here needs was lost just now
+		dying bool // a broker that this test does not need was lost just now
 	}{
 		{"too few replicas", refuses(kerr.NotEnoughReplicas), false},
 		{"too few replicas, noticed after the append", refuses(kerr.NotEnoughReplicasAfterAppend), false},
@@ -219,8 +219,7 @@ func TestAPartitionThatHoldsUpStepsLeavesThem(t *testing.T) {
 	}
 }
 
-// inOrder checks that a read_committed reader finds each step of a source once, in
-// order.
+// inOrder checks that a read_committed reader finds each step of a source once, in order.
 func inOrder(t *testing.T, s *steady) {
 	t.Helper()
 	s.mu.Lock()
@@ -255,8 +254,8 @@ func inOrder(t *testing.T, s *steady) {
 	}
 }
 
-// A partition that is too slow for what a step may have holds up the others once: it
-// goes on apart from them, at its own pace.
+// A partition that is too slow for a full step holds up the others once. Then it goes on
+// apart from them, at its own pace.
 func TestASlowPartitionStaysApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLaneOf(t, 2)
@@ -297,12 +296,12 @@ func TestASlowPartitionStaysApart(t *testing.T) {
 	})
 }
 
-// One that holds up steps again and again is kept for longer each time, and what it
-// did long ago is forgotten.
+// A source that holds up steps again and again is kept longer each time. Failures of long
+// ago are forgotten.
 func TestQuarantineLastsLongerEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := oneLane(Options{Logger: slog.New(slog.DiscardHandler)})
-		l.of.trying = true // nothing is tried: the test does
+		l.of.trying = true // the test itself makes the tries
 		s := &steady{lane: l}
 		l.of.Add(s)
 		share := &Share{Token: fakeToken{}, proven: true}
@@ -329,8 +328,8 @@ func TestQuarantineLastsLongerEachTime(t *testing.T) {
 	})
 }
 
-// A try whose transaction cannot be ended is not followed by others that cannot
-// either, but when it is ended, or after a while.
+// If the transaction of a try cannot be ended, no other tries follow that cannot be ended
+// either. The next one comes when it is ended, or after a while.
 func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ends := range []bool{true, false} {
@@ -353,12 +352,12 @@ func TestATryWaitsForTheEndOfTheLast(t *testing.T) {
 	})
 }
 
-// The pause grows with the time that a source has been unhealthy, not with the time that it
-// has gone on in the quarantine at its own pace.
+// The pause grows with the time for which a source has been unhealthy, not with the time
+// for which it has gone on in the quarantine at its own pace.
 func TestPauseAfterALongTimeInTheQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := oneLane(Options{Logger: slog.New(slog.DiscardHandler)})
-		l.of.trying = true // nothing is tried: the test does
+		l.of.trying = true // the test itself makes the tries
 		s := &steady{lane: l}
 		l.of.Add(s)
 		share := &Share{Token: fakeToken{}}

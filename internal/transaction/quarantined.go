@@ -7,26 +7,25 @@ import (
 )
 
 const (
-	// quarantinePause is the pause between two tries of a source that holds up steps; it
-	// grows to quarantineShare of the time that the source has been unhealthy, up to
-	// quarantinePauseMax. A try itself takes up to ownDeadline, so a partition that takes
-	// writes again is noticed soon.
+	// quarantinePause is the pause between two tries of a source that holds up steps. It grows to quarantineShare
+	// of the time for which the source has been unhealthy, up to quarantinePauseMax. A try itself takes up to
+	// ownDeadline, so it is noticed soon that a partition takes writes again.
 	quarantinePause    = 250 * time.Millisecond
 	quarantinePauseMax = 15 * time.Second
 	quarantineShare    = 16
-	// While the transaction of the last try is not ended, the pause grows to
-	// unendedShare of the time, up to unendedMax: see quarantine.
+	// While the transaction of the last try is not ended, the pause grows to unendedShare of the time, up to
+	// unendedMax: see quarantine.
 	unendedPause = time.Second
 	unendedMax   = 5 * time.Minute
 	unendedShare = 4
 	// quarantineTick is how often a source that has nothing to seal is asked again.
 	quarantineTick = 100 * time.Millisecond
-	// quarantineEntries bounds a share while it is tried, and doubles with each that is
-	// taken: what a leader takes and cannot replicate stays in its log, aborted, try
-	// after try, and a partition may be too slow for more.
+	// quarantineEntries bounds a share while it is tried, and doubles with each one that is taken: records that a
+	// leader takes and cannot replicate stay in its log, aborted, try after try, and a partition may be too slow
+	// for more.
 	quarantineEntries = 100
-	// quarantineMemory is how soon behind its release a source must hold up a step again
-	// to be kept in the quarantine for longer: probationMin, doubling to probationMax.
+	// quarantineMemory is how soon after its release a source must hold up a step again to be kept in the
+	// quarantine for longer: probationMin, doubling to probationMax.
 	quarantineMemory = time.Minute
 	probationMin     = 2 * time.Second
 	probationMax     = time.Minute
@@ -38,10 +37,10 @@ type quarantined struct {
 	since, next  time.Time
 	heldSince    time.Time       // when it first held up a step since it was healthy
 	unended      <-chan struct{} // closed when the last try's transaction is ended; or nil
-	anyway       time.Time       // when to try although it is not
-	healthySince time.Time       // since when all it was tried with is taken; zero: it is unhealthy
-	drained      bool            // the last try took all that was ready
-	entries      int             // that the next try may have
+	anyway       time.Time       // when to try even if it is not ended
+	healthySince time.Time       // since when everything that was tried was taken; zero: it is unhealthy
+	drained      bool            // the last try took everything that was ready
+	entries      int             // how many the next try may have
 	probation    time.Duration
 	released     time.Time
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 )
 
-// quarantineEnds is the lane of a quarantine whose transactions are decided at once, and ended
-// when the test says so: until then a new one under their ID is refused.
+// quarantineEnds is the lane of a quarantine whose transactions are decided at once, and end when the test says so.
+// Until then a new transaction under their ID is refused.
 type quarantineEnds struct {
 	l *testLane
 
@@ -27,9 +27,9 @@ type quarantineEnds struct {
 
 func newQuarantineEnds(t *testing.T) *quarantineEnds {
 	c, of := fakeLane(t)
-	e := &quarantineEnds{l: &testLane{newLane(of.of, of.aside, of.o, "ward"), of.lanes}, over: make(map[string]bool)}
+	e := &quarantineEnds{l: &testLane{newLane(of.of, of.background, of.o, "ward"), of.lanes}, over: make(map[string]bool)}
 	e.l.aborts.apart = true
-	t.Cleanup(of.aside.stop)
+	t.Cleanup(of.background.stop)
 	c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		return r.ResponseKind(), nil, true
@@ -48,7 +48,7 @@ func newQuarantineEnds(t *testing.T) *quarantineEnds {
 	return e
 }
 
-// begin has a transaction of that ID given up.
+// begin gives up a transaction of the ID.
 func (e *quarantineEnds) begin(id string) (ended <-chan struct{}) {
 	return e.l.aborts.begin(&txnClient{id: id, parts: map[string][]int32{"t": {0}}})
 }
@@ -68,8 +68,8 @@ func isClosed(c <-chan struct{}, within time.Duration) bool {
 	}
 }
 
-// That a transaction is aborted is decided before its markers are written: a quarantine
-// waits for those, for a partition that takes no writes does not take its marker.
+// An abort is decided before its markers are written. A quarantine waits for the markers, because a partition that
+// takes no writes does not take its marker either.
 func TestATryIsEndedWhenItsMarkersAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newQuarantineEnds(t)
@@ -84,16 +84,16 @@ func TestATryIsEndedWhenItsMarkersAreWritten(t *testing.T) {
 	})
 }
 
-// One who waits for the end of a try is told of it, also when others have held up a
-// try since. What nobody waits for any more is not asked for.
-func TestATryIsEndedAlsoBehindOthers(t *testing.T) {
+// A source that waits for the end of its try is told of it, even if other sources have held up a try since. Ends that
+// nobody waits for are no longer asked for.
+func TestATryIsEndedAfterOtherTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newQuarantineEnds(t)
 		w := e.l.lanes.quarantine
 		ended := e.begin("a")
 		first := &member{in: &quarantined{unended: ended}}
 		e.l.of.members = []*member{first, {in: &quarantined{unended: e.begin("b")}}}
-		w.stopEnds(e.l.Lane)
+		w.leaveEnds(e.l.Lane)
 		if len(e.l.aborts.ends) != 2 {
 			t.Errorf("%d ends are waited for, want 2", len(e.l.aborts.ends))
 		}
@@ -102,15 +102,41 @@ func TestATryIsEndedAlsoBehindOthers(t *testing.T) {
 			t.Error("not told of the end")
 		}
 		first.in = nil
-		if w.stopEnds(e.l.Lane); len(e.l.aborts.ends) != 1 {
+		if w.leaveEnds(e.l.Lane); len(e.l.aborts.ends) != 1 {
 			t.Errorf("%d ends are waited for, want 1", len(e.l.aborts.ends))
 		}
 	})
 }
 
-// quiet is a source with one step, which wakes nobody when that comes back aborted.
+// A source goes back to the lanes when its own records are taken, even if another source's broker did not answer and
+// the try was aborted. Nobody waits for the end of that try any more, except the readers of its targets.
+func TestATryIsEndedAlsoWhenNobodyWaitsForIt(t *testing.T) {
+	for name, leave := range map[string]func(e *quarantineEnds){
+		"others are tried":        func(e *quarantineEnds) { e.begin("b"); e.l.lanes.quarantine.leaveEnds(e.l.Lane) },
+		"the quarantine is empty": func(e *quarantineEnds) { e.l.aborts.leaveAll() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newQuarantineEnds(t)
+				ended, last := e.begin("a"), e.begin("never ends")
+				leave(e)
+				e.end("a")
+				if !isClosed(ended, e.l.o.TransactionTimeout/3) {
+					t.Error("the transaction is left open")
+				}
+				e.l.aborts.leaveAll()
+				if isClosed(last, 2*e.l.o.TransactionTimeout) {
+					t.Error("ended although nobody has ended it")
+				}
+				e.l.background.Wait() // until the attempts are over
+			})
+		})
+	}
+}
+
+// quiet is a source with one step, which wakes nobody when that is aborted.
 type quiet struct {
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	out, over bool
 	aborted   int
 }
@@ -139,10 +165,9 @@ func (q *quiet) state() (aborted int, over bool) {
 	return q.aborted, q.over
 }
 
-// The commit of a try is not answered, so its source, whose records were taken, is
-// back in the lane before anybody knows what became of the step. The lane hears of
-// that when it is known, also if nothing else is to be done.
-func TestTheLaneHearsOfWhatItsQuarantineResolves(t *testing.T) {
+// The commit of a try is not answered, so its source, whose records were taken, is back in the lane before the outcome
+// of the step is known. The lane hears of the outcome when it is known, even if there is nothing else to do.
+func TestTheLaneHearsOutcomesResolvedByItsQuarantine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		l.o.CommitTimeout = 200 * time.Millisecond
@@ -155,7 +180,7 @@ func TestTheLaneHearsOfWhatItsQuarantineResolves(t *testing.T) {
 			switch asked.Add(1) {
 			case 1:
 				return nil, nil, true // no answer
-			case 2: // to commit again: somebody else has ended it
+			case 2: // a repeated commit: someone else has ended the transaction
 				resp := r.ResponseKind().(*kmsg.EndTxnResponse)
 				resp.ErrorCode = kerr.InvalidProducerEpoch.Code
 				return resp, nil, true

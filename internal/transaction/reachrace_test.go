@@ -13,18 +13,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// onNewClient is a hook that is called as soon as there is a client.
+// onNewClient is a hook that is called as soon as a client exists.
 type onNewClient func()
 
 // OnNewClient implements kgo.HookNewClient.
 func (f onNewClient) OnNewClient(*kgo.Client) { f() }
 
-// A coordinator is lost after it was chosen and before its opening is noted, so that Reached finds
-// nothing to give up. The opening is given up all the same.
+// A coordinator is lost after it was chosen and before its opening is recorded, so that Reached finds nothing
+// to give up. The opening is given up nevertheless.
 func TestOpeningWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
@@ -44,7 +45,7 @@ func TestOpeningWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 	})
 }
 
-// lateReach is Leaders that lose all brokers once AllReachable was asked so often.
+// lateReach is Leaders that lose all brokers after AllReachable was called a given number of times.
 type lateReach struct {
 	*kafkatest.Reach
 	asked atomic.Int32
@@ -59,8 +60,8 @@ func (r *lateReach) AllReachable() bool {
 	return there
 }
 
-// A coordinator is lost after the pool has looked at its clients and before the step has said which of them
-// it needs, so that Reached finds nothing to give up. The step is given up all the same.
+// A coordinator is lost after the pool has checked its clients and before the step has said which of them it
+// needs, so that Reached finds nothing to give up. The step is given up nevertheless.
 func TestStepWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l, reach := awayLane(t)
@@ -74,7 +75,7 @@ func TestStepWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 		hold(t, c, kmsg.AddPartitionsToTxn, func(kmsg.Request) bool { return true })
 		s := &fakeSource{ems: func() []Emission { return nil }}
 		l.of.Add(s)
-		late.asked.Store(int32(len(l.pool.clients))) // each of them once, in tend
+		late.asked.Store(int32(len(l.pool.clients))) // once for each of them, in tend
 		start := time.Now()
 		if _, err := l.step(t.Context()); !errors.Is(err, errAway) || s.outcomes[0] != Aborted {
 			t.Errorf("%v, %v", err, s.outcomes)
@@ -85,8 +86,8 @@ func TestStepWhoseCoordinatorIsLostBeforeItIsNoted(t *testing.T) {
 	})
 }
 
-// Brokers and leaders come and go all the time, while lanes open clients and run steps. Once that is over all
-// sources are served again, and nothing is left behind.
+// Brokers and leaders come and go all the time, while lanes open clients and run steps. When that is over,
+// all sources are served again, and nothing is left behind.
 func TestReachThatChangesAllTheTime(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -119,7 +120,7 @@ func TestReachThatChangesAllTheTime(t *testing.T) {
 						reach.Restore()
 					}
 					l.lanes.Reached()
-					_ = sleep(churn, time.Duration(random.IntN(20))*time.Millisecond)
+					beats.Sleep(churn, time.Duration(random.IntN(20))*time.Millisecond)
 				}
 			})
 		}
@@ -130,7 +131,7 @@ func TestReachThatChangesAllTheTime(t *testing.T) {
 		for i, s := range sources {
 			before[i] = s.committed.Load()
 		}
-		_ = sleep(ctx, 2*maxBackoff+2*answerTimeout)
+		beats.Sleep(ctx, 2*maxBackoff+2*answerTimeout)
 		for i, s := range sources {
 			if s.committed.Load() == before[i] {
 				t.Errorf("source %d is not served, although all brokers are there again", i)

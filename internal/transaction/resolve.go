@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/partlog"
 )
@@ -25,8 +26,8 @@ type inDoubt struct {
 
 // resolve finds out the outcome of a step whose EndTxn was not answered. It tries until it knows the outcome, or until
 // no owner needs it. It returns nil if the step is committed, and an error if it is aborted or no longer of interest.
-// It runs beside the lane's loop: the step's sources have a share out and seal nothing meanwhile, the others go on. It
-// ends when the coordinator, or its successor, answers; when all tokens are dead; after the transaction timeout, by
+// It runs on a goroutine of its own: the step's sources have a share out and seal nothing meanwhile, the others go on.
+// It ends when the coordinator, or its successor, answers; when all tokens are dead; after the transaction timeout, by
 // failing the partitions; or with the lane.
 //
 // It does not read the group's committed offset. A group coordinator that was unresponsive while another one took over
@@ -34,7 +35,7 @@ type inDoubt struct {
 // committed.
 func (d *inDoubt) resolve() error {
 	l, c, shares := d.lane, d.client, d.shares
-	ctx := l.aside.ctx
+	ctx := l.background.ctx
 	defer c.Close() // only now: see said
 	l.o.Metrics.resolved.Inc()
 	l.o.Metrics.retired.Inc()
@@ -65,14 +66,14 @@ func (d *inDoubt) resolve() error {
 		case errors.Is(err, partlog.ErrTopicGone):
 			cannotTell([]*Share{s}, err)
 		}
-		_ = sleep(ctx, backoff)
+		beats.Sleep(ctx, backoff)
 	}
 }
 
 // cannotTell fails shares because the outcome of their step cannot be found out.
 func cannotTell(shares []*Share, err error) {
 	for _, s := range shares {
-		s.Err = fmt.Errorf("what became of a step cannot be told: %w", err)
+		s.Err = fmt.Errorf("the outcome of a step cannot be determined: %w", err)
 	}
 }
 
@@ -93,8 +94,8 @@ func unresolved(shares []*Share) (open []*Share) {
 func (d *inDoubt) decide(ctx context.Context, s *Share) (hanging.Ending, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.lane.o.TransactionTimeout/2)
 	defer cancel()
-	d.lane.aside.Go(func() {
-		for s.Token.Err() == nil && sleep(ctx, tokenTick) == nil {
+	d.lane.background.Go(func() {
+		for s.Token.Err() == nil && beats.Sleep(ctx, tokenTick) {
 		}
 		cancel()
 	})
@@ -127,11 +128,11 @@ func (d *inDoubt) commitAgain(ctx context.Context) (how hanging.Ending, err erro
 	return how, err
 }
 
-// said returns how a client's last transaction ended by the word of its coordinator: the answer to its EndTxn, which
-// may still come, or the answer to DescribeTransactions. If markers are being written, all followers of the
-// coordinator have the decision, unless the coordinator was restarted since the EndTxn: see commitAgain. So that counts
-// only if it comes over the client's own connection, and that connection never broke. The request itself shows a
-// restart that was not noticed yet.
+// said returns how a client's last transaction ended according to its coordinator: by the answer to its EndTxn, which
+// may still come, or by the answer to DescribeTransactions. If markers are being written, all followers of the
+// coordinator have the decision, unless the coordinator was restarted since the EndTxn: see commitAgain. So the answer
+// counts only if it comes over the client's own connection, and that connection never broke. The request itself reveals
+// a restart that was not noticed yet.
 //
 // Brokers answer the requests of a connection in order. So nothing is asked on a connection with an EndTxn that was
 // never answered: its answer comes as soon as there is a decision. That no longer holds once EndTxn was answered
@@ -179,7 +180,7 @@ func readBack(ctx context.Context, cl *kgo.Client, r *kgo.Record, by hanging.Pro
 			return hanging.EndingUnknown, fmt.Errorf("read the step back: %w", err)
 		}
 		if log.Position() <= r.Offset {
-			if sleep(ctx, concurrentBackoff) != nil {
+			if !beats.Sleep(ctx, concurrentBackoff) {
 				return hanging.EndingUnknown, fmt.Errorf("read the step back: a transaction is open at offset %d of %v, at or before the step's %d", page.LastStable, where, r.Offset)
 			}
 			continue

@@ -13,15 +13,15 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// A coordinator is killed when the decision to commit is in its log and not in its
-// followers', and restarted at once: it finds it there and writes markers of a commit
-// to what others lead, while its successor knows of none. What the step wrote is
-// visible once, on every partition.
+// A coordinator is killed when the decision to commit is in its log but not in its
+// followers', and is restarted at once. It finds the decision there and writes commit
+// markers to partitions that others lead, while its successor does not know it. What
+// the step wrote is visible once, on every partition.
 func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
 	kafkatest.NeedSlow(t)
 	t.Parallel()
-	// A broker that comes back is not registered before its session has ended: long enough
-	// for it to start in that time, also on a slow machine.
+	// A broker that comes back is not registered before its session has ended. The session
+	// is long enough for it to start in that time, even on a slow machine.
 	c := kafkatest.Start(t, 3, kafkatest.WithProperty("broker.session.timeout.ms", "20000"))
 	s := newSetupOn(t, c, swift)
 	w := kafkatest.NewWire()
@@ -31,8 +31,8 @@ func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
 	a := s.source(0, l)
 	a.step("before", a.emit("before"))
 	a.wants(Committed)
-	// The changelog partition is the coordinator's, so it cannot write a marker there, the
-	// target partition another's.
+	// The changelog partition is led by the coordinator, so it cannot write a marker
+	// there. The target partition is led by another broker.
 	coordinator := s.alone()
 	s.lead(coordinator, s.changelog)
 	s.lead((coordinator+1)%3, s.target)
@@ -49,10 +49,10 @@ func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
 		}
 	}
 	// Longer than a follower's fetch waits (replica.fetch.wait.max.ms, 500 ms): nothing
-	// of what is appended from now on reaches it when it goes on.
+	// that is appended from now on reaches it when it continues.
 	await.For(t, 800*time.Millisecond)
 	end.Release()
-	await.For(t, 150*time.Millisecond) // for the coordinator to append it
+	await.For(t, 150*time.Millisecond) // until the coordinator has appended it
 	c.Kill(coordinator)
 	for i := range c.Seeds() {
 		if i != coordinator {
@@ -69,7 +69,7 @@ func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
 	s.settled(0, []string{"before", "once", "next"}, []string{"before", "x", "y"})
 }
 
-// lead has a broker lead the first partition of a topic.
+// lead makes a broker the leader of the first partition of a topic.
 func (s *setup) lead(broker int, topic string) {
 	s.t.Helper()
 	first := int32(broker)
@@ -85,8 +85,8 @@ func (s *setup) lead(broker int, topic string) {
 	})
 }
 
-// alone is the broker that coordinates all transactions: __transaction_state has one
-// partition here.
+// alone returns the broker that coordinates all transactions: __transaction_state has
+// one partition here.
 func (s *setup) alone() int {
 	s.t.Helper()
 	found := s.adm.FindTxnCoordinators(s.ctx, "any")["any"]

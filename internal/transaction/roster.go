@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// roster is the sources of a process, and who has them: nobody, a lane, or the quarantine.
+// roster knows the sources of a process, and where each one is: waiting, with a lane, or in the quarantine.
 //
 // No source belongs to a lane. A source waits until a lane claims it. The lane asks it for a share, and runs a step
 // with that. Then the source waits again, for whichever lane is free next. So nothing is handed from one lane to
@@ -41,15 +41,15 @@ import (
 //     earliest of them is due.
 type roster struct {
 	wake  beats.Signal // a source may have something, for any active lane that sleeps
-	wakes atomic.Int64 // how often; see above
+	wakes atomic.Int64 // how often wake was signalled; see above
 	log   *slog.Logger
 	lanes prometheus.Gauge // how many are active
 
-	mu      sync.Mutex // guards what follows, and the members
+	mu      sync.Mutex // guards the fields below, and the members
 	members []*member
 	waiting []*member            // may be claimed, in this order
 	idle    map[string]time.Time // when a request topic last took less than it was offered
-	crew    crew
+	laneSet laneSet
 	trying  bool                      // the quarantine's goroutine runs
 	try     func(ctx context.Context) // starts it
 }
@@ -99,7 +99,7 @@ func (r *roster) waitLocked(m *member) {
 	}
 }
 
-// sealOf asks a source for a share. A share whose token is dead would have the step of all others aborted. A dead
+// sealOf asks a source for a share. If the share's token is dead, the step of all others would be aborted. A dead
 // token stays dead, so the source is removed.
 func (r *roster) sealOf(m *member, name string, room *Room) *Share {
 	share := m.Seal(name, room)
@@ -125,7 +125,7 @@ type asked struct {
 }
 
 // sealed takes back members that add nothing to a step, behind those that wait, and members that were not asked,
-// before them. room is what the step could have, used what it has; cut says that there was no room for more. It
+// before them. room is what the step could have, used is what it has; cut says that there was no room for more. It
 // reports whether other lanes are active.
 func (r *roster) sealed(all []asked, unasked []*member, room, used Room, cut bool) (several bool) {
 	r.mu.Lock()
@@ -147,9 +147,9 @@ func (r *roster) sealed(all []asked, unasked []*member, room, used Room, cut boo
 				ready++
 			}
 		}
-		r.crew.measure(room, used, cut, ready)
+		r.laneSet.measure(room, used, cut, ready)
 	}
-	return r.crew.active > 1
+	return r.laneSet.active > 1
 }
 
 // settled takes back the sources of a step that have heard its outcome. Those that held it up go to the
@@ -195,7 +195,7 @@ func (r *roster) releaseLocked(m *member) {
 func (r *roster) untilDue() time.Duration {
 	r.mu.Lock()
 	waiting, wait := slices.Clone(r.waiting), maxSleep
-	if r.crew.active > 1 {
+	if r.laneSet.active > 1 {
 		wait = leaveAfter
 	}
 	r.mu.Unlock()
@@ -209,8 +209,8 @@ func (r *roster) untilDue() time.Duration {
 func (r *roster) joined() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.crew.joined()
-	r.lanes.Set(float64(r.crew.active))
+	r.laneSet.joined()
+	r.lanes.Set(float64(r.laneSet.active))
 }
 
 // leaves makes a lane that has no step under way a spare one, if the others are enough. called is the lane's. It
@@ -218,8 +218,8 @@ func (r *roster) joined() {
 func (r *roster) leaves(called chan struct{}) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	left := r.crew.leaves(called)
-	r.lanes.Set(float64(r.crew.active))
+	left := r.laneSet.leaves(called)
+	r.lanes.Set(float64(r.laneSet.active))
 	return left
 }
 
@@ -231,7 +231,7 @@ func (r *roster) watch() (over func()) {
 		defer r.mu.Unlock()
 		if !ended {
 			stuck = true
-			r.crew.getsStuck()
+			r.laneSet.getsStuck()
 		}
 	})
 	return func() {
@@ -239,7 +239,7 @@ func (r *roster) watch() (over func()) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if ended = true; stuck {
-			r.crew.stuck--
+			r.laneSet.stuck--
 		}
 	}
 }

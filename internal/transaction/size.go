@@ -5,11 +5,11 @@ import "time"
 // longStep is how long the entries of a step may take before the next step gets fewer.
 const longStep = 100 * time.Millisecond
 
-// size is how many entries a lane's next step may have. It belongs to the lane's goroutine.
+// size says how many entries a lane's next step may have. It belongs to the lane's goroutine.
 //
-// A timer that falls due just behind a seal waits for the whole step. On quiet processors
-// MaxStepEntries fit in longStep. Beside other work, or with slow disks, they take longer, and a
-// backlog fills each step with as many all the same. So after a step whose entries took longer than
+// A timer that falls due just after a seal waits for the whole step. On idle processors
+// MaxStepEntries fit in longStep. If other work is running, or with slow disks, they take longer, and
+// a backlog fills each step with as many all the same. So after a step whose entries took longer than
 // that, the next one gets a quarter fewer, down to half of MaxStepEntries. Round trips do not count:
 // they take as long with fewer entries.
 //
@@ -25,8 +25,7 @@ type size struct {
 	limit int // entries, minStepEntries to MaxStepEntries
 }
 
-// committed notes a step that was committed, and how long it took from its seal on, without its round
-// trips.
+// committed records how long a committed step took from its seal, without its round trips.
 func (s *size) committed(took time.Duration) {
 	switch {
 	case s.limit < sharedStepEntries:

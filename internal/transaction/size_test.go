@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// backlogged runs steps of a lane that always has more than fits: each takes its round trips, something that
-// has nothing to do with its size, and some time for each entry. It returns how long the later ones took at most,
-// and how many entries went through in a second.
+// backlogged runs steps of a lane that always has more ready than fits. Each step takes its round trips, a fixed
+// time, and some time for each entry. It returns the longest time of the later steps, and how many entries went
+// through in a second.
 func backlogged(s *size, trips, fixed, entry, d time.Duration) (longest time.Duration, rate float64) {
 	var now time.Duration
 	entries := 0
@@ -23,15 +23,15 @@ func backlogged(s *size, trips, fixed, entry, d time.Duration) (longest time.Dur
 	return longest, float64(entries) / (now - d/4).Seconds()
 }
 
-// A step is about as long as it may be, and carries nearly as much as a larger one would. Where that is no
-// matter of its size, at least half goes through.
+// A step is about as long as allowed, and carries nearly as much as a larger one would. If its time does not
+// depend on its size, at least half goes through.
 func TestStepsAreAsLargeAsTheirTimeAllows(t *testing.T) {
 	const ms, us = time.Millisecond, time.Microsecond
 	for _, is := range []struct {
 		name                string
 		trips, fixed, entry time.Duration
 		longest             time.Duration
-		share               float64 // of what goes through with the largest steps, at least
+		share               float64 // of the throughput with the largest steps, at least
 	}{
 		{"quiet processors", 10 * ms, 0, 8 * us, 90 * ms, 1},
 		{"other work", 15 * ms, 0, 15 * us, 115 * ms, 0.9},
@@ -51,7 +51,7 @@ func TestStepsAreAsLargeAsTheirTimeAllows(t *testing.T) {
 	}
 }
 
-// What made steps small is forgotten: targets that were slow, a process that stood still.
+// The reasons for small steps are forgotten when they are over: slow targets, or a process that stood still.
 func TestStepsGrowAgain(t *testing.T) {
 	const ms = time.Millisecond
 	s := size{limit: MaxStepEntries}

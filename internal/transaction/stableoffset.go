@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 // NoOffset is returned by StableOffset.Fetch if the partition has no committed offset.
@@ -42,7 +44,7 @@ func (o *StableOffset) Fetch(ctx context.Context) (at int64, metadata string, er
 		if err == nil || !passes(err) {
 			return at, metadata, err
 		}
-		if sleep(ctx, backoff) != nil {
+		if !beats.Sleep(ctx, backoff) {
 			return 0, "", err
 		}
 	}
@@ -63,7 +65,7 @@ func passes(err error) bool {
 	case errors.As(err, &ke):
 		return ke.Retriable
 	}
-	return !errors.Is(err, context.Canceled) && !errors.Is(err, kgo.ErrClientClosed) // a matter of transport
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, kgo.ErrClientClosed) // a transport problem
 }
 
 func (o *StableOffset) try(ctx context.Context) (int64, string, error) {
@@ -106,7 +108,7 @@ func (o *StableOffset) heartbeat(ctx context.Context, broker *kgo.Broker, m Memb
 		err = kerr.ErrorForCode(resp.(*kmsg.HeartbeatResponse).ErrorCode)
 	}
 	if errors.Is(err, kerr.RebalanceInProgress) {
-		return nil // the next generation is being made, so the broker knows this one
+		return nil // the group is rebalancing to the next generation, so the broker knows this one
 	}
 	return err
 }

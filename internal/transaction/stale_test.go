@@ -13,19 +13,19 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// swift gives a broker that says nothing two seconds.
+// swift gives a silent broker two seconds.
 var swift = kgo.RequestTimeoutOverhead(2 * time.Second)
 
-// A group coordinator that slept while another took its place wakes up and
-// answers from before: the committed offset that it shows, stable, is not the
-// committed one. Neither a resolve nor an acquisition may believe it.
+// A group coordinator that slept while another took its place wakes up and answers with
+// its old state: the committed offset that it shows as stable is not the committed one.
+// Neither a resolve nor an acquisition may believe it.
 func TestStaleCoordinator(t *testing.T) {
 	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Start(t, 3)
 	s := newSetupOn(t, c, swift)
 	sleeper := s.coordinator()
-	// Clients that know no other broker; the first has a connection open.
+	// Clients that know no other broker; the first one has an open connection.
 	var cls [2]*kgo.Client
 	for i := range cls {
 		var err error
@@ -52,7 +52,7 @@ func TestStaleCoordinator(t *testing.T) {
 	a.step("unresponsive", a.emit("unresponsive"))
 	for o := a.outcome(); o != Committed; o = a.outcome() {
 	}
-	// The generation moves on, and with it what an acquisition wants to be shown.
+	// The generation advances, and so does what an acquisition must be shown.
 	_, generation := s.member.GroupMetadata()
 	s.enter(swift, others)
 	await.Until(s.t, testLimit/2, "another generation", func() bool { _, g := s.member.GroupMetadata(); return g > generation })
@@ -75,7 +75,7 @@ func TestStaleCoordinator(t *testing.T) {
 		_, metadata, err := o.Fetch(s.ctx)
 		taken <- answer{metadata, err}
 	}()
-	await.For(t, l.o.TransactionTimeout/2+time.Second) // all of them, the resolve too, wait for the sleeper then
+	await.For(t, l.o.TransactionTimeout/2+time.Second) // then all of them, the resolve too, wait for the sleeper
 	c.Resume(int(sleeper))
 	for o := a.outcome(); o != Committed; o = a.outcome() { // of tries that did not get as far as EndTxn
 	}
@@ -90,7 +90,7 @@ func TestStaleCoordinator(t *testing.T) {
 	s.settled(0, []string{"before", "unresponsive", "unanswered"}, []string{"before", "unresponsive", "unanswered"})
 }
 
-// coordinator is the group's, -1 while nobody says.
+// coordinator returns the group's coordinator, -1 while no broker knows it.
 func (s *setup) coordinator() int32 {
 	found := s.adm.FindGroupCoordinators(s.ctx, s.group)[s.group]
 	if found.Err != nil {
@@ -99,7 +99,7 @@ func (s *setup) coordinator() int32 {
 	return found.NodeID
 }
 
-// offsetAt is the metadata of the stable committed offset of partition 0, as one
+// offsetAt returns the metadata of the stable committed offset of partition 0, as one
 // broker shows it.
 func (s *setup) offsetAt(b *kgo.Broker) string {
 	req := kmsg.NewPtrOffsetFetchRequest()

@@ -13,8 +13,8 @@ import (
 
 // Source is a partition that contributes to steps. One goroutine at a time calls Seal.
 type Source interface {
-	// Seal fixes what the partition adds to the step of that name, and subtracts it from room. It returns nil if
-	// nothing is ready, or while a share is out, which is from Seal to Share.Done.
+	// Seal fixes what the partition adds to the step with this name, and subtracts it from room. It returns nil if nothing
+	// is ready, or while a share is out, which is from Seal to Share.Done.
 	Seal(step string, room *Room) *Share
 	// Wait returns how long it is until something may fall due in the source, as of the last Seal that returned nil. Anything else
 	// that becomes ready wakes the lanes.
@@ -56,12 +56,12 @@ type Emission struct {
 	// Suspect is set by the lane, with Aborted, if the target partition refused a batch of the step and
 	// this record is in it: brokers refuse a batch as a whole. The source seals it again with Alone.
 	Suspect bool
-	// Cleared is set by the lane if the emission was Alone and its target took it. It is no suspect any
-	// more: if the step is aborted the source seals it again like any other.
+	// Cleared is set by the lane if the emission was Alone and its target took it. It is no longer a suspect: if the step
+	// is aborted the source seals it again like any other.
 	Cleared bool
-	// Permit is that of the half-open breaker which the emission passes; nil if the target is healthy.
+	// Permit lets the emission pass a half-open breaker; nil if the target is healthy.
 	Permit *targets.Permit
-	// Alone: the record is written in a batch of its own, in its place in the order.
+	// Alone means that the record is written in a batch of its own, in its place in the order.
 	Alone bool
 }
 
@@ -84,14 +84,14 @@ type Share struct {
 	// Fence, if not nil, is called before the commit, when every record is acknowledged and the offsets
 	// in Records are known. If it returns an error the step is aborted, and sealed again at once.
 	Fence func() error
-	// Done takes the outcome.
+	// Done is called with the outcome.
 	Done func(Outcome)
-	// Err is set, with Aborted, if the source must not seal again: a topic of Records is gone, or nothing
-	// can tell any more whether the step was committed.
+	// Err is set, with Aborted, if the source must not seal again: a topic of Records is gone, or it can no longer be
+	// determined whether the step was committed.
 	Err error
-	// Held is set, with Aborted, if the share held up the step. It has the partitions of the service's own
-	// topics that did not take the share's records, or its offset, and why. The share may be sealed again,
-	// which the lane does apart from the others until it commits (see quarantine).
+	// Held is set, with Aborted, if the share held up the step. It has the partitions of the service's own topics that did
+	// not take the share's records, or its offset, and why. The share may be sealed again, but the lane does that
+	// separately from the others until it commits (see quarantine).
 	Held map[timer.TopicPartition]error
 
 	of     *member
@@ -106,21 +106,21 @@ func (s *Share) hold(p timer.TopicPartition, err error) {
 	s.Held[p] = err
 }
 
-// refused notes that one of the service's own topics refuses records. If the topic exists, a setting or a
-// right of it was changed. None of the records may be left out, so the share holds up the step, and
-// the quarantine tries it until the setting is restored.
+// refused records that one of the service's own topics refuses records. If the topic exists, one of its settings or
+// permissions was changed. None of the records may be left out, so the share holds up the step, and the quarantine
+// tries it until the setting is restored.
 func (s *Share) refused(to timer.TopicPartition, err error) {
 	switch {
 	case targets.Gone(err):
 		s.Err = fmt.Errorf("the service's own topic %s refuses records: %w", to.Topic, err)
 	case targets.TooLarge(err):
-		s.hold(to, fmt.Errorf("a record is larger than its max.message.bytes: raise that to what it was ('waterclock topics' says how much is needed): %w", err))
+		s.hold(to, fmt.Errorf("a record is larger than its max.message.bytes: raise that to its former value ('waterclock topics' says how much is needed): %w", err))
 	default:
 		s.hold(to, err)
 	}
 }
 
-// heldBy says in a sentence which partitions hold up a share, and why.
+// heldBy returns a sentence that says which partitions hold up a share, and why.
 func (s *Share) heldBy() error {
 	var all []error
 	for p, err := range s.Held {
@@ -142,22 +142,22 @@ func (s *Share) suspects() bool {
 	return false
 }
 
-// member is a source, as the lanes know it. Lanes.mu guards its fields; the lane that has it out
-// may read last without the lock.
+// member is the lanes' view of a source. Lanes.mu guards its fields. The lane that has it out may read last without the
+// lock.
 type member struct {
 	Source
-	out  bool         // claimed: it is being asked, or has yet to hear the outcome of its share
+	out  bool         // claimed: it is being asked, or does not know the outcome of its share yet
 	gone bool         // removed
-	last usage        // what it took of the last step that it was asked for
+	last usage        // what it took of the last step for which it was asked
 	in   *quarantined // while it is in the quarantine
-	past *quarantined // the last time that it was there
+	past *quarantined // its last stay there
 }
 
-// Outcome is what became of a share.
+// Outcome is the outcome of a share.
 type Outcome uint8
 
 const (
-	// Committed: the transaction is committed; offsets in Records are known.
+	// Committed: the transaction is committed, and the offsets in Records are known.
 	Committed Outcome = iota + 1
 	// Aborted: the transaction is certainly aborted, and its entries may be sealed again.
 	Aborted

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// slowStep is how long a step may take before the log says what took that long.
+// slowStep is how long a step may take before it is logged with the parts that took long.
 const slowStep = time.Second
 
-// timings are the parts of the step under way that have ended, and how long each took. The
-// lane's loop has them.
+// timings are the finished parts of the step under way, and how long each took. They
+// belong to the lane's loop.
 type timings struct {
 	began, last time.Time
 	ended       []timing
@@ -26,14 +26,14 @@ func (p *timings) begin() {
 	p.last, p.ended = p.began, p.ended[:0]
 }
 
-// through notes the end of a part.
+// through records the end of a part.
 func (p *timings) through(part string) {
 	now := time.Now()
 	p.ended = append(p.ended, timing{part, now.Sub(p.last)})
 	p.last = now
 }
 
-// of is how long some of the parts have taken together.
+// of returns how long some of the parts took together.
 func (p *timings) of(parts ...string) (took time.Duration) {
 	for _, l := range p.ended {
 		if slices.Contains(parts, l.part) {
@@ -43,7 +43,7 @@ func (p *timings) of(parts ...string) (took time.Duration) {
 	return took
 }
 
-// end logs a step that took long: as a whole, and each of its parts.
+// end logs a step that took long: its total time, and that of each part.
 func (p *timings) end(log *slog.Logger, lane string, err error) {
 	took := time.Since(p.began)
 	if took <= slowStep {

@@ -14,12 +14,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// A coordinator takes its time to end a transaction: the log says that the step took
-// long, and that it was its end.
-func TestTheLogSaysWhatAStepTookLongFor(t *testing.T) {
+// A coordinator is slow to end a transaction: the log says that the step took long, and
+// that its end did.
+func TestTheLogSaysWhichPartOfAStepWasSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
-		var first sync.Once // the next one is quick
+		var first sync.Once // only the first one is slow
 		c.ControlKey(int16(kmsg.EndTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
 			first.Do(func() { c.SleepControl(func() { time.Sleep(slowStep + 200*time.Millisecond) }) })
 			return nil, nil, false
@@ -45,15 +45,16 @@ func TestTheLogSaysWhatAStepTookLongFor(t *testing.T) {
 	})
 }
 
-// What is tried apart from the others, since its partition takes no writes, takes long each
-// time, for hours maybe; the log has said so.
-func TestTriesThatTakeLongAreNotSaid(t *testing.T) {
+// Tries in the quarantine, whose partition takes no writes, take long each time, perhaps
+// for hours. They are not logged as slow, because the log has already said that the source
+// is held.
+func TestSlowTriesAreNotLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		silence(t, c, &steady{own: "log"})
 		var log bytes.Buffer
 		l.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		w := newLane(l.of, l.aside, l.o, "ward")
+		w := newLane(l.of, l.background, l.o, "ward")
 		w.aborts.apart = true
 		t.Cleanup(w.pool.close)
 		s := &fakeSource{ems: func() []Emission { return nil }}

@@ -19,10 +19,10 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// What became of a step cannot be told, for its coordinator says nothing: all that
-// are in it are given up when the transaction timeout has passed, not one after
+// The outcome of a step cannot be determined, because its coordinator says nothing. All
+// shares in it are given up when the transaction timeout has passed, not one after
 // another.
-func TestAnUnresolvedStepIsGivenUpAsAWhole(t *testing.T) {
+func TestAnUnresolvedStepIsGivenUpCompletely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		l.o.TransactionTimeout = time.Second
@@ -66,10 +66,10 @@ func (m *mortal) Err() error {
 	return nil
 }
 
-// What became of a step is asked of a coordinator that does not answer, and the
-// partitions go elsewhere: nobody needs to know any more, and the lane has its share
-// back at once, not when the question has timed out.
-func TestNobodyWaitsForAnOutcomeWithoutATokenAlive(t *testing.T) {
+// The outcome of a step is asked of a coordinator that does not answer, and the partitions
+// move elsewhere. Nobody needs the outcome any more, and the lane has its share back at
+// once, not when the question has timed out.
+func TestOutcomesAreNotAwaitedWithoutALivingToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		l.o.TransactionTimeout = time.Minute
@@ -99,12 +99,12 @@ func TestNobodyWaitsForAnOutcomeWithoutATokenAlive(t *testing.T) {
 	})
 }
 
-// A commit waits for a dead broker in the coordinator's log, and then its marker for
-// the leader of one partition: the coordinator does not take another end until that is
-// written, and says before that how the step ended. The others in it do not wait. If
-// the coordinator was restarted meanwhile its word is worth nothing: it may have found
-// in its log what its followers never had. And while it is at it nothing is begun under
-// that ID, which would abort what is not decided.
+// A commit waits for a dead broker in the coordinator's log, and then its marker waits for
+// the leader of one partition. The coordinator accepts no other end until that marker is
+// written, but says before that how the step ended. The other partitions in the step do
+// not wait. If the coordinator was restarted meanwhile its answer is worth nothing: it may
+// have found in its log what its followers never had. And while this goes on nothing is
+// begun under that ID, because that would abort a transaction that is not decided.
 func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 	for name, restarted := range map[string]bool{"the same coordinator": false, "one that was restarted": true} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 					t.Error("the ID is begun with again")
 					return nil, nil, false
 				})
-				var successor atomic.Bool // is there, and has never heard of a commit
+				var successor atomic.Bool // the successor is there, and has never heard of a commit
 				c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
 					c.KeepControl()
 					resp := r.ResponseKind().(*kmsg.EndTxnResponse)
@@ -158,9 +158,9 @@ func TestAStepIsResolvedBeforeItsMarkersAreWritten(t *testing.T) {
 	}
 }
 
-// The coordinator is there when a commit is found not to be answered, and is restarted
-// while it is asked what became of it: what it says from then on of markers that it is
-// writing may be of a commit that its followers never had, and is not believed.
+// The coordinator is there when a commit turns out to be unanswered, and is restarted
+// while it is asked for the outcome. What it then says about markers that it is writing
+// may concern a commit that its followers never had, and is not believed.
 func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -169,7 +169,7 @@ func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 		var asked atomic.Int32
 		answerDescribe(c, "PrepareCommit", func() hanging.Producer { asked.Add(1); return hanging.Producer{ID: last.ID, Epoch: last.Epoch + 1} })
 		var restart sync.Once
-		var successor atomic.Bool // is there, and has never heard of a commit
+		var successor atomic.Bool // the successor is there, and has never heard of a commit
 		c.ControlKey(int16(kmsg.EndTxn), func(r kmsg.Request) (kmsg.Response, error, bool) {
 			c.KeepControl()
 			restart.Do(func() { conns.cut() })
@@ -183,7 +183,8 @@ func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// It has a connection to the coordinator, as who sent it the end has.
+		// The client has a connection to the coordinator, like a client that has sent it the
+		// EndTxn.
 		if _, err := kadm.NewClient(client.Client).DescribeTransactions(t.Context(), client.id); err != nil {
 			t.Fatal(err)
 		}
@@ -210,7 +211,7 @@ func TestACoordinatorThatIsRestartedWhileItIsAskedIsNotBelieved(t *testing.T) {
 	})
 }
 
-// toldSource hands on what became of its shares, whoever tells it.
+// toldSource passes on the outcomes of its shares, whoever reports them.
 type toldSource struct {
 	fakeSource
 	told chan Outcome
@@ -222,8 +223,8 @@ func (s *toldSource) Seal(step string, room *Room) *Share {
 	return share
 }
 
-// wantResolved runs a step whose EndTxn is not answered, and fails unless it is known in
-// time that it is committed.
+// wantResolved runs a step whose EndTxn is not answered, and fails unless it becomes known
+// in time that the step is committed.
 func wantResolved(t *testing.T, l *testLane, within time.Duration) {
 	t.Helper()
 	s := &toldSource{fakeSource: fakeSource{ems: func() []Emission { return nil }}, told: make(chan Outcome, 1)}
@@ -241,8 +242,8 @@ func wantResolved(t *testing.T, l *testLane, within time.Duration) {
 	}
 }
 
-// answerDescribe has the coordinator say, of whichever transaction it is asked, that it is
-// in this state, and whose.
+// answerDescribe makes the coordinator say of every transaction that it is in this state,
+// and whose it is.
 func answerDescribe(c *kfake.Cluster, state string, whose func() hanging.Producer) {
 	c.ControlKey(int16(kmsg.DescribeTransactions), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
@@ -256,9 +257,10 @@ func answerDescribe(c *kfake.Cluster, state string, whose func() hanging.Produce
 }
 
 // A commit waits for a dead broker in its coordinator's log, for longer than the lane
-// waits for its answer, and then its marker for the leader of one partition: whoever asks
-// hears of a transaction that is under way. The answer itself says that it is decided,
-// and it comes, though later than any other that a client waits for.
+// waits for its answer, and then its marker waits for the leader of one partition.
+// DescribeTransactions says that the transaction is under way. The answer to EndTxn itself
+// says that it is decided, and it comes, though later than any other that a client waits
+// for.
 func TestAnAnswerToACommitCountsHoweverLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
@@ -281,8 +283,8 @@ func TestAnAnswerToACommitCountsHoweverLate(t *testing.T) {
 	})
 }
 
-// The coordinator still writes the markers of the transaction before, when offsets of a
-// group without members are to be committed: that passes.
+// The coordinator is still writing the markers of the previous transaction when offsets of
+// a group without members are to be committed: that is temporary.
 func TestCommitOffsetsWaitsForTheTransactionBefore(t *testing.T) {
 	t.Parallel()
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1))
@@ -304,16 +306,16 @@ func TestCommitOffsetsWaitsForTheTransactionBefore(t *testing.T) {
 	}
 }
 
-// The coordinator moves, without a connection breaking, while a commit is sent; the same
-// commit, sent again by who finds out what became of it, gets there before kgo's next
-// attempt, and its answer waits for a dead broker for longer than anybody waits for it.
-// kgo then hears, until the last marker is written, that there is one under way. The
+// The coordinator moves, without a connection breaking, while a commit is sent. The
+// goroutine that resolves the step sends the same commit again, and that arrives before
+// kgo's next attempt. Its answer waits for a dead broker for longer than anybody waits for
+// it. Until the last marker is written kgo is told that a transaction is under way. The
 // coordinator says, over the client's own connection, that it is decided.
 func TestACommitIsResolvedThatAnotherHasBeaten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, l := fakeLane(t)
 		l.o.CommitTimeout = 100 * time.Millisecond
-		admin, err := kgo.NewClient(append(l.o.Client, kgo.RequestTimeoutOverhead(RequestTimeout))...) // as the service has it
+		admin, err := kgo.NewClient(append(l.o.Client, kgo.RequestTimeoutOverhead(RequestTimeout))...) // as the service configures it
 		if err != nil {
 			t.Fatal(err)
 		}

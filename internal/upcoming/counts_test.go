@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is a partition as the counts' caller has it: what is pending, what the store has, and a checkpoint or a scan
+// world is a partition as the caller of Counts sees it: what is pending, what the store has, and a checkpoint or scan
 // that may be under way.
 type world struct {
 	now     int64            // Unix ms
@@ -24,7 +24,7 @@ func newWorld(now int64) *world {
 	return &world{now: now, pending: map[string]int64{}, stored: map[string]int64{}, c: New(now)}
 }
 
-// set has a timer be pending, replaced by one that is due at another time, or with 0 gone.
+// set makes a timer pending, replaces it by one with another due time, or removes it if due is 0.
 func (w *world) set(id string, due int64) {
 	if old, ok := w.pending[id]; ok {
 		w.c.Add(old, -1)
@@ -49,7 +49,7 @@ func (w *world) thaw() {
 	}
 }
 
-// scan reads the store, as it is now; scanned tells what it has found.
+// scan reads the store as it is now. scanned passes on the result.
 func (w *world) scan() bool {
 	if w.writing != nil || w.found != nil {
 		return false
@@ -79,7 +79,7 @@ func (w *world) scanned(ok bool) {
 	w.found = nil
 }
 
-// settle writes a checkpoint and scans all there is.
+// settle writes a checkpoint and completes all scans.
 func (w *world) settle() {
 	w.scanned(true)
 	w.thaw()
@@ -90,7 +90,7 @@ func (w *world) settle() {
 	}
 }
 
-// naive counts as Within does.
+// naive counts in the obvious way what Within counts.
 func (w *world) naive(d time.Duration) (n int64) {
 	from, until := Second(w.now), w.now+d.Milliseconds()
 	last := int64(0)
@@ -105,11 +105,11 @@ func (w *world) naive(d time.Duration) (n int64) {
 	return n + last*(until-Second(until)*1000)/1000
 }
 
-// check compares all windows. whole: each of them has to be counted.
+// check compares all windows. If whole is set, each of them must be complete.
 func (w *world) check(t *rapid.T, whole bool) {
 	w.c.Advance(w.now)
 	if w.c.base > Second(w.now) {
-		return // the clock was set back by little: what falls due until it is there again is not counted
+		return // the clock was set back a little: timers due before it is there again are not counted
 	}
 	due, complete := w.c.Within(w.now)
 	if whole && !complete {
@@ -122,9 +122,9 @@ func (w *world) check(t *rapid.T, whole bool) {
 	}
 }
 
-// TestCountsAgainstModel draws lives of a partition: timers scheduled, replaced, cancelled and fired, checkpoints and
-// scans of the store that begin and end at any moment and may fail, restarts, clocks that are set. Whatever is said to be
-// complete is what a count of all pending timers says.
+// TestCountsAgainstModel draws histories of a partition: timers are scheduled, replaced, cancelled and fired,
+// checkpoints and scans begin and end at any moment and may fail, processes restart, and clocks are changed. Every
+// window that is reported as complete equals a count of all pending timers.
 func TestCountsAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(rapid.Int64Range(-10_000, 2_000_000_000_000).Draw(t, "now"))
@@ -158,7 +158,7 @@ func TestCountsAgainstModel(t *testing.T) {
 	})
 }
 
-// fire ends what is due.
+// fire removes the due timers.
 func (w *world) fire() {
 	for id, due := range w.pending {
 		if due <= w.now {
@@ -167,7 +167,7 @@ func (w *world) fire() {
 	}
 }
 
-// While checkpoints are written at least every few minutes, the hour stays complete once it was.
+// If checkpoints are written at least every few minutes, the hour stays complete.
 func TestHourStaysComplete(t *testing.T) {
 	w := newWorld(1_700_000_000_000)
 	w.settle()
@@ -184,6 +184,39 @@ func TestHourStaysComplete(t *testing.T) {
 		}
 		if _, complete := w.c.Within(w.now); !complete {
 			t.Fatal("not all that is due within an hour is counted")
+		}
+	}
+}
+
+// A read of the store may fail while nothing changes, so that no checkpoint is written. The read is repeated.
+func TestFailedReadIsMadeAgain(t *testing.T) {
+	for name, frozen := range map[string]bool{"nothing is written": false, "a checkpoint is written meanwhile": true} {
+		w := newWorld(1_700_000_000_000)
+		for _, ahead := range []int64{5_000, 300_000, 3_000_000} {
+			w.set(name[:1]+time.Duration(ahead).String(), w.now+ahead)
+		}
+		if frozen {
+			w.freeze()
+			w.thaw()
+			w.set("y", w.now+4_000)
+		} else {
+			w.stored = maps.Clone(w.pending)
+			w.c = New(w.now)
+		}
+		if !w.scan() {
+			t.Fatal(name, ": nothing is read")
+		}
+		if frozen {
+			w.freeze()
+			w.thaw()
+		}
+		w.scanned(false)
+		for w.scan() {
+			w.scanned(true)
+		}
+		due, complete := w.c.Within(w.now)
+		if want := w.naive(time.Hour); !complete || due[len(due)-1] != want {
+			t.Errorf("%s: %d timers fall due within the hour, all counted: %v; want %d", name, due[len(due)-1], complete, want)
 		}
 	}
 }

@@ -104,7 +104,10 @@ func TestParseKey(t *testing.T) {
 		{key: "\x02a", err: ErrCorrupt},
 		{key: "\x03a", err: ErrCorrupt},
 		{key: "\x04", err: ErrNewerFormat},
-		{key: "a", err: ErrNewerFormat},
+		{key: "\x1f", err: ErrNewerFormat},
+		{key: " ", err: ErrCorrupt},
+		{key: "a", err: ErrCorrupt},
+		{key: "\xff", err: ErrCorrupt},
 	}
 	for _, tt := range tests {
 		kind, id, err := ParseKey([]byte(tt.key))

@@ -11,6 +11,10 @@ const (
 	KindTimer      Kind = 1
 	KindCheckpoint Kind = 2
 	KindClaim      Kind = 3
+
+	// firstText is the first byte that a text may begin with. No version has kinds from there on, so a key that begins so is
+	// another program's, and no instance has to make room for a newer one.
+	firstText = 0x20
 )
 
 // TimerKey appends the changelog key of the timer to dst.
@@ -32,6 +36,8 @@ func ParseKey(key []byte) (Kind, []byte, error) {
 	}
 	kind, rest := Kind(key[0]), key[1:]
 	switch {
+	case kind >= firstText:
+		return 0, nil, fmt.Errorf("parse changelog key: %.40q is another program's: %w", key, ErrCorrupt)
 	case kind > KindClaim:
 		return 0, nil, fmt.Errorf("parse changelog key: kind %d: %w", kind, ErrNewerFormat)
 	case kind == KindTimer && len(rest) > 0:

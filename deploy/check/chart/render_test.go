@@ -228,6 +228,31 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestStop looks at what a pod does before it is stopped. With the API it goes on for 5 s, until callers know.
+func TestStop(t *testing.T) {
+	for _, x := range []struct {
+		api   bool
+		drain int
+		want  string
+	}{
+		{false, 0, ""},
+		{true, 0, "preStop:\n              sleep:\n                seconds: 5\n"},
+		{false, 40, `command: ["/waterclock", "drain", "--within=40s"]`},
+		{true, 40, `command: ["/waterclock", "drain", "--after=5s", "--within=40s"]`},
+	} {
+		values := readValues(t, releases()[1].values) // which have what the API needs
+		values["api"], values["drainSeconds"] = map[string]any{"enabled": x.api}, x.drain
+		files, err := template("waterclock", "waterclock", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Join(slices.Collect(maps.Values(files)), "")
+		if strings.Contains(all, "preStop:") != (x.want != "") || !strings.Contains(all, x.want) {
+			t.Errorf("API %v, drainSeconds %d: want %q", x.api, x.drain, x.want)
+		}
+	}
+}
+
 // TestDocumentedValues renders the values that docs/DEPLOY.md shows, each block with those before it.
 func TestDocumentedValues(t *testing.T) {
 	blocks := strings.Split(string(readFile(t, "../../../docs/DEPLOY.md")), "\n```yaml\n")[1:]

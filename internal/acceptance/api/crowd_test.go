@@ -31,8 +31,8 @@ const (
 	crowdTries = 5
 	// crowdMemory is what the process may have at its peak.
 	crowdMemory = 400 << 20
-	// crowdSlower is by how much the good caller may be slower, leastP99 what counts as no delay: the
-	// crowd itself runs on the same processors.
+	// crowdSlower is by how much the good caller may be slower in the second best try, leastP99 what counts as
+	// no delay: the crowd itself runs on the same processors.
 	crowdSlower = 2
 	leastP99    = 20 * time.Millisecond
 )
@@ -73,7 +73,8 @@ func TestACrowdOfHostileCallers(t *testing.T) {
 		return took[len(took)*99/100]
 	}
 	_, before := p.Memory()
-	for try := 1; ; try++ {
+	var slower []float64 // of each try
+	for range crowdTries {
 		alone := phase()
 		h := newHostile(addr, requests, tokens)
 		beside := phase()
@@ -87,12 +88,13 @@ func TestACrowdOfHostileCallers(t *testing.T) {
 		if len(h.answers) < 3 {
 			t.Fatalf("the crowd was not answered: %v", h.answers)
 		}
-		if beside <= crowdSlower*max(alone, leastP99) {
-			return
-		}
-		if try == crowdTries {
-			t.Fatalf("the good caller's p99 is %v beside the crowd, %v without", beside, alone)
-		}
+		slower = append(slower, beside.Seconds()/max(alone, leastP99).Seconds())
+	}
+	slices.Sort(slower)
+	// What other tests do meanwhile makes a try slower, and never faster: two tries of five count. With the machine to itself
+	// the median is within the limit, too.
+	if second := slower[1]; second > crowdSlower {
+		t.Fatalf("beside the crowd the good caller's p99 is %.1f times what it is without, in the second best of %.1f", second, slower)
 	}
 }
 

@@ -76,6 +76,19 @@ func TestMigrationByCopy(t *testing.T) {
 	}
 	now := time.Now().Unix()
 	rec.write(t, c, names, now)
+	// What etf1 takes and waterclock does not, and the largest that both take.
+	wide := func(id string, headers int, target bool) *kgo.Record {
+		r := request(names.schedules, id, "v", header("scheduler-epoch", strconv.FormatInt(now+3600, 10)))
+		if target {
+			r.Headers = append(r.Headers, header("scheduler-target-topic", names.out))
+		}
+		for i := range headers {
+			r.Headers = append(r.Headers, header(fmt.Sprint("h", i), "v"))
+		}
+		return r
+	}
+	produce(t, c.Client(t), wide(strings.Repeat("k", 512), 1, true), wide(strings.Repeat("k", 513), 1, true),
+		wide("122", 122, true), wide("123", 123, true), wide("123-default", 123, false), wide("124-default", 124, false))
 	requests := c.CreateTopic(t, 4, nil, base+"-requests")
 	run := copier(t, python, c.Seeds()[0], names.schedules, requests)
 
@@ -89,7 +102,9 @@ func TestMigrationByCopy(t *testing.T) {
 	want := `4 left out: deleted, or fired and deleted
 3 left out: fired, and not deleted
 4 left out: never fires: no key, or no scheduler-epoch
-5 copied
+1 left out: refused here: a key over 512 bytes
+2 left out: refused here: more than 128 headers
+8 copied
 `
 	if err != nil || out != want {
 		t.Fatalf("%v: %s\nwant %s", err, out, want)
@@ -101,7 +116,7 @@ func TestMigrationByCopy(t *testing.T) {
 	cfg := rig.Config(t, c.Seeds(), requests)
 	cfg.PartitionerCheck = config.CheckDeadLetter // keys lie where murmur2 puts them
 	p := cfg.PolicyOf(requests)
-	p.Dialect = config.DialectETF1
+	p.Dialect, p.DefaultTarget = config.DialectETF1, names.out
 	cfg.Tenants = map[string]config.Policy{requests: p}
 	in := serve(t, cfg, 4)
 	emissions := kafkatest.Collect(t, c, names.out)
@@ -109,7 +124,7 @@ func TestMigrationByCopy(t *testing.T) {
 	if fired.Header("scheduler-key") != "soon" || string(fired.Value) != "new" {
 		t.Errorf("fired %s with value %s", fired.Header("scheduler-key"), show(fired.Value))
 	}
-	awaitPending(t, in, 4)
+	awaitPending(t, in, 7)
 	emissions.Quiet(settled)
 	if n := in.Metric("waterclock_dead_letters_total"); n != 0 {
 		t.Errorf("%v dead letters", n)
@@ -126,9 +141,10 @@ func TestMigrationOfSky(t *testing.T) {
 	schedules, requests := c.CreateTopic(t, 2, nil, base+"-schedules"), c.CreateTopic(t, 2, nil, base+"-requests")
 	done := request(schedules, "fired", "", header("schedule", "expired"))
 	done.Value = nil
-	produce(t, c.Client(t), request(schedules, "fired", "1"), request(schedules, "kept", "2"), request(schedules, "kept", "3"), done)
+	produce(t, c.Client(t), request(schedules, "fired", "1"), request(schedules, "kept", "2"), request(schedules, "kept", "3"), done,
+		request(schedules, strings.Repeat("k", 513), "4"))
 	out, err := copier(t, python, c.Seeds()[0], schedules, requests)("sky")
-	if err != nil || out != "1 left out: deleted, or fired and deleted\n1 copied\n" {
+	if err != nil || out != "1 left out: deleted, or fired and deleted\n1 left out: refused here: a key over 512 bytes\n1 copied\n" {
 		t.Fatalf("%v: %s", err, out)
 	}
 	got := kafkatest.Collect(t, c, requests).WaitFor(1, arrive)
@@ -138,7 +154,7 @@ func TestMigrationOfSky(t *testing.T) {
 }
 
 // copier returns a function that runs the program of docs/MIGRATION.md and returns what
-// it prints.
+// it prints; if it fails, with what it says about that.
 func copier(t *testing.T, python string, args ...string) func(more ...string) (string, error) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "MIGRATION.md"))
@@ -155,8 +171,17 @@ func copier(t *testing.T, python string, args ...string) func(more ...string) (s
 		t.Fatal(err)
 	}
 	return func(more ...string) (string, error) {
-		b, err := exec.CommandContext(t.Context(), python, slices.Concat([]string{file}, args, more)...).CombinedOutput()
-		return string(b), err
+		cmd := exec.CommandContext(t.Context(), python, slices.Concat([]string{file}, args, more)...)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			return string(out) + errs.String(), err
+		}
+		if errs.Len() > 0 { // librdkafka logs there what it makes up for, such as a connection that broke
+			t.Logf("%s", errs.String())
+		}
+		return string(out), nil
 	}
 }
 

@@ -432,8 +432,10 @@ func TestATargetMadeJustInTime(t *testing.T) {
 	})
 	c.CreateTopic(t, 3, nil, late)
 	kafkatest.Collect(t, c, late).WaitFor(1, arrive)
-	if n := len(dead.Records()); n > 0 {
-		t.Errorf("%d dead letters %s after the timers were due", n, time.Since(due))
+	for _, r := range dead.Records() { // that of "never" may be there, if the machine is slow
+		if string(r.Key) != "never" {
+			t.Errorf("a dead letter of %s %s after the timers were due", r.Key, time.Since(due))
+		}
 	}
 	r := dead.WaitFor(1, arrive)[0]
 	if waited := r.At.Sub(due); waited < usual || string(r.Key) != "never" {

@@ -40,7 +40,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	begin := time.Now()
 	// All three have some, so that each event moves partitions.
 	await.Until(t, handover, "three instances share all partitions", func() bool {
-		return serving(groupPartitions, killed, stopped, paused) && live(killed) > 0 && live(stopped) > 0 && live(paused) > 0
+		return serving(groupPartitions, killed, stopped, paused) && killed.Live() > 0 && stopped.Live() > 0 && paused.Live() > 0
 	})
 	begun := time.Now()
 	out := kafkatest.Collect(t, c, targets...)
@@ -59,7 +59,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	event("kill -9", stopped, paused)
 
 	joined := start()
-	await.Until(t, handover, "the fourth has partitions", func() bool { return live(joined) > 0 })
+	await.Until(t, handover, "the fourth has partitions", func() bool { return joined.Live() > 0 })
 	event("a fourth joins", stopped, paused, joined)
 
 	term := time.Now()
@@ -70,7 +70,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	t.Logf("SIGTERM: exit 0 after %s", time.Since(term).Round(time.Millisecond))
 	event("SIGTERM", paused, joined)
 
-	owned := live(paused)
+	owned := paused.Live()
 	if owned <= 0 {
 		t.Fatalf("the one to pause owns %d partitions: nothing would be shown", owned)
 	}
@@ -81,7 +81,7 @@ func TestKilledStoppedPausedAndJoinedUnderLoad(t *testing.T) {
 	paused.Continue()
 	await.Until(t, handover, "the continued one has partitions again", func() bool {
 		status, _ := paused.Readyz()
-		return status == http.StatusOK && live(joined) < groupPartitions && live(paused) > 0
+		return status == http.StatusOK && joined.Live() < groupPartitions && paused.Live() > 0
 	})
 	event("continue", paused, joined)
 

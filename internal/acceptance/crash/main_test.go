@@ -6,9 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,21 +20,12 @@ import (
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
 
-// live is how many partitions the instance has live, -1 if it is not ready.
-func live(p *rig.Process) int {
-	status, body := p.Readyz()
-	if status != http.StatusOK {
-		return -1
-	}
-	return strings.Count(body, `"live"`)
-}
-
 // serving reports whether the instances are ready and own n live partitions
 // between them.
 func serving(n int, ps ...*rig.Process) bool {
 	sum := 0
 	for _, p := range ps {
-		l := live(p)
+		l := p.Live()
 		if l < 0 {
 			return false
 		}

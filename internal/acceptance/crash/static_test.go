@@ -39,9 +39,9 @@ func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
 	out.WaitFor(len(out.Records())+streamRate, handover)
 	old.Continue()
 	// It is fenced, no member any more, and must say so.
-	await.Until(t, 15*time.Second, "the old one is not ready", func() bool { return live(old) < 0 })
+	await.Until(t, 15*time.Second, "the old one is not ready", func() bool { return old.Live() < 0 })
 	out.WaitFor(len(out.Records())+streamRate, handover)
-	if n := live(replacement); n != crashPartitions {
+	if n := replacement.Live(); n != crashPartitions {
 		t.Errorf("after the old one went on the replacement has %d live partitions", n)
 	}
 

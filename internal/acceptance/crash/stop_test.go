@@ -35,7 +35,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 			}
 			first, second := start("wc-0"), start("wc-1")
 			await.Until(t, handover, "both have partitions", func() bool {
-				return serving(crashPartitions, first, second) && live(first) > 0 && live(second) > 0
+				return serving(crashPartitions, first, second) && first.Live() > 0 && second.Live() > 0
 			})
 			out := kafkatest.Collect(t, c, target)
 			begun := time.Now()

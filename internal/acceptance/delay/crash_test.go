@@ -1,8 +1,6 @@
 package delay
 
 import (
-	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -97,22 +95,13 @@ func TestPausedPastTheSession(t *testing.T) {
 			w.out.WaitFor(len(w.out.Records())+500, patience)
 			v.GoOn()
 			await.Until(t, patience, "both have partitions", func() bool {
-				return live(&v.Web)+live(&next.Web) == w.partitions && live(&v.Web) > 0
+				return v.Live()+next.Live() == w.partitions && v.Live() > 0
 			})
 			w.out.WaitFor(len(w.out.Records())+500, patience)
 			stop()
 			w.finish(patience)
 		})
 	}
-}
-
-// live is how many partitions an instance has live, -1 if it is not ready.
-func live(in *rig.Web) int {
-	status, body := in.Readyz()
-	if status != http.StatusOK {
-		return -1
-	}
-	return strings.Count(body, `"live"`)
 }
 
 // Partitions move under load: instances join, and stop in order.
@@ -124,7 +113,7 @@ func TestInstancesComeAndGo(t *testing.T) {
 	stop := w.stream(1000)
 	for range 3 {
 		second := rig.Serve(t, w.config(), service.Options{})
-		await.Until(t, patience, "the second has its share", func() bool { return live(&second.Web) > 0 && live(&first.Web)+live(&second.Web) == w.partitions })
+		await.Until(t, patience, "the second has its share", func() bool { return second.Live() > 0 && first.Live()+second.Live() == w.partitions })
 		w.out.WaitFor(len(w.out.Records())+500, patience)
 		if err := first.Stop(); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 // Metrics that are 0 wherever nothing is held up: here a fault holds up what each
 // of them shows, and it goes back to 0 when that is over. Instances run in the
 // test's process where only that can be made to stop at the right place.
-func TestMetricsOfWhatIsHeldUp(t *testing.T) {
+func TestMetricsOfDelayedWork(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	rising := func(t *testing.T, in *rig.Web, names ...string) {

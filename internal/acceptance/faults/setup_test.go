@@ -24,7 +24,6 @@ type setup struct {
 	c        *kafkatest.Cluster
 	requests string
 	dir      string
-	group    string // another name than that of arguments
 }
 
 func newSetup(t testing.TB, c *kafkatest.Cluster) *setup {

@@ -128,6 +128,21 @@ func TestKafkasToolsShowTheGroup(t *testing.T) {
 	if len(members) != 2 {
 		t.Errorf("kafka-consumer-groups --describe: %v have the partitions, want two members", members)
 	}
+	assigned := map[string]string{}
+	for _, r := range table(t, group, groups, append(broker, "--describe", "--members", "--verbose", "--group", group)...) {
+		for _, word := range r[1:] { // the group's name may contain the topic's
+			if parts, ok := strings.CutPrefix(word, s.requests+":"); ok {
+				for part := range strings.SplitSeq(parts, ",") {
+					assigned[part] = r[1]
+				}
+			}
+		}
+	}
+	for _, r := range rows {
+		if len(assigned) != partitions || len(r) == 9 && assigned[r[2]] != r[6] {
+			t.Errorf("kafka-consumer-groups --describe --members --verbose: partition %s belongs to %s, want %s", r[2], assigned[r[2]], r[6])
+		}
+	}
 	state := table(t, group, groups, append(broker, "--describe", "--state", "--group", group)...)
 	if len(state) != 1 || !slices.Contains(state[0], "waterclock") || !slices.Contains(state[0], "Stable") || state[0][len(state[0])-1] != "2" {
 		t.Errorf("kafka-consumer-groups --describe --state: %v", state)

@@ -73,7 +73,7 @@ func changes(recs []kafkatest.Received) map[string][]string {
 	return byID
 }
 
-func TestCommittedNotAppliedReplacedAndFiredATombstoneIsWritten(t *testing.T) {
+func TestReplacingATimerBeforeItsStepIsAppliedWritesATombstone(t *testing.T) {
 	t.Parallel()
 	const n = 50
 	w := newSetup(t, kafkatest.Shared(t), 1)

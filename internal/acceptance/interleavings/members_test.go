@@ -106,19 +106,7 @@ func TestJoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 			cfg.RebalanceTimeout = session
 			a, logA := rig.ServeLogged(t, cfg, service.Options{Dial: wire.Dial})
 			a.Ready(2, patience)
-			want := make(map[string][]string)
-			due := time.Now().Add(lead)
-			var recs []*kgo.Record
-			for i := range n {
-				id := fmt.Sprint("t-", i)
-				recs = append(recs, w.timer(id, "1", due))
-				values(want, id, "1")
-			}
-			w.Send(recs...)
-			w.pending(&a.Web, n)
-			if time.Now().After(due) {
-				t.Fatal("the machine is too slow for this test")
-			}
+			want := w.nearlyDue(&a.Web, n)
 			joins, firings := wire.Hold(kmsg.JoinGroup.Int16()), wire.Hold(step.at)
 			if err := firings.Wait(w.limited(patience)); err != nil {
 				t.Fatal(err)

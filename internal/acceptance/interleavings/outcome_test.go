@@ -43,7 +43,7 @@ var faulty = []fault{
 // outcome is open, half of the IDs are cancelled and half scheduled again: the
 // firings were planned first, so each fires once, the cancels find nothing, and
 // no re-schedule is lost.
-func TestAnswerToEndTxnMissingCancelsAndReschedulesMeanwhile(t *testing.T) {
+func TestCancelsAndReschedulesWhileAnEndTxnIsUnanswered(t *testing.T) {
 	t.Parallel()
 	for _, f := range faulty {
 		t.Run(f.name, func(t *testing.T) {

@@ -73,6 +73,25 @@ func (w *setup) pending(in *rig.Web, n int) {
 	})
 }
 
+// nearlyDue schedules n timers and waits until the instance holds them, before they are due. It returns what must be emitted.
+func (w *setup) nearlyDue(in *rig.Web, n int) map[string][]string {
+	w.Helper()
+	want := make(map[string][]string)
+	due := time.Now().Add(lead)
+	var recs []*kgo.Record
+	for i := range n {
+		id := fmt.Sprint("t-", i)
+		recs = append(recs, w.timer(id, "1", due))
+		values(want, id, "1")
+	}
+	w.Send(recs...)
+	w.pending(in, n)
+	if time.Now().After(due) {
+		w.Fatal("the machine is too slow for this test")
+	}
+	return want
+}
+
 // at waits for an instant.
 func (w *setup) at(when time.Time) { await.For(w, time.Until(when)) }
 

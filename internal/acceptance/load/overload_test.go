@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 )
@@ -21,17 +22,27 @@ const (
 )
 
 // An owner is killed in the middle of an overload, twice: while requests wait in the log, others on
-// their way through memory, and timers fire late. All of them fire, once.
+// their way through memory, and timers fire late. All of them fire, once, and each process keeps to the
+// least memory.
 func TestKillInOverload(t *testing.T) {
 	kafkatest.NeedSlow(t)
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
 	target := c.CreateTopic(t, partitions, nil, requests+"-out")
+	out := rig.Count(t, c, 2*flood, target)
 	// A static member need not wait for the end of its former self.
-	args := rig.Arguments(c.Seeds(), requests, t.TempDir(), "--instance-id", "wc-0")
+	args := rig.Arguments(c.Seeds(), requests, t.TempDir(), "--instance-id", "wc-0", "--memory", config.MinMemory.String())
+	kept := func(p *rig.Process, when string) {
+		t.Helper()
+		_, peak := p.Memory()
+		t.Logf("%s: %d had fired and %.0f requests waited in the log; peak memory %.1f MiB",
+			when, out.Received(), p.Metric("waterclock_intake_lag_records"), float64(peak)/mib)
+		if peak > peakLimit {
+			t.Errorf("%s: peak memory %.1f MiB, want %d at most", when, float64(peak)/mib, peakLimit/mib)
+		}
+	}
 	p := rig.Start(t, args...)
 	p.Ready(partitions, time.Minute)
-	out := rig.Count(t, c, 2*flood, target)
 	cl := producer(t, c)
 	value := make([]byte, 100)
 	for kill := range 2 {
@@ -45,9 +56,7 @@ func TestKillInOverload(t *testing.T) {
 		await.Until(t, sendLimit, "an overload", func() bool {
 			return p.Metric("waterclock_intake_lag_records") >= floodBehind && out.Received() > before
 		})
-		_, peak := p.Memory()
-		t.Logf("killed when %d had fired and %.0f requests waited in the log; peak memory %.1f MiB",
-			out.Received(), p.Metric("waterclock_intake_lag_records"), float64(peak)/mib)
+		kept(p, "before a kill")
 		p.Kill()
 		p = rig.Start(t, args...)
 		if err := <-sent; err != nil {
@@ -56,6 +65,7 @@ func TestKillInOverload(t *testing.T) {
 		p.Ready(partitions, settleLimit)
 	}
 	await.Until(t, settleLimit, "all fired", func() bool { return out.Received() == 2*flood })
+	kept(p, "in the end")
 	p.Balanced(0)
 	rig.Fired(t, out, 2*flood)
 	stop(t, p)

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -20,20 +21,31 @@ import (
 // load, and each time partitions move: away from an instance that has found other settings
 // when it started, and back to its directory. Whatever is set, all that is scheduled fires
 // once. While nobody could tell how old a view is (message.timestamp.type) what has moved
-// waits, and what has an owner goes on. All but three of the settings are CI's.
+// waits, and what has an owner goes on. All but three of the settings are CI's, and so are events
+// and a fixed-delay topic beside the request topic.
 func TestSettingsAlteredUnderLoad(t *testing.T) {
 	t.Parallel()
 	const partitions, limit = 4, time.Minute
 	c := kafkatest.Shared(t)
 	requests, target := c.CreateTopic(t, partitions, nil), c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-out")
-	changelog, letters := topics.Changelog(requests), topics.DeadLetters(requests)
+	changelog := topics.Changelog(requests)
 	adm := kadm.NewClient(c.Client(t))
 	out := kafkatest.Collect(t, c, target)
 
 	cfg := rig.Config(t, c.Seeds(), requests)
 	cfg.TopicCheckInterval = time.Second
+	owned, delayed, later := partitions, requests+"-delayed", kafkatest.Collect(t, c, requests+"-later")
+	if kafkatest.Slow() {
+		owned += partitions / 2 // each instance has some of the request topic
+		c.CreateTopic(t, partitions/2, nil, delayed)
+		c.CreateTopic(t, 1, nil, requests+"-later")
+		cfg.Delay = []config.DelayTopic{{Topic: delayed, Delay: time.Second, Target: requests + "-later"}}
+		policy := cfg.PolicyOf(requests)
+		policy.Events = true
+		cfg.Tenants = map[string]config.Policy{requests: policy}
+	}
 	stays := rig.Serve(t, cfg, service.Options{})
-	stays.Ready(partitions, limit)
+	stays.Ready(owned, limit)
 	moves := *cfg
 	moves.DataDir = t.TempDir()
 	comes := func() *rig.Instance { return rig.Serve(t, &moves, service.Options{}) }
@@ -41,8 +53,8 @@ func TestSettingsAlteredUnderLoad(t *testing.T) {
 	live := func() int { return int(stays.Metric("waterclock_partitions", "state", "live")) }
 	share := func() {
 		t.Helper()
-		other.Ready(partitions/2, limit)
-		await.Until(t, limit, "each has its share", func() bool { return live() == partitions/2 })
+		other.Ready(owned/2, limit)
+		await.Until(t, limit, "each has its share", func() bool { return live() == owned/2 })
 	}
 	share()
 	leaves := func() {
@@ -55,47 +67,108 @@ func TestSettingsAlteredUnderLoad(t *testing.T) {
 	stream := rig.StartStream(t, c.Client(t), 100, func(n int) *kgo.Record {
 		return rig.Timer(requests, target, fmt.Sprint("id-", n), time.Now().Add(time.Second))
 	})
-	type row struct{ topic, setting, high, low string }
-	rows := []row{
-		{changelog, "delete.retention.ms", "172800000", "3600000"},
-		{changelog, "max.message.bytes", "4000000", "1200000"},
-		{requests, "retention.ms", "-1", "3600000"},
-	}
+	var delays *rig.Stream
 	if kafkatest.Slow() {
-		rows = append(rows,
-			row{changelog, "min.compaction.lag.ms", "7200000", "0"},
-			row{changelog, "max.compaction.lag.ms", "604800000", "7200001"},
-			row{changelog, "segment.ms", "604800000", "1000"},
-			row{changelog, "min.cleanable.dirty.ratio", "0.9", "0.01"},
-			row{requests, "segment.ms", "604800000", "1000"},
-			row{requests, "max.message.bytes", "1100000", "100000"},
-			row{letters, "retention.ms", "-1", "60000"})
+		delays = rig.StartStream(t, c.Client(t), 100, func(n int) *kgo.Record { return &kgo.Record{Topic: delayed, Key: fmt.Append(nil, n)} })
 	}
-	for _, x := range rows {
-		kafkatest.SetTopic(t, adm, x.topic, x.setting, x.high)
+	for _, x := range alterations(requests, delayed) {
+		set := func(way int) {
+			t.Helper()
+			for setting, values := range x.settings {
+				kafkatest.SetTopic(t, adm, x.topic, setting, values[way])
+			}
+		}
+		set(0)
 		leaves()
-		await.Until(t, limit, x.setting+" raised: one has all", func() bool { return live() == partitions })
-		kafkatest.SetTopic(t, adm, x.topic, x.setting, x.low)
+		await.Until(t, limit, fmt.Sprint(x, " raised: one has all"), func() bool { return live() == owned })
+		set(1)
 		other = comes()
 		share()
 	}
 
 	kafkatest.SetTopic(t, adm, changelog, "message.timestamp.type", "CreateTime")
 	await.For(t, 4*time.Second) // what instances have read of the settings serves them for 2 s
-	leaves()
-	await.Until(t, limit, "what has moved waits", func() bool { return stays.Metric("waterclock_partitions", "state", "acquiring") == partitions/2 })
-	if n := live(); n != partitions/2 {
-		t.Errorf("%d partitions are live, want the %d that did not move", n, partitions/2)
+	moved := int(other.Metric("waterclock_partitions", "topic", requests, "state", "live"))
+	if moved == 0 {
+		t.Fatal("no partition of the request topic is to move")
 	}
+	leaves()
+	await.Until(t, limit, "what has moved waits", func() bool {
+		return int(stays.Metric("waterclock_partitions", "state", "acquiring")) == moved && live() == owned-moved
+	})
 	await.Until(t, limit, "it says why", func() bool {
 		_, body := stays.Readyz()
 		return strings.Contains(body, changelog+": message.timestamp.type is CreateTime, needed: LogAppendTime")
 	})
 	kafkatest.SetTopic(t, adm, changelog, "message.timestamp.type", "LogAppendTime")
-	stays.Ready(partitions, limit)
+	stays.Ready(owned, limit)
 
 	sent := stream.Stop()
 	out.WaitFor(sent, limit)
 	rig.Exactly(t, out.Records(), sent)
 	t.Logf("%d timers", sent)
+	if kafkatest.Slow() {
+		n := delays.Stop()
+		once(t, later.WaitFor(n, limit), n)
+		t.Logf("%d records passed on", n)
+	}
+}
+
+// alteration is settings of one topic, each with a high and a low value.
+type alteration struct {
+	topic    string
+	settings map[string][2]string
+}
+
+// alterations are those that the instances are to bear.
+func alterations(requests, delayed string) []alteration {
+	changelog, letters, events, checkpoints := topics.Changelog(requests), topics.DeadLetters(requests), topics.Events(requests), topics.Checkpoints(delayed)
+	all := []alteration{
+		{changelog, map[string][2]string{"delete.retention.ms": {"172800000", "3600000"}}},
+		{changelog, map[string][2]string{"max.message.bytes": {"4000000", "1200000"}}},
+		{requests, map[string][2]string{"retention.ms": {"-1", "3600000"}}},
+	}
+	if !kafkatest.Slow() {
+		return all
+	}
+	const most = "9223372036854775807"
+	// On one broker no write is refused for want of replicas.
+	inSync, unclean := [2]string{"2", "1"}, [2]string{"true", "false"}
+	return append(all,
+		alteration{changelog, map[string][2]string{"min.compaction.lag.ms": {"7200000", "0"}}},
+		alteration{changelog, map[string][2]string{"max.compaction.lag.ms": {"604800000", "7200001"}}},
+		alteration{changelog, map[string][2]string{"segment.ms": {"604800000", "1000"}}},
+		alteration{changelog, map[string][2]string{"min.cleanable.dirty.ratio": {"0.9", "0.01"}}},
+		alteration{changelog, map[string][2]string{"min.insync.replicas": inSync, "unclean.leader.election.enable": unclean}},
+		alteration{requests, map[string][2]string{"segment.ms": {"604800000", "1000"}}},
+		alteration{requests, map[string][2]string{"max.message.bytes": {"1100000", "100000"}}},
+		alteration{requests, map[string][2]string{"min.insync.replicas": inSync, "retention.bytes": {"-1", "1000000"}, "message.timestamp.after.max.ms": {most, "60000"}}},
+		alteration{letters, map[string][2]string{"retention.ms": {"-1", "60000"}}},
+		alteration{letters, map[string][2]string{"max.message.bytes": {"4000000", "1200000"}, "min.insync.replicas": inSync, "unclean.leader.election.enable": unclean}},
+		alteration{events, map[string][2]string{
+			"max.message.bytes": {"1000000", "100000"}, "min.insync.replicas": inSync, "unclean.leader.election.enable": unclean, "retention.ms": {"-1", "3600000"},
+		}},
+		alteration{delayed, map[string][2]string{
+			"message.timestamp.type": {"LogAppendTime", "CreateTime"}, "message.timestamp.after.max.ms": {most, "60000"}, "retention.ms": {"-1", "3600000"}, "retention.bytes": {"-1", "1000000"},
+		}},
+		alteration{checkpoints, map[string][2]string{
+			"max.message.bytes": {"1000000", "100000"}, "min.insync.replicas": inSync, "unclean.leader.election.enable": unclean, "delete.retention.ms": {"172800000", "0"},
+		}})
+}
+
+// once holds that records with the keys 0 to n-1 were passed on, each once.
+func once(t *testing.T, received []kafkatest.Received, n int) {
+	t.Helper()
+	came := make(map[string]int)
+	for _, r := range received {
+		came[string(r.Key)]++
+	}
+	for i := range n {
+		if times := came[fmt.Sprint(i)]; times != 1 {
+			kafkatest.Inexact(t, "record %d was passed on %d times", i, times)
+		}
+	}
+	if len(received) != n {
+		kafkatest.Inexact(t, "%d records were passed on, want %d", len(received), n)
+	}
 }

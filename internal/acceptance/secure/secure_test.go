@@ -3,6 +3,7 @@ package secure
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,7 +140,9 @@ func (w *setup) eachRight(t *testing.T) {
 		case toTarget && r.prefixed: // nothing can ask for it: dead letters tell
 		case toTarget:
 			await.Until(t, patience, "it says what is missing for the target", func() bool {
-				return len(log.Lines(sentence[0]+" on topic "+target)) > 0 && len(log.Lines(sentence[2])) > 0
+				return slices.ContainsFunc(log.Lines(sentence[0]), func(l string) bool {
+					return strings.Contains(l, " on topic "+target) && strings.Contains(l, sentence[2])
+				})
 			})
 			if status, body := in.Readyz(); status != http.StatusOK {
 				t.Errorf("without %s: not ready, although other targets can be written to: %s", r, body)

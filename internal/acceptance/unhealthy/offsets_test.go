@@ -21,7 +21,7 @@ const offsetsTopic = "__consumer_offsets"
 // A step is committed while the partition of the group's offsets has no leader,
 // and its owner goes. The broker calls the transaction complete, and the stable
 // committed offset would not come ever after. The next take writes the marker.
-func TestMarkerLostOnTheGroupsOffsetsTheNextAcquisitionRepairsIt(t *testing.T) {
+func TestAcquisitionRepairsALostMarkerOnGroupOffsets(t *testing.T) {
 	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Start(t, 3, kafkatest.WithProperty("offsets.topic.replication.factor", "1"))

@@ -11,18 +11,17 @@ import (
 	"unicode/utf8"
 )
 
-// maxLogged limits a text in a line that a caller has chosen.
+// maxLogged limits a text that a caller has chosen, in a log line.
 const maxLogged = 1024 // bytes
 
 // maxTimers and maxTimerBytes limit the IDs of timers in a line, by number and by bytes;
 // the rest are only counted.
 const maxTimers, maxTimerBytes = 100, 8 << 10
 
-// audit writes one line for a call that changes something, or tried to: the caller, what it did, from
-// where, and the status. The line has the path and the query, which name timers and never
-// hold payloads, the IDs of the timers that requests were written for, and the request's ID. It has no
-// other header and nothing else of a body. A call that was not let in has no line, or strangers
-// could fill the stream: see [Guard.logRejected].
+// audit writes one line for a call that changes something, or tried to: the caller, what it did, its address, and the
+// status. The line has the path and the query, which name timers and never hold payloads, the IDs of the timers for which
+// requests were written, and the request's ID. It has no other header and nothing else of a body. A rejected call has no
+// line, because strangers could fill the audit with them: see [Guard.logRejected].
 func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) {
 	if safe(r.Method) || c.caller.Name == "" {
 		return
@@ -37,7 +36,7 @@ func (g *Guard) audit(r *http.Request, c *call, status int, took time.Duration) 
 		slog.Int("asked", c.asked), slog.Any("timers", c.timers), slog.Int("more", c.more), slog.Duration("took", took), traceAttr(c.trace))
 }
 
-// traceAttr is an empty attribute, which handlers leave out, for a call without a span.
+// traceAttr returns the trace as an attribute. For a call without a span it is empty, and handlers leave it out.
 func traceAttr(id string) slog.Attr {
 	if id == "" {
 		return slog.Attr{}
@@ -45,7 +44,7 @@ func traceAttr(id string) slog.Attr {
 	return slog.String("trace_id", id)
 }
 
-// Traced notes for the audit the ID of the trace that ctx's call is part of.
+// Traced records for the audit the ID of the trace to which ctx's call belongs.
 func Traced(ctx context.Context, id string) {
 	if c := callOf(ctx); c != nil {
 		c.mu.Lock()
@@ -54,7 +53,7 @@ func Traced(ctx context.Context, id string) {
 	}
 }
 
-// Wrote notes for the audit that ctx's call writes a request for a timer.
+// Wrote records for the audit that ctx's call writes a request for a timer.
 func Wrote(ctx context.Context, id string) {
 	c := callOf(ctx)
 	if c == nil {
@@ -70,7 +69,7 @@ func Wrote(ctx context.Context, id string) {
 	c.timers, c.timerBytes = append(c.timers, id), c.timerBytes+len(id)
 }
 
-// safe reports methods that change nothing (RFC 9110, 9.2.1).
+// safe reports whether a method changes nothing (RFC 9110, 9.2.1).
 func safe(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }

@@ -11,22 +11,21 @@ import (
 )
 
 const (
-	// leastBodies of the largest bodies must find room in the memory of calls.
+	// leastBodies is how many of the largest bodies must fit into the memory for calls.
 	leastBodies = 4
-	// memoryLeast is the part of it that every caller may always use, in bytes.
+	// memoryLeast is how much of that memory each caller may use in any case, in bytes.
 	memoryLeast = 64 << 10
 	// bodyFactor is how many times a body is in memory: in the buffer that it is read into, in the
 	// request that is made from it, and on its way to Kafka.
 	bodyFactor = 3
-	// bodyStep is the least number of bytes of a body for which room is taken at a time.
+	// bodyStep is the minimum number of bytes of a body for which room is taken at a time.
 	bodyStep = 4 << 10
-	// bodyWait is for how long a call waits for room, and the Retry-After of a call that got none.
+	// bodyWait is how long a call waits for room, and the Retry-After if there is none.
 	bodyWait = time.Second
 )
 
-// body is the body of a call as handlers read it. Room for it is taken as it arrives: a slow body
-// holds memory only for the bytes that have arrived, and is cut if another caller
-// needs the memory. A body that has fully arrived is not cut.
+// body is the body of a call as handlers read it. Memory for it is reserved as it arrives, so a slow body holds memory only
+// for the bytes that have arrived. It is cut if another caller needs the memory. A body that has fully arrived is not cut.
 type body struct {
 	io.ReadCloser // ends at the limit
 	ctx           context.Context

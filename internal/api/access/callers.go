@@ -41,7 +41,7 @@ const tokenScheme = "sha256:"
 type account struct {
 	caller   Caller
 	password []byte // bcrypt hash; nil: none
-	gate     *gate
+	limiter  *limiter
 }
 
 // callers is the content of the file. It does not change once it is read.
@@ -51,13 +51,13 @@ type callers struct {
 	byCertificate map[string]*account // by name as [certificateNames] gives it
 	byUser        map[string][]*account
 	byGroup       map[string][]*account
-	issuer        *issuer // nil: none names people
-	proxy         *proxy  // nil: none does
-	// decoy is a hash of the highest cost. It is compared with if there is no such user.
+	issuer        *issuer // names people; nil if there is none
+	proxy         *proxy  // names people; nil if there is none
+	// decoy is a hash of the highest cost. Passwords of unknown users are compared with it.
 	decoy []byte
 }
 
-// CheckCallers says what is wrong with a file of callers.
+// CheckCallers returns what is wrong with a file of callers.
 func CheckCallers(path string) error {
 	text, err := readFile(path)
 	if err != nil {
@@ -67,8 +67,8 @@ func CheckCallers(path string) error {
 	return err
 }
 
-// UnservedGrants names the grants of a file of callers, each with its caller, that cover none of the
-// topics. That may be right: other instances may serve other topics.
+// UnservedGrants returns the grants of a file of callers, each with its caller, that cover none of the topics. That is no
+// error: other instances may serve other topics.
 func UnservedGrants(path string, topics []string) (names []string, err error) {
 	text, err := readFile(path)
 	if err != nil {
@@ -108,7 +108,7 @@ type (
 		Topic    text `yaml:"topic"`
 		IDPrefix text `yaml:"id-prefix"`
 	}
-	// text is a scalar as it is written: the prefix 007 is not the number 7.
+	// text is a scalar exactly as written: the prefix 007 is not the number 7.
 	text string
 )
 
@@ -122,7 +122,7 @@ func (t *text) UnmarshalYAML(n ast.Node) error {
 	return nil
 }
 
-// scalarError says that the value at a token is no scalar.
+// scalarError says that the value at a token is not a scalar.
 type scalarError struct{ at *token.Token }
 
 func (e *scalarError) Error() string {
@@ -134,7 +134,7 @@ var (
 	topicGlob  = regexp.MustCompile(`^([a-zA-Z0-9._-]{1,249}\*?|\*)$`)
 )
 
-// CheckName says what is wrong with a caller's name.
+// CheckName returns what is wrong with a caller's name.
 func CheckName(name string) error {
 	if !callerName.MatchString(name) || name == anonymous {
 		return fmt.Errorf("name of a caller is %q, needs a letter and up to 63 letters, digits, dots, underscores, hyphens and @, and not to be %s", name, anonymous)
@@ -142,8 +142,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// parseCallers reads the file. It says all that is wrong with its entries at once, and no
-// hash.
+// parseCallers reads the file. Its error has all problems of the entries, and no hash.
 func parseCallers(data []byte) (*callers, error) {
 	file, err := decodeCallers(data)
 	if err != nil {
@@ -187,8 +186,8 @@ func parseCallers(data []byte) (*callers, error) {
 	return c, errors.Join(errs...)
 }
 
-// decodeCallers is YAML's part. The library panics at some files that are not well-formed,
-// such as a list that is a tag alone; a file that is being edited must not do that to us.
+// decodeCallers decodes the YAML. The library panics at some files that are not well-formed, such as a list that is only a
+// tag. A file that is being edited must not end the process.
 func decodeCallers(data []byte) (file callersFile, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -213,7 +212,7 @@ func decodeCallers(data []byte) (file callersFile, err error) {
 	return file, nil
 }
 
-// decoyOf is a well-formed hash of a cost that no password has: it is not made of one.
+// decoyOf returns a well-formed hash of a cost. It was made of no password, so none matches it.
 func decoyOf(cost int) []byte {
 	return fmt.Appendf(nil, "$2a$%02d$%s", cost, strings.Repeat(".", 53))
 }
@@ -264,7 +263,7 @@ func (c *callers) add(name string, e callerEntry) (*account, error) {
 
 func checkCertificate(name string) error {
 	kind, rest, _ := strings.Cut(name, ":")
-	if !slices.Contains(certificateKinds(), kind) || rest == "" {
+	if !slices.Contains([]string{"subject", "dns", "uri", "email"}, kind) || rest == "" {
 		return fmt.Errorf("certificate is %q, needs subject:CN=…, dns:…, uri:… or email:…", name)
 	}
 	return nil
@@ -309,7 +308,7 @@ func passwordOf(hash string) ([]byte, error) {
 	if hash == "" {
 		return nil, nil
 	}
-	// Its length is checked here: to Cost a hash with a tail missing is fine.
+	// The length is checked here, because Cost accepts a truncated hash.
 	cost, err := bcrypt.Cost([]byte(hash))
 	if err != nil || len(hash) != 60 || cost < minCost || cost > maxCost {
 		return nil, fmt.Errorf("password needs a bcrypt hash of cost %d to %d, such as waterclock api user prints", minCost, maxCost)
@@ -325,8 +324,6 @@ func parseTokenHash(text string) (hash tokenHash, err error) {
 	}
 	return tokenHash(b), nil
 }
-
-func certificateKinds() []string { return []string{"subject", "dns", "uri", "email"} }
 
 // certificateNames returns the names by which the file may list a certificate: the
 // subject as RFC 2253 writes it (most specific first), and the alternative names.

@@ -16,7 +16,7 @@ func TestCallersFile(t *testing.T) {
 	if len(c.byName) != 3 || len(c.byToken) != 2 || len(c.byCertificate) != 1 || c.byName["shop"].password == nil {
 		t.Errorf("read %+v", c)
 	}
-	// Scalars are what is written.
+	// Scalars are kept as they are written.
 	c, err = parseCallers([]byte(`callers: {a: {tokens: ['` + tokenLine("a") + `'], grants: [{role: read, topic: 017, id-prefix: 0x10}, {role: read, topic: true, id-prefix: 1.50}]}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestBrokenCallersFiles(t *testing.T) {
 	}
 }
 
-// All that is wrong is said at once.
+// All problems of a file are reported at once.
 func TestAllThatIsWrong(t *testing.T) {
 	_, err := parseCallers([]byte(`callers: {a: {password: x}, b: {tokens: [y]}}`))
 	if err == nil || !strings.Contains(err.Error(), "callers.a") || !strings.Contains(err.Error(), "callers.b") {
@@ -132,7 +132,7 @@ func TestKeysFile(t *testing.T) {
 	}
 }
 
-// A file that is too large is refused before it is understood.
+// A file that is too large is refused before it is parsed.
 func TestLargeFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "users.yaml")
 	if err := os.WriteFile(path, make([]byte, maxFileBytes+1), 0o600); err != nil {
@@ -143,7 +143,7 @@ func TestLargeFile(t *testing.T) {
 	}
 }
 
-// FuzzParseCallers: no file makes the parser panic, and what it takes keeps the limits.
+// FuzzParseCallers: no file makes the parser panic, and accepted files keep the limits.
 func FuzzParseCallers(f *testing.F) {
 	f.Add([]byte(usersFile()))
 	f.Add([]byte("callers: &a {x: *a}"))

@@ -14,12 +14,12 @@ import (
 
 // Limits of passwords and tokens.
 const (
-	MinPassword = 12 // bytes: what is hashed may be guessed at leisure if the file gets out
-	MaxPassword = 72 // bytes: bcrypt looks at no more
+	MinPassword = 12 // bytes: the hash may be attacked offline if the file gets out
+	MaxPassword = 72 // bytes: bcrypt ignores the rest
 	tokenBytes  = 32
 	tokenPrefix = "wct_" // so that tools that look for secrets find one
-	// A token shorter than this cannot have 128 random bits. It is refused whatever the
-	// file says, so that nobody uses the hash of a word.
+	// A token shorter than this cannot have 128 random bits. It is rejected even if the file has its hash, so that nobody
+	// uses a word as token.
 	minToken = 22
 )
 

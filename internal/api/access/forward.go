@@ -15,6 +15,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"go.opentelemetry.io/otel/propagation"
 )
 
 // verifier checks calls that another instance has forwarded, see the package comment.
@@ -28,8 +30,7 @@ func refused(detail string) *Problem {
 	return NewProblem(http.StatusUnauthorized, ReasonForwardRefused, "the call was forwarded by an instance, but "+detail)
 }
 
-// verify returns whom a call is for, and the hash that its body must have. The body has not
-// been read yet.
+// verify returns the caller of a forwarded call, and the hash that its body must have. The body has not been read yet.
 func (v *verifier) verify(r *http.Request, now time.Time) (s signed, p *Problem) {
 	s, mac, err := parseForward(r.Header.Values(forwardHeader))
 	if err != nil {
@@ -44,7 +45,7 @@ func (v *verifier) verify(r *http.Request, now time.Time) (s signed, p *Problem)
 	if !ok {
 		return s, refused("the signature does not hold: the files with the key (api-key-file) differ, or something between the instances changes address, path or headers")
 	}
-	// Only the holder of a key learns more.
+	// Only a holder of a key is told more than that.
 	if apart := now.Sub(s.at).Abs(); apart > forwardWindow {
 		return s, refused(fmt.Sprintf("it was signed %v from now, and %v is allowed: see to the clocks", apart.Round(time.Second), forwardWindow))
 	}
@@ -57,17 +58,16 @@ func (v *verifier) verify(r *http.Request, now time.Time) (s signed, p *Problem)
 	return s, v.nonces.take(s.nonce, now)
 }
 
-// maxNonces is how many calls that change something are forwarded to an instance within
-// a generation of nonces: 8,700 a second. They take 20 MB each time.
+// maxNonces limits the calls that change something and are forwarded to an instance, within a generation of nonces: 8,700 a
+// second. A generation takes 20 MB.
 const (
 	maxNonces       = 1 << 19
 	nonceGeneration = 2 * forwardWindow
 )
 
-// nonces remembers the nonces of calls that change something, as 64 of their 128 bits. A
-// call is accepted for two windows at most, from one window before it was signed
-// to one after. A nonce is remembered for at least a generation, which is as long. Only
-// a holder of a key gets a nonce in. mu guards all.
+// nonces remembers the nonces of calls that change something, as 64 of their 128 bits. A call is accepted for at most
+// two windows, from one window before it was signed to one after. A nonce is remembered for at least a generation,
+// which is as long. Only a holder of a key can add a nonce. mu guards all fields.
 type nonces struct {
 	mu          sync.Mutex
 	now, before map[[8]byte]struct{}
@@ -113,8 +113,8 @@ type signer struct {
 	keys *watched[[][]byte]
 	max  int64 // bytes of a body
 	next http.RoundTripper
-	// peers are globs of the hosts that calls may go to; none: any. The addresses of instances come from
-	// the group's offsets, which anyone with the right to commit for the group can write.
+	// peers are globs of the hosts that calls may go to; without any, all hosts are allowed. The addresses of instances come
+	// from the group's offsets, which anyone with the right to commit for the group can write.
 	peers []string
 }
 
@@ -124,25 +124,25 @@ var errPeer = errors.New("no instance may be at that host (api-peers)")
 // may reports whether calls may go to a host.
 func (s *signer) may(host string) error {
 	allowed := len(s.peers) == 0 || slices.ContainsFunc(s.peers, func(glob string) bool {
-		ok, _ := path.Match(glob, host) // globs were looked at
+		ok, _ := path.Match(glob, host) // globs were checked before
 		return ok
 	})
 	if allowed {
 		return nil
 	}
-	// As an error of dialing it tells the caller that nothing was sent.
+	// An error of dialing tells the caller that nothing was sent.
 	return &net.OpError{Op: "dial", Net: "tcp", Err: errPeer}
 }
 
-// ErrTwoHops says that a forwarded call was to be forwarded again: the
-// instances do not agree on who owns a partition.
+// ErrTwoHops says that a forwarded call would have to be forwarded again, because the instances do not agree on the owner of
+// a partition.
 var ErrTwoHops = errors.New("the call was forwarded before")
 
 // RoundTrip implements http.RoundTripper.
 func (s *signer) RoundTrip(r *http.Request) (*http.Response, error) {
 	c, ok := CallerOf(r.Context())
 	if !ok {
-		return nil, s.fail(r, errors.New("it is in nobody's name: the context is not that of a call"))
+		return nil, s.fail(r, errors.New("it has no caller: the context is not that of a call"))
 	}
 	if c.Forwarded {
 		return nil, s.fail(r, ErrTwoHops)
@@ -161,10 +161,11 @@ func (s *signer) RoundTrip(r *http.Request) (*http.Response, error) {
 		out.Body = io.NopCloser(bytes.NewReader(body))
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	}
-	out.Header.Del("Authorization") // a secret stays where it was shown
+	out.Header.Del("Authorization") // credentials stay on the instance that got them
 	if id := RequestOf(r.Context()); id != "" {
 		out.Header.Set(hopHeader, id)
 	}
+	propagation.TraceContext{}.Inject(r.Context(), propagation.HeaderCarrier(out.Header))
 	if s.keys != nil {
 		sig := signed{at: time.Now(), name: c.Name, body: sha256.Sum256(body)}
 		_, _ = rand.Read(sig.nonce[:]) // never fails
@@ -181,7 +182,7 @@ func (s *signer) fail(r *http.Request, err error) error {
 	return fmt.Errorf("forward call: %w", err)
 }
 
-// body reads what is to be sent; nil if there is none.
+// body reads the body to be sent; nil if there is none.
 func (s *signer) body(r *http.Request) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil

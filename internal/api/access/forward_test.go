@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 )
 
 const (
@@ -26,12 +28,13 @@ func readRequest(wire []byte) (*http.Request, error) {
 	return http.ReadRequest(bufio.NewReader(bytes.NewReader(wire)))
 }
 
-// pair is two instances: what the first one sends the second one gets.
+// pair is two instances: the second one receives what the first one sends.
 type pair struct {
 	here, there *Guard
-	log         *lines // of there
+	log         *lines // of the second instance
 	received    http.Handler
-	last        *http.Request // as it arrived
+	last        *http.Request     // as it arrived
+	span        trace.SpanContext // of the call that asks
 	tamper      func(*http.Request)
 }
 
@@ -50,7 +53,7 @@ func newPair(t testing.TB, keyHere, keyThere string) *pair {
 	return p
 }
 
-// RoundTrip is the network: what a server makes of what a client has sent.
+// RoundTrip is the network: it turns what a client has sent into what a server receives.
 func (p *pair) RoundTrip(r *http.Request) (*http.Response, error) {
 	var wire bytes.Buffer
 	if err := r.Write(&wire); err != nil {
@@ -92,13 +95,13 @@ func (p *pair) send(t testing.TB, c Caller, method, target, body string, headers
 	if body != "" {
 		b = strings.NewReader(body)
 	}
-	r, err := http.NewRequestWithContext(WithCaller(t.Context(), c), method, "http://10.0.0.2:8681"+target, b)
+	r, err := http.NewRequestWithContext(trace.ContextWithSpanContext(WithCaller(t.Context(), c), p.span), method, "http://10.0.0.2:8681"+target, b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range headers {
 		name, value, _ := strings.Cut(line, ": ")
-		r.Header[name] = append(r.Header[name], value) // also in another case
+		r.Header[name] = append(r.Header[name], value) // even if the name is in another case
 	}
 	before := maps.Clone(r.Header)
 	a, err := s.RoundTrip(r)
@@ -143,7 +146,7 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// Secrets of the caller, and signatures of others, are not handed on.
+// Secrets of the caller, and signatures of others, are not passed on.
 func TestForwardedWithoutSecrets(t *testing.T) {
 	key := keysFile(t, newKey)
 	p := newPair(t, key, key)
@@ -153,7 +156,18 @@ func TestForwardedWithoutSecrets(t *testing.T) {
 	}
 }
 
-// Whatever of a call is changed on the way, it is refused.
+// The audit of the instance that is asked has the trace of the call.
+func TestTracesAreForwarded(t *testing.T) {
+	key := keysFile(t, newKey)
+	p := newPair(t, key, key)
+	p.span = trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{0xab}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
+	wantForwarded(t, p.ask(t, "shop", "PUT", "/v1/x", "body"), "shop")
+	if want := "trace_id=" + p.span.TraceID().String(); !strings.Contains(p.log.String(), want) {
+		t.Errorf("no line has %s:\n%s", want, p.log)
+	}
+}
+
+// If any part of a call is changed on the way, it is refused.
 func TestTampered(t *testing.T) {
 	key := keysFile(t, newKey)
 	for name, tamper := range map[string]func(*http.Request){
@@ -211,7 +225,7 @@ func field(r *http.Request, i int, value string) {
 	r.Header.Set(forwardHeader, strings.Join(parts, "."))
 }
 
-// What proxies add on the way changes nothing.
+// What proxies add on the way makes no difference.
 func TestProxyOnTheWay(t *testing.T) {
 	key := keysFile(t, newKey)
 	p := newPair(t, key, key)
@@ -224,7 +238,7 @@ func TestProxyOnTheWay(t *testing.T) {
 	wantForwarded(t, p.ask(t, "shop", "PUT", "/", "body"), "shop")
 }
 
-// again sends what arrived last once more, as who has recorded it could.
+// again sends the last request once more, as someone who recorded it could.
 func (p *pair) again(body string) *answer {
 	r := p.last.Clone(p.last.Context())
 	r.Body = io.NopCloser(strings.NewReader(body))
@@ -237,20 +251,20 @@ func TestReplays(t *testing.T) {
 		p := newPair(t, key, key)
 		time.Sleep(time.Second)
 		wantForwarded(t, p.ask(t, "shop", "PUT", "/", "body"), "shop")
-		for range 4 { // each within the window, and with generations that change meanwhile
+		for range 4 { // each within the window, while generations change
 			wantProblem(t, p.again("body"), http.StatusUnauthorized, ReasonForwardRefused)
 			time.Sleep(forwardWindow / 4)
 		}
 		wantForwarded(t, p.ask(t, "shop", "GET", "/", ""), "shop")
 		time.Sleep(forwardWindow)
-		wantForwarded(t, p.again(""), "shop") // a read may be repeated: exactly at the end of the window
+		wantForwarded(t, p.again(""), "shop") // a read may be repeated, here exactly at the end of the window
 		time.Sleep(time.Millisecond)
 		wantProblem(t, p.again(""), http.StatusUnauthorized, ReasonForwardRefused)
 	})
 }
 
-// A nonce is remembered for as long as its signature holds, wherever in a generation it
-// came, and whichever way the clocks are apart.
+// A nonce is remembered for as long as its signature is valid, wherever in a generation
+// it came, and however the clocks differ.
 func TestNoncesOutliveSignatures(t *testing.T) {
 	for _, came := range []time.Duration{0, 1, nonceGeneration / 2, nonceGeneration - 1} {
 		var n nonces
@@ -261,7 +275,7 @@ func TestNoncesOutliveSignatures(t *testing.T) {
 			t.Fatal(p)
 		}
 		for _, later := range []time.Duration{0, 1, forwardWindow, 2*forwardWindow - 1, 2 * forwardWindow} {
-			for i := range 3 { // others come too, and turn generations
+			for i := range 3 { // others come too, and start new generations
 				_ = n.take([nonceBytes]byte{3, byte(i), byte(later)}, start.Add(came+later))
 			}
 			if n.take(id, start.Add(came+later)) == nil {
@@ -271,7 +285,7 @@ func TestNoncesOutliveSignatures(t *testing.T) {
 	}
 }
 
-// Nonces have a limit, and there is room again later.
+// The number of nonces is limited, and there is room again later.
 func TestManyNonces(t *testing.T) {
 	n := nonces{now: make(map[[8]byte]struct{}), since: time.Unix(1000, 0)}
 	for i := range maxNonces {
@@ -286,7 +300,7 @@ func TestManyNonces(t *testing.T) {
 	}
 }
 
-// Clocks may be apart, up to the window, either way.
+// Clocks may differ by up to the window in either direction.
 func TestClocksApart(t *testing.T) {
 	key := keysFile(t, newKey)
 	p := newPair(t, key, key)
@@ -307,8 +321,8 @@ func TestClocksApart(t *testing.T) {
 	}
 }
 
-// What changes something and was signed before the instance started may have been here
-// before that.
+// A call that changes something and was signed before the instance started may already
+// have been executed before that.
 func TestBeforeTheStart(t *testing.T) {
 	key := keysFile(t, newKey)
 	synctest.Test(t, func(t *testing.T) {
@@ -322,7 +336,8 @@ func TestBeforeTheStart(t *testing.T) {
 	})
 }
 
-// Keys are replaced one instance after the other: the new one is taken everywhere first.
+// Keys are replaced one instance after another: first every instance accepts the new
+// one.
 func TestRotation(t *testing.T) {
 	for _, c := range []struct {
 		here, there []string
@@ -346,8 +361,8 @@ func TestRotation(t *testing.T) {
 	wantProblem(t, unsigned.ask(t, "ops", "GET", "/", ""), http.StatusUnauthorized, ReasonUnauthenticated)
 }
 
-// The name is looked up where the call arrives: files that differ give nobody more than
-// either allows.
+// The name is looked up where the call arrives. If files differ, a caller has no more
+// rights than either file gives.
 func TestNamesAreLookedUp(t *testing.T) {
 	key := keysFile(t, newKey)
 	p := newPair(t, key, key)
@@ -365,7 +380,7 @@ func TestNamesAreLookedUp(t *testing.T) {
 	if _, err := p.send(t, Caller{Name: "reader", grants: Anonymous().grants}, "GET", "/", ""); err != nil || may == nil {
 		t.Errorf("rights came along: %v, %v", err, may)
 	}
-	// An open instance has anonymous ones, and those alone.
+	// An open instance has only anonymous callers.
 	o := Options{Address: "0.0.0.0:0", Open: true, BodyLimit: 1000, AtOnce: 1, KeyFile: key}
 	p.there, _ = guard(t, o)
 	p.received = p.there.Wrap(http.HandlerFunc(echo))
@@ -377,7 +392,7 @@ func TestNamesAreLookedUp(t *testing.T) {
 	wantProblem(t, p.ask(t, "ops", "GET", "/", ""), http.StatusForbidden, ReasonUnknownCaller)
 }
 
-// Who has no caller, was forwarded already, or has too large a body sends nothing.
+// A call that has no caller, was forwarded already, or has too large a body is not sent.
 func TestNotForwarded(t *testing.T) {
 	key := keysFile(t, newKey)
 	p := newPair(t, key, key)
@@ -395,7 +410,7 @@ func TestNotForwarded(t *testing.T) {
 	}
 }
 
-// No two requests are the same to the signature, however their parts are cut.
+// No two requests have the same signature, however they are divided into parts.
 func TestPartsDoNotRun(t *testing.T) {
 	key := []byte(newKey)
 	h := func(lines ...string) http.Header {
@@ -444,7 +459,7 @@ func FuzzParseForward(f *testing.F) {
 	})
 }
 
-// Calls go to hosts where instances may be, and to no others; to those nothing is sent.
+// Calls go only to hosts that are allowed for instances. Nothing is sent to others.
 func TestPeersThatAreAllowed(t *testing.T) {
 	asked := 0
 	s := &signer{max: 1000, peers: []string{"*.timers.svc", "10.0.0.*"}, next: roundTripper(func(*http.Request) (*http.Response, error) {

@@ -10,8 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// Role is what a caller may do. Each role includes those before it; the zero value is
-// none.
+// Role is what a caller may do. Each role includes those before it. The zero value allows nothing.
 type Role int
 
 // The roles.
@@ -44,7 +43,7 @@ func ParseRole(name string) (Role, error) {
 // a prefix.
 type Grant struct {
 	Role     Role
-	Topic    string // a name; prefix*, for all that begin so; or * for all
+	Topic    string // a name; prefix*, for all that begin with it; or * for all
 	IDPrefix string // empty for all IDs
 }
 
@@ -57,21 +56,21 @@ func (g Grant) covers(topic string) bool {
 	return topic == g.Topic
 }
 
-// Caller is the one on whose behalf a call is made.
+// Caller is the caller on whose behalf a call is made.
 type Caller struct {
 	Name string // in the file; a person who matches several callers has all their names, joined by +
 	// User is the person, if a person made the call and it arrived at this instance; else empty.
 	User string
-	// Forwarded says that another instance asks in the caller's name. It must be answered
-	// here: a call is handed on once.
+	// Forwarded says that another instance asks in the caller's name. The call must be answered here: a call is forwarded
+	// only once.
 	Forwarded bool
 
 	grants []Grant
 }
 
-// share names the part of a [Pool] that c's calls count against. It is the first of c's callers in the file,
-// whose limits of calls hold too. If each set of groups had a part, the people of one tenant
-// would together have as many parts as they have sets of groups.
+// share names the part of a [Pool] that c's calls count against. It is the first of c's callers in the file, whose limiter
+// limits the calls, too. If each set of groups had a part of its own, the people of one tenant would have as many parts as
+// they have sets of groups.
 func (c *Caller) share() string {
 	first, _, _ := strings.Cut(c.Name, joined)
 	return first
@@ -85,26 +84,25 @@ func Anonymous() Caller {
 	return Caller{Name: anonymous, grants: []Grant{{Role: Admin, Topic: "*"}}}
 }
 
-// call is what is known of a call under way.
+// call is what is known about a call in progress.
 type call struct {
 	caller  Caller
 	request string // its ID
-	// current returns the grants that the file has now. Jobs outlive their call and streams last, so the
-	// grants that the call came with are not enough; nil: they are.
+	// current returns the grants that the file has now. Jobs outlive their call and streams are long, so the grants at the
+	// start of the call are not enough. nil: they are.
 	current func() []Grant
-	// memory is what the call has of the guard's memory, for its body and answer; nil: there is
-	// no guard.
+	// memory is what the call holds of the guard's memory, for its body and answer; nil: there is no guard.
 	memory *Reservation
 	broken atomic.Pointer[Problem] // why the body cannot be read; nil: it can
 
-	mu        sync.Mutex // guards what follows: handlers may ask from several goroutines
+	mu        sync.Mutex // guards the fields below: handlers may ask from several goroutines
 	topic, id string     // of the first question
-	asked     int        // questions
+	asked     int        // number of questions
 
 	trace string // ID of the trace that the call is part of; "" if it has no span
 
-	timers           []string // that requests were written for, fit for a line
-	timerBytes, more int      // their bytes, and how many there are beside them
+	timers           []string // IDs of timers for which requests were written, made loggable
+	timerBytes, more int      // their bytes, and how many further IDs there are
 }
 
 func (c *call) note(topic, id string) {
@@ -118,8 +116,7 @@ func (c *call) note(topic, id string) {
 
 type callKey struct{}
 
-// WithCaller returns a context in which rights are those of a caller. [Guard.Wrap] does
-// so for each call.
+// WithCaller returns a context with the rights of a caller. [Guard.Wrap] does this for each call.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	return withCall(ctx, &call{caller: c})
 }
@@ -141,11 +138,10 @@ func CallerOf(ctx context.Context) (Caller, bool) {
 	return Caller{}, false
 }
 
-// May returns nil if the caller of ctx has a role for the timer of that ID on a request
-// topic, else a *[Problem] with the status 403. In place of an ID there may be a prefix,
-// which means all IDs that begin with it, hence an empty one all of the topic; an empty
-// topic is the whole service. What is asked for first is what the audit line names. The
-// rights are those of now, however long ago the call was made.
+// May returns nil if the caller of ctx has a role for a timer of a request topic, otherwise a *[Problem] with the
+// status 403. id may also be a prefix, which means all IDs that begin with it; an empty one means the whole topic. An
+// empty topic means the whole service. The audit line names the topic and the ID of the first question. The current
+// rights count, however long ago the call was made.
 func May(ctx context.Context, role Role, topic, id string) error {
 	return may(ctx, role, topic, id, func(g Grant) bool { return strings.HasPrefix(id, g.IDPrefix) })
 }

@@ -48,7 +48,7 @@ func TestMay(t *testing.T) {
 	}
 }
 
-// Beside the guard there are no rights.
+// Without the guard there are no rights.
 func TestNobody(t *testing.T) {
 	if err := May(context.Background(), Read, "orders", "1"); err == nil {
 		t.Error("nobody may read")

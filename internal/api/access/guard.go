@@ -12,23 +12,25 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 )
 
 // Limits that no setting changes.
 const (
 	maxTargetBytes = 8 * 1024 // path and query: an ID of 512 bytes takes 1,536 escaped
-	// refusalsLogged are the lines a second that say who was refused, and how many at
-	// once; the rest is counted.
+	// refusalsLogged limits the log lines about rejected calls a second, and refusalsAtOnce limits the lines at once. Further
+	// calls are only counted.
 	refusalsLogged   = 1
 	refusalsAtOnce   = 20
 	maxHeaderEntries = 512 // of a request: 128 headers of a timer, and what proxies add
 )
 
-// Options are the settings of a guard, by the names that config has for them.
+// Options are the settings of a guard, with the names that config uses for them.
 type Options struct {
 	Address   string   // api
-	Open      bool     // api-open: whoever comes may do everything
+	Open      bool     // api-open: every caller may do everything
 	Users     string   // api-users
 	KeyFile   string   // api-key-file
 	Peers     []string // api-peers: globs of hosts
@@ -36,15 +38,14 @@ type Options struct {
 	TLSKey    string   // api-tls-key
 	ClientCA  string   // api-client-ca
 	BodyLimit int64    // api-body-limit, bytes
-	Rate      int      // api-rate, calls a second of a caller; 0: any
+	Rate      int      // api-rate, calls per second of a caller; 0: no limit
 	AtOnce    int      // api-concurrent, calls of a caller at a time
-	// Memory limits the bodies and answers of all calls in progress, in bytes. It must hold
-	// [leastBodies] of the largest bodies, which is what 0 stands for. [Pool] shares it between
-	// callers.
+	// Memory limits the bodies and answers of all calls in progress, in bytes. It must have room for [leastBodies] of the
+	// largest bodies, which is the meaning of 0. [Pool] shares it among callers.
 	Memory int64
 
-	Audit    *slog.Logger          // takes the audit, whatever the level of other lines; nil: the log does
-	Registry prometheus.Registerer // takes the metrics; nil: nobody does
+	Audit    *slog.Logger          // receives the audit, at every level of the log; nil: the log receives it
+	Registry prometheus.Registerer // takes the metrics; nil: there are none
 }
 
 // ErrOpen says that an API would be open to more than this machine.
@@ -53,11 +54,11 @@ var ErrOpen = errors.New("without authentication the API listens on the loopback
 // Guard stands before the API. Make one with [New]. It is safe for concurrent use.
 type Guard struct {
 	options Options
-	callers *watched[*callers] // nil: open
+	callers *watched[*callers] // nil if there is no file of callers
 	tls     *watched[*certificates]
 	logins  *logins
-	forward *verifier // nil: there is no key
-	open    *account  // whose calls are where there are no users
+	forward *verifier // nil if there is no key
+	open    *account  // the caller of all calls if there is no file of callers
 	memory  *Pool     // bytes of bodies and answers
 	csrf    *http.CrossOriginProtection
 	refused *rate.Sometimes
@@ -66,8 +67,7 @@ type Guard struct {
 	auditor *slog.Logger
 }
 
-// New reads the files that the options name. It rejects options that would open the API
-// by accident.
+// New reads the files that the options name. It rejects options that would open the API by accident.
 func New(o Options, log *slog.Logger) (*Guard, error) {
 	if o.BodyLimit <= 0 || o.AtOnce <= 0 {
 		return nil, errors.New("guard needs limits of bodies and of calls at a time")
@@ -83,7 +83,7 @@ func New(o Options, log *slog.Logger) (*Guard, error) {
 		options: o, log: log, auditor: cmp.Or(o.Audit, log), logins: newLogins(), csrf: http.NewCrossOriginProtection(),
 		memory:  newMemory(o.Memory),
 		refused: &rate.Sometimes{First: refusalsAtOnce, Interval: time.Second / refusalsLogged},
-		open:    &account{caller: Anonymous(), gate: newGate(o.Rate, o.AtOnce)},
+		open:    &account{caller: Anonymous(), limiter: newLimiter(o.Rate, o.AtOnce)},
 		metrics: newMetrics(o.Registry),
 	}
 	if err := errors.Join(g.watchUsers(), g.watchKeys(), g.watchTLS()); err != nil {
@@ -130,7 +130,7 @@ func (g *Guard) watchUsers() (err error) {
 	return err
 }
 
-// readCallers gives each caller the gate that it had, or a new one.
+// readCallers reads the file. Each caller keeps its limiter, or gets a new one.
 func (g *Guard) readCallers(texts [][]byte) (*callers, error) {
 	next, err := parseCallers(texts[0])
 	if err != nil {
@@ -142,13 +142,13 @@ func (g *Guard) readCallers(texts [][]byte) (*callers, error) {
 	}
 	for name, a := range next.byName {
 		if before != nil && before.byName[name] != nil {
-			a.gate = before.byName[name].gate
+			a.limiter = before.byName[name].limiter
 		} else {
-			a.gate = newGate(g.options.Rate, g.options.AtOnce)
+			a.limiter = newLimiter(g.options.Rate, g.options.AtOnce)
 		}
 	}
 	if before != nil && before.issuer != nil && next.issuer != nil && before.issuer.entry == next.issuer.entry {
-		next.issuer = before.issuer // which has its keys
+		next.issuer = before.issuer // it has its keys already
 	} else if next.issuer != nil {
 		next.issuer.log = g.log
 	}
@@ -166,7 +166,7 @@ func (g *Guard) watchKeys() error {
 		return nil
 	}
 	keys, err := watch("key of the instances", g.log, func(texts [][]byte) ([][]byte, error) { return parseKeys(texts[0]) }, []string{g.options.KeyFile})
-	// To the millisecond, as signatures have it.
+	// To the millisecond, like signatures.
 	g.forward = &verifier{keys: keys, started: time.Now().Truncate(time.Millisecond)}
 	return err
 }
@@ -196,7 +196,7 @@ func (g *Guard) Wrap(h http.Handler) http.Handler {
 	})
 }
 
-// serve lets a call through, or returns why not.
+// serve passes a call on to h, or returns why not.
 func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Problem {
 	if p := g.sane(r); p != nil {
 		return p
@@ -205,15 +205,18 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 	if p != nil {
 		return p
 	}
-	if sig == nil { // else it was counted where it came in
-		if p := a.gate.enter(); p != nil {
+	if sig == nil { // otherwise the instance that it came from has counted it
+		if p := a.limiter.enter(); p != nil {
 			return p
 		}
-		defer a.gate.leave()
+		defer a.limiter.leave()
 	}
 	c.caller = a.caller
 	if c.caller.Forwarded = sig != nil; c.caller.Forwarded {
 		c.identified(w, requestID(r.Header.Values(hopHeader)))
+		if span := spanOf(r); span.IsSampled() {
+			c.trace = span.TraceID().String()
+		}
 	}
 	if g.callers != nil {
 		c.current = func() []Grant { return g.callers.get().grantsOf(a.caller.Name) }
@@ -231,7 +234,7 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 			return p
 		}
 	}
-	defer func() { // the handler answers what it likes to a body that broke; it is counted all the same
+	defer func() { // a broken body is counted, whatever the handler answers
 		if p := c.broken.Load(); p != nil {
 			g.metrics.refused.WithLabelValues(p.Reason).Inc()
 		}
@@ -240,7 +243,7 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 	return nil
 }
 
-// sane rejects what no caller may send.
+// sane rejects calls that no caller is allowed to make.
 func (g *Guard) sane(r *http.Request) *Problem {
 	if len(r.RequestURI) > maxTargetBytes {
 		return NewProblem(http.StatusRequestURITooLong, ReasonTargetTooLong, fmt.Sprintf("path and query have more than %d bytes", maxTargetBytes))
@@ -260,13 +263,13 @@ func (g *Guard) sane(r *http.Request) *Problem {
 		return NewProblem(http.StatusForbidden, ReasonCrossOrigin, "a page of another site sent it; only the console's own pages may change something")
 	}
 	if embedded(r) {
-		return NewProblem(http.StatusForbidden, ReasonCrossOrigin, "a page of another site asks for it; links may lead here, and nothing else of other sites")
+		return NewProblem(http.StatusForbidden, ReasonCrossOrigin, "a page of another site requested it; pages of other sites may link here and nothing more")
 	}
 	return nil
 }
 
-// embedded reports whether a browser makes the call for a page of another site, and not because somebody
-// followed a link. The page could not read the answer, but it would hold streams of events and memory.
+// embedded reports whether a browser makes the call for a page of another site, and not because a user followed a link.
+// The page could not read the answer, but it would hold streams of events and memory.
 func embedded(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
@@ -286,7 +289,7 @@ func (g *Guard) identify(r *http.Request) (a *account, sig *signed, p *Problem) 
 		return a, nil, p
 	}
 	if g.forward == nil {
-		return nil, nil, refused("this one has no key to know it by (api-key-file)")
+		return nil, nil, refused("this instance has no key to verify it with (api-key-file)")
 	}
 	s, p := g.forward.verify(r, time.Now())
 	if p != nil {
@@ -316,9 +319,8 @@ func (g *Guard) direct(r *http.Request) (*account, *Problem) {
 	return g.open, nil
 }
 
-// IsLocalName reports whether a header Host is one of the names of this machine that no page of
-// another site has: 127.0.0.1, [::1], localhost, or the host of the loopback address that is
-// listened on.
+// IsLocalName reports whether a header Host is a name of this machine that no page of another site can have: 127.0.0.1,
+// [::1], localhost, or the host of listens if that is a loopback address.
 func IsLocalName(host, listens string) bool {
 	name := func(address string) string {
 		if host, _, err := net.SplitHostPort(address); err == nil {
@@ -351,12 +353,17 @@ func newMemory(whole int64) *Pool {
 	return p
 }
 
+// spanOf returns the span that a call says it belongs to, in the header traceparent.
+func spanOf(r *http.Request) trace.SpanContext {
+	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header)))
+}
+
 // logRejected logs calls that failed authentication, at most one a second after the first twenty.
 func (g *Guard) logRejected(r *http.Request, p *Problem) {
 	switch p.Reason {
 	case ReasonUnauthenticated, ReasonForwardRefused, ReasonUnknownCaller, ReasonCrossOrigin, ReasonWrongHost, ReasonTooManyFailures:
 		g.refused.Do(func() {
-			g.log.Warn("a call of the API was refused", "reason", p.Reason, "request", p.RequestID, "detail", p.Detail, "remote", r.RemoteAddr,
+			g.log.WarnContext(trace.ContextWithSpanContext(r.Context(), spanOf(r)), "a call of the API was refused", "reason", p.Reason, "request", p.RequestID, "detail", p.Detail, "remote", r.RemoteAddr,
 				"method", loggable(r.Method), "path", loggable(r.URL.EscapedPath()), "host", loggable(r.Host), said(r))
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/crypto/bcrypt"
 )
 
@@ -64,15 +66,14 @@ func TestCallersAreAuthenticated(t *testing.T) {
 	}
 }
 
-// What bcrypt is asked does not tell whether there is such a user; a right password is
-// looked at once.
+// Calls of bcrypt do not reveal whether a user exists. A right password is compared only once.
 func TestPasswordsAreLookedAt(t *testing.T) {
 	o := options(t)
 	g, _ := guard(t, o)
 	var looked []string
 	g.logins.compare = func(hash, pw []byte) error {
 		looked = append(looked, string(hash))
-		if string(pw) == password { // by every hash: who is nobody stays nobody
+		if string(pw) == password { // with every hash: an unknown user stays unknown
 			return nil
 		}
 		return bcrypt.ErrMismatchedHashAndPassword
@@ -100,15 +101,15 @@ func TestPasswordsAreLookedAt(t *testing.T) {
 			t.Errorf("%q: %s, and of a user who is there %s", name, got, wrong)
 		}
 	}
-	looks(1, "shop", strings.Repeat("x", 100)) // bcrypt would look at 72 of them
+	looks(1, "shop", strings.Repeat("x", 100)) // bcrypt would use 72 of them
 	wantProblem(t, asks(h, http.MethodGet, "/", nil, basic("nobody", password)), 401, ReasonUnauthenticated)
 	wantProblem(t, asks(h, http.MethodGet, "/", nil, basic("ops", password)), 401, ReasonUnauthenticated)
 	looks(1, "shop", password)
 	looks(0, "shop", password)
-	clear(g.logins.failures.byNet) // it was many
+	clear(g.logins.failures.byNet) // there were many
 	looks(1, "shop", "wrong password")
 
-	// With a new hash, of the same password, it is looked at again.
+	// With a new hash of the same password, it is compared again.
 	old := string(g.callers.get().byName["shop"].password)
 	text, _ := os.ReadFile(o.Users)
 	writeFile(t, o.Users, strings.Replace(string(text), old, hashOf(t, password), 1))
@@ -117,7 +118,7 @@ func TestPasswordsAreLookedAt(t *testing.T) {
 	looks(0, "shop", password)
 }
 
-// A password of 72 bytes is not right with more behind it, although to bcrypt it is.
+// A password of 72 bytes with more after it is wrong, although bcrypt accepts it.
 func TestLongPassword(t *testing.T) {
 	long := strings.Repeat("x", MaxPassword)
 	c, err := parseCallers([]byte("callers: {a: {password: '" + hashOf(t, long) + "', grants: [{role: read, topic: a}]}}"))
@@ -140,7 +141,7 @@ func TestDecoy(t *testing.T) {
 	}
 }
 
-// Who tries many passwords is slowed down, others are not; and it ends.
+// An address that tries many passwords is slowed down, others are not, and this ends.
 func TestManyWrongPasswords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := guard(t, options(t))
@@ -163,14 +164,14 @@ func TestManyWrongPasswords(t *testing.T) {
 		if looked > 0 || a.Header.Get("Retry-After") != "1" {
 			t.Errorf("looked %d times, retry after %q", looked, a.Header.Get("Retry-After"))
 		}
-		wantOK(t, asks(h, http.MethodGet, "/", nil, basic("shop", password)), "shop") // remembered
+		wantOK(t, asks(h, http.MethodGet, "/", nil, basic("shop", password)), "shop") // it is remembered
 		wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops")), "ops")
 		time.Sleep(time.Second)
 		wantProblem(t, asks(h, http.MethodGet, "/", nil, basic("shop", "wrong")), 401, ReasonUnauthenticated)
 	})
 }
 
-// So many wrong passwords are looked at as may be, also where many come at once: looking takes long.
+// No more wrong passwords are compared than allowed, even if many come at once: comparing takes long.
 func TestManyWrongPasswordsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, _ := guard(t, options(t))
@@ -199,7 +200,7 @@ func TestManyWrongPasswordsAtOnce(t *testing.T) {
 	})
 }
 
-// Addresses do not grow memory without bound, and IPv6 hosts have one each.
+// Many addresses do not take memory without bound. An IPv6 host counts as one address.
 func TestManyAddresses(t *testing.T) {
 	var f failures
 	now := time.Now()
@@ -217,7 +218,7 @@ func TestManyAddresses(t *testing.T) {
 	}
 }
 
-// 10,000 callers are what the file has; nothing else is kept of them, also when they come.
+// 10,000 callers are in the file. Nothing else is kept for them, even when they call.
 func TestManyCallers(t *testing.T) {
 	g, _ := guard(t, options(t))
 	c := &callers{byName: make(map[string]*account), byToken: make(map[tokenHash]*account), byCertificate: make(map[string]*account)}
@@ -227,21 +228,21 @@ func TestManyCallers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.gate = newGate(1, 1)
+		a.limiter = newLimiter(1, 1)
 	}
 	g.callers.value.Store(&c)
 	g.callers.next.Store(math.MaxInt64)
 	h := g.Wrap(http.HandlerFunc(echo))
 	for i := range maxCallers {
 		wantOK(t, asks(h, http.MethodGet, "/", nil, bearer(fmt.Sprint("c", i, "-"))), fmt.Sprint("c", i, "-"))
-		asks(h, http.MethodGet, "/", nil, "Authorization: Bearer "+fmt.Sprintf("%040d", i)) // nobody
+		asks(h, http.MethodGet, "/", nil, "Authorization: Bearer "+fmt.Sprintf("%040d", i)) // unknown
 	}
 	if n := len(g.logins.verified) + len(g.logins.failures.byNet); n > 0 {
 		t.Errorf("%d are remembered", n)
 	}
 }
 
-// Passwords that were right are remembered up to a limit.
+// The number of remembered right passwords is limited.
 func TestManyPasswords(t *testing.T) {
 	l := newLogins()
 	for i := range 3 * maxVerified {
@@ -267,7 +268,7 @@ func TestConcurrentCalls(t *testing.T) {
 		go func() { answers <- asks(h, http.MethodGet, "/", nil, bearer("ops")) }()
 		<-inside
 	}
-	// The file changes meanwhile: the gate stays.
+	// The file changes meanwhile: the limiter stays.
 	text, _ := os.ReadFile(o.Users)
 	writeFile(t, o.Users, string(text)+"# more\n")
 	g.callers.next.Store(0)
@@ -282,7 +283,7 @@ func TestConcurrentCalls(t *testing.T) {
 	case <-inside:
 		t.Fatal("a third call has come in")
 	}
-	go func() { answers <- asks(h, http.MethodGet, "/", nil, bearer("reader")) }() // others are not held up
+	go func() { answers <- asks(h, http.MethodGet, "/", nil, bearer("reader")) }() // others are not delayed
 	<-inside
 	for range 3 {
 		leave <- true
@@ -309,7 +310,7 @@ func TestRate(t *testing.T) {
 			t.Errorf("Retry-After %q", a.Header.Get("Retry-After"))
 		}
 		wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("reader")), "reader")
-		for range 100 { // refused ones use nothing up, neither of the rate nor of the calls at a time
+		for range 100 { // refused calls use up neither the rate nor the calls at a time
 			asks(h, http.MethodGet, "/", nil, bearer("ops"))
 		}
 		time.Sleep(334 * time.Millisecond)
@@ -317,7 +318,7 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// unsized hides how long a body is.
+// unsized hides the length of a body.
 type unsized struct{ io.Reader }
 
 func TestBodies(t *testing.T) {
@@ -331,7 +332,8 @@ func TestBodies(t *testing.T) {
 	wantProblem(t, asks(h, http.MethodPut, "/", strings.NewReader(body(1001)), bearer("ops")), 413, ReasonTooLarge)
 	wantProblem(t, asks(h, http.MethodPut, "/", unsized{strings.NewReader(body(1001))}, bearer("ops")), 413, ReasonTooLarge)
 
-	// All together have a limit too, and what was taken comes back; a caller has some of it in any case.
+	// All callers together are limited too, and what was taken is given back. A caller always gets a
+	// small part.
 	if g.memory.used != 0 {
 		t.Fatalf("%d bytes were not given back", g.memory.used)
 	}
@@ -350,7 +352,7 @@ func TestBodies(t *testing.T) {
 	if g.memory.used != 0 || len(g.memory.callers) != 0 {
 		t.Errorf("%d bytes of %d callers were not given back", g.memory.used, len(g.memory.callers))
 	}
-	// Who is nobody reserves nothing, and nothing is read of him.
+	// For an unknown caller nothing is reserved, and nothing is read.
 	var read atomic.Int64
 	counted := readerFunc(func(b []byte) (int, error) { read.Add(1); return len(b), nil })
 	wantProblem(t, asks(h, http.MethodPut, "/", counted), 401, ReasonUnauthenticated)
@@ -382,7 +384,7 @@ func TestStrangeRequests(t *testing.T) {
 			t.Errorf("%q: the log does not say it", headers)
 		}
 	}
-	// Of another site links alone lead here: what its page embeds would hold streams, and memory.
+	// Only links lead here from other sites: a page that embeds the API would hold streams, and memory.
 	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops"), "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"), "ops")
 	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("ops"), "Sec-Fetch-Site: none"), "ops")
 	for _, headers := range [][]string{
@@ -393,10 +395,10 @@ func TestStrangeRequests(t *testing.T) {
 	}
 	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops"), "Sec-Fetch-Site: same-origin", "Origin: https://behind.a.proxy"), "ops")
 	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops"), "Origin: http://example.com"), "ops") // httptest's host
-	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops")), "ops")                               // no browser
+	wantOK(t, asks(h, http.MethodPost, "/", nil, bearer("ops")), "ops")                               // not a browser
 }
 
-// Each answer, refusals too, tells browsers to trust it with nothing.
+// Every answer, including refusals, has headers that forbid browsers to do anything with it.
 func TestBrowserHeaders(t *testing.T) {
 	g, _ := guard(t, options(t))
 	h := g.Wrap(http.HandlerFunc(echo))
@@ -413,7 +415,7 @@ func TestBrowserHeaders(t *testing.T) {
 	}
 }
 
-// An API without users is open to this machine alone, under its own names.
+// An API without users is open only to this machine, under its own names.
 func TestWithoutUsers(t *testing.T) {
 	for address, want := range map[string]error{
 		"127.0.0.1:0": nil, "[::1]:0": nil, "localhost:0": nil,
@@ -433,7 +435,7 @@ func TestWithoutUsers(t *testing.T) {
 	}
 	second, _ := guard(t, Options{Address: "127.0.0.2:8681", BodyLimit: 1000, AtOnce: 8})
 	wantOK(t, asks(second.Wrap(http.HandlerFunc(echo)), http.MethodGet, "/", nil, "Host: 127.0.0.2:8681"), anonymous)
-	// Credentials count for nothing, neither for good nor for bad.
+	// Credentials have no effect, whether right or wrong.
 	wantOK(t, asks(h, http.MethodGet, "/", nil, "Host: localhost", basic("x", "y")), anonymous)
 
 	open, _ := guard(t, Options{Address: "0.0.0.0:8681", Open: true, BodyLimit: 1000, AtOnce: 8})
@@ -500,13 +502,13 @@ func TestAudit(t *testing.T) {
 	line(http.MethodPut, "/v1/x?id=evil%1b%e2%80%ae%00", `timer=evil\x1b\u202e\x00 `, bearer("ops"))
 	line(http.MethodPut, "/v1/x?id="+strings.Repeat("y", 3000), "…", bearer("ops"))
 	line(http.MethodGet, "/v1/x?id=a1", "", bearer("ops"))
-	line(http.MethodPut, "/v1/x?id=a1", "") // nobody
+	line(http.MethodPut, "/v1/x?id=a1", "") // unknown caller
 	if n := len(log.String()); n > 20_000 {
 		t.Errorf("the lines have %d bytes", n)
 	}
 }
 
-// Who is refused is said, some of many; nothing of what he has shown.
+// Some of the refused calls are logged, without the credentials that were tried.
 func TestRefusalsAreLogged(t *testing.T) {
 	g, log := guard(t, options(t))
 	g.logins.compare = func([]byte, []byte) error { return bcrypt.ErrMismatchedHashAndPassword }
@@ -523,13 +525,37 @@ func TestRefusalsAreLogged(t *testing.T) {
 	}
 }
 
-// The file changes while calls come: by renaming, and by swapping the symlink of a
-// directory as Kubernetes does. A broken one is said once, and changes nothing.
+// spanHandler writes the trace to which lines belong, as the log of an instance with traces does.
+type spanHandler struct{ slog.Handler }
+
+func (h spanHandler) Handle(ctx context.Context, r slog.Record) error { //nolint:gocritic // as slog has it
+	if c := trace.SpanContextFromContext(ctx); c.IsValid() {
+		r.AddAttrs(slog.String("trace_id", c.TraceID().String()))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// The line about a refused call names the caller's trace.
+func TestRefusalsNameTheirTrace(t *testing.T) {
+	log := new(lines)
+	g, err := New(options(t), slog.New(spanHandler{slog.NewTextHandler(log, nil)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	asks(g.Wrap(http.HandlerFunc(echo)), http.MethodGet, "/", nil, "traceparent: 00-"+id+"-00f067aa0ba902b7-01")
+	if !strings.Contains(log.String(), "was refused") || !strings.Contains(log.String(), "trace_id="+id) {
+		t.Error(log)
+	}
+}
+
+// The file changes while calls come: by renaming, and by swapping the symlink of a directory as
+// Kubernetes does. A broken file is logged once, and changes nothing.
 func TestUsersFileChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		versions := 0
-		swap := func(text string) { // as kubelet's AtomicWriter
+		swap := func(text string) { // like kubelet's AtomicWriter
 			versions++
 			v := fmt.Sprintf("..%d", versions)
 			if err := os.Mkdir(filepath.Join(dir, v), 0o700); err != nil {
@@ -551,7 +577,7 @@ func TestUsersFileChanges(t *testing.T) {
 		h := g.Wrap(http.HandlerFunc(echo))
 		token := func(name string) int { return asks(h, http.MethodGet, "/", nil, bearer(name)).StatusCode }
 
-		// The same length: only the content differs.
+		// The length is the same: only the content differs.
 		swap(strings.Replace(good, tokenLine("ops"), tokenLine("new"), 1))
 		if token("ops") != 200 {
 			t.Error("it was read again within the second")
@@ -585,7 +611,7 @@ func TestUsersFileChanges(t *testing.T) {
 	})
 }
 
-// What goes on when its call is over, or lasts, has the rights of the file as it is by then.
+// Work that goes on after its call, or lasts long, has the rights that the file then gives.
 func TestRightsThatAreTakenAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(t)
@@ -632,7 +658,7 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 	asks(h, http.MethodPost, "/", strings.NewReader("x"), bearer("reader"), "Sec-Fetch-Site: cross-site")
 	asks(h, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 1<<20+1)), bearer("reader"))
-	asks(h, http.MethodGet, "/", nil, bearer("reader")) // forbidden: by what it asked for
+	asks(h, http.MethodGet, "/", nil, bearer("reader")) // forbidden, because of what it asked for
 	// A body that the handler cannot read counts too.
 	wrapped := g.Wrap(http.HandlerFunc(echo))
 	asks(wrapped, http.MethodPut, "/", unsized{strings.NewReader(strings.Repeat("x", 1<<20+1))}, bearer("reader"))
@@ -652,26 +678,26 @@ func TestRefusalsAreCounted(t *testing.T) {
 	}
 }
 
-// A file that others may read is warned of, at each change.
+// A file that other users can read causes a warning, at each change.
 func TestOpenFile(t *testing.T) {
 	o := options(t)
 	if err := os.Chmod(o.Users, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	_, log := guard(t, o)
-	if !strings.Contains(log.String(), "open to every user") || !strings.Contains(log.String(), "travel in the clear") {
+	if !strings.Contains(log.String(), "every user of the machine may read") || !strings.Contains(log.String(), "travel in the clear") {
 		t.Errorf("log: %s", log)
 	}
 	o.Address = "127.0.0.1:0"
 	if err := os.Chmod(o.Users, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, log := guard(t, o); strings.Contains(log.String(), "open to every user") || strings.Contains(log.String(), "in the clear") {
+	if _, log := guard(t, o); strings.Contains(log.String(), "every user of the machine may read") || strings.Contains(log.String(), "in the clear") {
 		t.Errorf("log: %s", log)
 	}
 }
 
-// The guard's parts are used from many goroutines, while the file changes.
+// The parts of the guard are used from many goroutines, while the file changes.
 func TestManyAtOnce(t *testing.T) {
 	o := options(t)
 	o.AtOnce = 1000
@@ -706,7 +732,7 @@ func TestManyAtOnce(t *testing.T) {
 	for range 8 {
 		<-done
 	}
-	if g.callers.get().byName["ops"].gate.now.Load() != 0 {
+	if g.callers.get().byName["ops"].limiter.now.Load() != 0 {
 		t.Error("calls have not left")
 	}
 }

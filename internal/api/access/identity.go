@@ -13,30 +13,30 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of people and their groups.
+// Limits for people and their groups.
 const (
 	maxPeople       = 1000 // users, and groups, of one caller
 	maxIdentity     = 256  // bytes of the name of a user or of a group
 	maxGroups       = 1000 // of one user
-	maxJoined       = 8    // callers that one user is, by name and by groups
-	maxJoinedBytes  = 200  // of their names together: they go into the header that instances sign
-	joined          = "+"  // stands between them; no caller's name has it
+	maxJoined       = 8    // callers that one user matches, by name and by groups
+	maxJoinedBytes  = 200  // of their names together: they are sent in the header that instances sign
+	joined          = "+"  // separates them; no caller's name contains it
 	userHeader      = "X-Forwarded-User"
 	groupsHeader    = "X-Forwarded-Groups"
 	issuerUserClaim = "email"
 	issuerGroups    = "groups"
 )
 
-// identity is a person, as an issuer of tokens or a trusted proxy names them. The file of callers decides
-// what a person may do: the person is every caller that lists their name or one of their groups. So the
-// rights of people and programs are in one place, a change of the file applies to both within a
-// second, and a forwarded call needs to carry no more than a caller's name.
+// identity is a person, as named by an issuer of tokens or a trusted proxy. The file of callers decides what a person
+// may do: the person is every caller that lists their name or one of their groups. So the rights of people and programs
+// are in one place, a change of the file applies to both within a second, and a forwarded call carries only a caller's
+// name.
 type identity struct {
 	user   string
 	groups []string
 }
 
-// The part of the file that says who names people, as in YAML.
+// The part of the file about people, as in YAML.
 type (
 	identityEntry struct {
 		Issuer      text `yaml:"issuer"`
@@ -55,7 +55,7 @@ type (
 // proxy is a caller that names, in two headers, the person on whose behalf it calls. From any other
 // caller these headers are ignored.
 type proxy struct {
-	certificates map[string]bool // by name as [certificateNames] gives it
+	certificates map[string]bool // by name as [certificateNames] returns it
 	user, groups string          // names of headers, canonical
 }
 
@@ -86,7 +86,7 @@ func parseProxy(e *proxyEntry) (*proxy, error) {
 }
 
 // names returns the person that a proxy's call is for. ok says that the call is the proxy's and names
-// somebody. Only a certificate that was verified at the handshake counts.
+// a person. Only a certificate that was verified at the handshake counts.
 func (p *proxy) names(r *http.Request) (id identity, ok bool, problem *Problem) {
 	if p == nil || r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return id, false, nil
@@ -97,7 +97,7 @@ func (p *proxy) names(r *http.Request) (id identity, ok bool, problem *Problem) 
 	}
 	users := r.Header.Values(p.user)
 	if len(users) == 0 {
-		return id, false, nil // it passes on a call of a program, with credentials of its own
+		return id, false, nil // it forwards a call of a program, which has its own credentials
 	}
 	if len(users) > 1 {
 		return id, false, unauthenticated("the proxy names several users: it must replace the header " + p.user + ", not add to it")
@@ -121,7 +121,7 @@ func checkPerson(name string) error {
 	return nil
 }
 
-// addPeople notes which users and groups a caller is.
+// addPeople notes the users and groups of a caller.
 func (c *callers) addPeople(a *account, e callerEntry) error {
 	if len(e.Users) > maxPeople || len(e.Groups) > maxPeople {
 		return fmt.Errorf("needs at most %d users and as many groups", maxPeople)
@@ -142,10 +142,10 @@ func (c *callers) addPeople(a *account, e callerEntry) error {
 	return nil
 }
 
-// person finds the callers that a person matches, and merges them into one with the rights of each.
+// person merges the callers that a person matches into one caller with the rights of all.
 func (c *callers) person(id identity) (*account, *Problem) {
 	if err := checkPerson(id.user); err != nil {
-		return nil, unauthenticated("who calls has no name that can be used: " + err.Error())
+		return nil, unauthenticated("the caller has no usable name: " + err.Error())
 	}
 	if len(id.groups) > maxGroups {
 		return nil, unauthenticated(fmt.Sprintf("user %q is in more than %d groups", id.user, maxGroups))
@@ -191,8 +191,8 @@ func (c *callers) named(name string) *account {
 	return &both
 }
 
-// whoIsIt finds the person who makes a call, if a person does.
-func (c *callers) whoIsIt(r *http.Request) (a *account, ok bool, p *Problem) {
+// personOf finds the person that makes a call. ok is false if a program makes it.
+func (c *callers) personOf(r *http.Request) (a *account, ok bool, p *Problem) {
 	id, ok, p := c.proxy.names(r)
 	if p == nil && !ok && c.issuer != nil {
 		id, ok, p = c.issuer.names(r)

@@ -65,7 +65,7 @@ func newLoginServer(t *testing.T) *loginServer {
 	return s
 }
 
-// rotate has it publish one key, another one.
+// rotate makes it publish another key.
 func (s *loginServer) rotate(t *testing.T, id string) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -77,7 +77,7 @@ func (s *loginServer) rotate(t *testing.T, id string) {
 	s.keys = map[string]*rsa.PrivateKey{id: key}
 }
 
-// token is one of a person, with claims in place of the usual ones.
+// token returns a token of a person, in which claims replace the usual ones.
 func (s *loginServer) token(t *testing.T, claims jwt.MapClaims) string {
 	t.Helper()
 	all := jwt.MapClaims{
@@ -114,7 +114,7 @@ callers:
     grants: [{role: admin, topic: '*'}]
 `
 
-// file is a file of callers with the issuer.
+// file returns a file of callers with the issuer.
 func (s *loginServer) file(t *testing.T, more string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -124,7 +124,7 @@ func (s *loginServer) file(t *testing.T, more string) string {
 		s.URL, filepath.Join(dir, "ca.pem"), more, fmt.Sprintf(peopleFile, tokenLine("robot"))))
 }
 
-// says answers with what a caller may do, and who it is.
+// says answers with the caller and what it may do.
 func says(w http.ResponseWriter, r *http.Request) {
 	c, _ := CallerOf(r.Context())
 	w.Header().Set("X-Caller", c.Name)
@@ -133,8 +133,8 @@ func says(w http.ResponseWriter, r *http.Request) {
 
 func jwtHeader(token string) string { return "Authorization: Bearer " + token }
 
-// A person comes in by a token of the issuer, as the callers that its name and its groups are, and
-// what is wrong with a token is refused.
+// A person logs in with a token of the issuer, and is the callers that match its name and its groups.
+// A faulty token is refused.
 func TestPeopleByTokens(t *testing.T) {
 	s := newLoginServer(t)
 	g, log := guard(t, Options{Address: "127.0.0.1:0", BodyLimit: 1 << 20, AtOnce: 8, Users: s.file(t, "")})
@@ -160,7 +160,7 @@ func TestPeopleByTokens(t *testing.T) {
 	if text := log.String(); !strings.Contains(text, "user=alice@example.org") || !strings.Contains(text, "caller=billing+shop") {
 		t.Errorf("the audit does not name the person: %s", text)
 	}
-	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("robot")), "robot") // programs as before
+	wantOK(t, asks(h, http.MethodGet, "/", nil, bearer("robot")), "robot") // programs log in as before
 	other := newLoginServer(t)
 	none, err := jwt.NewWithClaims(jwt.SigningMethodNone, jwt.MapClaims{"iss": s.URL}).SignedString(jwt.UnsafeAllowNoneSignatureType)
 	if err != nil {
@@ -177,22 +177,22 @@ func TestPeopleByTokens(t *testing.T) {
 	good := s.token(t, nil)
 	for _, c := range []struct{ name, token, detail string }{
 		{"expired", s.token(t, jwt.MapClaims{"exp": time.Now().Add(-time.Hour).Unix()}), "has expired"},
-		{"no end", s.token(t, jwt.MapClaims{"exp": nil}), "lacks"},
+		{"no end", s.token(t, jwt.MapClaims{"exp": nil}), "has no issuer"},
 		{"not yet", s.token(t, jwt.MapClaims{"nbf": time.Now().Add(time.Hour).Unix()}), "not valid yet"},
 		{"another audience", s.token(t, jwt.MapClaims{"aud": "other"}), "another audience"},
-		{"no audience", s.token(t, jwt.MapClaims{"aud": nil}), "lacks"},
+		{"no audience", s.token(t, jwt.MapClaims{"aud": nil}), "has no issuer"},
 		{"another issuer", s.token(t, jwt.MapClaims{"iss": "https://evil.example.org"}), "another issuer"},
-		{"another's key", other.token(t, jwt.MapClaims{"iss": s.URL}), "signature does not hold"},
-		{"changed", good[:len(good)-8] + "AAAAAAAA", "signature does not hold"},
-		{"no signature", none, "does not hold"},
-		{"signed with the public key", confused, "does not hold"},
+		{"another's key", other.token(t, jwt.MapClaims{"iss": s.URL}), "signature is not valid"},
+		{"changed", good[:len(good)-8] + "AAAAAAAA", "signature is not valid"},
+		{"no signature", none, "is not valid"},
+		{"signed with the public key", confused, "is not valid"},
 		{"nonsense", "a.b.c", "not well-formed"},
 		{"large", strings.Repeat("a", maxTokenBytes) + ".b.c", "more than"},
 		{"not verified", s.token(t, jwt.MapClaims{"email_verified": false}), "email_verified is not true"},
 		{"maybe verified", s.token(t, jwt.MapClaims{"email_verified": nil}), "email_verified is not true"},
 		{"no name", s.token(t, jwt.MapClaims{"email": nil}), "no claim email"},
 		{"nobody", s.token(t, jwt.MapClaims{"email": "eve@example.org"}), "belong to no caller"},
-		{"a name that is none", s.token(t, jwt.MapClaims{"email": "a\nb"}), "no name that can be used"},
+		{"a name that is none", s.token(t, jwt.MapClaims{"email": "a\nb"}), "no usable name"},
 		{"many groups", s.token(t, jwt.MapClaims{"groups": make([]string, maxGroups+1)}), "groups"},
 	} {
 		if p := wantProblem(t, asks(h, http.MethodGet, "/", nil, jwtHeader(c.token)), http.StatusUnauthorized, ReasonUnauthenticated); !strings.Contains(p.Detail, c.detail) {
@@ -201,8 +201,9 @@ func TestPeopleByTokens(t *testing.T) {
 	}
 }
 
-// Keys change, and the issuer is away now and then: a new key is known at the next token, what was
-// known holds, nonsense does not make us ask, and a withdrawn key is not believed for long.
+// Keys change, and from time to time the issuer does not answer. A new key is known at the next
+// token, known keys stay valid, nonsense does not cause requests, and a withdrawn key is not trusted
+// for long.
 func TestKeysOfTheIssuer(t *testing.T) {
 	s := newLoginServer(t)
 	s.away.Store(true)
@@ -210,7 +211,7 @@ func TestKeysOfTheIssuer(t *testing.T) {
 	h := g.Wrap(http.HandlerFunc(says))
 	get := func(token string) *answer { return asks(h, http.MethodGet, "/", nil, jwtHeader(token)) }
 	i := g.callers.get().issuer
-	later := func(d time.Duration) { // as if so much time had passed since the keys were asked for
+	later := func(d time.Duration) { // as if this much time had passed since the keys were fetched
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		i.asked, i.fetched = i.asked.Add(-d), i.fetched.Add(-d)
@@ -221,7 +222,7 @@ func TestKeysOfTheIssuer(t *testing.T) {
 			t.Errorf("the caller is told where the issuer is: %s", p.Detail)
 		}
 	}
-	if n := strings.Count(log.String(), "cannot be asked for its keys"); n != 1 {
+	if n := strings.Count(log.String(), "the keys of the issuer of tokens cannot be fetched"); n != 1 {
 		t.Errorf("said %d times that the issuer is away, want once", n)
 	}
 	s.away.Store(false)
@@ -254,7 +255,7 @@ func TestKeysOfTheIssuer(t *testing.T) {
 	s.away.Store(false)
 	s.rotate(t, "3")
 	deadline := time.Now().Add(10 * time.Second)
-	for get(second).StatusCode == http.StatusOK { // old: asked for again beside it
+	for get(second).StatusCode == http.StatusOK { // old: fetched again in the background
 		later(keysFresh + keysAgain)
 		if time.Now().After(deadline) {
 			t.Fatal("a withdrawn key is believed for ever")
@@ -263,7 +264,7 @@ func TestKeysOfTheIssuer(t *testing.T) {
 	wantOK(t, get(s.token(t, nil)), "shop")
 }
 
-// The file says whom a person is, and the next call after a change is judged by it; the keys stay.
+// The file decides whom a person is, and the next call after a change follows it. The keys stay.
 func TestPeopleAreTheFiles(t *testing.T) {
 	s := newLoginServer(t)
 	path := s.file(t, "")
@@ -283,7 +284,7 @@ func TestPeopleAreTheFiles(t *testing.T) {
 	}
 }
 
-// A file that names people, and nobody who says who they are, is warned of.
+// A file that lists people but no source of identities causes a warning.
 func TestPeopleWithoutIdentity(t *testing.T) {
 	for head, want := range map[string]bool{"": true, "proxy:\n  certificates: ['dns:proxy.example.org']\n": false} {
 		o := options(t)
@@ -295,7 +296,7 @@ func TestPeopleWithoutIdentity(t *testing.T) {
 	}
 }
 
-// Headers name a person where a trusted proxy's certificate comes with them, and nowhere else.
+// Headers name a person only if they come with the certificate of a trusted proxy.
 func TestPeopleByAProxy(t *testing.T) {
 	o := options(t)
 	o.Users = writeFile(t, filepath.Join(t.TempDir(), "users.yaml"),
@@ -321,7 +322,7 @@ func TestPeopleByAProxy(t *testing.T) {
 	wantOK(t, from("proxy.example.org", true, alice), "shop")
 	wantOK(t, from("proxy.example.org", true, alice, "X-Groups: a, billing", "X-Groups: b"), "billing+shop")
 	wantOK(t, from("proxy.example.org", true, alice, "Authorization: Basic YWxpY2U6"), "shop")
-	wantOK(t, from("proxy.example.org", true, bearer("robot")), "robot") // a program's, passed on
+	wantOK(t, from("proxy.example.org", true, bearer("robot")), "robot") // of a program, passed on
 	for name, a := range map[string]*answer{
 		"another certificate": from("evil.example.org", true, alice),
 		"not verified":        from("proxy.example.org", false, alice),
@@ -340,7 +341,7 @@ func TestPeopleByAProxy(t *testing.T) {
 	}
 }
 
-// A call in the name of a person who is several callers is known by the next instance.
+// If a person is several callers, the next instance knows the combined caller.
 func TestSeveralCallersAreForwarded(t *testing.T) {
 	c, err := parseCallers(fmt.Appendf(nil, peopleFile, tokenLine("robot")))
 	if err != nil {
@@ -386,8 +387,8 @@ func TestIdentityThatIsWrong(t *testing.T) {
 	}
 }
 
-// An issuer's answer that leads to plain HTTP is not followed: whoever can change it on the way could
-// be anybody.
+// A redirect of the issuer to plain HTTP is not followed: anyone who can change the answer on the way
+// could be any person.
 func TestIssuerLeadsToPlainHTTP(t *testing.T) {
 	s := httptest.NewServer(http.RedirectHandler("http://issuer.invalid/keys", http.StatusFound))
 	t.Cleanup(s.Close)

@@ -21,16 +21,16 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Limits of asking an issuer for its keys.
+// Limits of fetching an issuer's keys.
 const (
-	keysFresh    = 10 * time.Minute // then they are asked for again, while the old ones hold
-	keysAgain    = 10 * time.Second // between two questions, whoever wants them
-	keysTimeout  = 10 * time.Second // of a question
-	keysWait     = 3 * time.Second  // of a call for one
+	keysFresh    = 10 * time.Minute // after that they are fetched again, while the old ones stay valid
+	keysAgain    = 10 * time.Second // least time between two fetches
+	keysTimeout  = 10 * time.Second // of a fetch
+	keysWait     = 3 * time.Second  // how long a call waits for a fetch
 	maxKeysBytes = 1 << 20          // of an answer
-	maxRedirects = 5                // of a question
+	maxRedirects = 5                // of a request
 	clockLeeway  = 30 * time.Second // between the issuer's clock and this one
-	// maxTokenBytes holds what is decoded before a signature is looked at.
+	// maxTokenBytes limits what is decoded before a signature is checked.
 	maxTokenBytes = 16 << 10
 )
 
@@ -47,14 +47,14 @@ const (
 type issuer struct {
 	entry  identityEntry
 	parser *jwt.Parser
-	log    *slog.Logger // set before it is used
+	log    *slog.Logger // set before use
 	flight singleflight.Group
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	keys    keyfunc.Keyfunc
-	fetched time.Time // when keys came
-	asked   time.Time // when they were asked for last
-	err     error     // of that
+	fetched time.Time // when keys were fetched
+	asked   time.Time // when the last fetch ended
+	err     error     // of the last fetch
 }
 
 func newIssuer(e identityEntry) (*issuer, error) {
@@ -125,17 +125,17 @@ func (i *issuer) names(r *http.Request) (id identity, ok bool, p *Problem) {
 	_, err := i.parser.ParseWithClaims(token, claims, func(t *jwt.Token) (any, error) { return i.key(r.Context(), t) })
 	switch {
 	case errors.Is(err, errNoKeys):
-		return id, false, NewProblem(http.StatusServiceUnavailable, ReasonIssuerUnavailable, "the issuer of tokens cannot be asked for its keys").after(keysAgain)
+		return id, false, NewProblem(http.StatusServiceUnavailable, ReasonIssuerUnavailable, "the keys of the issuer of tokens cannot be fetched").after(keysAgain)
 	case err != nil:
-		return id, false, unauthenticated("the bearer token does not hold: " + whyNot(err))
+		return id, false, unauthenticated("the bearer token is not valid: " + whyNot(err))
 	}
 	if id, err = i.read(claims); err != nil {
-		return id, false, unauthenticated("the bearer token does not hold: " + err.Error())
+		return id, false, unauthenticated("the bearer token is not valid: " + err.Error())
 	}
 	return id, true, nil
 }
 
-// whyNot says what is wrong with a token, in our own words: the library's errors repeat what was sent.
+// whyNot returns what is wrong with a token, in our own words, because the library's errors repeat what was sent.
 func whyNot(err error) string {
 	for _, why := range []struct {
 		is   error
@@ -144,9 +144,9 @@ func whyNot(err error) string {
 		{jwt.ErrTokenExpired, "it has expired"},
 		{jwt.ErrTokenNotValidYet, "it is not valid yet"},
 		{jwt.ErrTokenInvalidAudience, "it is for another audience"},
-		{jwt.ErrTokenInvalidIssuer, "it is of another issuer"},
-		{jwt.ErrTokenRequiredClaimMissing, "it lacks issuer, audience or an end"},
-		{jwt.ErrTokenSignatureInvalid, "its signature does not hold"},
+		{jwt.ErrTokenInvalidIssuer, "it is from another issuer"},
+		{jwt.ErrTokenRequiredClaimMissing, "it has no issuer, no audience or no expiration time"},
+		{jwt.ErrTokenSignatureInvalid, "its signature is not valid"},
 		{jwkset.ErrKeyNotFound, "its issuer has no such key"},
 	} {
 		if errors.Is(err, why.is) {
@@ -194,7 +194,7 @@ func (i *issuer) key(ctx context.Context, t *jwt.Token) (any, error) {
 		unknown := errors.Is(err, jwkset.ErrKeyNotFound)
 		if !unknown || !again {
 			if old && again {
-				i.ask() // others use the old ones meanwhile
+				i.ask() // calls use the old keys meanwhile
 			}
 			return key, err
 		}
@@ -230,7 +230,7 @@ func (i *issuer) ask() <-chan singleflight.Result {
 			i.keys, i.fetched = keys, i.asked
 		}
 		if err != nil && (i.err == nil || i.err.Error() != err.Error()) {
-			i.log.Error("the issuer of tokens cannot be asked for its keys; those that were known hold", "issuer", string(i.entry.Issuer), "err", err)
+			i.log.Error("the keys of the issuer of tokens cannot be fetched; the last ones stay valid", "issuer", string(i.entry.Issuer), "err", err)
 		}
 		i.err = err
 		return nil, nil
@@ -258,7 +258,7 @@ func (i *issuer) fetch(ctx context.Context) (keyfunc.Keyfunc, error) {
 		return nil, fmt.Errorf("read its configuration: %w", err)
 	}
 	if found.Issuer != string(i.entry.Issuer) {
-		return nil, fmt.Errorf("it calls itself %q: issuer must be that, to the letter", found.Issuer)
+		return nil, fmt.Errorf("it says that its name is %q: issuer must be exactly that", found.Issuer)
 	}
 	if err := checkURL(found.Keys); err != nil {
 		return nil, fmt.Errorf("its jwks_uri is %q, needs %w", found.Keys, err)

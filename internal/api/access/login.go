@@ -18,29 +18,28 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// Limits of looking at passwords.
+// Limits of checking passwords.
 const (
-	maxVerified = 4096            // passwords that are known to be right
-	slotWait    = 2 * time.Second // for a slot to look at one
+	maxVerified = 4096            // passwords known to be right
+	slotWait    = 2 * time.Second // how long a check waits for a slot
 )
 
 // logins finds callers by their credentials.
 //
-// A password costs some 60 ms of processor time, on purpose, and basic authentication
-// sends it with each call. So right passwords are remembered, as an HMAC under a key
-// that is made at the start and never leaves memory, together with the hash that they match.
-// An entry is good as long as the file has that hash for that name, so a
-// change of the password ends it. Everything else about the caller is read from the file each time.
-// Wrong passwords are not remembered, and the time that one takes tells nothing:
-// if there is no such user, or the user has no password, the password is compared with a decoy.
+// On purpose, comparing a password costs some 60 ms of processor time, and basic authentication sends the password with
+// each call. So right passwords are remembered, as an HMAC under a key that is made at the start and never leaves
+// memory, together with the hash that they match. An entry is valid as long as the file has that hash for that name, so
+// a change of the password ends it. Everything else about the caller is read from the file each time. Wrong passwords
+// are not remembered, and the time that one takes reveals nothing: if there is no such user, or the user has no
+// password, the password is compared with a decoy.
 //
-// The file's passwords should have the same cost: for one that is cheaper than the decoy
-// the time does tell.
+// The file's passwords should all have the same cost. If one is cheaper than the decoy, the time does reveal that its
+// user exists.
 type logins struct {
 	key      [sha256.Size]byte
-	slots    chan struct{} // one for each password that is looked at
+	slots    chan struct{} // one for each password that is being compared
 	compare  func(hash, password []byte) error
-	flights  singleflight.Group // many calls at once with the same password look once
+	flights  singleflight.Group // concurrent calls with the same password share one check
 	failures failures
 
 	mu       sync.Mutex             // guards verified
@@ -64,13 +63,12 @@ func unauthenticated(detail string) *Problem {
 	return NewProblem(http.StatusUnauthorized, ReasonUnauthenticated, detail)
 }
 
-const wrongLogin = "user and password do not go together"
+const wrongLogin = "wrong user or password"
 
-// login finds the caller: by the header Authorization if there is one, else by the
-// certificate. A wrong header is rejected whatever the certificate says: a program
-// behind a proxy means the header.
+// login finds the caller by the header Authorization. Only if there is none does it use the certificate: a wrong header is
+// rejected whatever the certificate is, because a program behind a proxy means the header.
 func (l *logins) login(all *callers, r *http.Request) (*account, *Problem) {
-	if a, ok, p := all.whoIsIt(r); ok {
+	if a, ok, p := all.personOf(r); ok {
 		return a, p
 	}
 	header := r.Header.Values("Authorization")
@@ -103,7 +101,7 @@ func byToken(all *callers, token string) (*account, *Problem) {
 	if a := all.byToken[sha256.Sum256([]byte(token))]; a != nil && len(token) >= minToken {
 		return a, nil
 	}
-	return nil, unauthenticated("the bearer token is nobody's")
+	return nil, unauthenticated("no caller has this bearer token")
 }
 
 // byCertificate finds the caller that has a certificate. Its authority and its dates were checked
@@ -116,12 +114,12 @@ func byCertificate(all *callers, cert *x509.Certificate) (*account, *Problem) {
 			continue
 		}
 		if found != nil {
-			return nil, unauthenticated("the client certificate is that of two callers")
+			return nil, unauthenticated("two callers have names of this client certificate")
 		}
 		found = a
 	}
 	if found == nil {
-		return nil, unauthenticated("the client certificate is nobody's")
+		return nil, unauthenticated("no caller has this client certificate")
 	}
 	return found, nil
 }
@@ -155,7 +153,7 @@ func (l *logins) byPassword(all *callers, name, password, remote string) (*accou
 		own := *tooMany // the flight is shared, and each call's problem has its own request ID
 		return nil, &own
 	case errors.Is(err, errNoSlot):
-		return nil, NewProblem(http.StatusServiceUnavailable, ReasonOverloaded, "too many passwords are looked at").after(slotWait)
+		return nil, NewProblem(http.StatusServiceUnavailable, ReasonOverloaded, "too many passwords are being checked").after(slotWait)
 	case err != nil || a == nil:
 		return nil, unauthenticated(wrongLogin)
 	}
@@ -163,10 +161,9 @@ func (l *logins) byPassword(all *callers, name, password, remote string) (*accou
 	return a, nil
 }
 
-var errNoSlot = errors.New("no slot to look at a password")
+var errNoSlot = errors.New("no slot to check a password")
 
-// look compares a password, in a slot. The end of a call does not end it: other calls may wait for
-// the same.
+// look compares a password, in a slot. The end of a call does not end the comparison, because other calls may wait for it.
 func (l *logins) look(hash []byte, password string) error {
 	wait := time.NewTimer(slotWait)
 	defer wait.Stop()
@@ -200,12 +197,12 @@ func (l *logins) remember(key verified, hash []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.verified) >= maxVerified {
-		clear(l.verified) // one look for each of them
+		clear(l.verified) // each password is then compared once more
 	}
 	l.verified[key] = sha256.Sum256(hash)
 }
 
-// said returns what the log has of a rejected caller, which is never what was tried.
+// said returns an attribute for the log about a rejected caller. It never has the credentials that were tried.
 func said(r *http.Request) slog.Attr {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return slog.Bool("certificate", false)

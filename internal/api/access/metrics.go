@@ -1,6 +1,9 @@
 package access
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
 
 // metrics counts the calls that the guard does not let in.
 type metrics struct {
@@ -16,14 +19,11 @@ func Reasons() []string {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	m := &metrics{refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+	m := &metrics{refused: promauto.With(reg).NewCounterVec(prometheus.CounterOpts{
 		Name: "waterclock_api_refused_total", Help: "Calls of the API's address that were refused before their operation was looked at, by reason.",
 	}, []string{"reason"})}
 	for _, r := range Reasons() {
-		m.refused.WithLabelValues(r) // 0 is shown
-	}
-	if reg != nil {
-		reg.MustRegister(m.refused)
+		m.refused.WithLabelValues(r) // so that 0 is shown
 	}
 	return m
 }

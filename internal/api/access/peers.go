@@ -9,20 +9,18 @@ import (
 	"time"
 )
 
-// Limits of calls to other instances, beside that of their context.
+// Limits of calls to other instances, in addition to those of their context.
 const (
 	dialTimeout      = 3 * time.Second
 	handshakeTimeout = 5 * time.Second
 )
 
-// Peers returns the transport for calls to other instances, in the name of the caller of a request's
-// context: over HTTP/2, with TLS if this
-// instance has a certificate, signed if there is a key. Make one and keep it: it has
+// Peers returns the transport for calls to other instances, in the name of the caller of a request's context: over
+// HTTP/2, with TLS if this instance has a certificate, signed if there is a key. Make one and keep it, because it has
 // the connections.
 //
-// A request that changes something is signed once. If the connection breaks and the
-// transport sends it again by itself, which it does with an Idempotency-Key, it is
-// rejected the second time, and the outcome of the first is not known.
+// A request that changes something is signed once. If the connection breaks and the transport sends it again by itself,
+// which it does with an Idempotency-Key, it is rejected the second time, and the outcome of the first is not known.
 func (g *Guard) Peers() http.RoundTripper {
 	s := &signer{max: g.options.BodyLimit, next: g.transport(), peers: g.options.Peers}
 	if g.forward != nil {
@@ -31,7 +29,7 @@ func (g *Guard) Peers() http.RoundTripper {
 	return s
 }
 
-// Scheme is that of this instance's address, and so of the other ones': http or https.
+// Scheme returns the scheme of this instance's address, which is also that of the others: http or https.
 func (g *Guard) Scheme() string {
 	if g.tls != nil {
 		return "https"
@@ -43,7 +41,7 @@ func (g *Guard) transport() *http.Transport {
 	t := &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		MaxIdleConnsPerHost: 4,
-		IdleConnTimeout:     idleTimeout / 2, // before the other side ends it
+		IdleConnTimeout:     idleTimeout / 2, // before the other side closes it
 		Protocols:           new(http.Protocols),
 		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 		DisableCompression:  true,

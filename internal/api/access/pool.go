@@ -12,8 +12,8 @@ import (
 // Pool is a limit that callers share: bytes of memory, streams of events, jobs, reads of logs.
 //
 // No caller can take another's share, however many callers there are and however long they hold things.
-// Fixed shares would not do: one for each possible caller would be too small for a single caller, and
-// fewer would run out. So one caller may hold everything that is free, and is cut when another needs room:
+// Fixed shares would not do: a share for each possible caller would be too small for a single caller, and
+// fewer shares would run out. So one caller may hold everything that is free, and is cut when another needs room:
 //
 //   - If a caller asks for more than is free, and would then hold less than the largest holder does,
 //     reservations of the largest holder are cut until there is room: the largest first, then the newest.
@@ -35,7 +35,7 @@ type Pool struct {
 	least int64
 	wait  time.Duration // how long a request waits for room
 
-	mu      sync.Mutex // guards all that follows, and all fields of reservations
+	mu      sync.Mutex // guards the fields below, and all fields of reservations
 	used    int64      // by all
 	ending  int64      // the part of used that is cut and not given back yet
 	turn    int64      // counts reservations and waiters
@@ -55,12 +55,12 @@ type Reservation struct {
 	name string
 	n    int64
 	turn int64
-	cut  func() // ends what it is for; nil: it cannot be cut now
-	gone bool   // it was cut, or given back: it does not grow
+	cut  func() // ends what the reservation is for; nil: it cannot be cut now
+	gone bool   // it was cut or released: it no longer grows
 	was  bool   // it was cut
 
-	cutting sync.Mutex // held while it is cut, and guards back; it comes before the pool's
-	back    bool       // it was given back
+	cutting sync.Mutex // held while it is being cut, and guards back; locked before the pool's mu
+	back    bool       // it was released
 }
 
 type waiter struct {
@@ -69,21 +69,20 @@ type waiter struct {
 	granted chan struct{}
 }
 
-// NewPool returns a pool of which one caller may hold each at most, and waits for so long.
+// NewPool returns a pool of which one caller may hold each at most. A request waits for room up to wait.
 func NewPool(whole, each int64, wait time.Duration) *Pool {
 	return &Pool{whole: whole, each: each, wait: wait, callers: make(map[string]*holder)}
 }
 
-// Reservation returns an empty reservation of the caller of ctx. If another caller needs the room, cut is
-// called once, to end what the reservation is for. It must not block, and must not release the reservation by
-// itself. It is not called after Release, and Release waits for its end: afterwards the connection that
-// it ends may be another call's.
+// Reservation returns an empty reservation for the caller of ctx. If another caller needs the room, cut is called once,
+// to end what the reservation is for. It must not block, and must not release the reservation by itself. It is not
+// called after Release, and Release waits for its end: afterwards the connection that it ends may be another call's.
 func (p *Pool) Reservation(ctx context.Context, cut func()) *Reservation {
 	c, _ := CallerOf(ctx)
 	return &Reservation{pool: p, name: c.share(), cut: cut}
 }
 
-// Acquire returns a reservation of n; nil: there is no room.
+// Acquire returns a reservation of n; nil if there is no room.
 func (p *Pool) Acquire(ctx context.Context, n int64, cut func()) *Reservation {
 	h := p.Reservation(ctx, cut)
 	if !h.Grow(ctx, n) {
@@ -103,7 +102,7 @@ func (h *Reservation) Grow(ctx context.Context, n int64) bool {
 		p.mu.Unlock()
 		return false
 	}
-	if len(p.waiting) == 0 && p.fits(w) { // nearly always
+	if len(p.waiting) == 0 && p.fits(w) { // nearly always the case
 		p.grant(w)
 		p.mu.Unlock()
 		return true
@@ -125,7 +124,7 @@ func (h *Reservation) Grow(ctx context.Context, n int64) bool {
 	i := slices.Index(p.waiting, w)
 	if i >= 0 {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
-		p.serve() // there may be room for who is behind
+		p.serve() // there may be room for the waiters behind it
 	}
 	return i < 0 && !h.gone
 }
@@ -138,8 +137,8 @@ func (h *Reservation) Shrink(n int64) {
 	p.give(h, min(n, h.n))
 }
 
-// Cuttable sets what cuts the reservation. It is called at once if another caller waits for the room. With nil
-// the reservation cannot be cut for now.
+// Cuttable sets the function that cuts the reservation. It is called at once if another caller waits for the room. With
+// nil the reservation cannot be cut for now.
 func (h *Reservation) Cuttable(cut func()) {
 	p := h.pool
 	p.mu.Lock()
@@ -220,8 +219,8 @@ func (p *Pool) held(name string) int64 {
 	return 0
 }
 
-// serve grants what there is room for. The waiter whose caller would hold least comes first, and among equals
-// the one that waits longest. A caller at its own limit does not hold up others.
+// serve grants requests while there is room. The waiter whose caller would hold least comes first, and among equals the one
+// that has waited longest. A caller at its own limit does not hold up others.
 func (p *Pool) serve() {
 	for len(p.waiting) > 0 {
 		if len(p.waiting) > 1 {
@@ -251,7 +250,7 @@ func (p *Pool) fits(w *waiter) bool {
 func (p *Pool) grant(w *waiter) {
 	defer close(w.granted)
 	h := w.h
-	if h.gone || w.n == 0 { // cut, or given back, while it waited
+	if h.gone || w.n == 0 { // cut or released while it waited
 		return
 	}
 	o := p.callers[h.name]
@@ -266,8 +265,8 @@ func (p *Pool) grant(w *waiter) {
 	}
 }
 
-// victims marks reservations of other callers as cut until there is room for a waiter, and returns what cuts
-// them. There are none if the waiter was served, or its caller would hold as much as the others do.
+// victims marks reservations of other callers as cut until there is room for a waiter, and returns the functions that
+// cut them. There are none if the waiter was served, or its caller would hold as much as the others do.
 func (p *Pool) victims(w *waiter) (ends []func()) {
 	if !slices.Contains(p.waiting, w) {
 		return nil
@@ -313,8 +312,8 @@ func Reserve(ctx context.Context, n int64) *Problem {
 	return noRoom()
 }
 
-// Outlive returns a context for work that outlives the call of ctx, as a job does. It has the same caller and
-// request ID. Its memory is apart from that of the call, and held until release.
+// Outlive returns a context for work that outlives the call of ctx, such as a job. It has the same caller and request
+// ID. Its memory is separate from that of the call, and held until release.
 func Outlive(ctx context.Context) (life context.Context, release func()) {
 	life = context.WithoutCancel(ctx)
 	c := callOf(ctx)
@@ -334,5 +333,5 @@ func GiveBack(ctx context.Context, n int64) {
 
 func noRoom() *Problem {
 	return NewProblem(http.StatusServiceUnavailable, ReasonOverloaded,
-		"bodies and answers of calls under way take all the memory that there is for them").after(bodyWait)
+		"bodies and answers of calls in progress take all the memory that there is for them").after(bodyWait)
 }

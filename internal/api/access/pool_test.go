@@ -21,12 +21,12 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 )
 
-// as is a context of a caller.
+// as returns a context of a caller.
 func as(name string) context.Context {
 	return WithCaller(context.Background(), Caller{Name: name})
 }
 
-// Alone a caller has all, and beside others what is left to it by shares, at once.
+// A single caller gets everything. Beside others it gets at once what its share leaves to it.
 func TestPoolIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(32, 32, time.Second)
@@ -62,7 +62,7 @@ func TestPoolIsShared(t *testing.T) {
 	})
 }
 
-// Of one caller there is a limit where holds cannot be cut, and the least is there in any case.
+// If reservations cannot be cut, one caller is limited. Every caller gets the minimum.
 func TestPoolHasLimits(t *testing.T) {
 	p := NewPool(16, 4, 0)
 	var all []*Reservation
@@ -85,7 +85,7 @@ func TestPoolHasLimits(t *testing.T) {
 	}
 }
 
-// Who waits is served by what their callers hold, not by who came first.
+// Waiters are served by what their callers hold, not by who came first.
 func TestPoolServesTheLeastFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(2, 2, time.Minute)
@@ -110,9 +110,9 @@ func TestPoolServesTheLeastFirst(t *testing.T) {
 	})
 }
 
-// Whatever callers take, grow, give back and have cut: books are right, all together hold no more
-// than there is, but for what each one has in any case and what is cut and about to end; and
-// nobody who holds no more than its share has anything cut.
+// Whatever callers take, grow, give back and lose: the accounts are right. All together hold no more than there
+// is, except for each one's minimum and what is cut and about to end. And a caller that holds no more than its
+// share loses nothing.
 func TestPoolKeepsShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		whole := rapid.Int64Range(1, 40).Draw(t, "whole")
@@ -184,7 +184,7 @@ func TestPoolKeepsShares(t *testing.T) {
 	})
 }
 
-// crowd is a guard whose file has so many readers, r0 and on, beside its usual callers.
+// crowd returns a guard whose file has this many readers, from r0 on, in addition to its usual callers.
 func crowd(t *testing.T, n int) *Guard {
 	t.Helper()
 	text := usersFile()
@@ -236,9 +236,9 @@ func put(t *testing.T, address, caller string, n int) *answer {
 	return answerOf(a)
 }
 
-// Bodies that are announced hold nothing, those that stand still hold what has come, and whoever
-// has more than a share gives way to one who has less.
-func TestSlowBodiesHoldUpNobody(t *testing.T) {
+// An announced body holds nothing, and a stalled body holds what has arrived. A caller with more than a share
+// gives way to one with less.
+func TestSlowBodiesDelayNobody(t *testing.T) {
 	const callers, each = 64, 2
 	g := crowd(t, callers)
 	address := served(t, g, http.HandlerFunc(echo), nil)
@@ -253,7 +253,7 @@ func TestSlowBodiesHoldUpNobody(t *testing.T) {
 	}
 	for _, c := range slow {
 		if _, err := c.Write(make([]byte, 1<<20)); err != nil {
-			break // cut already
+			break // it was cut already
 		}
 	}
 	g.until(t, "bodies fill the memory", func() bool { return g.memory.used > g.memory.whole*9/10 })
@@ -275,7 +275,7 @@ func TestSlowBodiesHoldUpNobody(t *testing.T) {
 	g.until(t, "all is given back", func() bool { return g.memory.used == 0 && len(g.memory.callers) == 0 })
 }
 
-// An answer that is not taken is cut when another caller needs the room.
+// An answer that its caller does not read is cut when another caller needs the room.
 func TestAnswersThatAreNotTaken(t *testing.T) {
 	const size = 4 << 20
 	g := crowd(t, 1)
@@ -286,7 +286,7 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 		}
 		_, _ = w.Write(make([]byte, size))
 	}), nil)
-	// A fixed window: otherwise the kernel's buffers grow, and may take a whole answer.
+	// A fixed window: otherwise the kernel's buffers grow, and may hold a whole answer.
 	narrow := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error
 		err := c.Control(func(fd uintptr) {
@@ -313,7 +313,7 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	for range 7 {
 		stuck = append(stuck, get("r0-")) //nolint:bodyclose // get does
 	}
-	rest := g.memory.Acquire(as("r0"), g.memory.whole-int64(len(stuck))*size, nil) // and more of the same caller
+	rest := g.memory.Acquire(as("r0"), g.memory.whole-int64(len(stuck))*size, nil) // and more for the same caller
 	if rest == nil {
 		t.Fatal("not all was free")
 	}
@@ -334,8 +334,8 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	}
 }
 
-// What is cut is under way: once a hold has been given back its connection is another call's.
-func TestPoolCutsNothingThatIsOver(t *testing.T) {
+// Only work in progress is cut: once a reservation has been given back its connection belongs to another call.
+func TestPoolDoesNotCutReleasedReservations(t *testing.T) {
 	p := NewPool(100, 100, 0)
 	var late *Reservation
 	over := false
@@ -344,7 +344,7 @@ func TestPoolCutsNothingThatIsOver(t *testing.T) {
 			t.Error("a hold is cut that was given back")
 		}
 	})
-	p.Acquire(as("greedy"), 40, func() { // it is the larger one, and cut first; meanwhile the other's call ends
+	p.Acquire(as("greedy"), 40, func() { // it is the larger one, and is cut first; meanwhile the other's call ends
 		late.Release()
 		over = true
 	})
@@ -355,9 +355,9 @@ func TestPoolCutsNothingThatIsOver(t *testing.T) {
 	}
 }
 
-// Who asks for more than there is holds up nobody: neither who has the least of a caller in any
-// case, nor who would hold less.
-func TestPoolLargeHoldUpNobody(t *testing.T) {
+// A request for more than there is delays nobody: neither a request within its caller's minimum, nor one whose
+// caller would hold less.
+func TestLargeRequestsToAPoolDelayNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(100, 100, time.Second)
 		p.least = 3
@@ -373,11 +373,11 @@ func TestPoolLargeHoldUpNobody(t *testing.T) {
 		if waited := time.Since(began); waited > 0 {
 			t.Errorf("they waited %v", waited)
 		}
-		time.Sleep(time.Second) // of the bubble: those that wait give up
+		time.Sleep(time.Second) // in the bubble: those that wait give up
 	})
 }
 
-// Who gives up has those served who wait behind.
+// If a waiter gives up, those behind it are served.
 func TestPoolServesWhenOneGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(100, 100, time.Hour)
@@ -396,8 +396,8 @@ func TestPoolServesWhenOneGivesUp(t *testing.T) {
 	})
 }
 
-// What becomes one that can be cut while somebody waits is cut then.
-func TestPoolCutsWhatCanBeCutLater(t *testing.T) {
+// If a reservation becomes cuttable while another caller waits, it is cut then.
+func TestPoolCutsReservationsThatBecomeCuttable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(100, 100, time.Second)
 		h := p.Acquire(as("greedy"), 100, nil)
@@ -412,8 +412,8 @@ func TestPoolCutsWhatCanBeCutLater(t *testing.T) {
 	})
 }
 
-// People of one tenant share the tenant's part, whatever other groups each of them is in: those are no
-// further parts. The limits of calls are shared in the same way.
+// People of one tenant share the tenant's part, whatever other groups each of them is in: those add no parts.
+// The limits of calls are shared in the same way.
 func TestPoolOfPeopleInSeveralGroups(t *testing.T) {
 	p := NewPool(8, 8, time.Second)
 	var cut int
@@ -435,7 +435,8 @@ func TestPoolOfPeopleInSeveralGroups(t *testing.T) {
 	}
 }
 
-// What goes on behind a call, as a job does, has the caller's part of the memory, and gives it back at its end.
+// Work that goes on after a call, such as a job, uses the caller's part of the memory, and gives it back when
+// it ends.
 func TestOutlive(t *testing.T) {
 	p := NewPool(8, 8, 0)
 	call := withCall(t.Context(), &call{caller: Caller{Name: "a"}, request: "r1"})

@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// Reasons of problems, beside those of package api. They are part of the API and never change.
+// Reasons of problems, in addition to those of package api. They are part of the API and never
+// change.
 const (
 	ReasonBadRequest        = "bad-request"        // 400: the call itself is wrong
 	ReasonUnauthenticated   = "unauthenticated"    // 401: no credentials, or wrong ones
 	ReasonTooManyHeaders    = "too-many-headers"   // 431
 	ReasonForwardRefused    = "forward-refused"    // 401: the signature of another instance does not hold
 	ReasonForbidden         = "forbidden"          // 403: the caller has no such right
-	ReasonUnknownCaller     = "unknown-caller"     // 403: forwarded for a caller whom this instance does not know
+	ReasonUnknownCaller     = "unknown-caller"     // 403: forwarded for a caller that this instance does not know
 	ReasonCrossOrigin       = "cross-origin"       // 403: a page of another site sent it
 	ReasonBodyTimeout       = "body-timeout"       // 408: the body did not arrive in time
 	ReasonTooLarge          = "too-large"          // 413: the body
@@ -26,11 +27,11 @@ const (
 	ReasonTooManyCalls      = "too-many-calls"     // 429: at the same time
 	ReasonTooManyFailures   = "too-many-logins"    // 429: with wrong passwords
 	ReasonIssuerUnavailable = "issuer-unavailable" // 503: keys of the issuer of tokens are not known
-	ReasonOverloaded        = "overloaded"         // 503: bodies, answers, passwords or nonces have no room now
+	ReasonOverloaded        = "overloaded"         // 503: there is no room for bodies, answers, passwords or nonces now
 )
 
-// Problem is an answer that is an error, in the form of RFC 9457. It is an error, and
-// what huma calls a StatusError. The API's own problems embed it and say more.
+// Problem is an answer that reports an error, in the form of RFC 9457. It implements error,
+// and huma's StatusError. The API's own problems embed it and add to it.
 type Problem struct {
 	Type      string `json:"type,omitempty" doc:"about:blank: status and reason say what it is." default:"about:blank"`
 	Title     string `json:"title,omitempty" doc:"The status in words."`
@@ -48,7 +49,7 @@ func NewProblem(status int, reason, detail string) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Reason: reason, Detail: detail}
 }
 
-// after says when to try again.
+// after sets when to try again.
 func (p *Problem) after(d time.Duration) *Problem {
 	p.RetryAfter = d
 	return p
@@ -60,7 +61,7 @@ func (p *Problem) Error() string { return p.Detail }
 // GetStatus returns the status, for huma.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType returns that of RFC 9457 whatever was negotiated, for huma.
+// ContentType returns the media type of RFC 9457 whatever was negotiated, for huma.
 func (p *Problem) ContentType(string) string { return ProblemType }
 
 // ProblemType is the media type of problems.
@@ -73,7 +74,7 @@ func (p *Problem) GetHeaders() http.Header {
 		h.Set("Retry-After", strconv.Itoa(int(math.Ceil(p.RetryAfter.Seconds()))))
 	}
 	if p.Status == http.StatusUnauthorized {
-		// Two lines and not one with a comma: not every client takes a list apart.
+		// Two lines and not one with a comma, because some clients do not split lists.
 		h.Set("WWW-Authenticate", `Basic realm="waterclock", charset="UTF-8"`)
 		h.Add("WWW-Authenticate", `Bearer realm="waterclock"`)
 	}
@@ -83,7 +84,7 @@ func (p *Problem) GetHeaders() http.Header {
 // Write answers with the problem.
 func (p *Problem) Write(w http.ResponseWriter) { p.WriteAs(w, p) }
 
-// WriteAs answers with a value that embeds the problem and says more.
+// WriteAs answers with a value that embeds the problem and adds to it.
 func (p *Problem) WriteAs(w http.ResponseWriter, more any) {
 	p.RequestID = w.Header().Get(RequestHeader)
 	body, err := json.Marshal(more)
@@ -95,5 +96,5 @@ func (p *Problem) WriteAs(w http.ResponseWriter, more any) {
 	w.Header().Set("Content-Type", ProblemType)
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // who asked is gone
+	_, _ = w.Write(append(body, '\n')) // it fails only if the caller is gone
 }

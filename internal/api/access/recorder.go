@@ -2,8 +2,8 @@ package access
 
 import "net/http"
 
-// Recorder notes the status of an answer, which is the first that is final. Later ones
-// are dropped.
+// Recorder records the status of an answer, which is the first that is final. Later
+// ones are dropped.
 type Recorder struct {
 	http.ResponseWriter
 
@@ -11,7 +11,7 @@ type Recorder struct {
 	begun  func() // called when the answer begins; may be nil
 }
 
-// Status returns the status of the answer; 0: it has not begun.
+// Status returns the status of the answer; 0 if it has not begun.
 func (r *Recorder) Status() int { return r.status }
 
 // WriteHeader implements http.ResponseWriter.
@@ -19,7 +19,7 @@ func (r *Recorder) WriteHeader(status int) {
 	if r.status != 0 {
 		return
 	}
-	if status >= http.StatusOK { // else it is merely informational
+	if status >= http.StatusOK { // otherwise it is only informational
 		r.begin(status)
 	}
 	r.ResponseWriter.WriteHeader(status)

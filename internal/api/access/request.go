@@ -12,8 +12,8 @@ import (
 // instance that it is forwarded to. A caller may bring one. It is only a label: two callers may choose the
 // same one.
 const (
-	// RequestHeader has it, of calls and of answers; hopHeader on the way between instances, where
-	// it is signed as every header of ours.
+	// RequestHeader has the ID in calls and in answers. hopHeader has it in calls between instances, where it is signed like
+	// every header of ours.
 	RequestHeader = "X-Request-Id"
 	hopHeader     = "Waterclock-Request-Id"
 

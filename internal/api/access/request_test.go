@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Each answer has a request ID: the caller's if it is one, else a new one. Problems and the audit
-// have the same.
+// Each answer has a request ID: the caller's if that is valid, otherwise a new one. Problems and
+// the audit have the same ID.
 func TestRequestID(t *testing.T) {
 	audit := new(lines)
 	o := options(t)
@@ -44,13 +44,13 @@ func TestRequestID(t *testing.T) {
 			t.Errorf("the log lacks %s: %s", p.RequestID, log.String())
 		}
 	}
-	// Nobody but an instance says it with the header of instances.
+	// Only an instance can set it with the header of instances.
 	if a := asks(h, http.MethodPut, "/", nil, bearer("ops"), hopHeader+": forged"); a.Header.Get(RequestHeader) == "forged" {
 		t.Error("a caller's call has the ID of a call between instances")
 	}
 }
 
-// A call that is passed on keeps its ID, in the audits of both instances.
+// A forwarded call keeps its ID, in the audits of both instances.
 func TestRequestIDIsPassedOn(t *testing.T) {
 	key := keysFile(t, oldKey)
 	p := newPair(t, key, key)
@@ -71,7 +71,8 @@ func TestRequestIDIsPassedOn(t *testing.T) {
 	}
 }
 
-// The audit has the IDs of the timers that requests were written for: so many, the others counted.
+// The audit has the IDs of the timers for which requests were written, up to a limit; the rest are
+// counted.
 func TestAuditNamesTimers(t *testing.T) {
 	g, log := guard(t, options(t))
 	var write func(ctx context.Context)

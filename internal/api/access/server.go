@@ -14,14 +14,14 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Limits of the server. Requests are short, and so are answers except for streams. A client that is slow
-// to send or to take them means harm, or is broken.
+// Limits of the server. Requests are short, and so are answers except for streams. A client that sends or reads slowly is
+// broken or hostile.
 const (
 	headerTimeout  = 10 * time.Second
 	readTimeout    = time.Minute // a whole request
 	writeTimeout   = 2 * time.Minute
 	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 128 << 10 // a timer's may take 64 KiB, before they are escaped
+	maxHeaderBytes = 128 << 10 // those of a timer may take 64 KiB, before they are escaped
 	// headerSlack is how many more bytes of headers are read, so that the answer is a problem like any other.
 	// Beyond that net/http answers by itself, with the same status, and reads no more.
 	headerSlack = 64 << 10
@@ -70,8 +70,8 @@ func (g *Guard) protocols() *http.Protocols {
 	return p
 }
 
-// Serve has a server of [Guard.Server] serve a listener, until its Shutdown or Close. It
-// returns as http.Server.Serve does.
+// Serve makes a server of [Guard.Server] serve a listener, until its Shutdown or Close. It returns what
+// http.Server.Serve returns.
 func (g *Guard) Serve(s *http.Server, l net.Listener) error {
 	l = netutil.LimitListener(&perAddress{Listener: l, most: maxFromAddress}, maxConnections)
 	if s.TLSConfig != nil {
@@ -80,8 +80,8 @@ func (g *Guard) Serve(s *http.Server, l net.Listener) error {
 	return s.Serve(l)
 }
 
-// perAddress is a listener that closes connections of an address that has too many. mu guards byNet, the
-// number of connections by address.
+// perAddress is a listener that closes new connections of an address that has too many. mu guards byNet, the number of
+// connections by address.
 type perAddress struct {
 	net.Listener
 	most int
@@ -105,7 +105,7 @@ func (l *perAddress) Accept() (net.Conn, error) {
 	}
 }
 
-// add adds to the connections of an address, and reports whether they are not too many.
+// add adds n to the number of connections of an address, unless that would be too many. It reports whether it did.
 func (l *perAddress) add(from netip.Prefix, n int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,9 +143,9 @@ func Stream(w http.ResponseWriter) error {
 	return http.NewResponseController(w).SetWriteDeadline(time.Time{})
 }
 
-// CutOff ends the writing of an answer, however slowly the caller reads it.
+// CutOff ends the writing of an answer at once, even if the caller reads slowly.
 func CutOff(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0)) // else it ends by itself, later
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Unix(1, 0)) // if that fails, it ends by itself, later
 }
 
 // StreamWrite writes a part of an answer for which [Stream] was called, and sends it.
@@ -161,13 +161,12 @@ func StreamWrite(w http.ResponseWriter, part []byte) error {
 	return errors.Join(c.Flush(), c.SetWriteDeadline(time.Time{}))
 }
 
-// secure sets what tells browsers to trust an answer with nothing: handlers may say
-// otherwise of single pages.
+// secure sets the headers that forbid browsers to do anything with an answer. Handlers may change them for single
+// pages.
 //
-// The policy for referrers is not no-referrer: forms of our own pages would come with
-// "Origin: null", and over plain HTTP, where browsers do not say Sec-Fetch-Site, be taken
-// for another site's. Strict-Transport-Security is not there: it would speak for all ports
-// of the host.
+// The policy for referrers is not no-referrer: with it, forms of our own pages would come with "Origin: null". Over
+// plain HTTP, where browsers do not send Sec-Fetch-Site, they would then be taken for another site's.
+// Strict-Transport-Security is not set: it would apply to all ports of the host.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "+
 		"font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
@@ -180,11 +179,10 @@ func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// certificates are what the files say of TLS: towards callers, and towards other
-// instances.
+// certificates has the TLS settings of the files, for callers and for other instances.
 type certificates struct {
 	server *tls.Config
-	roots  *x509.CertPool // whose certificates other instances may have
+	roots  *x509.CertPool // authorities that the certificates of other instances may be from
 }
 
 func (g *Guard) watchTLS() (err error) {
@@ -217,9 +215,9 @@ func sayValidity(log *slog.Logger, path string, c *tls.Certificate, now time.Tim
 	attrs := []any{"file", path, "from", c.Leaf.NotBefore.UTC(), "until", c.Leaf.NotAfter.UTC()}
 	switch {
 	case now.After(c.Leaf.NotAfter):
-		log.Error("the certificate of the API has expired: clients and other instances refuse it; renew it, the file is read again", attrs...)
+		log.Error("the certificate of the API has expired: clients and other instances reject it; renew it, the file is read again", attrs...)
 	case now.Before(c.Leaf.NotBefore):
-		log.Error("the certificate of the API is not valid yet: clients and other instances refuse it; see to the file, or to this machine's clock", attrs...)
+		log.Error("the certificate of the API is not valid yet: clients and other instances reject it; check the file and this machine's clock", attrs...)
 	case now.Add(soon).After(c.Leaf.NotAfter):
 		log.Warn("the certificate of the API expires soon: renew it, the file is read again", attrs...)
 	}
@@ -228,8 +226,8 @@ func sayValidity(log *slog.Logger, path string, c *tls.Certificate, now time.Tim
 // parseCertificates reads key, certificate and, if there is one, the file of the
 // authorities of clients.
 //
-// Sessions are not resumed where clients have certificates: a resumed one is that of a
-// certificate which was checked by what the files said then.
+// If clients have certificates, sessions are not resumed: the certificate of a resumed session was checked by an older state
+// of the files.
 func parseCertificates(texts [][]byte) (*certificates, error) {
 	own, err := tls.X509KeyPair(texts[1], texts[0])
 	if err != nil {
@@ -241,7 +239,7 @@ func parseCertificates(texts [][]byte) (*certificates, error) {
 		Certificates: []tls.Certificate{own},
 	}}
 	if c.roots, err = x509.SystemCertPool(); err != nil {
-		c.roots = x509.NewCertPool() // a machine that trusts nobody
+		c.roots = x509.NewCertPool() // the machine has no authorities
 	}
 	c.roots.AppendCertsFromPEM(texts[1])
 	if len(texts) < 3 {

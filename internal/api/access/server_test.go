@@ -83,7 +83,7 @@ func (a *authority) pair(t testing.TB, template *x509.Certificate) tls.Certifica
 	return pair
 }
 
-// served is a guard that serves on a port of the loopback interface.
+// served makes a guard serve on a port of the loopback interface.
 func served(t testing.TB, g *Guard, h http.Handler, change func(*http.Server)) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -105,8 +105,8 @@ func served(t testing.TB, g *Guard, h http.Handler, change func(*http.Server)) (
 	return l.Addr().String()
 }
 
-// get asks over TLS, on a connection of its own. It shows a certificate whatever
-// authorities the server names.
+// get makes a call over TLS, on a new connection. It shows its certificate whatever authorities
+// the server names.
 func get(t testing.TB, address string, roots *authority, certs []tls.Certificate, headers ...string) (*answer, error) {
 	t.Helper()
 	pool := x509.NewCertPool()
@@ -136,7 +136,7 @@ func get(t testing.TB, address string, roots *authority, certs []tls.Certificate
 	return answerOf(a), nil
 }
 
-// secureOptions are those of an API with TLS and client certificates.
+// secureOptions returns the options of an API with TLS and client certificates.
 func secureOptions(t testing.TB, server, clients *authority) Options {
 	o := options(t)
 	o.Address = "127.0.0.1:0"
@@ -211,8 +211,8 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// Certificates, keys and authorities change while the server runs; a pair that does not
-// fit changes nothing.
+// Certificates, keys and authorities change while the server runs. A pair that does not match
+// changes nothing.
 func TestCertificatesChange(t *testing.T) {
 	first, second := newAuthority(t, "first"), newAuthority(t, "second")
 	o := secureOptions(t, first, first)
@@ -229,7 +229,7 @@ func TestCertificatesChange(t *testing.T) {
 	wantOK(t, a, "ops")
 
 	cert, key := second.issue(t, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
-	writeFile(t, o.TLSCert, cert) // and not yet the key
+	writeFile(t, o.TLSCert, cert) // but not the key yet
 	g.tls.next.Store(0)
 	if _, err := get(t, address, first, old); err != nil {
 		t.Error(err)
@@ -252,7 +252,8 @@ func TestCertificatesChange(t *testing.T) {
 	}
 }
 
-// A client with a certificate is checked at each connection, by what the files say then.
+// A client with a certificate is checked at each connection, by the current content of the
+// files.
 func TestSessionsAreNotResumed(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	with := secureOptions(t, ca, ca)
@@ -283,8 +284,8 @@ func TestSessionsAreNotResumed(t *testing.T) {
 	}
 }
 
-// Instances call each other by the addresses that they advertise, with and without TLS,
-// over HTTP/2; no instance answers with a certificate of somebody else.
+// Instances call each other at the addresses that they advertise, with and without TLS, over
+// HTTP/2. No instance accepts the certificate of another host.
 func TestPeers(t *testing.T) {
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "other")
 	key := keysFile(t, newKey)
@@ -326,7 +327,7 @@ func TestPeers(t *testing.T) {
 	if _, err := ask(encrypted, foreign); err == nil || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("an instance with a certificate of another authority: %v", err)
 	}
-	// Of the right authority, but of another host.
+	// A certificate of the right authority, but for another host.
 	elsewhere := encrypted
 	cert, k := ca.issue(t, &x509.Certificate{DNSNames: []string{"elsewhere.example.org"}})
 	elsewhere.TLSCert = writeFile(t, filepath.Join(t.TempDir(), "cert"), cert)
@@ -337,7 +338,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// A stream outlives the limits on time, on HTTP/1 and on HTTP/2; other answers do not.
+// A stream outlives the time limits, on HTTP/1 and on HTTP/2; other answers do not.
 func TestStreamsOutliveTimeouts(t *testing.T) {
 	const limit = 300 * time.Millisecond
 	g, _ := guard(t, Options{Address: "127.0.0.1:0", BodyLimit: 1000, AtOnce: 10})
@@ -383,7 +384,7 @@ func TestStreamsOutliveTimeouts(t *testing.T) {
 	}
 }
 
-// writePart writes as a stream does, or as other answers do.
+// writePart writes like a stream, or like other answers.
 func writePart(w http.ResponseWriter, stream bool) error {
 	if stream {
 		return StreamWrite(w, []byte("x"))
@@ -394,7 +395,7 @@ func writePart(w http.ResponseWriter, stream bool) error {
 	return http.NewResponseController(w).Flush()
 }
 
-// Who sends a header or a body too slowly is cut off.
+// A client that sends a header or a body too slowly is cut off.
 func TestSlowClients(t *testing.T) {
 	const limit = 200 * time.Millisecond
 	g, _ := guard(t, Options{Address: "127.0.0.1:0", BodyLimit: 1000, AtOnce: 10})
@@ -426,8 +427,8 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// Headers have a limit in bytes, which has room for those of a timer; beyond it the answer is a
-// problem.
+// Headers are limited in bytes, with room for those of a timer. Beyond the limit the answer is
+// a problem.
 func TestHeaderBytes(t *testing.T) {
 	g, _ := guard(t, Options{Address: "127.0.0.1:0", BodyLimit: 1000, AtOnce: 10})
 	address := served(t, g, http.HandlerFunc(echo), nil)
@@ -483,7 +484,7 @@ func TestBrokenBodies(t *testing.T) {
 	}
 }
 
-// One address does not have all connections, and has them back when it closes some.
+// One address cannot take all connections, and gets new ones when it closes some.
 func TestConnectionsOfAnAddress(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 // Limits of the file of keys.
 const (
 	minKey  = 32 // characters of a key
-	maxKeys = 2  // the first signs, both are taken: so one can be replaced
+	maxKeys = 2  // the first one signs, both are accepted, so that a key can be replaced
 )
 
-// CheckKeys says what is wrong with a file of keys.
+// CheckKeys returns what is wrong with a file of keys.
 func CheckKeys(path string) error {
 	text, err := readFile(path)
 	if err != nil {
@@ -50,26 +50,25 @@ func parseKeys(text []byte) (keys [][]byte, err error) {
 	return keys, nil
 }
 
-// forwardHeader carries who signed what:
+// forwardHeader carries the signature of a forwarded call:
 //
 //	v1.<ms since 1970>.<nonce>.<caller's name>.<SHA-256 of the body>.<HMAC-SHA256>
 //
-// in decimal and in base64url without padding. The body's hash stands in it so that a
-// signature can be refused before a body is read.
+// in decimal and in base64url without padding. It has the body's hash, so that a wrong signature is rejected before the body
+// is read.
 const (
 	forwardHeader  = "Waterclock-Forward"
 	forwardVersion = "v1"
 	nonceBytes     = 16
 )
 
-// forwardWindow is how far the clocks of two instances may be apart, time on the way
-// included.
+// forwardWindow is how far the clocks of two instances may be apart, including the time that a call takes to arrive.
 const forwardWindow = 30 * time.Second
 
-// maxForwardHeader is more than any that we write.
+// maxForwardHeader is longer than any header that we write.
 const maxForwardHeader = 512
 
-// signed is what a signature says beside the request.
+// signed is what a signature covers besides the request.
 type signed struct {
 	at    time.Time // to the millisecond
 	nonce [nonceBytes]byte
@@ -77,10 +76,9 @@ type signed struct {
 	body  [sha256.Size]byte
 }
 
-// sign is the HMAC-SHA256 of all that makes the request what it is: method, address,
-// path and query as they stand in the request line, headers that mean something to the
-// API, and what the header says. The path is the escaped one, byte for byte: what it
-// names, with %2F in an ID or two slashes, is found out behind the signature.
+// sign returns the HMAC-SHA256 of everything that makes the request what it is: method, address, path and query as in the
+// request line, headers that mean something to the API, and what the header says. The path is signed in its escaped form,
+// byte for byte; it is interpreted only after the signature was verified.
 //
 // Each part follows its length, so no two requests are the same bytes. Any
 // header that the API reads must be in [signedHeader]. Headers that proxies add are not, so proxies
@@ -137,7 +135,7 @@ func (s signed) header(mac []byte) string {
 
 var errForwardForm = errors.New("the header " + forwardHeader + " is not of the form that this version writes")
 
-// parseForward reads the header. It checks nothing but its form.
+// parseForward reads the header. It checks only its form.
 func parseForward(values []string) (s signed, mac []byte, err error) {
 	if len(values) != 1 || len(values[0]) > maxForwardHeader {
 		return s, nil, errForwardForm

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A certificate that clients refuse, or will soon, is said where it is read.
-func TestExpiredCertificateIsSaid(t *testing.T) {
+// When a certificate is read that clients refuse, or soon will, that is logged.
+func TestExpiredCertificateIsLogged(t *testing.T) {
 	from, until := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := &tls.Certificate{Leaf: &x509.Certificate{NotBefore: from, NotAfter: until}}
 	for now, want := range map[time.Time]string{

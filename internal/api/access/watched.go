@@ -26,22 +26,21 @@ const (
 // the old one, and tools that copy keep the time. A Kubernetes secret is a
 // symlink to a directory that is swapped; reading through the name sees that.
 //
-// If files cannot be read or parsed, the log says so, once for each fault, and their last good content
-// holds.
+// If files cannot be read or parsed, that is logged once for each problem, and their last good content stays in effect.
 type watched[T any] struct {
 	what    string // for the log
 	paths   []string
-	secrets []string // those of paths that are nobody else's business
+	secrets []string // those of paths that other users of the machine should not be able to read
 	parse   func(texts [][]byte) (T, error)
 	log     *slog.Logger
 	start   time.Time    // looks are timed by the monotonic clock
 	next    atomic.Int64 // when the next look is due, as nanoseconds since start
 	value   atomic.Pointer[T]
 
-	mu   sync.Mutex        // guards what follows; held while looking
-	seen [sha256.Size]byte // of what was read last
-	bad  error             // what is wrong with that, nil if it holds
-	said string            // what the log has of it: the last thing that was wrong, "" if nothing is
+	mu   sync.Mutex        // guards the fields below; held while looking
+	seen [sha256.Size]byte // of the content that was read last
+	bad  error             // what is wrong with that content; nil if it is valid
+	said string            // the last problem that was logged; "" if there is none
 }
 
 // watch reads the files for the first time, and returns an error if that fails.
@@ -73,18 +72,18 @@ func (w *watched[T]) again() {
 	switch {
 	case err != nil && err.Error() != w.said:
 		w.said = err.Error()
-		w.log.Error("a file cannot be read again; what it said before holds", "what", w.what, "files", w.paths, "err", err)
+		w.log.Error("a file cannot be read again; its last good content stays in effect", "what", w.what, "files", w.paths, "err", err)
 	case err == nil:
 		w.said = ""
 	}
 	if changed {
-		w.log.Info("a file has changed and holds", "what", w.what, "files", w.paths)
+		w.log.Info("a file has changed and takes effect", "what", w.what, "files", w.paths)
 		w.warnReadable()
 	}
 }
 
-// look reads the files and takes over their content if it has changed. It does not parse the same content
-// twice: thousands of callers take a second.
+// look reads the files and uses their content if it has changed. It does not parse the same content twice, because thousands
+// of callers take a second.
 func (w *watched[T]) look() (changed bool, err error) {
 	texts, err := readAll(w.paths)
 	if err != nil {
@@ -108,7 +107,7 @@ func (w *watched[T]) look() (changed bool, err error) {
 func (w *watched[T]) warnReadable() {
 	for _, path := range w.secrets {
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o007 != 0 {
-			w.log.Warn("a file is open to every user of the machine; take that away with chmod o-rwx, or defaultMode of the volume",
+			w.log.Warn("every user of the machine may read a file of secrets; change that with chmod o-rwx, or defaultMode of the volume",
 				"what", w.what, "file", path, "mode", info.Mode().Perm().String())
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// tokenOf is a token of whoever.
+// tokenOf returns a token for any name.
 func tokenOf(name string) string { return "wct_" + strings.Repeat(name, 40)[:40] }
 
 func tokenLine(name string) string {
@@ -28,7 +28,7 @@ func tokenLine(name string) string {
 
 const password = "correct horse battery"
 
-// passwordHash is made once: it takes time by intention.
+// passwordHash is made once: making it is slow on purpose.
 var passwordHash = sync.OnceValue(func() string {
 	hash, _ := bcrypt.GenerateFromPassword([]byte(password), minCost)
 	return string(hash)
@@ -87,7 +87,7 @@ func (l *lines) String() string {
 
 func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// options are those of an API with users, reachable from elsewhere.
+// options returns the options of an API with users, reachable from other machines.
 func options(t testing.TB) Options {
 	return Options{
 		Address: "0.0.0.0:0", BodyLimit: 1 << 20, AtOnce: 8,
@@ -105,7 +105,7 @@ func guard(t testing.TB, o Options) (*Guard, *lines) {
 	return g, log
 }
 
-// echo answers with what came through the guard: the caller, and the body.
+// echo answers with what passed the guard: the caller, and the body.
 func echo(w http.ResponseWriter, r *http.Request) {
 	c, _ := CallerOf(r.Context())
 	body, err := io.ReadAll(r.Body)
@@ -133,7 +133,7 @@ func answerOf(r *http.Response) *answer {
 	return &answer{r.StatusCode, r.ProtoMajor, r.Header, body}
 }
 
-// asks asks a handler, with headers as "Name: value".
+// asks calls a handler, with headers as "Name: value".
 func asks(h http.Handler, method, target string, body io.Reader, headers ...string) *answer {
 	r := httptest.NewRequest(method, target, body)
 	for _, line := range headers {
@@ -157,7 +157,7 @@ func basic(name, password string) string {
 	return "Authorization: " + r.Header.Get("Authorization")
 }
 
-// wantProblem wants an answer to be a problem of that status and reason.
+// wantProblem checks that an answer is a problem with this status and reason.
 func wantProblem(t testing.TB, a *answer, status int, reason string) Problem {
 	t.Helper()
 	var p Problem

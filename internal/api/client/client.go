@@ -23,19 +23,18 @@ import (
 	"unicode/utf8"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 const (
-	// callTimeout is how long one call may take: longer than a decision is waited for.
+	// callTimeout limits one call. It is longer than the wait for a decision.
 	callTimeout = 30 * time.Second
-	// maxAnswer is how many bytes of an answer are read, maxProblem of a refusal, and of a line of a
-	// stream of events.
+	// maxAnswer is how many bytes of an answer are read. maxProblem limits an error answer, and a line of a stream of
+	// events.
 	maxAnswer, maxProblem = 256 << 20, 1 << 20
-	// resumePause is how long a stream of events that has ended waits before it goes on, resumeTime
-	// for how long it tries to.
+	// resumePause is how long an ended stream of events waits before it continues; resumeTime is for how long it tries to.
 	resumePause, resumeTime = time.Second, time.Minute
-	// streamQuiet is after what time a stream without anything is taken for broken: signs of life come
-	// each 15 s.
+	// streamQuiet is after how long a silent stream counts as broken: signs of life come every 15 s.
 	streamQuiet = time.Minute
 )
 
@@ -45,7 +44,7 @@ type Options struct {
 	User         string // with PasswordFile
 	PasswordFile string
 	TokenFile    string // instead of a user
-	CA           string // PEM file of authorities beside the system's
+	CA           string // PEM file of authorities, in addition to the system's
 }
 
 // Client calls one API. Its methods may be called from any goroutine.
@@ -56,18 +55,18 @@ type Client struct {
 	token    string
 	http     *http.Client
 
-	pause, patience time.Duration // resumePause and resumeTime, but in tests
+	pause, patience time.Duration // resumePause and resumeTime, except in tests
 }
 
-// Problem is a call that was refused: an answer of the API, RFC 9457.
+// Problem is a rejected call: an answer of the API in the form of RFC 9457.
 type Problem struct{ api.Problem }
 
-// Error says what is wrong, and which part of the call.
+// Error describes what is wrong, and with which part of the call.
 func (p *Problem) Error() string {
 	text := strings.TrimSuffix(p.Detail, ".")
 	for _, e := range p.Errors {
 		if strings.Contains(text, e.Message) {
-			continue // the detail has it
+			continue // the detail contains it
 		}
 		text += fmt.Sprintf("; %s: %s", e.Location, e.Message)
 	}
@@ -80,7 +79,7 @@ func (p *Problem) Error() string {
 	return Printable(text)
 }
 
-// Printable is a text that others have chosen, without what a terminal could take for a command.
+// Printable returns a text from an untrusted source without anything that a terminal could take for a command.
 func Printable(text string) string {
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return text
@@ -141,8 +140,7 @@ func secret(option, file string) (string, error) {
 	return string(text), nil
 }
 
-// Timers is the path of a request topic's timers, or of what is below it: each part is
-// escaped.
+// Timers returns the path of a request topic's timers, or of something below it. Each part is escaped.
 func Timers(topic string, below ...string) string {
 	path := "/v1/topics/" + url.PathEscape(topic) + "/timers"
 	for _, part := range below {
@@ -151,8 +149,8 @@ func Timers(topic string, below ...string) string {
 	return path
 }
 
-// Call makes a call and decodes the answer into out, unless it is nil. A [*Problem] is
-// what the API says of a call that it refuses.
+// Call makes a call and decodes the answer into out, unless it is nil. If the API rejects the call the error is a
+// [*Problem].
 func (c *Client) Call(ctx context.Context, method, path string, query url.Values, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -174,13 +172,13 @@ func (c *Client) Call(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
-// Events calls began once the first connection is there, and fn with the data of each server-sent event, until ctx ends, or fn returns an error,
-// or the API refuses. A stream that ends by itself, or breaks, goes on behind the last event that fn
-// has had; after resumeTime without an answer the error is why. One that cannot begin is an error
-// at once.
+// Events calls began once there is a first connection, and then fn with the data of each server-sent event, until ctx
+// ends, fn returns an error, or the API refuses. If a stream ends by itself, or breaks, it continues after the last
+// event that fn received. After resumeTime without an answer, the error says why. If the stream cannot begin, Events
+// fails at once.
 func (c *Client) Events(ctx context.Context, path string, query url.Values, began func(), fn func(data []byte) error) error {
 	s := stream{c: c, began: began, fn: fn}
-	var lost time.Time // when the last connection has ended
+	var lost time.Time // when the last connection ended
 	for {
 		began, err := s.read(ctx, path, query)
 		if began {
@@ -192,23 +190,20 @@ func (c *Client) Events(ctx context.Context, path string, query url.Values, bega
 		if over || ctx.Err() != nil || s.failed != nil || s.last == "" {
 			return errors.Join(s.failed, err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(c.pause):
-		}
+		beats.Sleep(ctx, c.pause)
 	}
 }
 
-// stream is one of server-sent events, over as many connections as it takes.
+// stream is a stream of server-sent events, over as many connections as it takes.
 type stream struct {
 	c      *Client
-	began  func() // nil: it was called
+	began  func() // nil: it has been called
 	fn     func(data []byte) error
-	failed error  // of fn: ends it
-	last   string // ID of the last event, or of a sign of life, that has come whole
+	failed error  // of fn: ends the stream
+	last   string // ID of the last event, or sign of life, that has arrived whole
 }
 
-// read calls fn until a connection ends, or is silent for streamQuiet; began says that there was one.
+// read calls fn until a connection ends, or is silent for streamQuiet. began says that there was a connection.
 func (s *stream) read(ctx context.Context, path string, query url.Values) (began bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -254,7 +249,7 @@ func (s *stream) read(ctx context.Context, path string, query url.Values) (began
 	return true, fmt.Errorf("%s has ended the stream of events", s.c.base)
 }
 
-// do returns an answer of success.
+// do makes a call and returns a successful answer.
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, header http.Header) (*http.Response, error) {
 	target := c.base + path
 	if len(query) > 0 {
@@ -289,7 +284,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	return nil, p
 }
 
-// unreachable words why there is no answer at all.
+// unreachable describes why there is no answer.
 func (c *Client) unreachable(err error) error {
 	var wrong *url.Error
 	if errors.As(err, &wrong) {

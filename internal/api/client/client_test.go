@@ -23,7 +23,7 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// Who calls, and where, comes as it was given: a slash in an ID is no path.
+// Caller and path arrive as they were given: a slash in an ID does not separate parts of a path.
 func TestCall(t *testing.T) {
 	var got *http.Request
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -54,7 +54,7 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// What is refused says why, and what is no API says that.
+// A rejected call says why. If something that is not the API answers, the error says so.
 func TestRefusals(t *testing.T) {
 	for want, answer := range map[string]struct {
 		status     int
@@ -103,10 +103,10 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// A stream that breaks goes on behind the last event that was told whole, until the API refuses,
-// or nobody answers for too long. One that cannot begin is an error at once.
+// A stream that breaks continues after the last event that arrived whole, until the API refuses,
+// or does not answer for too long. A stream that cannot begin is an error at once.
 func TestEvents(t *testing.T) {
-	parts := []string{ // of one stream after the other; the last one is a refusal
+	parts := []string{ // of consecutive streams; the last one is a refusal
 		"id: 0:5\n\nid: 0:6\nevent: event\ndata: {\"a\":1}\n\nid: 0:7\ndata: {\"a\"",
 		"id: 0:6\n\nid: 0:7\nevent: event\ndata: {\"a\":2}\n\nid: 0:9\n\nid: 0:10\ndata: {",
 		"",
@@ -158,7 +158,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Nothing that others have chosen speaks to a terminal.
+// No text from an untrusted source can control the terminal.
 func TestPrintable(t *testing.T) {
 	for text, want := range map[string]string{
 		"plain ä": "plain ä", "a\x1b[31mb": `a\x1b[31mb`, "a\u202eb": `a\u202eb`, "a\u009bb": `a\u009bb`, "a\xffb": `a\xffb`, `a"b`: `a"b`,

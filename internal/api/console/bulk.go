@@ -2,7 +2,6 @@ package console
 
 import (
 	"encoding/base64"
-	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -12,23 +11,23 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// What is done to several timers: to all that a filter chooses, by a job of the API, or to those that
-// were ticked in a list, one call of the API each.
+// Actions on several timers. For all that a filter chooses the API has a job. For those that were ticked in a list there is
+// one call of the API each.
 
 // stepsAtOnce is how many timers of a selection are steered at a time.
 const stepsAtOnce = 8
 
-// bulkActions are those that the API has jobs for.
+// bulkActions returns the actions that the API has jobs for.
 func bulkActions() (all []action) {
 	for _, a := range actions() {
-		if a.Do != "trigger" { // which fires
+		if a.Do != "trigger" {
 			all = append(all, a)
 		}
 	}
 	return all
 }
 
-// bulkOf is the search that a page of a bulk action is for, and the parameters of its job.
+// bulkOf returns the search that a bulk action is for, and the parameters of its job.
 func (v *visit) bulkOf() (s search, do *action, path []string, q url.Values, err error) {
 	s = search{Topic: v.query("topic"), Q: v.raw("q"), From: v.query("from"), To: v.query("to"), Target: v.query("target"), State: v.query("state")}
 	do = actionOf(v.query("do"))
@@ -41,7 +40,7 @@ func (v *visit) bulkOf() (s search, do *action, path []string, q url.Values, err
 	return s, do, []string{"topics", s.Topic, "timers", do.Do}, q, nil
 }
 
-// bulkAsk counts what a job would be for, and asks.
+// bulkAsk shows how many timers a job would change, and asks.
 func (c *Console) bulkAsk(v *visit) error {
 	s, do, path, q, err := v.bulkOf()
 	if err != nil {
@@ -57,12 +56,7 @@ func (c *Console) bulkAsk(v *visit) error {
 		}[do.Do],
 		Back: link("/timers", at...), Action: link("/bulk", append(at, "do", do.Do)...),
 	}
-	q.Set("dry-run", "true")
-	var preview api.JobStarted
-	err = v.ask(call{method: http.MethodPost, path: path, query: q}, &preview)
-	if err == nil && preview.Matching == nil {
-		err = errors.New("the API does not say how many there are")
-	}
+	preview, err := v.preview(path, q)
 	if err != nil {
 		return err
 	}
@@ -70,13 +64,12 @@ func (c *Console) bulkAsk(v *visit) error {
 	return v.show(nil, "bulk", p.Title, p)
 }
 
-// bulk starts the job.
 func (c *Console) bulk(v *visit) error {
 	_, _, path, q, err := v.bulkOf()
 	return v.start(path, q, err)
 }
 
-// pick is a timer that was ticked: its ID, which may have any bytes, and its source.
+// pickOf returns what the check box of a timer sends: its ID, which may have any bytes, and its source.
 func pickOf(t *api.Timer) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(rawID(t))) + " " + t.Source
 }
@@ -86,7 +79,7 @@ type picked struct {
 	ID      string
 	Source  string
 	Link    template.URL
-	Outcome string // of a selection that was steered
+	Outcome string // empty before the action
 	Wrong   *api.Problem
 }
 
@@ -99,7 +92,7 @@ type pickPage struct {
 	Back   template.URL
 }
 
-// selected asks about the timers that were ticked, or does what was asked about.
+// selected asks whether to change the timers that were ticked, and changes them once the answer is yes.
 func (c *Console) selected(v *visit) error {
 	topic, do := v.query("topic"), actionOf(v.r.PostForm.Get("do"))
 	if topic == "" || do == nil {
@@ -123,12 +116,12 @@ func (c *Console) selected(v *visit) error {
 	return v.show(nil, "selected", do.Label, p)
 }
 
-// nothingSelected answers where the address of a selection is opened by itself.
+// nothingSelected answers a GET of the address that selections are posted to.
 func (c *Console) nothingSelected(v *visit) error {
 	return wrong(http.StatusBadRequest, "timers are ticked in the list of timers; go there first")
 }
 
-// steer steers each timer, on condition that it is still the one that was ticked.
+// steer changes each timer, on condition that it is still the one that was ticked.
 func (p *pickPage) steer(v *visit) {
 	p.Done = true
 	var steps errgroup.Group

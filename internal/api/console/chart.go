@@ -18,21 +18,21 @@ const (
 	mostTicks = 4
 )
 
-// plot is what all charts have. Ticks are evenly spaced, from one edge to the other.
+// plot has the parts that all charts have. Ticks are evenly spaced, from edge to edge.
 type plot struct {
 	Up     []string  // ticks of the axis of values, from the top down to 0
 	Along  []string  // of the axis of time, from left to right
-	Rules  []float64 // where the lines of the ticks of Up are
-	Points []point   // what is said where one points
+	Rules  []float64 // heights of the lines of Up
+	Points []point   // tooltips
 }
 
-// point is a span of time of a chart.
+// point is a span of time in a chart, with its tooltip.
 type point struct {
 	X, Width float64
 	Says     string
 }
 
-// chart is lines over the last hour, or less where less is remembered.
+// chart shows lines over the last hour, or over the time that is remembered.
 type chart struct {
 	plot
 	Title, Summary string
@@ -51,8 +51,7 @@ type series struct {
 	of               func(recent.Point) float64
 }
 
-// lineChart draws values over the time that is remembered. least is what the axis of values comes
-// to at least; say is a value in words.
+// lineChart draws values over the time that is remembered. The axis of values ends at least or above; say writes a value.
 func lineChart(points []recent.Point, least float64, say func(float64) string, all ...series) chart {
 	c, most := chart{}, least
 	for _, p := range points {
@@ -73,7 +72,7 @@ func lineChart(points []recent.Point, least float64, say func(float64) string, a
 		}
 		for i, p := range points {
 			if i == 0 {
-				add(p.From, s.of(p)) // or a single point would be none
+				add(p.From, s.of(p)) // a single point would not be a line
 			}
 			add(p.To, s.of(p))
 		}
@@ -89,8 +88,7 @@ func lineChart(points []recent.Point, least float64, say func(float64) string, a
 	return c
 }
 
-// axis sets the ticks of values, which fit the largest, and returns the upper end. whole is the
-// least step.
+// axis sets the ticks of values up to the largest value or beyond, and returns the upper end. whole is the smallest step.
 func (p *plot) axis(most, whole float64, say func(float64) string) (top float64) {
 	step := max(whole, roundUp(most/mostTicks))
 	n := max(1, int(math.Ceil(most/step*(1-1e-9))))
@@ -101,18 +99,18 @@ func (p *plot) axis(most, whole float64, say func(float64) string) (top float64)
 	return float64(n) * step
 }
 
-// instants are ticks between two moments.
+// instants returns ticks between two instants.
 func instants(from, to time.Time, layout string) (all []string) {
 	for i := range mostTicks + 1 {
 		all = append(all, from.Add(to.Sub(from)*time.Duration(i)/mostTicks).UTC().Format(layout))
 	}
-	if len(slices.Compact(slices.Clone(all))) < len(all) && layout != "15:04:05" { // some minutes
+	if len(slices.Compact(slices.Clone(all))) < len(all) && layout != "15:04:05" { // the span is a few minutes
 		return instants(from, to, "15:04:05")
 	}
 	return all
 }
 
-// roundUp is the next number that begins with 1, 2 or 5 and goes on with noughts.
+// roundUp returns the next number whose digits are 1, 2 or 5 and then zeros.
 func roundUp(x float64) float64 {
 	if x <= 0 {
 		return 1
@@ -126,7 +124,7 @@ func roundUp(x float64) float64 {
 	return 10 * unit
 }
 
-// bar is how many timers are due in a span of time.
+// bar is the number of timers that are due in a span of time.
 type bar struct {
 	X, Y, Width, Height float64
 	N                   int64
@@ -148,7 +146,7 @@ func (p *plot) bars(all []bar, layout string) {
 		b.X, b.Width = float64(i)*width+barGap/2, width-barGap
 		b.Height = float64(b.N) / top * (chartHeight - 1)
 		if b.N > 0 {
-			b.Height = max(b.Height, 2) // what is there is seen
+			b.Height = max(b.Height, 2) // even one timer is visible
 		}
 		b.Y = chartHeight - b.Height
 		more := ""

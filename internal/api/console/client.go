@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -18,21 +19,21 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
-// maxAnswer bounds what is taken of an answer of the API, in bytes: a page of 50 timers, or
-// one timer with its payload in base64, has far less.
+// maxAnswer limits an answer of the API, in bytes. A page of 50 timers, or one timer with its payload in base64, is far
+// smaller.
 const maxAnswer = 32 << 20
 
-// wrong is a problem that the console has found itself.
+// wrong returns a problem that the console has found itself.
 func wrong(status int, detail string) *api.Problem {
 	return &api.Problem{Problem: *access.NewProblem(status, "", detail)}
 }
 
-// heading is a problem in a word or two.
+// heading returns a problem in a word or two.
 func heading(p *api.Problem) string {
 	return cmp.Or(p.Title, http.StatusText(p.Status), "Something is wrong")
 }
 
-// again reports whether the same may work in a moment.
+// again reports whether the same call may work in a moment.
 func again(p *api.Problem) bool {
 	switch p.Reason {
 	case api.ReasonFailed, api.ReasonKafka, api.ReasonUnknownOutcome, api.ReasonNotWritten:
@@ -41,7 +42,7 @@ func again(p *api.Problem) bool {
 	return p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests
 }
 
-// asProblem is an error of ask.
+// asProblem returns an error of ask as a problem.
 func asProblem(err error) *api.Problem {
 	var p *api.Problem
 	if errors.As(err, &p) {
@@ -59,8 +60,8 @@ type call struct {
 	body   any // as JSON; nil: none
 }
 
-// target is the call's URL. A segment is escaped until nothing of it means something in a
-// path, "." and ".." too, which are IDs like any other.
+// target returns the call's URL. Every character of a segment that has a meaning in a path is escaped. That includes the
+// dots of "." and "..", which are IDs like any other.
 func (c *call) target() string {
 	var b strings.Builder
 	b.WriteString("/v1")
@@ -78,13 +79,21 @@ func (c *call) target() string {
 	return b.String()
 }
 
-// ask calls the API within the process, for the caller of the page, and reads its answer into
-// out. An error is a *api.Problem where the API says so.
-func (v *visit) ask(c call, out any) error { return v.askWithin(v.r.Context(), c, out) }
+// asker asks the API, within the process and in the name of the caller of a page.
+type asker struct {
+	api http.Handler
+	r   *http.Request // for the page
 
-// askWithin is ask for as long as a context, which is one of the page's, lasts.
-func (v *visit) askWithin(ctx context.Context, c call, out any) error {
-	w, err := v.do(ctx, c)
+	counted bool // dead is what the API has said
+	dead    *api.DeadLetterCountList
+}
+
+// ask reads the answer to a call into out. If the API answers with a problem, the error is a *api.Problem.
+func (a *asker) ask(c call, out any) error { return a.askWithin(a.r.Context(), c, out) }
+
+// askWithin is ask with a context, which is derived from that of the page's request.
+func (a *asker) askWithin(ctx context.Context, c call, out any) error {
+	w, err := a.do(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -95,13 +104,13 @@ func (v *visit) askWithin(ctx context.Context, c call, out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(w.body.Bytes(), out); err != nil {
-		return fmt.Errorf("what the API answers cannot be read: %w", err)
+		return fmt.Errorf("the answer of the API cannot be read: %w", err)
 	}
 	return nil
 }
 
-func (v *visit) do(ctx context.Context, c call) (*answer, error) {
-	var body io.Reader = http.NoBody // a server's requests have one
+func (a *asker) do(ctx context.Context, c call) (*answer, error) {
+	var body io.Reader = http.NoBody // which a server has in place of nil
 	if c.body != nil {
 		b, err := json.Marshal(c.body)
 		if err != nil {
@@ -113,20 +122,17 @@ func (v *visit) do(ctx context.Context, c call) (*answer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a call of the API: %w", err)
 	}
-	for name, values := range c.header {
-		r.Header[name] = values
-	}
-	r.Host, r.RemoteAddr, r.TLS, r.RequestURI = v.r.Host, v.r.RemoteAddr, v.r.TLS, c.target()
+	maps.Copy(r.Header, c.header)
+	r.Host, r.RemoteAddr, r.TLS, r.RequestURI = a.r.Host, a.r.RemoteAddr, a.r.TLS, c.target()
 	w := &answer{header: make(http.Header)}
-	v.c.o.API.ServeHTTP(w, r)
+	a.api.ServeHTTP(w, r)
 	if w.cut {
 		return nil, fmt.Errorf("the API answers with more than %d MiB, which no page shows", maxAnswer>>20)
 	}
 	return w, nil
 }
 
-// answer is an http.ResponseWriter that keeps what is written. It takes deadlines as a
-// connection does, since handlers set them, and has none.
+// answer is an http.ResponseWriter that keeps what is written. Handlers set deadlines, which have no effect on it.
 type answer struct {
 	header http.Header
 	status int
@@ -154,7 +160,7 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.body.Write(b)
 }
 
-// problem is what the API, or the guard before it, says is wrong.
+// problem returns the problem that the API, or the guard before it, has answered with.
 func (a *answer) problem() *api.Problem {
 	p := &api.Problem{}
 	if json.Unmarshal(a.body.Bytes(), p) != nil || p.Detail == "" {
@@ -169,17 +175,28 @@ func (a *answer) problem() *api.Problem {
 	return p
 }
 
-// topics are the request topics that the caller may read.
-func (v *visit) topics() ([]api.TopicInfo, error) {
+// deadLetters returns the counts of the topics that the caller may read; nil if they are not known.
+func (a *asker) deadLetters() *api.DeadLetterCountList {
+	if !a.counted {
+		a.counted = true
+		var all api.DeadLetterCountList
+		if a.ask(call{path: []string{"dead-letters"}}, &all) == nil {
+			a.dead = &all
+		}
+	}
+	return a.dead
+}
+
+// topics returns the request topics that the caller may read.
+func (a *asker) topics() ([]api.TopicInfo, error) {
 	var all struct {
 		Topics []api.TopicInfo `json:"topics"`
 	}
-	err := v.ask(call{path: []string{"topics"}}, &all)
+	err := a.ask(call{path: []string{"topics"}}, &all)
 	return all.Topics, err
 }
 
-// chosen is the topic that a page is about: the one that its address or form names, else the
-// first. Names are those to choose from.
+// chosen returns the topic that the page's address or form names, or else the first topic; and the names of all topics.
 func (v *visit) chosen() (topic string, names []string, err error) {
 	all, err := v.topics()
 	for _, t := range all {

@@ -21,10 +21,10 @@ import (
 	"github.com/waterclock/waterclock/internal/recent"
 )
 
-// maxForm bounds what a form may send, in bytes; the guard's limit is mostly below.
+// maxForm limits a form, in bytes. The guard's limit is usually lower.
 const maxForm = 8 << 20
 
-// policy is what pages may do: nothing that is not of this address, and nothing inline.
+// policy lets pages load nothing but files of this address, and run nothing inline.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -39,7 +39,7 @@ type Options struct {
 	Now     func() time.Time // nil: time.Now
 }
 
-// Console serves pages, and the API at all other paths. It is safe for concurrent use.
+// Console serves pages at its own paths, and the API at all others. It is safe for concurrent use.
 type Console struct {
 	o      Options
 	pages  map[string]page
@@ -47,7 +47,7 @@ type Console struct {
 	sets   map[string]*template.Template // by page
 }
 
-// page are the methods that a path has; post may be nil.
+// page has the handlers of a path; post may be nil.
 type page struct {
 	get, post func(*visit) error
 }
@@ -57,7 +57,7 @@ type asset struct {
 	body       []byte
 }
 
-// New returns a console before an API.
+// New returns a console in front of an API.
 func New(o Options) *Console {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -92,13 +92,13 @@ func New(o Options) *Console {
 func mustRead(name string) []byte {
 	b, err := files.ReadFile(name)
 	if err != nil {
-		panic("the console lacks " + name + ": " + err.Error()) // it is the same in each process
+		panic("the console lacks " + name + ": " + err.Error()) // this is the same in each process
 	}
 	return b
 }
 
-// ServeHTTP implements http.Handler. Paths are compared as they came: what is not exactly one
-// of the console's is the API's.
+// ServeHTTP implements http.Handler. It compares paths as they came: a path that is not exactly one of the console's belongs
+// to the API.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at := r.URL.EscapedPath()
 	if a, ok := c.static[at]; ok {
@@ -110,7 +110,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.o.API.ServeHTTP(w, r)
 		return
 	}
-	v := &visit{c: c, w: w, r: r, now: c.o.Now().UTC()}
+	v := &visit{asker: asker{api: c.o.API, r: r}, c: c, w: w, now: c.o.Now().UTC()}
 	err := error(wrong(http.StatusNotFound, "there is no page at this address"))
 	if ok {
 		err = p.serve(v)
@@ -121,7 +121,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// seeksPage reports whether a browser asks for a page. If there is none, a program is told so by the API.
+// seeksPage reports whether a browser asks for a page. The API answers programs.
 func seeksPage(r *http.Request, at string) bool {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
 	return reads && strings.Contains(r.Header.Get("Accept"), "text/html") &&
@@ -181,45 +181,30 @@ func (a *asset) serve(w http.ResponseWriter, r *http.Request) {
 
 // visit is one request of a page.
 type visit struct {
+	asker
 	c   *Console
 	w   http.ResponseWriter
-	r   *http.Request
 	now time.Time
-
-	counted bool // dead is what the API has said
-	dead    *api.DeadLetterCountList
 }
 
-// view is what the layout shows; Page is what the page in it does.
+// view is what the layout shows. Page is what the page within it shows.
 type view struct {
 	Title string
 	Path  string
 	Now   time.Time
-	Find  string // what the search box of the header has
+	Find  string // content of the search box in the header
 	Dead  *deadBadge
 	Page  any
 }
 
-// deadBadge is how many dead letters the last day has, of all topics that the caller may read.
+// deadBadge is the number of dead letters of the last day, of all topics that the caller may read.
 type deadBadge struct {
 	N    int64
 	More bool // there are more than N
 	New  bool // some are of the last hour
 }
 
-// deadLetters are the counts of the topics that the caller may read; nil: they are not known.
-func (v *visit) deadLetters() *api.DeadLetterCountList {
-	if !v.counted {
-		v.counted = true
-		var all api.DeadLetterCountList
-		if v.ask(call{path: []string{"dead-letters"}}, &all) == nil {
-			v.dead = &all
-		}
-	}
-	return v.dead
-}
-
-// badge is nil where there is nothing to say.
+// badge returns nil if there are no dead letters.
 func (v *visit) badge() *deadBadge {
 	all := v.deadLetters()
 	if all == nil {
@@ -235,7 +220,7 @@ func (v *visit) badge() *deadBadge {
 	return &b
 }
 
-// show answers with a page. The status is that of what is wrong, if something is.
+// show answers with a page. The status is that of wrong, or 200 if wrong is nil.
 func (v *visit) show(wrong *api.Problem, name, title string, content any) error {
 	var body bytes.Buffer
 	err := v.c.sets[name].Execute(&body, view{Title: title, Path: v.r.URL.Path, Now: v.now, Find: cmp.Or(v.query("q"), v.query("prefix")), Dead: v.badge(), Page: content})
@@ -258,18 +243,18 @@ func (v *visit) show(wrong *api.Problem, name, title string, content any) error 
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	v.w.WriteHeader(status)
-	_, _ = v.w.Write(body.Bytes()) // the browser is gone
+	_, _ = v.w.Write(body.Bytes()) // it fails only if the browser is gone
 	return nil
 }
 
-// lead has the browser go to a page.
+// lead sends the browser to another page.
 func (v *visit) lead(to template.URL) error {
 	http.Redirect(v.w, v.r, string(to), http.StatusSeeOther)
 	return nil
 }
 
-// query is a parameter of the page's address, without what is around it.
+// query returns a parameter of the page's address, without space around it.
 func (v *visit) query(name string) string { return strings.TrimSpace(v.r.URL.Query().Get(name)) }
 
-// raw is one as it is: an ID may have blanks around it.
+// raw returns a parameter as it is: an ID may begin and end with spaces.
 func (v *visit) raw(name string) string { return v.r.URL.Query().Get(name) }

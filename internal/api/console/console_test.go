@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/route"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,7 +30,7 @@ func timerPath(id string, more ...string) string {
 
 const escaped = "&lt;script&gt;alert(1)&lt;/script&gt;"
 
-// Each page with something on it; what is on it is hostile.
+// Every page with some content, which is hostile.
 func TestPages(t *testing.T) {
 	for _, c := range []struct {
 		name, path string
@@ -64,7 +65,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// The search box of the header names no topic: it looks in all of them.
+// A search in the header's search box names no topic: it looks in all of them.
 func TestFindLooksInAllTopics(t *testing.T) {
 	f := newFake(t)
 	f.answers["/v1/topics"] = map[string]any{"topics": []api.TopicInfo{{Topic: "empty"}, {Topic: "timers"}, {Topic: "more"}}}
@@ -77,7 +78,7 @@ func TestFindLooksInAllTopics(t *testing.T) {
 	}
 }
 
-// What is remembered has fired: it is not called pending, and nothing can be done to it here.
+// A remembered timer has fired: it is not called pending, and has no actions here.
 func TestRememberedTimers(t *testing.T) {
 	f := newFake(t)
 	w := f.get("/timers?topic=timers&state=remembered")
@@ -89,7 +90,7 @@ func TestRememberedTimers(t *testing.T) {
 	says(t, f.get("/timers?topic=timers&state=remembered"), http.StatusOK, "No ID that is still taken")
 }
 
-// The end of a recurrence ends its list: until is Tuesday at 10, so Wednesday is not on it.
+// The end of a recurrence ends its list: until is Tuesday at 10, so Wednesday is not in it.
 func TestNextOccurrencesEnd(t *testing.T) {
 	f := newFake(t)
 	if body := f.get(timerPath(evil)).Body.String(); strings.Contains(body, "2026-11-25") {
@@ -104,7 +105,8 @@ func TestNextOccurrencesEnd(t *testing.T) {
 	}
 }
 
-// What is to come is asked for in one call: its instants ascend, and each figure is that of its own.
+// Upcoming timers are counted in one call: its instants ascend, and each figure is the one for its
+// instant.
 func TestOverviewCountsOnce(t *testing.T) {
 	f := newFake(t)
 	f.answers["/v1/topics/timers/timers/count"] = counted(10, true)
@@ -123,7 +125,7 @@ func TestOverviewCountsOnce(t *testing.T) {
 	if len(until) != barsOfDue+3 || !slices.IsSorted(until) || until[0] != first || until[len(until)-1] != last {
 		t.Errorf("until %v", until)
 	}
-	// The 12th instant and the 13th are the end of the minute; the hour and the day follow.
+	// The 12th and 13th instants are both the end of the minute; the hour and the day follow.
 	says(t, w, http.StatusOK, "<span>next minute</span>120<", "<span>next hour</span>140<", "<span>next day</span>150<", `<td>09:00:55</td><td class="num">10</td>`)
 	f.answers["/v1/topics/timers/timers/count"] = moving()
 	says(t, f.get("/"), http.StatusOK, "on its way", "<span>next day</span>not known")
@@ -160,7 +162,7 @@ func TestEmptyPages(t *testing.T) {
 	}
 }
 
-// What the API refuses is said as it says it, with its status, whatever page asked.
+// If the API rejects a call, any page shows the API's text, with its status.
 func TestProblems(t *testing.T) {
 	broken := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "<b>proxy</b> is down", http.StatusBadGateway)
@@ -198,7 +200,7 @@ func TestProblems(t *testing.T) {
 				f.answers[c.path] = c.answer
 			}
 			w := f.get(c.page)
-			if c.name == "elsewhere" { // html/template says in its place that it was unsafe
+			if c.name == "elsewhere" { // html/template replaces it by a note that it was unsafe
 				if strings.Contains(w.Body.String(), `href="javascript:`) {
 					t.Error("an owner's address is a script")
 				}
@@ -209,6 +211,48 @@ func TestProblems(t *testing.T) {
 				t.Error("no Retry-After")
 			}
 		})
+	}
+}
+
+// A partition that has failed, and brokers that cannot be reached, do not pass by themselves: each page says what is wrong,
+// since when and what to do, and does not ask to load it again.
+func TestWhatDoesNotPass(t *testing.T) {
+	stuck := map[string]*api.Problem{
+		"partition-failed":  refusal(503, "partition-failed", "timers/0 has failed at instance a, since 2026-11-22T08:59:00Z, and does not go on by itself: it has 3 partitions. Mend that, then restart the instance"),
+		"kafka-unreachable": refusal(503, "kafka-unreachable", "Kafka cannot be reached: no broker has answered for group g for 59s. See that the brokers run"),
+	}
+	for reason, p := range stuck {
+		for page, call := range map[string]string{
+			"/timers": "/v1/topics/timers/timers", timerPath("order-1"): "/v1/topics/timers/timers/order-1", "/dead-letters": "/v1/topics/timers/dead-letters",
+			"/cluster": "/v1/cluster", "/": "/v1/cluster", "/?ahead=hour": "/v1/topics/timers/timers/count",
+		} {
+			f := newFake(t)
+			f.answers[call] = p
+			w := f.get(page)
+			status := http.StatusServiceUnavailable
+			if page[1:] == "" || page[1] == '?' {
+				status = http.StatusOK
+			}
+			says(t, w, status, "<code>"+reason+"</code>", p.Detail)
+			if body := w.Body.String(); strings.Contains(body, "passes by itself") {
+				t.Errorf("%s, %s: passes by itself", page, reason)
+			}
+		}
+	}
+	// What the cluster is asked for says it of each partition and instance.
+	f := newFake(t)
+	since := time.Date(2026, 11, 22, 10, 59, 1, 0, time.FixedZone("", 2*60*60))
+	f.answers["/v1/cluster"] = &api.Cluster{
+		Asked: "a/1", Instances: []route.Instance{{Name: "a/1", Problem: "no broker has answered for group g for 59s"}},
+		Partitions: []api.OwnedPartition{{Owner: "a/1", PartitionStatus: route.PartitionStatus{Topic: "timers", State: "failed", Since: since, Reason: "it has 3 partitions: restart the instance"}}},
+	}
+	for _, page := range []string{"/", "/cluster"} {
+		says(t, f.get(page), http.StatusOK, "failed", "2026-11-22 08:59:01", "it has 3 partitions: restart the instance", "no broker has answered for group g for 59s")
+	}
+	for _, page := range []string{"/", "/cluster"} { // of the others no time is known
+		if body := newFake(t).get(page).Body.String(); strings.Contains(body, "0001-") {
+			t.Errorf("%s has the year 1", page)
+		}
 	}
 }
 
@@ -237,7 +281,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// between2 is the last text between two others.
+// between2 returns the last text between two others.
 func between2(s, before, after string) string {
 	i := strings.LastIndex(s, before)
 	if i < 0 {
@@ -271,7 +315,8 @@ func TestActions(t *testing.T) {
 	says(t, f.post(timerPath(evil), url.Values{"do": {"explode"}}), 400, "does not say what to do")
 }
 
-// What the address says was done is shown in our words alone, for anybody may have written it.
+// The address says what was done, but the page shows that only in our own words, because anybody may
+// have written the address.
 func TestDoneIsOurs(t *testing.T) {
 	f := newFake(t)
 	for _, q := range []url.Values{{"done": {"You have won"}}, {"done": {"paused"}, "request": {"call 555-1234"}}} {
@@ -385,8 +430,8 @@ func TestResend(t *testing.T) {
 	says(t, f.post(at, url.Values{}), 400, "does not say which")
 }
 
-// A dead letter is corrected in a form, looked over, and sent: what was not touched stays byte for
-// byte, and nothing is sent before somebody is sure.
+// A dead letter is corrected in a form, reviewed, and sent. Untouched parts stay byte for byte, and
+// nothing is sent before it is confirmed.
 func TestCorrect(t *testing.T) {
 	text := func(s string) *string { return &s }
 	const one = "/v1/topics/timers/dead-letters/1/9"
@@ -425,7 +470,7 @@ func TestCorrect(t *testing.T) {
 	if sent, _ = f.did(http.MethodPost); !strings.Contains(sent.body, `"value":"d"`) {
 		t.Errorf("sent %s", sent.body)
 	}
-	// What is wrong is said, and what was typed is still there.
+	// An error is shown, and the typed text is still there.
 	bad := typed("send", "d")
 	bad["value"][2] = "!"
 	says(t, f.post(at, bad), http.StatusBadRequest, "is no base64", `value="0 9 * * *"`)
@@ -435,7 +480,7 @@ func TestCorrect(t *testing.T) {
 	f.answers["POST "+one+"/resend"] = refusal(400, "bad-cron", "hour is 99")
 	says(t, f.post(at, typed("send", "d")), http.StatusBadRequest, "hour is 99", `value="0 9 * * *"`, ">\nd</textarea>")
 
-	// A payload that a form cannot give back is left alone; one that is gone must be given.
+	// A payload that a form cannot return is left alone; a missing one must be given.
 	letter.Payload = &api.Payload{Bytes: 1, Text: text("\x00")}
 	f.answers[one] = letter
 	says(t, f.get(at), http.StatusOK, "sent as it was")
@@ -455,9 +500,9 @@ func TestCorrect(t *testing.T) {
 	says(t, f.get("/dead-letter?topic=timers"), http.StatusBadRequest, "has topic, partition and offset")
 }
 
-// Of a dead letter that did not fit whole the form says what is missing, and what is sent without
-// it, before and when it is looked over. What is all there has no such note.
-func TestCorrectWhatIsCut(t *testing.T) {
+// For an incomplete dead letter the form says which parts are missing and what is sent without them,
+// before and during the review. A complete one has no such note.
+func TestCorrectAnIncompleteDeadLetter(t *testing.T) {
 	const one = "/v1/topics/timers/dead-letters/1/9"
 	at := "/dead-letter?" + url.Values{"topic": {"timers"}, "partition": {"1"}, "offset": {"9"}}.Encode()
 	id, after := "a", "10s"
@@ -493,7 +538,8 @@ func TestCorrectWhatIsCut(t *testing.T) {
 	}
 }
 
-// What cannot be sent again as it was has no button, and a payload that the list has cut says so.
+// A letter that cannot be sent again unchanged has no button, and a payload that the list has cut
+// says so.
 func TestDeadLettersThatAreCut(t *testing.T) {
 	f := newFake(t)
 	begins := "the beginning"
@@ -508,7 +554,7 @@ func TestDeadLettersThatAreCut(t *testing.T) {
 	}
 }
 
-// A timer's page tells what has happened to it, and says where that ends.
+// A timer's page shows its history, and says where that ends.
 func TestEventsOfATimer(t *testing.T) {
 	const at = "/v1/topics/timers/timers/"
 	f := newFake(t)
@@ -543,10 +589,10 @@ func TestEventsOfATimer(t *testing.T) {
 	f.answers[history] = moving()
 	says(t, f.get(timerPath(evil)), http.StatusOK, "on its way", "timers/1/7")
 
-	// What a timer that is gone has been through is there all the same.
+	// The history of a timer that is gone is still shown.
 	f.answers[at+"gone/events"] = api.TimerEvents{Events: []api.TimerEvent{{At: now, Event: json.RawMessage(`{"type":"cancelled","at":1795338000000,"cancel":"timers/0/6"}`)}}}
 	says(t, f.get(timerPath("gone")), http.StatusNotFound, "there is nothing at", "cancelled", "request timers/0/6")
-	// The script of the page asks for what is new elsewhere on it, again and again.
+	// The script of the page asks for updates of its other parts, again and again.
 	r := httptest.NewRequest(http.MethodGet, timerPath(evil), nil)
 	r.Header.Set(liveHeader, "1")
 	f.send(r)
@@ -557,7 +603,7 @@ func TestEventsOfATimer(t *testing.T) {
 	}
 }
 
-// Forms of other sites change nothing, whatever stands before the console.
+// Forms of other sites change nothing, whatever stands in front of the console.
 func TestOtherSites(t *testing.T) {
 	for name, header := range map[string][2]string{"fetch": {"Sec-Fetch-Site", "cross-site"}, "origin": {"Origin", "https://evil.example"}, "null": {"Origin", "null"}} {
 		f := newFake(t)
@@ -571,7 +617,7 @@ func TestOtherSites(t *testing.T) {
 	}
 }
 
-// What is not exactly a page of the console comes to the API as it came.
+// A path that is not exactly a page of the console reaches the API unchanged.
 func TestOtherPathsAreTheAPIs(t *testing.T) {
 	f := newFake(t)
 	for _, path := range []string{"/v1/topics/timers/timers/a%2F..%2Fb", "/v1/topics//x", "//timers", "/timers/", "/Timers", "/static/", "/static/../timers", "/docs"} {
@@ -601,7 +647,7 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// Templates and files have nothing that the policy forbids, nor an address of elsewhere.
+// Templates and files contain nothing that the policy forbids, and no address of another host.
 func TestNothingInlineNothingFromElsewhere(t *testing.T) {
 	for _, dir := range []string{"templates", "static"} {
 		entries, err := files.ReadDir(dir)
@@ -660,7 +706,7 @@ func owned(owner, state string) (p api.OwnedPartition) {
 	return p
 }
 
-// What the instance does is for callers who may see the cluster.
+// Only callers that may see the cluster see what the instance does.
 func TestFiguresOfTheInstance(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -22,7 +22,7 @@ const (
 	asText, asBase64, asNull = "text", "base64", "null"
 )
 
-// correction is what the form of a dead letter has, as it was typed.
+// correction is the content of a dead letter's form, as it was typed.
 type correction struct {
 	ID      string
 	Headers []field
@@ -32,8 +32,7 @@ type correction struct {
 // field is a header in the form.
 type field struct{ Name, Value, As string }
 
-// deadLetterPage is a dead letter with its correction: to be typed, or, where Sure is asked,
-// looked over.
+// deadLetterPage is a dead letter with its correction. With Sure the page shows what would be sent, and asks.
 type deadLetterPage struct {
 	Typed correction
 	Row   deadRow
@@ -41,13 +40,13 @@ type deadLetterPage struct {
 	Topic   string
 	Back    template.URL
 	Delay   bool // of a fixed-delay topic, whose records have no IDs
-	Text    bool // the payload can be corrected here: it is text, or gone
-	Changed bool // the payload is another one
+	Text    bool // the payload can be corrected here: it is text, or missing
+	Changed bool // the payload differs from the dead letter's
 	Sure    bool
 	Wrong   *api.Problem
 }
 
-// letter asks for the dead letter that the page's address names.
+// letter fetches the dead letter that the page's address names.
 func (v *visit) letter() (d api.DeadLetter, topic string, path []string, err error) {
 	topic = v.query("topic")
 	path = []string{"topics", topic, "dead-letters", v.query("partition"), v.query("offset")}
@@ -57,7 +56,7 @@ func (v *visit) letter() (d api.DeadLetter, topic string, path []string, err err
 	return d, topic, path, v.ask(call{path: path}, &d)
 }
 
-// deadLetter shows one with the form that corrects it.
+// deadLetter shows a dead letter with the form that corrects it.
 func (c *Console) deadLetter(v *visit) error {
 	d, topic, _, err := v.letter()
 	if err != nil {
@@ -66,8 +65,7 @@ func (c *Console) deadLetter(v *visit) error {
 	return v.showLetter(topic, &d, correctionOf(&d), false, nil)
 }
 
-// correctionOf is a dead letter as the form shows it first: with a field for the target where
-// it had none.
+// correctionOf returns the form as it is shown first. It has a field for the target even if the dead letter names none.
 func correctionOf(d *api.DeadLetter) correction {
 	c := correction{Payload: payloadOf(d)}
 	targeted := false
@@ -90,15 +88,15 @@ func correctionOf(d *api.DeadLetter) correction {
 	return c
 }
 
-// isTyped reports whether the payload is text that a form gives back as it was: in place of
-// characters that do not print browsers send others.
+// isTyped reports whether the payload is text that a form returns unchanged. Browsers replace some characters that do not
+// print.
 func isTyped(d *api.DeadLetter) bool {
 	return d.Payload != nil && d.Payload.Text != nil && !strings.ContainsFunc(*d.Payload.Text, func(r rune) bool {
 		return unicode.IsControl(r) && !strings.ContainsRune("\r\n\t", r)
 	})
 }
 
-// payloadOf is the payload as a form gives it back; empty where it is no text.
+// payloadOf returns the payload as a form returns it; empty if it is not text.
 func payloadOf(d *api.DeadLetter) string {
 	if !isTyped(d) {
 		return ""
@@ -106,10 +104,10 @@ func payloadOf(d *api.DeadLetter) string {
 	return asTyped(*d.Payload.Text)
 }
 
-// asTyped has lines end as those of a form do once lines10 has read it, whatever they ended with.
+// asTyped ends all lines with a line feed, whatever they ended with.
 func asTyped(text string) string { return strings.ReplaceAll(lines10(text), "\r", "\n") }
 
-// showLetter shows the form, or what it would send.
+// showLetter shows the form or, with sure, what it would send.
 func (v *visit) showLetter(topic string, d *api.DeadLetter, c correction, sure bool, wrong *api.Problem) error {
 	p := &deadLetterPage{Typed: c, Row: rowOfDead(topic, v.isDelay(topic), *d), Topic: topic, Sure: sure, Wrong: wrong}
 	p.Back, p.Delay = link("/dead-letters", "topic", topic), v.isDelay(topic)
@@ -123,7 +121,7 @@ func (v *visit) showLetter(topic string, d *api.DeadLetter, c correction, sure b
 	return v.show(wrong, "dead-letter", "Dead letter", p)
 }
 
-// correct looks a correction over, or sends it.
+// correct shows what a correction would send, or sends it.
 func (c *Console) correct(v *visit) error {
 	d, topic, path, err := v.letter()
 	if err != nil {
@@ -149,7 +147,7 @@ func (c *Console) correct(v *visit) error {
 	return v.redirect(topic, id, &result)
 }
 
-// correction is what was typed. A header without a name is left out.
+// correction returns what was typed, without headers that have neither a name nor a value.
 func (v *visit) correction() (c correction, err error) {
 	form := v.r.PostForm
 	c = correction{ID: form.Get("id"), Payload: asTyped(form.Get("payload"))}
@@ -179,8 +177,8 @@ func (v *visit) correction() (c correction, err error) {
 	return c, err
 }
 
-// of is the correction as the API takes it. A payload that was not touched is not sent: a form
-// would change its line ends.
+// of returns the correction as the API takes it. An unchanged payload is left out, because the form may have changed its
+// line ends.
 func (c *correction) of(d *api.DeadLetter) *api.Correction {
 	headers := make(api.Headers, 0, len(c.Headers))
 	for _, f := range c.Headers {
@@ -189,7 +187,7 @@ func (c *correction) of(d *api.DeadLetter) *api.Correction {
 		case asNull:
 			h.ValueNull = true
 		case asBase64:
-			h.ValueBase64, _ = base64.StdEncoding.DecodeString(f.Value) // it was looked at
+			h.ValueBase64, _ = base64.StdEncoding.DecodeString(f.Value) // correction has checked it
 		default:
 			h.Value = &f.Value
 		}
@@ -205,7 +203,7 @@ func (c *correction) of(d *api.DeadLetter) *api.Correction {
 	return out
 }
 
-// Action is the address that the form is sent to.
+// Action returns the address that the form is sent to.
 func (p *deadLetterPage) Action() template.URL {
 	return link("/dead-letter", "topic", p.Topic, "partition", strconv.Itoa(int(p.Row.Partition)), "offset", strconv.FormatInt(p.Row.Offset, 10))
 }

@@ -13,7 +13,7 @@ import (
 
 const deadLettersOnPage = "50"
 
-// deadSearch is what the form of the page of dead letters asks for, as it was typed.
+// deadSearch is the content of the search form, as it was typed.
 type deadSearch struct {
 	Topic, Reason, Prefix, From, To string
 	Topics                          []string
@@ -28,15 +28,15 @@ type deadLettersPage struct {
 	Rows    []deadRow
 	Next    template.URL
 	First   template.URL
-	Resend  template.URL // a preview of sending all that is asked for again
+	Resend  template.URL // the page that asks whether to send all of them again
 	Done    string
 	Wrong   *api.Problem
 }
 
-// reasonRow is a reason of the topic's dead letters.
+// reasonRow is one reason, and how many dead letters of the topic have it.
 type reasonRow struct {
 	api.ReasonCount
-	Link   template.URL // those alone
+	Link   template.URL // a search for this reason
 	Resend template.URL
 	On     bool
 }
@@ -51,8 +51,8 @@ type deadRow struct {
 	Timer   template.URL // what is pending under its ID; empty: it has none
 }
 
-// Lacks reports whether something of the request did not fit into the dead letter: value, headers
-// (with key all of them, without those that are passed on), key.
+// Lacks reports whether a part of the request did not fit into the dead letter: value, headers or key. If the key
+// is missing, so are all headers; if only headers are missing, those that are passed on are.
 func (r *deadRow) Lacks(what string) bool { return slices.Contains(r.Missing, what) }
 
 func rowOfDead(topic string, delay bool, d api.DeadLetter) deadRow {
@@ -96,7 +96,7 @@ func (c *Console) deadLetters(v *visit) error {
 	return v.show(p.Wrong, "dead-letters", "Dead letters", p)
 }
 
-// count fills in what is known of all dead letters of the topic; fixed-delay topics can be chosen too.
+// count fills in the counts of the topic, and adds fixed-delay topics to those that can be chosen.
 func (p *deadLettersPage) count(v *visit) {
 	all := v.deadLetters()
 	if all == nil {
@@ -122,12 +122,12 @@ func (p *deadLettersPage) count(v *visit) {
 }
 
 // isDelay reports whether a topic is a fixed-delay topic.
-func (v *visit) isDelay(topic string) bool {
-	all := v.deadLetters()
+func (a *asker) isDelay(topic string) bool {
+	all := a.deadLetters()
 	return all != nil && slices.ContainsFunc(all.Topics, func(t api.DeadLetterCounts) bool { return t.Topic == topic && t.FixedDelay })
 }
 
-// filter is the search as parameters of the API.
+// filter returns the search as parameters of the API.
 func (s *deadSearch) filter(now time.Time) (url.Values, error) {
 	q, err := between(now, "after", s.From, "before", s.To)
 	if err != nil {
@@ -147,7 +147,7 @@ func (p *deadLettersPage) find(v *visit) error {
 	if err != nil {
 		return wrong(http.StatusBadRequest, err.Error())
 	}
-	// What is relative to now stays what it is on this page.
+	// Times relative to now become instants, so that all pages of the search have the same filter.
 	again := append([]string{"topic", p.Topic, "reason", p.Reason, "prefix", p.Prefix}, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before")))
 	p.Resend = link("/resend", again...)
 	q.Set("limit", deadLettersOnPage)
@@ -168,7 +168,7 @@ func (p *deadLettersPage) find(v *visit) error {
 	return nil
 }
 
-// resend writes the request of a dead letter again, as it was.
+// resend writes the request of a dead letter again, unchanged.
 func (c *Console) resend(v *visit) error {
 	topic, id := v.query("topic"), v.raw("id")
 	partition, offset := v.r.PostForm.Get("partition"), v.r.PostForm.Get("offset")

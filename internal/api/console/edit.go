@@ -13,16 +13,16 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// kept is what of a timer a form has no field for, and goes through it as it is. It comes back from a browser, so
-// it is bounded like a body of the API: in bytes, and in headers, of which three bytes make a hundred.
+// kept has the parts of a timer for which the form has no field. They pass through the form in a hidden one. A browser sends
+// them, so they are limited like a body of the API.
 type kept struct {
 	Headers   api.Headers `json:"headers,omitempty"` // that are no line of text
 	KeyNull   bool        `json:"keyNull,omitempty"`
 	KeyBase64 []byte      `json:"keyBase64,omitempty"`
 }
 
-// maxKept bounds it as text, in bytes: the headers of a timer, 64 KiB, have at most eight times as much, as
-// escapes of JSON and in base64.
+// maxKept limits kept as text, in bytes. The headers of a timer have up to 64 KiB, and up to eight times that as JSON in
+// base64.
 const maxKept = 1 << 20
 
 func (k *kept) encode() string {
@@ -50,7 +50,7 @@ func parseKept(text string) (k kept, err error) {
 	return k, nil
 }
 
-// Keeps says in words what of the timer the form does not show.
+// Keeps returns in words the parts of the timer that the form does not show.
 func (f *form) Keeps() (all []string) {
 	k, err := parseKept(f.Kept)
 	if err != nil {
@@ -68,8 +68,8 @@ func (f *form) Keeps() (all []string) {
 	return all
 }
 
-// formOfTimer is a pending timer as its form has it, so that what is sent unchanged schedules the same
-// one again: the next occurrence is when it is now, and as many as are left follow it.
+// formOfTimer returns the form of a pending timer. If it is sent unchanged it schedules the same timer again: with the same
+// next occurrence, and as many further ones as are left.
 func formOfTimer(t *api.Timer) (f form) {
 	f = form{Topic: t.Topic, ID: t.ID, Target: t.Target.Topic, MaxLate: t.MaxLate, As: asText, If: t.Source, Source: t.Source}
 	at := t.Due.UTC().Format("2006-01-02T15:04:05.999Z07:00")
@@ -111,7 +111,7 @@ func formOfTimer(t *api.Timer) (f form) {
 	return f
 }
 
-// setPayload shows text as text if a form gives it back as it was.
+// setPayload shows text as text if a form returns it unchanged.
 func (f *form) setPayload(p *api.Payload) {
 	switch {
 	case p == nil:

@@ -17,7 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// fields are those of the page's form as a browser sends them.
+// fields returns the fields of the page's form as a browser sends them.
 func fields(page string) url.Values {
 	form := url.Values{}
 	_, page, _ = strings.Cut(page, `action="/schedule">`)
@@ -44,8 +44,8 @@ func fields(page string) url.Values {
 	return form
 }
 
-// A timer whose form is sent as it is opened is scheduled as it was, on condition that it is still that
-// one: all that a form has no field for goes through it.
+// If the form of a timer is sent unchanged, the same timer is scheduled, on condition that it is still
+// that timer. Parts without a field in the form are kept.
 func TestEditKeepsAll(t *testing.T) {
 	text := func(s string) *string { return &s }
 	until := now.Add(49 * time.Hour)
@@ -100,8 +100,8 @@ func TestEditKeepsAll(t *testing.T) {
 	says(t, f.post("/schedule", url.Values{"topic": {"timers"}, "id": {"a"}, "kept": {"%"}}), http.StatusBadRequest, "is not whole")
 }
 
-// What a list shows can be ticked, whatever bytes its IDs have, and each that was ticked is steered on
-// condition that it is still that timer.
+// Timers in a list can be ticked, whatever bytes their IDs have. Each ticked timer is steered on
+// condition that it is still the same.
 func TestSelection(t *testing.T) {
 	f := newFake(t)
 	w := f.get("/timers")
@@ -143,7 +143,7 @@ func TestSelection(t *testing.T) {
 	says(t, f.get("/selected"), http.StatusBadRequest, "ticked in the list")
 }
 
-// What is for all that match is counted, asked about and done by a job of the API with the same filter.
+// An action on all matches counts them, asks, and is done by a job of the API with the same filter.
 func TestBulkFromAFilter(t *testing.T) {
 	f := newFake(t)
 	f.answers["POST /v1/topics/timers/timers/cancel"] = api.JobStarted{Matching: &api.TimerCount{Count: 1234, Exact: false}}
@@ -169,7 +169,8 @@ func TestBulkFromAFilter(t *testing.T) {
 	}
 }
 
-// The page of topics has all that the caller may read; without a right to the cluster it says so.
+// The page of topics shows all topics that the caller may read. Without a right to the cluster it says
+// so.
 func TestTopics(t *testing.T) {
 	f := newFake(t)
 	says(t, f.get("/topics"), http.StatusOK, "<strong>1</strong> of 3", ">17<", "1,234", "orders.retry", "fixed delay", `href="/dead-letters?topic=orders.retry"`, `href="/schedule?topic=timers"`)
@@ -183,7 +184,7 @@ func TestTopics(t *testing.T) {
 	says(t, f.get("/topics"), http.StatusServiceUnavailable, "on its way")
 }
 
-// Cron expressions are in words where they are shown, each asked for once.
+// Cron expressions are explained wherever they are shown; each is requested once.
 func TestCronInWords(t *testing.T) {
 	f := newFake(t)
 	list := f.answers["/v1/topics/timers/timers"].(api.TimerList)
@@ -204,8 +205,8 @@ func TestCronInWords(t *testing.T) {
 	says(t, f.get(timerPath(evil)), http.StatusOK, "At 10:00.", "Edit")
 }
 
-// An address that there is not is a page for people, and a problem of the API for programs; ?prefix= is
-// what the API calls the search.
+// An unknown address is a page for people, and a problem of the API for programs. ?prefix= is the API's
+// name for the search.
 func TestNoSuchPage(t *testing.T) {
 	f := newFake(t)
 	ask := func(path string) *httptest.ResponseRecorder {
@@ -230,7 +231,7 @@ func TestNoSuchPage(t *testing.T) {
 	}
 }
 
-// What a form carries of a timer is bounded, in bytes and in how many headers are made of it.
+// What a form carries of a timer is limited, in bytes and in the number of headers.
 func TestKeptIsBounded(t *testing.T) {
 	f := newFake(t)
 	post := func(text string) (grown uint64) {

@@ -16,24 +16,23 @@ import (
 const (
 	// eventsShown is how many events a timer's page has.
 	eventsShown = "20"
-	// historyTime is how long the page waits for them: it has more to say.
+	// historyTime is how long the page waits for events.
 	historyTime = 4 * time.Second
-	// liveHeader is a header of the calls by which a page's script refreshes parts of the page.
-	// None of these parts has events, so for such a call they are not read from Kafka: but once, to say
-	// what has become of a timer that is pending no more.
+	// liveHeader marks calls by which the script of a page refreshes parts of it. None of these parts has events, so
+	// they are not read from Kafka, except once when the timer is no longer pending, to say how it ended.
 	liveHeader = "Waterclock-Live"
 )
 
-// events is what has happened to a timer, the newest first.
+// events are those of a timer, the newest first.
 type events struct {
 	Rows   []eventRow
-	Wrong  *api.Problem // instead
+	Wrong  *api.Problem // instead of Rows
 	Off    bool         // the request topic writes none
 	Log    api.EventLog
 	Older  template.URL // the page with older ones; empty: there are none
-	Newest template.URL // of older ones: back to the newest
-	Watch  template.URL // the page that goes on with what happens
-	Go     template.URL // of the API: where the script of that page goes on
+	Newest template.URL // on a page of older events: back to the newest
+	Watch  template.URL // the page that adds events as they happen
+	Go     template.URL // the API's address from which the script of that page continues
 }
 
 // Looked is how many offsets the page has looked at.
@@ -43,16 +42,16 @@ type eventRow struct {
 	At     time.Time
 	Type   string
 	Detail string
-	// Ends says in words what left nothing pending; empty: something may be. How says more.
+	// Ends says in words how the timer ended; empty: it may still be pending. How says more.
 	Ends, How string
 }
 
-// ends are the types of events that may leave nothing pending, in words.
+// ends has, in words, the types of events by which a timer may end.
 var ends = map[string]string{
 	"fired": "Fired", "cancelled": "Cancelled", "expired": "Expired, for it was later than it may be,", "undeliverable": "Became a dead letter", "completed": "Completed",
 }
 
-// history is a page of what has happened to a timer.
+// history returns a page of a timer's events.
 func (v *visit) history(topic, id string) *events {
 	ctx, cancel := context.WithTimeout(v.r.Context(), historyTime)
 	defer cancel()
@@ -100,8 +99,8 @@ type event struct {
 	Pending    any    `json:"pending"` // nil: nothing is
 }
 
-// eventOf is an event in words; the script has the same ones. One that cannot be read, of
-// another program for instance, is shown as that.
+// eventOf returns an event in words. The script has the same words. An event that cannot be read, because another
+// program wrote it for example, is shown as unreadable.
 func eventOf(one *api.TimerEvent) eventRow {
 	var e event
 	if json.Unmarshal(one.Event, &e) != nil || e.Type == "" {

@@ -21,14 +21,15 @@ import (
 	"github.com/waterclock/waterclock/internal/recent"
 )
 
-// now is when all tests are.
+// now is the time at which all tests run.
 var now = time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC)
 
-// fakeAPI answers what a test has it answer, and remembers what it was asked.
+// fakeAPI answers what a test tells it to, and records the calls.
 type fakeAPI struct {
 	history *recent.History // of the instance; nil: none
 	t       *testing.T
-	// answers are by method and escaped path, or by path; a problem, a func, or what is encoded.
+	// answers are by method and escaped path, or by path. A value is a problem, a func, or
+	// something to encode.
 	answers map[string]any
 	asked   []asked
 	mu      sync.Mutex // guards asked
@@ -49,7 +50,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := r.URL.EscapedPath()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if path != "/v1/dead-letters" { // which all pages ask for
+	if path != "/v1/dead-letters" { // all pages ask for that
 		f.asked = append(f.asked, asked{r.Method, path, r.URL.Query(), r.Header, string(body), r.Context().Value(callerKey{})})
 	}
 	answer, ok := f.answers[r.Method+" "+path]
@@ -82,7 +83,7 @@ func writeJSON(t *testing.T, w io.Writer, v any) {
 
 func (f *fakeAPI) last() asked { return f.asked[len(f.asked)-1] }
 
-// did reports the first call of a method.
+// did returns the first call with a method.
 func (f *fakeAPI) did(method string) (asked, bool) {
 	for _, a := range f.asked {
 		if a.method == method {
@@ -92,7 +93,7 @@ func (f *fakeAPI) did(method string) (asked, bool) {
 	return asked{}, false
 }
 
-// newFake is an API with a topic, two instances and a few timers.
+// newFake returns an API with a topic, two instances and a few timers.
 func newFake(t *testing.T) *fakeAPI {
 	text := func(s string) *string { return &s }
 	timers := []*api.Timer{
@@ -137,16 +138,15 @@ func newFake(t *testing.T) *fakeAPI {
 	}}
 }
 
-// evil is markup, ends of attributes, a path, an escape that is escaped again, NUL, and a mark
-// that turns the direction of writing.
+// evil is markup, ends of attributes, a path, a double escape, NUL, and a mark that changes the
+// direction of writing.
 const evil = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>/../%2F\x00\u202e"
 
 func segmentOf(s string) string {
 	return strings.TrimPrefix((&call{path: []string{s}}).target(), "/v1/")
 }
 
-// counted has the API count n timers, and as many more before each instant that it is asked for
-// as it has come to.
+// counted makes the API count n timers, and n more before each further instant of a call.
 func counted(n int64, exact bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := api.TimerCount{Count: n, Exact: exact}
@@ -180,12 +180,12 @@ func (f *fakeAPI) send(r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// refusal is a problem as the API answers with it.
+// refusal is a problem in the form in which the API answers.
 func refusal(status int, reason, detail string) *api.Problem {
 	return &api.Problem{Problem: *access.NewProblem(status, reason, detail)}
 }
 
-// moving and forbidden are problems of the API as it writes them.
+// moving and forbidden are problems in the API's own words.
 func moving() *api.Problem {
 	return refusal(503, "moving", "the partition is on its way to another owner; ask again")
 }
@@ -194,7 +194,7 @@ func forbidden() *api.Problem {
 	return refusal(403, "forbidden", "caller someone has no role read on timers")
 }
 
-// says fails where a page has not all texts, or what no page may have.
+// says fails if a page lacks one of the texts, or contains something that no page may contain.
 func says(t *testing.T, w *httptest.ResponseRecorder, status int, texts ...string) {
 	t.Helper()
 	body := w.Body.String()
@@ -206,7 +206,7 @@ func says(t *testing.T, w *httptest.ResponseRecorder, status int, texts ...strin
 			t.Errorf("the page does not say %q", want)
 		}
 	}
-	// Fields have what was typed, as it was.
+	// Fields contain what was typed, unchanged.
 	shown := regexp.MustCompile(`value="[^"]*"|(?s)<textarea.*?</textarea>`).ReplaceAllString(body, "")
 	for _, never := range []string{"<script>alert", "<img src=x", "\x00", "\u202e", "style=", "onclick=", "ZgotmplZ", "<no value>", "%!"} {
 		if strings.Contains(shown, never) {

@@ -14,8 +14,8 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// What is done to all timers, or dead letters, that a filter chooses: a page counts them and asks,
-// the API's job does it, and a page tells how far that is.
+// A filter chooses timers or dead letters. A page counts them and asks, a job of the API changes or resends them, and
+// another page shows its progress.
 
 // bulkPage asks before a job is started.
 type bulkPage struct {
@@ -23,8 +23,8 @@ type bulkPage struct {
 	Topic    string
 	Filter   []pair // in words
 	Count    int64
-	More     bool // there are more than Count
-	NotWhole int64
+	More     bool  // there are more than Count
+	NotWhole int64 // dead letters that lack a part
 	Reasons  []pair
 	Letters  bool // it is about dead letters
 	Delay    bool
@@ -37,7 +37,7 @@ type bulkPage struct {
 
 type pair struct{ Name, Value string }
 
-// filterWords are the parameters of a filter, for people.
+// filterWords returns the parameters of a filter as people read them.
 func filterWords(q url.Values) (all []pair) {
 	names := map[string]string{
 		"prefix": "ID begins with", "reason": "Reason", "target": "Target topic", "state": "State",
@@ -55,7 +55,7 @@ func filterWords(q url.Values) (all []pair) {
 	return all
 }
 
-// asInstant is Unix milliseconds as a form takes them; empty for what is none.
+// asInstant returns Unix milliseconds as a form takes them; empty if the text is no number.
 func asInstant(millis string) string {
 	ms, err := strconv.ParseInt(millis, 10, 64)
 	if err != nil {
@@ -64,7 +64,7 @@ func asInstant(millis string) string {
 	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
-// between are two instants of a form as parameters of the API.
+// between returns two instants of a form as parameters of the API.
 func between(now time.Time, after, from, before, to string) (url.Values, error) {
 	q := url.Values{}
 	for _, t := range []struct{ name, text string }{{after, from}, {before, to}} {
@@ -79,7 +79,7 @@ func between(now time.Time, after, from, before, to string) (url.Values, error) 
 	return q, nil
 }
 
-// resendAsk shows what sending all dead letters of a filter again would do.
+// resendAsk shows how many dead letters a filter chooses, and asks whether to send them again.
 func (c *Console) resendAsk(v *visit) error {
 	s, path, q, err := v.resending()
 	if err != nil {
@@ -90,12 +90,7 @@ func (c *Console) resendAsk(v *visit) error {
 		Back:   link("/dead-letters", "topic", s.Topic, "reason", s.Reason, "prefix", s.Prefix, "from", s.From, "to", s.To),
 		Action: link("/resend", "topic", s.Topic, "reason", s.Reason, "prefix", s.Prefix, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before"))),
 	}
-	q.Set("dry-run", "true")
-	var preview api.JobStarted
-	err = v.ask(call{method: http.MethodPost, path: path, query: q}, &preview)
-	if err == nil && preview.Letters == nil {
-		err = errors.New("the API does not say how many there are")
-	}
+	preview, err := v.preview(path, q)
 	if err != nil {
 		return err
 	}
@@ -112,7 +107,18 @@ func (c *Console) resendAsk(v *visit) error {
 	return v.show(nil, "bulk", p.Title, p)
 }
 
-// resending reads what a page is to send again.
+// preview asks what a job would do.
+func (v *visit) preview(path []string, q url.Values) (*api.JobStarted, error) {
+	q.Set("dry-run", "true")
+	var preview api.JobStarted
+	err := v.ask(call{method: http.MethodPost, path: path, query: q}, &preview)
+	if err == nil && preview.Letters == nil && preview.Matching == nil {
+		err = errors.New("the API does not say how many there are")
+	}
+	return &preview, err
+}
+
+// resending returns the search that a page is to send again, and the parameters of its job.
 func (v *visit) resending() (s deadSearch, path []string, q url.Values, err error) {
 	s = deadSearch{Topic: v.query("topic"), Reason: v.query("reason"), Prefix: v.raw("prefix"), From: v.query("from"), To: v.query("to")}
 	if s.Topic == "" {
@@ -133,7 +139,7 @@ func (c *Console) resendAll(v *visit) error {
 	return v.start(path, q, err)
 }
 
-// start starts a job and leads to its page.
+// start starts a job and sends the browser to its page.
 func (v *visit) start(path []string, q url.Values, err error) error {
 	var started api.JobStarted
 	if err == nil {
@@ -161,7 +167,7 @@ type jobPage struct {
 	Back template.URL
 }
 
-// job tells how far one is.
+// job shows the progress of a job.
 func (c *Console) job(v *visit) error {
 	p := &jobPage{Job: &api.Job{}, Now: v.now}
 	if err := v.ask(call{path: []string{"jobs", cmp.Or(v.query("id"), "none")}}, p.Job); err != nil {
@@ -174,7 +180,6 @@ func (c *Console) job(v *visit) error {
 	return v.show(nil, "job", "Job", p)
 }
 
-// stopJob stops it.
 func (c *Console) stopJob(v *visit) error {
 	id := v.query("id")
 	if err := v.ask(call{method: http.MethodDelete, path: []string{"jobs", cmp.Or(id, "none")}}, nil); err != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/waterclock/waterclock/internal/recent"
 )
 
-// calm has all partitions of the fake live and all targets healthy.
+// calm makes all partitions of the fake live and all targets healthy.
 func calm(f *fakeAPI) *api.Cluster {
 	c := &api.Cluster{Asked: "a/1", Instances: []route.Instance{{Name: "a/1", Member: true}}, Partitions: []api.OwnedPartition{owned("a/1", "live")}}
 	f.answers["/v1/cluster"] = c
 	return c
 }
 
-// The overview is green only where nothing was refused either, and that is known.
+// The overview is green only if it is known that nothing was refused.
 func TestOverviewInAFlood(t *testing.T) {
 	const green = `class="note good"`
 	f := newFake(t)
@@ -50,7 +50,7 @@ func TestOverviewInAFlood(t *testing.T) {
 	}
 }
 
-// What is overdue on a partition that nobody serves is not known, and nothing else.
+// If nobody serves a partition, only its overdue timers are unknown.
 func TestOldestOverdue(t *testing.T) {
 	f := newFake(t)
 	c := calm(f)
@@ -70,7 +70,7 @@ func TestOldestOverdue(t *testing.T) {
 	says(t, f.get("/cluster"), http.StatusOK, `data-label="Oldest overdue"><span class="quiet">not known`)
 }
 
-// That a timer has fired is no fault: its page says when, and how late it was.
+// It is not an error that a timer has fired: its page says when, and how late it was.
 func TestPageOfATimerThatIsOver(t *testing.T) {
 	const at = "/v1/topics/timers/timers/gone"
 	for _, c := range []struct {
@@ -111,7 +111,7 @@ func TestPageOfATimerThatIsOver(t *testing.T) {
 	}
 }
 
-// All dead letters of a filter are counted, asked about, and sent again by a job of the API.
+// All dead letters of a filter are counted, confirmed, and sent again by a job of the API.
 func TestResendAll(t *testing.T) {
 	f := newFake(t)
 	const resend = "/v1/topics/timers/dead-letters/resend"
@@ -126,7 +126,7 @@ func TestResendAll(t *testing.T) {
 	f.answers["POST "+resend] = api.JobStarted{Job: &api.Job{ID: "j1"}}
 	action := between2(w.Body.String(), `method="post" action="`, `"`)
 	started := now
-	now = now.Add(time.Minute) // what is from now on stays what was shown
+	now = now.Add(time.Minute) // the filter keeps the times that were shown
 	defer func() { now = started }()
 	w = f.post(html.UnescapeString(action), url.Values{"replace": {"1"}, "rate": {"50"}, "sure": {"1"}})
 	want = url.Values{"reason": {"bad-cron"}, "prefix": {evil}, "after": {"1795334400000"}, "replace": {"true"}, "rate": {"50"}}
@@ -148,7 +148,7 @@ func TestResendAll(t *testing.T) {
 	says(t, f.get("/job?id=gone"), http.StatusNotFound, "there is nothing at")
 }
 
-// Records of a fixed-delay topic have no timers' pages, and are sent again all the same.
+// Records of a fixed-delay topic have no timer pages, but can be sent again.
 func TestDeadLettersOfAFixedDelayTopic(t *testing.T) {
 	f := newFake(t)
 	const letters = "/v1/topics/orders.retry/dead-letters"
@@ -163,7 +163,7 @@ func TestDeadLettersOfAFixedDelayTopic(t *testing.T) {
 	says(t, f.get(to), http.StatusOK, "after the delay of its topic", "Request orders.retry/1/10.")
 }
 
-// Axes end where the data do: at a step above the largest value, and at the first and last moment.
+// Axes end where the data do: one step above the largest value, and at the first and last moment.
 func TestAxes(t *testing.T) {
 	for most, want := range map[float64]string{1: "1,0.5,0", 7: "8,6,4,2,0", 37: "40,30,20,10,0", 101: "150,100,50,0", 0.02: "0.02,0.015,0.01,0.005,0"} {
 		var p plot

@@ -18,11 +18,11 @@ import (
 
 const (
 	barsOfDue = 12
-	// figuresOfNow is how long the figures of now span.
+	// figuresOfNow is the time over which current figures are taken.
 	figuresOfNow = time.Minute
 )
 
-// ahead is a span of time to come that a histogram shows.
+// ahead is a span of time, from now on, that a histogram shows.
 type ahead struct {
 	Name, Label string
 	Long        time.Duration
@@ -56,7 +56,7 @@ type overviewPage struct {
 	NoTopics *api.Problem // instead of Due
 }
 
-// health is what is worth knowing first.
+// health is shown first.
 type health struct {
 	Live, All int
 	NotLive   []api.OwnedPartition // the first few
@@ -71,7 +71,6 @@ type ownerRow struct {
 }
 
 type duePanel struct {
-	Ahead  string
 	Totals []dueTotal
 	plot
 	Bars   []bar
@@ -79,7 +78,7 @@ type duePanel struct {
 	Layout string
 }
 
-// deadNews is what has become dead letters in the last hour.
+// deadNews has the dead letters of the last hour.
 type deadNews struct {
 	Known  bool
 	N      int64
@@ -92,7 +91,7 @@ type deadTopic struct {
 	Link template.URL
 }
 
-// newsOf are the topics that have got dead letters in the last hour, and those that cannot be read.
+// newsOf returns the topics with dead letters in the last hour, and those that cannot be read.
 func newsOf(all *api.DeadLetterCountList) (n deadNews) {
 	if all == nil {
 		return n
@@ -132,7 +131,7 @@ func (c *Console) overview(v *visit) error {
 	} else if p.Topic != "" {
 		p.Due = v.due(p.Topic, cmp.Or(v.query("ahead"), "hour"))
 	}
-	// What the instance does is for whoever may see the cluster, also while that cannot be asked.
+	// Callers who may see the cluster also see what this instance does, even while the cluster cannot be asked.
 	if c.o.History != nil && (p.Wrong == nil || p.Wrong.Status != http.StatusForbidden) {
 		p.Remember = true
 		p.remember(c.o.History)
@@ -178,7 +177,7 @@ func byOwner(all []api.OwnedPartition) (states []string, rows []ownerRow) {
 	return states, rows
 }
 
-// rank has live come first.
+// rank sorts live first.
 func rank(state string) int {
 	if state == "live" {
 		return 0
@@ -186,11 +185,11 @@ func rank(state string) int {
 	return 1
 }
 
-// due counts what is to come, all of it in one call.
+// due counts the timers to come, with one call of the API.
 func (v *visit) due(topic, chosen string) duePanel {
 	all := aheads()
 	i := max(0, slices.IndexFunc(all, func(a ahead) bool { return a.Name == chosen }))
-	d := duePanel{Ahead: all[i].Name, Layout: all[i].Layout}
+	d := duePanel{Layout: all[i].Layout}
 	each := all[i].Long / barsOfDue
 	var until []time.Time
 	for n := range barsOfDue {
@@ -205,7 +204,7 @@ func (v *visit) due(topic, chosen string) duePanel {
 		d.Wrong = wrong
 		return d
 	}
-	var below api.CountUntil // what is past due falls into the first bar
+	var below api.CountUntil // 0, so overdue timers fall into the first bar
 	for n := range barsOfDue {
 		b := before[n]
 		d.Bars = append(d.Bars, bar{From: v.now.Add(time.Duration(n) * each), To: until[n], N: b.Count - below.Count, More: !b.Exact})
@@ -218,15 +217,15 @@ func (v *visit) due(topic, chosen string) duePanel {
 	return d
 }
 
-// firesBefore is how many timers fire before each of some instants, in any order.
-func (v *visit) firesBefore(topic string, until []time.Time) ([]api.CountUntil, *api.Problem) {
+// firesBefore returns how many timers fire before each of some instants, which may be in any order.
+func (a *asker) firesBefore(topic string, until []time.Time) ([]api.CountUntil, *api.Problem) {
 	sorted := slices.SortedFunc(slices.Values(until), time.Time.Compare)
 	texts := make([]string, len(sorted))
 	for i, at := range sorted {
 		texts[i] = strconv.FormatInt(at.UnixMilli(), 10)
 	}
 	var n api.TimerCount
-	err := v.ask(call{path: []string{"topics", topic, "timers", "count"}, query: url.Values{"until": {strings.Join(texts, ",")}}}, &n)
+	err := a.ask(call{path: []string{"topics", topic, "timers", "count"}, query: url.Values{"until": {strings.Join(texts, ",")}}}, &n)
 	if err == nil && len(n.Until) != len(sorted) {
 		err = errors.New("the API counts for other instants than it was asked for")
 	}
@@ -240,7 +239,7 @@ func (v *visit) firesBefore(topic string, until []time.Time) ([]api.CountUntil, 
 	return counts, nil
 }
 
-// remember draws the last hour.
+// remember draws charts of the last hour.
 func (p *overviewPage) remember(h *recent.History) {
 	last, some := h.Last(figuresOfNow)
 	if !some {
@@ -262,7 +261,7 @@ func (p *overviewPage) remember(h *recent.History) {
 	p.Charts = append(p.Charts, rates, late)
 }
 
-// lateness is a quantile in words: what is known of it are the bounds of a bucket.
+// lateness returns a quantile in words. Only the bounds of its bucket are known.
 func lateness(p recent.Point, q recent.Bounds) string {
 	if p.Count == 0 {
 		return "nothing fired"
@@ -270,7 +269,7 @@ func lateness(p recent.Point, q recent.Bounds) string {
 	return bounds(q)
 }
 
-// bounds are those of a bucket in words.
+// bounds returns the bounds of a bucket in words.
 func bounds(q recent.Bounds) string {
 	switch {
 	case math.IsInf(q.UpTo, 1):

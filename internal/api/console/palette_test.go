@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// palettes are the colours of the style sheet, by theme and name.
+// palettes returns the colours of the style sheet, by theme and name.
 func palettes(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	sheet := string(mustRead("static/console.css"))
@@ -27,7 +27,7 @@ func palettes(t *testing.T) map[string]map[string]string {
 	return all
 }
 
-// luminance and contrast are those of WCAG 2.2.
+// luminance and contrast are defined in WCAG 2.2.
 func luminance(t *testing.T, hex string) float64 {
 	t.Helper()
 	n, err := strconv.ParseUint(hex, 16, 32)
@@ -50,8 +50,8 @@ func contrast(t *testing.T, a, b string) float64 {
 	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
 }
 
-// Text has 4.5 to 1 before whatever it stands on, in both themes; what is no text but must be
-// seen has 3 to 1 (WCAG 2.2, 1.4.3 and 1.4.11).
+// In both themes text has a contrast of 4.5 to 1 on every background that it is used on.
+// Other elements that must be visible have 3 to 1 (WCAG 2.2, 1.4.3 and 1.4.11).
 func TestPaletteIsReadable(t *testing.T) {
 	if c := contrast(t, "000000", "ffffff"); math.Abs(c-21) > 0.01 {
 		t.Fatalf("black on white is %.2f, want 21", c)
@@ -77,7 +77,8 @@ func TestPaletteIsReadable(t *testing.T) {
 	}
 }
 
-// Every colour comes from the palette, so that both themes have it, and is used.
+// Every colour comes from the palette, so that both themes have it, and every colour of the
+// palette is used.
 func TestColoursAreOfThePalette(t *testing.T) {
 	all := palettes(t)
 	sheet := string(mustRead("static/console.css"))

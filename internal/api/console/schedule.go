@@ -11,10 +11,10 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// timerType has the API read a body as a timer, and not as the payload.
+// timerType makes the API read a body as a timer, not as the payload.
 const timerType = "application/vnd.waterclock.timer+json"
 
-// form is what the form of a timer has, as it was typed.
+// form is the content of a timer's form, as it was typed.
 type form struct {
 	Topic, ID                              string
 	After, At, Every, Cron, Zone           string
@@ -24,7 +24,7 @@ type form struct {
 	Headers /* NAME: VALUE, one a line */, If string
 
 	Source string // of the timer that is edited; empty: a new one
-	Kept   string // what of it the form does not show, see kept
+	Kept   string // its parts that the form does not show, see kept
 }
 
 func formOf(get func(string) string) form {
@@ -51,8 +51,8 @@ type explained struct {
 	Wrong *api.Problem
 }
 
-// scheduleForm shows the form, with what the address says filled in; cron and zone are
-// explained, as the script of the page asks while one types.
+// scheduleForm shows the form, filled in from the address. It explains cron and zone; the script of the page fetches
+// the explanation again while the user types.
 func (c *Console) scheduleForm(v *visit) error {
 	if v.query("edit") == "" {
 		return v.form(formOf(v.raw), nil)
@@ -84,13 +84,13 @@ func (v *visit) form(f form, wrong *api.Problem) error {
 	return v.show(p.Wrong, "schedule", title, p)
 }
 
-// explain is nil where there is nothing to explain.
-func (v *visit) explain(cron, zone string) *explained {
+// explain returns nil if there is no expression.
+func (a *asker) explain(cron, zone string) *explained {
 	if cron == "" {
 		return nil
 	}
 	e := &explained{}
-	err := v.ask(call{path: []string{"next"}, query: url.Values{"cron": {cron}, "zone": {zone}, "n": {"5"}}}, &e.Occurrences)
+	err := a.ask(call{path: []string{"next"}, query: url.Values{"cron": {cron}, "zone": {zone}, "n": {"5"}}}, &e.Occurrences)
 	if err != nil {
 		e.Wrong = asProblem(err)
 	}
@@ -124,7 +124,7 @@ func (c *Console) schedule(v *visit) error {
 	return v.redirect(f.Topic, f.ID, &result)
 }
 
-// timer is what the form asks for. Only what the API could not be told is refused here.
+// timer returns the timer that the form describes. It refuses only what the API has no words for.
 func (f *form) timer() (*api.NewTimer, error) {
 	if f.ID == "" || f.Topic == "" {
 		return nil, fmt.Errorf("a timer needs an ID and a request topic: fill them in")
@@ -184,7 +184,7 @@ func (f *form) payload(n *api.NewTimer) error {
 	return nil
 }
 
-// lines10 has lines end as they were typed: forms are sent with CR LF.
+// lines10 ends lines with a line feed. Browsers send CR LF.
 func lines10(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
 
 func (f *form) headers() (all []api.Header, err error) {

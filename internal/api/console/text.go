@@ -10,10 +10,12 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 const (
-	// maxText is how much of a payload is shown as text, maxHex as bytes.
+	// maxText is how many bytes of a payload are shown as text, maxHex how many in hexadecimal.
 	maxText, maxHex = 16 << 10, 2 << 10
 	timeLayout      = "2006-01-02 15:04:05"
 )
@@ -22,15 +24,14 @@ var functions = template.FuncMap{
 	"bounds": bounds, "utcMillis": utcMillis, "utcExact": utcExact, "visible": visible, "link": link, "when": when, "utc": utc, "iso": iso, "number": number, "seconds": seconds, "plural": plural, "heading": heading, "again": again,
 }
 
-// piece is a part of a text: as it is, or the code of a character that is not to be taken
-// literally.
+// piece is a part of a text: literal, or the code of a character.
 type piece struct {
 	Text string
 	Code bool
 }
 
-// visible takes a text apart for a page, so that no character is invisible or changes how
-// others are read: control characters, marks of direction, bytes that are no UTF-8.
+// visible splits a text so that no character is invisible or changes how others are read. It replaces control characters,
+// marks of direction and bytes that are not UTF-8 by their codes.
 func visible(s string) []piece {
 	var all []piece
 	add := func(text string, code bool) {
@@ -58,7 +59,7 @@ func visible(s string) []piece {
 	return all
 }
 
-// codeOf is what is shown in place of a character; empty: itself.
+// codeOf returns the text that replaces a character; empty if it is shown as it is.
 func codeOf(r rune, n int, first byte) string {
 	switch {
 	case r == utf8.RuneError && n == 1:
@@ -73,16 +74,16 @@ func codeOf(r rune, n int, first byte) string {
 	return fmt.Sprintf(`\U%08x`, r)
 }
 
-// shown is a value of bytes for a page.
+// shown is a value as a page shows it.
 type shown struct {
 	Bytes int
 	Null  bool
-	Text  string // where it is UTF-8 and not asked for as bytes
+	Text  string // if it is UTF-8, unless hexadecimal is asked for
 	Hex   string
-	Cut   int // how much is not shown
+	Cut   int // bytes that are not shown
 }
 
-// show is a value that the API gives as text or as bytes.
+// show returns a value that the API gives as text or as bytes.
 func show(text *string, raw []byte, null, asHex bool) shown {
 	b := raw
 	if text != nil {
@@ -99,7 +100,7 @@ func show(text *string, raw []byte, null, asHex bool) shown {
 	return s
 }
 
-// cutText is the beginning of a text, whole characters.
+// cutText returns the first n bytes of a text at most, in whole characters.
 func cutText(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -110,8 +111,7 @@ func cutText(s string, n int) string {
 	return s[:n]
 }
 
-// link is an address of the console; names and values take turns, and what is empty is
-// left out.
+// link returns an address of the console. Pairs are names and values in turn; empty values are left out.
 func link(path string, pairs ...string) template.URL {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -127,10 +127,10 @@ func link(path string, pairs ...string) template.URL {
 
 func utc(t time.Time) string { return t.UTC().Format(timeLayout) }
 
-// utcMillis is utc to the millisecond, as timers fire.
+// utcMillis is utc with milliseconds.
 func utcMillis(t time.Time) string { return t.UTC().Format(timeLayout + ".000") }
 
-// utcExact is utc, with the milliseconds of a time that has some.
+// utcExact is utc, with milliseconds unless they are 0.
 func utcExact(t time.Time) string {
 	if t.UnixMilli()%1000 == 0 {
 		return utc(t)
@@ -140,20 +140,20 @@ func utcExact(t time.Time) string {
 
 func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// when is a time as seen from now: "in 5 min", "3 h ago".
+// when returns a time relative to now: "in 5 min", "3 h ago".
 func when(t, now time.Time) string {
 	d := t.Sub(now)
 	switch {
 	case d > -time.Second && d < time.Second:
 		return "now"
 	case d > 0:
-		return "in " + span(d)
+		return "in " + rough(d)
 	}
-	return span(-d) + " ago"
+	return rough(-d) + " ago"
 }
 
-// span is a duration in its two largest units.
-func span(d time.Duration) string {
+// rough returns a duration in its two largest units.
+func rough(d time.Duration) string {
 	for _, u := range []struct {
 		unit, part     time.Duration
 		name, partName string
@@ -174,7 +174,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%d s", d/time.Second)
 }
 
-// seconds is a duration that may be short, in three digits.
+// seconds returns a duration, which may be short, with three digits.
 func seconds(s float64) string {
 	switch {
 	case s <= 0:
@@ -186,10 +186,10 @@ func seconds(s float64) string {
 	case s < 60:
 		return strings.TrimSuffix(strconv.FormatFloat(s, 'f', 1, 64), ".0") + " s"
 	}
-	return span(time.Duration(s * float64(time.Second)))
+	return rough(time.Duration(s * float64(time.Second)))
 }
 
-// number has a comma at each thousand.
+// number separates thousands by commas.
 func number(n any) string {
 	s := fmt.Sprint(n)
 	if f, ok := n.(float64); ok {
@@ -209,7 +209,7 @@ func number(n any) string {
 	return whole
 }
 
-// plural is a number with its noun.
+// plural returns a number with its noun.
 func plural(n any, one, many string) string {
 	text := number(n)
 	if text == "1" {
@@ -218,8 +218,8 @@ func plural(n any, one, many string) string {
 	return text + " " + many
 }
 
-// parseWhen reads a time of a form: RFC 3339, a UTC time without its zone, or how far from
-// now it is, as in +1h, -10m or +3d. It is nil for an empty text.
+// parseWhen reads a time of a form: RFC 3339, UTC without a zone, or relative to now as in +1h, -10m or +3d. It returns nil
+// for an empty text.
 func parseWhen(text string, now time.Time) (*time.Time, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // none is asked for
@@ -228,7 +228,7 @@ func parseWhen(text string, now time.Time) (*time.Time, error) {
 		return &now, nil
 	}
 	if text[0] == '+' || text[0] == '-' {
-		d, err := parseSpan(text[1:])
+		d, err := span.Parse(text[1:])
 		if text[0] == '-' {
 			d = -d
 		}
@@ -243,12 +243,4 @@ func parseWhen(text string, now time.Time) (*time.Time, error) {
 		}
 	}
 	return nil, fmt.Errorf("%q is no time: write it as 2026-11-22 09:30 (UTC), with a zone as 2026-11-22T09:30:00+01:00, or from now as +1h, -10m, +3d", text)
-}
-
-func parseSpan(text string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		n, err := strconv.ParseUint(days, 10, 16)
-		return time.Duration(n) * 24 * time.Hour, err //nolint:gosec // 16 bits
-	}
-	return time.ParseDuration(text)
 }

@@ -46,7 +46,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-// Whatever comes in, what goes out is UTF-8 that prints, and nothing of it is lost.
+// For every input the output is printable UTF-8, and nothing is lost.
 func TestVisibleIsAlwaysVisible(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"))
@@ -116,6 +116,7 @@ func TestParseWhen(t *testing.T) {
 		"+1h":                       now.Add(time.Hour),
 		"-10m":                      now.Add(-10 * time.Minute),
 		"+3d":                       now.Add(72 * time.Hour),
+		"+1d12h":                    now.Add(36 * time.Hour),
 		"2026-11-22T10:00:00+01:00": now,
 		"2026-11-22T09:00:00.000Z":  now,
 		"2026-11-22 09:00":          now,
@@ -129,7 +130,7 @@ func TestParseWhen(t *testing.T) {
 	if got, err := parseWhen("", now); got != nil || err != nil {
 		t.Errorf("nothing is %v, %v", got, err)
 	}
-	for _, in := range []string{"tomorrow", "+", "+1", "1h", "12:00", "+99999d", "\x00"} {
+	for _, in := range []string{"tomorrow", "+", "+1", "1h", "12:00", "+999999d", "\x00"} {
 		if got, err := parseWhen(in, now); err == nil || !strings.Contains(err.Error(), "2026-11-22 09:30") {
 			t.Errorf("%q: %v, %v, want an error that says how to write it", in, got, err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/span"
 )
 
 const nextShown = 10
@@ -55,11 +56,11 @@ type timerPage struct {
 	Edit      template.URL // the form, with what is pending filled in
 	NextWrong *api.Problem
 	Actions   []actionLink
-	Done      string // what the page before has done
-	Over      *over  // nothing is pending, which is no fault
+	Done      string // the outcome of the form that led here
+	Over      *over  // nothing is pending, which is not an error
 	Wrong     *api.Problem
-	Events    *events      // nil: what has happened is not asked for
-	Hex       template.URL // the payload the other way
+	Events    *events      // nil: they were not asked for
+	Hex       template.URL // the page with the payload in hexadecimal, or back as text
 }
 
 type headerRow struct {
@@ -105,7 +106,7 @@ func (c *Console) timer(v *visit) error {
 	return v.show(p.Wrong, "timer", "Timer", p)
 }
 
-// over is what has become of a timer that is not pending.
+// over says how a timer that is no longer pending ended.
 type over struct {
 	What string
 	At   time.Time // zero: not known
@@ -113,7 +114,7 @@ type over struct {
 	Note string
 }
 
-// overOf is what the newest event says that left nothing pending.
+// overOf returns what the newest event says by which a timer ended.
 func overOf(topic string, e *events) *over {
 	switch {
 	case e.Off:
@@ -162,8 +163,8 @@ func (p *timerPage) fill(v *visit, t *api.Timer) {
 	}
 }
 
-// next are the next occurrences, a cron expression in words, and what is to be said of them.
-func (v *visit) next(t *api.Timer) (next []time.Time, words, note string, wrong *api.Problem) {
+// next returns the next occurrences, a cron expression in words, and a note on the occurrences.
+func (a *asker) next(t *api.Timer) (next []time.Time, words, note string, wrong *api.Problem) {
 	next = []time.Time{t.Due}
 	r := t.Recurrence
 	if r == nil {
@@ -174,14 +175,14 @@ func (v *visit) next(t *api.Timer) (next []time.Time, words, note string, wrong 
 	}
 	if r.Cron != "" {
 		var found api.Occurrences
-		err := v.ask(call{path: []string{"next"}, query: url.Values{
+		err := a.ask(call{path: []string{"next"}, query: url.Values{
 			"cron": {r.Cron}, "zone": {r.Zone}, "n": {strconv.Itoa(nextShown - 1)}, "from": {strconv.FormatInt(t.DueMillis, 10)},
 		}}, &found)
 		if err != nil {
 			return next, "", note, asProblem(err)
 		}
 		next, words = append(next, found.Next...), found.Explanation
-	} else if every, err := parseSpan(r.Every); err == nil && every > 0 {
+	} else if every, err := span.Parse(r.Every); err == nil && every > 0 {
 		for range nextShown - 1 {
 			next = append(next, next[len(next)-1].Add(every))
 		}
@@ -189,7 +190,7 @@ func (v *visit) next(t *api.Timer) (next []time.Time, words, note string, wrong 
 	return ending(next, t), words, note, nil
 }
 
-// ending leaves out what is behind the end of a recurrence.
+// ending leaves out occurrences after the end of the recurrence.
 func ending(next []time.Time, t *api.Timer) []time.Time {
 	for i, at := range next {
 		past := t.Recurrence.Until != nil && at.After(*t.Recurrence.Until)
@@ -209,7 +210,7 @@ type confirmPage struct {
 	Now       time.Time
 }
 
-// steer does what the page before has asked about.
+// steer does what the confirmation page has asked about.
 func (c *Console) steer(v *visit) error {
 	topic, id := v.query("topic"), v.raw("id")
 	do := actionOf(v.r.PostForm.Get("do"))
@@ -223,9 +224,8 @@ func (c *Console) steer(v *visit) error {
 	return v.redirect(topic, id, result)
 }
 
-// steer does something to a timer, on condition that it is still the one with that source, if one is
-// given.
-func (v *visit) steer(do *action, topic, id, source string) (*api.Result, *api.Problem) {
+// steer changes a timer. If a source is given, the timer must still have it.
+func (a *asker) steer(do *action, topic, id, source string) (*api.Result, *api.Problem) {
 	path := []string{"topics", topic, "timers", id}
 	if do.segment != "" {
 		path = append(path, do.segment)
@@ -235,11 +235,11 @@ func (v *visit) steer(do *action, topic, id, source string) (*api.Result, *api.P
 		header.Set("If-Match", strconv.Quote(source))
 	}
 	var result api.Result
-	err := v.ask(call{method: do.method, path: path, header: header}, &result)
+	err := a.ask(call{method: do.method, path: path, header: header}, &result)
 	return &result, asConflict(err)
 }
 
-// asConflict adds to a problem what only who looked before can say.
+// asConflict returns an error as a problem. It adds a hint if the timer has changed since the page was shown.
 func asConflict(err error) *api.Problem {
 	if err == nil {
 		return nil
@@ -260,8 +260,7 @@ func (v *visit) redirect(topic, id string, r *api.Result) error {
 	return v.lead(to)
 }
 
-// doneWords says what a request did. Both are of the page's address, which anybody may have
-// written: so the words are ours.
+// doneWords says what a request did. Anybody may have written the page's address, so nothing of it is shown literally.
 func doneWords(outcome, request string) string {
 	words := map[string]string{
 		"scheduled": "Scheduled.", "replaced": "Scheduled again: it took the place of what was pending.", "cancelled": "Cancelled.",

@@ -14,7 +14,7 @@ import (
 
 const timersOnPage = 50
 
-// search is what the form of the page of timers asks for, as it was typed.
+// search is the content of the search form, as it was typed.
 type search struct {
 	Topic, Q, From, To, Target, State, Order string
 	Topics                                   []string
@@ -25,12 +25,12 @@ type timersPage struct {
 	Now    time.Time
 	Timers []row
 	Next   template.URL // empty: there is no next page
-	First  template.URL // empty: it is the first
-	Bulk   []actionLink // for all that match
-	Select template.URL // what the form of those that are ticked is sent to
+	First  template.URL // empty on the first page
+	Bulk   []actionLink // for all timers that match
+	Select template.URL // the address to which the form with the ticked timers is sent
 	Count  *api.TimerCount
 	Wrong  *api.Problem // instead of timers
-	// Elsewhere are other topics that have such timers, of a search that names no topic.
+	// Elsewhere are other topics with such timers, if the search names no topic.
 	Elsewhere []topicFound
 }
 
@@ -46,8 +46,8 @@ type row struct {
 	*api.Timer
 	Raw   string // its ID
 	Link  template.URL
-	Pick  string // as it is ticked
-	Words string // what its cron expression says
+	Pick  string // value of its check box
+	Words string // its cron expression in words
 }
 
 func rowOf(t *api.Timer) row {
@@ -55,7 +55,7 @@ func rowOf(t *api.Timer) row {
 	return row{t, id, link("/timer", "topic", t.Topic, "id", id), pickOf(t), ""}
 }
 
-// rawID is a timer's ID in its bytes.
+// rawID returns the bytes of a timer's ID.
 func rawID(t *api.Timer) string {
 	if len(t.IDBase64) > 0 {
 		return string(t.IDBase64)
@@ -83,7 +83,7 @@ func (c *Console) timers(v *visit) error {
 	return v.show(p.Wrong, "timers", "Timers", p)
 }
 
-// filter is the search as parameters of the API.
+// filter returns the search as parameters of the API.
 func (s *search) filter(now time.Time) (url.Values, error) {
 	q, err := between(now, "due-after", s.From, "due-before", s.To)
 	if err != nil {
@@ -100,18 +100,17 @@ func (s *search) filter(now time.Time) (url.Values, error) {
 	return q, nil
 }
 
-// lookAround looks in all topics for what the search box has, which names none: the first one that
-// has such timers is shown, and the others are named.
+// lookAround searches all topics. The page shows the first topic with such timers, and names the others.
 func (p *timersPage) lookAround(v *visit, names []string) {
 	q, err := p.filter(v.now)
 	if err != nil {
-		return // find says it
+		return // find reports it
 	}
 	chosen := p.Topic
 	for _, topic := range names {
 		var n api.TimerCount
 		if v.ask(call{path: []string{"topics", topic, "timers", "count"}, query: q}, &n) != nil || n.Count == 0 {
-			continue // what cannot be counted is no find; its own page says why
+			continue // if it cannot be counted, its own page says why
 		}
 		p.Topic = topic
 		p.Elsewhere = append(p.Elsewhere, topicFound{topic, &n, p.page("", "")})
@@ -124,7 +123,7 @@ func (p *timersPage) lookAround(v *visit, names []string) {
 
 // find fills the page.
 func (p *timersPage) find(v *visit) *api.Problem {
-	// A cursor is one of the same filter, so a time from now on is that of the first page.
+	// A cursor belongs to one filter. So times relative to now count from when the first page was shown.
 	since := v.now
 	if at, err := strconv.ParseInt(v.query("since"), 10, 64); err == nil {
 		since = time.UnixMilli(at).UTC()
@@ -140,7 +139,7 @@ func (p *timersPage) find(v *visit) *api.Problem {
 	}
 	order := p.Order
 	if order == "" && p.Q != "" {
-		order = "id" // who looks for an ID has it first then
+		order = "id" // then a timer with exactly that ID comes first
 	}
 	q.Set("order", cmp.Or(order, "due"))
 	q.Set("limit", strconv.Itoa(timersOnPage))
@@ -168,17 +167,17 @@ func (p *timersPage) find(v *visit) *api.Problem {
 	return nil
 }
 
-// inWords is what a cron expression says, as the API explains it; said has those of the page.
-func (v *visit) inWords(r *api.Recurrence, said map[[2]string]string) string {
+// inWords returns the API's explanation of a cron expression. said caches those of the page.
+func (a *asker) inWords(r *api.Recurrence, said map[[2]string]string) string {
 	if r == nil || r.Cron == "" {
 		return ""
 	}
 	words, asked := said[[2]string{r.Cron, r.Zone}]
 	if !asked {
 		var found api.Occurrences
-		if v.ask(call{path: []string{"next"}, query: url.Values{"cron": {r.Cron}, "zone": {r.Zone}, "n": {"0"}}}, &found) == nil {
+		if a.ask(call{path: []string{"next"}, query: url.Values{"cron": {r.Cron}, "zone": {r.Zone}, "n": {"0"}}}, &found) == nil {
 			words = found.Explanation
-			// The zone is beside it, and what is said of clocks that are set is for the timer's page.
+			// The row shows the zone itself, and the timer's page explains changes of the clock.
 			words, _, _ = strings.Cut(words, ", by the clock of ")
 			words = strings.TrimSuffix(words, ".") + "."
 		}
@@ -187,16 +186,16 @@ func (v *visit) inWords(r *api.Recurrence, said map[[2]string]string) string {
 	return words
 }
 
-// Actions are what can be done to timers that are ticked.
+// Actions returns the actions for ticked timers.
 func (*timersPage) Actions() []action { return bulkActions() }
 
-// page is the address of one page of the search.
+// page returns the address of one page of the search.
 func (p *timersPage) page(cursor, since string) template.URL {
 	return link("/timers", "topic", p.Topic, "q", p.Q, "from", p.From, "to", p.To, "target", p.Target,
 		"state", p.State, "order", p.Order, "cursor", cursor, "since", since)
 }
 
-// States are those to choose from; the first is any.
+// States returns the states to choose from; the first means any.
 func (*search) States() []string {
 	return []string{"", "pending", "triggered", "paused", "parked", "remembered"}
 }

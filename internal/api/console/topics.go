@@ -11,7 +11,7 @@ import (
 type topicsPage struct {
 	Rows  []topicRow
 	Wrong *api.Problem
-	Note  *api.Problem // why nothing of partitions is known: not everybody may see the cluster
+	Note  *api.Problem // why partitions are not shown: not every caller may see the cluster
 }
 
 // topicRow is a request topic, or a fixed-delay topic.
@@ -24,14 +24,14 @@ type topicRow struct {
 	Parked      int64
 	Lag         int64
 	OldestSecs  float64
-	Unknown     int // partitions of which it is not known what is overdue
+	Unknown     int // partitions whose overdue timers are not known
 	Dead        *api.DeadLetterCounts
 	Timers      template.URL
 	DeadLetters template.URL
 	Schedule    template.URL
 }
 
-// topicsOf lays what the API says of topics side by side, by name.
+// topicsOf shows all topics, by name.
 func (c *Console) topicsOf(v *visit) error {
 	p := &topicsPage{}
 	rows := make(map[string]*topicRow)

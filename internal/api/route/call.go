@@ -13,46 +13,47 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Kind is what is asked for.
+// Kind is the kind of a call.
 type Kind string
 
 // The kinds of calls.
 const (
 	Get    Kind = "get"    // one pending timer
-	Find   Kind = "find"   // one that lies where its ID does not belong, on any partition of the topic
-	List   Kind = "list"   // a page of them
-	Count  Kind = "count"  // how many there are
-	Write  Kind = "write"  // requests, and what becomes of them
-	Status Kind = "status" // of the instance and of all its partitions
-	Jobs   Kind = "jobs"   // of the instance: one, or all that the caller may see
-	Stop   Kind = "stop"   // a job of the instance
+	Find   Kind = "find"   // a timer on another partition than its ID belongs on, on any partition of the topic
+	List   Kind = "list"   // a page of timers
+	Count  Kind = "count"  // the number of timers
+	Write  Kind = "write"  // writes requests and returns their outcomes
+	Status Kind = "status" // of the instance and all its partitions
+	Jobs   Kind = "jobs"   // of the instance: one job, or all that the caller may see
+	Stop   Kind = "stop"   // stops a job of the instance
 )
 
 // changes reports whether a call of the kind may change something.
 func (k Kind) changes() bool { return k == Write || k == Stop }
 
-// Call is one question to the owner of a partition. Which fields count depends on Kind.
+// Call is one call of the owner of a partition. Kind decides which fields count.
 type Call struct {
 	Kind Kind `json:"kind"`
-	// To is the ID of the process that is asked. Another one that has its address by now, or
-	// to which somebody sends once more what was recorded, does not answer.
+	// To is the ID of the process that is meant. Another process does not answer: neither one that
+	// has its address by now, nor one to which a recorded call is sent again.
 	To        string `json:"to"`
-	Topic     string `json:"topic,omitempty"` // of requests
+	Topic     string `json:"topic,omitempty"` // the request topic
 	Partition int32  `json:"partition"`
 	ID        []byte `json:"id,omitempty"` // Get, Find
 
-	Page *query.Page `json:"page,omitempty"` // List; of Count its Filter
-	// Until are instants of a Count, Unix ms, ascending: how many fire before each of them.
+	Page *query.Page `json:"page,omitempty"` // List; Count uses only its Filter
+	// Until are the instants of a Count, Unix ms, ascending: the answer says how many timers fire
+	// before each of them.
 	Until []int64 `json:"until,omitempty"`
 
-	Requests []Request `json:"requests,omitempty"` // Write, in their order
+	Requests []Request `json:"requests,omitempty"` // Write, in order
 	// WaitMillis is how long a Write waits for decisions.
 	WaitMillis int64 `json:"wait,omitempty"`
 
-	Job string `json:"job,omitempty"` // ID, of Jobs and Stop; empty, of Jobs: all
+	Job string `json:"job,omitempty"` // ID, for Jobs and Stop; Jobs: empty means all
 }
 
-// at is the partition that the call is about.
+// at returns the partition that the call is about.
 func (c *Call) at() timer.TopicPartition {
 	return timer.TopicPartition{Topic: c.Topic, Partition: c.Partition}
 }
@@ -64,8 +65,8 @@ type Request struct {
 	Headers []timer.Header `json:"headers,omitempty"` // names need not be text
 }
 
-// requestJSON tells a null value from an empty one, which JSON of []byte does not, and has
-// names of headers as bytes, for text in JSON is UTF-8.
+// requestJSON tells a null value from an empty one, which JSON of []byte does not. It has the
+// names of headers as bytes, because text in JSON must be UTF-8.
 type requestJSON struct {
 	ID      []byte       `json:"id"`
 	Value   *[]byte      `json:"value"`
@@ -107,31 +108,31 @@ func (r *Request) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Answer is what the owner says. Which field is set depends on the call.
+// Answer is the owner's answer. The call decides which field is set.
 type Answer struct {
 	Timer  *Shown       `json:"timer,omitempty"`  // Get, Find; nil: nothing is pending
-	Clean  bool         `json:"clean,omitempty"`  // Find: the instance owns no partition of the topic that has strays
+	Clean  bool         `json:"clean,omitempty"`  // Find: the instance owns no partition of the topic with strays
 	Timers []Shown      `json:"timers,omitempty"` // List, without payloads
 	Next   query.Cursor `json:"next"`             // List, see query.List
 	Count  *query.Count `json:"count,omitempty"`
-	// Counts are those of a Count with Until.
+	// Counts are the results of a Count with Until.
 	Counts   []query.Count `json:"counts,omitempty"`
 	Written  []Written     `json:"written,omitempty"` // Write, in the order of the requests
 	Instance *Instance     `json:"instance,omitempty"`
-	Jobs     []Job         `json:"jobs,omitempty"` // Jobs, and Stop; none: there is no such job
+	Jobs     []Job         `json:"jobs,omitempty"` // Jobs and Stop; none: there is no such job
 }
 
-// Written is where a request stands, and what became of it.
+// Written says where a request is in the log, and what its outcome is.
 type Written struct {
 	Offset int64 `json:"offset"` // in its partition; -1: it is not known to be in the log
-	// Unknown, with Offset -1: it may be in the log all the same.
+	// Unknown is used with Offset -1: the request may be in the log nevertheless.
 	Unknown  bool      `json:"unknown,omitempty"`
-	Problem  string    `json:"problem,omitempty"`  // why it is not in the log, or not known to be
+	Problem  string    `json:"problem,omitempty"`  // why it is not in the log, or why that is not known
 	Decision *Decision `json:"decision,omitempty"` // nil: not known here
-	Why      string    `json:"why,omitempty"`      // without a decision: why it is not known
+	Why      string    `json:"why,omitempty"`      // if there is no decision: why it is not known
 }
 
-// Decision is a query.Decision on its way.
+// Decision is the form in which a query.Decision is sent.
 type Decision struct {
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason,omitempty"`
@@ -139,7 +140,7 @@ type Decision struct {
 	Pending *Shown `json:"pending,omitempty"`
 }
 
-// Shown is a query.Timer on its way: the timer in the bytes in which it is stored.
+// Shown is the form in which a query.Timer is sent: the timer as its stored bytes.
 type Shown struct{ *query.Timer }
 
 type shownJSON struct {
@@ -169,7 +170,7 @@ func (s *Shown) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// show is t, nil for nil.
+// show returns t as a Shown, nil for nil.
 func show(t *query.Timer) *Shown {
 	if t == nil {
 		return nil
@@ -177,7 +178,7 @@ func show(t *query.Timer) *Shown {
 	return &Shown{t}
 }
 
-// Instance is what an instance says of itself.
+// Instance is what an instance reports about itself.
 type Instance struct {
 	Name       string            `json:"name" doc:"Its instance-id or host, and the ID of its process."`
 	API        string            `json:"api" doc:"Address that others reach its API at; empty if it has none."`
@@ -198,7 +199,7 @@ type Lateness struct {
 	P99Seconds  float64 `json:"p99Seconds" doc:"99 of 100 were not later than that, in the same way."`
 }
 
-// PartitionStatus is what an owner says of a partition.
+// PartitionStatus is what an owner reports about a partition.
 type PartitionStatus struct {
 	Topic         string    `json:"topic"`
 	Partition     int32     `json:"partition"`
@@ -224,34 +225,35 @@ type UnhealthyTarget struct {
 
 // Local is this process.
 type Local interface {
-	// Owned is a partition that is this process's, whatever its state; nil if it is not.
+	// Owned returns a partition that this process owns, whatever its state; nil if it does not own
+	// it.
 	Owned(at timer.TopicPartition) Partition
-	// Strays are the partitions of a topic that are this process's and have timers, or may have,
-	// whose IDs belong on others.
+	// Strays returns the partitions of a topic that this process owns and that have, or may have,
+	// timers whose IDs belong on other partitions.
 	Strays(topic string) []Partition
-	// Produce writes requests to their partition in order, acks=all. It returns when what
-	// became of each is known, or ctx has ended.
+	// Produce writes requests to their partition in order, acks=all. It returns when the outcome
+	// of each is known, or ctx has ended.
 	Produce(ctx context.Context, at timer.TopicPartition, requests []Request) []Written
-	// Status tells of this instance.
+	// Status describes this instance.
 	Status() Instance
 }
 
-// Partition answers for one partition that is owned. Errors wrap ErrMoving where it
-// cannot answer now: it is being acquired, or is lost; or they are a StuckError.
+// Partition answers for one owned partition. If it cannot answer now, because it is being
+// acquired or was lost, the error wraps ErrMoving, or is a StuckError.
 type Partition interface {
 	Get(ctx context.Context, id []byte) (*query.Timer, error) // nil: nothing is pending
 	List(ctx context.Context, p query.Page) (query.List, error)
 	Count(ctx context.Context, f query.Filter) (query.Count, error)
-	// CountUntil counts what fires before each of some instants, Unix ms, which ascend.
+	// CountUntil counts the timers that fire before each of some instants, Unix ms, which ascend.
 	CountUntil(ctx context.Context, f query.Filter, until []int64) ([]query.Count, error)
-	// Watch begins to note decisions; it is called before the requests are written.
+	// Watch begins to record decisions. It is called before the requests are written.
 	Watch() (Watch, error)
 }
 
-// Watch tells what becomes of requests that are written once it has begun.
+// Watch reports the outcomes of requests that are written after it has begun.
 type Watch interface {
-	// Decision waits until it is known what became of the request at an offset. The error
-	// wraps ErrMoving if that will not be known here any more.
+	// Decision waits until the outcome of the request at an offset is known. The error wraps
+	// ErrMoving if it will not become known here.
 	Decision(ctx context.Context, offset int64) (query.Decision, error)
 	Close()
 }
@@ -259,10 +261,10 @@ type Watch interface {
 // ErrMoving says that a partition has no owner that can answer now.
 var ErrMoving = errors.New("the partition is on its way to another owner")
 
-// StuckError says why nobody answers for a partition where no other owner is to be expected: it
-// is not over in a moment.
+// StuckError says why nobody answers for a partition although no other owner is to be expected:
+// this will not be over in a moment.
 type StuckError struct {
-	// Word is what it is, for programs: [PartitionFailed] or [KafkaUnreachable].
+	// Word names the state, for programs: [PartitionFailed] or [KafkaUnreachable].
 	Word   string
 	Detail string // what is known, since when, and what to do
 }
@@ -278,16 +280,17 @@ func (e *StuckError) Error() string { return e.Detail }
 // ErrUnknown says that it is not known whether requests were written.
 var ErrUnknown = errors.New("it is not known whether the request was written")
 
-// ErrTooLarge says that a request is larger than its owner lets another instance send.
+// ErrTooLarge says that a request is larger than its owner accepts from another instance.
 var ErrTooLarge = errors.New("the request was not taken")
 
-// ElsewhereError says that another instance owns the partition, which this one cannot ask.
+// ElsewhereError says that another instance owns the partition, and that this one cannot ask
+// it.
 type ElsewhereError struct {
-	Topic     string // empty: it is about no partition, but about what a process has
+	Topic     string // empty: it is not about a partition, but about something that a process has
 	Partition int32
 	Process   string // of the owner
 	API       string // of the owner; empty: it has none
-	Why       string // as a sentence, with what to do
+	Why       string // a sentence that also says what to do
 }
 
 func (e *ElsewhereError) Error() string {
@@ -301,7 +304,7 @@ func (e *ElsewhereError) Error() string {
 	return fmt.Sprintf("partition %d of %s is owned by instance %s, %s: %s", e.Partition, e.Topic, e.Process, at, e.Why)
 }
 
-// RandomID is 128 random bits as text.
+// RandomID returns 128 random bits as text.
 func RandomID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -19,7 +19,7 @@ type Job struct {
 	State  string    `json:"state" enum:"running,done,stopped,failed"`
 	Begun  time.Time `json:"begun"`
 	Ended  time.Time `json:"ended,omitzero"`
-	// Each timer, or dead letter, that was seen counts in one of the others.
+	// Each timer or dead letter that was seen is counted in one of the other fields.
 	Seen    int64  `json:"seen" doc:"Timers, or dead letters, that it has come to."`
 	Changed int64  `json:"changed" doc:"Of them, those that were cancelled, paused, resumed or sent again."`
 	Spared  int64  `json:"spared" doc:"Of them, those that had fired, or were scheduled again, or were so already, when their request was read; also those that this job has changed itself by a request whose answer was lost: such requests are written again."`
@@ -28,15 +28,15 @@ type Job struct {
 	Problem string `json:"problem,omitempty" doc:"Why it has failed or was stopped, or what it waits for."`
 }
 
-// JobID makes the ID of a job of a process. It names the process, so that any
-// instance knows which one has the job.
+// JobID makes the ID of a job of a process. It names the process, so that any instance knows which
+// process has the job.
 func JobID(process string) string { return RandomID()[:16] + "-" + process }
 
 // JobHolder has the jobs of this process.
 type JobHolder interface {
-	// JobsHere are those that the caller in the context may see: the one with an ID, or all. It
-	// is stopped first if stop says so, which takes a right of its own; without the right to the
-	// one that is asked for it is a ForbiddenError. None: there is no such job.
+	// JobsHere returns the jobs that the caller in the context may see: the one with the given ID, or all.
+	// If stop is set it first stops the job, which takes a right of its own. Without the right to the
+	// requested job the error is a ForbiddenError. None: there is no such job.
 	JobsHere(ctx context.Context, id string, stop bool) ([]Job, error)
 }
 
@@ -60,7 +60,7 @@ func (r *Router) Job(ctx context.Context, id string, stop bool) (*Job, error) {
 	return &found[0], nil
 }
 
-// jobOf asks another process for a job. A process that owns nothing is known to nobody else.
+// jobOf asks another process for a job. A process that owns nothing is not known to other processes.
 func (r *Router) jobOf(ctx context.Context, process, id string, stop bool) ([]Job, error) {
 	c := &Call{Kind: Jobs, Job: id}
 	if stop {
@@ -89,8 +89,8 @@ func (r *Router) jobOf(ctx context.Context, process, id string, stop bool) ([]Jo
 	return nil, nil
 }
 
-// AllJobs returns the jobs that the caller in the context may see, of all instances that can be
-// asked, and the others, with Problem set. An error says that the directory cannot be read.
+// AllJobs returns the jobs that the caller in the context may see, of all instances that can be asked,
+// and the other instances, with Problem set. An error says that the directory cannot be read.
 func (r *Router) AllJobs(ctx context.Context) (all []Job, unasked []Instance, err error) {
 	others, _, err := r.others(ctx, &Call{Kind: Jobs})
 	if err != nil {

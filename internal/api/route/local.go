@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// answer answers a call by a partition that is owned here.
+// answer answers a call for a partition that is owned here.
 func answer(ctx context.Context, l Local, p Partition, c *Call) (Answer, error) {
 	switch c.Kind {
 	case Get:
@@ -31,7 +31,7 @@ func answer(ctx context.Context, l Local, p Partition, c *Call) (Answer, error) 
 		return Answer{Count: &n}, err
 	case Write:
 		return written(ctx, l, p, c)
-	case Status: // of no partition
+	case Status: // not about a partition
 	}
 	return Answer{}, fmt.Errorf("a call of kind %q that cannot be answered", c.Kind)
 }
@@ -58,7 +58,7 @@ func listed(ctx context.Context, p Partition, c *Call) (Answer, error) {
 	return a, nil
 }
 
-// slim is a timer without its payload; nil for nil.
+// slim returns a timer without its payload; nil for nil.
 func slim(t *query.Timer) (*Shown, error) {
 	if t == nil {
 		return nil, nil
@@ -99,7 +99,7 @@ func written(ctx context.Context, l Local, p Partition, c *Call) (Answer, error)
 			continue
 		}
 		pending := show(d.Pending)
-		if len(c.Requests) > 1 { // nobody is shown the payloads of a batch, which may be a thousand large ones
+		if len(c.Requests) > 1 { // nobody is shown the payloads of a batch, and there may be a thousand large ones
 			if pending, err = slim(d.Pending); err != nil {
 				all[i].Why = undecided(query.ErrForgotten)
 				continue
@@ -110,7 +110,7 @@ func written(ctx context.Context, l Local, p Partition, c *Call) (Answer, error)
 	return Answer{Written: all}, nil
 }
 
-// undecided says why a decision is not known here.
+// undecided describes why a decision is not known here.
 func undecided(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

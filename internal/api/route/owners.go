@@ -50,10 +50,10 @@ func (o *owners) of(ctx context.Context, max time.Duration) (map[timer.TopicPart
 	}
 	select {
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: who owns it cannot be read: %w", ErrMoving, ctx.Err())
+		return nil, fmt.Errorf("%w: its owner cannot be read: %w", ErrMoving, ctx.Err())
 	case read := <-o.flight.DoChan("", o.read):
 		if read.Err != nil {
-			return nil, fmt.Errorf("%w: who owns it cannot be read: %w", ErrMoving, read.Err)
+			return nil, fmt.Errorf("%w: its owner cannot be read: %w", ErrMoving, read.Err)
 		}
 		return read.Val.(map[timer.TopicPartition]Owner), nil
 	}

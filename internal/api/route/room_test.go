@@ -17,7 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// memory is what the calls of a router hold, up to a limit.
+// memory counts what the calls of a router hold, up to a limit.
 type memory struct {
 	limit           int64
 	now, most, last atomic.Int64
@@ -34,8 +34,8 @@ func (m *memory) Reserve(_ context.Context, n int64) error {
 
 func (m *memory) GiveBack(_ context.Context, n int64) { m.now.Add(-n) }
 
-// An answer of another instance takes no more memory than its caller has room for, which is held as the
-// answer arrives and given back.
+// An answer of another instance takes no more memory than its caller has room for. The memory is taken as
+// the answer arrives, and given back later.
 func TestAnswersOfHopsAreReserved(t *testing.T) {
 	big := timerOf(1 << 20)
 	text, err := json.Marshal(Answer{Timer: big})
@@ -86,7 +86,7 @@ func timerOf(size int) *Shown {
 	return &Shown{&query.Timer{Timer: &timer.Timer{ID: []byte("a"), Target: timer.Target{Topic: "orders"}, Value: make([]byte, size)}, Topic: at.Topic, Partition: at.Partition, State: query.Pending}}
 }
 
-// owning is an instance that owns a partition with one large timer, which is what it shows of everything.
+// owning is an instance that owns a partition with one large timer, which it returns for everything.
 type owning struct {
 	Local
 	Partition
@@ -106,8 +106,9 @@ func (owning) Produce(_ context.Context, _ timer.TopicPartition, rs []Request) [
 	return make([]Written, len(rs))
 }
 
-// An owner answers another instance if it has room for the answer. What was written is told in any case,
-// and timers of several requests go without their payloads, which nobody is shown.
+// An owner answers another instance only if it has room for the answer. The outcome of a write is
+// returned in any case, and timers of several requests go without their payloads, which are not shown
+// anyway.
 func TestAnswersToOthersAreReserved(t *testing.T) {
 	r := routerOf(func() (map[timer.TopicPartition]Owner, error) { return nil, nil }, nil)
 	r.o.Local = owning{}

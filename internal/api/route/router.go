@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// Path is where an instance is asked by others.
+	// Path is the path at which an instance answers others.
 	Path = "/internal/v1/ask"
-	// maxAnswer bounds what another instance answers, in bytes; a caller may have room for less.
+	// maxAnswer limits the answer of another instance, in bytes. A caller may have room for less.
 	maxAnswer = 256 << 20
-	// answerFactor is how many times an answer is in memory at an instance: encoded, and decoded.
+	// answerFactor is how many times an answer is in memory of an instance: encoded, and decoded.
 	answerFactor = 2
-	// answerStep is the least number of bytes of an answer that room is taken for.
+	// answerStep is the minimum number of bytes for which room is taken at a time.
 	answerStep = 4 << 10
 	// maxText is how much of an answer's text an error repeats, in bytes.
 	maxText = 2000
@@ -38,27 +38,26 @@ type Options struct {
 	Local     Local
 	Directory Directory
 	Process   string // ID of this process
-	// Transport makes calls to others, in the name of the caller in the context; nil: none
-	// are made.
+	// Transport makes calls to others, in the name of the caller in the context; nil: none are made.
 	Transport http.RoundTripper
-	// May returns why a call that another instance makes may not be answered, or nil where it
-	// may. It must refuse all that no instance has signed, and must be there.
+	// May returns why a call that another instance makes may not be answered, or nil if it may. It must refuse
+	// every call that no instance has signed, and must not be nil.
 	May func(ctx context.Context, c *Call) error
 	// Room counts the memory of answers that travel between instances; nil: it is not counted.
 	Room Room
-	// MaxBody bounds a call between instances, in bytes: one that is larger is not made, and of
-	// others not read.
+	// MaxBody limits a call between instances, in bytes: a larger one is not sent, and not read if another
+	// instance sends it.
 	MaxBody int64
 }
 
-// Room counts bytes that the call of a context holds. Reserve waits for room for a moment, and its error says
-// that there is none.
+// Room counts bytes that the call of a context holds. Reserve may wait a moment for room; its error says that
+// there is none.
 type Room interface {
 	Reserve(ctx context.Context, n int64) error
 	GiveBack(ctx context.Context, n int64)
 }
 
-// unlimited is room without an end.
+// unlimited is unlimited room.
 type unlimited struct{}
 
 func (unlimited) Reserve(context.Context, int64) error { return nil }
@@ -69,7 +68,7 @@ type Router struct {
 	o      Options
 	owners owners
 	clean  clean
-	client *http.Client // nil: others are not asked
+	client *http.Client // nil: other instances are not asked
 	jobs   JobHolder    // see HaveJobs
 }
 
@@ -89,31 +88,29 @@ func New(o Options) *Router {
 }
 
 var (
-	// errNotOwner says that the instance that was asked does not own the partition, or is not
-	// there: nothing was written.
+	// errNotOwner says that the asked instance does not own the partition, or is not there: nothing was written.
 	errNotOwner = errors.New("does not answer for the partition")
-	// errStranger says that it does not know this one.
+	// errStranger says that the asked instance does not know this one.
 	errStranger = errors.New("--api-key-file must hold the same key on all instances, --advertise of each be its own, and their clocks be set")
 )
 
-// ForbiddenError says that the owner does not allow the caller what this instance does.
+// ForbiddenError says that the owner does not allow the caller what this instance allows.
 type ForbiddenError struct {
 	Detail string
-	Reason string // of the owner's guard, which has not let the call in; empty: it has
+	Reason string // of the owner's guard, which rejected the call; empty: the guard let it in
 }
 
 func (e *ForbiddenError) Error() string { return e.Detail }
 
-// Ask has the owner of a partition answer, in the name of the caller in the context. Errors
-// wrap ErrMoving or ErrUnknown, or are a StuckError or an ElsewhereError, where the call itself is
-// right.
+// Ask asks the owner of a partition, in the name of the caller in the context. If the call itself is right,
+// errors wrap ErrMoving or ErrUnknown, or are a StuckError or an ElsewhereError.
 func (r *Router) Ask(ctx context.Context, c *Call) (Answer, error) {
 	if p := r.o.Local.Owned(c.at()); p != nil {
 		return answer(ctx, r.o.Local, p, c)
 	}
 	a, err := r.askOwner(ctx, c, ownersAge)
 	if errors.Is(err, errNotOwner) {
-		// What was known is old, or the owner is gone. Nothing was written.
+		// The cached owner is old, or the owner is gone. Nothing was written.
 		if a, err = r.askOwner(ctx, c, ownersPause); errors.Is(err, errNotOwner) {
 			err = fmt.Errorf("%w: %w", ErrMoving, err)
 		}
@@ -121,7 +118,7 @@ func (r *Router) Ask(ctx context.Context, c *Call) (Answer, error) {
 	return a, err
 }
 
-// askOwner asks the owner as known for at most that long.
+// askOwner asks the owner according to a directory that is at most as old as known.
 func (r *Router) askOwner(ctx context.Context, c *Call, known time.Duration) (Answer, error) {
 	all, err := r.owners.of(ctx, known)
 	if err != nil {
@@ -129,7 +126,7 @@ func (r *Router) askOwner(ctx context.Context, c *Call, known time.Duration) (An
 	}
 	owner, some := all[c.at()]
 	if !some || owner.Process == r.o.Process {
-		// Nobody has ever owned it, or this process did last, and does not now.
+		// Nobody has ever owned it, or this process was the last owner and no longer is.
 		return Answer{}, fmt.Errorf("%w: nobody owns partition %d of %s", ErrMoving, c.Partition, c.Topic)
 	}
 	return r.hopTo(ctx, owner, c)
@@ -193,9 +190,9 @@ func (r *Router) hop(ctx context.Context, owner Owner, c *Call) (a Answer, err e
 	return read(to, c.Kind, resp, data)
 }
 
-// take reads an answer, with room for it as it arrives. release gives the room back: it is for the bytes
-// and for taking them apart; what is made of them callers count by themselves, as they do with an answer
-// of this process.
+// take reads an answer, taking room for it as it arrives. release gives the room back. The room is for the
+// bytes and for decoding them; callers count the results themselves, as they do with an answer of this
+// process.
 func (r *Router) take(ctx context.Context, to string, k Kind, body io.Reader) (data []byte, release func(), err error) {
 	var room int64
 	release = func() { r.o.Room.GiveBack(ctx, room) }
@@ -227,7 +224,7 @@ func broken(to string, k Kind, err error) error {
 	var dial *net.OpError
 	var parts *url.Error
 	if errors.As(err, &parts) {
-		err = parts.Err // without the URL, which is said
+		err = parts.Err // without the URL, which is shown already
 	}
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return fmt.Errorf("%s %w: %w", to, errNotOwner, err)
@@ -243,11 +240,11 @@ func lost(k Kind) error {
 	return ErrMoving
 }
 
-// What a Router answers another one: said is the header that has one of the words. An answer
-// without that header is of something else. It may be the guard before the router, whose problems
-// are known by their media type: then the call has not come to the router. It may be a proxy, which
-// may have lost the call on the way there or back. Or it is something that has the address by now
-// and is no instance, which says nothing about timers, whatever it answers.
+// What a Router answers another one: said is the header that has one of the words. An answer without that
+// header comes from something else. It may be the guard before the router, whose problems are known by their
+// media type: then the call has not reached the router. It may be a proxy, which may have lost the call on
+// the way there or back. Or something that is not an instance has the address by now. That says nothing about
+// timers, whatever it answers.
 const (
 	said      = "Waterclock-Answer"
 	answered  = "answer"
@@ -257,18 +254,18 @@ const (
 	failed    = "failed"
 )
 
-// read takes an answer apart.
+// read interprets an answer.
 func read(to string, k Kind, resp *http.Response, data []byte) (a Answer, err error) {
 	text := strings.TrimSpace(string(data[:min(len(data), maxText)]))
 	guarded := resp.Header.Get("Content-Type") == "application/problem+json"
 	var p struct{ Reason, Detail string }
 	if guarded && json.Unmarshal(data, &p) == nil && p.Detail != "" {
-		text = p.Detail[:min(len(p.Detail), maxText)] // what is around it speaks of this hop
+		text = p.Detail[:min(len(p.Detail), maxText)] // the rest of the text is about this hop
 	}
 	switch word := resp.Header.Get(said); {
 	case word == answered && resp.StatusCode == http.StatusOK:
 		if err := json.Unmarshal(data, &a); err != nil {
-			return Answer{}, fmt.Errorf("%w: what %s answers cannot be read: %w", lost(k), to, err)
+			return Answer{}, fmt.Errorf("%w: the answer of %s cannot be read: %w", lost(k), to, err)
 		}
 		return a, nil
 	case resp.StatusCode < 300, word == "" && !guarded && resp.StatusCode >= 500:
@@ -300,17 +297,16 @@ func (r *Router) Produce(ctx context.Context, at timer.TopicPartition, requests 
 	return r.o.Local.Produce(ctx, at, requests)
 }
 
-// Instances asks all that own something, and this one, which is the first; the others are by
-// name. Who cannot be asked has Problem set: if the directory cannot be read that is this one, and
-// others are not known.
-// The second result is who owns what by the directory.
+// Instances asks all instances that own something, and this one, which comes first; the others are sorted by
+// name. An instance that cannot be asked has Problem set. If the directory cannot be read that is this
+// instance, and the others are unknown. The second result is who owns what according to the directory.
 func (r *Router) Instances(ctx context.Context) ([]Instance, map[timer.TopicPartition]Owner) {
 	list := []Instance{r.o.Local.Status()}
 	others, owners, err := r.others(ctx, &Call{Kind: Status})
 	if err != nil && list[0].Problem == "" {
 		list[0].Problem = err.Error()
 		if stuck, ok := errors.AsType[*StuckError](err); ok {
-			list[0].Problem = stuck.Detail // without that the partition moves: nothing moves
+			list[0].Problem = stuck.Detail // in this state partitions do not move
 		}
 	}
 	for _, o := range others {
@@ -327,14 +323,14 @@ func (r *Router) Instances(ctx context.Context) ([]Instance, map[timer.TopicPart
 	return list, owners
 }
 
-// other is another instance, and what it has answered.
+// other is another instance, and its answer.
 type other struct {
 	owner  Owner
 	answer Answer
 	err    error
 }
 
-// unknown is an instance that could not be asked.
+// unknown returns the entry of an instance that could not be asked.
 func (o *other) unknown() Instance {
 	i := Instance{Name: o.owner.Process, API: o.owner.API, Problem: o.err.Error()}
 	if elsewhere, ok := errors.AsType[*ElsewhereError](o.err); ok {
@@ -346,8 +342,8 @@ func (o *other) unknown() Instance {
 	return i
 }
 
-// others asks all that own something but this process, at once. The second result is who owns what
-// by the directory; an error says that it cannot be read.
+// others asks all instances that own something, except this process, at once. The second result is who owns
+// what according to the directory; an error says that it cannot be read.
 func (r *Router) others(ctx context.Context, c *Call) ([]other, map[timer.TopicPartition]Owner, error) {
 	owners, err := r.owners.of(ctx, ownersAge)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 
 var at = timer.TopicPartition{Topic: "timers", Partition: 3}
 
-// directory is one that says what it is told to.
+// directory returns what it is told to return.
 type directory func() (map[timer.TopicPartition]Owner, error)
 
 func (d directory) Owners(context.Context) (map[timer.TopicPartition]Owner, error) { return d() }
@@ -37,12 +37,12 @@ type nothing struct{ Local }
 func (nothing) Owned(timer.TopicPartition) Partition { return nil }
 func (nothing) Status() Instance                     { return Instance{Name: "p0"} }
 
-// asked is a transport that answers in the place of other instances.
+// asked is a transport that answers in place of other instances.
 type asked func(r *http.Request) (*http.Response, error)
 
 func (a asked) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
 
-// overloaded is what a guard answers.
+// overloaded is an answer of a guard.
 const overloaded = `{"reason":"overloaded"}`
 
 const unknownCaller = `{"reason":"unknown-caller","detail":"whoever"}`
@@ -64,7 +64,7 @@ func routerOf(d directory, a asked) *Router {
 	return New(Options{Local: nothing{}, Directory: d, Process: "p0", Transport: a, MaxBody: 1 << 10, May: func(context.Context, *Call) error { return nil }})
 }
 
-// The directory is read once for all who ask, and again when what it said is old or was an
+// The directory is read once for all callers, and again when its content is old or was an
 // error.
 func TestOwnersAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestOwnersAreKept(t *testing.T) {
 		time.Sleep(ownersPause)
 		wants(1, ownersAge)
 		wants(2, ownersPause)
-		wants(2, ownersPause) // who asks again at once has the same answer
+		wants(2, ownersPause) // a caller that asks again at once gets the same answer
 		time.Sleep(ownersAge)
 		failing.Store(true)
 		if _, err := o.of(t.Context(), ownersAge); !errors.Is(err, ErrMoving) {
@@ -112,12 +112,12 @@ func TestOwnersAreKept(t *testing.T) {
 	})
 }
 
-// An owner that is none any more, or not there, costs a look; whoever the next look names is
-// asked, and nobody after that.
+// A former owner, or one that is not there, costs a look at the directory. The owner named
+// by the next look is asked, and nobody after that.
 func TestOldOwner(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		then string // owner by the second look
+		then string // owner according to the second look
 		old  func() (*http.Response, error)
 		want error
 		hops string
@@ -156,7 +156,8 @@ func TestOldOwner(t *testing.T) {
 	}
 }
 
-// Of a hop that ends in no answer a write is unknown only where it may have been written.
+// If a hop ends without an answer, the outcome of a write is unknown only if it may have
+// been written.
 func TestHopsThatFail(t *testing.T) {
 	var elsewhere *ElsewhereError
 	var forbidden *ForbiddenError
@@ -167,7 +168,7 @@ func TestHopsThatFail(t *testing.T) {
 	none := func(err error) bool { return err != nil && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrMoving) }
 	for _, c := range []struct {
 		name         string
-		status       int // 0: none, the connection ends
+		status       int // 0: no answer, the connection ends
 		word, body   string
 		read, writes func(error) bool
 	}{
@@ -200,7 +201,7 @@ func TestHopsThatFail(t *testing.T) {
 	}
 }
 
-// What its owner would not take is not sent, so that it is known not to be written.
+// What its owner would not accept is not sent, so it is certain that it is not written.
 func TestTooLargeToSend(t *testing.T) {
 	r := routerOf(func() (map[timer.TopicPartition]Owner, error) { return owns("p1"), nil }, func(*http.Request) (*http.Response, error) {
 		t.Error("it was sent")
@@ -212,7 +213,7 @@ func TestTooLargeToSend(t *testing.T) {
 	}
 }
 
-// Who is asked by another instance answers for what it owns, and asks nobody.
+// An instance that is asked by another one answers for what it owns, and asks nobody.
 func TestAskedByOthers(t *testing.T) {
 	r := routerOf(func() (map[timer.TopicPartition]Owner, error) { return owns("p1"), nil }, func(*http.Request) (*http.Response, error) {
 		t.Error("it asks another one")
@@ -248,7 +249,7 @@ func TestAskedByOthers(t *testing.T) {
 	}
 }
 
-// Why a decision is not known is told as it is.
+// The reason why a decision is not known is passed on unchanged.
 func TestUndecided(t *testing.T) {
 	for err, want := range map[error]string{
 		context.DeadlineExceeded: "not decided in time",

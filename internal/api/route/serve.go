@@ -10,8 +10,8 @@ import (
 	"net/http"
 )
 
-// ServeHTTP answers what other instances ask: GET what only reads, POST what writes. It asks
-// nobody itself.
+// ServeHTTP answers other instances: GET for calls that only read, POST for writes. It asks nobody
+// itself.
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	refuse := func(status int, word string, err error) {
@@ -52,7 +52,7 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 // fits takes room for an answer, which is held until the call ends. Without room a read is refused. A
-// write has happened, so only what became of it is left out.
+// write has happened, so at most its outcome is left out.
 func (r *Router) fits(ctx context.Context, c *Call, a *Answer) error {
 	err := r.o.Room.Reserve(ctx, answerFactor*a.size())
 	switch {
@@ -69,7 +69,7 @@ func (r *Router) fits(ctx context.Context, c *Call, a *Answer) error {
 	return nil
 }
 
-// size is about how many bytes of memory the timers of an answer take.
+// size returns about how many bytes of memory the timers of an answer take.
 func (a *Answer) size() (n int64) {
 	of := func(s *Shown) {
 		if s != nil {
@@ -108,7 +108,7 @@ func (r *Router) call(w http.ResponseWriter, req *http.Request) (*Call, error) {
 		return nil, err
 	}
 	if c.Kind.changes() != (req.Method == http.MethodPost) {
-		return nil, errors.New("what writes is a POST, and nothing else")
+		return nil, errors.New("only a POST may write")
 	}
 	return c, nil
 }

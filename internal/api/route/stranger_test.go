@@ -63,7 +63,8 @@ func (d directory) Owners(context.Context) (map[timer.TopicPartition]route.Owner
 	return map[timer.TopicPartition]route.Owner{at: route.Owner(d)}, nil
 }
 
-// asker asks whoever answers at a URL, which is taken for the process b.
+// asker returns a router that asks whatever answers at a URL, which it takes for
+// process b.
 func asker(url string, transport http.RoundTripper) *route.Router {
 	return route.New(route.Options{Local: new(owned), Directory: directory{Process: "b", API: url}, Process: "a", Transport: transport, MaxBody: 1 << 20})
 }
@@ -86,7 +87,7 @@ func owner(o *owned, process string) *route.Router {
 	return route.New(route.Options{Local: o, Process: process, MaxBody: 1 << 20, May: func(context.Context, *route.Call) error { return nil }})
 }
 
-// What an owner is asked comes to it as it was asked, bytes that are no text too.
+// An owner receives a call exactly as it was made, including bytes that are not text.
 func TestBytesOnTheirWay(t *testing.T) {
 	b := &owned{owns: true}
 	a := asker(server(t, owner(b, "b")), http.DefaultTransport)
@@ -101,7 +102,8 @@ func TestBytesOnTheirWay(t *testing.T) {
 	}
 }
 
-// Whoever has the address of an owner now and is not it says nothing about its timers.
+// If something else has the address of an owner now, it says nothing about the owner's
+// timers.
 func TestStrangersSayNothing(t *testing.T) {
 	for name, body := range map[string]string{"an object": "{}", "null": "null", "a page": "<html>", "an answer": `{"timers":[],"next":"","written":[{"offset":7}]}`} {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +113,7 @@ func TestStrangersSayNothing(t *testing.T) {
 			}
 		})
 	}
-	// One of another cluster, which has a partition of the same name.
+	// An instance of another cluster, which has a partition of the same name.
 	other := &owned{owns: true}
 	get, write := ask(t, asker(server(t, owner(other, "c")), http.DefaultTransport))
 	if !errors.Is(get, route.ErrMoving) || !errors.Is(write, route.ErrMoving) || other.written != 0 {
@@ -119,7 +121,7 @@ func TestStrangersSayNothing(t *testing.T) {
 	}
 }
 
-// Who stands before an owner may not know whether that has got a call.
+// A proxy in front of an owner may not know whether the owner got a call.
 func TestErrorsOfProxies(t *testing.T) {
 	for _, status := range []int{500, 502, 503, 504} {
 		get, write := ask(t, asker(server(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -129,7 +131,7 @@ func TestErrorsOfProxies(t *testing.T) {
 			t.Errorf("%d: get: %v; write: %v", status, get, write)
 		}
 	}
-	// The guard of an instance does.
+	// The guard of an instance knows.
 	get, write := ask(t, asker(server(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		(&access.Problem{Status: 503, Reason: access.ReasonOverloaded}).Write(w)
 	})), http.DefaultTransport))

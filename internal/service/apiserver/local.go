@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// apiBuffered and apiBufferedBytes are what the API's requests may hold on their way to
-	// Kafka; more wait.
+	// apiBuffered and apiBufferedBytes bound the API's requests that are on their way to
+	// Kafka; further ones wait.
 	apiBuffered, apiBufferedBytes = 8 * apiRoom / requestMemory, 32 << 20
-	// apiRoom is what those of one partition may hold of it, in bytes, and requestMemory what
-	// one takes beside its own.
+	// apiRoom is the part of that for one partition, in bytes. requestMemory is what one request
+	// takes in addition to its own bytes.
 	apiRoom, requestMemory = 4 << 20, 512
-	// apiBatch is the largest batch that the producer makes, whatever topics take: what brokers take in one
-	// request by default (socket.request.max.bytes). kgo makes no client for larger ones.
+	// apiBatch is the largest batch that the producer makes, even if topics allow more: brokers accept no larger
+	// request by default (socket.request.max.bytes), and kgo allows no larger batch.
 	apiBatch = 100 << 20
-	// apiDelivery is how long a request is tried to be written.
+	// apiDelivery is how long the producer tries to write a request.
 	apiDelivery = 10 * time.Second
-	// latenessOf is the time over which an instance tells how late its firings were.
+	// latenessOf is the time span for which an instance reports how late its firings were.
 	latenessOf = 5 * time.Minute
 )
 
@@ -102,7 +102,7 @@ func (l *local) Strays(topic string) (strays []route.Partition) {
 
 // Produce implements route.Local. An idempotent producer keeps each record that it has sent
 // until a broker answers, whatever ctx and apiDelivery say, and a broker that is
-// gone never answers. So Produce waits no longer than ctx; records without an answer by then are unknown.
+// down never answers. So Produce does not wait longer than ctx; records without an answer by then are unknown.
 func (l *local) Produce(ctx context.Context, at timer.TopicPartition, requests []route.Request) []route.Written {
 	type one struct {
 		i int

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// logsFetchBytes, of each broker that is asked, bounds what a read of the topics beside a
-	// request topic holds at a time.
+	// logsFetchBytes bounds what a read of a request topic's own topics has in memory at a time, for
+	// each broker that it reads from.
 	logsFetchBytes = 1 << 20
 	// logsFetches is how many brokers are asked at a time.
 	logsFetches = 4
@@ -24,7 +24,7 @@ const (
 	followPause = 15 * time.Second
 )
 
-// logs reads the topics beside request topics. It implements api.Logs.
+// logs reads the own topics of request topics. It implements api.Logs.
 type logs struct{ in *Instance }
 
 // Bounds implements api.Logs: the ends are those of what is committed or aborted.
@@ -65,9 +65,9 @@ func (l *logs) consumer(topic string, from map[int32]kgo.Offset, more ...kgo.Opt
 	return cl, nil
 }
 
-// Read implements api.Logs. The last records of a span may be of an aborted transaction, and are
-// not shown then. The transaction's marker is: it stands in the span or behind it, and before the end
-// of what is decided. So there is always something that tells that a span was read to its end.
+// Read implements api.Logs. The last records of a span may belong to an aborted transaction, and are
+// not returned then. The transaction's marker is: it lies in the span or after it, and before the last
+// stable offset. So there is always a record that shows that the span was read to its end.
 func (l *logs) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
 	from := make(map[int32]kgo.Offset)
 	for p, span := range spans {
@@ -124,8 +124,8 @@ func until(records []*kgo.Record, end int64, fn func(*api.Record) error) (done b
 	return false, nil
 }
 
-// Follow implements api.Logs. Where retention overtakes it, or the log was cut, it ends: by
-// itself the client would go on elsewhere, and nobody would know of the gap.
+// Follow implements api.Logs. It ends if retention overtakes it or the log was truncated: the client
+// would continue at another offset, and the gap would go unnoticed.
 func (l *logs) Follow(ctx context.Context, topic string, at api.Position, fn func(*api.Record) error) error {
 	from := make(map[int32]kgo.Offset)
 	for i, next := range at.Next {

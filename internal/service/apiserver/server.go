@@ -40,9 +40,9 @@ import (
 // apiShutdown is how long calls in flight may take to end at a stop.
 const apiShutdown = 2 * time.Second
 
-// Server is the HTTP API of an instance. It is bound before there are brokers, so that an
-// address that is taken is known at once, and so that the instance can tell others where it is
-// asked; it answers once the instance runs.
+// Server is the HTTP API of an instance. It listens before the instance connects to brokers, so that
+// an address in use is reported at once, and so that the instance can advertise its address. It
+// answers once the instance runs.
 type Server struct {
 	cfg      *config.Config
 	log      *slog.Logger
@@ -118,8 +118,8 @@ func Listen(cfg *config.Config, memory int64, log *slog.Logger, registry *promet
 	return s, nil
 }
 
-// advertise is by what others reach an address that is listened on: itself, or by the name
-// of the host where it is all addresses of the machine.
+// advertise returns the address under which others reach a listener: its own, or one with the name
+// of the host if it listens on all addresses of the machine.
 func advertise(bound string) string {
 	host, port, err := net.SplitHostPort(bound)
 	if ip := net.ParseIP(host); err != nil || ip != nil && !ip.IsUnspecified() {

@@ -12,24 +12,24 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// ACLOptions are who is given rights by the commands that ACLs prints. Where
-// nobody is named there is no command.
+// ACLOptions name the principals that get rights by the commands that ACLs prints. There are no commands for a role without
+// principals.
 type ACLOptions struct {
 	Service           []string // principals as in User:x; empty: the one that the configuration logs in as
 	Producers         []string
 	Consumers         []string
-	DeadLetterReaders []string // who reads dead letters
-	EventReaders      []string // who reads events
+	DeadLetterReaders []string
+	EventReaders      []string
 	ConsumerGroup     string
-	// Tenant is the one request topic whose users are meant, and not the service;
-	// empty: all of them, and the service.
+	// Tenant limits the commands to the users of one request topic, without the service; empty: the service, and the users
+	// of all request topics.
 	Tenant string
 	// Repair adds what the service needs to write lost transaction markers.
 	Repair bool
 }
 
-// ACLs prints the commands that give a service with these settings, and those
-// who use it, the rights that they need. It asks no broker.
+// ACLs prints the commands that give a service with these settings, and its users, the rights that they need. It asks no
+// broker.
 func ACLs(cfg *config.Config, o ACLOptions, out io.Writer) error {
 	if len(o.Service) == 0 {
 		o.Service = []string{connect.Principal(cfg)}

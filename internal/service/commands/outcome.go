@@ -21,19 +21,18 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// Outcome is what became of a request, as a plain consumer of the topics beside its
-// request topic sees it.
+// Outcome says what became of a request, as a plain consumer of the service's own topics sees it.
 type Outcome struct {
 	// Type is what became of the request, in the words of events. For a request that schedules it is
 	// the last thing that happened to the timer in the same step: fired, if the timer was due
 	// at once. NothingDone says that the request changed nothing. "" says that the request was decided
 	// without a trace of how: the timer has fired or expired, its condition did not hold, or
-	// another request replaced it in the same step. If events are written, they tell.
+	// another request replaced it in the same step. Events, if they are written, say which.
 	Type waterclock.EventType
-	// Told says that events were read: then NothingDone is certain. Without them the timer
-	// may have come and gone in the same step.
+	// Told says that events were read. If so, NothingDone is certain. Without events, the timer may have come and gone in
+	// the same step.
 	Told bool
-	// Source is where the request is.
+	// Source is the request's topic, partition and offset.
 	Source waterclock.Source
 	// Event is the event that shows the outcome; nil if none does.
 	Event *waterclock.Event
@@ -124,7 +123,7 @@ func (w *watcher) mayRead(ctx context.Context) error {
 	return err
 }
 
-// ends are the high watermarks of a topic, by partition.
+// ends returns the high watermarks of a topic, by partition.
 func (w *watcher) ends(ctx context.Context, topic string) (map[int32]int64, error) {
 	if topic == "" {
 		return nil, kerr.UnknownTopicOrPartition
@@ -141,7 +140,7 @@ func (w *watcher) ends(ctx context.Context, topic string) (map[int32]int64, erro
 	return ends, nil
 }
 
-// await returns the outcome of what was sent, or ErrUndecided after the limit.
+// await returns the outcome of the request that was sent, or ErrUndecided after the limit.
 func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Outcome, error) {
 	w.sent, w.outcome.Source = sent, waterclock.Source{Topic: sent.Topic, Partition: sent.Partition, Offset: sent.Offset}
 	for _, log := range []string{topics.Changelog(w.topic), w.events} {
@@ -238,8 +237,7 @@ func (w *watcher) mine(e *waterclock.Event) bool {
 	return e.Request == is || e.Cancel == is || w.kind == "" && (e.Source == is || e.Previous == is)
 }
 
-// change takes a record of the changelog in. It ignores records that it does not know, which a later
-// version may have written.
+// change takes in a record of the changelog. It ignores unknown records, which a later version may have written.
 func (w *watcher) change(r *kgo.Record) {
 	kind, id, err := wire.ParseKey(r.Key)
 	switch {

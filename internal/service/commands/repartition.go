@@ -20,7 +20,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// RepartitionOptions of Repartition.
+// RepartitionOptions are the options of Repartition.
 type RepartitionOptions struct {
 	Restore []string // data directories of stopped instances, from which lost changelogs are restored
 	DryRun  bool     // only counts the timers; instances may run meanwhile
@@ -75,8 +75,8 @@ func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, 
 	return nil
 }
 
-// topicsToMove gives the service's own topics of a request topic the partitions that they lack. A dry
-// run takes them as they are.
+// topicsToMove returns the topics of a request topic, after it has added the partitions that the service's own topics lack. A
+// dry run adds none.
 func topicsToMove(ctx context.Context, cfg *config.Config, name string, adm *kadm.Client, dryRun bool) (topics.Set, error) {
 	wanted := policy.TopicOptions(cfg, name, 0, cfg.CreateTopics)
 	if dryRun {
@@ -98,8 +98,8 @@ func (v views) close() (err error) {
 	return err
 }
 
-// newest is the view of a partition that has taken in most requests, the latest if
-// several have, nil if there is none.
+// newest returns the view of a partition that has taken in the most requests. If there are several, it returns the latest of
+// them; if there is none, nil.
 func (v views) newest(id statestore.PartitionID) (newest *repartition.View, err error) {
 	for _, s := range v {
 		m, err := s.Timers(id, nil)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -28,7 +29,7 @@ type ScheduleRequest struct {
 	In      time.Duration // due so long after the request's timestamp
 	Recur   Recurrence    // how it recurs; the zero value: it does not
 	MaxLate *time.Duration
-	// Remember is for how long the ID stays taken behind the firing; nil: not at all.
+	// Remember is for how long the ID stays taken after the firing; nil: not at all.
 	Remember *time.Duration
 	If       string // condition; empty: none
 	To       string // target topic; empty: the request topic's default
@@ -42,8 +43,7 @@ type ScheduleRequest struct {
 	Wait time.Duration
 }
 
-// Recurrence is how a timer recurs, as the command line gives it. What is zero, or
-// nil, is not given.
+// Recurrence is how a timer recurs, as the command line gives it. Fields that are zero, or nil, are not given.
 type Recurrence struct {
 	Every      time.Duration
 	Cron, Zone string
@@ -53,73 +53,46 @@ type Recurrence struct {
 	CatchUp    string
 }
 
-func (r *Recurrence) recurs() bool { return r.Every != 0 || r.Cron != "" }
-
-func (r *Recurrence) options() (opts []waterclock.Option) {
-	if r.Every != 0 {
-		opts = append(opts, waterclock.Every(r.Every))
+// options returns those that are given, in the order of the record's headers.
+func (r *ScheduleRequest) options() (opts []waterclock.Option) {
+	add := func(given bool, o waterclock.Option) {
+		if given {
+			opts = append(opts, o)
+		}
 	}
-	if r.Cron != "" {
-		opts = append(opts, waterclock.Cron(r.Cron))
+	c := &r.Recur
+	add(r.Value != nil, waterclock.Value(r.Value))
+	add(r.Value == nil, waterclock.NullValue())
+	add(!r.At.IsZero(), waterclock.At(r.At))
+	add(r.At.IsZero() && c.Every == 0 && c.Cron == "", waterclock.After(r.In))
+	add(c.Every != 0, waterclock.Every(c.Every))
+	add(c.Cron != "", waterclock.Cron(c.Cron))
+	add(c.Zone != "", waterclock.Zone(c.Zone))
+	add(!c.Until.IsZero(), waterclock.Until(c.Until))
+	add(c.Count != 0, waterclock.Count(c.Count))
+	if c.Jitter != nil {
+		add(true, waterclock.Jitter(*c.Jitter))
 	}
-	if r.Zone != "" {
-		opts = append(opts, waterclock.Zone(r.Zone))
-	}
-	if !r.Until.IsZero() {
-		opts = append(opts, waterclock.Until(r.Until))
-	}
-	if r.Count != 0 {
-		opts = append(opts, waterclock.Count(r.Count))
-	}
-	if r.Jitter != nil {
-		opts = append(opts, waterclock.Jitter(*r.Jitter))
-	}
-	if r.CatchUp != "" {
-		opts = append(opts, waterclock.CatchUp(waterclock.CatchUpPolicy(r.CatchUp)))
-	}
-	return opts
-}
-
-func (r *ScheduleRequest) options() []waterclock.Option {
-	opts := []waterclock.Option{waterclock.Value(r.Value)}
-	if r.Value == nil {
-		opts = []waterclock.Option{waterclock.NullValue()}
-	}
-	switch {
-	case !r.At.IsZero():
-		opts = append(opts, waterclock.At(r.At))
-	case !r.Recur.recurs():
-		opts = append(opts, waterclock.After(r.In))
-	}
-	opts = append(opts, r.Recur.options()...)
+	add(c.CatchUp != "", waterclock.CatchUp(waterclock.CatchUpPolicy(c.CatchUp)))
 	if r.MaxLate != nil {
-		opts = append(opts, waterclock.MaxLate(*r.MaxLate))
+		add(true, waterclock.MaxLate(*r.MaxLate))
 	}
 	if r.Remember != nil {
-		opts = append(opts, waterclock.Remember(*r.Remember))
+		add(true, waterclock.Remember(*r.Remember))
 	}
-	if r.If != "" {
-		opts = append(opts, waterclock.If(r.If))
-	}
-	if r.To != "" {
-		opts = append(opts, waterclock.To(r.To))
-	}
-	if r.NullKey {
-		opts = append(opts, waterclock.NullKey())
-	} else if r.Key != nil {
-		opts = append(opts, waterclock.Key(r.Key))
-	}
-	if r.Partition >= 0 {
-		opts = append(opts, waterclock.Partition(r.Partition))
-	}
+	add(r.If != "", waterclock.If(r.If))
+	add(r.To != "", waterclock.To(r.To))
+	add(r.NullKey, waterclock.NullKey())
+	add(!r.NullKey && r.Key != nil, waterclock.Key(r.Key))
+	add(r.Partition >= 0, waterclock.Partition(r.Partition))
 	for _, h := range r.Headers {
-		opts = append(opts, waterclock.Header(h.Key, h.Value))
+		add(true, waterclock.Header(h.Key, h.Value))
 	}
 	return opts
 }
 
-// due is when the timer is first scheduled, given the timestamp of its request, or
-// zero if that cannot be told here: the service may know the zone.
+// due returns when the timer is first due, given the timestamp of its request. It returns zero if that is not known here:
+// the service may have newer rules of zones.
 func (r *ScheduleRequest) due(stamp time.Time) time.Time {
 	switch {
 	case !r.At.IsZero():
@@ -145,12 +118,12 @@ type Sent struct {
 	Due time.Time
 	// Note warns of something unusual: that the target does not exist.
 	Note string
-	// Outcome is what it became, if that was waited for and no error was met.
+	// Outcome is that of the request, if the caller waited for it and there was no error.
 	Outcome *Outcome
 }
 
-// Schedule sends one timer. What it returns with an error says where it is in the
-// log all the same, unless that is zero: it may be waited for in vain.
+// Schedule sends one timer. If the result is not zero, the request is in the log, even if there is an error: waiting for its
+// outcome may have failed.
 func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent, error) {
 	rec, err := waterclock.Schedule(r.Topic, r.ID, r.options()...)
 	if err != nil {
@@ -163,8 +136,8 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 	return sendAndWait(ctx, cfg, rec, sending{wait: r.Wait, due: r.due, to: r.To})
 }
 
-// refusedAnywhere judges a request as the service does, by rules that no setting widens: what they
-// refuse no instance takes. Targets, and limits that are lowered, only the service knows.
+// refusedAnywhere validates a request as the service does, with the widest rules that settings allow. No instance accepts
+// what they refuse. Only the service knows its targets and its lower limits.
 func refusedAnywhere(rec *kgo.Record, topic string, now time.Time) *intake.Refusal {
 	rules := &intake.Rules{
 		Topic: topic, Changelog: topics.Changelog(topic), DefaultTarget: "any", Limits: intake.DefaultLimits(),
@@ -179,7 +152,7 @@ func refusedAnywhere(rec *kgo.Record, topic string, now time.Time) *intake.Refus
 	return refusal
 }
 
-// sending is how a request is sent.
+// sending says how a request is sent.
 type sending struct {
 	kind Action                       // "": it schedules
 	wait time.Duration                // how long to wait for its outcome; 0: not at all
@@ -187,8 +160,12 @@ type sending struct {
 	to   string                       // target topic; empty: none is named
 }
 
-// sendAndWait sends one request and waits for its outcome.
+// sendAndWait sends one request and waits for its outcome. It sends nothing to a topic of the service or of Kafka: a request
+// in a changelog stops every instance that acquires the partition.
 func sendAndWait(ctx context.Context, cfg *config.Config, rec *kgo.Record, s sending) (Sent, error) {
+	if topics.IsOwn(rec.Topic) || strings.HasPrefix(rec.Topic, "__") {
+		return Sent{}, invalid(fmt.Errorf("%s is no request topic, but one of the service or of Kafka: choose a request topic with --topic", rec.Topic))
+	}
 	cl, err := connect.Open(ctx, cfg)
 	if err != nil {
 		return Sent{}, err
@@ -220,7 +197,7 @@ func sendAndWait(ctx context.Context, cfg *config.Config, rec *kgo.Record, s sen
 	return sent, err
 }
 
-// Action is what a request does that does not schedule.
+// Action is the effect of a request that does not schedule.
 type Action string
 
 // The actions.
@@ -271,8 +248,7 @@ func Steer(ctx context.Context, cfg *config.Config, r SteerRequest) (Sent, error
 	return sendAndWait(ctx, cfg, rec, sending{kind: r.Action, wait: r.Wait})
 }
 
-// invalid marks the error of a request that cannot be built as one of usage:
-// trying again will not help.
+// invalid marks an error as one of usage: trying again will not help.
 func invalid(err error) error { return &invalidError{err} }
 
 type invalidError struct{ err error }

@@ -32,7 +32,7 @@ func TestScheduleRequestDue(t *testing.T) {
 		}
 	}
 	five := 5 * time.Second
-	r := Recurrence{Cron: "@daily", Zone: "Africa/Lagos", Until: stamp, Count: 3, Jitter: &five, CatchUp: "all"}
+	r := ScheduleRequest{Partition: -1, Recur: Recurrence{Cron: "@daily", Zone: "Africa/Lagos", Until: stamp, Count: 3, Jitter: &five, CatchUp: "all"}}
 	rec, err := waterclock.Schedule("timers", "id", r.options()...)
 	if err != nil {
 		t.Fatal(err)
@@ -81,6 +81,25 @@ func TestScheduleRefusesBeforeSending(t *testing.T) {
 		sent, err := Schedule(t.Context(), nobody, tt.req)
 		if sent.Topic != "" || !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), "a1 is not sent, for it would be refused: "+string(tt.want)) {
 			t.Errorf("%s: %+v, %v", tt.name, sent, err)
+		}
+	}
+}
+
+// A request in a changelog stops the service: an instance that acquires the partition cannot read it.
+func TestNothingIsSentToTopicsOfTheService(t *testing.T) {
+	t.Parallel()
+	nobody := &config.Config{Brokers: []string{"127.0.0.1:1"}}
+	for _, topic := range []string{"timers.waterclock.changelog", "timers.waterclock.dead-letters", "timers.waterclock.events", "timers.waterclock.checkpoints", "__consumer_offsets"} {
+		want := topic + " is no request topic"
+		_, err := Schedule(t.Context(), nobody, ScheduleRequest{Topic: topic, ID: "a1", In: time.Hour, To: "orders"})
+		if !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("schedule on %s: %v", topic, err)
+		}
+		for _, action := range []Action{Cancel, Trigger, Pause, Resume} {
+			_, err := Steer(t.Context(), nobody, SteerRequest{Topic: topic, ID: "a1", Action: action})
+			if !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s on %s: %v", action, topic, err)
+			}
 		}
 	}
 }

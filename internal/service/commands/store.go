@@ -14,8 +14,8 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// StoreVerify reads all that the store of a stopped instance holds, prints a line
-// for each partition, and returns what is wrong with them. It changes nothing.
+// StoreVerify reads the whole store of a stopped instance, prints a line for each partition, and returns an error if some are
+// damaged. It changes nothing.
 func StoreVerify(ctx context.Context, dataDir string, out io.Writer) (err error) {
 	s, err := openStopped(dataDir)
 	if err != nil {
@@ -48,8 +48,8 @@ func StoreVerify(ctx context.Context, dataDir string, out io.Writer) (err error)
 	return err
 }
 
-// StoreDump prints every row of the store of a stopped instance as JSON, one a
-// line; payloads, headers and keys of users only if asked for. It changes nothing.
+// StoreDump prints the rows of the store of a stopped instance, each as a line of JSON. It prints users' payloads, headers and
+// keys only if payloads is set. It changes nothing.
 func StoreDump(ctx context.Context, dataDir string, payloads bool, out io.Writer) (err error) {
 	s, err := openStopped(dataDir)
 	if err != nil {

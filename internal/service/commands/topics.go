@@ -20,7 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// checkTopicRights refuses to look at topics without the rights to do so.
+// checkTopicRights returns an error that names the rights that are missing to look at topics, or to create them.
 func checkTopicRights(ctx context.Context, cfg *config.Config, cl *kgo.Client, create bool) error {
 	var grants []topics.Grant
 	for _, g := range (topics.Access{Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: create}).Service() {
@@ -43,8 +43,8 @@ func checkTopicRights(ctx context.Context, cfg *config.Config, cl *kgo.Client, c
 	return errors.Join(errs...)
 }
 
-// Topics prints and checks the topics of every request and fixed-delay topic, and with create
-// makes those that are missing. An error says that something is wrong with them.
+// Topics prints and checks the topics of every request and fixed-delay topic. With create it makes those that are missing. It
+// returns an error if something is wrong with them.
 func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)
 	defer cancel()
@@ -79,7 +79,7 @@ type inspector struct {
 	wrong  error
 }
 
-// inspect is about one request topic, or one fixed-delay topic, and what belongs to it.
+// inspect inspects one request topic, or one fixed-delay topic, with the topics that belong to it.
 func (i *inspector) inspect(ctx context.Context, name string, delay time.Duration) error {
 	o := policy.TopicOptions(i.cfg, name, delay, i.create)
 	if i.create {
@@ -107,7 +107,7 @@ func fatal(checks []topics.Check) (n int) {
 	return n
 }
 
-// neededWidth is how wide a sentence about what is needed gets, in columns.
+// neededWidth is the width of the column "needed".
 const neededWidth = 40
 
 // printTopics prints a table for each topic.

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// CommandTimeout bounds what a command asks of a cluster.
+	// CommandTimeout bounds the requests of a command to a cluster.
 	CommandTimeout = 30 * time.Second
 	// commandID is the client ID of commands.
 	commandID = "waterclock-cli"
@@ -22,8 +22,7 @@ const (
 	ByKey = -1
 )
 
-// CommandOptions returns the options of a command's clients. Such a client logs nothing: what goes
-// wrong is the command's error.
+// CommandOptions returns the options of a command's clients. Such a client logs nothing, because the command returns an error.
 func CommandOptions(cfg *config.Config) ([]kgo.Opt, error) {
 	return Options(cfg, commandID, slog.New(slog.DiscardHandler))
 }
@@ -50,7 +49,7 @@ func Open(ctx context.Context, cfg *config.Config) (*kgo.Client, error) {
 	return nil, fmt.Errorf("no broker can be reached at %s: %w", strings.Join(cfg.Brokers, ", "), err)
 }
 
-// chosen is a partitioner that takes the partition of the record or, if that is ByKey, of its key.
+// chosen is a partitioner that takes the partition that the record names, or that of its key if the record names ByKey.
 type chosen struct{}
 
 // ForTopic implements kgo.Partitioner.

@@ -1,5 +1,5 @@
-// Package connect reaches a cluster as the settings say: addresses, TLS and logins. It says in one
-// sentence why brokers refuse a client, and which right a client lacks.
+// Package connect makes clients of a cluster from the settings: addresses, TLS and logins. It also says in one sentence why
+// brokers refuse a client, and which right a client lacks.
 package connect
 
 import (
@@ -30,17 +30,17 @@ const (
 	connectTimeout = 5 * time.Second
 	// dialTimeout bounds the opening of one connection, a TLS handshake included.
 	dialTimeout = 4 * time.Second
-	// MetadataMinAge: retries wait for fresh metadata, so it must come soon.
+	// MetadataMinAge is short because retries wait for fresh metadata.
 	MetadataMinAge                   = 250 * time.Millisecond
 	minRetryBackoff, maxRetryBackoff = 10 * time.Millisecond, 300 * time.Millisecond
-	// requestRetries is how often: time limits end it sooner.
+	// requestRetries is how often a request is retried. Time limits end that sooner.
 	requestRetries = 1000
 	// transactionVersion is the feature level that fences per transaction
 	// (KIP-890, part 2).
 	transactionVersion = 2
 )
 
-// Options are those of every client: brokers, identity and security.
+// Options returns the options that all clients have in common: brokers, identity and security.
 func Options(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo.Opt, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(cfg.Brokers...),
@@ -66,16 +66,15 @@ func Options(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo.Opt, 
 	return opts, nil
 }
 
-// retryBackoff is the pause after so many failures: with kgo's own, up to 5 s,
-// a client finds the successor of a broker that died seconds after the others.
+// retryBackoff returns the pause after a number of failures. With kgo's own, up to 5 s, one client would find the successor
+// of a dead broker seconds after the others.
 func retryBackoff(fails int) time.Duration {
 	pause := min(minRetryBackoff<<min(fails, 10), maxRetryBackoff)
 	return pause/2 + rand.N(pause/2)
 }
 
-// Dial opens connections over TCP or TLS, within dialTimeout. It reads
-// authorities and certificate again at each connection, so that rotated files take
-// effect without a restart.
+// Dial returns a function that opens connections over TCP or TLS, within dialTimeout. It reads authorities and certificate
+// anew for each connection, so rotated files take effect without a restart.
 func Dial(cfg *config.Config) dialer.Func {
 	if !cfg.TLS {
 		return (&net.Dialer{Timeout: dialTimeout}).DialContext
@@ -98,9 +97,8 @@ func Dial(cfg *config.Config) dialer.Func {
 	}
 }
 
-// mechanism reads secrets again at each authentication, so that a rotated file
-// takes effect without a restart. Files are read once here, so that a missing
-// one shows at start.
+// mechanism returns how to log in; nil: without a login. Each authentication reads the secrets anew, so a rotated file takes
+// effect without a restart. mechanism itself reads them once, so a missing file shows at the start.
 func mechanism(cfg *config.Config) (sasl.Mechanism, error) {
 	read := func(path string) (string, error) {
 		if path == "" {
@@ -151,7 +149,7 @@ func mechanism(cfg *config.Config) (sasl.Mechanism, error) {
 	return nil, nil
 }
 
-// UnfitError is a cluster that waterclock cannot run on.
+// UnfitError says why waterclock cannot run on a cluster.
 type UnfitError struct{ msg string }
 
 func (e *UnfitError) Error() string { return e.msg }
@@ -177,13 +175,13 @@ func CheckBrokers(ctx context.Context, cl *kgo.Client) error {
 	return nil
 }
 
-// RequestOptions bound requests that something waits for.
+// RequestOptions returns opts with a bound on each request, for a client whose answers others wait for.
 func RequestOptions(opts []kgo.Opt) []kgo.Opt {
 	return append(append([]kgo.Opt{}, opts...), kgo.RequestTimeoutOverhead(transaction.RequestTimeout))
 }
 
-// quiet lets only errors of the Kafka client through, unless debugging: while a
-// broker is away it warns four times a second of what we say once.
+// quiet returns a log for the Kafka client that keeps only errors, unless log has level debug. While a broker is away, the
+// client warns four times a second of what our own log says once.
 func quiet(log *slog.Logger) *slog.Logger {
 	return slog.New(leveled{log.Handler()}).With("component", "kafka")
 }

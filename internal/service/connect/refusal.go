@@ -20,17 +20,16 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 )
 
-// wantsTLS is kgo's guess at why what a broker says is no answer.
+// wantsTLS is part of kgo's error for an answer that looks like TLS.
 const wantsTLS = "plaintext connection speaking to a tls endpoint"
 
-// dialFailed is how kgo begins what it says of a connection that was not made, TLS included.
+// dialFailed begins kgo's error for a connection that could not be opened, TLS included.
 const dialFailed = "unable to dial"
 
-// oauthRefused is all that kgo has to say of the broker's answer to a bad token.
+// oauthRefused is kgo's error for the broker's answer to a bad token.
 const oauthRefused = "unexpected data in oauth response"
 
-// Refusal says in one sentence why brokers that can be reached do not take this
-// client, or it is "": they are just away.
+// Refusal returns a sentence that says why brokers refuse this client; "" if err is nil or says that they are away.
 func Refusal(cfg *config.Config, err error) string {
 	var (
 		invalid   x509.CertificateInvalidError
@@ -43,8 +42,12 @@ func Refusal(cfg *config.Config, err error) string {
 	)
 	brokers := strings.Join(cfg.Brokers, ", ")
 	switch {
-	case errors.As(err, &expired), errors.As(err, &secret):
-		return firstOf(expired, secret)
+	case err == nil:
+		return ""
+	case errors.As(err, &expired):
+		return expired.Error()
+	case errors.As(err, &secret):
+		return secret.Error()
 	case cfg.SASLMechanism == config.SASLOAuth && (errors.Is(err, kerr.SaslAuthenticationFailed) || strings.Contains(err.Error(), oauthRefused)):
 		return fmt.Sprintf("the brokers refuse the token in %s (OAUTHBEARER): it is wrong, expired or not for them", cfg.SASLTokenFile)
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
@@ -86,14 +89,7 @@ func notTLS(brokers string) string {
 	return fmt.Sprintf("the brokers at %s do not speak TLS on that port: name their TLS port, or leave out --tls", brokers)
 }
 
-func firstOf(expired *expiredError, secret *secretError) string {
-	if expired != nil {
-		return expired.Error()
-	}
-	return secret.Error()
-}
-
-// rootCause is the innermost error.
+// rootCause returns the innermost error.
 func rootCause(err error) error {
 	for {
 		inner := errors.Unwrap(err)
@@ -104,13 +100,13 @@ func rootCause(err error) error {
 	}
 }
 
-// secretError is a secret that cannot be read.
+// secretError says that a secret cannot be read.
 type secretError struct{ err error }
 
 func (e *secretError) Error() string { return e.err.Error() }
 func (e *secretError) Unwrap() error { return e.err }
 
-// expiredError is a client certificate that no broker would take.
+// expiredError says that a client certificate is not valid now, so every broker would refuse it.
 type expiredError struct {
 	path      string
 	from, end time.Time
@@ -121,8 +117,8 @@ func (e *expiredError) Error() string {
 		e.from.UTC().Format(time.RFC3339), e.end.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
 }
 
-// checkValidity refuses a client certificate out of its time. Brokers would do
-// so too, but under TLS 1.3 only after the handshake and in few words.
+// checkValidity returns an error if a client certificate is not valid now. Brokers would refuse it too, but under TLS 1.3 only
+// after the handshake, and without saying why.
 func checkValidity(path string, tc *tls.Config) error {
 	for _, pair := range tc.Certificates {
 		leaf := pair.Leaf
@@ -133,11 +129,11 @@ func checkValidity(path string, tc *tls.Config) error {
 	return nil
 }
 
-// unknownPrincipal stands where the configuration does not tell who logs in.
+// unknownPrincipal is the placeholder for a principal that the configuration does not show.
 const unknownPrincipal = "User:NAME"
 
-// Principal is the name by which ACLs know whoever logs in with cfg, as brokers
-// derive it unless they are told otherwise.
+// Principal returns the name by which ACLs know a client with these settings. Brokers derive it in the same way, unless they
+// are configured otherwise.
 func Principal(cfg *config.Config) string {
 	switch {
 	case cfg.SASLMechanism == config.SASLOAuth:
@@ -152,7 +148,7 @@ func Principal(cfg *config.Config) string {
 	return "User:ANONYMOUS"
 }
 
-// tokenPrincipal is the subject of the token, if it is a JWT.
+// tokenPrincipal returns the subject of the token, if that is a JWT.
 func tokenPrincipal(path string) string {
 	var claims struct {
 		Subject string `json:"sub"`
@@ -170,8 +166,7 @@ func tokenPrincipal(path string) string {
 	return "User:" + claims.Subject
 }
 
-// certificatePrincipal is the subject of the client certificate, as Java writes
-// it (RFC 2253).
+// certificatePrincipal returns the subject of the client certificate, as Java writes it (RFC 2253).
 func certificatePrincipal(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// ACLServer is how kafka-acls.sh reaches cfg's cluster.
+// ACLServer returns the options by which kafka-acls.sh reaches the cluster.
 func ACLServer(cfg *config.Config) string {
 	server := "--bootstrap-server " + strings.Join(cfg.Brokers, ",")
 	if cfg.TLS || cfg.SASLMechanism != config.SASLNone {
@@ -30,8 +31,9 @@ func Missing(cfg *config.Config, g topics.Grant) string {
 	return g.Missing(ACLServer(cfg), Principal(cfg))
 }
 
-// MissingTopics returns those of the grants for single topics, or their parts,
-// that the client does not have. What is said of a prefix cannot be asked for.
+// MissingTopics returns the operations of the grants that the client may not do. It looks only at grants for single topics,
+// because brokers cannot be asked about prefixes. Of a topic that the client may not describe, all operations are missing:
+// nearly every right to a topic includes that one.
 func MissingTopics(ctx context.Context, cl *kgo.Client, grants []topics.Grant) ([]topics.Grant, error) {
 	var names []string
 	grants = slices.DeleteFunc(slices.Clone(grants), func(g topics.Grant) bool {
@@ -66,15 +68,15 @@ func MissingTopics(ctx context.Context, cl *kgo.Client, grants []topics.Grant) (
 	return missing, nil
 }
 
-// TopicRights is what the broker says to a client about a topic.
+// TopicRights is what a broker tells a client about a topic.
 type TopicRights struct {
 	Absent  bool // there is no such topic
-	Refused bool // the client may not even know whether there is
+	Refused bool // the client may not know whether the topic exists
 	May     []kmsg.ACLOperation
 }
 
-// AskTopics sends the request itself: kadm makes one topic that may not be
-// described an error of them all.
+// AskTopics asks the brokers about topics. It sends the request itself, because kadm fails for all topics if one of them may
+// not be described.
 func AskTopics(ctx context.Context, cl *kgo.Client, names []string) (map[string]TopicRights, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true
@@ -99,68 +101,37 @@ func AskTopics(ctx context.Context, cl *kgo.Client, names []string) (map[string]
 			May:     kadm.DecodeACLOperations(t.AuthorizedOperations),
 		}
 	}
-	return rights, askSettings(ctx, cl, rights)
+	return rights, nil
 }
 
-// askSettings asks for what a topic that may not be described does not tell: of
-// all rights it is DescribeConfigs alone that one can have nevertheless.
-func askSettings(ctx context.Context, cl *kgo.Client, rights map[string]TopicRights) error {
-	req := kmsg.NewPtrDescribeConfigsRequest()
-	for name, r := range rights {
-		if r.Refused {
-			t := kmsg.NewDescribeConfigsRequestResource()
-			t.ResourceType, t.ResourceName, t.ConfigNames = kmsg.ConfigResourceTypeTopic, name, []string{"cleanup.policy"}
-			req.Resources = append(req.Resources, t)
+// Lacks reports whether the client lacks the right to a group, or to the transactional IDs of a prefix, of which id is one.
+// It asks by a request that changes nothing: the heartbeat of a member that does not exist, or the end of a transaction that
+// does not. Any answer of a broker but a refusal means that the client has the right. Of other resources it knows nothing.
+func Lacks(ctx context.Context, cl *kgo.Client, g topics.Grant, id string) (bool, error) {
+	var code int16
+	var err error
+	switch g.Resource {
+	case kmsg.ACLResourceTypeGroup:
+		req := kmsg.NewPtrHeartbeatRequest()
+		req.Group, req.MemberID = g.Name, "waterclock-rights"
+		var resp *kmsg.HeartbeatResponse
+		if resp, err = req.RequestWith(ctx, cl); err == nil {
+			code = resp.ErrorCode
+		}
+	case kmsg.ACLResourceTypeTransactionalId:
+		req := kmsg.NewPtrEndTxnRequest()
+		req.TransactionalID = id
+		var resp *kmsg.EndTxnResponse
+		if resp, err = req.RequestWith(ctx, cl); err == nil {
+			code = resp.ErrorCode
 		}
 	}
-	if len(req.Resources) == 0 {
-		return nil
-	}
-	resp, err := req.RequestWith(ctx, cl)
-	if err != nil {
-		return fmt.Errorf("ask for the rights to settings of topics: %w", err)
-	}
-	for _, t := range resp.Resources {
-		if !errors.Is(kerr.ErrorForCode(t.ErrorCode), kerr.TopicAuthorizationFailed) {
-			r := rights[t.ResourceName]
-			r.May = []kmsg.ACLOperation{kmsg.ACLOperationDescribeConfigs}
-			rights[t.ResourceName] = r
-		}
-	}
-	return nil
-}
-
-// LacksGroup asks by the heartbeat of a member that does not exist.
-func LacksGroup(ctx context.Context, cl *kgo.Client, group string) (bool, error) {
-	req := kmsg.NewPtrHeartbeatRequest()
-	req.Group, req.MemberID = group, "waterclock-rights"
-	resp, err := req.RequestWith(ctx, cl)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
-	return denied(err, kerr.GroupAuthorizationFailed, "ask for the right to the group")
-}
-
-// LacksTransactions asks by the end of a transaction that does not exist.
-func LacksTransactions(ctx context.Context, cl *kgo.Client, id string) (bool, error) {
-	req := kmsg.NewPtrEndTxnRequest()
-	req.TransactionalID, req.Commit = id, false
-	resp, err := req.RequestWith(ctx, cl)
-	if err == nil {
-		err = kerr.ErrorForCode(resp.ErrorCode)
-	}
-	return denied(err, kerr.TransactionalIDAuthorizationFailed, "ask for the right to transactional IDs")
-}
-
-// denied reports whether a probe was refused for want of a right. Any other
-// answer of the broker means that the right is there.
-func denied(err, want error, doing string) (bool, error) {
 	var answer *kerr.Error
-	switch {
-	case errors.Is(err, want):
+	switch err = cmp.Or(err, kerr.ErrorForCode(code)); {
+	case errors.Is(err, kerr.GroupAuthorizationFailed), errors.Is(err, kerr.TransactionalIDAuthorizationFailed):
 		return true, nil
 	case err == nil, errors.As(err, &answer) && !errors.Is(err, kerr.SaslAuthenticationFailed):
 		return false, nil
 	}
-	return false, fmt.Errorf("%s: %w", doing, err)
+	return false, fmt.Errorf("ask for the right to %s: %w", g.ResourceName(), err)
 }

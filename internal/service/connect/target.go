@@ -11,10 +11,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// DevCluster is the ID of the cluster that dev embeds.
+// DevCluster is the ID of the embedded cluster of dev.
 const DevCluster = "waterclock-dev"
 
-// targetTimeout bounds the look for a target: the note is not worth a longer wait.
+// targetTimeout bounds the look for a target. The note is not worth a longer wait.
 const targetTimeout = time.Second
 
 // MissingTarget returns a note if a topic does not exist; "" if it does, if that is unknown, or in dev,

@@ -1,5 +1,5 @@
-// Package datadir knows what lies in an instance's data directory: the local store, and a file with
-// the names of the topics that the store knows by UUID alone.
+// Package datadir knows what is in an instance's data directory: the local store, and a file with the names of the topics that
+// the store knows only by UUID.
 package datadir
 
 import (
@@ -19,9 +19,8 @@ import (
 // Store returns the directory of the local store within a data directory.
 func Store(dataDir string) string { return filepath.Join(dataDir, "store") }
 
-// namesFile, in the data directory, has a line for each request topic that the directory
-// was used for: UUID, partition count, name. The store knows UUIDs alone. It is for
-// people, and nothing depends on it. What changes is a new line.
+// namesFile is a file in the data directory. It has a line for each request topic that the directory was used for: UUID,
+// partition count, name. If one of them changes, a line is added. The file is for people, and nothing depends on it.
 const namesFile = "topics.txt"
 
 // Names are request topics by UUID.
@@ -32,8 +31,8 @@ type named struct {
 	partitions int32
 }
 
-// ReadNames returns what there is to be read. Where one name has stood for several
-// topics, the last one was the last to be served.
+// ReadNames returns the names in the directory's file. If several topics have had a name, the last line is about the last one
+// that was served.
 func ReadNames(dataDir string) (Names, error) {
 	f, err := os.Open(filepath.Join(dataDir, namesFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -37,7 +37,7 @@ const (
 	devPoll = 20 * time.Millisecond
 )
 
-// Options are those of Run.
+// Options are the options of Run.
 type Options struct {
 	Config  *config.Config
 	Listen  string // address of the embedded broker, host:port; port 0 is any
@@ -46,8 +46,8 @@ type Options struct {
 	Out     io.Writer
 }
 
-// Run runs everything in one process: an embedded broker that keeps its data in
-// a directory, and an instance. For development alone: nothing is replicated.
+// Run runs everything in one process: an embedded broker that keeps its data in a directory, and an instance. It is only for
+// development, because nothing is replicated.
 func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	cfg := *o.Config
 	lock, err := lockDirectory(cfg.DataDir)
@@ -102,9 +102,8 @@ func withEvents(cfg *config.Config) map[string]config.Policy {
 	return tenants
 }
 
-// lockDirectory makes the directory and holds it: the embedded broker does not notice
-// another one on the same data. Close the result to let it go; the end of the
-// process does so too.
+// lockDirectory makes the directory and locks it, because the embedded broker does not notice another one on the same data.
+// Close unlocks it, as does the end of the process.
 func lockDirectory(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
@@ -157,8 +156,8 @@ func embeddedBroker(addr, dir string) (*kfake.Cluster, string, error) {
 	return cluster, cluster.ListenAddrs()[0], nil
 }
 
-// advertised is a listener that names the host that clients are told, as the
-// address of the embedded broker, instead of the one that it is bound to.
+// advertised is a listener whose address has the advertised host of the embedded broker instead of the host that the
+// listener is bound to.
 type advertised struct {
 	net.Listener
 	host string
@@ -175,9 +174,8 @@ func (a advertised) Addr() net.Addr {
 	return addr
 }
 
-// reachable is an address under which clients find who listens on host: where
-// that is every address of the machine, one that other machines see too, if the
-// machine has one. It is "" where host is good as it is.
+// reachable returns an address by which clients reach a listener on host; "" if host is such an address. If host stands for all
+// addresses of the machine, it returns one that other machines see too, if there is one.
 func reachable(host string) string {
 	if host != "" && !net.ParseIP(host).IsUnspecified() {
 		return ""
@@ -191,10 +189,9 @@ func reachable(host string) string {
 	return "127.0.0.1"
 }
 
-// createOnUse makes the topics that clients ask for and allow to be made. The
-// embedded broker could do so itself, but would write a topic's name down only
-// when it is closed in order: after a kill there would be data without a topic,
-// and a new topic of that name would be written over it.
+// createOnUse makes topics on first use, if clients allow that. The embedded broker could do so itself, but it would write
+// down a topic's name only when it is closed in order. After a kill there would be data without a topic, and a new topic of
+// the same name would overwrite it.
 func createOnUse(cluster *kfake.Cluster) {
 	cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
@@ -205,7 +202,7 @@ func createOnUse(cluster *kfake.Cluster) {
 		cluster.SleepControl(func() {
 			for _, t := range m.Topics {
 				if t.Topic != nil && *t.Topic != "" && cluster.TopicInfo(*t.Topic) == nil {
-					// What cannot be made the answer shows as unknown.
+					// If the topic cannot be made, the answer shows it as unknown.
 					_ = cluster.CreateTopic(*t.Topic, devPartitions, nil)
 				}
 			}
@@ -223,8 +220,7 @@ func freePort(host string) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// devTopics makes the request topics, those of fixed delay with the broker's time as
-// their check wants it, and the demo's target.
+// devTopics makes the request topics, the fixed-delay topics, which must have the broker's timestamps, and the demo's target.
 func devTopics(ctx context.Context, cfg *config.Config, demo bool) error {
 	cl, err := connect.Open(ctx, cfg)
 	if err != nil {

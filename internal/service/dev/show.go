@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/service/connect"
 	"github.com/waterclock/waterclock/internal/service/policy"
@@ -29,33 +30,29 @@ const (
 	// demoTopic is where the demo timers fire.
 	demoTopic = "demo"
 	demoCount = 3
-	// demoPatience is how long the demo waits for its last emission before it
-	// goes on without.
+	// demoPatience is how long the demo waits for its last emission.
 	demoPatience = 10 * time.Second
-	// showAtOnce is how many records that arrive together are printed; of more
-	// only their number.
+	// showAtOnce is how many records that arrive together are printed. Of the others only the number is.
 	showAtOnce = 20
 	// showBytes is the longest payload, and ID, that is printed.
 	showBytes = 60
-	// showNewTopics is how soon a topic that is new is watched.
+	// showNewTopics is how soon a new topic is watched.
 	showNewTopics = time.Second
-	// showFetchWait is how long a fetch waits for something to show: a new topic is
-	// not in it, and has to wait for the next one.
+	// showFetchWait is how long a fetch waits for records. It is short, because a new topic has to wait for the next fetch.
 	showFetchWait = 250 * time.Millisecond
 )
 
-// show is what dev prints: where things are, and what happens to timers as a
-// plain read_committed consumer sees it.
+// show prints where things are, and what happens to timers as a plain read_committed consumer sees it.
 type show struct {
 	cfg      *config.Config
 	program  string
-	listen   string // what the broker listens on, where clients need another address
+	listen   string // the address that the broker listens on, if clients need another one
 	out      io.Writer
 	registry *prometheus.Registry
-	since    time.Time // what was written before is not shown
+	since    time.Time // older records are not shown
 	http     atomic.Pointer[string]
 	api      atomic.Pointer[string]
-	demo     map[waterclock.Source]bool // requests of the demo, which are announced as they are sent
+	demo     map[waterclock.Source]bool // requests of the demo, which were printed when they were sent
 }
 
 func (s *show) servesHTTP(addr string) { s.http.Store(&addr) }
@@ -96,16 +93,11 @@ func (s *show) run(ctx context.Context, demo bool) error {
 	return nil
 }
 
-// awaitLive waits until every partition is live, as /metrics tells: then nothing
-// that is scheduled waits for the start.
+// awaitLive waits until every partition is live, as /metrics tells. From then on no timer waits for the start.
 func (s *show) awaitLive(ctx context.Context) error {
-	tick := time.NewTicker(devPoll)
-	defer tick.Stop()
 	for !s.live() {
-		select {
-		case <-ctx.Done():
+		if !beats.Sleep(ctx, devPoll) {
 			return ctx.Err()
-		case <-tick.C:
 		}
 	}
 	return nil
@@ -121,7 +113,7 @@ func (s *show) live() bool {
 
 // gauge sums a gauge over the samples whose label has the value.
 func (s *show) gauge(name, label, value string) (sum float64) {
-	families, _ := s.registry.Gather() // what there is counts
+	families, _ := s.registry.Gather() // an error leaves the others
 	for _, f := range families {
 		if f.GetName() != name {
 			continue
@@ -184,9 +176,9 @@ Consume targets with isolation.level=read_committed. Ctrl-C stops.
 `, s.program, s.cfg.Brokers[0], topic, s.cfg.Requests[0], list)
 }
 
-// consumer reads every request topic and target, and the dead letters, from their start; print leaves out what
-// was written before s.since. (An offset by timestamp, which kgo looks up in two requests, passes what is
-// committed between the two: the first emission to a new topic.)
+// consumer returns a client that reads all request topics, targets and dead letters from their start. print leaves out
+// records from before s.since. (kgo looks an offset by timestamp up in two requests, and would pass what is committed between
+// the two: the first emission to a new topic.)
 func (s *show) consumer() (*kgo.Client, error) {
 	exclude := []string{`^__.*`, `.*\.waterclock\.(changelog|events)$`}
 	return kgo.NewClient(
@@ -217,7 +209,7 @@ func (s *show) schedule(ctx context.Context, cl *kgo.Client) (map[waterclock.Sou
 	return sent, nil
 }
 
-// print shows what was received, and takes what is expected off that list.
+// print prints records, and removes them from those that are expected.
 func (s *show) print(fetches kgo.Fetches, expected map[waterclock.Source]bool) {
 	now := time.Now()
 	var lines []string
@@ -249,8 +241,7 @@ func (s *show) print(fetches kgo.Fetches, expected map[waterclock.Source]bool) {
 	}
 }
 
-// requested is the line of a request that others have sent. One that is refused
-// has its line as a dead letter.
+// requested returns the line of a request that others have sent. A refused request has its line as a dead letter.
 func (s *show) requested(r *kgo.Record, now time.Time) []string {
 	if s.demo[waterclock.Source{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}] {
 		return nil
@@ -273,7 +264,7 @@ func (s *show) requested(r *kgo.Record, now time.Time) []string {
 	return []string{fmt.Sprintf("scheduled %s on topic %s, due %s on topic %s%s", readable(r.Key), r.Topic, due, req.Schedule.Target.Topic, counts)}
 }
 
-// verb is what a request does that schedules nothing.
+// verb returns the verb for a request that does not schedule.
 func verb(s timer.Steer) string {
 	switch s {
 	case timer.Trigger:
@@ -286,8 +277,7 @@ func verb(s timer.Steer) string {
 	return "cancel"
 }
 
-// fired is the line of an emission. When it was received says something only
-// where its topic was watched before.
+// fired returns the line of an emission. It tells when that was received only if its topic was watched before.
 func fired(r *kgo.Record, e waterclock.Emission, now time.Time, watched bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "fired     %s on topic %s: %s (emitted %s after it was due", readable([]byte(e.ID)), r.Topic, readable(r.Value),
@@ -298,7 +288,7 @@ func fired(r *kgo.Record, e waterclock.Emission, now time.Time, watched bool) st
 	return b.String() + ")"
 }
 
-// readable is b as it is, where that is harmless and fits in a line.
+// readable returns b as text: as it is, if that is harmless and fits in a line.
 func readable(b []byte) string {
 	switch text := string(b); {
 	case b == nil:

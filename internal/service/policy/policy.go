@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// Rules are what requests of one topic are judged by.
+// Rules returns the rules for requests of one topic.
 func Rules(cfg *config.Config, set topics.Set) *intake.Rules {
 	policy := cfg.PolicyOf(set.Request.Name)
 	limits := intake.DefaultLimits()
@@ -40,8 +40,8 @@ func Rules(cfg *config.Config, set topics.Set) *intake.Rules {
 	}
 }
 
-// DelayRules are what records of a fixed-delay topic are judged by. It passes nothing on
-// to another one: a record could go round forever.
+// DelayRules returns the rules for records of a fixed-delay topic. Its target must not be another fixed-delay topic, because a
+// record could go round forever.
 func DelayRules(cfg *config.Config, d config.DelayTopic, set topics.Set) *intake.Rules {
 	r := Rules(cfg, set)
 	r.DefaultTarget = d.Target
@@ -55,8 +55,7 @@ func DelayRules(cfg *config.Config, d config.DelayTopic, set topics.Set) *intake
 	return r
 }
 
-// Never says why no timer may fire to a topic, whatever the targets say; "" if one
-// may.
+// Never returns a function that says why no timer may fire to a topic, whatever targets are allowed; "" if timers may.
 func Never(cfg *config.Config) func(topic string) string {
 	requests, letters := make(map[string]bool), make(map[string]bool)
 	for _, r := range cfg.Requests {
@@ -74,7 +73,7 @@ func Never(cfg *config.Config) func(topic string) string {
 	}
 }
 
-// Quota is what each partition of a request topic may have of its limits.
+// Quota returns the share of each partition in the limits of its request topic.
 func Quota(cfg *config.Config, set topics.Set) intake.Quota {
 	policy, partitions := cfg.PolicyOf(set.Request.Name), int64(max(1, set.Request.Partitions))
 	q := intake.Quota{
@@ -88,7 +87,7 @@ func Quota(cfg *config.Config, set topics.Set) intake.Quota {
 	return q
 }
 
-// DeadLetters is the topic of a request topic's dead letters.
+// DeadLetters returns the topic of a request topic's dead letters.
 func DeadLetters(cfg *config.Config, requests string) string {
 	if name := cfg.PolicyOf(requests).DeadLetters; name != "" {
 		return name
@@ -96,9 +95,9 @@ func DeadLetters(cfg *config.Config, requests string) string {
 	return topics.DeadLetters(requests)
 }
 
-// TopicOptions say how the topics of a request topic, or with a delay of a fixed-delay
-// topic, are made and checked. What lies in a fixed-delay topic stays where it is when
-// that grows, so its own topics may grow with it.
+// TopicOptions returns how the topics of a request topic are created and checked, or, with a delay, those of a fixed-delay
+// topic.
+// When a fixed-delay topic grows, its records stay where they are, so its own topics may grow with it.
 func TopicOptions(cfg *config.Config, topic string, delay time.Duration, create bool) topics.Options {
 	policy := cfg.PolicyOf(topic)
 	return topics.Options{
@@ -107,7 +106,7 @@ func TopicOptions(cfg *config.Config, topic string, delay time.Duration, create 
 	}
 }
 
-// Access is what the rights of cfg's service depend on.
+// Access returns what the rights of a service with these settings depend on.
 func Access(cfg *config.Config) topics.Access {
 	a := topics.Access{
 		Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: cfg.CreateTopics, API: cfg.API != "",

@@ -15,6 +15,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/time/rate"
 
 	"github.com/waterclock/waterclock/internal/tracing"
 )
@@ -25,6 +26,26 @@ const stopWait = 5 * time.Second
 // Exporter exports spans. When the collector is slow or away, spans are dropped beyond OTEL_BSP_MAX_QUEUE_SIZE; nothing
 // waits for them.
 type Exporter struct{ calls, firings *sdktrace.TracerProvider }
+
+// maxQueue bounds OTEL_BSP_MAX_QUEUE_SIZE. The SDK allocates 16 bytes for each place in the queue at the start.
+const maxQueue = 1_000_000
+
+// usable puts the SDK's defaults in place of numbers from OTEL_BSP_* that the SDK does not check: it panics on a
+// negative size, and without a delay it exports in a loop that never pauses.
+func usable(o *sdktrace.BatchSpanProcessorOptions) {
+	if o.MaxQueueSize < 1 || o.MaxQueueSize > maxQueue {
+		o.MaxQueueSize = sdktrace.DefaultMaxQueueSize
+	}
+	if o.MaxExportBatchSize < 1 || o.MaxExportBatchSize > o.MaxQueueSize {
+		o.MaxExportBatchSize = min(sdktrace.DefaultMaxExportBatchSize, o.MaxQueueSize)
+	}
+	if o.BatchTimeout <= 0 {
+		o.BatchTimeout = sdktrace.DefaultScheduleDelay * time.Millisecond
+	}
+}
+
+// failuresEvery is how often the log says that spans are not exported. Without a collector, every batch fails at once.
+const failuresEvery = time.Minute
 
 // New reads the environment. Version and instance describe this process, unless OTEL_RESOURCE_ATTRIBUTES or
 // OTEL_SERVICE_NAME say otherwise.
@@ -38,8 +59,11 @@ func New(ctx context.Context, version, instance string, log *slog.Logger) (*Expo
 	if err != nil {
 		return nil, fmt.Errorf("export traces: read the resource's attributes: %w", err)
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces are not exported", "err", err) }))
-	spans := sdktrace.NewBatchSpanProcessor(to)
+	failures := &rate.Sometimes{Interval: failuresEvery}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		failures.Do(func() { log.Warn("traces are not exported", "err", err) })
+	}))
+	spans := sdktrace.NewBatchSpanProcessor(to, usable)
 	return &Exporter{
 		calls:   sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithResource(of)),
 		firings: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithResource(of), sdktrace.WithSampler(sdktrace.AlwaysSample())),

@@ -1,0 +1,15 @@
+# What takes long; docs/BREAKING.md says what it is for. Everything else is `go test ./...` and .ci/run.
+.PHONY: sim planted soak
+
+SEEDS ?= 1000
+TOTALS ?= $(CURDIR)/internal/simulation/testdata/totals.json
+FOR ?= 1h
+
+sim: ## whole clusters in bubbles, from fresh seeds: make sim SEEDS=10000
+	go test -count=1 -timeout 0 ./internal/simulation -run '^TestSimulation$$' -v -seeds $(SEEDS) -totals $(TOTALS)
+
+planted: ## bugs in the product that must not go unseen
+	go test -count=1 -timeout 0 -tags planted ./internal/simulation -run '^TestPlanted$$' -v
+
+soak: ## processes and real brokers under faults: make soak FOR=8h
+	go test -count=1 -timeout 0 ./internal/acceptance/chaos -run '^TestSoak$$' -v -for $(FOR)

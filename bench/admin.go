@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const (
+	// topicTimeout bounds how long it takes until brokers know a new topic.
+	topicTimeout = 10 * time.Second
+	topicPoll    = 20 * time.Millisecond
+	// settledPoll is the interval at which committed positions are read.
+	settledPoll = 10 * time.Millisecond
+)
+
+// admin creates the topics of a run, and asks brokers about them.
+type admin struct {
+	client   *kgo.Client
+	group    string
+	requests string // topic
+}
+
+func (a *admin) countPartitions(ctx context.Context, topic string) (int, error) {
+	details, err := kadm.NewClient(a.client).ListTopics(ctx, topic)
+	if err == nil {
+		err = details[topic].Err
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look up topic %s: %w", topic, err)
+	}
+	return len(details[topic].Partitions), nil
+}
+
+func (a *admin) create(ctx context.Context, topic string, partitions, replication int) error {
+	_, err := kadm.NewClient(a.client).CreateTopic(ctx, int32(partitions), int16(replication), nil, topic)
+	if err != nil {
+		return fmt.Errorf("create topic %s: %w", topic, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, topicTimeout)
+	defer cancel()
+	return poll(ctx, topicPoll, func() (bool, error) {
+		_, err = a.countPartitions(ctx, topic)
+		return err == nil, nil
+	}, func() error { return err })
+}
+
+// ends returns the ends of a topic's partitions.
+func (a *admin) ends(ctx context.Context, topic string) (map[int32]kgo.Offset, error) {
+	listed, err := kadm.NewClient(a.client).ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the ends of %s: %w", topic, err)
+	}
+	ends := make(map[int32]kgo.Offset)
+	listed.Each(func(o kadm.ListedOffset) { ends[o.Partition] = kgo.NewOffset().At(o.Offset) })
+	return ends, nil
+}
+
+// settled returns how many requests have been accepted: the sum of the group's committed positions on the request topic.
+func (a *admin) settled(ctx context.Context) (int64, error) {
+	offsets, err := kadm.NewClient(a.client).FetchOffsets(ctx, a.group)
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("fetch the positions of group %s: %w", a.group, err)
+	}
+	var sum int64
+	offsets.Each(func(o kadm.OffsetResponse) {
+		if o.Topic == a.requests {
+			sum += max(0, o.At)
+		}
+	})
+	return sum, nil
+}
+
+// logEnd returns the sum of the request topic's ends.
+func (a *admin) logEnd(ctx context.Context) (sum int64, err error) {
+	ends, err := a.ends(ctx, a.requests)
+	for _, end := range ends {
+		sum += end.EpochOffset().Offset
+	}
+	return sum, err
+}
+
+// awaitSettled waits until every request in the log has been accepted.
+func (a *admin) awaitSettled(ctx context.Context) error {
+	return a.awaitTakenIn(ctx, func(int64) {})
+}
+
+// awaitTakenIn is awaitSettled. Meanwhile it calls look with the number of accepted requests.
+func (a *admin) awaitTakenIn(ctx context.Context, look func(n int64)) error {
+	end, err := a.logEnd(ctx)
+	if err != nil {
+		return err
+	}
+	n := int64(0)
+	return poll(ctx, settledPoll, func() (bool, error) {
+		if n, err = a.settled(ctx); err == nil {
+			look(n)
+		}
+		return n >= end, err
+	}, func() error {
+		return fmt.Errorf("wait for %d requests to be taken in, %d are: %w", end, n, ctx.Err())
+	})
+}

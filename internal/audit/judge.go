@@ -1,0 +1,313 @@
+package audit
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/history"
+)
+
+const (
+	// keptSteps is how many of a changelog's last checkpoints and claims are judged.
+	keptSteps = 1000
+	// keptViolations bounds those that a report lists. All are counted.
+	keptViolations = 1000
+	// maxFacts bounds the facts about one ID, which are in memory together: some 1.7 KB each while they are judged.
+	maxFacts = 100_000
+	// groupsAtOnce is how many IDs go to a worker at a time.
+	groupsAtOnce = 256
+)
+
+// Report is what an audit has found.
+type Report struct {
+	Topics []TopicReport
+	// AsOf is when the ends of the changelogs were looked up, which say what is pending and settled.
+	AsOf time.Time
+	// Notes say what could not be seen.
+	Notes []string
+	// Broken counts violations by rule. Violations are the first of them.
+	Broken     map[string]int64
+	Violations []history.Violation
+	// Behind is how many requests of a span that is over are undecided.
+	Behind int64
+}
+
+// TopicReport is about one request topic.
+type TopicReport struct {
+	Topic     string                 `json:"topic"`
+	Requests  int64                  `json:"requests"` // in the span
+	Fates     map[history.Fate]int64 `json:"fates"`    // of those
+	Emissions int64                  `json:"emissions"`
+	Letters   int64                  `json:"deadLetters"`
+	Events    int64                  `json:"events"`
+	Pending   int64                  `json:"pending"` // at the cut, whenever they were scheduled
+}
+
+// AddsUp reports whether every request has an outcome that was seen, and no promise is broken.
+func (r *Report) AddsUp() bool {
+	return len(r.Broken) == 0 && r.Unproved() == 0
+}
+
+// Unproved is how many requests have an outcome that was not seen, or should have one.
+func (r *Report) Unproved() (n int64) {
+	n = r.Behind
+	for _, t := range r.Topics {
+		n += t.Fates[history.Unknown] + t.Fates[history.Unclear]
+	}
+	return n
+}
+
+// verdict is a report in the making.
+type verdict struct {
+	topics   []Topic
+	plan     *plan
+	spill    *spill
+	until    time.Time // of the span
+	progress func(stage string, done, total int64)
+	scope    history.Scope
+
+	mu      sync.Mutex // guards what follows
+	report  *Report
+	byTopic map[string]*TopicReport
+}
+
+// judge judges what was read, one ID after the other.
+func (v *verdict) judge(ctx context.Context) (*Report, error) {
+	v.report = &Report{AsOf: v.plan.Cut, Notes: v.plan.Notes, Broken: make(map[string]int64)}
+	v.byTopic = make(map[string]*TopicReport)
+	v.setScope()
+	for _, t := range v.topics {
+		v.byTopic[t.Name] = &TopicReport{Topic: t.Name, Fates: make(map[history.Fate]int64)}
+		for p := range t.Partitions {
+			if err := v.steps(history.Log{Topic: t.Name, Partition: p}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := v.groups(ctx); err != nil {
+		return nil, err
+	}
+	over := !v.until.IsZero() && v.plan.Cut.Sub(v.until) > clockMargin
+	for _, t := range v.topics {
+		of := v.byTopic[t.Name]
+		v.report.Topics = append(v.report.Topics, *of)
+		if n := of.Fates[history.Undecided]; over && n > 0 {
+			v.report.Behind += n
+			v.report.Notes = append(v.report.Notes, fmt.Sprintf("%s: the service has not taken in %d requests, although the span is over", t.Name, n))
+		}
+	}
+	slices.SortFunc(v.report.Violations, func(a, b history.Violation) int {
+		return cmp.Or(cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Text, b.Text))
+	})
+	return v.report, nil
+}
+
+// steps judges the last checkpoints and claims of a request partition, and notes its position.
+func (v *verdict) steps(log history.Log) error {
+	changes, err := v.spill.steps(log, keptSteps)
+	if err != nil {
+		return err
+	}
+	v.found(history.Check(history.History{Changes: changes, Scope: history.Scope{Compacted: true}}))
+	v.scope.Settled[log] = 0 // nothing is settled without a checkpoint
+	for _, c := range changes {
+		if c.Kind == history.Checkpoint {
+			v.scope.Settled[log] = c.Position
+		}
+	}
+	return nil
+}
+
+// setScope says what was seen.
+func (v *verdict) setScope() {
+	s := &v.scope
+	s.Pending, s.Compacted, s.BrokersOff = true, true, true
+	s.From, s.To = make(map[history.Log]int64), make(map[history.Log]int64)
+	s.Settled, s.Unseen, s.Events = make(map[history.Log]int64), make(map[string]int64), make(map[string]bool)
+	for topic, before := range v.plan.Unseen {
+		s.Unseen[topic] = before
+	}
+	for _, t := range v.topics {
+		s.Events[t.Name] = t.Events != "" && s.Unseen[t.Events] != math.MaxInt64
+		if before := v.plan.Unseen[t.Letters]; before > 0 { // the rules know it by its usual name
+			s.Unseen[t.Name+".waterclock.dead-letters"] = before
+		}
+	}
+	for _, j := range v.plan.Stages[requestStage] {
+		s.From[j.Log], s.To[j.Log] = j.From, j.To
+	}
+}
+
+// facts are those of one ID.
+type facts struct {
+	requests string
+	id       string
+	rows     []row
+	more     int // further rows, which are too many
+}
+
+type row struct{ tail, value []byte }
+
+// groups judges all IDs.
+func (v *verdict) groups(ctx context.Context) error {
+	it, err := v.spill.db.NewIter(&pebble.IterOptions{LowerBound: []byte{1}})
+	if err != nil {
+		return fmt.Errorf("read the facts: %w", err)
+	}
+	interrupted := ctx.Err
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(workers())
+	judge := func(batch []facts) { g.Go(func() error { return v.judgeAll(batch) }) }
+	var batch []facts
+	var last []byte
+	n := int64(0)
+	for it.First(); it.Valid() && ctx.Err() == nil; it.Next() {
+		key := it.Key()
+		about := aboutOf(key)
+		if !bytes.Equal(about, last) {
+			if len(batch) == groupsAtOnce {
+				judge(batch)
+				batch = nil
+			}
+			last = append(last[:0], about...)
+			topic, id, _ := bytes.Cut(about, []byte{0})
+			batch = append(batch, facts{requests: string(topic), id: string(id[2:])})
+			if n++; n%10_000 == 0 {
+				v.progress("judging", n, 0)
+			}
+		}
+		f := &batch[len(batch)-1]
+		if len(f.rows) == maxFacts {
+			f.more++
+			continue
+		}
+		f.rows = append(f.rows, row{bytes.Clone(key[len(about):]), bytes.Clone(it.Value())})
+	}
+	judge(batch)
+	if err = g.Wait(); err == nil {
+		err = interrupted() // a verdict about some of the IDs is none
+	}
+	if closed := it.Close(); closed != nil {
+		err = errors.Join(err, fmt.Errorf("read the facts: %w", closed))
+	}
+	return err
+}
+
+// judgeAll judges some IDs.
+func (v *verdict) judgeAll(fs []facts) error {
+	for i := range fs {
+		h, err := v.history(&fs[i])
+		if err != nil {
+			return err
+		}
+		if fs[i].more > 0 {
+			v.tooMany(&fs[i], h)
+			continue
+		}
+		wrong, fates := history.Judge(*h)
+		v.count(fs[i].requests, h, fates)
+		v.found(wrong)
+	}
+	return nil
+}
+
+// history decodes what is known of one ID.
+func (v *verdict) history(f *facts) (h *history.History, err error) {
+	h = &history.History{Scope: v.scope}
+	for _, row := range f.rows {
+		kind, at := placeOf(row.tail)
+		switch kind {
+		case requestKind:
+			err = add(&h.Requests, (*codec).request, row, func(q *history.Request) {
+				q.Place, q.ID, q.MayBeRejected = at, f.id, true
+				if v.strays(q) {
+					h.Scope.Strays = map[string]map[string]bool{f.requests: {f.id: true}}
+				}
+			})
+		case emissionKind:
+			err = add(&h.Emissions, (*codec).emission, row, func(e *history.Emission) { e.Place, e.ID = at, f.id })
+		case letterKind:
+			err = add(&h.Letters, (*codec).letter, row, func(l *history.Letter) { l.Place, l.ID = at, f.id })
+		case eventKind:
+			err = add(&h.Events, (*codec).event, row, func(e *history.Event) { e.Place, e.Event.ID = at, f.id })
+		case pendingKind:
+			err = add(&h.Pending, (*codec).timer, row, func(t *history.Timer) { t.ID = f.id })
+		case movingKind:
+			h.Scope.Moving = map[string]map[string]bool{f.requests: {f.id: true}}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// add decodes a fact and appends it to a list. rest sets what is in the key.
+func add[T any](list *[]T, fields func(*codec, *T), r row, rest func(*T)) error {
+	fact, err := decode(fields, r.value)
+	rest(&fact)
+	*list = append(*list, fact)
+	return err
+}
+
+// strays reports whether a request is not on the partition of its key.
+func (v *verdict) strays(q *history.Request) bool {
+	i := slices.IndexFunc(v.topics, func(t Topic) bool { return t.Name == q.Topic })
+	return intake.Murmur2Partition([]byte(q.ID), v.topics[i].Partitions) != q.Partition
+}
+
+// tooMany notes an ID with more facts than are judged.
+func (v *verdict) tooMany(f *facts, h *history.History) {
+	fates := make([]history.Fate, len(h.Requests))
+	for i := range fates {
+		fates[i] = history.Unknown
+	}
+	v.count(f.requests, h, fates)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.report.Notes = append(v.report.Notes, fmt.Sprintf("%s: timer %q has %d records, more than are judged: what became of its requests is not known", f.requests, f.id, len(f.rows)+f.more))
+}
+
+func (v *verdict) count(requests string, h *history.History, fates []history.Fate) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	t := v.byTopic[requests]
+	for i := range h.Requests {
+		q := &h.Requests[i]
+		if until, ok := v.plan.Until[logName(history.Log{Topic: q.Topic, Partition: q.Partition})]; ok && until >= 0 && q.Offset >= until {
+			continue
+		}
+		t.Requests++
+		t.Fates[fates[i]]++
+	}
+	t.Emissions += int64(len(h.Emissions))
+	t.Letters += int64(len(h.Letters))
+	t.Events += int64(len(h.Events))
+	for _, p := range h.Pending {
+		if !p.Remembered {
+			t.Pending++
+		}
+	}
+}
+
+func (v *verdict) found(wrong []history.Violation) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, w := range wrong {
+		v.report.Broken[w.Rule]++
+		if len(v.report.Violations) < keptViolations {
+			v.report.Violations = append(v.report.Violations, w)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package audit
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/partlog"
+)
+
+const (
+	// fetchWait is how long a fetch waits for records. They are there.
+	fetchWait = 100 * time.Millisecond
+	// fetchBytes is how much one fetch asks for. Decoded, it takes many times as much memory.
+	fetchBytes = 256 << 10
+	// cutAge is how old the end may be to which a changelog is read. A record below it may be compacted away once a later
+	// one of its key is min.compaction.lag.ms old: 15 minutes, and the service warns if it is less than one.
+	cutAge = 30 * time.Second
+	// logAppendTime is a record's timestamp type (message.timestamp.type).
+	logAppendTime = 1
+)
+
+// reader reads logs into the spill.
+type reader struct {
+	planner  *planner
+	plan     *plan
+	from     time.Time // that of the span
+	spill    *spill
+	sorter   *sorter
+	clients  []*kgo.Client
+	progress func(stage string, done, total int64)
+	done     atomic.Int64 // offsets of the stage
+}
+
+// each calls do for 0 to n-1, several at a time, until one fails.
+func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(workers())
+	for i := range n {
+		g.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return do(ctx, i)
+		})
+	}
+	return g.Wait()
+}
+
+// readAll reads the logs of a stage.
+func (r *reader) readAll(ctx context.Context, stage int) error {
+	jobs := r.plan.Stages[stage]
+	total := int64(0)
+	for _, j := range jobs {
+		total += j.To - j.From
+	}
+	r.done.Store(0)
+	return each(ctx, len(jobs), func(ctx context.Context, i int) error {
+		return r.read(ctx, r.clients[i%len(r.clients)], stage, &jobs[i], total)
+	})
+}
+
+// read reads what is left of a job. Each batch of facts holds the position after it.
+func (r *reader) read(ctx context.Context, cl *kgo.Client, stage int, j *job, total int64) error {
+	at := j.From
+	value, err := r.spill.get(positionKey(stage, j.Log))
+	if err != nil {
+		return err
+	}
+	if len(value) == 8 { // an audit that was interrupted has read so far
+		at = int64(binary.BigEndian.Uint64(value))
+	}
+	r.done.Add(at - j.From)
+	take, err := r.sorter.of(stage, j.Log.Topic)
+	if err != nil {
+		return err
+	}
+	log := partlog.NewReader(cl, partlog.Log{Topic: j.Log.Topic, Partition: j.Log.Partition}, at)
+	log.SetMaxBytes(fetchBytes)
+	log.SetCompacted(stage == cutStage || stage == afterStage)
+	for asked := r.plan.Began; ; {
+		if err := r.readTo(ctx, log, stage, j, take, total); err != nil {
+			return r.without(stage, j, err)
+		}
+		if stage != cutStage || time.Since(asked) < cutAge {
+			return nil
+		}
+		asked = time.Now()
+		if err := r.planner.cut(ctx, j); err != nil {
+			return err
+		}
+		r.plan.cutAt(asked)
+	}
+}
+
+// readTo reads a log to the end of its job.
+func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *job, take func(*pebble.Batch, *kgo.Record) error, total int64) error {
+	for log.Position() < j.To {
+		if err := r.tooOld(stage, j); err != nil {
+			return err
+		}
+		from := log.Position()
+		page, err := log.Next(ctx, fetchWait)
+		var gone *partlog.OutOfRangeError
+		if errors.As(err, &gone) && gone.LogStart > from {
+			log.SetPosition(min(gone.LogStart, j.To))
+			r.deleted(stage, j, log.Position())
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		b := r.spill.db.NewBatch()
+		told := false
+		for _, rec := range page.Records {
+			if rec.Offset >= j.To {
+				break
+			}
+			if !j.Told && tells(stage, j, rec) {
+				r.begins(stage, j, rec)
+				told = true
+			}
+			if err := take(b, rec); err != nil {
+				return errors.Join(err, b.Close())
+			}
+		}
+		to := min(log.Position(), j.To)
+		if err := errors.Join(b.Set(positionKey(stage, j.Log), binary.BigEndian.AppendUint64(nil, uint64(to)), nil), r.commit(b, told)); err != nil {
+			return fmt.Errorf("spill: %w", err)
+		}
+		r.progress(stageNames[stage], r.done.Add(to-from), total)
+	}
+	if j.Told {
+		return nil
+	}
+	r.begins(stage, j, nil)
+	return r.commit(r.spill.db.NewBatch(), true)
+}
+
+// commit commits a batch of facts. If the plan has changed with them, it is in the batch, so an audit that continues knows
+// both or neither.
+func (r *reader) commit(b *pebble.Batch, planned bool) error {
+	if !planned {
+		return b.Commit(pebble.NoSync)
+	}
+	r.plan.mu.Lock()
+	defer r.plan.mu.Unlock()
+	text, err := json.Marshal(r.plan)
+	return errors.Join(err, b.Set(planKey(), text, nil), b.Commit(pebble.NoSync))
+}
+
+// deleted notes that retention has deleted records of a log before they were read.
+func (r *reader) deleted(stage int, j *job, to int64) {
+	r.plan.mu.Lock()
+	defer r.plan.mu.Unlock()
+	j.Cut, j.Told = true, false
+	if stage == requestStage {
+		j.From = to
+	}
+}
+
+// without returns nil if the audit can do without a log that brokers do not let it read.
+func (r *reader) without(stage int, j *job, err error) error {
+	var answer *kerr.Error
+	if stage != outcomeStage || !errors.As(err, &answer) {
+		return err
+	}
+	r.plan.unreadable(j.Log.Topic, err)
+	return nil
+}
+
+// tooOld returns an error if compaction may have removed deletions that were written since the audit began.
+func (r *reader) tooOld(stage int, j *job) error {
+	i := slices.IndexFunc(r.sorter.topics, func(t Topic) bool { return t.Changelog == j.Log.Topic })
+	if i < 0 || stage != cutStage && stage != afterStage {
+		return nil
+	}
+	if keeps := r.sorter.topics[i].Keeps; keeps > 0 && time.Since(r.plan.Began) > keeps {
+		return fmt.Errorf("the audit began at %s, and %s keeps deletions for %s (delete.retention.ms): begin again, with another directory",
+			r.plan.Began.Format(time.RFC3339), j.Log.Topic, keeps)
+	}
+	return nil
+}
+
+// tells reports whether the timestamp of a record says when it was written. Other programs that write to targets may choose
+// any.
+func tells(stage int, j *job, rec *kgo.Record) bool {
+	return stage != outcomeStage || j.Young || rec.Attrs.TimestampType() == logAppendTime ||
+		slices.ContainsFunc(rec.Headers, func(h kgo.RecordHeader) bool { return h.Key == waterclock.HeaderSource })
+}
+
+// begins notes that a log lacks what was written before this record, which is the first one that tells; nil: none does.
+func (r *reader) begins(stage int, j *job, first *kgo.Record) {
+	at := time.Now()
+	if first != nil {
+		at = first.Timestamp
+	}
+	text, before := at.UTC().Format(time.RFC3339), at.Add(clockMargin)
+	switch {
+	case stage == outcomeStage && j.Cut && !before.Before(r.from):
+		r.plan.unseen(j.Log.Topic, before.UnixMilli(), "%s/%d begins at %s, what was written before is gone", j.Log.Topic, j.Log.Partition, text)
+	case stage == outcomeStage && j.Young && first != nil && at.After(r.plan.Oldest.Add(clockMargin)):
+		r.plan.unseen(j.Log.Topic, before.UnixMilli(), "%s/%d has no events before %s", j.Log.Topic, j.Log.Partition, text)
+	case stage == requestStage && j.Cut && !r.from.IsZero() && at.After(r.from):
+		r.plan.note("requests of %s/%d before %s are gone: what became of them is not known", j.Log.Topic, j.Log.Partition, text)
+	}
+	r.plan.mu.Lock()
+	defer r.plan.mu.Unlock()
+	j.Told = true
+	if stage == requestStage && (r.plan.Oldest.IsZero() || at.Before(r.plan.Oldest)) {
+		r.plan.Oldest = at
+	}
+}

@@ -1,0 +1,69 @@
+package history
+
+// altered: an emission is what its request asked for, byte for byte, and somebody asked for it.
+func altered(x *index, f *facts) {
+	for _, m := range f.emissions {
+		if !x.requested(m.Source) {
+			continue
+		}
+		r := x.sent[m.Source]
+		if r == nil || r.Action != Schedules || r.ID != m.ID {
+			x.broken("altered", f.id, []Place{m.Place}, "no request at %s schedules this timer", m.Source)
+			continue
+		}
+		if what := m.differs(r, f); what != "" && (what != dueTime || !goesOn(x, f, m.Source)) {
+			x.broken("altered", f.id, []Place{r.Place, m.Place}, "the emission of %s has another %s", m.Source, what)
+		}
+	}
+}
+
+const dueTime = "due time" // a triggered timer has another one, too
+
+// differs returns in what an emission is not what its request asked for.
+func (m *Emission) differs(r *Request, f *facts) string {
+	got, want := m.Carries, r.Emits
+	if want.Partition < 0 {
+		got.Partition = want.Partition
+	}
+	switch {
+	case got.Topic != want.Topic:
+		return "topic"
+	case got.Partition != want.Partition:
+		return "partition"
+	case got.Key != want.Key, got.NullKey != want.NullKey:
+		return "key"
+	case got.Value != want.Value, got.NullValue != want.NullValue:
+		return "value"
+	case got.Headers != want.Headers:
+		return "header"
+	case !m.mayBeDue(r, f):
+		return dueTime
+	case r.Recurs == nil && m.Occurrence != 1, r.Recurs != nil && r.Recurs.Count > 0 && m.Occurrence > r.Recurs.Count:
+		return "occurrence"
+	}
+	return ""
+}
+
+// mayBeDue reports whether the occurrence is due when the emission says.
+func (m *Emission) mayBeDue(r *Request, f *facts) bool {
+	if r.Recurs == nil || m.Occurrence == 0 {
+		if r.Recurs == nil && m.Due == r.Due {
+			return true
+		}
+		for _, t := range f.requests { // when the trigger was asked for, or read
+			if t.Action == Triggers && t.Offset > r.Offset && m.Due <= t.Timestamp {
+				return true
+			}
+		}
+		return false
+	}
+	at := r.Due
+	if r.Recurs.Every == 0 {
+		return m.Occurrence == 1 && m.Due >= at && m.Due <= at+r.Recurs.Jitter || m.Occurrence > 1 && m.Due > at
+	}
+	at += (m.Occurrence - 1) * r.Recurs.Every
+	if r.Recurs.Until > 0 && at > r.Recurs.Until {
+		return false
+	}
+	return m.Due == at || m.Due > at && m.Due < at+r.Recurs.Jitter
+}

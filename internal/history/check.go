@@ -1,0 +1,51 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+)
+
+// Check returns what a history shows to be broken. It is a pure function, and each rule a file.
+func Check(h History) []Violation { return newIndex(&h).check() }
+
+// Judge is Check, and returns what became of each request, in the order of the history.
+func Judge(h History) ([]Violation, []Fate) {
+	x := newIndex(&h)
+	is := make(map[*Request]Fate, len(h.Requests))
+	for _, f := range x.byID {
+		for i, r := range f.requests {
+			is[r] = f.fates.of[i]
+		}
+	}
+	fates := make([]Fate, len(h.Requests))
+	for i := range h.Requests {
+		fates[i] = cmp.Or(is[&h.Requests[i]], Unknown) // see cut
+	}
+	return x.check(), fates
+}
+
+// check applies all rules.
+func (x *index) check() []Violation {
+	for _, rule := range []func(*index, *facts){loss, duplicate, early, altered, order, told, poison, fold, liveness} {
+		for _, f := range x.byID {
+			rule(x, f)
+		}
+	}
+	for _, f := range x.undone {
+		undone(x, f)
+	}
+	for _, rule := range []func(*index, *changelog){position, writer} {
+		for _, l := range x.logs {
+			rule(x, l)
+		}
+	}
+	for _, rule := range []func(*index){ledger, views, stale, lag, bounds, share} {
+		rule(x)
+	}
+	return x.found
+}
+
+// broken notes a violation.
+func (x *index) broken(rule, id string, where []Place, format string, args ...any) {
+	x.found = append(x.found, Violation{Rule: rule, ID: id, Where: where, Text: fmt.Sprintf(format, args...)})
+}

@@ -1,0 +1,146 @@
+package history
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/waterclock/waterclock"
+)
+
+// evidence is what is certain about a request and the timer that it makes.
+type evidence struct {
+	dead bool // it is a dead letter
+	made bool // it made a timer
+	end  Fate // how that has ended by itself: Fired, Undeliverable, or ""
+	gone bool // it has ended by itself
+	bare bool // it recurs, and has fired because it was triggered
+	told Fate // what an event says of the request
+	over Fate // what an event says of the timer's end
+	// triggered is the earliest timestamp of later requests that trigger the timer, in Unix ms.
+	triggered int64
+}
+
+// collect collects what is certain.
+func (e *explainer) collect() {
+	e.known = make([]evidence, len(e.f.requests))
+	at := make(map[Place]int, len(e.f.requests))
+	for i, r := range e.f.requests {
+		at[r.Place] = i
+	}
+	made := func(source Place) *evidence {
+		i, ok := at[source]
+		if !ok {
+			return new(evidence)
+		}
+		e.known[i].made = true
+		return &e.known[i]
+	}
+	for _, m := range e.f.emissions {
+		k := made(m.Source)
+		k.end, k.bare = Fired, k.bare || m.Occurrence == 0
+	}
+	for _, l := range e.f.letters {
+		if l.Emission {
+			k := made(l.Source)
+			k.end, k.bare = cmp.Or(k.end, Undeliverable), k.bare || l.Occurrence <= 0
+		} else if i, ok := at[l.Source]; ok {
+			e.known[i].dead = true
+		}
+	}
+	triggered := int64(math.MaxInt64)
+	for i, r := range slices.Backward(e.f.requests) {
+		if e.known[i].triggered = triggered; r.Action == Triggers {
+			triggered = min(triggered, r.Timestamp)
+		}
+	}
+	if e.f.pending != nil && !e.f.pending.Remembered {
+		made(e.f.pending.Source)
+	}
+	for _, c := range e.f.changes {
+		if c.Timer != nil {
+			made(c.Timer.Source)
+		}
+	}
+	for i, r := range e.f.requests {
+		e.known[i].gone = e.known[i].end != "" && (r.Recurs == nil || r.last() > 0 && e.emitted(r, r.last()))
+	}
+	e.hear(at)
+	if t := e.f.pending; e.f.moves && t != nil && !t.Remembered {
+		if i, ok := at[t.Source]; ok { // what follows was not there yet
+			k := &e.known[i]
+			e.since = said{i, k.end}
+			k.end, k.gone, k.over = "", false, ""
+		}
+	}
+}
+
+// hear collects what events say.
+func (e *explainer) hear(at map[Place]int) {
+	if e.x.Scope.Events[e.f.Topic] {
+		for i, r := range e.f.requests {
+			if r.Action != Schedules && r.Action != Poison && e.x.seen(e.f.Topic+eventsSuffix, r.Timestamp) {
+				e.known[i].told = NothingToDo // unless an event says more
+			}
+		}
+	}
+	told := func(request Place, f Fate) {
+		if i, ok := at[request]; ok {
+			e.known[i].told = f
+		}
+	}
+	ended := func(source Place, f Fate) {
+		if i, ok := at[source]; ok {
+			e.known[i].over = f
+		}
+	}
+	for _, v := range e.f.events {
+		over := v.Pending == nil && !v.Unknown
+		switch v.Type {
+		case waterclock.EventScheduled:
+			told(v.Source, Done)
+		case waterclock.EventReplaced:
+			told(v.Source, Done)
+			ended(v.Previous, Replaced)
+		case waterclock.EventCancelled:
+			told(v.Cancel, Done)
+			ended(v.Source, Cancelled)
+		case waterclock.EventTriggered, waterclock.EventPaused, waterclock.EventResumed:
+			told(v.Request, Done)
+		case waterclock.EventConditionNotMet:
+			told(v.Request, Unmet)
+		case waterclock.EventRejected:
+			told(v.Source, Rejected)
+		case waterclock.EventCompleted: // perhaps because of a request that resumed it
+			ended(v.Source, Completed)
+			for i, r := range e.f.requests {
+				if r.Action == Resumes && e.known[i].told == NothingToDo {
+					e.known[i].told = ""
+				}
+			}
+		default:
+			if f := map[waterclock.EventType]Fate{
+				waterclock.EventFired: Fired, waterclock.EventExpired: Expired, waterclock.EventUndeliverable: Undeliverable,
+			}[v.Type]; f != "" && over {
+				ended(v.Source, f)
+			}
+		}
+	}
+}
+
+// agrees reports whether the events allow an edge.
+func (e *explainer) agrees(g edge) bool {
+	if f := g.request.fate; f != "" {
+		if told := e.known[g.request.at].told; told != "" && told != f {
+			return false
+		}
+	}
+	if f := g.timer.fate; f != "" {
+		over := e.known[g.timer.at].over
+		unseen := f == Unknown && (over == Fired || over == Undeliverable)
+		if over != "" && over != f && !unseen {
+			return false
+		}
+	}
+	return true
+}

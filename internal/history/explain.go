@@ -1,0 +1,345 @@
+package history
+
+import (
+	"slices"
+
+	"github.com/waterclock/waterclock"
+)
+
+// What was pending before the first request of a history, or nothing.
+const (
+	none    = -1
+	earlier = -2
+)
+
+// maxStates bounds the states that an ID may be in. Only an ID with many requests can be in more, if none of them is known
+// to have been accepted because dead letters cannot be read.
+const maxStates = 64
+
+// state is what may be pending under an ID.
+type state struct {
+	timer             int // index of the request that made it, or one of the above
+	remembered        int // index of the request whose timer has fired, or none
+	paused, triggered bool
+}
+
+// edge leads from one state to another. It says what becomes of a timer, and of the request that caused it.
+type edge struct {
+	from, to state
+	timer    said
+	request  said
+}
+
+// said gives a request, by its index, a fate; "" for none.
+type said struct {
+	at   int
+	fate Fate
+}
+
+// explainer looks for ways in which what was seen of one timer ID can have happened.
+//
+// Requests are decided in the order of their log. An emission proves that a timer fired, but not when that was
+// decided, because it does not tell which requests were planned before it. So the explainer keeps all the states
+// that the ID can be in after each request. If none is left, what was seen cannot have happened. With events, one
+// is left.
+type explainer struct {
+	x     *index
+	f     *facts
+	known []evidence // by request
+	// since is how the pending timer ended after it was seen pending: see Scope.Moving.
+	since said
+}
+
+// explain returns what became of each request of a life.
+func explain(x *index, f *facts) (got fates) {
+	got.of = make([]Fate, len(f.requests))
+	if len(f.requests) == 0 {
+		return got
+	}
+	if x.moved[topicID{f.Topic, f.id}] {
+		return fates{of: unknown(len(f.requests))}
+	}
+	e := explainer{x: x, f: f}
+	e.collect()
+	now := []state{{timer: none, remembered: none}}
+	if x.Scope.From[f.Log] > 0 {
+		for _, paused := range []bool{false, true} {
+			for _, triggered := range []bool{false, true} {
+				now = append(now, state{timer: earlier, remembered: none, paused: paused, triggered: triggered})
+			}
+		}
+		now = append(now, state{timer: none, remembered: earlier})
+	}
+	var paths [][]edge
+	decided := len(f.requests)
+	for i, r := range f.requests {
+		if settled, known := x.settled(f.Log, r.Offset); known && !settled {
+			decided = i
+			break
+		}
+		paths, now = e.free(paths, now)
+		edges := e.decide(now, i)
+		if len(edges) == 0 {
+			got.wrong = append(got.wrong, e.impossible(i))
+			for _, s := range now { // go on with whatever the request may have left
+				edges = append(edges, edge{from: s, to: s}, edge{from: s, to: state{timer: none, remembered: none}})
+				if r.Action == Schedules {
+					edges = append(edges, edge{from: s, to: state{timer: i, remembered: none}})
+				}
+			}
+		}
+		if paths, now = append(paths, edges), ends(edges); len(now) > maxStates {
+			return fates{of: unknown(len(f.requests))}
+		}
+	}
+	paths, now = e.free(paths, now)
+	fits := slices.DeleteFunc(slices.Clone(now), func(s state) bool { return !e.fits(s) })
+	away := none // a request whose timer may have been moved to another partition
+	if len(fits) == 0 {
+		if w := e.unfit(now, decided); w.lost && x.Scope.Strays[f.Topic][f.id] {
+			away = w.at
+		} else {
+			got.wrong = append(got.wrong, w)
+		}
+		fits = now
+	}
+	e.tell(&got, paths, fits, decided)
+	if away != none {
+		got.of[away] = Unknown
+	}
+	return got
+}
+
+func unknown(requests int) []Fate { return slices.Repeat([]Fate{Unknown}, requests) }
+
+// free adds what may happen without a request: a timer fires or ends in another way, or an ID is no longer
+// remembered. Nothing may happen, too. A triggered timer that recurs may fire and then end.
+func (e *explainer) free(paths [][]edge, now []state) ([][]edge, []state) {
+	for range 2 {
+		var edges []edge
+		for _, s := range now {
+			edges = append(edges, edge{from: s, to: s})
+			edges = append(edges, e.alone(s)...)
+		}
+		if len(edges) == len(now) {
+			break
+		}
+		paths, now = append(paths, edges), ends(edges)
+	}
+	return paths, now
+}
+
+// alone returns what may happen in a state without a request.
+func (e *explainer) alone(s state) (edges []edge) {
+	gone := state{timer: none, remembered: none}
+	switch {
+	case s.timer == earlier:
+		return []edge{{from: s, to: gone}, {from: s, to: state{timer: none, remembered: earlier}}, {from: s, to: state{timer: earlier, remembered: none, paused: s.paused}}}
+	case s.timer == none && s.remembered != none:
+		return []edge{{from: s, to: gone}}
+	case s.timer < 0 || s.paused && !s.triggered:
+		return nil // paused, it neither fires nor expires
+	}
+	r, from := e.f.requests[s.timer], e.firesFrom(s)
+	if r.Recurs != nil && s.triggered && (e.known[s.timer].bare || r.MaxLate > 0 || mayLack(e.x, r, from)) {
+		on := s
+		on.triggered = false
+		edges = append(edges, edge{from: s, to: on})
+	}
+	fate := e.ending(s.timer, r, from)
+	if fate == "" {
+		return edges
+	}
+	end := edge{from: s, to: gone, timer: said{s.timer, fate}}
+	edges = append(edges, end)
+	if r.Remember > 0 {
+		end.to.remembered = s.timer
+		edges = append(edges, end)
+	}
+	return slices.DeleteFunc(edges, func(g edge) bool { return !e.agrees(g) })
+}
+
+// firesFrom is the earliest time at which the timer of a state may have fired, in Unix ms.
+func (e *explainer) firesFrom(s state) int64 {
+	due := e.f.requests[s.timer].Due
+	if s.triggered {
+		return min(due, e.known[s.timer].triggered)
+	}
+	return due
+}
+
+// ending returns how the timer of a request, which fires from a time on, may have ended without another request; "" if it
+// cannot have.
+func (e *explainer) ending(i int, r *Request, from int64) Fate {
+	switch fate, over := e.known[i].end, e.known[i].over; {
+	case over == Expired, over == Completed:
+		return over
+	case r.Recurs != nil && !e.finished(r, from):
+		return ""
+	case fate != "" && (over == Fired || over == Undeliverable):
+		return over // of the last occurrence
+	case fate != "":
+		return fate
+	case mayLack(e.x, r, from):
+		return Unknown
+	case r.MaxLate > 0 || r.Recurs != nil:
+		return Unclear // it may have expired, or its last occurrences were skipped
+	}
+	return ""
+}
+
+// mayLack reports whether emissions of a request's timer, from a time on, may be missing in the history.
+func mayLack(x *index, r *Request, from int64) bool {
+	return !x.seen(r.Emits.Topic, from) || !x.seen(r.Topic+lettersSuffix, from)
+}
+
+// finished reports whether a recurring timer may have ended: its last occurrence was seen, or need not have been.
+func (e *explainer) finished(r *Request, from int64) bool {
+	last := r.last()
+	switch {
+	case r.Recurs.Count == 0 && r.Recurs.Until == 0:
+		return false
+	case last == 0, r.MaxLate > 0, r.Recurs.CatchUp == waterclock.CatchUpNone, mayLack(e.x, r, from):
+		return true
+	}
+	return e.emitted(r, last) || slices.ContainsFunc(e.f.letters, func(l *Letter) bool { return l.Emission && l.Source == r.Place && l.Occurrence < 0 })
+}
+
+// emitted reports whether an occurrence was emitted, or is a dead letter.
+func (e *explainer) emitted(r *Request, n int64) bool {
+	return slices.ContainsFunc(e.f.emissions, func(m *Emission) bool { return m.Source == r.Place && m.Occurrence == n }) ||
+		slices.ContainsFunc(e.f.letters, func(l *Letter) bool { return l.Emission && l.Source == r.Place && l.Occurrence == n })
+}
+
+// last is the number of the last occurrence; 0 if there is none, or it is not known.
+func (r *Request) last() (n int64) {
+	c := r.Recurs
+	if c.Until > 0 && c.Every == 0 {
+		return 0
+	}
+	n = c.Count
+	if c.Until > 0 {
+		if by := (c.Until-r.Due)/c.Every + 1; n == 0 || by < n {
+			n = by
+		}
+	}
+	return n
+}
+
+// decide returns what a request may do to states.
+func (e *explainer) decide(states []state, i int) (edges []edge) {
+	r := e.f.requests[i]
+	for _, s := range states {
+		if e.rejected(i) {
+			edges = append(edges, edge{from: s, to: s, request: said{i, Rejected}})
+			continue
+		}
+		if !e.known[i].made && !e.x.seen(e.f.Topic+lettersSuffix, r.Timestamp) {
+			edges = append(edges, edge{from: s, to: s, request: said{i, Unknown}})
+		}
+		for _, holds := range e.holds(r, s) {
+			switch {
+			case !holds && e.known[i].made:
+			case !holds:
+				edges = append(edges, edge{from: s, to: s, request: said{i, Unmet}})
+			case s.timer >= 0 && e.known[s.timer].gone && (r.Action == Schedules || r.Action == Cancels):
+				// It has fired, so this request did not find it.
+			default:
+				edges = append(edges, e.apply(s, i))
+			}
+		}
+	}
+	return slices.DeleteFunc(edges, func(g edge) bool { return !e.agrees(g) })
+}
+
+// apply returns what a request does if its condition holds. If it schedules, its fate is that of its timer.
+func (e *explainer) apply(s state, i int) edge {
+	g := edge{from: s, to: s, request: said{i, Done}}
+	if s.timer == none {
+		g.request.fate = NothingToDo
+	}
+	taken := func(by Fate) {
+		if s.timer >= 0 {
+			g.timer = said{s.timer, by}
+		}
+	}
+	switch e.f.requests[i].Action {
+	case Schedules:
+		g.to, g.request.fate = state{timer: i, remembered: none}, Done
+		taken(Replaced)
+	case Cancels:
+		g.to = state{timer: none, remembered: none}
+		taken(Cancelled)
+	case Triggers:
+		if s.triggered {
+			g.request.fate = NothingToDo
+		}
+		g.to.triggered = s.timer != none
+	case Pauses:
+		if s.paused {
+			g.request.fate = NothingToDo
+		}
+		g.to.paused = s.timer != none
+	case Resumes:
+		if !s.paused {
+			g.request.fate = NothingToDo
+		}
+		g.to.paused = false
+	case Poison:
+	}
+	return g
+}
+
+// rejected reports whether a request became a dead letter, or should have.
+func (e *explainer) rejected(i int) bool {
+	return e.known[i].dead || e.f.requests[i].Action == Poison
+}
+
+// holds returns whether the condition of a request holds, or both answers if that is not known.
+func (e *explainer) holds(r *Request, s state) []bool {
+	switch r.If {
+	case "":
+		return []bool{true}
+	case "absent":
+		return []bool{s.timer == none && s.remembered == none}
+	case "present":
+		return []bool{s.timer != none}
+	}
+	switch s.timer {
+	case earlier:
+		return []bool{true, false}
+	case none:
+		return []bool{false}
+	}
+	return []bool{e.f.requests[s.timer].Place.String() == r.If}
+}
+
+// fits reports whether a state agrees with what is pending at the end.
+func (e *explainer) fits(s state) bool {
+	t := e.f.pending
+	switch {
+	case s.timer >= 0 && e.known[s.timer].gone:
+		return false // it must have fired
+	case !e.x.endKnown(e.f.Log):
+		return true
+	case t == nil:
+		return s.timer == none
+	case t.Remembered:
+		return s.timer == none && (s.remembered == earlier && !e.x.requested(t.Source) || s.remembered >= 0 && e.f.requests[s.remembered].Place == t.Source)
+	case s.timer == earlier:
+		return !e.x.requested(t.Source)
+	case s.timer == none:
+		return false
+	}
+	return e.f.requests[s.timer].Place == t.Source && s.paused == t.Paused && s.triggered == t.Triggered
+}
+
+// ends returns the states that edges lead to, each once.
+func ends(edges []edge) (states []state) {
+	for _, g := range edges {
+		if !slices.Contains(states, g.to) {
+			states = append(states, g.to)
+		}
+	}
+	return states
+}

@@ -1,0 +1,257 @@
+package history
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/waterclock/waterclock"
+)
+
+// History is what was seen of a cluster. It holds no conclusions. Each list may be empty; the rules that
+// need it then find nothing. Records may be in any order.
+//
+// Times of type time.Time are by the clock of one observer, which no fault touches. What the clocks of
+// instances and brokers showed is in Unix milliseconds, and may be wrong.
+type History struct {
+	Requests  []Request  // of request topics, acknowledged or found in the log
+	Emissions []Emission // as a read_committed consumer of the targets sees them
+	Letters   []Letter
+	Events    []Event
+	Changes   []Change // of the changelogs, from their starts to their ends
+	Pending   []Timer  // what is pending at the end, if Scope.Pending is set; otherwise that is the fold of Changes
+	Views     []View   // what local stores hold
+	Answers   []Answer // of the API
+	Faults    []Fault
+	Readings  []Reading // of instances' clocks; if there are none, they show the observer's time
+	Gauges    []Gauge   // of what is bounded
+	Lags      []Lag
+	Ledgers   []Ledger
+	Holdings  []Holding
+
+	Scope Scope
+}
+
+// Log names a partition of a topic.
+type Log struct {
+	Topic     string
+	Partition int32
+}
+
+// Place names a record.
+type Place = waterclock.Source
+
+// Record is what is known of every record.
+type Record struct {
+	Place
+	Timestamp int64     // Unix ms, as the record has it
+	Seen      time.Time // when it was received; zero: not known
+}
+
+// Action is what a request does.
+type Action string
+
+// The actions.
+const (
+	Schedules Action = "schedule"
+	Cancels   Action = "cancel"
+	Triggers  Action = "trigger"
+	Pauses    Action = "pause"
+	Resumes   Action = "resume"
+	// Poison is a request that the service must reject.
+	Poison Action = "poison"
+)
+
+// Request is one record of a request topic, as docs/REFERENCE.md has it mean.
+type Request struct {
+	Record
+	ID string
+	// Acked is a time at which read_committed readers could see the request: it had been acknowledged, and
+	// no open transaction stood before it. Zero: not known. A request that was not acknowledged is in
+	// a history only if it was found in the log.
+	Acked time.Time
+
+	Action Action
+	If     string // timer-if; "": always
+	// MayBeRejected: the history cannot tell whether the request becomes a dead letter. That depends on
+	// a quota, or on the rights of the target.
+	MayBeRejected bool
+
+	// Of one that schedules:
+	Due      int64 // Unix ms, of the first occurrence, jitter not included
+	Recurs   *Recurrence
+	MaxLate  int64 // ms; an occurrence that is at least so late is not emitted; 0: no limit
+	Remember int64 // ms; 0: not at all
+	Emits    Payload
+}
+
+// Recurrence is how a timer recurs.
+type Recurrence struct {
+	Every   int64 // ms; 0: by a cron expression
+	Until   int64 // Unix ms; 0: no such end
+	Count   int64 // 0: no such end
+	Jitter  int64 // ms
+	CatchUp waterclock.CatchUpPolicy
+}
+
+// Payload is what an emission carries byte for byte, or a digest of it if both sides are digests.
+type Payload struct {
+	Topic     string
+	Partition int32 // -1: any
+	Key       string
+	NullKey   bool
+	Value     string
+	NullValue bool
+	Headers   string // those that are passed through, in order, in any unambiguous form
+}
+
+// Emission is a record of a target that a timer wrote.
+type Emission struct {
+	Record
+	ID         string
+	Due        int64 // Unix ms
+	Occurrence int64 // 0: of a recurring timer that was triggered
+	Source     Place
+	Event      string
+	Carries    Payload
+	// Stamped: the target has the brokers' timestamps (LogAppendTime), so Timestamp is not the owner's clock.
+	Stamped bool
+}
+
+// Letter is a dead letter.
+type Letter struct {
+	Record
+	ID     string
+	Source Place
+	Reason waterclock.Reason
+	// Emission: a target refused an occurrence. Otherwise it was the request that was rejected.
+	Emission   bool
+	Occurrence int64 // of an emission
+}
+
+// Event is a record of an events topic.
+type Event struct {
+	Record
+	waterclock.Event
+}
+
+// ChangeKind says what a record of a changelog is.
+type ChangeKind string
+
+// The kinds.
+const (
+	TimerChange ChangeKind = "timer"
+	Checkpoint  ChangeKind = "checkpoint"
+	Claim       ChangeKind = "claim"
+)
+
+// Change is one committed record of a changelog.
+type Change struct {
+	Record
+	Requests string // the request topic
+	Kind     ChangeKind
+
+	ID    string // of a timer
+	Timer *Timer // what is pending from now on; nil: nothing
+
+	// Of a checkpoint and a claim:
+	Step, Group, Owner string // Step is empty in all but the last record of a claim
+	Position           int64  // of a checkpoint: the next request to read
+	Incarnation        string // of a checkpoint: which topic of that name; it changes if the topic is recreated
+	Generation         int32  // of a claim
+	Member             string // of a claim
+	Written            int64  // Unix ms, by the owner's clock
+}
+
+// Timer is a pending timer as the changelog, a view or an answer has it.
+type Timer struct {
+	ID         string
+	Source     Place // the request; for a timer that was moved, the changelog record
+	Due        int64
+	Occurrence int64
+	Paused     bool
+	Triggered  bool
+	// Remembered: it has fired, and its ID stays taken until Due.
+	Remembered bool
+	Emits      Payload // zero: not said
+}
+
+// View is what the local store of an instance holds of a partition.
+type View struct {
+	Instance  string
+	Requests  string
+	Partition int32
+	Position  int64 // of the changelog: the next record that the view lacks
+	Timers    []Timer
+}
+
+// Answer is what the API said of pending timers. It was true at some moment from Asked to Given.
+type Answer struct {
+	Instance     string
+	Asked, Given time.Time
+	Requests     string
+	// IDs are what was asked for; nil: all of the topic.
+	IDs    []string
+	Timers []Timer
+	// Count, if it is not negative, is all that the answer says.
+	Count int64
+}
+
+// Fault is something that was done to the cluster and took effect.
+type Fault struct {
+	Kind     string
+	On       string // an instance, a broker, a topic
+	From, To time.Time
+	Note     string
+}
+
+// Reading is what a clock showed at a moment.
+type Reading struct {
+	Of    string // an instance
+	At    time.Time
+	Shows int64 // Unix ms
+}
+
+// Gauge is something that has a limit.
+type Gauge struct {
+	Of, Name string
+	At       time.Time
+	Value    float64
+	Limit    float64
+}
+
+// Lag is what Kafka's tools said of a request partition: the group's offset, and the log's end.
+type Lag struct {
+	Asked, Given time.Time
+	Requests     string
+	Partition    int32
+	Position     int64 // of the group
+	End          int64 // of the log, for a read_committed reader
+	Said         int64 // the lag as the instance says it; -1: it was not asked
+}
+
+// Ledger is what an instance counts of a request topic: what it accepted, what became of that, and
+// what is pending.
+type Ledger struct {
+	Of, Requests string
+	At           time.Time
+	AtRest       bool // nothing was on its way
+	Off          int64
+}
+
+// Holding is what a caller, a tenant, a target or a producer has of something that is shared.
+type Holding struct {
+	Of, Pool, Holder string // instance, what is shared, who has it
+	At               time.Time
+	Holds, Capacity  int64
+	Waits            bool // it was denied more
+}
+
+// Violation is a promise that was broken.
+type Violation struct {
+	Rule  string // the name of the invariant
+	ID    string // of the timer, if it is one's
+	Where []Place
+	Text  string
+}
+
+func (v Violation) String() string { return fmt.Sprintf("%s: %s", v.Rule, v.Text) }

@@ -1,0 +1,235 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// index is a history, sorted.
+type index struct {
+	*History
+	of     map[life]*facts
+	byID   []*facts // in a fixed order
+	undone []*facts // those of which a log has lost records: see Scope.Cut
+	steps  map[Log]*changelog
+	logs   []*changelog // in a fixed order
+	sent   map[Place]*Request
+	moved  map[topicID]bool // see facts
+	ended  time.Time        // the last moment
+	found  []Violation
+}
+
+type topicID struct{ topic, id string }
+
+// life names a timer ID of a request partition.
+type life struct {
+	Log
+	id string
+}
+
+// facts are all that is known of a life. Lists are in the order of offsets, but emissions, which may be on
+// several partitions, in the order of timestamps.
+type facts struct {
+	life
+	requests  []*Request
+	emissions []*Emission
+	letters   []*Letter
+	events    []*Event
+	changes   []*Change
+	pending   *Timer // at the end; nil: nothing
+	moves     bool   // see Scope.Moving
+	fates     fates  // of requests, by explain
+}
+
+// changelog has the changes of one request partition, in order.
+type changelog struct {
+	Log
+	changes []*Change
+	settled int64 // the last position
+}
+
+// The suffixes of a request topic's own topics (docs/FORMAT.md). [Scope] uses the usual name for dead
+// letters, whatever their topic is called.
+const (
+	changelogSuffix = ".waterclock.changelog"
+	lettersSuffix   = ".waterclock.dead-letters"
+	eventsSuffix    = ".waterclock.events"
+)
+
+// requestLog returns the request partition of a timer by its source, which may be a record of the changelog.
+func requestLog(source Place) Log {
+	return Log{strings.TrimSuffix(source.Topic, changelogSuffix), source.Partition}
+}
+
+// moved reports whether the source is that of a timer that was moved between partitions.
+func moved(source Place) bool { return strings.HasSuffix(source.Topic, changelogSuffix) }
+
+func newIndex(h *History) *index {
+	x := &index{
+		History: h, sent: make(map[Place]*Request, len(h.Requests)), of: make(map[life]*facts), steps: make(map[Log]*changelog),
+		moved: make(map[topicID]bool), ended: h.Scope.Ended,
+	}
+	x.records()
+	for _, f := range x.of {
+		if x.cut(f.Topic, f.id) {
+			x.undone = append(x.undone, f)
+		} else {
+			x.byID = append(x.byID, f)
+		}
+		slices.SortFunc(f.requests, func(a, b *Request) int { return cmp.Compare(a.Offset, b.Offset) })
+		slices.SortFunc(f.emissions, func(a, b *Emission) int {
+			return cmp.Or(cmp.Compare(a.Timestamp, b.Timestamp), comparePlaces(a.Place, b.Place))
+		})
+		slices.SortFunc(f.letters, byPlace)
+		slices.SortFunc(f.events, byPlace)
+		slices.SortFunc(f.changes, byPlace)
+	}
+	for _, l := range x.steps {
+		x.logs = append(x.logs, l)
+		slices.SortFunc(l.changes, byPlace)
+		for _, c := range l.changes {
+			if c.Kind == Checkpoint {
+				l.settled = c.Position
+			}
+		}
+	}
+	for _, lives := range [][]*facts{x.byID, x.undone} {
+		slices.SortFunc(lives, func(a, b *facts) int { return cmp.Or(compareLogs(a.Log, b.Log), cmp.Compare(a.id, b.id)) })
+	}
+	slices.SortFunc(x.logs, func(a, b *changelog) int { return compareLogs(a.Log, b.Log) })
+	for _, f := range x.byID {
+		if n := len(f.changes); n > 0 && !x.Scope.Pending {
+			f.pending = f.changes[n-1].Timer
+		}
+		f.moves = x.Scope.Moving[f.Topic][f.id]
+		f.fates = explain(x, f)
+	}
+	return x
+}
+
+// records sorts records by the life that they belong to.
+func (x *index) records() {
+	for i := range x.Requests {
+		r := &x.Requests[i]
+		x.sent[r.Place] = r
+		f := x.facts(Log{r.Topic, r.Partition}, r.ID, r.Place, r.Seen, r.Acked)
+		f.requests = append(f.requests, r)
+	}
+	for i := range x.Emissions {
+		e := &x.Emissions[i]
+		f := x.facts(requestLog(e.Source), e.ID, e.Source, e.Seen)
+		f.emissions = append(f.emissions, e)
+	}
+	for i := range x.Letters {
+		l := &x.Letters[i]
+		id := l.ID
+		if r := x.sent[l.Source]; r != nil { // a key that is too long is cut
+			id = r.ID
+		}
+		f := x.facts(requestLog(l.Source), id, l.Source, l.Seen)
+		f.letters = append(f.letters, l)
+	}
+	for i := range x.Events {
+		e := &x.Events[i]
+		of := e.about()
+		id := e.Event.ID
+		if r := x.sent[of]; r != nil { // a rejected request without a valid ID
+			id = r.ID
+		}
+		f := x.facts(requestLog(of), id, e.Source, e.Seen)
+		f.events = append(f.events, e)
+	}
+	for i := range x.Changes {
+		c := &x.Changes[i]
+		log := Log{c.Requests, c.Partition}
+		if x.steps[log] == nil {
+			x.steps[log] = &changelog{Log: log}
+		}
+		x.saw(c.Seen)
+		if c.Kind != TimerChange || !x.cut(c.Requests, c.ID) {
+			x.steps[log].changes = append(x.steps[log].changes, c)
+		}
+		if c.Kind != TimerChange {
+			continue
+		}
+		source := Place{}
+		if c.Timer != nil {
+			source = c.Timer.Source
+		}
+		f := x.facts(log, c.ID, source)
+		f.changes = append(f.changes, c)
+	}
+	for i := range x.Pending {
+		t := &x.Pending[i]
+		x.facts(requestLog(t.Source), t.ID, t.Source).pending = t
+	}
+}
+
+// about returns a record of the request partition, or of its changelog, that the event is about.
+func (e *Event) about() Place {
+	if e.Source.Topic != "" {
+		return e.Source
+	}
+	return e.Request
+}
+
+// facts returns the facts about an ID of a request partition. The caller adds one: it has a source, and was seen at some
+// times. If the source is that of a timer that was moved between partitions, nobody can tell what became of its request,
+// because nothing names that.
+func (x *index) facts(log Log, id string, source Place, seen ...time.Time) *facts {
+	key := life{log, id}
+	f := x.of[key]
+	if f == nil {
+		f = &facts{life: key}
+		x.of[key] = f
+	}
+	if moved(source) && !x.cut(log.Topic, id) {
+		x.moved[topicID{log.Topic, id}] = true
+	}
+	x.saw(seen...)
+	return f
+}
+
+func (x *index) saw(moments ...time.Time) {
+	for _, at := range moments {
+		if at.After(x.ended) && x.Scope.Ended.IsZero() {
+			x.ended = at
+		}
+	}
+}
+
+// settled reports whether the position has passed an offset; known says whether the history tells.
+func (x *index) settled(log Log, offset int64) (settled, known bool) {
+	if p, ok := x.Scope.Settled[log]; ok {
+		return offset < p, true
+	}
+	if l := x.steps[log]; l != nil && x.Scope.Settled == nil {
+		return offset < l.settled, true
+	}
+	return false, false
+}
+
+// endKnown reports whether the history tells what is pending at the end on a request partition.
+func (x *index) endKnown(log Log) bool { return x.Scope.Pending || x.steps[log] != nil }
+
+// log returns the changes of a request partition.
+func (x *index) log(of Log) []*Change {
+	if l := x.steps[of]; l != nil {
+		return l.changes
+	}
+	return nil
+}
+
+func (r *Record) where() Place { return r.Place }
+
+func byPlace[T interface{ where() Place }](a, b T) int { return comparePlaces(a.where(), b.where()) }
+
+func comparePlaces(a, b Place) int {
+	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
+}
+
+func compareLogs(a, b Log) int {
+	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+}

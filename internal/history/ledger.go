@@ -1,0 +1,46 @@
+package history
+
+import (
+	"github.com/waterclock/waterclock"
+)
+
+// ledger: each accepted timer is pending or has an outcome. Instances count this (waterclock_ledger), and events
+// must add up to the same.
+func ledger(x *index) {
+	for _, l := range x.Ledgers {
+		if l.AtRest && l.Off != 0 {
+			x.broken("ledger", "", nil, "the ledger of %s for %s is %d at rest, at %s", l.Of, l.Requests, l.Off, l.At)
+		}
+	}
+	type account struct{ made, over, pending int }
+	accounts := make(map[Log]*account)
+	for _, f := range x.byID {
+		if !x.Scope.Events[f.Topic] || !x.endKnown(f.Log) || len(x.moved) > 0 || len(x.Scope.Moving) > 0 ||
+			x.Scope.Unseen[f.Topic+eventsSuffix] > 0 || x.Scope.From[f.Log] > 0 {
+			continue
+		}
+		a := accounts[f.Log]
+		if a == nil {
+			a = new(account)
+			accounts[f.Log] = a
+		}
+		if f.pending != nil && !f.pending.Remembered {
+			a.pending++
+		}
+		for _, e := range f.events {
+			switch e.Type {
+			case waterclock.EventScheduled:
+				a.made++
+			case waterclock.EventCancelled, waterclock.EventFired, waterclock.EventExpired, waterclock.EventUndeliverable, waterclock.EventCompleted, waterclock.EventRescheduled:
+				if e.Event.Pending == nil && !e.Unknown {
+					a.over++
+				}
+			}
+		}
+	}
+	for _, l := range x.logs {
+		if a := accounts[l.Log]; a != nil && a.made != a.over+a.pending {
+			x.broken("ledger", "", nil, "%s/%d: by events %d timers were made and %d are over, and %d are pending", l.Topic, l.Partition, a.made, a.over, a.pending)
+		}
+	}
+}

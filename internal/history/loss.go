@@ -1,0 +1,107 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/waterclock/waterclock"
+)
+
+// loss: every request has an outcome, and every occurrence was emitted unless it was rightly skipped. A request
+// that replaces another timer is never lost, even if that is just firing: this is the rule "kept".
+func loss(x *index, f *facts) {
+	for _, w := range f.fates.wrong {
+		if !w.lost {
+			continue
+		}
+		rule := "loss"
+		if slices.ContainsFunc(f.requests[:w.at], func(r *Request) bool { return r.Action == Schedules }) {
+			rule = "kept"
+		}
+		x.broken(rule, f.id, w.where, "%s", w.text)
+	}
+	for i, r := range f.requests {
+		if r.Action != Schedules {
+			continue
+		}
+		if r.Recurs == nil {
+			overdue(x, f, i)
+		} else {
+			gaps(x, f, r)
+		}
+	}
+}
+
+// overdue finds a timer that must have fired by the end, if no changelog tells what is pending.
+func overdue(x *index, f *facts, i int) {
+	r := f.requests[i]
+	if f.fates.of[i] != StillPending || x.endKnown(f.Log) || x.Scope.Settle == 0 {
+		return
+	}
+	paused := slices.ContainsFunc(f.requests[i:], func(r *Request) bool { return r.Action == Pauses })
+	due := time.UnixMilli(r.Due)
+	if r.Acked.After(due) {
+		due = r.Acked
+	}
+	if !paused && !due.Add(x.Scope.Settle).After(x.ended) && x.quiet(due, x.ended) {
+		x.broken("loss", f.id, []Place{r.Place}, "scheduled by %s for %d: it has not fired, and nothing took it away", r.Place, r.Due)
+	}
+}
+
+// gaps finds occurrences that should not have been skipped. If the timer catches up with all, that is each one
+// before another one, or before the pending one. Otherwise it is one that another overtook although nothing held it up.
+func gaps(x *index, f *facts, r *Request) {
+	if r.MaxLate > 0 || !x.seen(f.Topic+lettersSuffix, r.Due) || !x.seen(r.Emits.Topic, r.Due) {
+		return
+	}
+	type occurrence struct {
+		n, due int64
+		at     time.Time
+		place  Place
+	}
+	var seen []occurrence
+	for _, m := range f.emissions {
+		if m.Source == r.Place && m.Occurrence > 0 {
+			seen = append(seen, occurrence{m.Occurrence, m.Due, m.Seen, m.Place})
+		}
+	}
+	for _, l := range f.letters {
+		if l.Emission && l.Source == r.Place {
+			if l.Occurrence < 0 {
+				return // it was cut, and does not say which
+			}
+			if l.Occurrence > 0 {
+				seen = append(seen, occurrence{n: l.Occurrence, place: l.Place})
+			}
+		}
+	}
+	slices.SortFunc(seen, func(a, b occurrence) int { return cmp.Compare(a.n, b.n) })
+	last := int64(0)
+	for _, o := range seen {
+		if o.n > last+1 && (r.Recurs.CatchUp == waterclock.CatchUpAll || skipped(x, f, r, last+1, o.due, o.at)) {
+			x.broken("loss", f.id, []Place{o.place}, "of %s, occurrences %d to %d are missing before this one", r.Place, last+1, o.n-1)
+		}
+		last = max(last, o.n)
+	}
+	if t := f.pending; t != nil && t.Source == r.Place && !f.moves && r.Recurs.CatchUp == waterclock.CatchUpAll && t.Occurrence > last+1 {
+		x.broken("loss", f.id, []Place{r.Place}, "of %s, occurrences %d to %d are missing before the pending one", r.Place, last+1, t.Occurrence-1)
+	}
+}
+
+// skipped reports whether nothing explains why occurrence n was skipped for one that was due later.
+func skipped(x *index, f *facts, r *Request, n, due int64, at time.Time) bool {
+	if r.Recurs.Every == 0 || x.Scope.Settle == 0 || at.IsZero() {
+		return false
+	}
+	missed := r.Due + (n-1)*r.Recurs.Every
+	if due-missed <= x.Scope.Settle.Milliseconds() || !x.quiet(time.UnixMilli(missed), at) {
+		return false
+	}
+	for _, c := range x.log(f.Log) {
+		if c.Kind == Claim && c.Timestamp >= missed {
+			return false // it was acquired since
+		}
+	}
+	return !slices.ContainsFunc(f.requests, func(r *Request) bool { return r.Action == Pauses }) && r.Timestamp < missed
+}

@@ -1,0 +1,51 @@
+package history
+
+import "github.com/waterclock/waterclock"
+
+// poison: a request that must be rejected becomes one dead letter, and no other request does. What is rejected makes no timer.
+func poison(x *index, f *facts) {
+	rejected, occurred := make(map[Place]Place), f.occurred()
+	for _, l := range f.letters {
+		if l.Emission {
+			continue
+		}
+		if first, again := rejected[l.Source]; again {
+			x.broken("poison", f.id, []Place{first, l.Place}, "%s was rejected twice", l.Source)
+		}
+		rejected[l.Source] = l.Place
+		r := x.sent[l.Source]
+		switch {
+		case r == nil && x.requested(l.Source) && l.Reason != waterclock.ReasonBatchTooLarge:
+			x.broken("poison", f.id, []Place{l.Place}, "there is no request at %s", l.Source)
+		case r != nil && r.Action != Poison && !r.MayBeRejected:
+			x.broken("poison", f.id, []Place{r.Place, l.Place}, "%s was rejected as %s, and is a good request", l.Source, l.Reason)
+		}
+		if at, ok := occurred[l.Source]; ok {
+			x.broken("poison", f.id, []Place{l.Place, at}, "%s was rejected as %s, and its timer has fired", l.Source, l.Reason)
+		}
+	}
+	for i, r := range f.requests {
+		if _, is := rejected[r.Place]; is || r.Action != Poison || f.fates.of[i] == Undecided || !x.seen(f.Topic+lettersSuffix, r.Timestamp) {
+			continue
+		}
+		// A request that was wrongly accepted has an emission.
+		if _, ok := occurred[r.Place]; ok {
+			continue // altered says so
+		}
+		x.broken("poison", f.id, []Place{r.Place}, "%s must be rejected, and is no dead letter", r.Place)
+	}
+}
+
+// occurred returns an emission, or the dead letter of one, of each request that has any.
+func (f *facts) occurred() map[Place]Place {
+	at := make(map[Place]Place, len(f.emissions))
+	for _, l := range f.letters {
+		if l.Emission {
+			at[l.Source] = l.Place
+		}
+	}
+	for _, m := range f.emissions {
+		at[m.Source] = m.Place
+	}
+	return at
+}

@@ -1,0 +1,65 @@
+package history
+
+import "time"
+
+// Scope says what the lists hold. A rule that concludes something from the absence of a record looks here
+// first, because the record may not have been read. The zero Scope means that everything ever written was read.
+type Scope struct {
+	// Ended is a time before every log was read to its end; zero: the latest time in the history.
+	Ended time.Time
+	// Settle is how long it may take, while there is no fault, until a request is settled and until a due
+	// timer fires. 0: liveness is not judged.
+	Settle time.Duration
+	// The history has the requests of each log from offset From, and before offset To. Without an entry
+	// there is no such bound.
+	From, To map[Log]int64
+	// Settled has the position of each request partition: requests below it are settled. nil: by the
+	// last checkpoint in Changes.
+	Settled map[Log]int64
+	// Unseen has topics with missing records: those that were written before a time, in Unix ms.
+	// math.MaxInt64: the topic could not be read.
+	Unseen map[string]int64
+	// Events has the request topics that have had events all along.
+	Events map[string]bool
+	// Pending: History.Pending is given.
+	Pending bool
+	// Compacted: Changes lacks what compaction has removed.
+	Compacted bool
+	// BrokersOff: brokers' clocks are not the observer's.
+	BrokersOff bool
+	// Moving has the IDs, by request topic, whose timers changed while other logs were read, after Pending
+	// and Settled had been taken.
+	Moving map[string]map[string]bool
+	// Strays has the IDs, by request topic, that have requests on a partition other than their key's.
+	// Their timers may have been moved, and nothing names the request then.
+	Strays map[string]map[string]bool
+	// Cut has the IDs, by request topic, of which a request log has lost acknowledged records, and those whose records are in
+	// their place now. Nothing about them is judged. Undone has the IDs of which a changelog has lost steps. Their requests are
+	// decided again, so it is judged only that none is lost. The lists have what is in these logs now.
+	Cut, Undone map[string]map[string]bool
+}
+
+// requested reports whether a request at a place would be in the history.
+func (h *History) requested(at Place) bool {
+	log := Log{at.Topic, at.Partition}
+	to, bound := h.Scope.To[log]
+	return !moved(at) && (bound || len(h.Requests) > 0) && at.Offset >= h.Scope.From[log] && (!bound || at.Offset < to)
+}
+
+// seen reports whether a record that was written to a topic at a time, in Unix ms, or later, is in the history.
+func (h *History) seen(topic string, at int64) bool { return at >= h.Scope.Unseen[topic] }
+
+// cut reports whether a log has lost records of an ID.
+func (h *History) cut(requests, id string) bool {
+	return h.Scope.Cut[requests][id] || h.Scope.Undone[requests][id]
+}
+
+// quiet reports whether the time from one moment to another was free of faults. A fault counts until Settle after its end.
+func (h *History) quiet(from, to time.Time) bool {
+	for _, f := range h.Faults {
+		if !f.From.After(to) && !f.To.Add(h.Scope.Settle).Before(from) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,107 @@
+package history
+
+import "time"
+
+// stale: an answer was true at some moment between the question and the answer. So it reflects every change that
+// a consumer had seen before the question, and no change that was never committed.
+func stale(x *index) {
+	if x.Scope.Compacted {
+		return
+	}
+	for i := range x.Answers {
+		a := &x.Answers[i]
+		if a.Count >= 0 {
+			countOf(x, a)
+			continue
+		}
+		answered := make(map[string]*Timer, len(a.Timers))
+		for i := range a.Timers {
+			answered[a.Timers[i].ID] = &a.Timers[i]
+		}
+		for _, f := range asked(x, a) {
+			if !f.was(answered[f.id], a.Asked) {
+				wrongAnswer(x, a, f, answered[f.id])
+			}
+			delete(answered, f.id)
+		}
+		for id, t := range answered {
+			if x.cut(a.Requests, id) {
+				continue
+			}
+			x.broken("stale", id, []Place{t.Source}, "%s answers with a timer that was never committed, asked at %s", a.Instance, a.Asked)
+		}
+	}
+}
+
+// asked returns the timers that an answer tells of.
+func asked(x *index, a *Answer) (asked []*facts) {
+	ids := make(map[string]bool, len(a.IDs))
+	for _, id := range a.IDs {
+		ids[id] = true
+	}
+	for _, f := range x.byID {
+		if f.Topic == a.Requests && len(f.changes) > 0 && (a.IDs == nil || ids[f.id]) {
+			asked = append(asked, f)
+		}
+	}
+	return asked
+}
+
+// was reports whether t was pending under the ID, by the changelog, at some moment after a given one; nil: nothing was.
+func (f *facts) was(t *Timer, after time.Time) bool {
+	if t != nil && t.Remembered {
+		t = nil
+	}
+	for i, c := range f.changes {
+		if i == 0 && c.Seen.After(after) && t == nil {
+			return true // it was not there yet
+		}
+		is := c.Timer
+		if is != nil && is.Remembered {
+			is = nil
+		}
+		past := i+1 < len(f.changes) && !f.changes[i+1].Seen.After(after) // the next one had been seen
+		if !past && (is == nil) == (t == nil) && (is == nil || same(is, t)) {
+			return true
+		}
+	}
+	return len(f.changes) == 0 && t == nil
+}
+
+func wrongAnswer(x *index, a *Answer, f *facts, t *Timer) {
+	if t == nil {
+		x.broken("stale", f.id, nil, "%s answers that nothing is pending; that was not so at any moment from %s to %s", a.Instance, a.Asked, a.Given)
+		return
+	}
+	x.broken("stale", f.id, []Place{t.Source}, "%s answers %+v; that was not so at any moment from %s to %s", a.Instance, *t, a.Asked, a.Given)
+}
+
+// countOf checks a count: timers that were pending all the time are in it, and those that never were are not.
+func countOf(x *index, a *Answer) {
+	if len(x.Scope.Cut[a.Requests])+len(x.Scope.Undone[a.Requests]) > 0 {
+		return
+	}
+	least, most := int64(0), int64(0)
+	for _, f := range asked(x, a) {
+		may, must := false, true
+		for i, c := range f.changes {
+			if i == 0 && c.Seen.After(a.Asked) {
+				must = false
+			}
+			if i+1 < len(f.changes) && !f.changes[i+1].Seen.After(a.Asked) {
+				continue
+			}
+			pending := c.Timer != nil && !c.Timer.Remembered
+			may, must = may || pending, must && pending
+		}
+		if may {
+			most++
+		}
+		if must {
+			least++
+		}
+	}
+	if a.Count < least || a.Count > most {
+		x.broken("stale", "", nil, "%s counts %d pending timers of %s; from %s to %s they were %d to %d", a.Instance, a.Count, a.Requests, a.Asked, a.Given, least, most)
+	}
+}

@@ -1,0 +1,167 @@
+package history
+
+import (
+	"github.com/waterclock/waterclock"
+)
+
+// told: the events of a timer are its history. Each request has an event, in the order of the log. Each emission and each
+// dead letter has one, and no event tells of another. And each event finds what the event before it left.
+func told(x *index, f *facts) {
+	if !x.Scope.Events[f.Topic] || f.moves || x.moved[topicID{f.Topic, f.id}] {
+		return
+	}
+	eventOfEach(x, f)
+	chained(x, f)
+	firedAndTold(x, f)
+	refusedAndTold(x, f)
+}
+
+// decidedBy returns the request whose outcome the event is, if it is the outcome of a request.
+func (e *Event) decidedBy() (Place, bool) {
+	switch e.Type {
+	case waterclock.EventScheduled, waterclock.EventReplaced, waterclock.EventRejected:
+		return e.Source, true
+	case waterclock.EventCancelled:
+		return e.Cancel, true
+	case waterclock.EventTriggered, waterclock.EventPaused, waterclock.EventResumed, waterclock.EventConditionNotMet:
+		return e.Request, true
+	}
+	return Place{}, false
+}
+
+// eventOfEach finds requests that have no event, or two, or events out of order.
+func eventOfEach(x *index, f *facts) {
+	by := make(map[Place]*Event)
+	last := int64(-1)
+	for _, e := range f.events {
+		r, ok := e.decidedBy()
+		if !ok {
+			continue
+		}
+		if first := by[r]; first != nil {
+			x.broken("told", f.id, []Place{first.Place, e.Place}, "%s has two events, %s and %s", r, first.Type, e.Type)
+		}
+		if r.Offset < last {
+			x.broken("told", f.id, []Place{e.Place}, "the event of %s comes behind that of a later request", r)
+		}
+		by[r], last = e, max(last, r.Offset)
+	}
+	for i, r := range f.requests {
+		if by[r.Place] == nil && (r.Action == Schedules || r.Action == Poison) && f.fates.of[i] != Undecided && x.seen(f.Topic+eventsSuffix, r.Timestamp) {
+			x.broken("told", f.id, []Place{r.Place}, "%s has no event", r.Place)
+		}
+	}
+}
+
+// chained finds events that do not fit what the event before them left.
+func chained(x *index, f *facts) {
+	var known bool // what is pending
+	var pending Place
+	next := int64(0) // its occurrence
+	for _, e := range f.events {
+		finds, needs := e.Source, true
+		switch e.Type {
+		case waterclock.EventScheduled:
+			finds = Place{}
+		case waterclock.EventReplaced:
+			finds = e.Previous
+		case waterclock.EventRejected, waterclock.EventConditionNotMet:
+			needs = false // the source of the latter may be remembered
+		}
+		if known && needs && finds != pending {
+			x.broken("told", f.id, []Place{e.Place}, "the event %s finds %s pending, and %s was left", e.Type, orNothing(finds), orNothing(pending))
+		}
+		if e.Unknown || e.Type == waterclock.EventConditionNotMet {
+			continue
+		}
+		p := e.Event.Pending
+		if o := e.Event.Occurrence; o > 0 && (o < next || p != nil && p.Occurrence <= o) {
+			x.broken("told", f.id, []Place{e.Place}, "the event %s is about occurrence %d, and the occurrences before and after it do not fit", e.Type, o)
+		}
+		if e.Lateness != 0 && e.Lateness != e.At.Sub(e.Due) {
+			x.broken("told", f.id, []Place{e.Place}, "the event %s says that it was %s late, due at %s and written at %s", e.Type, e.Lateness, e.Due, e.At)
+		}
+		known, pending, next = true, Place{}, 0
+		if p != nil {
+			pending, next = e.Source, p.Occurrence
+		}
+	}
+}
+
+func orNothing(p Place) string {
+	if p.Topic == "" {
+		return "nothing"
+	}
+	return p.String()
+}
+
+// firedAndTold compares firings with their events, if their requests are in the history. Of others, one may be read and the
+// other not, because logs were read from a time on, and clocks differ.
+func firedAndTold(x *index, f *facts) {
+	emitted := make(map[string]*Emission)
+	for _, m := range f.emissions {
+		emitted[m.Event] = m
+	}
+	heard := make(map[string]bool)
+	for _, e := range f.events {
+		if e.Type != waterclock.EventFired {
+			continue
+		}
+		heard[e.Emission] = true
+		if later(x, f, e.Source) || !x.requested(e.Source) {
+			continue
+		}
+		m := emitted[e.Emission]
+		switch {
+		case m == nil && x.seen(e.Target, e.At.UnixMilli()):
+			x.broken("loss", f.id, []Place{e.Place}, "occurrence %d of %s is told to have fired to %s and is not there", e.Occurrence, e.Source, e.Target)
+		case m == nil:
+		case m.Partition != e.Partition, m.Topic != e.Target, m.Source != e.Source, m.Due != e.Due.UnixMilli(), m.Occurrence != e.Occurrence, m.Timestamp != e.At.UnixMilli() && !m.Stamped:
+			x.broken("told", f.id, []Place{e.Place, m.Place}, "the event of the firing does not describe the emission")
+		}
+	}
+	for _, m := range f.emissions {
+		if !heard[m.Event] && x.requested(m.Source) && !later(x, f, m.Source) && x.seen(f.Topic+eventsSuffix, m.Timestamp) {
+			x.broken("told", f.id, []Place{m.Place}, "the emission has no event")
+		}
+	}
+}
+
+// refusedAndTold compares dead letters with the events that tell of them. The dead letter of a batch stands for all of the
+// batch's requests, so it is left out.
+func refusedAndTold(x *index, f *facts) {
+	type refusal struct {
+		of     Place
+		reason waterclock.Reason
+	}
+	more := make(map[refusal]int) // letters than events
+	add := func(r refusal, n int) {
+		if x.requested(r.of) && !later(x, f, r.of) && r.reason != waterclock.ReasonBatchTooLarge {
+			more[r] += n
+		}
+	}
+	for _, l := range f.letters {
+		add(refusal{l.Source, l.Reason}, 1)
+	}
+	for _, e := range f.events {
+		if e.Type == waterclock.EventRejected || e.Type == waterclock.EventUndeliverable {
+			add(refusal{e.Source, e.Reason}, -1)
+		}
+	}
+	for r, n := range more {
+		if n != 0 && len(x.Scope.Unseen) == 0 {
+			x.broken("told", f.id, []Place{r.of}, "%s has %d dead letters more for %s than its events tell of", r.of, n, r.reason)
+		}
+	}
+}
+
+// goesOn reports whether the timer of a request may have been changed by requests that were written after the others
+// were read.
+func goesOn(x *index, f *facts, request Place) bool { return f.moves || later(x, f, request) }
+
+// later reports whether a request is at or behind the position. What became of it since may be in some logs and not in others,
+// because they were not read to their ends at the same moment.
+func later(x *index, f *facts, source Place) bool {
+	settled, known := x.settled(f.Log, source.Offset)
+	return known && !settled
+}

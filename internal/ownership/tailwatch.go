@@ -1,0 +1,151 @@
+package ownership
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/wire"
+)
+
+const (
+	// tailWait is the pause after a fetch of the tail that brought nothing. It grows to a tailWaitShare-th of the time
+	// that the look has taken, up to tailWaitMax.
+	tailWait, tailWaitMax = 20 * time.Millisecond, time.Second
+	tailWaitShare         = 16
+	// tailSaid is how often the log says that a look does not reach the end.
+	tailSaid = 10 * time.Second
+	// tailEvery is how often an idle partition compares the end of its changelog with what it knows. peekTimeout bounds
+	// that.
+	tailEvery, peekTimeout = time.Minute, 5 * time.Second
+)
+
+// tailWatch looks at the end of the changelog if the Steps are in doubt, and from time to time while they are idle.
+// aside starts the goroutines for what blocks.
+type tailWatch struct {
+	o       *Options
+	log     *slog.Logger
+	failure *failure
+	steps   *Steps
+	aside   func(func())
+}
+
+// peek makes an idle partition notice that another owner has written to its changelog. A busy one notices by its own
+// steps.
+func (w *tailWatch) peek(ctx context.Context) {
+	if !w.steps.idleFor(tailEvery) {
+		return
+	}
+	w.aside(func() {
+		ctx, cancel := context.WithTimeout(ctx, peekTimeout)
+		defer cancel()
+		if _, _, end, err := partlog.Bounds(ctx, w.o.Client, w.o.changelog()); err == nil {
+			w.steps.endsAt(end)
+		}
+	})
+}
+
+// look begins a look if there is doubt and no look is under way. It waits until there is a leader again. A new leader
+// first shows only what its followers have, which may be less than there is; a step that is sealed on that basis is
+// aborted.
+func (w *tailWatch) look(ctx context.Context) {
+	from, start := w.steps.beginLook()
+	if !start {
+		return
+	}
+	w.aside(func() {
+		at, err := w.readTail(ctx, from)
+		if err != nil {
+			w.failure.giveUp(err)
+			return
+		}
+		w.steps.known(at)
+		w.o.Lanes.Wake()
+	})
+}
+
+// readTail reads the changelog from an offset to its end, and returns the end. If it meets a foreign claim, it waits for
+// the end of that; a committed claim ends the partition.
+//
+// The end is where the leader writes next, not the high watermark. If a step of ours was given up while a replica was
+// dying, it may have left records that are shown only when that replica is out of the ISR. The next step stands behind
+// them. Without waiting for them it would look as if a claim stood before it, and be aborted.
+func (w *tailWatch) readTail(ctx context.Context, from int64) (int64, error) {
+	claimed := int64(-1)
+	note := func(rec *kgo.Record) error {
+		if kind, _, err := wire.ParseKey(rec.Key); err == nil && kind == wire.KindClaim {
+			claimed = rec.Offset
+		}
+		return nil
+	}
+	written := partlog.NewReader(w.o.Client, w.o.changelog(), from)
+	written.SetUncommitted()
+	err := w.eachOfTail(ctx, written, func() (int64, error) { return partlog.End(ctx, w.o.Client, w.o.changelog()) }, note)
+	if err == nil && claimed >= 0 {
+		err = w.eachOfTail(ctx, partlog.NewReader(w.o.Client, w.o.changelog(), from), func() (int64, error) { return claimed + 1, nil }, w.overtaken)
+	}
+	return written.Position(), err
+}
+
+// eachOfTail calls take for each record up to an offset. It asks for the offset again if nothing comes, because a new
+// leader may have less than the one before. It fetches at least once, even if there is nothing to read: if the log has
+// lost its end, only a fetch says that the position is not in the log.
+func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func() (int64, error), take func(*kgo.Record) error) error {
+	r.SetCompacted(true)
+	end, err := upTo()
+	begun, said := time.Now(), time.Now()
+	for read := false; err == nil && (!read || r.Position() < end); read = true {
+		at := r.Position()
+		var page partlog.Page
+		if page, err = r.Next(ctx, 0); err != nil {
+			break
+		}
+		for _, rec := range page.Records {
+			if err := take(rec); err != nil {
+				return err
+			}
+		}
+		if r.Position() > at || r.Position() >= end {
+			continue
+		}
+		if !beats.Sleep(ctx, min(tailWaitMax, max(tailWait, time.Since(begun)/tailWaitShare))) {
+			return ctx.Err()
+		}
+		if time.Since(said) > tailSaid {
+			said = time.Now()
+			r.LookAgain()
+			w.log.Warn("cannot read the end of the changelog yet: replicas lack it, or another owner has claimed the partition in an open transaction", "offset", r.Position(), "end", end)
+		}
+		end, err = upTo()
+	}
+	if err != nil {
+		return fmt.Errorf("look at the end of the changelog: %w", err)
+	}
+	return nil
+}
+
+// overtaken returns why the partition must end if rec is a claim.
+func (w *tailWatch) overtaken(rec *kgo.Record) error {
+	kind, _, err := wire.ParseKey(rec.Key)
+	if err != nil {
+		return beyond(fmt.Errorf("changelog record %d: %w", rec.Offset, err))
+	}
+	if kind != wire.KindClaim {
+		return nil
+	}
+	c, err := wire.DecodeClaim(rec.Value)
+	if err != nil {
+		return beyond(fmt.Errorf("changelog record %d: %w", rec.Offset, err))
+	}
+	if c.Group != w.o.Group {
+		return w.o.otherGroup(c.Group)
+	}
+	err = fmt.Errorf("%s has claimed %v meanwhile", c.Owner, w.o.requests())
+	w.o.Token.Refused(err)
+	return err
+}

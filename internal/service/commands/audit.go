@@ -1,0 +1,237 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/schollz/progressbar/v3"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waterclock/waterclock/internal/audit"
+	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/history"
+	"github.com/waterclock/waterclock/internal/service/connect"
+	"github.com/waterclock/waterclock/internal/service/policy"
+	"github.com/waterclock/waterclock/internal/topics"
+)
+
+// AuditOptions of Audit.
+type AuditOptions struct {
+	From, Until time.Time // bounds of the requests; zero: none
+	Dir         string    // keeps what was read; "": a temporary directory
+	JSON        bool
+	Progress    io.Writer // a terminal, for a bar; nil: none
+}
+
+// shownViolations is how many violations are printed as text. JSON has all that the report lists.
+const shownViolations = 50
+
+// Audit reports what became of each request of a span, by the logs alone. It returns an error if they do not add up, or if
+// it could not find out.
+func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Writer) error {
+	job := audit.Options{From: o.From, Until: o.Until, Dir: o.Dir}
+	var err error
+	if job.Client, err = connect.CommandOptions(cfg); err != nil {
+		return err
+	}
+	if job.Topics, err = auditedTopics(ctx, cfg); err != nil {
+		return err
+	}
+	finish := func() {}
+	if o.Progress != nil {
+		job.Progress, finish = progressTo(o.Progress)
+	}
+	report, err := audit.Run(ctx, job)
+	finish()
+	switch {
+	case ctx.Err() != nil && o.Dir != "":
+		return errors.New("interrupted: the same command goes on with what it has read")
+	case ctx.Err() != nil:
+		return errors.New("interrupted: what was read is gone; with --dir the same command goes on")
+	case err != nil:
+		return err
+	}
+	if o.JSON {
+		err = printAuditJSON(out, report)
+	} else {
+		err = printAudit(out, report)
+	}
+	return errors.Join(err, verdict(report))
+}
+
+// auditedTopics looks up the request topics and what belongs to them.
+func auditedTopics(ctx context.Context, cfg *config.Config) ([]audit.Topic, error) {
+	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)
+	defer cancel()
+	cl, err := connect.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer cl.Close()
+	if err := checkTopicRights(ctx, cfg, cl, false); err != nil {
+		return nil, err
+	}
+	var audited []audit.Topic
+	for _, name := range cfg.Requests {
+		in, err := topics.Inspect(ctx, kadm.NewClient(cl), name, policy.TopicOptions(cfg, name, 0, false))
+		if err != nil {
+			return nil, err
+		}
+		set := in.Set
+		if set.Request.Partitions == 0 {
+			return nil, fmt.Errorf("there is no topic %s: name those that serve has as --requests", name)
+		}
+		if set.Changelog.Partitions != set.Request.Partitions {
+			return nil, fmt.Errorf("%s has %d partitions and %s has %d: see waterclock topics", name, set.Request.Partitions, set.Changelog.Name, set.Changelog.Partitions)
+		}
+		t := audit.Topic{
+			Name: name, ID: set.Request.ID, Changelog: set.Changelog.Name, Letters: set.DeadLetters.Name,
+			Partitions: set.Request.Partitions, Keeps: set.Settings().Keeps(), Rules: policy.Rules(cfg, set),
+		}
+		if p := cfg.PolicyOf(name); p.Events && p.EventsCleanup != config.CleanupCompact {
+			t.Events = set.Events.Name
+		}
+		audited = append(audited, t)
+	}
+	return audited, nil
+}
+
+// progressTo draws a bar for each stage, until finish is called.
+func progressTo(w io.Writer) (show func(stage string, done, total int64), finish func()) {
+	var bar *progressbar.ProgressBar
+	var of string
+	var mu sync.Mutex // workers call show
+	finish = func() {
+		if bar != nil {
+			_ = bar.Finish() // it only draws
+		}
+	}
+	return func(stage string, done, total int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if stage != of {
+			finish()
+			if total == 0 {
+				total = -1 // not known
+			}
+			of = stage
+			bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(stage), progressbar.OptionShowCount(),
+				progressbar.OptionShowIts(), progressbar.OptionSetWidth(30), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+		}
+		_ = bar.Set64(done)
+	}, finish
+}
+
+// verdict is nil if everything adds up.
+func verdict(r *audit.Report) error {
+	var errs []error
+	if len(r.Broken) > 0 {
+		total := int64(0)
+		var rules []string
+		for _, rule := range slices.Sorted(maps.Keys(r.Broken)) {
+			total += r.Broken[rule]
+			rules = append(rules, fmt.Sprintf("%s %d", rule, r.Broken[rule]))
+		}
+		errs = append(errs, fmt.Errorf("%d violations: %s", total, strings.Join(rules, ", ")))
+	}
+	if n := r.Unproved(); n > 0 {
+		errs = append(errs, fmt.Errorf("what became of %d requests is unknown: see the notes, and \"An audit\" in docs/OPERATIONS.md", n))
+	}
+	return errors.Join(errs...)
+}
+
+// fates are the columns of the table, in their order.
+var fates = []history.Fate{
+	history.Fired, history.Cancelled, history.Replaced, history.Expired, history.Undeliverable, history.Completed, history.StillPending,
+	history.Unmet, history.Rejected, history.Done, history.NothingToDo, history.Undecided, history.Unclear, history.Unknown, history.Lost,
+}
+
+func printAudit(out io.Writer, r *audit.Report) error {
+	fmt.Fprintf(out, "as of %s\n", r.AsOf.Format(time.RFC3339))
+	for i := range r.Topics {
+		t := &r.Topics[i]
+		fmt.Fprintln(out, t.Topic)
+		w := table.NewWriter()
+		w.SetOutputMirror(out)
+		w.AppendHeader(table.Row{"outcome", "requests"})
+		for _, f := range fates {
+			if n := t.Fates[f]; n > 0 {
+				w.AppendRow(table.Row{f, n})
+			}
+		}
+		w.AppendFooter(table.Row{"all", t.Requests})
+		w.Render()
+		fmt.Fprintf(out, "read: %d emissions, %d dead letters, %d events; %d timers are pending\n", t.Emissions, t.Letters, t.Events, t.Pending)
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(out, "not seen: %s\n", n)
+	}
+	for i, v := range r.Violations {
+		if i == shownViolations {
+			fmt.Fprintln(out, "and more: --json lists them")
+			break
+		}
+		fmt.Fprintf(out, "%s: %q: %s%s\n", v.Rule, v.ID, v.Text, places(v.Where))
+	}
+	if r.AddsUp() {
+		_, err := fmt.Fprintln(out, "all add up")
+		return err
+	}
+	return nil
+}
+
+// places lists the records that show a violation.
+func places(where []history.Place) string {
+	if len(where) == 0 {
+		return ""
+	}
+	var texts []string
+	for _, p := range where {
+		texts = append(texts, p.String())
+	}
+	return " [" + strings.Join(texts, ", ") + "]"
+}
+
+// violationJSON is a violation as it is printed.
+type violationJSON struct {
+	Rule     string   `json:"rule"`
+	ID       string   `json:"id,omitempty"` // if it is UTF-8
+	IDBase64 []byte   `json:"idBase64,omitempty"`
+	Where    []string `json:"where,omitempty"`
+	Text     string   `json:"text"`
+}
+
+func printAuditJSON(out io.Writer, r *audit.Report) error {
+	doc := struct {
+		AddsUp     bool                `json:"addsUp"`
+		AsOf       time.Time           `json:"asOf"`
+		Topics     []audit.TopicReport `json:"topics"`
+		NotSeen    []string            `json:"notSeen,omitempty"`
+		Broken     map[string]int64    `json:"broken,omitempty"`
+		Violations []violationJSON     `json:"violations,omitempty"`
+	}{AddsUp: r.AddsUp(), AsOf: r.AsOf, Topics: r.Topics, NotSeen: r.Notes, Broken: r.Broken}
+	for _, v := range r.Violations {
+		j := violationJSON{Rule: v.Rule, Text: v.Text}
+		if strings.ToValidUTF8(v.ID, "") == v.ID {
+			j.ID = v.ID
+		} else {
+			j.IDBase64 = []byte(v.ID)
+		}
+		for _, p := range v.Where {
+			j.Where = append(j.Where, p.String())
+		}
+		doc.Violations = append(doc.Violations, j)
+	}
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(doc)
+}

@@ -1,0 +1,123 @@
+package statestore
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// A checkpoint waits while level 0 has roomLayers layers of tables or more. Each layer costs every look-up
+	// a probe.
+	roomLayers = 24
+	// replayRoom times as many are the limit of a replay, which looks up little.
+	replayRoom = 2
+	// replaySpare is how many layers below that limit AwaitRoom waits. Compactions have to run by then: see pauseLayers.
+	replaySpare = 4
+	// spareLayers is how many layers checkpoints may add to those that a replay has left.
+	spareLayers = 8
+
+	// roomWait is how long a checkpoint, or a replay's flush, waits at most. If the disk has not merged
+	// anything by then, waiting longer does not help.
+	roomWait = 30 * time.Second
+
+	// roomCheck is how often it checks whether it has lost the partition.
+	roomCheck = 100 * time.Millisecond
+)
+
+// WaitForRoom waits while too many tables wait to be merged, if Apply would make a table of the batch: for at most
+// 30 s, and until ctx ends. It holds no lock meanwhile, so the partition can be acquired and the store closed.
+func (k *Handle) WaitForRoom(ctx context.Context, b *Batch) error {
+	if !k.p.s.large(b) {
+		return nil
+	}
+	return k.waitForRoom(ctx, false, 0)
+}
+
+// AwaitRoom is for replays that nobody waits for, between two flushes: it waits until a Flush would not wait, and would leave
+// replaySpare layers to others; for at most 30 s, and until ctx ends.
+func (k *Handle) AwaitRoom(ctx context.Context) error { return k.waitForRoom(ctx, true, replaySpare) }
+
+// waitForRoom waits until there is room for more than spare layers.
+func (k *Handle) waitForRoom(ctx context.Context, replaying bool, spare int) error {
+	s := k.p.s
+	deadline, ticker := time.NewTimer(roomWait), time.NewTicker(roomCheck)
+	defer deadline.Stop()
+	defer ticker.Stop()
+	var start time.Time
+	for {
+		compacted := s.events.compacted.wait()
+		layers, err := k.layers()
+		if err != nil || layers+spare < s.room(layers, replaying) {
+			return err
+		}
+		if start.IsZero() {
+			start = time.Now()
+			s.events.replayWaits.Add(1)
+			defer func() { s.events.replayNanos.Add(time.Since(start).Nanoseconds()) }()
+		}
+		select {
+		case <-compacted:
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.upkeep.stop:
+			return ErrClosed
+		case <-deadline.C:
+			s.o.Logger.Warn("store does not keep up", "partition", k.p.id.String(), "level0_layers", layers)
+			return nil
+		}
+	}
+}
+
+// room returns the number of layers at which the caller has to wait. layers is how many there are, which it
+// notes for compactions if the caller is a replay. A checkpoint does not wait for layers that a replay has
+// left, because merging all partitions may take a minute.
+func (s *Store) room(layers int, replaying bool) int {
+	if replaying {
+		s.compactions.replaying(layers)
+		return replayRoom * s.roomLayers
+	}
+	if left := s.compactions.left(layers); left > 0 {
+		return max(s.roomLayers, left+spareLayers)
+	}
+	return s.roomLayers
+}
+
+// layers is Store.level0Layers, or an error if the handle has lost the partition.
+func (k *Handle) layers() (int, error) {
+	s := k.p.s
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
+	defer s.leave()
+	if err := k.check(); err != nil {
+		return 0, err
+	}
+	return s.level0Layers(), nil
+}
+
+// signal wakes all waiters each time it is given.
+type signal struct {
+	mu sync.Mutex
+	ch chan struct{} // closed and dropped when the signal is given
+}
+
+// wait returns a channel that is closed when the signal is given next.
+func (s *signal) wait() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch == nil {
+		s.ch = make(chan struct{})
+	}
+	return s.ch
+}
+
+func (s *signal) give() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch != nil {
+		close(s.ch)
+		s.ch = nil
+	}
+}
