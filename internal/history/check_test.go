@@ -427,6 +427,12 @@ func TestRules(t *testing.T) {
 			h.Events[slices.IndexFunc(h.Events, func(e Event) bool { return e.Type == waterclock.EventFired })].Due = time.UnixMilli(1)
 		}, "told"},
 
+		{"the event of a trigger is missing", good, func(h *History) {
+			is := func(m Emission) bool { return m.ID == "f" && m.Occurrence == 2 }
+			m := &h.Emissions[slices.IndexFunc(h.Emissions, is)]
+			m.Due++ // not when it was due
+			h.Events[slices.IndexFunc(h.Events, func(e Event) bool { return e.Emission == m.Event })].Due = time.UnixMilli(m.Due)
+		}, "told"},
 		{"an event of an occurrence that was before", good, func(h *History) {
 			i := slices.IndexFunc(h.Events, func(e Event) bool { return e.Event.ID == "f" && e.Occurrence == 2 })
 			h.Events[i].Occurrence = 1

@@ -1,6 +1,8 @@
 package history
 
 import (
+	"time"
+
 	"github.com/waterclock/waterclock"
 )
 
@@ -58,6 +60,8 @@ func chained(x *index, f *facts) {
 	var known bool // what is pending
 	var pending Place
 	next := int64(0) // its occurrence
+	var due time.Time
+	var triggered bool
 	for _, e := range f.events {
 		finds, needs := e.Source, true
 		switch e.Type {
@@ -81,9 +85,14 @@ func chained(x *index, f *facts) {
 		if e.Lateness != 0 && e.Lateness != e.At.Sub(e.Due) {
 			x.broken("told", f.id, []Place{e.Place}, "the event %s says that it was %s late, due at %s and written at %s", e.Type, e.Lateness, e.Due, e.At)
 		}
+		byTrigger := e.Type == waterclock.EventFired && (e.Event.Occurrence == 0 || e.Event.Occurrence == next && !e.Due.Equal(due))
+		if known && byTrigger && !triggered {
+			x.broken("told", f.id, []Place{e.Place}, "the event %s tells of a firing that was triggered, and no event before it tells of the trigger", e.Type)
+		}
+		triggered = e.Type == waterclock.EventTriggered || p != nil && triggered && !byTrigger
 		known, pending, next = true, Place{}, 0
 		if p != nil {
-			pending, next = e.Source, p.Occurrence
+			pending, next, due = e.Source, p.Occurrence, p.Due
 		}
 	}
 }

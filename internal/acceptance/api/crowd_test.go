@@ -31,10 +31,11 @@ const (
 	crowdTries = 5
 	// crowdMemory is what the process may have at its peak.
 	crowdMemory = 400 << 20
-	// crowdSlower is by how much the good caller may be slower in the second best try, leastP99 what counts as
-	// no delay: the crowd itself runs on the same processors.
-	crowdSlower = 2
-	leastP99    = 20 * time.Millisecond
+	// crowdSlower is by how much the good caller may be slower in the second best try, on a machine with nothing else to
+	// do. If he waits longer than leastP99 without the crowd, the machine is busy; then the crowd, which runs on the same processors,
+	// may cost him crowdSlowerBusy. Without fair shares he would wait for seconds.
+	crowdSlower, crowdSlowerBusy = 2, 4
+	leastP99                     = 25 * time.Millisecond
 )
 
 // Beside 64 callers who may read, and do what harm they can, memory is bounded, and a caller who
@@ -73,7 +74,7 @@ func TestACrowdOfHostileCallers(t *testing.T) {
 		return took[len(took)*99/100]
 	}
 	_, before := p.Memory()
-	var slower []float64 // of each try
+	var tooSlow []float64 // of each try: how much slower, as a part of what is allowed
 	for range crowdTries {
 		alone := phase()
 		h := newHostile(addr, requests, tokens)
@@ -88,13 +89,17 @@ func TestACrowdOfHostileCallers(t *testing.T) {
 		if len(h.answers) < 3 {
 			t.Fatalf("the crowd was not answered: %v", h.answers)
 		}
-		slower = append(slower, beside.Seconds()/max(alone, leastP99).Seconds())
+		limit := crowdSlower
+		if alone > leastP99 {
+			limit = crowdSlowerBusy
+		}
+		tooSlow = append(tooSlow, beside.Seconds()/max(alone, leastP99).Seconds()/float64(limit))
 	}
-	slices.Sort(slower)
+	slices.Sort(tooSlow)
 	// What other tests do meanwhile makes a try slower, and never faster: two tries of five count. With the machine to itself
 	// the median is within the limit, too.
-	if second := slower[1]; second > crowdSlower {
-		t.Fatalf("beside the crowd the good caller's p99 is %.1f times what it is without, in the second best of %.1f", second, slower)
+	if second := tooSlow[1]; second > 1 {
+		t.Fatalf("beside the crowd the good caller's p99 is %.1f times what it may be, in the second best of %.1f", second, tooSlow)
 	}
 }
 

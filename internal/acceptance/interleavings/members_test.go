@@ -36,7 +36,7 @@ func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 	victims := w.owned(&v.Web)[0]
 
 	want := make(map[string][]string)
-	due := time.Now().Add(lead)
+	due := time.Now().Add(w.lead)
 	var recs, cancels []*kgo.Record
 	for i := range n {
 		recs = append(recs, w.timer(fmt.Sprint("t-", i), "1", due))

@@ -70,7 +70,7 @@ func answerMissing(t *testing.T, f fault) bool {
 	in, log := rig.ServeLogged(t, cfg, service.Options{Dial: wire.Dial})
 	in.Ready(2, patience)
 	want := make(map[string][]string)
-	due := time.Now().Add(lead)
+	due := time.Now().Add(w.lead)
 	var recs, meanwhile []*kgo.Record
 	for i := range n {
 		c, r := fmt.Sprint("cancelled-", i), fmt.Sprint("again-", i)

@@ -206,7 +206,7 @@ func TestPastDueRequestReplacesAPendingOne(t *testing.T) {
 	first := rig.Serve(t, cfg, service.Options{})
 	first.Ready(2, patience)
 	want := make(map[string][]string)
-	due := time.Now().Add(lead)
+	due := time.Now().Add(w.lead)
 	past := time.Now().Add(-time.Hour)
 	var recs []*kgo.Record
 	for i := range n {

@@ -43,7 +43,7 @@ func TestPausedBetweenOffsetCommitAndEndTxn(t *testing.T) {
 			v.Ready(1, patience)
 			victims := w.owned(&v.Web)[0]
 
-			due := time.Now().Add(lead)
+			due := time.Now().Add(w.lead)
 			var recs []*kgo.Record
 			for i := range n {
 				recs = append(recs, w.timer(fmt.Sprint("cancelled-", i), "1", due), w.timer(fmt.Sprint("again-", i), "1", due))
