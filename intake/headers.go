@@ -98,7 +98,7 @@ func meant(key string) string {
 	if len(key) > maxMeant {
 		return ""
 	}
-	if best := near.Name(strings.ToLower(key), waterclock.RequestPrefix, headerNames[:]); best != "" {
+	if best := near.Header(key, headerNames[:]); best != "" {
 		return " (did you mean " + best + "?)"
 	}
 	return ""

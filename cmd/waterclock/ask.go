@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +19,8 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/client"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/near"
+	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/span"
 )
 
@@ -59,6 +63,9 @@ func (a *asking) client() (*client.Client, error) {
 	return c, nil
 }
 
+// states are those that a timer may be in.
+var states = []string{string(query.Pending), string(query.Triggered), string(query.Paused), string(query.Parked), string(query.Remembered)}
+
 // filter has the flags that choose timers.
 type filter struct{ dueAfter, dueBefore, prefix, target, state string }
 
@@ -72,6 +79,13 @@ func (f *filter) flags(fs *pflag.FlagSet) {
 
 // query returns the filter as parameters of the API.
 func (f *filter) query() (url.Values, error) {
+	if f.state != "" && !slices.Contains(states, f.state) {
+		meant := ""
+		if best := near.Name(f.state, "", states); best != "" {
+			meant = "; did you mean " + best + "?"
+		}
+		return nil, usagef("--state is %q, needs one of %s%s", f.state, strings.Join(states, ", "), meant)
+	}
 	q := texts("prefix", f.prefix, "target", f.target, "state", f.state)
 	for name, value := range map[string]string{"due-after": f.dueAfter, "due-before": f.dueBefore} {
 		if err := setTime(q, name, name, value, 1, "a duration from now, as in 10m"); err != nil {

@@ -93,8 +93,11 @@ in waterclock dead-letters list.
 		if s.Topic != "" {
 			fmt.Fprintf(p.stdout, "%s written to %s/%d/%d%s\n", req.ID, s.Topic, s.Partition, s.Offset, saysDue(&req, s.Due))
 		}
-		if s.Note != "" {
+		switch {
+		case s.Note != "":
 			fmt.Fprintf(p.stderr, "note: %s\n", s.Note)
+		case req.To == "" && req.Wait == 0:
+			fmt.Fprintln(p.stderr, "note: without --to the timer goes to the target topic that the service is configured with; if it has none, the request becomes a dead letter. --wait tells")
 		}
 		this := asked{id: req.ID, condition: req.If, maxLate: req.MaxLate != nil}
 		return this.said(p.stdout, &s, err)
@@ -190,7 +193,7 @@ func notOwn(name string) error {
 		return nil
 	case by == "":
 		known := slices.Sorted(maps.Keys(setBy))
-		if best := near.Name(lower, waterclock.RequestPrefix, known); best != "" {
+		if best := near.Header(name, known); best != "" {
 			return usagef("--header names %q: there is no such header; did you mean %s, which %s sets?", name, best, setBy[best])
 		}
 		return usagef("--header names %q: headers that begin with %s speak to the service, and there is no such one", name, waterclock.RequestPrefix)

@@ -214,3 +214,27 @@ func TestSaysWhatBecameOfARequest(t *testing.T) {
 		})
 	}
 }
+
+// A request without a target may be a dead letter that nobody looks at: the note says so.
+func TestScheduleWithoutTargetIsNoted(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		note bool
+	}{
+		{nil, true},
+		{[]string{"--to", "orders"}, false},
+		{[]string{"--wait"}, false}, // it says what was decided
+	} {
+		code, _, stderr := runWith(&calls{}, nil, "", append([]string{"schedule", "--in", "10s"}, c.args...)...)
+		if code != exitOK || strings.Contains(stderr, "note: without --to") != c.note {
+			t.Errorf("%v: exit %d, %q", c.args, code, stderr)
+		}
+	}
+}
+
+func TestStateOfAListIsOneOfTheStates(t *testing.T) {
+	code, _, stderr := runWith(&calls{}, nil, "", "list", "--state", "pendng")
+	if code != exitUsage || !strings.Contains(stderr, `--state is "pendng", needs one of pending, triggered, paused, parked, remembered; did you mean pending?`) {
+		t.Errorf("exit %d, %q", code, stderr)
+	}
+}

@@ -128,7 +128,7 @@ func TestLoadErrors(t *testing.T) {
 		{"bad choice", nil, "on-stop: wait", []string{`on-stop is "wait", needs one of leave, stay`}},
 		{"bad level", nil, "log-level: loud", []string{`log-level is "loud", needs one of debug`}},
 		{"list for a scalar", nil, "group: [a, b]", []string{`group is "a,b", needs a single value`}},
-		{"map for a scalar", nil, "tls: {ca: x}", []string{"tls needs a single value or a list of them"}},
+		{"map for a scalar", nil, "tls: {ca: x}", []string{"keys are flat, as in tls-ca: …"}},
 		{"list of lists", nil, "brokers: [[a]]", []string{"brokers needs a single value or a list"}},
 		{"no value", nil, "brokers:", []string{"brokers needs a value"}},
 		{"a key twice", nil, "group: a\ngroup: b", []string{"group needs to be given once", "wc.yaml:2"}},

@@ -49,6 +49,13 @@ func put(into map[string]*value, key, path, setting string, n ast.Node) error {
 		return &Problem{Setting: setting, Source: source, Need: "a value"}
 	}
 	texts, isList, err := scalarsOf(setting, n)
+	if _, isMap := n.(ast.MapNode); isMap && setting != delaySetting {
+		whole := setting + "-…"
+		if inner, err := mappingOf(path, setting, n, ""); err == nil && len(inner) > 0 {
+			whole = setting + "-" + sortedKeys(inner)[0]
+		}
+		return &Problem{Setting: setting, Source: source, Need: "a value, and no settings below it: keys are flat, as in " + whole + ": …"}
+	}
 	if err != nil {
 		return &Problem{Setting: setting, Source: source, Need: needOf(err)}
 	}

@@ -23,6 +23,25 @@ func Name(found, prefix string, known []string) string {
 	return best
 }
 
+// Header is what Name finds for the name of a header of a request, or what others call such a header.
+func Header(found string, known []string) string {
+	found = strings.ToLower(found)
+	if is := otherwise[found]; is != "" {
+		return is
+	}
+	return Name(found, "timer-", known)
+}
+
+// otherwise has names that other schedulers, and everyday speech, have for headers, where no spelling is near.
+var otherwise = map[string]string{
+	"timer-due": "timer-at", "timer-time": "timer-at", "timer-date": "timer-at", "timer-timestamp": "timer-at",
+	"timer-in": "timer-after", "timer-delay": "timer-after",
+	"timer-interval": "timer-every", "timer-period": "timer-every", "timer-schedule": "timer-cron",
+	"timer-tz": "timer-zone", "timer-timezone": "timer-zone",
+	"timer-to": "timer-target-topic", "timer-destination": "timer-target-topic",
+	"timer-ttl": "timer-max-late", "timer-expiry": "timer-max-late", "timer-delete": "timer-cancel",
+}
+
 // Distance is Levenshtein's: how many bytes to insert, delete or change.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)

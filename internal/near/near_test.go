@@ -12,3 +12,15 @@ func TestName(t *testing.T) {
 		}
 	}
 }
+
+func TestHeader(t *testing.T) {
+	known := []string{"timer-at", "timer-after", "timer-every", "timer-target-topic"}
+	for found, want := range map[string]string{
+		"timer-due": "timer-at", "timer-delay": "timer-after", "Timer-Interval": "timer-every", "timer-to": "timer-target-topic",
+		"timer-aftr": "timer-after", "timer-colour": "",
+	} {
+		if got := Header(found, known); got != want {
+			t.Errorf("%s: %q, want %q", found, got, want)
+		}
+	}
+}

@@ -17,7 +17,7 @@ var (
 
 // ErrInDoubt says that this process did not hear in time how the last step of the partition ended, which consumers may have
 // seen.
-var ErrInDoubt = errors.New("how the last step ended is not known yet: ask again")
+var ErrInDoubt = errors.New("how the last step ended is not known yet")
 
 // ErrBusy says that too much is changing to show one consistent state.
 var ErrBusy = errors.New("more is changing than a question can follow: ask again")

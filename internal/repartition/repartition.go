@@ -167,7 +167,7 @@ func Nobody(ctx context.Context, cl *kgo.Client, group string) error {
 	for i, m := range g.Members {
 		hosts[i] = strings.TrimPrefix(m.ClientHost, "/")
 	}
-	return fmt.Errorf("group %s has %d members, on %s: stop every instance, and wait until they have left (--session-timeout)",
+	return fmt.Errorf("group %s has members, %d of them, on %s: stop every instance, and wait until they have left (--session-timeout)",
 		group, len(g.Members), strings.Join(slices.Compact(slices.Sorted(slices.Values(hosts))), ", "))
 }
 

@@ -259,7 +259,7 @@ type Watch interface {
 }
 
 // ErrMoving says that a partition has no owner that can answer now.
-var ErrMoving = errors.New("the partition is on its way to another owner")
+var ErrMoving = errors.New("nobody can answer for the partition now")
 
 // StuckError says why nobody answers for a partition although no other owner is to be expected:
 // this will not be over in a moment.
