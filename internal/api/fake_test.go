@@ -344,10 +344,13 @@ func (emptyLogs) Follow(ctx context.Context, _ string, _ api.Position, fn func(*
 }
 
 func (f *fake) allows(ctx context.Context, role access.Role, topic, id string) error {
-	if f.may == nil {
+	f.mu.Lock()
+	may := f.may
+	f.mu.Unlock()
+	if may == nil {
 		return nil
 	}
-	return f.may(ctx, role, topic, id)
+	return may(ctx, role, topic, id)
 }
 
 func (f *fake) some(ctx context.Context, role access.Role, topic string) error {
