@@ -167,6 +167,7 @@ func in(t *testing.T, dir, program string, args ...string) ([]byte, error) {
 // The client that openapi-python-client makes, without a warning, passes mypy and does what it
 // says.
 func TestGeneratedPython(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {

@@ -88,6 +88,7 @@ func unpack(t *testing.T, archive, name string) []byte {
 // axe-core finds nothing on any page, in both themes, one wide and one narrow. That it finds
 // something where there is something is seen first.
 func TestAxeInABrowser(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	browser(t)
 	source := axe(t)

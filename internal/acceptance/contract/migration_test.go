@@ -60,6 +60,7 @@ func (n etf1Topics) anonymous(text string) string {
 // delete, does not fire again; what it dropped or would never fire is not copied; what is
 // pending fires once.
 func TestMigrationByCopy(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	python := kafkatest.Python(t, kafkatest.Confluent)
 	c := kafkatest.Shared(t)

@@ -33,6 +33,7 @@ func (s *setup) deadOf() map[string]string {
 // TestTargetGainsPartitionsWhileRunning: an emission is placed by the partition
 // count at its firing, not at its scheduling; firings go on meanwhile.
 func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	apart := 5 * time.Millisecond // 13 s in all
 	for !targetGainsPartitions(t, apart) {
@@ -135,6 +136,7 @@ func targetGainsPartitions(t *testing.T, apart time.Duration) bool {
 // dead letters; once it is there again emissions to it are delivered, those of
 // the dead letters too when they are sent again as they are.
 func TestTargetRecreatedWhileRunning(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	s := newSetup(t)
 	other := s.cluster.CreateTopic(t, 2, nil, s.target+"-other")

@@ -17,6 +17,7 @@ import (
 // that have copies of them, so what is replayed is next to nothing; timers fire once each, all the time. No partition is silent for
 // long when an instance joins or hands over.
 func TestStandbysTakeOver(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const parts, pending = 6, 30_000
 	c := kafkatest.Start(t, 1, kafkatest.ApacheDefaults())

@@ -34,6 +34,7 @@ const (
 // with requests on their way: exactly what the requests say fires, once, and exactly
 // what they say has happened by the events.
 func TestSteeredTimersAreExact(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	rig.Binary(t)

@@ -70,6 +70,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 // TestUnreachableBrokersAtStart: said, alive, not ready, and ready by itself
 // when the broker comes.
 func TestUnreachableBrokersAtStart(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const line = "no broker can be reached"
 	c := kafkatest.Start(t, 1)

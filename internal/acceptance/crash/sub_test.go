@@ -15,6 +15,7 @@ import (
 // is planned in several parts, and goes on with another number of them. Each timer is scheduled for
 // tomorrow and at once for soon: it fires once if each request is settled once, and in its order.
 func TestSubPartitionsChangeAtEachKill(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const perLife = 2 * streamRate // emissions, before each kill
 	c := kafkatest.Shared(t)

@@ -148,6 +148,7 @@ func notWritable(t testing.TB) string {
 // and beside the first, which then has an old directory too: nothing is lost,
 // duplicated or comes back.
 func TestCopiedDirectory(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	s := newSetup(t, c)

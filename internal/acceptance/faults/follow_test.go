@@ -21,6 +21,7 @@ const grownTo = partitions + 2
 // Timers move to where their IDs lie now: what is written there cancels and
 // replaces them, and each fires once.
 func TestRequestTopicThatGrew(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const n = 120
 	c := kafkatest.Shared(t)

@@ -158,6 +158,7 @@ func copyInUse(t testing.TB, to, from string) {
 // are one group, acquire partitions from each other, and one is killed. Nothing is
 // lost, duplicated or comes back.
 func TestDirectoryCopiedWhileInUse(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const n = 40
 	c := kafkatest.Shared(t)

@@ -42,7 +42,7 @@ func TestWrongUsage(t *testing.T) {
 		{"config names a file", serve + yaml("config", "config: x\n"), nil, 2, []string{"config needs to be a known key", "/config:1)"}},
 		{"key without a value", serve + yaml("novalue", "lanes:\n"), nil, 2, []string{"lanes needs a value", "/novalue"}},
 		{"key twice", serve + yaml("twice", "lanes: 1\nlanes: 2\n"), nil, 2, []string{"lanes needs to be given once", "/twice:2)"}},
-		{"mapping for a value", serve + yaml("map", "lanes: {a: b}\n"), nil, 2, []string{"lanes needs a single value", "/map:1)"}},
+		{"mapping for a value", serve + yaml("map", "lanes: {a: b}\n"), nil, 2, []string{"keys are flat, as in lanes-a: …", "/map:1)"}},
 		{"list of lists", serve + yaml("lists", "targets: [[a]]\n"), nil, 2, []string{"targets needs a single value or a list of them", "/lists:1)"}},
 		{"list for a single value", serve + yaml("list", "group: [a, b]\n"), nil, 2, []string{"group is", "a single value, not a list", "/list:1)"}},
 		{"no mapping", serve + yaml("text", "hello\n"), nil, 2, []string{"/text", "keys with values"}},

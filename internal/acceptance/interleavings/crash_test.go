@@ -24,6 +24,7 @@ import (
 // somewhere in that, again while it goes on, and the third one must hold just
 // what the changelog says.
 func TestKilledInsideWipeAndIngest(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const (
 		n      = 100_000

@@ -18,6 +18,7 @@ import (
 // applied when its partition is given away. The same timers are replaced during each stay, so
 // each acquisition must find what the last owner has left.
 func TestPartitionGoesBackAndForthWithSlowApplies(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const (
 		n, perSecond = 100, 100

@@ -122,6 +122,7 @@ func TestGroupsOffsetsDeletedNothingFiresAgain(t *testing.T) {
 
 // The tails of logs are what no poll shows: markers and aborted records.
 func TestAcquisitionOfLogsThatEndInAbortedRecords(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	w := newSetup(t, kafkatest.Shared(t), 1)
 	want := make(map[string][]string)
@@ -199,6 +200,7 @@ func TestAcquisitionOfLogsThatEndInAbortedRecords(t *testing.T) {
 }
 
 func TestPastDueRequestReplacesAPendingOne(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const n = 200
 	w := newSetup(t, kafkatest.Shared(t), 2)

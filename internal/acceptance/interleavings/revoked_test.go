@@ -16,6 +16,7 @@ import (
 // only then does the offset commit arrive. It is refused, for the partition that A has kept too,
 // so nothing of that step is ever written.
 func TestOneOfTwoPartitionsRevokedWithTheOffsetCommitOnItsWay(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const n = 200
 	w := newSetup(t, kafkatest.Shared(t), 2)

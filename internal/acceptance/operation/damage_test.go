@@ -20,6 +20,7 @@ import (
 // when it is read, said aloud, and what lay there is replayed. The process goes
 // on, and every timer fires once.
 func TestDamagedStoreIsReplayed(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 4, nil)

@@ -13,6 +13,7 @@ import (
 // A full disk: the process leaves the group and exits 1 naming the path, at once,
 // also while writes are blocked; with space it goes on and nothing is lost.
 func TestFullDiskEndsTheProcess(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	dir := t.TempDir()

@@ -24,6 +24,7 @@ import (
 // waits, and what has an owner goes on. All but three of the settings are CI's, and so are events
 // and a fixed-delay topic beside the request topic.
 func TestSettingsAlteredUnderLoad(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const partitions, limit = 4, time.Minute
 	c := kafkatest.Shared(t)

@@ -23,6 +23,7 @@ import (
 // instance runs: that request topic stops and says so, another one goes on; what
 // is only unwise is an alert.
 func TestTopicsThatChangeWhileRunning(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	adm := kadm.NewClient(c.Client(t))

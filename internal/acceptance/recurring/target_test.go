@@ -87,6 +87,7 @@ func TestTargetFailsAndComesBack(t *testing.T) {
 // What is parked for a target that takes nothing expires in its time, and does not
 // wait for the target.
 func TestParkedTimersExpireWithoutTheirTarget(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	w := newSetup(t)
 	w.behind = behind

@@ -17,6 +17,7 @@ import (
 // middle. Each occurrence fires once, and what was missed is made up for so fast that
 // whatever is due a second after the hand-over is as punctual as before.
 func TestThousandTimersEachSecondThroughAKill(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const n, partitions = 1000, 4
 	count := 20

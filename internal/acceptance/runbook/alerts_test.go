@@ -23,6 +23,7 @@ import (
 // The commands of each alert, on one machine, one alert after the other. If its commands cure it, or would show nothing
 // otherwise, it is caused before; most of them show a figure that is there anyway.
 func TestAlerts(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const n = 20
 	c := kafkatest.Shared(t)

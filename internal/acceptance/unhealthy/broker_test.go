@@ -42,6 +42,7 @@ func trips(log *rig.Log) int {
 // The broker that coordinates the transactions is away for
 // 10 s. Steps wait for it, and no target is to blame.
 func TestCoordinatorAwayTripsNoBreaker(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Three(t)
 	requests := kafkatest.Topic(t)

@@ -181,6 +181,7 @@ func (s *directorySetup) finish() {
 // A partition with nothing to do, of an owner that runs for 13 h, is
 // in sync at a restart.
 func TestIdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const begin, flush = -40 * time.Hour, time.Second
 	s := newDirectorySetup(t)
@@ -246,6 +247,7 @@ const (
 // taken for in sync by that flush, it would be trusted another 11 h later, 33 h
 // after it had last seen a tombstone. How old it is shows when the claim is met.
 func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const begin = -40 * time.Hour
 	s := newDirectorySetup(t)
