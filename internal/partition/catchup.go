@@ -91,5 +91,5 @@ func (r *requests) catchUp(ctx context.Context, end int64) {
 	}
 	r.open()
 	r.life.SetState(ownership.Live)
-	r.life.Log.Info("partition live", "position", look.Position(), "pending", r.subs.pending())
+	r.life.Log.Info("partition live", "position", look.Position(), "pending", r.subs.Pending())
 }

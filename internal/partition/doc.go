@@ -13,7 +13,7 @@
 //   - lane is what the lane's goroutine calls. It plans due firings, seals the step, and takes the outcome.
 //   - keeper is the goroutine of Run. It folds committed steps, makes every write to the store, and does every scan
 //     of it. Another goroutine writes each checkpoint: see checkpoints.
-//   - Questions answers on the goroutines of its callers.
+//   - Package questions answers on the goroutines of its callers.
 //
 // They meet at the planners, under locks that are never held during I/O: see subPartitions. What one hands to another
 // goes through a queue: inbox (to the sub-partitions), handover (committed steps, to the keeper), parkInbox (timers to

@@ -59,21 +59,11 @@ func (s *sealed) events(k *part) {
 	}
 }
 
-// eventTypes are the words for outcomes. A cancel that found nothing makes no event; its word is for a caller that asks
-// for the outcome of its request.
-var eventTypes = [timer.Outcomes]waterclock.EventType{
-	timer.None: waterclock.EventRescheduled, timer.Scheduled: waterclock.EventScheduled, timer.Replaced: waterclock.EventReplaced,
-	timer.Cancelled: waterclock.EventCancelled, timer.NotFound: "not-found", timer.Fired: waterclock.EventFired,
-	timer.Expired: waterclock.EventExpired, timer.Refused: waterclock.EventRejected, timer.Undeliverable: waterclock.EventUndeliverable,
-	timer.Completed: waterclock.EventCompleted, timer.Triggered: waterclock.EventTriggered, timer.Paused: waterclock.EventPaused,
-	timer.Resumed: waterclock.EventResumed, timer.Unmet: waterclock.EventConditionNotMet,
-}
-
 // event returns the event of an entry that is sealed at the given time; false if nothing happened to a timer, for example
 // because a cancel found nothing, or a firing was rolled back. (The long switch is the table of events.)
 func (w *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
 	result := e.Result()
-	ev = wire.Event{Type: eventTypes[result], ID: e.ID, At: at, Source: w.source(e.Before.Offset), Pending: e.After}
+	ev = wire.Event{Type: wire.EventTypeOf(result), ID: e.ID, At: at, Source: w.source(e.Before.Offset), Pending: e.After}
 	if e.After.IsRemembered() {
 		ev.Pending = nil
 	}

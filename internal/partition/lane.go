@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/transaction"
 )
@@ -15,7 +16,7 @@ import (
 type lane struct {
 	*owned
 	steps     *stepPlanner // nil until the partition is acquired
-	questions *Questions
+	questions *questions.Questions
 	handover  *handover
 
 	suspects int          // entries that are not committed and are suspects

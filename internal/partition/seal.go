@@ -88,7 +88,7 @@ func (s *sealed) build(step string) {
 	s.share.Fence = func() error {
 		err := p.life.Steps.Fence(s.share.Records[:s.changelog])
 		if err == nil {
-			p.questions.ends()
+			p.questions.Ending()
 		}
 		return err
 	}
@@ -234,7 +234,7 @@ func (s *sealed) done(o transaction.Outcome) {
 		s.giveBack()
 	}
 	if o != transaction.Aborted || s.share.Err == nil { // otherwise it may be committed, and the acquisition ends
-		p.questions.ended()
+		p.questions.Ended()
 	}
 	p.life.Steps.Ended(s.share, s.share.Records[:s.changelog], o)
 	if o == transaction.Committed {
@@ -246,7 +246,7 @@ func (s *sealed) done(o transaction.Outcome) {
 func (s *sealed) commit() {
 	p := s.l
 	p.steps.commit()
-	p.questions.decide(s.step)
+	p.questions.Decide(s.step)
 	p.steps.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began))
 	p.handover.put(s.job())
 	p.life.Wake.Send()
