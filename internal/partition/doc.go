@@ -7,7 +7,7 @@
 // Each goroutine that owns state has one struct. The structs are made for one acquisition, and each starts and stops
 // itself:
 //
-//   - requests takes what intake delivers, and runs one goroutine for each sub-partition (subPartition.planAll). That
+//   - receiver takes what intake delivers, and runs one goroutine for each sub-partition (subPartition.planAll). That
 //     goroutine validates requests, looks up unknown IDs, and plans. While a step is out that is full of firings, it also
 //     plans firings for the next step.
 //   - lane is what the lane's goroutine calls. It plans due firings, seals the step, and takes the outcome.

@@ -28,37 +28,6 @@ const (
 
 func sizeOfEvents(n int) timer.Size { return timer.Size{Entries: n, Bytes: int64(n) * eventBytes} }
 
-// events makes the events of a part, whose emissions are made already.
-func (s *sealed) events(k *part) {
-	p := s.l
-	if !p.tells() {
-		return
-	}
-	emissions := s.share.Emissions[k.first : k.first+k.emissions]
-	records, text := make([]kgo.Record, 0, k.segment.Len()), []byte(nil)
-	now := p.o.Metrics.clocks.Brokers(s.mark)
-	for e := range k.segment.Entries() {
-		var emission *kgo.Record
-		if e.Emit != nil && e.Refusal == nil {
-			emission, emissions = emissions[0].Record, emissions[1:]
-		}
-		ev, happened := p.event(e, s.at, emission)
-		if !happened {
-			continue
-		}
-		if cap(text)-len(text) < eventBytes {
-			text = make([]byte, 0, min(eventBuffer, max(1, cap(records)-len(records))*eventBytes))
-		}
-		first := len(text)
-		text = ev.AppendTo(text)
-		records = append(records, kgo.Record{
-			Topic: p.o.Topics.Events.Name, Partition: p.o.Partition, Timestamp: now,
-			Key: wire.EventKey(ev.ID), Value: text[first:len(text):len(text)],
-		})
-		k.events = append(k.events, &records[len(records)-1])
-	}
-}
-
 // event returns the event of an entry that is sealed at the given time; false if nothing happened to a timer, for example
 // because a cancel found nothing, or a firing was rolled back. (The long switch is the table of events.)
 func (w *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {

@@ -53,7 +53,7 @@ func (l *lane) seal(name string, room *transaction.Room) *transaction.Share {
 		l.nextDue.Store(next) // until here it was never, so a timer that was loaded meanwhile wakes the lanes
 		return nil
 	}
-	s := &sealed{l: l, step: step}
+	s := &sealedStep{l: l, step: step}
 	s.build(name)
 	*room = room.Minus(step.Size()).Minus(sizeOfEvents(s.told))
 	return s.share

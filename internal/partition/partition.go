@@ -35,7 +35,7 @@ type served struct {
 	subs     *subPartitions
 	backlog  *backlog
 	arrivals *arrivals
-	requests *requests
+	requests *receiver
 	lane     *lane
 	keeper   *keeper
 }
@@ -116,9 +116,9 @@ func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending i
 	s.arrivals.begin(from)
 	p.ledger.open(pending)
 	toPark := &parkInbox{wake: p.life.Wake.Send}
-	with := &planning{owned: p.owned, store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed, busy: p.o.Metrics.planning(p.o.Topics.Request.Name, p.o.Partition)}
+	with := &planning{owned: p.owned, store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed, busy: p.o.Metrics.planningTime(p.o.Topics.Request.Name, p.o.Partition)}
 	s.subs = newSubPartitions(with, from, pending)
-	s.requests = newRequests(s.subs, with, &p.lag, from)
+	s.requests = newReceiver(s.subs, with, &p.lag, from)
 	l.steps = &stepPlanner{owned: p.owned, subs: s.subs, backlog: s.backlog, arrivals: s.arrivals}
 	l.questions = p.Questions
 	s.keeper = newKeeper(p.owned, store, s, toPark, &p.parked, &p.ledger)

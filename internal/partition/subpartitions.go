@@ -28,7 +28,7 @@ import (
 // checkpoint freezes all planners between two steps.
 //
 // This type has what every room needs: choosing a planner, and taking the locks. What only one room asks of the
-// planners is a method of that room: requests hands out requests, stepPlanner plans and takes steps, the keeper, with
+// planners is a method of that room: receiver hands out requests, stepPlanner plans and takes steps, the keeper, with
 // its checkpoints and its parking, folds and loads. Package questions asks through five methods, which come last.
 //
 // Each planner has a lock. Several locks are taken in the order of the numbers. They are never held

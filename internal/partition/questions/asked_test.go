@@ -31,7 +31,6 @@ type asked struct {
 	store   *statestore.Handle
 	now     int64 // Unix ms
 	next    int64 // offset of the next request
-	planned int64 // position of what is planned
 	batch   []request
 	folding []*planner.Step   // committed, not folded
 	frozen  *statestore.Batch // to be stored
