@@ -55,6 +55,7 @@ func TestCheckFindsPlantedImports(t *testing.T) {
 		{"membership with plans", pkg("internal/membership", mod+"/internal/planner"), []string{mod + "/internal/planner"}},
 		{"ownership that knows who owns", pkg("internal/ownership", mod+"/statestore", mod+"/internal/partition"), []string{mod + "/internal/partition"}},
 		{"partition with settings", pkg("internal/partition", mod+"/internal/config", "github.com/spf13/pflag"), []string{mod + "/internal/config", "github.com/spf13/pflag"}},
+		{"questions with those who plan", pkg("internal/partition/questions", mod+"/internal/planner", mod+"/internal/partition"), []string{mod + "/internal/partition"}},
 		{"delays with settings", pkg("delaytopics", mod+"/internal/config", mod+"/internal/partition"), []string{mod + "/internal/config"}},
 		{"memory of what was counted with the console", pkg("internal/recent", mod+"/internal/api/console", "time"), []string{mod + "/internal/api/console"}},
 		{"root with the service", pkg("", mod+"/internal/service", mod+"/internal/timer"), []string{mod + "/internal/service"}},

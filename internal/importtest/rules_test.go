@@ -46,6 +46,7 @@ func rules() []Rule {
 		{Directory: "internal/membership", Not: []string{pebble, "internal/memtable", "internal/planner"}, Why: "membership is about partitions"},
 		{Directory: "internal/ownership", Not: []string{"intake", "internal/planner", "internal/partition", "delaytopics", "internal/membership", "internal/config"}, Why: "owning a partition is the same whatever is done with it"},
 		{Directory: "internal/partition", Not: []string{"internal/config", "github.com/spf13", "github.com/knadh/koanf"}, Why: "flags end at the service"},
+		{Directory: "internal/partition/questions", Not: []string{pebble, "intake", "delaytopics", "internal/transaction", "internal/targets", "internal/hanging", "internal/membership", "internal/partition"}, Direct: true, Why: "a question reads what is committed, and changes nothing"},
 		{Directory: "delaytopics", Not: []string{"internal/config", "github.com/spf13", "github.com/knadh/koanf"}, Why: "flags end at the service"},
 		{Directory: "internal/api", Not: []string{kafka, pebble, "intake", "statestore", "internal/transaction", "internal/targets", "internal/hanging", "delaytopics", "internal/topics", "internal/wire", "internal/partition", "internal/ownership", "internal/config", "internal/service"}, Direct: true, Why: "the API asks whoever knows, and does not know how"},
 		{Directory: "internal/api/access", Not: []string{kafka, pebble, "", engine, "github.com/spf13"}, Why: "who may do what does not depend on what is done"},

@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,10 +17,9 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/budget"
-	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/statestore"
 )
 
 // same reports whether an answer shows a timer. It ignores whether the timer is parked, which no log says.
@@ -32,7 +28,7 @@ func same(q *query.Timer, t *timer.Timer) bool {
 		return q == nil && t == nil
 	}
 	return bytes.Equal(q.AppendTo(nil), t.AppendTo(nil)) && q.Source == fmt.Sprint("r/0/", t.Offset) && q.Topic == "r" &&
-		(q.State == stateOf(t, false) || q.State == query.Parked && !t.IsPaused())
+		(q.State == query.StateOf(t, false) || q.State == query.Parked && !t.IsPaused())
 }
 
 // walk reads a list page by page.
@@ -82,7 +78,7 @@ func (c *core) answersAre(page query.Page) {
 	}
 	var want []query.Cursor
 	for id, t := range fold {
-		q := &query.Timer{Timer: t, State: stateOf(t, parked[id])}
+		q := &query.Timer{Timer: t, State: query.StateOf(t, parked[id])}
 		if page.Filter.Match(q) {
 			want = append(want, query.CursorOf(page.Order, q))
 		}
@@ -112,7 +108,7 @@ func (c *core) countsAre(f query.Filter, fold map[string]*timer.Timer, parked ma
 	for i, bound := range bounds {
 		var n int64
 		for id, t := range fold {
-			if q := (&query.Timer{Timer: t, State: stateOf(t, parked[id])}); f.Match(q) && (t.IsTriggered() || !t.IsPaused() && t.Due < bound) {
+			if q := (&query.Timer{Timer: t, State: query.StateOf(t, parked[id])}); f.Match(q) && (t.IsTriggered() || !t.IsPaused() && t.Due < bound) {
 				n++
 			}
 		}
@@ -169,125 +165,41 @@ func answersAgainstModel(t *rapid.T, g *setup) {
 		rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom([]int{2, 8, 1000}).Draw(t, "queue"), rapid.SampledFrom([]int{1, 2, 5}).Draw(t, "sub-partitions"))
 	c.lazy = true
 	c.o.Memory.Delta = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "delta bytes"))
-	c.p.o.Memory.Delta = c.o.Memory.Delta
+	shared := budget.New(256<<10, map[string]int32{"r": 1, "other": 1})
+	other := shared.Open("other")
+	all := other.Limit()
+	c.o.Memory.Questions = shared.Open("r")
+	c.acquire()
 	actions := c.actions()
 	actions[""] = func(t *rapid.T) {
-		if _, lacks := c.p.Questions.now.Load().lacks(); lacks > 0 {
+		if _, lacks := c.s.subs.Lacks(); lacks > 0 {
 			c.g.seen["something unflushed"]++
 		} else {
 			c.g.seen["nothing unflushed"]++
 		}
 		c.answersAre(c.page(t))
-		if a := c.p.Questions.now.Load(); a.held.bytes != 0 {
-			t.Fatalf("questions hold %d bytes behind their ends", a.held.bytes)
+		if other.Limit() != all {
+			t.Fatalf("questions hold %d bytes behind their ends", all-other.Limit())
 		}
 	}
 	t.Repeat(actions)
 }
 
-// The view of the store lacks what was flushed after it was made. As long as the planner does not know of that flush,
-// it still has the changes itself. After that the view is too old.
-func TestCheckpointAfterTheView(t *testing.T) {
+// A question that would hold more than it may has the store flushed first.
+func TestAQuestionHasTheStoreFlushed(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.lazy = true
-	c.schedule(1, 50_000)
-	c.takes()
-	c.commit(true)
-	c.apply()
-	if n := len(c.walk(query.Page{})); n != 1 {
-		t.Fatalf("%d are listed", n)
-	}
-	c.schedule(2, 60_000)
-	c.takes()
-	c.commit(true)
-	c.apply()
-	a := c.p.Questions.now.Load()
-	list := func(whole bool, meanwhile func()) {
-		t.Helper()
-		flushes, _ := a.lacks()
-		view, err := a.handle.View()
-		c.ok(err)
-		meanwhile()
-		u := planner.NewUnflushed(0)
-		current := a.collect(u, flushes)
-		if current != whole {
-			t.Fatalf("what the store lacks goes with the view: %v, want %v", current, whole)
-		}
-		if whole {
-			c.ok(u.Index(func() error { return nil }))
-			b := &builder{a: a, slot: new(slot), page: &query.Page{Order: query.ByID, Limit: 10}}
-			l, err := b.build(t.Context(), &reading{view: view, unflushed: u})
-			c.ok(err)
-			if len(l.Timers) != 2 {
-				t.Errorf("%d are listed, 2 are committed", len(l.Timers))
-			}
-		}
-		c.ok(view.Close())
-	}
-	list(true, c.freeze)
-	list(true, c.store)
-	list(false, c.thaw)
-	list(true, func() {})
-	if n := len(c.walk(query.Page{})); n != 2 {
-		t.Errorf("%d are listed later", n)
-	}
-}
-
-// A process that may have lost the partition without knowing says nothing about its timers.
-func TestNoAnswersAboutAPartitionThatMayBeLost(t *testing.T) {
-	g := newSetup(t)
-	c := newCore(t, g, 1<<20, 1000)
-	c.schedule(1, 50_000)
-	c.takes()
-	c.commit(true)
-	token := c.p.o.Token.(*holder)
-	for _, unsure := range []bool{false, true, false} {
-		token.unsure.Store(unsure)
-		_, get := c.p.Questions.Get(t.Context(), []byte("id1"))
-		_, list := c.p.Questions.List(t.Context(), query.Page{Order: query.ByID, Limit: 10})
-		_, count := c.p.Questions.Count(t.Context(), query.Filter{})
-		for what, err := range map[string]error{"one": get, "a list": list, "a number": count} {
-			if errors.Is(err, query.ErrMoved) != unsure || !unsure && err != nil {
-				t.Errorf("unsure %v, asked for %s: %v", unsure, what, err)
-			}
-		}
-	}
-	a, err := c.p.Questions.answering()
-	c.ok(err)
-	token.unsure.Store(true)
-	if err := a.still(t.Context(), nil); !errors.Is(err, query.ErrMoved) {
-		t.Errorf("it has become unsure meanwhile: %v", err)
-	}
-}
-
-// If the store lacks more than questions may hold, or may collect while nothing is planned, it is flushed first. If that
-// does not help, the partition is busy.
-func TestQuestionsHoldNoMoreThanTheyMay(t *testing.T) {
-	t.Run("bytes", func(t *testing.T) { questionsHoldNoMoreThan(t, 7<<10, maxUnflushed) }) // the IDs would fit
-	t.Run("IDs", func(t *testing.T) { questionsHoldNoMoreThan(t, 1<<20, 49) })
-}
-
-func questionsHoldNoMoreThan(t *testing.T, bytes int64, most int) {
-	c := newCore(t, newSetup(t), 1<<20, 1000)
-	c.lazy = true
-	c.p.o.Memory.Questions = budget.Alone(bytes)
+	c.o.Memory.Questions = budget.Alone(7 << 10)
+	c.acquire()
 	const n = 50
-	schedule := func() {
-		for i := range n {
-			c.schedule(i, 50_000)
-		}
-		c.takes()
-		c.commit(true)
-		c.apply()
+	for i := range n {
+		c.schedule(i, 50_000)
 	}
-	schedule()
-	a := c.p.Questions.now.Load()
-	a.most = most
+	c.takes()
+	c.commit(true)
+	c.apply()
 	if _, err := c.p.Questions.List(t.Context(), query.Page{}); !errors.Is(err, query.ErrBusy) {
 		t.Fatalf("%v, where there is room for a few timers", err)
-	}
-	if a.held.bytes > 0 {
-		t.Errorf("%d bytes are held behind the end", a.held.bytes)
 	}
 	c.s.keeper.checkpoints.asks.open()
 	defer c.s.keeper.checkpoints.close()
@@ -312,120 +224,9 @@ func questionsHoldNoMoreThan(t *testing.T, bytes int64, most int) {
 			done = true
 		}
 	}
-	if len(l.Timers) != n || asked != 1 || a.held.bytes > 0 {
-		t.Errorf("%d are listed, want %d; %d checkpoints, want one; %d bytes are held", len(l.Timers), n, asked, a.held.bytes)
+	if len(l.Timers) != n || asked != 1 {
+		t.Errorf("%d are listed, want %d; %d checkpoints, want one", len(l.Timers), n, asked)
 	}
-}
-
-// lacks makes a planner apply this many timers that the store does not have, bypassing what a core checks.
-func (c *core) lacks(n int) {
-	c.t.Helper()
-	p, b, refs := c.s.subs.planners[0], planner.NewBatch(n), make([]timer.Ref, n)
-	for i := range n {
-		x := &timer.Timer{
-			ID: fmt.Appendf(nil, "unflushed-%07d", i), Offset: int64(i), Due: c.now + 100_000 + int64(i), Occurrence: 1,
-			Target: timer.Target{Topic: targetTopic, Partition: timer.AnyPartition}, Value: make([]byte, 100),
-		}
-		value, err := x.Own()
-		c.ok(err)
-		b.Add(nil, timer.Request{ID: x.ID, Offset: x.Offset, Schedule: x}, value)
-		refs[i] = timer.Absent
-	}
-	b.Position = int64(n)
-	unknown := p.Meet(b)
-	unknown.Found(refs, nil, nil, c.now)
-	p.Plan(b)
-	step := planner.Take(c.s.subs.planners, timer.Size{Entries: n, Bytes: 1 << 40}, false, planner.NoBound)
-	planner.Commit(c.s.subs.planners)
-	for done := false; !done; {
-		_, done = p.Apply(step.Segments[0], n)
-	}
-}
-
-// A question that reads much that is not flushed gives its slot back again and again, and others get it meanwhile.
-func TestAQuestionRestsWhileReadingUnflushedChanges(t *testing.T) {
-	const n = 20 * restIDs
-	c := newCore(t, newSetup(t), 1<<20, 1000)
-	c.p.o.Memory.Questions = budget.Alone(64 << 20)
-	c.lacks(n)
-	scans := semaphore.NewWeighted(1)
-	c.p.o.Scans = scans
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if got, err := c.p.Questions.Count(t.Context(), query.Filter{Target: targetTopic}); err != nil || got.N != n {
-			t.Errorf("%d are counted: %v", got.N, err)
-		}
-	}()
-	had := 0
-	for {
-		select {
-		case <-done:
-			if had < n/restIDs/2 { // it rests twice per thousand: when it indexes and when it counts
-				t.Errorf("another one had the slot %d times while a question looked at %d IDs", had, n)
-			}
-			return
-		default:
-		}
-		if scans.TryAcquire(1) {
-			scans.Release(1)
-			runtime.Gosched()
-			continue
-		}
-		c.ok(scans.Acquire(t.Context(), 1)) // the question has it
-		had++
-		scans.Release(1)
-	}
-}
-
-// Questions that begin at the same time together hold no more than they may.
-func TestQuestionsSideBySideHoldNoMoreThanTheyMay(t *testing.T) {
-	const n, most = 2 * restIDs, 900 << 10 // enough for one
-	c := newCore(t, newSetup(t), 1<<20, 1000)
-	c.p.o.Memory.Questions = budget.Alone(most)
-	c.lacks(n)
-	a := c.p.Questions.now.Load()
-	answered, busy := 0, 0
-	for range 50 {
-		var asking sync.WaitGroup
-		errs := make(chan error, 2)
-		var inside atomic.Int32
-		for _, turn := range []chan struct{}{a.pages, a.counts} {
-			asking.Go(func() {
-				errs <- a.read(t.Context(), turn, new(slot), func(*reading) error {
-					inside.Add(1)
-					for inside.Load() < 2 && len(errs) == 0 { // the other one is inside as well, or refused
-						runtime.Gosched()
-					}
-					if free := most - a.held.taken(); free < 0 {
-						t.Errorf("questions hold %d bytes more than they may", -free)
-					}
-					return nil
-				})
-			})
-		}
-		asking.Wait()
-		for range 2 {
-			switch err := <-errs; {
-			case err == nil:
-				answered++
-			case errors.Is(err, query.ErrBusy):
-				busy++
-			default:
-				t.Fatal(err)
-			}
-		}
-	}
-	if answered < 50 || a.held.taken() != 0 {
-		t.Errorf("%d are answered, %d were too many; %d bytes are held", answered, busy, a.held.taken())
-	}
-}
-
-// taken returns how many bytes are held.
-func (h *held) taken() int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.bytes
 }
 
 // Questions come from anywhere, at any time. While a partition works, no answer contains half of a step, misses a timer
@@ -433,11 +234,12 @@ func (h *held) taken() int64 {
 func TestQuestionsDuringTheWork(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1<<20)
 	c.lazy = true
+	c.o.Scans = semaphore.NewWeighted(1)
+	c.acquire()
 	const always = 100
 	for i := range always {
 		c.schedule(1000+i, 1_000_000+int64(i%7))
 	}
-	c.p.o.Scans = semaphore.NewWeighted(1)
 	step := func(r ...*kgo.Record) {
 		c.deliver(len(r))
 		c.work()
@@ -704,127 +506,12 @@ func TestNoAnswerIsFromBeforeAStepThatNobodyCanTell(t *testing.T) {
 	if x, err := q.Get(ctx, []byte("id1")); !query.Again(err) {
 		t.Errorf("asked while the acquisition ends: %v, %v", x, err)
 	}
-	q.close()
+	q.Close()
 	if err := <-waiting; !query.Again(err) {
 		t.Errorf("asked before: %v", err)
 	}
-	q.open(c.s, c.s.keeper.store, c.p.Checkpoint)
+	q.Open(questions.Acquisition{Planners: c.s.subs, Store: c.s.keeper.store, Flush: c.p.Checkpoint})
 	if _, err := q.Get(t.Context(), []byte("id1")); err != nil {
 		t.Errorf("asked after the next acquisition: %v", err)
-	}
-}
-
-// What is not known is said: what was decided before anybody watched, what stands where no
-// request does, what has been pushed out, and what the end of a life leaves open.
-func TestDecisionsThatAreNotKnown(t *testing.T) {
-	c := newCore(t, newSetup(t), 1<<20, 1<<20)
-	c.schedule(1, 50_000)
-	c.takes()
-	c.commit(true)
-	w, err := c.p.Questions.Watch()
-	c.ok(err)
-	c.cancel(1).Offset += 3
-	gap := make(chan error, 1)
-	go func() {
-		_, err := w.Decision(t.Context(), 2)
-		gap <- err
-	}()
-	c.takes()
-	c.commit(true)
-	if err := <-gap; !errors.Is(err, query.ErrForgotten) {
-		t.Errorf("where no request stands: %v", err)
-	}
-	if d, err := w.Decision(t.Context(), 0); !errors.Is(err, query.ErrForgotten) {
-		t.Errorf("decided before: %+v, %v", d, err)
-	}
-	if d, err := w.Decision(t.Context(), 4); err != nil || d.Outcome != "cancelled" {
-		t.Errorf("decided: %+v, %v", d, err)
-	}
-	d := c.p.Questions.now.Load().decided
-	for at := range int64(maxDecisions) {
-		d.list = append(d.list, decided{offset: 5 + at})
-	}
-	d.mu.Lock()
-	d.trim()
-	d.mu.Unlock()
-	if _, err := w.Decision(t.Context(), 4); !errors.Is(err, query.ErrForgotten) {
-		t.Errorf("others came behind it: %v", err)
-	}
-	again, err := c.p.Questions.Watch()
-	c.ok(err)
-	w.Close()
-	w.Close()
-	open := make(chan error, 1)
-	go func() {
-		_, err := again.Decision(t.Context(), 1<<40)
-		open <- err
-	}()
-	c.p.Questions.close()
-	if err := <-open; !errors.Is(err, query.ErrMoved) {
-		t.Errorf("at the end of a life: %v", err)
-	}
-	again.Close()
-	if n := d.watched.Load(); n != 0 || len(d.list) > 0 {
-		t.Errorf("%d watch, %d are remembered", n, len(d.list))
-	}
-	if _, err := c.p.Questions.Watch(); !query.Again(err) || !strings.Contains(err.Error(), "acquiring") {
-		t.Errorf("watched although nothing answers: %v", err)
-	}
-}
-
-// What a question holds is given back when it ends. If the acquisition ends first, it is given back then, and what the
-// question does later changes nothing.
-func TestMemoryOfQuestionsIsGivenBack(t *testing.T) {
-	for _, late := range []bool{false, true} {
-		shared := budget.New(1<<20, map[string]int32{"r": 1, "other": 1})
-		other := shared.Open("other")
-		all := other.Limit()
-		c := newCore(t, newSetup(t), 1<<20, 1000)
-		c.p.o.Memory.Questions = shared.Open("r")
-		c.lazy = true
-		for i := range 500 {
-			c.schedule(i, 10_000)
-		}
-		c.deliver(500)
-		c.work()
-		for range 5 {
-			c.seal(100)
-			c.commit(true)
-			c.apply()
-		}
-		a := c.p.Questions.now.Load()
-		_ = a.read(t.Context(), a.pages, new(slot), func(r *reading) error {
-			if n := len(r.unflushed.All()); n != 500 {
-				t.Errorf("%d timers are not flushed, want 500", n)
-			}
-			if other.Limit() == all {
-				t.Error("what a question holds is in no budget")
-			}
-			if late {
-				c.leave()
-				if got := other.Limit(); got != all {
-					t.Errorf("after the end others may have %d bytes, want %d", got, all)
-				}
-			}
-			return nil
-		})
-		if got := other.Limit(); got != all {
-			t.Errorf("late %v: behind the question others may have %d bytes, want %d", late, got, all)
-		}
-	}
-}
-
-// A question may meet damage and outlive its acquisition while the group is asked. The acquisition that follows has
-// repaired the damage: it need not end.
-func TestALateQuestionEndsNoLaterAcquisition(t *testing.T) {
-	c := newCore(t, newSetup(t), 1<<20, 1000)
-	before := c.p.Questions.now.Load()
-	c.p.Questions.close()
-	c.p.Questions.open(c.s, c.s.keeper.store, func(context.Context) {})
-	if err := before.still(t.Context(), statestore.ErrNewerFormat); err == nil {
-		t.Error("a question of an acquisition that has ended is answered")
-	}
-	if err := c.p.life.Failure(); err != nil {
-		t.Errorf("a question of an acquisition that has ended ends the next one: %v", err)
 	}
 }

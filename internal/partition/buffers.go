@@ -30,6 +30,9 @@ var bufferPool = sync.Pool{New: func() any { return new(buffers) }}
 // minBuffer is the number of records that buffers in the pool may always have room for.
 const minBuffer = 32
 
+// ownHeaders is how many headers the service adds to an emission.
+const ownHeaders = 5
+
 // free empties the buffers and puts them into the pool, unless they are much larger than they had to be. So buffers in
 // the pool are about as large as the last steps.
 func (s *buffers) free() {

@@ -40,7 +40,7 @@ const heldPatience = 10 * time.Second
 // most), and a hanging transaction never ends. If the barrier waited for those, one producer could stop a tenant's timers
 // at each acquisition. A live owner does not wait either: it reads such requests when the transaction ends. So a request
 // behind an open transaction counts as if it were written when the transaction ends.
-func (r *requests) catchUp(ctx context.Context, end int64) {
+func (r *receiver) catchUp(ctx context.Context, end int64) {
 	look := partlog.NewReader(r.o.Reader.Client(), r.life.Requests(), r.delivered.Load())
 	look.SetMaxBytes(catchUpBytes)
 	unpacker := r.o.Reader.Unpacker()
@@ -91,5 +91,5 @@ func (r *requests) catchUp(ctx context.Context, end int64) {
 	}
 	r.open()
 	r.life.SetState(ownership.Live)
-	r.life.Log.Info("partition live", "position", look.Position(), "pending", r.subs.pending())
+	r.life.Log.Info("partition live", "position", look.Position(), "pending", r.subs.Pending())
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -278,7 +279,7 @@ func (c *core) acquire() {
 	s.keeper.checkpoints.aside = func(write func()) { c.write = write }
 	p.served.Store(s)
 	p.ledger.pending.Store(0)
-	p.Questions.open(s, store, p.Checkpoint)
+	p.Questions.Open(questions.Acquisition{Planners: s.subs, Store: store, Flush: p.Checkpoint})
 	p.life.SetState(ownership.Live)
 	p.life.Steps.Join(s.lane)
 	p.life.Own(c.end)

@@ -7,13 +7,13 @@
 // Each goroutine that owns state has one struct. The structs are made for one acquisition, and each starts and stops
 // itself:
 //
-//   - requests takes what intake delivers, and runs one goroutine for each sub-partition (subPartition.planAll). That
+//   - receiver takes what intake delivers, and runs one goroutine for each sub-partition (subPartition.planAll). That
 //     goroutine validates requests, looks up unknown IDs, and plans. While a step is out that is full of firings, it also
 //     plans firings for the next step.
 //   - lane is what the lane's goroutine calls. It plans due firings, seals the step, and takes the outcome.
 //   - keeper is the goroutine of Run. It folds committed steps, makes every write to the store, and does every scan
 //     of it. Another goroutine writes each checkpoint: see checkpoints.
-//   - Questions answers on the goroutines of its callers.
+//   - Package questions answers on the goroutines of its callers.
 //
 // They meet at the planners, under locks that are never held during I/O: see subPartitions. What one hands to another
 // goes through a queue: inbox (to the sub-partitions), handover (committed steps, to the keeper), parkInbox (timers to

@@ -24,8 +24,6 @@ const (
 	emissionNumbers = 128
 	// usualNumbers is about how many bytes they usually are.
 	usualNumbers = 40
-	// ownHeaders is how many headers the service adds to an emission.
-	ownHeaders = 5
 )
 
 // emissions builds the records of one seal. Built one by one, each record would take eight allocations. Here they share

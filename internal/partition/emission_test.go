@@ -132,8 +132,8 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 		if step == nil || step.Segments[0].Firings.Entries != n {
 			t.Fatalf("%+v is due, want %d firings", step, n)
 		}
-		s := &sealed{l: c.s.lane, share: &transaction.Share{Emissions: make([]transaction.Emission, n)}, emitted: make([]*planner.Entry, n), at: c.now}
-		k := &part{segment: step.Segments[0], buffers: new(buffers)}
+		s := &sealedStep{l: c.s.lane, share: &transaction.Share{Emissions: make([]transaction.Emission, n)}, emitted: make([]*planner.Entry, n), at: c.now}
+		k := &sealedPart{segment: step.Segments[0], buffers: new(buffers)}
 		k.count()
 		s.emit(k)
 		if got, want := cap(k.buffers.headers), n*(headers+ownHeaders); got < want || got > want+want/4 {

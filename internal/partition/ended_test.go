@@ -11,7 +11,7 @@ import (
 
 // leave ends the acquisition as serve does.
 func (c *core) leave() {
-	c.p.Questions.close()
+	c.p.Questions.Close()
 	c.p.life.Steps.Leave(c.s.lane)
 	c.s.keeper.stop()
 	c.p.served.Store(nil)

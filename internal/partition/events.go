@@ -28,52 +28,11 @@ const (
 
 func sizeOfEvents(n int) timer.Size { return timer.Size{Entries: n, Bytes: int64(n) * eventBytes} }
 
-// events makes the events of a part, whose emissions are made already.
-func (s *sealed) events(k *part) {
-	p := s.l
-	if !p.tells() {
-		return
-	}
-	emissions := s.share.Emissions[k.first : k.first+k.emissions]
-	records, text := make([]kgo.Record, 0, k.segment.Len()), []byte(nil)
-	now := p.o.Metrics.clocks.Brokers(s.mark)
-	for e := range k.segment.Entries() {
-		var emission *kgo.Record
-		if e.Emit != nil && e.Refusal == nil {
-			emission, emissions = emissions[0].Record, emissions[1:]
-		}
-		ev, happened := p.event(e, s.at, emission)
-		if !happened {
-			continue
-		}
-		if cap(text)-len(text) < eventBytes {
-			text = make([]byte, 0, min(eventBuffer, max(1, cap(records)-len(records))*eventBytes))
-		}
-		first := len(text)
-		text = ev.AppendTo(text)
-		records = append(records, kgo.Record{
-			Topic: p.o.Topics.Events.Name, Partition: p.o.Partition, Timestamp: now,
-			Key: wire.EventKey(ev.ID), Value: text[first:len(text):len(text)],
-		})
-		k.events = append(k.events, &records[len(records)-1])
-	}
-}
-
-// eventTypes are the words for outcomes. A cancel that found nothing makes no event; its word is for a caller that asks
-// for the outcome of its request.
-var eventTypes = [timer.Outcomes]waterclock.EventType{
-	timer.None: waterclock.EventRescheduled, timer.Scheduled: waterclock.EventScheduled, timer.Replaced: waterclock.EventReplaced,
-	timer.Cancelled: waterclock.EventCancelled, timer.NotFound: "not-found", timer.Fired: waterclock.EventFired,
-	timer.Expired: waterclock.EventExpired, timer.Refused: waterclock.EventRejected, timer.Undeliverable: waterclock.EventUndeliverable,
-	timer.Completed: waterclock.EventCompleted, timer.Triggered: waterclock.EventTriggered, timer.Paused: waterclock.EventPaused,
-	timer.Resumed: waterclock.EventResumed, timer.Unmet: waterclock.EventConditionNotMet,
-}
-
 // event returns the event of an entry that is sealed at the given time; false if nothing happened to a timer, for example
 // because a cancel found nothing, or a firing was rolled back. (The long switch is the table of events.)
 func (w *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
 	result := e.Result()
-	ev = wire.Event{Type: eventTypes[result], ID: e.ID, At: at, Source: w.source(e.Before.Offset), Pending: e.After}
+	ev = wire.Event{Type: wire.EventTypeOf(result), ID: e.ID, At: at, Source: w.source(e.Before.Offset), Pending: e.After}
 	if e.After.IsRemembered() {
 		ev.Pending = nil
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/upcoming"
@@ -15,6 +16,9 @@ import (
 
 // forecastPause is how often the forecast looks whether there is something to read.
 const forecastPause = time.Second
+
+// turnRows is after how many rows the forecast gives its slot back and takes one again: some 300 µs.
+const turnRows = 1024
 
 // forecast counts when pending timers fall due: see package upcoming. The keeper tells it of committed steps and of
 // checkpoints of the store. A goroutine of its own reads the store, in a slot of those for bulk readers, so it has half
@@ -127,9 +131,9 @@ func (f *forecast) begin() (view *statestore.View, from, to int64) {
 
 // read counts the rows that fall due in the seconds [from, to), by second, and closes the view.
 func (f *forecast) read(ctx context.Context, view *statestore.View, from, to int64) (found []int32, err error) {
-	turn := slot{of: f.o.Scans}
-	defer turn.give()
-	if err = turn.take(ctx); err != nil {
+	turn := questions.NewSlot(f.o.Scans)
+	defer turn.Give()
+	if err = turn.Take(ctx); err != nil {
 		_ = view.Close()
 		return nil, err
 	}
@@ -139,9 +143,8 @@ func (f *forecast) read(ctx context.Context, view *statestore.View, from, to int
 		if at.IsPending() {
 			found[upcoming.Second(at.Due)-from]++
 		}
-		if rows++; rows%slotRows == 0 {
-			turn.give()
-			wait = turn.take(ctx)
+		if rows++; rows%turnRows == 0 {
+			wait = turn.Rest(ctx)
 		}
 		return wait == nil
 	})

@@ -88,7 +88,7 @@ func TestForecastAgainstModel(t *testing.T) {
 // A partition with many timers in one second is counted after an acquisition, whatever its planners have in memory.
 func TestForecastAfterAcquisition(t *testing.T) {
 	g := newSetup(t)
-	const timers = 2*slotRows + 100
+	const timers = 2*turnRows + 100
 	c := newCore(t, g, 1000, 100_000)
 	for id := range timers {
 		c.schedule(id, 90_000+int64(id%2)*int64(30*time.Minute/time.Millisecond))

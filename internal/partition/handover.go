@@ -7,6 +7,9 @@ import (
 	"github.com/waterclock/waterclock/internal/planner"
 )
 
+// maxUnfolded is how many committed steps may wait to be folded. At the limit the partition seals nothing.
+const maxUnfolded = 8
+
 // handover takes committed steps from the lane to the keeper, in order. The lane puts a step here before another share may
 // be sealed. So once no share is out and awaitIdle has returned in time, everything that is committed is applied.
 type handover struct {

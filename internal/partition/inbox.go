@@ -9,7 +9,6 @@ import (
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/tracker"
 )
 
 // inbox holds, in order, the deliveries that the goroutine of a sub-partition has yet to take.
@@ -56,76 +55,4 @@ func (in *inbox) takeAll() (list []delivery, ahead timer.Size) {
 	list, ahead = in.list, in.ahead
 	in.list, in.ahead = nil, timer.Size{}
 	return list, ahead
-}
-
-// hand gives requests, in the order of their log, each to the sub-partition of its ID. There are no more below next.
-func (r *requests) hand(recs []*kgo.Record, next int64) {
-	all := r.subs.all
-	parts := make([][]*kgo.Record, len(all))
-	if len(all) == 1 {
-		parts[0] = recs
-	} else {
-		for _, rec := range recs {
-			n := r.subs.of(rec.Key).number
-			parts[n] = append(parts[n], rec)
-		}
-	}
-	runs := make([]tracker.Run, len(parts))
-	for i, part := range parts {
-		if n := len(part); n > 0 {
-			runs[i] = tracker.Run{First: part[0].Offset, Behind: part[n-1].Offset + 1}
-		}
-	}
-	r.subs.progress.handed(runs, next)
-	for i, part := range parts {
-		for len(part) > 0 {
-			n, bytes := batchOf(part)
-			r.put(all[i], delivery{recs: part[:n], position: part[n-1].Offset + 1, bytes: bytes})
-			part = part[n:]
-		}
-	}
-}
-
-// handOne gives a sub-partition one request that stands for all up to a position.
-func (r *requests) handOne(d delivery) {
-	s := r.subs.of(d.recs[0].Key)
-	runs := make([]tracker.Run, len(r.subs.all))
-	runs[s.number] = tracker.Run{First: d.recs[0].Offset, Behind: d.position}
-	r.subs.progress.handed(runs, d.position)
-	r.put(s, d)
-}
-
-func (r *requests) put(s *subPartition, d delivery) {
-	r.backlog.delivered(timer.Size{Entries: len(d.recs), Bytes: d.bytes})
-	s.inbox.put(d)
-}
-
-// open lets timers fire: those of each sub-partition as soon as it has planned what it was handed so far. That includes
-// every cancel that could still win.
-func (r *requests) open() {
-	for _, s := range r.subs.all {
-		s.inbox.put(delivery{open: true})
-	}
-}
-
-// batchOf returns how many of the records are planned as one batch, and about how many bytes they hold. A step takes a
-// batch whole, so it is bounded in count and bytes.
-func batchOf(recs []*kgo.Record) (n int, bytes int64) {
-	for n < min(maxBatch, len(recs)) {
-		size := recordSize(recs[n])
-		if n > 0 && bytes+size > maxBatchBytes {
-			break
-		}
-		n, bytes = n+1, bytes+size
-	}
-	return n, bytes
-}
-
-// recordSize is about how many bytes a record holds in memory once it is planned, which is more than before.
-func recordSize(r *kgo.Record) int64 {
-	n := planner.TimerMemory + planner.EntryMemory + len(r.Key) + len(r.Value)
-	for i := range r.Headers {
-		n += 40 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
-	}
-	return int64(n)
 }

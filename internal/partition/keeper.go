@@ -25,7 +25,7 @@ type keeper struct {
 	backlog     *backlog
 	arrivals    *arrivals
 	lane        *lane
-	requests    *requests
+	requests    *receiver
 	ledger      *ledger
 	handover    *handover
 	parking     *parking

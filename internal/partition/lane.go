@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/transaction"
 )
@@ -15,7 +16,7 @@ import (
 type lane struct {
 	*owned
 	steps     *stepPlanner // nil until the partition is acquired
-	questions *Questions
+	questions *questions.Questions
 	handover  *handover
 
 	suspects int          // entries that are not committed and are suspects
@@ -52,7 +53,7 @@ func (l *lane) seal(name string, room *transaction.Room) *transaction.Share {
 		l.nextDue.Store(next) // until here it was never, so a timer that was loaded meanwhile wakes the lanes
 		return nil
 	}
-	s := &sealed{l: l, step: step}
+	s := &sealedStep{l: l, step: step}
 	s.build(name)
 	*room = room.Minus(step.Size()).Minus(sizeOfEvents(s.told))
 	return s.share

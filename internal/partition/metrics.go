@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"iter"
 	"strconv"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/metric"
-	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -128,8 +126,8 @@ func (m *Metrics) setLag(topic string, partition int32, records int64, age time.
 	m.lagSeconds.WithLabelValues(topic, p).Set(max(0, age.Seconds()))
 }
 
-// planning counts what the planners of a partition take; see goneLag.
-func (m *Metrics) planning(topic string, partition int32) prometheus.Counter {
+// planningTime counts what the planners of a partition take; see goneLag.
+func (m *Metrics) planningTime(topic string, partition int32) prometheus.Counter {
 	if m == nil {
 		return prometheus.NewCounter(prometheus.CounterOpts{})
 	}
@@ -149,50 +147,4 @@ var outcomeNames = map[timer.Outcome]string{
 	timer.Fired: "fired", timer.Expired: "expired", timer.Refused: "refused",
 	timer.Undeliverable: "undeliverable", timer.Completed: "completed",
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "condition_not_met",
-}
-
-// committed counts what a committed step did. sealed and committed are when that happened to the step, in Unix ms.
-func (m *Metrics) committed(p *owned, a *arrivals, l *ledger, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
-	topic := p.o.Topics.Request.Name
-	toSeal, toCommit, own, ownToEnd := m.sealed.tally(), m.delivered.tally(), m.own.tally(), m.ownToEnd.tally()
-	var counts [timer.Outcomes]int
-	recur, remembered := 0, 0
-	for e := range entries {
-		o := e.Result()
-		counts[o]++
-		if e.After != nil && !e.After.IsRemembered() && (o == timer.Fired || o == timer.Expired || o == timer.Undeliverable) {
-			recur++
-		}
-		if e.After.IsRemembered() {
-			remembered++
-		}
-		if e.Before.IsRemembered() {
-			remembered--
-		}
-		switch {
-		case e.Refusal != nil:
-			m.reasons.WithLabelValues(topic, e.Refusal.Reason).Inc()
-			m.warnRefused(p, e)
-		case e.Emit != nil:
-			toSeal.add(sealed - e.Emit.FiresAt())
-			toCommit.add(committed - e.Emit.FiresAt())
-			if due, ours := a.ownDue(sealed, e); ours {
-				own.add(max(0, sealed-due))
-				ownToEnd.add(max(0, committed-due))
-			}
-		}
-	}
-	m.sealed.add("", &toSeal)
-	m.own.add("", &own)
-	m.delivered.add(topic, &toCommit)
-	m.ownToEnd.add(topic, &ownToEnd)
-	if n := counts[timer.Scheduled] + counts[timer.Replaced]; n > 0 {
-		m.accepted.WithLabelValues(topic).Add(float64(n))
-	}
-	l.add(&counts, recur+remembered)
-	for o, n := range counts {
-		if n > 0 && outcomeNames[timer.Outcome(o)] != "" {
-			m.outcomes.WithLabelValues(topic, outcomeNames[timer.Outcome(o)]).Add(float64(n))
-		}
-	}
 }

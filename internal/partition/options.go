@@ -24,8 +24,6 @@ const (
 	loadBytes = 4 << 20
 	// leastLoad is how many bytes a scan may read at least, even if the memtable may hold less.
 	leastLoad = 64 << 10
-	// maxUnfolded is how many committed steps may wait to be folded. At the limit the partition seals nothing.
-	maxUnfolded = 8
 )
 
 // never is later than every due time.

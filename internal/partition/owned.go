@@ -25,3 +25,11 @@ func (w *owned) source(generation int64) waterclock.Source {
 
 // tells reports whether the request topic has events.
 func (w *owned) tells() bool { return w.o.Topics.Events.Name != "" }
+
+// warn logs a warning. unsaid is how many of its kind were not logged before.
+func (w *owned) warn(unsaid int, msg string, attrs ...any) {
+	if unsaid > 0 {
+		attrs = append(attrs, "not_logged_before", unsaid)
+	}
+	w.life.Log.Warn(msg, attrs...)
+}

@@ -146,6 +146,14 @@ func (k *parking) parkAll() error {
 	return nil
 }
 
+// warnUnreckoned logs that timers wait for the rules of their time zone.
+func (m *Metrics) warnUnreckoned(p *owned, t *timer.Timer) {
+	if ok, unsaid := m.warnings.allow(warning{p.o.Topics.Request.Name, unreckonedWarning}, time.Now()); ok {
+		p.life.Log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on its machine",
+			"zone", t.Recurrence.Zone, "timer", string(t.ID[:min(len(t.ID), warnedID)]), "not_logged_before", unsaid)
+	}
+}
+
 // crowded reports whether a planner has so many missed timers that no more are to be admitted.
 func (k *parking) crowded() bool {
 	return k.subs.any(func(x *planner.Planner) bool { return x.Stats().Crowded })

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/upcoming"
 	"github.com/waterclock/waterclock/statestore"
@@ -14,7 +15,7 @@ import (
 // Partition is one owned request partition. Each acquisition has rooms of its own: see served.
 type Partition struct {
 	*owned
-	Questions *Questions
+	Questions *questions.Questions
 
 	local   ownership.Local     // Run's own
 	standby *ownership.Follower // Run's own: what Take was given; nil: nothing, or the partition was acquired since
@@ -34,7 +35,7 @@ type served struct {
 	subs     *subPartitions
 	backlog  *backlog
 	arrivals *arrivals
-	requests *requests
+	requests *receiver
 	lane     *lane
 	keeper   *keeper
 }
@@ -46,7 +47,10 @@ func New(o Options) *Partition {
 	}
 	own := &owned{o: o, life: ownership.New(o.Options, o.Metrics), clock: clock{now: o.Now}}
 	return &Partition{
-		owned: own, Questions: &Questions{owned: own},
+		owned: own,
+		Questions: questions.New(questions.Options{
+			Life: own.life, Token: o.Token, Source: own.source, Scans: o.Scans, Memory: o.Memory.Questions,
+		}),
 		local: ownership.Local{Slots: o.Replays, Room: o.Memory.Replay, AcceptLost: o.AcceptLost},
 	}
 }
@@ -112,9 +116,9 @@ func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending i
 	s.arrivals.begin(from)
 	p.ledger.open(pending)
 	toPark := &parkInbox{wake: p.life.Wake.Send}
-	with := &planning{owned: p.owned, store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed, busy: p.o.Metrics.planning(p.o.Topics.Request.Name, p.o.Partition)}
+	with := &planning{owned: p.owned, store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed, busy: p.o.Metrics.planningTime(p.o.Topics.Request.Name, p.o.Partition)}
 	s.subs = newSubPartitions(with, from, pending)
-	s.requests = newRequests(s.subs, with, &p.lag, from)
+	s.requests = newReceiver(s.subs, with, &p.lag, from)
 	l.steps = &stepPlanner{owned: p.owned, subs: s.subs, backlog: s.backlog, arrivals: s.arrivals}
 	l.questions = p.Questions
 	s.keeper = newKeeper(p.owned, store, s, toPark, &p.parked, &p.ledger)
@@ -137,8 +141,8 @@ func (p *Partition) serve(ctx context.Context) error {
 	defer p.served.Store(nil) // nothing of the rooms is held from here on: the next acquisition may never come
 	defer a.keeper.stop()
 	defer p.life.Steps.Leave(l)
-	p.Questions.open(a.served, store, a.keeper.flush)
-	defer p.Questions.close()
+	p.Questions.Open(questions.Acquisition{Planners: a.subs, Store: store, Flush: a.keeper.flush})
+	defer p.Questions.Close()
 	p.life.SetState(ownership.Gated)
 	p.life.Own(a.behind)
 	a.requests.start(ctx, a.end)

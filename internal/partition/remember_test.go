@@ -93,7 +93,7 @@ func TestRememberedThroughRestarts(t *testing.T) {
 			}
 			c.pass(5000)
 			turns()
-			if n := c.s.subs.pending(); n != 0 || len(c.fold(1<<62)) != 0 {
+			if n := c.s.subs.Pending(); n != 0 || len(c.fold(1<<62)) != 0 {
 				t.Errorf("%d are left when all memories have ended", n)
 			}
 		})

@@ -13,11 +13,13 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/tracker"
 )
 
-// requests takes delivered requests and hands them to the goroutines that plan. It implements intake.Sink, on the
+// receiver takes delivered requests and hands them to the goroutines that plan. It implements intake.Sink, on the
 // reader's goroutine.
-type requests struct {
+type receiver struct {
 	*owned
 	subs     *subPartitions
 	backlog  *backlog
@@ -32,14 +34,14 @@ type requests struct {
 	paused  bool
 }
 
-func newRequests(subs *subPartitions, with *planning, l *lag, from int64) *requests {
-	r := &requests{owned: with.owned, subs: subs, backlog: with.backlog, arrivals: with.arrivals, lag: l}
+func newReceiver(subs *subPartitions, with *planning, l *lag, from int64) *receiver {
+	r := &receiver{owned: with.owned, subs: subs, backlog: with.backlog, arrivals: with.arrivals, lag: l}
 	r.delivered.Store(from)
 	return r
 }
 
 // start begins to read and plan requests. No timer fires before all requests below end are planned.
-func (r *requests) start(ctx context.Context, end int64) {
+func (r *receiver) start(ctx context.Context, end int64) {
 	ctx, r.cancel = context.WithCancel(ctx)
 	for _, s := range r.subs.all {
 		r.running.Go(func() { s.planAll(ctx) })
@@ -49,14 +51,14 @@ func (r *requests) start(ctx context.Context, end int64) {
 }
 
 // stop ends reading and planning, and waits for both.
-func (r *requests) stop() {
+func (r *receiver) stop() {
 	r.o.Reader.Remove(r.o.Topics.Request.Name, r.o.Partition, r)
 	r.cancel()
 	r.running.Wait()
 }
 
 // Deliver takes requests in, to be planned. It implements intake.Sink.
-func (r *requests) Deliver(got intake.Read) {
+func (r *receiver) Deliver(got intake.Read) {
 	recs, end := got.Records, got.End
 	r.life.Input.Read(recs, got.Next, got.Epoch)
 	if n := len(recs); n > 0 {
@@ -77,7 +79,7 @@ func (r *requests) Deliver(got intake.Read) {
 }
 
 // SkipBatch implements intake.Sink.
-func (r *requests) SkipBatch(first, next int64) bool {
+func (r *receiver) SkipBatch(first, next int64) bool {
 	known, aborted := r.life.Input.LookedAt(first, next)
 	switch {
 	case !known:
@@ -91,7 +93,7 @@ func (r *requests) SkipBatch(first, next int64) bool {
 }
 
 // refuseBatch makes one dead letter of a batch of requests that is too large to be decompressed.
-func (r *requests) refuseBatch(first, next int64) {
+func (r *receiver) refuseBatch(first, next int64) {
 	r.life.Log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
 	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: first}
 	refusal := &planner.Refusal{Reason: string(waterclock.ReasonBatchTooLarge), Detail: fmt.Sprintf(
@@ -102,7 +104,7 @@ func (r *requests) refuseBatch(first, next int64) {
 }
 
 // Fail implements intake.Sink.
-func (r *requests) Fail(err error) {
+func (r *receiver) Fail(err error) {
 	what := "read requests"
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		what = "the request log no longer holds the position"
@@ -111,7 +113,7 @@ func (r *requests) Fail(err error) {
 }
 
 // pauseIfFull pauses intake at its limits.
-func (r *requests) pauseIfFull() {
+func (r *receiver) pauseIfFull() {
 	r.pauseMu.Lock()
 	defer r.pauseMu.Unlock()
 	if !r.paused && r.backlog.full(false) {
@@ -121,7 +123,7 @@ func (r *requests) pauseIfFull() {
 }
 
 // resumeIfFree lets intake go on once half of its limits is free.
-func (r *requests) resumeIfFree() {
+func (r *receiver) resumeIfFree() {
 	r.pauseMu.Lock()
 	defer r.pauseMu.Unlock()
 	if r.paused && !r.backlog.full(true) {
@@ -130,14 +132,14 @@ func (r *requests) resumeIfFree() {
 	}
 }
 
-func (r *requests) isPaused() bool {
+func (r *receiver) isPaused() bool {
 	r.pauseMu.Lock()
 	defer r.pauseMu.Unlock()
 	return r.paused
 }
 
 // lagNow returns what the partition shows as its lag.
-func (r *requests) lagNow() (behind int64, age time.Duration) {
+func (r *receiver) lagNow() (behind int64, age time.Duration) {
 	paused := r.isPaused()
 	var u unread
 	e, known := r.life.Input.End()
@@ -150,7 +152,79 @@ func (r *requests) lagNow() (behind int64, age time.Duration) {
 	return r.lag.now(r.o.Now(), paused, u)
 }
 
-func (r *requests) showLag() {
+func (r *receiver) showLag() {
 	behind, age := r.lagNow()
 	r.o.Metrics.setLag(r.o.Topics.Request.Name, r.o.Partition, behind, age)
+}
+
+// hand gives requests, in the order of their log, each to the sub-partition of its ID. There are no more below next.
+func (r *receiver) hand(recs []*kgo.Record, next int64) {
+	all := r.subs.all
+	parts := make([][]*kgo.Record, len(all))
+	if len(all) == 1 {
+		parts[0] = recs
+	} else {
+		for _, rec := range recs {
+			n := r.subs.of(rec.Key).number
+			parts[n] = append(parts[n], rec)
+		}
+	}
+	runs := make([]tracker.Run, len(parts))
+	for i, part := range parts {
+		if n := len(part); n > 0 {
+			runs[i] = tracker.Run{First: part[0].Offset, Behind: part[n-1].Offset + 1}
+		}
+	}
+	r.subs.progress.handed(runs, next)
+	for i, part := range parts {
+		for len(part) > 0 {
+			n, bytes := batchOf(part)
+			r.put(all[i], delivery{recs: part[:n], position: part[n-1].Offset + 1, bytes: bytes})
+			part = part[n:]
+		}
+	}
+}
+
+// handOne gives a sub-partition one request that stands for all up to a position.
+func (r *receiver) handOne(d delivery) {
+	s := r.subs.of(d.recs[0].Key)
+	runs := make([]tracker.Run, len(r.subs.all))
+	runs[s.number] = tracker.Run{First: d.recs[0].Offset, Behind: d.position}
+	r.subs.progress.handed(runs, d.position)
+	r.put(s, d)
+}
+
+func (r *receiver) put(s *subPartition, d delivery) {
+	r.backlog.delivered(timer.Size{Entries: len(d.recs), Bytes: d.bytes})
+	s.inbox.put(d)
+}
+
+// open lets timers fire: those of each sub-partition as soon as it has planned what it was handed so far. That includes
+// every cancel that could still win.
+func (r *receiver) open() {
+	for _, s := range r.subs.all {
+		s.inbox.put(delivery{open: true})
+	}
+}
+
+// batchOf returns how many of the records are planned as one batch, and about how many bytes they hold. A step takes a
+// batch whole, so it is bounded in count and bytes.
+func batchOf(recs []*kgo.Record) (n int, bytes int64) {
+	for n < min(maxBatch, len(recs)) {
+		size := recordSize(recs[n])
+		if n > 0 && bytes+size > maxBatchBytes {
+			break
+		}
+		n, bytes = n+1, bytes+size
+	}
+	return n, bytes
+}
+
+// recordSize is about how many bytes a record holds in memory once it is planned, which is more than before.
+func recordSize(r *kgo.Record) int64 {
+	n := planner.TimerMemory + planner.EntryMemory + len(r.Key) + len(r.Value)
+	for i := range r.Headers {
+		n += 40 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
+	}
+	return int64(n)
 }

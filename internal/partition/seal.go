@@ -14,11 +14,11 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// sealed is a step of the planners, made into a share of the transaction.
-type sealed struct {
+// sealedStep is a step of the planners, made into a share of the transaction.
+type sealedStep struct {
 	l          *lane
 	step       *planner.Step
-	parts      []part           // by sub-partition
+	parts      []sealedPart     // by sub-partition
 	emitted    []*planner.Entry // parallel to share.Emissions
 	buffers    *buffers         // of the step's lists
 	checkpoint []byte
@@ -30,8 +30,8 @@ type sealed struct {
 	share      *transaction.Share
 }
 
-// part is the contribution of one sub-partition.
-type part struct {
+// sealedPart is the contribution of one sub-partition.
+type sealedPart struct {
 	sub       *subPartition
 	segment   *planner.Segment
 	refused   []*planner.Entry // refused at this seal, by what is known of their targets
@@ -46,12 +46,12 @@ type part struct {
 }
 
 // build makes the records of the step. The parts are made side by side if the step is large.
-func (s *sealed) build(step string) {
+func (s *sealedStep) build(step string) {
 	p := s.l
 	s.mark, s.began = p.clock.mark(), time.Now()
 	s.at = s.mark.Wall
 	s.share = &transaction.Share{Token: p.o.Token, Done: s.done}
-	s.parts = make([]part, len(p.steps.subs.all))
+	s.parts = make([]sealedPart, len(p.steps.subs.all))
 	entries := s.step.Len()
 	p.steps.subs.each(entries, func(x *subPartition) {
 		k := &s.parts[x.number]
@@ -88,7 +88,7 @@ func (s *sealed) build(step string) {
 	s.share.Fence = func() error {
 		err := p.life.Steps.Fence(s.share.Records[:s.changelog])
 		if err == nil {
-			p.questions.ends()
+			p.questions.Ending()
 		}
 		return err
 	}
@@ -96,7 +96,7 @@ func (s *sealed) build(step string) {
 }
 
 // route chooses where each firing goes, and rolls back firings that must not be emitted now.
-func (s *sealed) route(k *part) {
+func (s *sealedStep) route(k *sealedPart) {
 	var back, late []*planner.Entry
 	for e := range k.segment.Entries() {
 		if e.Emit == nil || e.Refusal != nil {
@@ -135,7 +135,7 @@ func (s *sealed) route(k *part) {
 
 // count counts the emissions and their headers. Nothing is rolled back any more: that would take firings with it that were planned
 // on the ones that are rolled back.
-func (k *part) count() {
+func (k *sealedPart) count() {
 	for e := range k.segment.Entries() {
 		if e.Emit != nil && e.Refusal == nil {
 			k.emissions++
@@ -145,7 +145,7 @@ func (k *part) count() {
 }
 
 // emit makes the records of the firings.
-func (s *sealed) emit(k *part) {
+func (s *sealedStep) emit(k *sealedPart) {
 	made, i := s.l.newEmissions(s.at, k.emissions, k.headers, k.buffers), k.first
 	for e := range k.segment.Entries() {
 		if e.Emit == nil || e.Refusal != nil {
@@ -165,7 +165,7 @@ func (s *sealed) emit(k *part) {
 
 // deadLetters adds the dead letters. They are made anew at each seal, because kgo leaves in a record the context of the
 // step that it was first sent with.
-func (s *sealed) deadLetters() {
+func (s *sealedStep) deadLetters() {
 	p := s.l
 	at, to, now := p.life.Records.DeadLetterPartition(), p.life.Records.DeadLetterTopic(), p.o.Metrics.clocks.Brokers(s.mark)
 	for e := range s.step.Entries() {
@@ -187,7 +187,7 @@ func (w *owned) deadLetter(to *topics.Topic, e *planner.Entry) *kgo.Record {
 }
 
 // changes makes the changelog records of the segment.
-func (s *sealed) changes(k *part) {
+func (s *sealedStep) changes(k *sealedPart) {
 	changes := k.segment.Changes()
 	n := 0
 	for i := range changes {
@@ -203,8 +203,39 @@ func (s *sealed) changes(k *part) {
 	k.buffers.changes, k.buffers.keys = records, keys
 }
 
+// events makes the events of a part, whose emissions are made already.
+func (s *sealedStep) events(k *sealedPart) {
+	p := s.l
+	if !p.tells() {
+		return
+	}
+	emissions := s.share.Emissions[k.first : k.first+k.emissions]
+	records, text := make([]kgo.Record, 0, k.segment.Len()), []byte(nil)
+	now := p.o.Metrics.clocks.Brokers(s.mark)
+	for e := range k.segment.Entries() {
+		var emission *kgo.Record
+		if e.Emit != nil && e.Refusal == nil {
+			emission, emissions = emissions[0].Record, emissions[1:]
+		}
+		ev, happened := p.event(e, s.at, emission)
+		if !happened {
+			continue
+		}
+		if cap(text)-len(text) < eventBytes {
+			text = make([]byte, 0, min(eventBuffer, max(1, cap(records)-len(records))*eventBytes))
+		}
+		first := len(text)
+		text = ev.AppendTo(text)
+		records = append(records, kgo.Record{
+			Topic: p.o.Topics.Events.Name, Partition: p.o.Partition, Timestamp: now,
+			Key: wire.EventKey(ev.ID), Value: text[first:len(text):len(text)],
+		})
+		k.events = append(k.events, &records[len(records)-1])
+	}
+}
+
 // free returns the buffers of a committed step.
-func (s *sealed) free() {
+func (s *sealedStep) free() {
 	s.buffers.emitted, s.buffers.emissions, s.buffers.list = s.emitted, s.share.Emissions, s.share.Records
 	s.emitted, s.share.Emissions, s.share.Records = nil, nil, nil
 	for i := range s.parts {
@@ -215,7 +246,7 @@ func (s *sealed) free() {
 }
 
 // done takes the outcome of the step.
-func (s *sealed) done(o transaction.Outcome) {
+func (s *sealedStep) done(o transaction.Outcome) {
 	p := s.l
 	switch o {
 	case transaction.Committed:
@@ -234,7 +265,7 @@ func (s *sealed) done(o transaction.Outcome) {
 		s.giveBack()
 	}
 	if o != transaction.Aborted || s.share.Err == nil { // otherwise it may be committed, and the acquisition ends
-		p.questions.ended()
+		p.questions.Ended()
 	}
 	p.life.Steps.Ended(s.share, s.share.Records[:s.changelog], o)
 	if o == transaction.Committed {
@@ -243,16 +274,16 @@ func (s *sealed) done(o transaction.Outcome) {
 }
 
 // commit hands the step to the keeper, and tells watchers.
-func (s *sealed) commit() {
+func (s *sealedStep) commit() {
 	p := s.l
 	p.steps.commit()
-	p.questions.decide(s.step)
+	p.questions.Decide(s.step)
 	p.steps.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began))
 	p.handover.put(s.job())
 	p.life.Wake.Send()
 }
 
-func (s *sealed) job() *job {
+func (s *sealedStep) job() *job {
 	j := &job{step: s.step, sealed: s.at, committed: max(s.at, s.l.clock.millis()), checkpoint: s.checkpoint}
 	for _, r := range s.share.Records[:s.changelog] {
 		j.position = max(j.position, r.Offset+1)
@@ -261,7 +292,7 @@ func (s *sealed) job() *job {
 }
 
 // giveBack puts the step back. The next seal looks at the targets again.
-func (s *sealed) giveBack() {
+func (s *sealedStep) giveBack() {
 	for i := range s.parts {
 		for _, e := range s.parts[i].refused {
 			e.Refusal = nil
@@ -273,7 +304,7 @@ func (s *sealed) giveBack() {
 
 // verdicts notes the answers of targets to the emissions of an aborted step, and rolls back those whose targets are
 // unhealthy.
-func (s *sealed) verdicts(k *part) {
+func (s *sealedStep) verdicts(k *sealedPart) {
 	var unhealthy []*planner.Entry
 	for i := k.first; i < k.first+k.emissions; i++ {
 		em, e := &s.share.Emissions[i], s.emitted[i]
@@ -298,7 +329,7 @@ func (s *sealed) verdicts(k *part) {
 }
 
 // cleared subtracts the suspects of a committed step from the count.
-func (s *sealed) cleared() {
+func (s *sealedStep) cleared() {
 	if s.l.suspects == 0 {
 		return
 	}

@@ -19,8 +19,8 @@ func (p *Partition) Status() ownership.Status {
 	case ownership.Gated, ownership.Live, ownership.Stalled:
 		s.Ledger = p.ledger.balance()
 	}
-	if a := p.Questions.now.Load(); a != nil {
-		s.Overdue, s.Uncommitted = a.subs.overdue(p.clock.millis())
+	if acquired != nil && p.Questions.IsOpen() {
+		s.Overdue, s.Uncommitted = acquired.subs.overdue(p.clock.millis())
 	}
 	p.parked.show(&s, p.clock.millis())
 	s.Behind, s.Lag = p.lag.now(p.o.Now(), false, unread{})

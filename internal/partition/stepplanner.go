@@ -64,7 +64,7 @@ func (p *stepPlanner) mayPass(now int64) bool {
 
 // couldPass reports whether a step without requests would raise the position.
 func (p *stepPlanner) couldPass() bool {
-	return p.subs.progress.bound() > p.subs.position() && !p.subs.any(func(x *planner.Planner) bool { _, requests := x.Ready(); return requests })
+	return p.subs.progress.bound() > p.subs.Position() && !p.subs.any(func(x *planner.Planner) bool { _, requests := x.Ready(); return requests })
 }
 
 // roomToFire returns how many firings may be planned for a step: see flow. out are the firings of the step before it,

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -179,6 +180,18 @@ func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (d
 	}
 	b.Add(rec, r, value)
 	return r.Depends(), nil
+}
+
+// misplaced counts and logs a request that is not on the partition of its key.
+func (w *owned) misplaced(rec *kgo.Record, strayed *atomic.Bool) {
+	w.o.Metrics.misplaced(rec.Topic)
+	strayed.Store(true)
+	ok, unsaid := w.o.Metrics.warnings.allow(warning{rec.Topic, misplacedWarning}, time.Now())
+	if !ok {
+		return
+	}
+	w.warn(unsaid, "a producer uses another partitioner: cancels and replacements by others will miss its timers; set its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
+		"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on", intake.Murmur2Partition(rec.Key, w.o.Topics.Request.Partitions))
 }
 
 // plannersRefusal converts a refusal to the planner's type.

@@ -28,8 +28,8 @@ import (
 // checkpoint freezes all planners between two steps.
 //
 // This type has what every room needs: choosing a planner, and taking the locks. What only one room asks of the
-// planners is a method of that room: requests hands out requests, stepPlanner plans and takes steps, the keeper, with
-// its checkpoints and its parking, folds and loads; Questions answers reads.
+// planners is a method of that room: receiver hands out requests, stepPlanner plans and takes steps, the keeper, with
+// its checkpoints and its parking, folds and loads. Package questions asks through five methods, which come last.
 //
 // Each planner has a lock. Several locks are taken in the order of the numbers. They are never held
 // during I/O, nor while waiting for a lock other than those of progress, arrivals, Targets and Health; mostly for less
@@ -192,21 +192,6 @@ func (a *subPartitions) next() (due int64, ok bool) {
 	return due, ok
 }
 
-// pending returns the number of pending timers in the committed state.
-func (a *subPartitions) pending() int64 {
-	a.lock()
-	defer a.unlock()
-	return a.count.Committed()
-}
-
-// position returns the position of the last committed step.
-func (a *subPartitions) position() int64 {
-	s := a.all[0]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.planner.Stats().Position
-}
-
 // size returns the number of IDs in memory, and about how many bytes the memtables hold.
 func (a *subPartitions) size() (items int, bytes int64) {
 	a.ask(func(s *subPartition) {
@@ -228,10 +213,50 @@ func (a *subPartitions) overdue(now int64) (unplanned, uncommitted time.Duration
 	return since(oldest), since(min(oldest, entry))
 }
 
-// committed returns what the planner knows of the committed state of an ID.
-func (a *subPartitions) committed(id []byte) planner.Committed {
+// The following methods implement questions.Planners.
+
+// Committed returns what the planner knows of the committed state of an ID.
+func (a *subPartitions) Committed(id []byte) planner.Committed {
 	s := a.of(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.planner.Committed(id)
+}
+
+// Pending returns the number of pending timers in the committed state.
+func (a *subPartitions) Pending() int64 {
+	a.lock()
+	defer a.unlock()
+	return a.count.Committed()
+}
+
+// Position returns the position of the last committed step.
+func (a *subPartitions) Position() int64 {
+	s := a.all[0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.planner.Stats().Position
+}
+
+// Lacks is how many flushes have ended, and about how many IDs the store may lack, of all planners together.
+func (a *subPartitions) Lacks() (flushes int64, ids int) {
+	a.ask(func(s *subPartition) {
+		has := s.planner.Stats()
+		flushes, ids = flushes+has.Flushes, ids+has.Changed
+	})
+	return flushes, ids
+}
+
+// Collect collects what the store may lack. It returns false if more flushes have ended by now.
+func (a *subPartitions) Collect(u *planner.Unflushed, flushes int64) (current bool) {
+	a.lock()
+	defer a.unlock()
+	for _, x := range a.planners {
+		flushes -= x.Stats().Flushes
+	}
+	if flushes != 0 {
+		return false
+	}
+	u.Collect(a.planners)
+	return true
 }

@@ -23,6 +23,21 @@ const (
 	Remembered State = "remembered"
 )
 
+// StateOf returns the state of a timer. The store knows whether it is parked.
+func StateOf(t *timer.Timer, parked bool) State {
+	switch {
+	case t.IsRemembered():
+		return Remembered
+	case parked:
+		return Parked
+	case t.IsTriggered():
+		return Triggered
+	case t.IsPaused():
+		return Paused
+	}
+	return Pending
+}
+
 // Timer is a pending timer as a partition shows it.
 type Timer struct {
 	*timer.Timer

@@ -116,7 +116,7 @@ func breaks() []bug {
 			{"internal/planner/delta.go", "			pending--\n", ""},
 		}},
 		{"an answer is given without asking the group", "stale", "", []change{
-			{"internal/partition/answer.go", "if unsure := a.o.Token.Certain(ctx); unsure != nil {", "if unsure := a.o.Token.Err(); unsure != nil {"},
+			{"internal/partition/questions/questions.go", "if unsure := o.Token.Certain(ctx); unsure != nil {", "if unsure := o.Token.Err(); unsure != nil {"},
 		}},
 		{"an answer says what is planned, and not what is committed", "stale", "", []change{
 			{"internal/planner/committed.go", "it.id, it.change.after, it.change.stale()", "it.id, it.timer, true"},
@@ -126,11 +126,11 @@ func breaks() []bug {
 			{"internal/planner/committed.go", "	if it.entries > 0 {", "	if false {"},
 		}},
 		{"the offset that a step commits is that of the step before", "lag", "", []change{
-			{"internal/partition/seal.go", "Offset(s.step.Position, wire.CommitNote{Step: step})", "Offset(p.steps.subs.position(), wire.CommitNote{Step: step})"},
+			{"internal/partition/seal.go", "Offset(s.step.Position, wire.CommitNote{Step: step})", "Offset(p.steps.subs.Position(), wire.CommitNote{Step: step})"},
 		}},
 		{"offsets do not pass markers at the log's end", "lag", "", []change{
 			{"internal/partition/stepplanner.go", "	return now < p.at || now >= p.at+passPause // earlier: the clock was set back", "	return false"},
-			{"internal/partition/stepplanner.go", "	return p.subs.progress.bound() > p.subs.position() &&", "	return false && p.subs.progress.bound() > p.subs.position() &&"},
+			{"internal/partition/stepplanner.go", "	return p.subs.progress.bound() > p.subs.Position() &&", "	return false && p.subs.progress.bound() > p.subs.Position() &&"},
 		}},
 		{"a firing that is rolled back does not wait to fire again", "liveness", "", []change{
 			{"internal/planner/rollback.go", "		it.waiting = true\n", ""},

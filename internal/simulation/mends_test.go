@@ -191,8 +191,8 @@ func mends() []bug {
 		{"what is committed is not counted if a checkpoint fails", "21", "./internal/partition TestWhatIsCommittedIsCountedThoughACheckpointFails", []change{
 			{"internal/partition/keeper.go", "		k.count(j)\n		if !c.lost {\n", "		if !c.lost {\n			k.count(j)\n"},
 		}},
-		{"a late question ends a later acquisition", "21", "./internal/partition TestALateQuestionEndsNoLaterAcquisition", []change{
-			{"internal/partition/answer.go", "damaged && a.q.now.Load() == a {", "damaged {"},
+		{"a late question ends a later acquisition", "21", "./internal/partition/questions TestALateQuestionEndsNoLaterAcquisition", []change{
+			{"internal/partition/questions/questions.go", "damaged && a.q.now.Load() == a {", "damaged {"},
 		}},
 		{"a stop aborts the steps of a revocation under way", "22", "./internal/membership TestStopWaitsForARevocation", []change{
 			{"internal/membership/session.go", "func (s *session) giveUp(stopping bool) {\n	s.revoking <- struct{}{}\n	defer func() { <-s.revoking }()\n", "func (s *session) giveUp(stopping bool) {\n"},
@@ -267,7 +267,7 @@ func mends() []bug {
 			{"internal/transaction/abort.go", "{ time.AfterFunc(time.Until(e.by), e.stop) }", "{ e.stop() }"},
 		}},
 		{"a question does not wait for the outcome of a step", "23", "./internal/partition TestQuestionsWaitForTheStepThatConsumersMayHaveSeen", []change{
-			{"internal/partition/seal.go", "			p.questions.ends()\n", ""},
+			{"internal/partition/seal.go", "			p.questions.Ending()\n", ""},
 		}},
 		{"a firing that is rolled back with the one before it keeps its place", "23", "./internal/partition TestAFiringIsRolledBackWithTheOneBeforeIt", []change{
 			{"internal/partition/seal.go", "			e.Partition = to.Partition\n", "			e.Partition = to.Partition\n			k.emissions++\n"},

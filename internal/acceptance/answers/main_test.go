@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -110,7 +111,7 @@ func (w *setup) count(f query.Filter) (all int64) {
 func (w *setup) watched(cl *kgo.Client, r *kgo.Record) (d query.Decision, is *query.Timer) {
 	w.t.Helper()
 	r.Topic = w.requests
-	watchers := make([]*partition.Watcher, partitions)
+	watchers := make([]*questions.Watcher, partitions)
 	for n := range watchers {
 		w.ask(int32(n), func(p *partition.Partition) (err error) {
 			watchers[n], err = p.Questions.Watch()

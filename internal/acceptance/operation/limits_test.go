@@ -109,7 +109,7 @@ var heldBy = map[string]map[string]string{
 		"Replays":   "internal/service.TestReplaysThatStandStillHoldNobodyUp internal/service.TestReplaySlots",
 		"Replay":    "internal/replay.TestReplayFlushes",
 		"Calls":     "internal/api/access.TestBodies internal/api/access.TestSlowBodiesDelayNobody internal/api/access.TestAnswersThatAreNotTaken",
-		"Questions": "internal/partition.TestQuestionsHoldNoMoreThanTheyMay",
+		"Questions": "internal/partition/questions.TestQuestionsHoldNoMoreThanTheyMay",
 	},
 	"internal/memtable": {
 		"MaxBytes": "TestLargeTimersAreNotRecords",
@@ -133,8 +133,10 @@ var heldBy = map[string]map[string]string{
 		"loadRows":       "TestALoadIsBounded",
 		"loadBytes":      "TestALoadIsBounded",
 		"warnBurst":      "TestWarnings",
-		"maxDecisions":   "TestDecisionsThatAreNotKnown",
-		"maxUnflushed":   "TestQuestionsHoldNoMoreThanTheyMay",
+	},
+	"internal/partition/questions": {
+		"maxDecisions": "TestDecisionsThatAreNotKnown",
+		"maxUnflushed": "TestQuestionsHoldNoMoreThanTheyMay",
 	},
 	"internal/planner": {
 		"maxFirings":     "TestFiringsAreTakenInChunks",

@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/query"
 )
 
@@ -53,7 +54,7 @@ func (a answering) Watch() (route.Watch, error) {
 }
 
 type watching struct {
-	w  *partition.Watcher
+	w  *questions.Watcher
 	of answering
 }
 

@@ -1,9 +1,8 @@
-package partition
+package questions
 
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,7 +29,7 @@ type decisions struct {
 	watched atomic.Int32 // watchers
 	gone    chan struct{}
 
-	mu       sync.Mutex // guards what follows; locks of subs are taken behind it
+	mu       sync.Mutex // guards what follows; locks of the planners are taken behind it
 	ended    bool       // gone is closed
 	position int64      // just behind the last decided request
 	list     []decided  // by offset
@@ -48,64 +47,6 @@ type decided struct {
 
 func newDecisions() *decisions {
 	return &decisions{gone: make(chan struct{}), waiting: make(map[int64][]chan decided)}
-}
-
-// Watcher reports the outcomes of requests that are written while it watches.
-type Watcher struct {
-	a      *answers
-	closed atomic.Bool
-}
-
-// Watch begins to watch. Call it before a request is written, and Close once the outcome is known. Errors are those of
-// Get.
-func (q *Questions) Watch() (*Watcher, error) {
-	a, err := q.answering()
-	if err != nil {
-		return nil, err
-	}
-	d := a.decided
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.watched.Add(1) == 1 { // the first watcher: steps that ended before it are below this position
-		d.position = a.subs.position()
-		d.list, d.bytes = nil, 0
-	}
-	return &Watcher{a: a}, nil
-}
-
-// Close ends it. It may be called again.
-func (w *Watcher) Close() {
-	if w.closed.Swap(true) {
-		return
-	}
-	d := w.a.decided
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.watched.Add(-1) == 0 {
-		d.list, d.bytes = nil, 0
-	}
-}
-
-// Decision waits until the decision about the request at an offset is committed. Errors wrap query.ErrMoved if this
-// instance cannot know it any more, query.ErrForgotten if it does not remember it, or the error of ctx.
-func (w *Watcher) Decision(ctx context.Context, offset int64) (query.Decision, error) {
-	d := w.a.decided
-	x, wait, err := d.find(offset)
-	if wait != nil {
-		defer d.forget(offset, wait)
-		x, err = d.wait(ctx, wait)
-	}
-	if err != nil {
-		return query.Decision{}, fmt.Errorf("decision of %v, offset %d: %w", w.a.life.Requests(), offset, err)
-	}
-	q := query.Decision{Outcome: string(eventTypes[x.outcome])}
-	if x.why != nil {
-		q.Reason, q.Detail = x.why.Reason, x.why.Detail
-	}
-	if x.left != nil {
-		q.Pending = w.a.show(x.left, false)
-	}
-	return q, nil
 }
 
 func (d *decisions) wait(ctx context.Context, told chan decided) (x decided, err error) {
@@ -155,13 +96,7 @@ func (d *decisions) forget(offset int64, wait chan decided) {
 	}
 }
 
-// decide reports the decisions of a committed step to the watchers.
-func (q *Questions) decide(step *planner.Step) {
-	if a := q.now.Load(); a != nil && a.decided.watched.Load() > 0 {
-		a.decided.add(step)
-	}
-}
-
+// add takes the decisions of a committed step, and tells those that wait for them.
 func (d *decisions) add(step *planner.Step) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

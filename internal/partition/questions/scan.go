@@ -1,12 +1,9 @@
-package partition
+package questions
 
 import (
 	"context"
 	"runtime"
 	"slices"
-	"time"
-
-	"golang.org/x/sync/semaphore"
 
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/query"
@@ -18,8 +15,6 @@ const (
 	// yieldRows is after how many rows a scan lets other goroutines run: some 200 µs. After slotRows it gives its slot
 	// back and takes one again.
 	yieldRows, slotRows = 256, 1024
-	// maxRest is how long a slot rests at most.
-	maxRest = 10 * time.Millisecond
 	// seekRows is how many rows a look-up of one row counts as.
 	seekRows = 4
 )
@@ -27,12 +22,12 @@ const (
 // scan goes through the rows that say what is pending under their IDs.
 type scan struct {
 	*reading
-	a      *answers
-	slot   *slot
-	f      *query.Filter
-	after  query.Cursor
-	rows   int // that may be looked at
-	yields int
+	partition int32
+	slot      *Slot
+	f         *query.Filter
+	after     query.Cursor
+	rows      int // that may be looked at
+	yields    int
 
 	reached query.Cursor // what was looked at last
 }
@@ -44,44 +39,11 @@ func (s *scan) fits(ctx context.Context, rows int) (bool, error) {
 	}
 	switch s.yields++; {
 	case s.yields%slotRows == 0:
-		return true, s.slot.rest(ctx)
+		return true, s.slot.Rest(ctx)
 	case s.yields%yieldRows == 0:
 		runtime.Gosched()
 	}
 	return true, nil
-}
-
-// slot is the right to scan, which few callers have at a time. When a slot is given back it rests for as long as it was
-// used. So scans take half of a slot's processor at most, however many callers there are and however often they ask, and
-// due timers find a processor free.
-type slot struct {
-	of    *semaphore.Weighted // nil: there is no limit
-	since time.Time
-}
-
-func (s *slot) take(ctx context.Context) error {
-	if s.of != nil {
-		if err := s.of.Acquire(ctx, 1); err != nil {
-			return err
-		}
-	}
-	s.since = time.Now()
-	return ctx.Err()
-}
-
-// give may be called repeatedly, or without a take.
-func (s *slot) give() {
-	if s.of != nil && !s.since.IsZero() {
-		of := s.of
-		time.AfterFunc(min(maxRest, time.Since(s.since)), func() { of.Release(1) })
-	}
-	s.since = time.Time{}
-}
-
-// rest gives the slot back and takes one again.
-func (s *slot) rest(ctx context.Context) error {
-	s.give()
-	return s.take(ctx)
 }
 
 // span is a part of the order of firing, of the parked rows or of the others.
@@ -129,7 +91,7 @@ func (s *scan) byDue(ctx context.Context, fn func(ref timer.Ref, row *statestore
 			continue
 		}
 		err = s.view.Due(x.from, x.to, x.parked, func(row *statestore.Row) (more bool, err error) {
-			place := query.DueCursor(row.Ref, s.a.o.Partition)
+			place := query.DueCursor(row.Ref, s.partition)
 			if place.Compare(s.after) <= 0 {
 				return true, nil
 			}
@@ -174,7 +136,7 @@ func (s *scan) differs(row *statestore.Row) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return !s.f.Match(&query.Timer{Timer: t, State: stateOf(t, row.Parked)}), nil
+	return !s.f.Match(&query.Timer{Timer: t, State: query.StateOf(t, row.Parked)}), nil
 }
 
 // byID is byDue in the order of the IDs. Rows are read only if the filter needs that or whole is set; otherwise fn gets
@@ -185,7 +147,7 @@ func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *sta
 	all := rest == query.Filter{}
 	done = true
 	err = s.view.IDs([]byte(s.after.ID()), []byte(s.f.Prefix), func(id []byte, at statestore.Location) (more bool, err error) {
-		place := query.IDCursor(id, s.a.o.Partition)
+		place := query.IDCursor(id, s.partition)
 		if place.Compare(s.after) <= 0 {
 			return true, nil
 		}

@@ -1,9 +1,8 @@
-package partition
+package questions
 
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"testing"
 
@@ -15,18 +14,10 @@ import (
 
 // million is a partition with a million pending timers on disk, and the given number that the
 // store lacks.
-func million(b *testing.B, lacks int) *core {
+func million(b *testing.B, lacks int) *asked {
 	const n = 1_000_000
-	g := newSetup(b)
-	var err error
-	if g.store, err = statestore.Open(statestore.Options{Dir: b.TempDir(), Logger: slog.New(slog.DiscardHandler)}); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = g.store.Close() })
-	c := newCore(b, g, 64<<20, 1<<20)
-	c.lazy = true
-	c.p.o.Memory.Questions = budget.Alone(64 << 20)
-	batch := &statestore.Batch{Changelog: c.set.Changelog.ID, Position: c.end}
+	c := newAskedIn(b, statestore.Options{Dir: b.TempDir()}, budget.Alone(memoryForAll), nil)
+	batch := &statestore.Batch{Position: 1}
 	for i := range n {
 		t := &timer.Timer{
 			ID: fmt.Appendf(nil, "customer-%07d", i), Offset: int64(-2 - i), Due: c.now + 60_000 + int64(i)*7919%86_400_000, Occurrence: 1,
@@ -34,10 +25,9 @@ func million(b *testing.B, lacks int) *core {
 		}
 		batch.Changes = append(batch.Changes, timer.ChangeOf(t.ID, timer.Absent, t))
 	}
-	c.ok(c.s.keeper.store.Apply(batch))
-	c.ok(g.store.Flush())
+	c.ok(c.store.Apply(batch))
 	if lacks > 0 {
-		c.lacks(lacks)
+		c.have(lacks)
 	}
 	return c
 }
@@ -50,22 +40,22 @@ func BenchmarkAnswers(b *testing.B) {
 		prefix := fmt.Sprintf("lacks %d/", lacks)
 		b.Run(prefix+"get", func(b *testing.B) {
 			for b.Loop() {
-				if q, err := c.p.Questions.Get(ctx, fmt.Appendf(nil, "customer-%07d", rand.IntN(1_000_000))); err != nil || q == nil {
+				if q, err := c.q.Get(ctx, fmt.Appendf(nil, "customer-%07d", rand.IntN(1_000_000))); err != nil || q == nil {
 					b.Fatal(q, err)
 				}
 			}
 		})
 		b.Run(prefix+"get nothing", func(b *testing.B) {
 			for b.Loop() {
-				if q, err := c.p.Questions.Get(ctx, fmt.Appendf(nil, "nobody-%07d", rand.IntN(1_000_000))); err != nil || q != nil {
+				if q, err := c.q.Get(ctx, fmt.Appendf(nil, "nobody-%07d", rand.IntN(1_000_000))); err != nil || q != nil {
 					b.Fatal(q, err)
 				}
 			}
 		})
 		b.Run(prefix+"read nothing", func(b *testing.B) {
-			a := c.p.Questions.now.Load()
+			a := c.q.now.Load()
 			for b.Loop() {
-				if err := a.read(ctx, a.pages, new(slot), func(*reading) error { return nil }); err != nil {
+				if err := a.read(ctx, a.pages, new(Slot), func(*reading) error { return nil }); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -75,7 +65,7 @@ func BenchmarkAnswers(b *testing.B) {
 				b.Run(fmt.Sprintf("%spage of %d by %s", prefix, n, o), func(b *testing.B) {
 					page := query.Page{Order: o, Limit: n}
 					for b.Loop() {
-						l, err := c.p.Questions.List(ctx, page)
+						l, err := c.q.List(ctx, page)
 						if err != nil {
 							b.Fatal(err)
 						}
@@ -89,7 +79,7 @@ func BenchmarkAnswers(b *testing.B) {
 		} {
 			b.Run(prefix+"count "+name, func(b *testing.B) {
 				for b.Loop() {
-					if _, err := c.p.Questions.Count(ctx, f); err != nil {
+					if _, err := c.q.Count(ctx, f); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -97,7 +87,7 @@ func BenchmarkAnswers(b *testing.B) {
 		}
 		b.Run(prefix+"count until an hour and a day", func(b *testing.B) {
 			for b.Loop() {
-				if _, err := c.p.Questions.CountUntil(ctx, query.Filter{}, []int64{c.now + 60_000, c.now + 3_600_000, c.now + 86_400_000}); err != nil {
+				if _, err := c.q.CountUntil(ctx, query.Filter{}, []int64{c.now + 60_000, c.now + 3_600_000, c.now + 86_400_000}); err != nil {
 					b.Fatal(err)
 				}
 			}

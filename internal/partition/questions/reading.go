@@ -1,10 +1,9 @@
-package partition
+package questions
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/query"
@@ -38,14 +37,16 @@ var errTooMuch = errors.New("too much is not flushed")
 
 // read calls fn with a reading, in its turn: one question at a time has a slot of turn.
 //
-// What the store lacks has a share of the memory (Memory.Questions), and a number. If it would be more, it is flushed
+// What the store lacks has a share of the memory (Options.Memory), and a number. If it would be more, it is flushed
 // first. Then little is left: neither the timers that came and went, nor what the flush has stored.
-func (a *answers) read(ctx context.Context, turn chan struct{}, s *slot, fn func(*reading) error) error {
-	if err := wait(ctx, turn); err != nil {
-		return err
+func (a *answers) read(ctx context.Context, turn chan struct{}, s *Slot, fn func(*reading) error) error {
+	select {
+	case turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	defer func() { <-turn }()
-	defer s.give()
+	defer s.Give()
 	r, err := a.begin(ctx, s)
 	if err == nil {
 		err = errors.Join(fn(r), r.close())
@@ -53,38 +54,38 @@ func (a *answers) read(ctx context.Context, turn chan struct{}, s *slot, fn func
 	return a.still(ctx, err)
 }
 
-func (a *answers) begin(ctx context.Context, s *slot) (*reading, error) {
+func (a *answers) begin(ctx context.Context, s *Slot) (*reading, error) {
 	for try := range readTries {
 		if try > 0 {
-			s.give()
-			a.flush(ctx)
+			s.Give()
+			a.Flush(ctx)
 		}
-		if err := s.take(ctx); err != nil {
+		if err := s.Take(ctx); err != nil {
 			return nil, err
 		}
 		if r, err := a.tryToBegin(ctx, s); !errors.Is(err, errTooMuch) {
 			return r, err
 		}
 	}
-	return nil, fmt.Errorf("%v: %w", a.life.Requests(), query.ErrBusy)
+	return nil, fmt.Errorf("%v: %w", a.q.o.Life.Requests(), query.ErrBusy)
 }
 
 // tryToBegin makes a reading of the view, and of what was committed at a moment after that. If a flush ends in between,
 // the view is too old.
-func (a *answers) tryToBegin(ctx context.Context, s *slot) (*reading, error) {
+func (a *answers) tryToBegin(ctx context.Context, s *Slot) (*reading, error) {
 	for {
-		flushes, n := a.lacks()
+		flushes, n := a.Planners.Lacks()
 		if n > a.most {
 			return nil, errTooMuch
 		}
 		r := &reading{unflushed: planner.NewUnflushed(n), held: &a.held}
 		err := r.hold()
 		if err == nil {
-			r.view, err = a.handle.View()
+			r.view, err = a.Store.View()
 		}
-		current := err == nil && a.collect(r.unflushed, flushes)
+		current := err == nil && a.Planners.Collect(r.unflushed, flushes)
 		if current {
-			if err = r.unflushed.Index(func() error { return errors.Join(r.hold(), s.rest(ctx)) }); err == nil {
+			if err = r.unflushed.Index(func() error { return errors.Join(r.hold(), s.Rest(ctx)) }); err == nil {
 				return r, nil
 			}
 		}
@@ -113,80 +114,14 @@ func (r *reading) close() error {
 }
 
 // each calls fn with what the store may lack, and rests now and then.
-func (r *reading) each(ctx context.Context, s *slot, fn func(timer.Change)) error {
+func (r *reading) each(ctx context.Context, s *Slot, fn func(timer.Change)) error {
 	for i, x := range r.unflushed.All() {
 		if i%restIDs == restIDs-1 {
-			if err := s.rest(ctx); err != nil {
+			if err := s.Rest(ctx); err != nil {
 				return err
 			}
 		}
 		fn(x)
 	}
 	return nil
-}
-
-// collect collects what the store may lack. It returns false if more flushes have ended by now.
-func (a *answers) collect(u *planner.Unflushed, flushes int64) (current bool) {
-	a.subs.lock()
-	defer a.subs.unlock()
-	for _, x := range a.subs.planners {
-		flushes -= x.Stats().Flushes
-	}
-	if flushes != 0 {
-		return false
-	}
-	u.Collect(a.subs.planners)
-	return true
-}
-
-// lacks is how many flushes have ended, and about how many IDs the store may lack, of all planners together.
-func (a *answers) lacks() (flushes int64, ids int) {
-	a.subs.ask(func(s *subPartition) {
-		has := s.planner.Stats()
-		flushes, ids = flushes+has.Flushes, ids+has.Changed
-	})
-	return flushes, ids
-}
-
-// held is how many bytes the readings of one acquisition hold. When the acquisition has ended, the account belongs to
-// the next one; a question that is still under way is about to find out that it has no answer, and no longer changes
-// the account. It is safe for concurrent use.
-type held struct {
-	memory *Memory
-
-	mu     sync.Mutex // guards what follows; held over calls of memory.Questions
-	bytes  int64
-	closed bool
-}
-
-// take takes more bytes, if there is room for them.
-func (h *held) take(more int64) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if more > 0 && h.bytes+more > h.memory.Questions.Limit() {
-		return false
-	}
-	h.set(h.bytes + more)
-	return true
-}
-
-// give gives bytes back.
-func (h *held) give(bytes int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.set(h.bytes - bytes)
-}
-
-func (h *held) set(bytes int64) {
-	if h.bytes = bytes; !h.closed {
-		h.memory.Questions.Set(bytes)
-	}
-}
-
-// close gives all memory back.
-func (h *held) close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
-	h.memory.Questions.Set(0)
 }

@@ -1,0 +1,80 @@
+package partition
+
+import (
+	"iter"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/tracing"
+)
+
+// committed counts what a committed step did. sealed and committed are when that happened to the step, in Unix ms.
+func (m *Metrics) committed(p *owned, a *arrivals, l *ledger, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
+	topic := p.o.Topics.Request.Name
+	toSeal, toCommit, own, ownToEnd := m.sealed.tally(), m.delivered.tally(), m.own.tally(), m.ownToEnd.tally()
+	var counts [timer.Outcomes]int
+	recur, remembered := 0, 0
+	for e := range entries {
+		o := e.Result()
+		counts[o]++
+		if e.After != nil && !e.After.IsRemembered() && (o == timer.Fired || o == timer.Expired || o == timer.Undeliverable) {
+			recur++
+		}
+		if e.After.IsRemembered() {
+			remembered++
+		}
+		if e.Before.IsRemembered() {
+			remembered--
+		}
+		switch {
+		case e.Refusal != nil:
+			m.reasons.WithLabelValues(topic, e.Refusal.Reason).Inc()
+			m.warnRefused(p, e)
+		case e.Emit != nil:
+			toSeal.add(sealed - e.Emit.FiresAt())
+			toCommit.add(committed - e.Emit.FiresAt())
+			if due, ours := a.ownDue(sealed, e); ours {
+				own.add(max(0, sealed-due))
+				ownToEnd.add(max(0, committed-due))
+			}
+		}
+	}
+	m.sealed.add("", &toSeal)
+	m.own.add("", &own)
+	m.delivered.add(topic, &toCommit)
+	m.ownToEnd.add(topic, &ownToEnd)
+	if n := counts[timer.Scheduled] + counts[timer.Replaced]; n > 0 {
+		m.accepted.WithLabelValues(topic).Add(float64(n))
+	}
+	l.add(&counts, recur+remembered)
+	for o, n := range counts {
+		if n > 0 && outcomeNames[timer.Outcome(o)] != "" {
+			m.outcomes.WithLabelValues(topic, outcomeNames[timer.Outcome(o)]).Add(float64(n))
+		}
+	}
+}
+
+// warnRefused logs an entry that became a dead letter.
+func (m *Metrics) warnRefused(p *owned, e *planner.Entry) {
+	if m.warnings.muted {
+		return
+	}
+	ok, unsaid := m.warnings.allow(warning{p.o.Topics.Request.Name, e.Refusal.Reason}, time.Now())
+	if !ok {
+		return
+	}
+	msg, id, source, trace := "a timer could not be delivered and is a dead letter now", e.ID, "", ""
+	if rec, request := e.Tag.(*kgo.Record); request && e.Refused() {
+		msg, id, source, trace = "a request was refused and is a dead letter now", rec.Key, p.source(rec.Offset).String(), tracing.ID(rec.Headers)
+	} else if e.Emit != nil {
+		source, trace = p.source(e.Emit.Offset).String(), tracing.ID(recordHeaders(e.Emit.Headers))
+	}
+	attrs := []any{"reason", e.Refusal.Reason, "detail", e.Refusal.Detail, "timer", shortID(id), "source", source}
+	if trace != "" {
+		attrs = append(attrs, "trace_id", trace)
+	}
+	p.warn(unsaid, msg, attrs...)
+}

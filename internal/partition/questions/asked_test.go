@@ -1,0 +1,225 @@
+package questions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+const targetTopic = "target"
+
+// asked is a partition with one planner and a store in memory, about which questions are asked. A test plans, commits,
+// folds and stores its steps by hand. Nothing fires. It implements Life, Token and Planners.
+type asked struct {
+	t       testing.TB
+	q       *Questions
+	store   *statestore.Handle
+	now     int64 // Unix ms
+	next    int64 // offset of the next request
+	batch   []request
+	folding []*planner.Step   // committed, not folded
+	frozen  *statestore.Batch // to be stored
+	flushed func()            // called when a question wants what is committed to be stored; nil: nothing happens
+
+	failure error // why the partition was given up
+	unsure  bool  // whether it is still ours
+	state   ownership.State
+
+	mu      sync.Mutex // guards planner and count
+	planner *planner.Planner
+	count   *planner.Count
+}
+
+type request struct {
+	timer.Request
+	value []byte
+}
+
+// memoryForAll is room for all that a test's questions hold.
+const memoryForAll = 64 << 20
+
+func newAsked(t testing.TB, memory *budget.Account, scans *semaphore.Weighted) *asked {
+	return newAskedIn(t, statestore.Options{Dir: "store", FS: vfs.NewMem()}, memory, scans)
+}
+
+func newAskedIn(t testing.TB, in statestore.Options, memory *budget.Account, scans *semaphore.Weighted) *asked {
+	t.Helper()
+	in.Logger = slog.New(slog.DiscardHandler)
+	s, err := statestore.Open(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	const start = 1_700_000_000_000
+	a := &asked{t: t, state: ownership.Live, now: start, store: s.Partition(statestore.PartitionID{}).Acquire(), planner: planner.New(0, start, 1<<20), count: planner.NewCount(0)}
+	a.planner.Share(a.count, nil)
+	a.ok(a.store.Live(time.UnixMilli(start), func() (time.Duration, error) { return 0, nil }))
+	source := func(generation int64) waterclock.Source {
+		return waterclock.Source{Topic: "r", Offset: generation}
+	}
+	a.q = New(Options{Life: a, Token: a, Source: source, Scans: scans, Memory: memory})
+	a.open()
+	return a
+}
+
+func (a *asked) open() { a.q.Open(Acquisition{Planners: a, Store: a.store, Flush: a.flush}) }
+
+func (a *asked) ok(err error) {
+	a.t.Helper()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// flush implements Acquisition.Flush.
+func (a *asked) flush(context.Context) {
+	if a.flushed != nil {
+		a.flushed()
+	}
+}
+
+func (a *asked) Requests() partlog.Log            { return partlog.Log{Topic: "r"} }
+func (a *asked) Serving() (ownership.State, bool) { return a.state, false }
+func (a *asked) Status() ownership.Status         { return ownership.Status{} }
+func (a *asked) GiveUp(err error)                 { a.failure = err }
+func (a *asked) Err() error                       { return nil }
+func (a *asked) Certain(context.Context) error {
+	if a.unsure {
+		return errors.New("nobody knows")
+	}
+	return nil
+}
+
+func (a *asked) Committed(id []byte) planner.Committed {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.planner.Committed(id)
+}
+
+func (a *asked) Pending() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.count.Committed()
+}
+
+func (a *asked) Position() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.planner.Stats().Position
+}
+
+func (a *asked) Lacks() (flushes int64, ids int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	has := a.planner.Stats()
+	return has.Flushes, has.Changed
+}
+
+func (a *asked) Collect(u *planner.Unflushed, flushes int64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.planner.Stats().Flushes != flushes {
+		return false
+	}
+	u.Collect([]*planner.Planner{a.planner})
+	return true
+}
+
+// schedule requests a timer that is due in so many ms, cancel cancels it.
+func (a *asked) schedule(id string, in int64) {
+	a.t.Helper()
+	t := &timer.Timer{
+		ID: []byte(id), Offset: a.next, Due: a.now + in, Occurrence: 1,
+		Target: timer.Target{Topic: targetTopic, Partition: timer.AnyPartition}, Value: make([]byte, 100),
+	}
+	value, err := t.Own()
+	a.ok(err)
+	a.request(request{timer.Request{ID: t.ID, Offset: t.Offset, Schedule: t}, value})
+}
+
+func (a *asked) cancel(id string) {
+	a.request(request{timer.Request{ID: []byte(id), Offset: a.next}, nil})
+}
+
+func (a *asked) request(r request) {
+	a.batch = append(a.batch, r)
+	a.next++
+}
+
+// step plans what is requested, and commits it in one step.
+func (a *asked) step() {
+	a.t.Helper()
+	b := planner.NewBatch(len(a.batch))
+	for _, r := range a.batch {
+		b.Add(nil, r.Request, r.value)
+	}
+	b.Position = a.next
+	a.batch = nil
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if unknown := a.planner.Meet(b); !unknown.Empty() {
+		refs := make([]timer.Ref, len(unknown.IDs))
+		a.ok(a.store.LookupAll(unknown.IDs, refs))
+		unknown.Found(refs, nil, nil, a.now)
+	}
+	a.planner.Plan(b)
+	all := []*planner.Planner{a.planner}
+	step := planner.Take(all, timer.Size{Entries: 1 << 30, Bytes: 1 << 40}, false, planner.NoBound)
+	planner.Commit(all)
+	a.q.Decide(step)
+	a.folding = append(a.folding, step)
+}
+
+// fold folds what is committed into the delta.
+func (a *asked) fold() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, step := range a.folding {
+		for done := false; !done; {
+			_, done = a.planner.Apply(step.Segments[0], 1<<30)
+		}
+	}
+	a.folding = nil
+}
+
+// freeze begins a flush, write writes it, and thaw tells the planner.
+func (a *asked) freeze() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	meta, err := a.store.Meta()
+	a.ok(err)
+	a.frozen = &statestore.Batch{Position: meta.Position + 1, Changes: a.planner.BeginFlush()}
+}
+
+func (a *asked) write() { a.ok(a.store.Apply(a.frozen)) }
+
+func (a *asked) thaw() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.planner.EndFlush()
+}
+
+// have commits and folds this many timers that the store lacks.
+func (a *asked) have(n int) {
+	a.t.Helper()
+	for i := range n {
+		a.schedule(fmt.Sprintf("unflushed-%07d", i), 100_000+int64(i))
+	}
+	a.step()
+	a.fold()
+}

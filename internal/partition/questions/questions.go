@@ -1,0 +1,227 @@
+// Package questions answers questions about one owned partition's pending timers and about what became of requests.
+// Package partition opens it at each acquisition, tells it of steps, and closes it. Any goroutine may ask.
+//
+// Everything is answered from committed state: planner.Unflushed and planner.Committed have the argument. A question
+// holds up planning only while it looks up an ID, or notes what the store lacks, which takes microseconds. It does
+// everything else without locks. Questions about many timers take turns, and rest as long as they run.
+//
+// A consumer may see a step before this process hears that it is committed. So a question that meets a step between its fence
+// and its outcome waits for the outcome. A step whose EndTxn is sent later was not seen by anybody before the question. If the
+// outcome cannot be found out, nothing is answered until the partition is acquired again.
+//
+// An answer is given only if the partition was live when the answer was ready, and the group, asked after
+// that, confirms that this process owns the partition ([membership.Token.Certain]). Then the answer was true at
+// that moment. A process that slept through the end of its membership gives no answer. Neither does
+// one that was replaced or removed.
+package questions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// doubtLimit is how long a question waits for the outcome of a step, as long as for the group's word.
+const doubtLimit = 3 * time.Second
+
+// Options are what questions about a partition need from the first to the last acquisition.
+type Options struct {
+	Life   Life
+	Token  Token
+	Source func(generation int64) waterclock.Source // names the record that a generation comes from
+	Scans  *semaphore.Weighted                      // limits questions about many timers; nil: no limit
+	Memory *budget.Account                          // for what the store lacks, read by questions about many timers
+}
+
+// Life is the part of [ownership.Life] that questions need.
+type Life interface {
+	Requests() partlog.Log
+	Serving() (s ownership.State, leaving bool)
+	Status() ownership.Status
+	GiveUp(err error)
+}
+
+// Token is the part of [membership.Token] that questions need.
+type Token interface {
+	Err() error
+	Certain(ctx context.Context) error
+}
+
+// Acquisition is what questions need of one acquisition.
+type Acquisition struct {
+	Planners Planners
+	Store    *statestore.Handle
+	Flush    func(context.Context) // has what is committed stored
+}
+
+// Planners are the planners of the acquisition. Each method takes their locks for as long as it runs. None does I/O.
+type Planners interface {
+	// Committed returns what is known of the committed state of an ID.
+	Committed(id []byte) planner.Committed
+	// Pending is the number of pending timers in the committed state.
+	Pending() int64
+	// Position is the position of the last committed step.
+	Position() int64
+	// Lacks is how many flushes have ended, and about how many IDs the store may lack, of all planners together.
+	Lacks() (flushes int64, ids int)
+	// Collect collects what the store may lack. It returns false if more flushes have ended by now.
+	Collect(u *planner.Unflushed, flushes int64) (current bool)
+}
+
+// Questions answers them. It is there before the partition is acquired, and between two acquisitions.
+type Questions struct {
+	o      Options
+	now    atomic.Pointer[answers]       // nil: nothing is answered
+	ending atomic.Pointer[chan struct{}] // closed with the outcome of the step that may be committed already; nil: there is none
+}
+
+// answers is what one acquisition needs to answer questions.
+type answers struct {
+	Acquisition
+	q       *Questions
+	decided *decisions
+
+	pages  chan struct{} // one slot, for a question that makes a page
+	counts chan struct{} // one slot, for a question that counts, which takes longer
+	held   held          // by both
+	most   int           // IDs that the store may lack of what one of them reads
+}
+
+// New returns questions that are not answered yet.
+func New(o Options) *Questions { return &Questions{o: o} }
+
+// Open begins to answer questions; Close ends that.
+func (q *Questions) Open(a Acquisition) {
+	q.Ended() // a step of the former acquisition whose outcome nobody could tell
+	q.now.Store(&answers{
+		Acquisition: a, q: q, decided: newDecisions(),
+		pages: make(chan struct{}, 1), counts: make(chan struct{}, 1), held: held{memory: q.o.Memory}, most: maxUnflushed,
+	})
+}
+
+// Close ends what Open began.
+func (q *Questions) Close() {
+	if a := q.now.Swap(nil); a != nil {
+		a.decided.end()
+		a.held.close()
+	}
+}
+
+// IsOpen reports whether an acquisition answers.
+func (q *Questions) IsOpen() bool { return q.now.Load() != nil }
+
+// answering returns what answers now, or why nothing does.
+func (q *Questions) answering() (*answers, error) {
+	a := q.now.Load()
+	switch s, leaving := q.o.Life.Serving(); {
+	case leaving, s == ownership.Gone, q.o.Token.Err() != nil:
+		return nil, fmt.Errorf("%v: %w", q.o.Life.Requests(), query.ErrMoved)
+	case s != ownership.Live:
+		is := q.o.Life.Status()
+		return nil, fmt.Errorf("%v: %w", q.o.Life.Requests(), &query.NotLiveError{State: s.String(), Since: is.Since, Reason: is.Reason, Failed: s == ownership.Failed})
+	case a == nil:
+		return nil, fmt.Errorf("%v: %w", q.o.Life.Requests(), &query.NotLiveError{State: ownership.Acquiring.String()})
+	}
+	return a, nil
+}
+
+// Ending notes that the lane is about to commit a step. The first call of Ended notes its outcome, which the planners
+// know by then.
+func (q *Questions) Ending() {
+	outcome := make(chan struct{})
+	q.ending.Store(&outcome)
+}
+
+// Ended ends what Ending began.
+func (q *Questions) Ended() {
+	if outcome := q.ending.Swap(nil); outcome != nil {
+		close(*outcome)
+	}
+}
+
+// begin returns what answers a question, once every step that a consumer may have seen is part of the answer.
+func (q *Questions) begin(ctx context.Context) (*answers, error) {
+	a, err := q.answering()
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		return nil, err
+	}
+	outcome := q.ending.Load()
+	if outcome == nil {
+		return a, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, doubtLimit)
+	defer cancel()
+	select {
+	case <-*outcome:
+		return a, nil
+	case <-a.decided.gone:
+		return nil, fmt.Errorf("%v: %w", q.o.Life.Requests(), query.ErrMoved)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%v: %w: %w", q.o.Life.Requests(), query.ErrInDoubt, ctx.Err())
+	}
+}
+
+// still returns err, with which an answer was found, if the answer may be given, and otherwise why not. It
+// asks the group: see Token.Certain.
+func (a *answers) still(ctx context.Context, err error) error {
+	o := &a.q.o
+	if unsure := o.Token.Certain(ctx); unsure != nil {
+		return fmt.Errorf("%v: %w: %w", o.Life.Requests(), query.ErrMoved, unsure)
+	}
+	if damaged := statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat); damaged && a.q.now.Load() == a {
+		o.Life.GiveUp(err) // it is repaired as if the partition itself had met it; a later acquisition meets it by itself
+	}
+	now, why := a.q.answering()
+	switch {
+	case why != nil:
+		return why
+	case now != a:
+		return fmt.Errorf("%v was acquired again: %w", o.Life.Requests(), query.ErrMoved)
+	case errors.Is(err, statestore.ErrNotOwner), errors.Is(err, statestore.ErrClosed):
+		return fmt.Errorf("%v: %w", o.Life.Requests(), query.ErrMoved)
+	}
+	return err
+}
+
+// Get returns what is pending under an ID, nil for nothing. Errors wrap query.ErrMoved, query.ErrInDoubt or
+// a query.NotLiveError if the partition cannot answer.
+func (q *Questions) Get(ctx context.Context, id []byte) (*query.Timer, error) {
+	a, err := q.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	committed, parked := a.Planners.Committed(id), false
+	t, known := committed.Find()
+	if !known {
+		t, parked, err = a.Store.Find(id)
+	}
+	if err := a.still(ctx, err); err != nil || t == nil {
+		return nil, err
+	}
+	return q.show(t, parked), nil
+}
+
+// show returns a timer in the form in which questions are answered.
+func (q *Questions) show(t *timer.Timer, parked bool) *query.Timer {
+	of := q.o.Life.Requests()
+	return &query.Timer{
+		Timer: t, Topic: of.Topic, Partition: of.Partition,
+		Source: q.o.Source(t.Offset).String(), State: query.StateOf(t, parked),
+	}
+}
+
+// partition is the number of the partition.
+func (q *Questions) partition() int32 { return q.o.Life.Requests().Partition }

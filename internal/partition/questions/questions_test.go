@@ -1,0 +1,313 @@
+package questions
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// The view of the store lacks what was flushed after it was made. As long as the planner does not know of that flush,
+// it still has the changes itself. After that the view is too old.
+func TestCheckpointAfterTheView(t *testing.T) {
+	c := newAsked(t, budget.Alone(memoryForAll), nil)
+	listed := func() int {
+		l, err := c.q.List(t.Context(), query.Page{})
+		c.ok(err)
+		return len(l.Timers)
+	}
+	c.schedule("id1", 50_000)
+	c.step()
+	c.fold()
+	if n := listed(); n != 1 {
+		t.Fatalf("%d are listed", n)
+	}
+	c.schedule("id2", 60_000)
+	c.step()
+	c.fold()
+	a := c.q.now.Load()
+	list := func(whole bool, meanwhile func()) {
+		t.Helper()
+		flushes, _ := c.Lacks()
+		view, err := c.store.View()
+		c.ok(err)
+		meanwhile()
+		u := planner.NewUnflushed(0)
+		current := c.Collect(u, flushes)
+		if current != whole {
+			t.Fatalf("what the store lacks goes with the view: %v, want %v", current, whole)
+		}
+		if whole {
+			c.ok(u.Index(func() error { return nil }))
+			b := &builder{a: a, slot: new(Slot), page: &query.Page{Order: query.ByID, Limit: 10}}
+			l, err := b.build(t.Context(), &reading{view: view, unflushed: u})
+			c.ok(err)
+			if len(l.Timers) != 2 {
+				t.Errorf("%d are listed, 2 are committed", len(l.Timers))
+			}
+		}
+		c.ok(view.Close())
+	}
+	list(true, c.freeze)
+	list(true, c.write)
+	list(false, c.thaw)
+	list(true, func() {})
+	if n := listed(); n != 2 {
+		t.Errorf("%d are listed later", n)
+	}
+}
+
+// A process that may have lost the partition without knowing says nothing about its timers.
+func TestNoAnswersAboutAPartitionThatMayBeLost(t *testing.T) {
+	c := newAsked(t, budget.Alone(memoryForAll), nil)
+	c.schedule("id1", 50_000)
+	c.step()
+	for _, unsure := range []bool{false, true, false} {
+		c.unsure = unsure
+		_, get := c.q.Get(t.Context(), []byte("id1"))
+		_, list := c.q.List(t.Context(), query.Page{Order: query.ByID, Limit: 10})
+		_, count := c.q.Count(t.Context(), query.Filter{})
+		for what, err := range map[string]error{"one": get, "a list": list, "a number": count} {
+			if errors.Is(err, query.ErrMoved) != unsure || !unsure && err != nil {
+				t.Errorf("unsure %v, asked for %s: %v", unsure, what, err)
+			}
+		}
+	}
+	a, err := c.q.answering()
+	c.ok(err)
+	c.unsure = true
+	if err := a.still(t.Context(), nil); !errors.Is(err, query.ErrMoved) {
+		t.Errorf("it has become unsure meanwhile: %v", err)
+	}
+}
+
+// If the store lacks more than questions may hold, or may collect while nothing is planned, it is flushed first. If that
+// does not help, the partition is busy.
+func TestQuestionsHoldNoMoreThanTheyMay(t *testing.T) {
+	t.Run("bytes", func(t *testing.T) { questionsHoldNoMoreThan(t, 7<<10, maxUnflushed) }) // the IDs would fit
+	t.Run("IDs", func(t *testing.T) { questionsHoldNoMoreThan(t, 1<<20, 49) })
+}
+
+func questionsHoldNoMoreThan(t *testing.T, bytes int64, most int) {
+	const n = 50
+	c := newAsked(t, budget.Alone(bytes), nil)
+	c.have(n)
+	a := c.q.now.Load()
+	a.most = most
+	if _, err := c.q.List(t.Context(), query.Page{}); !errors.Is(err, query.ErrBusy) {
+		t.Fatalf("%v, where there is room for a few timers", err)
+	}
+	if a.held.bytes > 0 {
+		t.Errorf("%d bytes are held behind the end", a.held.bytes)
+	}
+	asked := 0
+	c.flushed = func() {
+		asked++
+		c.freeze()
+		c.write()
+		c.thaw()
+	}
+	l, err := c.q.List(t.Context(), query.Page{})
+	c.ok(err)
+	if len(l.Timers) != n || asked != 1 || a.held.bytes > 0 {
+		t.Errorf("%d are listed, want %d; %d checkpoints, want one; %d bytes are held", len(l.Timers), n, asked, a.held.bytes)
+	}
+}
+
+// A question that reads much that is not flushed gives its slot back again and again, and others get it meanwhile.
+func TestAQuestionRestsWhileReadingUnflushedChanges(t *testing.T) {
+	const n = 20 * restIDs
+	scans := semaphore.NewWeighted(1)
+	c := newAsked(t, budget.Alone(memoryForAll), scans)
+	c.have(n)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if got, err := c.q.Count(t.Context(), query.Filter{Target: targetTopic}); err != nil || got.N != n {
+			t.Errorf("%d are counted: %v", got.N, err)
+		}
+	}()
+	had := 0
+	for {
+		select {
+		case <-done:
+			if had < n/restIDs/2 { // it rests twice per thousand: when it indexes and when it counts
+				t.Errorf("another one had the slot %d times while a question looked at %d IDs", had, n)
+			}
+			return
+		default:
+		}
+		if scans.TryAcquire(1) {
+			scans.Release(1)
+			runtime.Gosched()
+			continue
+		}
+		c.ok(scans.Acquire(t.Context(), 1)) // the question has it
+		had++
+		scans.Release(1)
+	}
+}
+
+// Questions that begin at the same time together hold no more than they may.
+func TestQuestionsSideBySideHoldNoMoreThanTheyMay(t *testing.T) {
+	const n, most = 2 * restIDs, 900 << 10 // enough for one
+	c := newAsked(t, budget.Alone(most), nil)
+	c.have(n)
+	a := c.q.now.Load()
+	answered, busy := 0, 0
+	for range 50 {
+		var asking sync.WaitGroup
+		errs := make(chan error, 2)
+		var inside atomic.Int32
+		for _, turn := range []chan struct{}{a.pages, a.counts} {
+			asking.Go(func() {
+				errs <- a.read(t.Context(), turn, new(Slot), func(*reading) error {
+					inside.Add(1)
+					for inside.Load() < 2 && len(errs) == 0 { // the other one is inside as well, or refused
+						runtime.Gosched()
+					}
+					if free := most - a.held.taken(); free < 0 {
+						t.Errorf("questions hold %d bytes more than they may", -free)
+					}
+					return nil
+				})
+			})
+		}
+		asking.Wait()
+		for range 2 {
+			switch err := <-errs; {
+			case err == nil:
+				answered++
+			case errors.Is(err, query.ErrBusy):
+				busy++
+			default:
+				t.Fatal(err)
+			}
+		}
+	}
+	if answered < 50 || a.held.taken() != 0 {
+		t.Errorf("%d are answered, %d were too many; %d bytes are held", answered, busy, a.held.taken())
+	}
+}
+
+// taken returns how many bytes are held.
+func (h *held) taken() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.bytes
+}
+
+// What is not known is said: what was decided before anybody watched, what stands where no
+// request does, what has been pushed out, and what the end of an acquisition leaves open.
+func TestDecisionsThatAreNotKnown(t *testing.T) {
+	c := newAsked(t, budget.Alone(memoryForAll), nil)
+	c.schedule("id1", 50_000) // at 0
+	c.step()
+	w, err := c.q.Watch()
+	c.ok(err)
+	c.next += 3
+	c.cancel("id1") // at 4
+	gap := make(chan error, 1)
+	go func() {
+		_, err := w.Decision(t.Context(), 2)
+		gap <- err
+	}()
+	c.step()
+	if err := <-gap; !errors.Is(err, query.ErrForgotten) {
+		t.Errorf("where no request stands: %v", err)
+	}
+	if d, err := w.Decision(t.Context(), 0); !errors.Is(err, query.ErrForgotten) {
+		t.Errorf("decided before: %+v, %v", d, err)
+	}
+	if d, err := w.Decision(t.Context(), 4); err != nil || d.Outcome != "cancelled" {
+		t.Errorf("decided: %+v, %v", d, err)
+	}
+	d := c.q.now.Load().decided
+	for at := range int64(maxDecisions) {
+		d.list = append(d.list, decided{offset: 5 + at})
+	}
+	d.mu.Lock()
+	d.trim()
+	d.mu.Unlock()
+	if _, err := w.Decision(t.Context(), 4); !errors.Is(err, query.ErrForgotten) {
+		t.Errorf("others came behind it: %v", err)
+	}
+	again, err := c.q.Watch()
+	c.ok(err)
+	w.Close()
+	w.Close()
+	open := make(chan error, 1)
+	go func() {
+		_, err := again.Decision(t.Context(), 1<<40)
+		open <- err
+	}()
+	c.q.Close()
+	if err := <-open; !errors.Is(err, query.ErrMoved) {
+		t.Errorf("at the end of an acquisition: %v", err)
+	}
+	again.Close()
+	if n := d.watched.Load(); n != 0 || len(d.list) > 0 {
+		t.Errorf("%d watch, %d are remembered", n, len(d.list))
+	}
+	if _, err := c.q.Watch(); !query.Again(err) || !strings.Contains(err.Error(), "acquiring") {
+		t.Errorf("watched although nothing answers: %v", err)
+	}
+}
+
+// What a question holds is given back when it ends. If the acquisition ends first, it is given back then, and what the
+// question does later changes nothing.
+func TestMemoryOfQuestionsIsGivenBack(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		shared := budget.New(1<<20, map[string]int32{"r": 1, "other": 1})
+		other := shared.Open("other")
+		all := other.Limit()
+		c := newAsked(t, shared.Open("r"), nil)
+		c.have(500)
+		a := c.q.now.Load()
+		_ = a.read(t.Context(), a.pages, new(Slot), func(r *reading) error {
+			if n := len(r.unflushed.All()); n != 500 {
+				t.Errorf("%d timers are not flushed, want 500", n)
+			}
+			if other.Limit() == all {
+				t.Error("what a question holds is in no budget")
+			}
+			if late {
+				c.q.Close()
+				if got := other.Limit(); got != all {
+					t.Errorf("after the end others may have %d bytes, want %d", got, all)
+				}
+			}
+			return nil
+		})
+		if got := other.Limit(); got != all {
+			t.Errorf("late %v: behind the question others may have %d bytes, want %d", late, got, all)
+		}
+	}
+}
+
+// A question may meet damage and outlive its acquisition while the group is asked. The acquisition that follows has
+// repaired the damage: it need not end.
+func TestALateQuestionEndsNoLaterAcquisition(t *testing.T) {
+	c := newAsked(t, budget.Alone(memoryForAll), nil)
+	before := c.q.now.Load()
+	c.q.Close()
+	c.open()
+	if err := before.still(t.Context(), statestore.ErrNewerFormat); err == nil {
+		t.Error("a question of an acquisition that has ended is answered")
+	}
+	if c.failure != nil {
+		t.Errorf("a question of an acquisition that has ended ends the next one: %v", c.failure)
+	}
+	if err := c.q.now.Load().still(t.Context(), statestore.ErrNewerFormat); err == nil || c.failure == nil {
+		t.Errorf("a question that meets damage gets %v, and the acquisition ends with %v", err, c.failure)
+	}
+}
