@@ -467,6 +467,7 @@ func TestBadSettings(t *testing.T) {
 
 // Partitions move, and no timer is lost, doubled or early. Each event tells of all partitions, those that moved and the others.
 func TestMove(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	c := DefaultMove()
 	c.Common, c.Pending, c.Rate, c.Cases = common(t), 300, 100, []string{moveQuiet, moveJoin, moveDrain}

@@ -28,6 +28,7 @@ const (
 // session, and a moment. The step's last word, EndTxn, is on its way when it
 // goes; one that was paused comes back with it.
 func TestReadersAreFreeAfterTheSessionOfAnInstanceThatIsGone(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	for _, how := range []struct {
 		name string
 		gone func(*rig.Victim)

@@ -57,9 +57,7 @@ func (g *groups) loses(in *rig.Instance, log *rig.Log, n int) {
 	if status, body := in.Readyz(); (status == http.StatusOK) != (n == 0) || strings.Count(body, sentence) != n {
 		g.Errorf("/readyz: %d %s", status, body)
 	}
-	if len(log.Lines(sentence)) < n {
-		g.Errorf("the log says the sentence %d times, want %d", len(log.Lines(sentence)), n)
-	}
+	await.Until(g, patience, fmt.Sprintf("the log says the sentence %d times", n), func() bool { return len(log.Lines(sentence)) >= n })
 }
 
 // Group A serves, B takes over, A is started again, first without the flag, while

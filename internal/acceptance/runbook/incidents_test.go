@@ -71,6 +71,7 @@ func offsetsReset(t *testing.T) {
 }
 
 func changelogDeleted(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	const n = 40
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)
@@ -201,6 +202,7 @@ func certificatesExpired(t *testing.T) {
 
 // clusterRestored undoes what happened after a copy: a firing, a cancel, and requests.
 func clusterRestored(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	const n = 20
 	c := kafkatest.Start(t, 1)
 	s := newScene(t, c)

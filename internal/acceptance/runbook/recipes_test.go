@@ -46,6 +46,7 @@ func TestRecipes(t *testing.T) {
 	c := kafkatest.Shared(t)
 	for _, v := range []struct {
 		name  string
+		slow  bool
 		now   int                    // partitions in the end
 		lines []string               // of the configuration
 		lost  func(of string) string // the topic that is deleted while the instance runs
@@ -53,15 +54,15 @@ func TestRecipes(t *testing.T) {
 		begin func(*scene)
 	}{
 		{name: "grown", now: partitions + 2},
-		{name: "recreated", now: partitions, lost: func(of string) string { return of }, says: "topic is missing, must be there: create it with 4 partitions"},
-		{name: "dead letters", now: partitions, lines: []string{"create-topics: false"}, lost: topics.DeadLetters, says: "topic is missing"},
-		{name: "group", now: partitions, begin: func(s *scene) {
+		{name: "recreated", slow: true, now: partitions, lost: func(of string) string { return of }, says: "topic is missing, must be there: create it with 4 partitions"},
+		{name: "dead letters", slow: true, now: partitions, lines: []string{"create-topics: false"}, lost: topics.DeadLetters, says: "topic is missing"},
+		{name: "group", slow: true, now: partitions, begin: func(s *scene) {
 			s.o.byHand["give the group its new name in the configuration"] = func() {
 				s.m.group = "renamed-" + s.Requests
 				s.m.configure(more)
 			}
 		}},
-		{name: "cluster", now: partitions, begin: func(s *scene) {
+		{name: "cluster", slow: true, now: partitions, begin: func(s *scene) {
 			from := s.Requests
 			s.Requests += "-elsewhere"
 			s.m.requests, s.o.names["TOPIC"] = s.Requests, s.Requests
@@ -72,6 +73,9 @@ func TestRecipes(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
+			if v.slow {
+				kafkatest.NeedSlow(t)
+			}
 			s := newScene(t, c)
 			s.m.configure(append(v.lines, more)...)
 			if len(v.lines) > 0 {
