@@ -150,6 +150,7 @@ func TestDeadLettersAreCounted(t *testing.T) {
 // A log that cannot be read is reported as such, and not as empty. After a log was cut its count starts
 // anew.
 func TestCountsOfALogThatFails(t *testing.T) {
+	t.Parallel()
 	l := &deadLog{}
 	for range 9 {
 		l.add("timers", 0, time.Now(), "a", "bad-cron")

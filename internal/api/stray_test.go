@@ -14,6 +14,7 @@ import (
 // its ID, whoever owns the partition, requests that steer it go there, and the answer says so.
 // For a timer where it belongs nothing is said.
 func TestTimersOffTheirPartition(t *testing.T) {
+	t.Parallel()
 	const id, path = "a1", "/v1/topics/timers/timers/a1"
 	f := newFake("timers", partitions)
 	home := timer.TopicPartition{Topic: "timers", Partition: intake.Murmur2Partition([]byte(id), partitions)}

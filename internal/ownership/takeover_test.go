@@ -141,6 +141,7 @@ func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kg
 // hardly behind. When the owner has gone it takes over, and replays only the tail. The
 // result equals a replay from the start.
 func TestFollowUnderLoadThenTakeOver(t *testing.T) {
+	t.Parallel()
 	c := kafkatest.Shared(t)
 	cl := c.Client(t)
 	requests, target := c.CreateTopic(t, 1, nil), c.CreateTopic(t, 1, nil)

@@ -48,6 +48,7 @@ func (p *lookedAt) looks() (int, time.Duration) {
 // A leader that is silent holds up what is shown of its own logs, and nothing else: the lag of all others is
 // as of a second ago. When it answers again so is its own.
 func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
+	t.Parallel()
 	const partitions = 6
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(3), kfake.SeedTopics(partitions, "r"))
 	var logs []partlog.Log

@@ -25,6 +25,7 @@ func sendAndWait(t *testing.T, cfg *config.Config, id, to string, in, wait time.
 // also on a log with a history of others. With events it is told what they say, and without
 // them what the changelog and the dead letters allow.
 func TestOutcomeOfARequest(t *testing.T) {
+	t.Parallel()
 	for _, events := range []bool{false, true} {
 		t.Run(fmt.Sprintf("events %v", events), func(t *testing.T) {
 			cfg := rig.Config(t, fake(t, "one").ListenAddrs(), requests)

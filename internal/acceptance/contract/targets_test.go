@@ -414,6 +414,7 @@ func TestRequestsOfMaximalSize(t *testing.T) {
 // fires when it is made within 10 s; what is due for one that is not made becomes a
 // dead letter then, and others do not wait.
 func TestATargetMadeJustInTime(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	const usual = 25 * time.Second // the first two steps, on a machine that is busy, come well within
 	c := kafkatest.Shared(t)

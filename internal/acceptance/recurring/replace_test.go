@@ -29,6 +29,9 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 		{"that is given up", func(w *kafkatest.Wire) *kafkatest.Fault { return w.DropRequest(endTxn, kafkatest.Every) }, 17 * every},
 	} {
 		t.Run(x.name, func(t *testing.T) {
+			if x.open > 10*every {
+				kafkatest.NeedSlow(t)
+			}
 			t.Parallel()
 			const n, again = 20, 3
 			last := int64(12*every+x.open) / int64(every)

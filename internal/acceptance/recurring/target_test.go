@@ -36,6 +36,7 @@ func (w *setup) parked(in *rig.Instance, n float64) {
 // A target takes no writes for some seconds: the occurrences due before its breaker
 // closes were missed. Each policy has it for itself, and all have it together.
 func TestTargetFailsAndComesBack(t *testing.T) {
+	kafkatest.NeedSlow(t)
 	t.Parallel()
 	for name, of := range map[string][]string{"together": policies, "latest": {"latest"}, "none": {"none"}} {
 		t.Run(name, func(t *testing.T) {
