@@ -311,6 +311,9 @@ func (w *world) moveLeader(_ context.Context, tr trouble) string {
 	all := allTopics()
 	topic, partition, to := all[tr.Arg%len(all)], int32(tr.Arg/7%partitions), int32(tr.Arg/31%brokers)
 	if err := w.cluster.move(topic, partition, to); err != nil {
+		if topic == spare {
+			return "" // it is being recreated
+		}
 		w.refuse("move a leader: %v", err)
 	}
 	return fmt.Sprintf("%s/%d to %d", topic, partition, to)
