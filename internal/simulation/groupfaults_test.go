@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -17,9 +18,22 @@ const (
 	groupEmpty = session + 2*time.Second
 )
 
-// removeMember has an admin take an instance out of the group.
-func (w *world) removeMember(_ context.Context, tr trouble) string {
-	return w.removeFrom(w.hosts[tr.Host])
+// removeMember has an admin take an instance out of the group. Half of them hear of it late, when others have their partitions, and
+// readers ask them meanwhile.
+func (w *world) removeMember(ctx context.Context, tr trouble) string {
+	h := w.hosts[tr.Host]
+	l := h.runs()
+	if l == nil || tr.Arg%2 == 0 {
+		return w.removeFrom(h)
+	}
+	heartbeats := l.wire.Hold(kmsg.Heartbeat.Int16())
+	defer heartbeats.Release()
+	id := w.removeFrom(h)
+	if id != "" {
+		w.readFrom(ctx, l, session/2)
+		id += ", which learned it late"
+	}
+	return id
 }
 
 func (w *world) removeFrom(h *host) string {

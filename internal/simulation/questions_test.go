@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -23,36 +24,51 @@ const (
 	pageOf             = 8
 )
 
-// read asks instances for timers, as the API does: mostly for those that were asked for of late.
+// read asks instances for timers, as the API does.
 func (w *world) read(ctx context.Context) {
-	const late = 200 // requests
 	r := rand.New(rand.NewPCG(w.plan.Seed, 7))
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	for sent := 0; ctx.Err() == nil; w.wait(ctx, askEvery) {
-		for sent < len(w.plan.Asks) && w.plan.Asks[sent].At < time.Since(w.begun) {
-			sent++
+	for ; ctx.Err() == nil; w.wait(ctx, askEvery) {
+		if l := w.hosts[r.IntN(len(w.hosts))].runs(); l != nil {
+			w.askLately(ctx, l, r, &asking)
 		}
-		l := w.hosts[r.IntN(len(w.hosts))].runs()
-		if sent == 0 || l == nil {
+	}
+}
+
+// readFrom asks one instance only, for some time.
+func (w *world) readFrom(ctx context.Context, l *life, how time.Duration) {
+	r := rand.New(rand.NewPCG(w.plan.Seed, 8))
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	for until := time.Now().Add(how); ctx.Err() == nil && time.Now().Before(until); w.wait(ctx, askEvery/4) {
+		w.askLately(ctx, l, r, &asking)
+	}
+}
+
+// askLately asks an instance for a timer of a request that was sent of late, for a page or for a count.
+func (w *world) askLately(ctx context.Context, l *life, r *rand.Rand, asking *sync.WaitGroup) {
+	const late = 200 // requests
+	since := time.Since(w.begun)
+	sent := sort.Search(len(w.plan.Asks), func(i int) bool { return w.plan.Asks[i].At >= since })
+	if sent == 0 {
+		return
+	}
+	for has, tries := l.partitions(), 0; tries < partitions; tries++ {
+		id := w.plan.Asks[sent-1-r.IntN(min(sent, late))].ID
+		p := has[partitionOf(id)]
+		if p == nil {
 			continue
 		}
-		for has, tries := l.partitions(), 0; tries < partitions; tries++ {
-			id := w.plan.Asks[sent-1-r.IntN(min(sent, late))].ID
-			p := has[partitionOf(id)]
-			if p == nil {
-				continue
-			}
-			switch r.IntN(pageOf) {
-			case 0:
-				asking.Go(func() { w.askPage(ctx, l, p) })
-			case 1:
-				asking.Go(func() { w.count(ctx, l, p) })
-			default:
-				asking.Go(func() { w.ask(ctx, l, p, id) })
-			}
-			break
+		switch r.IntN(pageOf) {
+		case 0:
+			asking.Go(func() { w.askPage(ctx, l, p) })
+		case 1:
+			asking.Go(func() { w.count(ctx, l, p) })
+		default:
+			asking.Go(func() { w.ask(ctx, l, p, id) })
 		}
+		return
 	}
 }
 
