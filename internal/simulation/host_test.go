@@ -29,6 +29,9 @@ import (
 
 const (
 	session = 6 * time.Second
+	// rebalance is how long a group waits for members to join. Since kfake miscounts those that are replaced while they wait for
+	// their assignment, it sometimes waits that long though all have joined; brokers do not.
+	rebalance = 15 * time.Second
 	// restart is how long it takes until an instance runs again that has ended by itself.
 	restart = 500 * time.Millisecond
 )
@@ -68,6 +71,7 @@ func (w *world) newHost(number int) *host {
 	c := config.Default()
 	c.Brokers, c.Requests, c.Targets = seeds(), []string{requests}, []string{"*"}
 	c.Group, c.HTTP, c.Memory, c.SessionTimeout = group, "", config.MinMemory, session
+	c.RebalanceTimeout = rebalance
 	c.DataDir = w.dir // the same for all, so that one can be given the disk of another
 	c.Standbys, c.Lanes, c.SubPartitions, c.TransactionalIDs, c.FiringInterval = s.Standbys, s.Lanes, s.SubPartitions, s.TransactionalIDs, s.FiringInterval
 	h := &host{w: w, number: number, name: fmt.Sprint("wc-", number), cfg: c, disk: vfs.NewCrashableMem()}
