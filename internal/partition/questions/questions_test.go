@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"weak"
 
 	"golang.org/x/sync/semaphore"
 
@@ -310,4 +311,28 @@ func TestALateQuestionEndsNoLaterAcquisition(t *testing.T) {
 	if err := c.q.now.Load().still(t.Context(), statestore.ErrNewerFormat); err == nil || c.failure == nil {
 		t.Errorf("a question that meets damage gets %v, and the acquisition ends with %v", err, c.failure)
 	}
+}
+
+// A caller that writes a request may wait for Kafka long after the acquisition has ended. Meanwhile it keeps the decisions
+// alive, but no planners: their memory is the next acquisition's.
+func TestAWatcherKeepsNoPlanners(t *testing.T) {
+	c := newAsked(t, budget.Alone(memoryForAll), nil)
+	type planners struct{ *asked }
+	of := &planners{c}
+	planning := weak.Make(of)
+	c.q.Open(Acquisition{Planners: of, Store: c.store, Flush: c.flush})
+	of = nil
+	w, err := c.q.Watch()
+	c.ok(err)
+	if runtime.GC(); planning.Value() == nil {
+		t.Fatal("the planners are gone before the acquisition has ended")
+	}
+	c.q.Close()
+	if runtime.GC(); planning.Value() != nil {
+		t.Error("a watcher keeps the planners of an acquisition that has ended")
+	}
+	if _, err := w.Decision(t.Context(), 0); !errors.Is(err, query.ErrMoved) {
+		t.Errorf("asked for a decision after the end: %v", err)
+	}
+	w.Close()
 }
