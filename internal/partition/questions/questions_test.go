@@ -2,6 +2,7 @@ package questions
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -311,6 +312,49 @@ func TestALateQuestionEndsNoLaterAcquisition(t *testing.T) {
 	if err := c.q.now.Load().still(t.Context(), statestore.ErrNewerFormat); err == nil || c.failure == nil {
 		t.Errorf("a question that meets damage gets %v, and the acquisition ends with %v", err, c.failure)
 	}
+}
+
+// A page gives back what it has read. It keeps no chunk of records alive for the sake of one timer in it.
+func TestAPageKeepsNoMoreThanItsTimers(t *testing.T) {
+	const n, every = 20_000, 100
+	c := newAsked(t, budget.Alone(memoryForAll), nil)
+	for i := range n {
+		id := "other"
+		if i%every == 0 {
+			id = "listed"
+		}
+		c.schedule(fmt.Sprintf("%s-%07d", id, i), 100_000+int64(i))
+	}
+	c.step()
+	c.fold()
+	l, err := c.q.List(t.Context(), query.Page{Filter: query.Filter{Prefix: "listed"}})
+	c.ok(err)
+	if len(l.Timers) != n/every {
+		t.Fatalf("%d are listed, want %d", len(l.Timers), n/every)
+	}
+	c.freeze()
+	c.write()
+	c.thaw()
+	c.frozen = nil
+	most := uint64(0)
+	for _, x := range l.Timers {
+		most += 4 * uint64(x.Size()) // and what the allocator adds
+	}
+	with := heap()
+	runtime.KeepAlive(l)
+	l = query.List{}
+	if without := heap(); with > without+most {
+		t.Errorf("a page of %d timers keeps %d bytes alive, want %d at most", n/every, with-without, most)
+	}
+}
+
+// heap returns how many bytes of memory are in use.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 // A caller that writes a request may wait for Kafka long after the acquisition has ended. Meanwhile it keeps the decisions
