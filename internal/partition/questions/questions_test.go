@@ -357,6 +357,31 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
+// A step looks whether anybody watches, and then reports. If the last watcher leaves in between, nothing is remembered:
+// nobody would forget it.
+func TestNothingIsRememberedBehindTheLastWatcher(t *testing.T) {
+	c := newAsked(t, budget.Alone(memoryForAll), nil)
+	w, err := c.q.Watch()
+	c.ok(err)
+	c.schedule("id1", 50_000)
+	c.step()
+	step, d := c.folding[0], c.q.now.Load().decided
+	w.Close()
+	d.add(step) // as Decide does that has seen the watcher
+	if len(d.list) > 0 || d.bytes > 0 {
+		t.Errorf("%d decisions with %d bytes are remembered, and nobody watches", len(d.list), d.bytes)
+	}
+	if w, err = c.q.Watch(); err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	c.cancel("id1") // at 1
+	c.step()
+	if x, err := w.Decision(t.Context(), 1); err != nil || x.Outcome != "cancelled" {
+		t.Errorf("decided while the next one watches: %+v, %v", x, err)
+	}
+}
+
 // A caller that writes a request may wait for Kafka long after the acquisition has ended. Meanwhile it keeps the decisions
 // alive, but no planners: their memory is the next acquisition's.
 func TestAWatcherKeepsNoPlanners(t *testing.T) {
