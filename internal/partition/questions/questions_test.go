@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 	"weak"
 
 	"golang.org/x/sync/semaphore"
@@ -311,6 +312,51 @@ func TestALateQuestionEndsNoLaterAcquisition(t *testing.T) {
 	}
 	if err := c.q.now.Load().still(t.Context(), statestore.ErrNewerFormat); err == nil || c.failure == nil {
 		t.Errorf("a question that meets damage gets %v, and the acquisition ends with %v", err, c.failure)
+	}
+}
+
+// The group's word takes a round trip, or seconds if its coordinator is slow, and calls of one moment share it. So no
+// question keeps a slot meanwhile: the questions of other partitions need it to get as far.
+func TestAQuestionHasNoSlotWhileTheGroupIsAsked(t *testing.T) {
+	scans := semaphore.NewWeighted(1)
+	ask := map[string]func(*Questions) error{
+		"a list": func(q *Questions) error { _, err := q.List(t.Context(), query.Page{}); return err },
+		"a number": func(q *Questions) error {
+			_, err := q.Count(t.Context(), query.Filter{Target: targetTopic})
+			return err
+		},
+	}
+	for what, question := range ask {
+		var asked sync.WaitGroup // both have their answers, and wait for the same word
+		asked.Add(2)
+		both := make(chan struct{})
+		go func() {
+			asked.Wait()
+			close(both)
+		}()
+		var late atomic.Bool
+		var asking sync.WaitGroup
+		for range 2 {
+			c := newAsked(t, budget.Alone(memoryForAll), scans)
+			c.have(10)
+			c.certain = func() {
+				asked.Done()
+				select {
+				case <-both:
+				case <-time.After(5 * time.Second):
+					late.Store(true)
+				}
+			}
+			asking.Go(func() {
+				if err := question(c.q); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		asking.Wait()
+		if late.Load() {
+			t.Errorf("asked for %s of two partitions: one has no slot while the group is asked for the other one", what)
+		}
 	}
 }
 
