@@ -36,8 +36,9 @@ type asked struct {
 	frozen  *statestore.Batch // to be stored
 	flushed func()            // called when a question wants what is committed to be stored; nil: nothing happens
 
-	failure error // why the partition was given up
-	unsure  bool  // whether it is still ours
+	failure error  // why the partition was given up
+	unsure  bool   // whether it is still ours
+	certain func() // called when the group is asked; nil: nothing happens
 	state   ownership.State
 
 	mu      sync.Mutex // guards planner and count
@@ -99,6 +100,9 @@ func (a *asked) Status() ownership.Status         { return ownership.Status{} }
 func (a *asked) GiveUp(err error)                 { a.failure = err }
 func (a *asked) Err() error                       { return nil }
 func (a *asked) Certain(context.Context) error {
+	if a.certain != nil {
+		a.certain()
+	}
 	if a.unsure {
 		return errors.New("nobody knows")
 	}

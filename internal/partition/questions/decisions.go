@@ -100,6 +100,9 @@ func (d *decisions) forget(offset int64, wait chan decided) {
 func (d *decisions) add(step *planner.Step) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.watched.Load() == 0 { // the last watcher has left meanwhile, and the next one begins with an empty list
+		return
+	}
 	if step.Requests().Entries > 0 {
 		before := len(d.list)
 		for e := range step.Entries() {

@@ -160,10 +160,19 @@ func (b *builder) takeOver(before func(*timer.Change) bool) bool {
 		if b.full() {
 			return false
 		}
-		b.add(b.over[0].Timer, false)
+		b.add(owned(&b.over[0]), false)
 		b.over = b.over[1:]
 	}
 	return !b.full()
+}
+
+// owned returns the timer of a change. The timer is no part of a chunk of records: the page outlives the reading, which
+// gives back the memory of its chunks.
+func owned(x *timer.Change) *timer.Timer {
+	if x.Bytes == nil {
+		return x.Timer
+	}
+	return planner.TimerOf(&timer.Change{Bytes: bytes.Clone(x.Bytes)})
 }
 
 // add adds a timer to the page, and reports whether there is room for more.

@@ -2,11 +2,14 @@ package questions
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
+	"weak"
 
 	"golang.org/x/sync/semaphore"
 
@@ -310,4 +313,141 @@ func TestALateQuestionEndsNoLaterAcquisition(t *testing.T) {
 	if err := c.q.now.Load().still(t.Context(), statestore.ErrNewerFormat); err == nil || c.failure == nil {
 		t.Errorf("a question that meets damage gets %v, and the acquisition ends with %v", err, c.failure)
 	}
+}
+
+// The group's word takes a round trip, or seconds if its coordinator is slow, and calls of one moment share it. So no
+// question keeps a slot meanwhile: the questions of other partitions need it to get as far.
+func TestAQuestionHasNoSlotWhileTheGroupIsAsked(t *testing.T) {
+	scans := semaphore.NewWeighted(1)
+	ask := map[string]func(*Questions) error{
+		"a list": func(q *Questions) error { _, err := q.List(t.Context(), query.Page{}); return err },
+		"a number": func(q *Questions) error {
+			_, err := q.Count(t.Context(), query.Filter{Target: targetTopic})
+			return err
+		},
+	}
+	for what, question := range ask {
+		var asked sync.WaitGroup // both have their answers, and wait for the same word
+		asked.Add(2)
+		both := make(chan struct{})
+		go func() {
+			asked.Wait()
+			close(both)
+		}()
+		var late atomic.Bool
+		var asking sync.WaitGroup
+		for range 2 {
+			c := newAsked(t, budget.Alone(memoryForAll), scans)
+			c.have(10)
+			c.certain = func() {
+				asked.Done()
+				select {
+				case <-both:
+				case <-time.After(5 * time.Second):
+					late.Store(true)
+				}
+			}
+			asking.Go(func() {
+				if err := question(c.q); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		asking.Wait()
+		if late.Load() {
+			t.Errorf("asked for %s of two partitions: one has no slot while the group is asked for the other one", what)
+		}
+	}
+}
+
+// A page gives back what it has read. It keeps no chunk of records alive for the sake of one timer in it.
+func TestAPageKeepsNoMoreThanItsTimers(t *testing.T) {
+	const n, every = 20_000, 100
+	c := newAsked(t, budget.Alone(memoryForAll), nil)
+	for i := range n {
+		id := "other"
+		if i%every == 0 {
+			id = "listed"
+		}
+		c.schedule(fmt.Sprintf("%s-%07d", id, i), 100_000+int64(i))
+	}
+	c.step()
+	c.fold()
+	l, err := c.q.List(t.Context(), query.Page{Filter: query.Filter{Prefix: "listed"}})
+	c.ok(err)
+	if len(l.Timers) != n/every {
+		t.Fatalf("%d are listed, want %d", len(l.Timers), n/every)
+	}
+	c.freeze()
+	c.write()
+	c.thaw()
+	c.frozen = nil
+	most := uint64(0)
+	for _, x := range l.Timers {
+		most += 4 * uint64(x.Size()) // and what the allocator adds
+	}
+	with := heap()
+	runtime.KeepAlive(l)
+	l = query.List{}
+	if without := heap(); with > without+most {
+		t.Errorf("a page of %d timers keeps %d bytes alive, want %d at most", n/every, with-without, most)
+	}
+}
+
+// heap returns how many bytes of memory are in use.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// A step looks whether anybody watches, and then reports. If the last watcher leaves in between, nothing is remembered:
+// nobody would forget it.
+func TestNothingIsRememberedBehindTheLastWatcher(t *testing.T) {
+	c := newAsked(t, budget.Alone(memoryForAll), nil)
+	w, err := c.q.Watch()
+	c.ok(err)
+	c.schedule("id1", 50_000)
+	c.step()
+	step, d := c.folding[0], c.q.now.Load().decided
+	w.Close()
+	d.add(step) // as Decide does that has seen the watcher
+	if len(d.list) > 0 || d.bytes > 0 {
+		t.Errorf("%d decisions with %d bytes are remembered, and nobody watches", len(d.list), d.bytes)
+	}
+	if w, err = c.q.Watch(); err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	c.cancel("id1") // at 1
+	c.step()
+	if x, err := w.Decision(t.Context(), 1); err != nil || x.Outcome != "cancelled" {
+		t.Errorf("decided while the next one watches: %+v, %v", x, err)
+	}
+}
+
+// A caller that writes a request may wait for Kafka long after the acquisition has ended. Meanwhile it keeps the decisions
+// alive, but no planners: their memory is the next acquisition's.
+func TestAWatcherKeepsNoPlanners(t *testing.T) {
+	c := newAsked(t, budget.Alone(memoryForAll), nil)
+	type planners struct{ *asked }
+	of := &planners{c}
+	planning := weak.Make(of)
+	c.q.Open(Acquisition{Planners: of, Store: c.store, Flush: c.flush})
+	of = nil
+	w, err := c.q.Watch()
+	c.ok(err)
+	if runtime.GC(); planning.Value() == nil {
+		t.Fatal("the planners are gone before the acquisition has ended")
+	}
+	c.q.Close()
+	if runtime.GC(); planning.Value() != nil {
+		t.Error("a watcher keeps the planners of an acquisition that has ended")
+	}
+	if _, err := w.Decision(t.Context(), 0); !errors.Is(err, query.ErrMoved) {
+		t.Errorf("asked for a decision after the end: %v", err)
+	}
+	w.Close()
 }

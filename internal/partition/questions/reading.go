@@ -51,6 +51,7 @@ func (a *answers) read(ctx context.Context, turn chan struct{}, s *Slot, fn func
 	if err == nil {
 		err = errors.Join(fn(r), r.close())
 	}
+	s.Give() // the group may take seconds to answer, and other partitions share the slots; the turn is this partition's own
 	return a.still(ctx, err)
 }
 

@@ -10,10 +10,12 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// Watcher reports the outcomes of requests that are written while it watches.
+// Watcher reports the outcomes of requests that are written while it watches. It may outlive the acquisition, so it holds
+// nothing of it but the decisions.
 type Watcher struct {
-	a      *answers
-	closed atomic.Bool
+	q       *Questions
+	decided *decisions
+	closed  atomic.Bool
 }
 
 // Watch begins to watch. Call it before a request is written, and Close once the outcome is known. Errors are those of
@@ -30,7 +32,7 @@ func (q *Questions) Watch() (*Watcher, error) {
 		d.position = a.Planners.Position()
 		d.list, d.bytes = nil, 0
 	}
-	return &Watcher{a: a}, nil
+	return &Watcher{q: q, decided: d}, nil
 }
 
 // Close ends it. It may be called again.
@@ -38,7 +40,7 @@ func (w *Watcher) Close() {
 	if w.closed.Swap(true) {
 		return
 	}
-	d := w.a.decided
+	d := w.decided
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.watched.Add(-1) == 0 {
@@ -49,21 +51,21 @@ func (w *Watcher) Close() {
 // Decision waits until the decision about the request at an offset is committed. Errors wrap query.ErrMoved if this
 // instance cannot know it any more, query.ErrForgotten if it does not remember it, or the error of ctx.
 func (w *Watcher) Decision(ctx context.Context, offset int64) (query.Decision, error) {
-	d := w.a.decided
+	d := w.decided
 	x, wait, err := d.find(offset)
 	if wait != nil {
 		defer d.forget(offset, wait)
 		x, err = d.wait(ctx, wait)
 	}
 	if err != nil {
-		return query.Decision{}, fmt.Errorf("decision of %v, offset %d: %w", w.a.q.o.Life.Requests(), offset, err)
+		return query.Decision{}, fmt.Errorf("decision of %v, offset %d: %w", w.q.o.Life.Requests(), offset, err)
 	}
 	q := query.Decision{Outcome: string(wire.EventTypeOf(x.outcome))}
 	if x.why != nil {
 		q.Reason, q.Detail = x.why.Reason, x.why.Detail
 	}
 	if x.left != nil {
-		q.Pending = w.a.q.show(x.left, false)
+		q.Pending = w.q.show(x.left, false)
 	}
 	return q, nil
 }
