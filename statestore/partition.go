@@ -273,8 +273,9 @@ func (k *Handle) Behind(changes int) { k.p.s.upkeep.changed(changes) }
 
 // confirm moves the in-sync time of a live handle; p.write is held.
 //
-// It reads the clock first: if the process stands still between two of these lines, the result is too
-// early, never too late. If the clock is set back, so is the in-sync time.
+// It reads the clock first: if the process stands still between two of these lines, the result is too early,
+// never too late. So it is after the machine was suspended, because time.Now measures elapsed time by the
+// monotonic clock. Setting the clock changes nothing.
 func (k *Handle) confirm() {
 	now := k.brokers.Add(k.p.s.o.Now().Sub(k.local))
 	ago, err := k.confirmed()

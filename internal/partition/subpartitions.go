@@ -32,7 +32,7 @@ import (
 // five methods are for package questions.
 //
 // Each planner has a lock, subPartition.mu. These goroutines take it: planAll of the sub-partition, the lane's, the
-// keeper's, and callers of Questions and Status. Several locks are taken in the order of the numbers. A goroutine that
+// keeper's, and callers of questions.Planners and Status. Several locks are taken in the order of the numbers. A goroutine that
 // holds one may wait only for locks that are taken last: those of backlog and its budgets, arrivals, Targets, Health,
 // and the cache of schedules. There is no I/O under it, except that the rules of a time zone may be read from disk.
 // Mostly it is held for less than a millisecond. A commit holds all of them, so a caller that holds all of them sees
