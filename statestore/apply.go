@@ -69,8 +69,8 @@ func (k *Handle) Apply(b *Batch) error {
 	return p.storeLocked(next, records, b.Checkpoint, large)
 }
 
-// storeLocked stores records, sorted by ID and resolved, together with the state that they lead to, and a checkpoint
-// unless it is nil: in a table if they are many, otherwise in a batch.
+// storeLocked stores records, sorted by ID and resolved, and the state that they lead to: in a table if large,
+// otherwise in a batch. In a batch it also stores checkpoint, unless it is nil; a table has that of next.
 func (p *Partition) storeLocked(next meta, records []record, checkpoint []byte, large bool) error {
 	if large {
 		return p.ingestLocked(next, records)
@@ -148,9 +148,9 @@ type batch struct {
 	p       *Partition
 	b       *pebble.Batch
 	scratch []byte
-	lowest  timer.Ref // of the rows put
-	pending int64     // by how much it changes the number of pending timers
-	tally   tally     // the same of misplaced ones
+	lowest  timer.Ref // lowest place of the rows that it puts
+	pending int64     // change of the number of pending timers
+	tally   tally     // the same for misplaced ones
 	deleted int       // how many rows by due time it deletes
 	targets targetChanges
 }

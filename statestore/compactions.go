@@ -12,7 +12,7 @@ import (
 
 const (
 	// Once level 0 has pauseLayers layers of tables, compactions run even during a replay. It must be less than
-	// replayRoom*roomLayers, at which a replay waits, by replaySpare. Otherwise nothing would end that wait.
+	// replayRoom*roomLayers, at which a replay waits, by at least replaySpare. Otherwise nothing would end that wait.
 	pauseLayers = 40
 	// replayRest is how long compactions stay paused after a replay has written a table.
 	replayRest = 5 * time.Second
@@ -20,29 +20,31 @@ const (
 	compactionsCheck = 100 * time.Millisecond
 )
 
-// compactions lets Pebble compact (merge tables), as many at a time as Pebble says. It pauses them while a replay
-// writes tables and level 0 has fewer than pauseLayers layers: otherwise each table would be merged with those below
-// again and again. What came in one go is merged in one go. The pause ends replayRest after the last table, whether
-// the replay has ended or stands still.
+// compactions decides when Pebble may compact (merge tables); Pebble says how many may run at a time. It pauses
+// them while a replay writes tables and level 0 has fewer than pauseLayers layers: otherwise each table would
+// be merged with those below again and again. The pause ends replayRest after the last table, whether the
+// replay has ended or stands still.
 //
-// A replay that looks up what it has stored, because many of its timers have fired, does not pause compactions. Each
-// look-up asks all layers, whose filters need not fit into the cache, and compactions get rid of what is gone.
+// A replay that looks up what it has stored, because many of its timers have fired, does not pause compactions.
+// Each look-up probes all layers, whose filters may not fit into the cache, and compactions remove deleted
+// rows.
 //
-// It implements pebble.CompactionScheduler and pebble.CompactionGrantHandle. Pebble calls TrySchedule with its own
-// locks held. So mu is never held during a call to Pebble, except for GetAllowedWithoutPermission, which takes none.
+// It implements pebble.CompactionScheduler and pebble.CompactionGrantHandle. Pebble calls TrySchedule with its
+// own locks held. So mu is never held during a call to Pebble, except for GetAllowedWithoutPermission, which
+// takes no locks.
 type compactions struct {
 	pauseLayers atomic.Int64 // see the constant; tests change it
 
 	replayed atomic.Int64 // when a replay last wrote a table and looked up little, Unix ns
-	layers   atomic.Int64 // of level 0 when one last wrote a table, or of Open, less what was merged since; 0: none did
+	layers   atomic.Int64 // of level 0 when one last wrote a table, or at Open, less those merged since; 0: none wrote
 
 	db         pebble.DBForCompaction // since Register
 	wake       beats.Signal           // something has ended, or may begin
 	stop, done chan struct{}          // of run
 
 	mu      sync.Mutex // guards what follows
-	running int        // compactions
-	over    bool       // the database is closed, and none begins any more
+	running int        // how many compactions run
+	over    bool       // the database is closed: no compaction begins any more
 }
 
 func newCompactions() *compactions {

@@ -17,9 +17,9 @@ func IsCorrupt(err error) bool {
 }
 
 // damage throws away damaged tables. A table goes as a whole: Pebble says which keys it spans, and every
-// partition that may have a key there loses everything it has in the store. Its owner is refused with
-// ErrCorrupt until it wipes the partition, and replays it. So nothing of the table has to be read, as it
-// would be to cut one partition out of it.
+// partition that may have a key there loses everything it has in the store. Its owner gets ErrCorrupt until it
+// wipes the partition, to replay it. So nothing of the table has to be read. Cutting one partition out of it
+// would read it.
 type damage struct {
 	s         *Store
 	discarded sync.Map      // by tablePart

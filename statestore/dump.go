@@ -96,7 +96,7 @@ type dumpRow struct {
 	Position  *int64 `json:"position,omitempty"`
 	Changelog string `json:"changelog,omitempty"`
 	Pending   *int64 `json:"pending,omitempty"`
-	// Misplaced timers for so many Partitions, if they are counted.
+	// Misplaced is counted for that many Partitions; absent if it is not.
 	Partitions int32  `json:"partitions,omitempty"`
 	Misplaced  *int64 `json:"misplaced,omitempty"`
 	InSync     *int64 `json:"in_sync,omitempty"`
@@ -116,7 +116,7 @@ type dumpRow struct {
 
 type dumpHeader struct {
 	Key   string `json:"key"`
-	Value []byte `json:"value_base64"` // null as it is
+	Value []byte `json:"value_base64"` // null for a null value
 }
 
 // dumpRecurs says how a timer recurs.
@@ -154,7 +154,7 @@ type dumper struct {
 	partition string
 	faults    error // of the partition, joined
 	count     int
-	failed    error // of the writer
+	failed    error // the error of the writer
 }
 
 // maxFaults bounds how many errors of rows Dump returns. Each has its line in any case.

@@ -15,8 +15,8 @@ import (
 // forever and block all writers meanwhile.
 const maxBackgroundErrors = 10
 
-// longStall is how long a stall must last to be logged. With shorter ones Pebble slows writers down while it
-// flushes. There are many in each burst; they are only counted.
+// longStall is how long a stall must last to be logged. Pebble slows writers down with shorter ones while it
+// flushes. There are many in each burst, so they are only counted.
 const longStall = time.Second
 
 // events is told what Pebble does in the background. It counts, logs, and decides when the database cannot go on.
@@ -25,13 +25,13 @@ type events struct {
 	onFatal  func(error)
 	onDamage func(pebble.DataCorruptionInfo) // called once or more for each damaged table
 
-	readOnly bool // damage is left to the reader
+	readOnly bool // whoever reads damaged rows gets the error, and nothing is thrown away
 
 	// opening is set while Open runs. A fatal error is then returned by Open.
-	opening atomic.Bool
-	fatally atomic.Pointer[error] // the first fatal error
-	dead    chan struct{}         // closed with it
-	failed  atomic.Int64          // background errors since the last good flush
+	opening  atomic.Bool
+	fatalErr atomic.Pointer[error] // the first one
+	dead     chan struct{}         // closed once fatalErr is set
+	failed   atomic.Int64          // background errors since the last good flush
 
 	stalls     atomic.Int64
 	stallNanos atomic.Int64
@@ -59,7 +59,7 @@ func (e *fatalError) Unwrap() error { return e.cause }
 
 // fatal reports err once, on a goroutine of its own, because the caller may hold Pebble's locks.
 func (e *events) fatal(err error) {
-	if e.fatally.CompareAndSwap(nil, &err) {
+	if e.fatalErr.CompareAndSwap(nil, &err) {
 		close(e.dead)
 		go e.onFatal(err)
 	}
@@ -67,7 +67,7 @@ func (e *events) fatal(err error) {
 
 // err returns the fatal error, or nil.
 func (e *events) err() error {
-	if err := e.fatally.Load(); err != nil {
+	if err := e.fatalErr.Load(); err != nil {
 		return fmt.Errorf("%w: %w", ErrEnded, *err)
 	}
 	return nil

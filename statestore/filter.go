@@ -19,7 +19,7 @@ const (
 	// leastWords is the size of a filter's first part, 16 KiB. Each further part is partGrowth times as large.
 	leastWords, partGrowth = 2 << 10, 4
 	// replayFilter is how many bytes the filter of a partition may take during a replay even if filters have
-	// no more memory. When the replay is over, a filter that does not fit goes (fitLocked).
+	// no more memory. After the replay, a filter that does not fit is dropped (fitLocked).
 	replayFilter = 8 << 20
 
 	// The store considers learning a filter after every learnCheck look-ups without one.
@@ -63,7 +63,7 @@ type filter struct {
 // bloomPart is one part: all bits of an ID lie in one word.
 type bloomPart struct {
 	words []uint64 // accessed atomically; their number is a power of two
-	room  int      // for how many more IDs it has room; guarded by Partition.write
+	room  int      // how many more IDs it takes; guarded by Partition.write
 }
 
 // filterPool is what the filters of all partitions share.
@@ -81,7 +81,7 @@ type idFilter struct {
 	p          *Partition
 	pool       *filterPool
 	current    atomic.Pointer[filter] // nil while there is none
-	unanswered atomic.Int64           // look-ups since there is none
+	unanswered atomic.Int64           // look-ups while there is none
 	learning   *learning              // nil while none is learned
 }
 
@@ -142,7 +142,8 @@ func (i *idFilter) noteLocked(id []byte) {
 	}
 }
 
-// addLocked returns f with an ID: f itself, or f grown, or nil if there is no memory for a first part.
+// addLocked returns f after adding an ID: f itself, or a grown copy, or nil if there is no memory for a first
+// part.
 func (i *idFilter) addLocked(f *filter, hash uint64) *filter {
 	if f.maybe(hash) {
 		return f
@@ -160,8 +161,8 @@ func (i *idFilter) addLocked(f *filter, hash uint64) *filter {
 	return f
 }
 
-// growLocked returns f with room for more. If memory is short its last part takes as many again, and then answers
-// maybe more often.
+// growLocked returns f with room for more. If memory is short, its last part takes that many IDs once more, and
+// then answers maybe more often.
 func (i *idFilter) growLocked(f *filter) *filter {
 	words := leastWords
 	if n := len(f.parts); n > 0 {
@@ -200,7 +201,7 @@ func (i *idFilter) setLocked(f *filter) {
 	i.unanswered.Store(0)
 }
 
-// fitLocked lets go of the filter if filters take more than their share.
+// fitLocked drops the filter if filters take more than their share.
 func (i *idFilter) fitLocked() {
 	if i.pool.bytes.Load() > i.pool.share {
 		i.setLocked(nil)

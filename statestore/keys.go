@@ -22,7 +22,7 @@ const (
 	parkedKeySize = parkedAt + refSize
 	parkedIDSize  = refSize + 4 // of the ID row of a parked timer
 
-	// maxIDSize bounds an ID in bytes. It is that of requests.
+	// maxIDSize bounds an ID in bytes. Requests have the same bound.
 	maxIDSize = 512
 
 	kindCheckpoint = 'c'
@@ -158,9 +158,9 @@ func decodeLocation(b []byte) (at Location, err error) {
 	return at, err
 }
 
-// split returns how many bytes of a key table filters know. They know an ID row by its whole key. All rows by
-// due time of a partition count as one, so they cost the filters nothing. Each parked row counts: this kind
-// came later, and all tables of a comparer must be split alike. Keys sort by their bytes.
+// split returns how many bytes of a key go into table filters. An ID row has its whole key there. All rows by
+// due time of a partition share one entry, so they cost the filters nothing. Each parked row has its own: this
+// kind came later, and all tables of a comparer must be split alike.
 func split(key []byte) int {
 	if len(key) > idAt && key[kindAt] == kindDue {
 		return idAt

@@ -10,9 +10,10 @@ const (
 	// A checkpoint waits while level 0 has roomLayers layers of tables or more. Each layer costs every look-up
 	// a probe.
 	roomLayers = 24
-	// replayRoom times as many are the limit of a replay, which looks up little.
+	// A replay, which looks up little, waits only at replayRoom times as many.
 	replayRoom = 2
-	// replaySpare is how many layers below that limit AwaitRoom waits. Compactions have to run by then: see pauseLayers.
+	// replaySpare is how far below that limit AwaitRoom waits. Compactions have to run by then: see
+	// pauseLayers.
 	replaySpare = 4
 	// spareLayers is how many layers checkpoints may add to those that a replay has left.
 	spareLayers = 8
@@ -21,12 +22,12 @@ const (
 	// anything by then, waiting longer does not help.
 	roomWait = 30 * time.Second
 
-	// roomCheck is how often it checks whether it has lost the partition.
+	// roomCheck is how often a waiting caller checks whether it has lost the partition.
 	roomCheck = 100 * time.Millisecond
 )
 
 // WaitForRoom waits while too many tables wait to be merged, if Apply would make a table of the batch: for at most
-// 30 s, and until ctx ends. It holds no lock meanwhile, so the partition can be acquired and the store closed.
+// 30 s, or until ctx ends. It holds no lock meanwhile, so the partition can be acquired and the store closed.
 func (k *Handle) WaitForRoom(ctx context.Context, b *Batch) error {
 	if !k.p.s.large(b) {
 		return nil
@@ -34,8 +35,8 @@ func (k *Handle) WaitForRoom(ctx context.Context, b *Batch) error {
 	return k.waitForRoom(ctx, false, 0)
 }
 
-// AwaitRoom is for replays that nobody waits for, between two flushes: it waits until a Flush would not wait, and would leave
-// replaySpare layers to others; for at most 30 s, and until ctx ends.
+// AwaitRoom is for replays that nobody waits for, between two flushes. It waits until a Flush would not have to
+// wait and would leave replaySpare layers to others: for at most 30 s, or until ctx ends.
 func (k *Handle) AwaitRoom(ctx context.Context) error { return k.waitForRoom(ctx, true, replaySpare) }
 
 // waitForRoom waits until there is room for more than spare layers.

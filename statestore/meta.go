@@ -23,9 +23,8 @@ type Meta struct {
 	Checkpoint []byte
 	// Pending is the number of pending timers, and Parked how many of them are parked: see [Handle.Park].
 	Pending, Parked int64
-	// Misplaced is how many of them have IDs that belong on another partition,
-	// where the request topic has so many Partitions: see [Handle.CountFor].
-	// 0 partitions: they are not counted.
+	// Misplaced is how many of them have IDs that belong on another partition if the request topic has that
+	// many Partitions: see [Handle.CountFor]. If Partitions is 0, they are not counted.
 	Partitions int32
 	Misplaced  int64
 	// InSync is a time, by the brokers' clock, at which the store is known to have held everything; zero for
@@ -41,10 +40,10 @@ type Meta struct {
 // Mark tells a changelog from one that was cut and has grown again. The store only keeps it; package ownership
 // decides what follows from it.
 type Mark struct {
-	// Named: Checkpoint is the changelog record directly before the position.
+	// Named says that Checkpoint is the changelog record directly before the position.
 	Named bool
-	// Epoch is one more than the leader epoch of the last record that was read from the changelog, not
-	// written to it; 0: not known. Read is the offset behind that record.
+	// Epoch is one more than the leader epoch of the last record that was read from the changelog, not counting
+	// what the owner wrote; 0: not known. Read is the offset behind that record.
 	Epoch int32
 	Read  int64
 }
@@ -127,15 +126,15 @@ func decodeMeta(b []byte) (m meta, err error) {
 	m.Read = int64(binary.BigEndian.Uint64(rest[25:]))
 	keeps := int64(binary.BigEndian.Uint64(rest[33:]))
 	m.Keeps = time.Duration(keeps) * time.Millisecond
-	if err == nil && m.unlikely() || rest[20] > 1 || keeps < 0 || keeps > math.MaxInt64/int64(time.Millisecond) {
+	if err == nil && m.impossible() || rest[20] > 1 || keeps < 0 || keeps > math.MaxInt64/int64(time.Millisecond) {
 		err = fmt.Errorf("meta row with position %d, %d pending, %d parked, %d misplaced of %d partitions, named %d, read to %d at %d, keeps %d: %w",
 			m.Position, m.Pending, m.Parked, m.Misplaced, m.Partitions, rest[20], m.Read, m.Epoch, keeps, ErrCorrupt)
 	}
 	return m, err
 }
 
-// unlikely reports whether the row has values that no store would write.
-func (m *meta) unlikely() bool {
+// impossible reports whether the row has values that no store would write.
+func (m *meta) impossible() bool {
 	return m.Position < 0 || m.Parked < 0 || m.Pending < m.Parked || m.Misplaced < 0 || m.Pending < m.Misplaced || m.Partitions < 0 ||
 		m.Epoch < 0 || m.Read < 0 || m.Read > m.Position
 }

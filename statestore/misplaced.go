@@ -2,12 +2,12 @@ package statestore
 
 import "github.com/waterclock/waterclock/internal/timer"
 
-// The meta row has the number of pending timers whose IDs belong on another partition, beside the
-// number of pending ones. Every batch keeps it, at the price of a hash of the ID when a timer comes
-// and when it goes. The count is right for one number of partitions, which is stored with it. Nothing
-// converts it to another number: the owner wipes the partition and replays its changelog.
+// The meta row has the number of pending timers, and of those whose IDs belong on another partition. Every
+// batch updates the latter, which costs a hash of the ID when a timer is added or removed. The count is right
+// for one number of partitions, which is stored with it. Nothing converts it to another number: the owner wipes
+// the partition and replays its changelog.
 
-// CountFor makes the store count misplaced timers for a request topic of so many partitions. It
+// CountFor makes the store count misplaced timers for a request topic with that many partitions. It
 // returns false if the store holds timers that were not counted for that number: the caller must
 // wipe the partition first. A store without Options.Home counts nothing and returns true.
 func (k *Handle) CountFor(partitions int32) (bool, error) {
@@ -32,7 +32,7 @@ func (p *Partition) Misplaced() (n int64, known bool) {
 	return max(n, 0), n >= 0
 }
 
-// showMisplaced follows a change of state; p.write is held.
+// showMisplaced publishes the count after a change of state; p.write is held.
 func (p *Partition) showMisplaced() {
 	if p.s.o.Home == nil || p.state.Partitions == 0 {
 		p.misplaced.Store(-1)

@@ -66,7 +66,7 @@ func newStore(o Options) *Store {
 
 // OpenReadOnly opens the store in o.Dir without changing anything in it. Like Open it needs the directory for
 // itself. Calls that would change the store return ErrReadOnly, as do all methods of a Handle that load its
-// state for a change, such as Meta. Damage is returned to the reader; o.OnFatal does not hear of it.
+// state for a change, such as Meta. Damage is returned to the reader, without a call of o.OnFatal.
 //
 // Errors may wrap ErrInUse, ErrNewerFormat, ErrCorrupt or ErrForeignDirectory, the last one also if the
 // directory is empty.
@@ -84,7 +84,7 @@ func OpenReadOnly(o Options) (_ *Store, err error) {
 	}
 	s.identity = *id
 	if _, err := o.fs().Stat(o.fs().PathJoin(o.Dir, databaseDir)); err != nil {
-		return nil, fmt.Errorf("open store: %w", err) // Open did not come so far
+		return nil, fmt.Errorf("open store: %w", err) // Open was interrupted before
 	}
 	if s.lock, err = lockDirectory(o.fs(), o.Dir); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (s *Store) openDatabase() (err error) {
 	if err != nil || s.readOnly {
 		return err
 	}
-	s.compactions.replaying(s.level0Layers()) // of the process before
+	s.compactions.replaying(s.level0Layers()) // as the last process left them
 	t := pebbleOptions(&s.o)
 	t.FS = s.o.fs()
 	t.EnsureDefaults() // MakeWriterOptions needs them

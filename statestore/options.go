@@ -19,27 +19,27 @@ type Options struct {
 
 	// Memory bounds memtables, cached blocks and filters of IDs together, in bytes; default 32 MB. A memtable
 	// takes an eighth of it, 16 MB at most. Filters of IDs take an eighth at most, 2 to 8 bytes for each
-	// pending timer. Filters and indices of tables take some 1.7 bytes for each timer of the rest. If they do
+	// pending timer. Filters and indices of tables take some 1.7 bytes of the rest for each timer. If they do
 	// not fit, each request reads a whole filter. The more memory, the fewer random reads go to the disk.
 	Memory uint64
 	// FlushInterval is how often changes, and the in-sync times of live partitions, go to disk; default 30 s.
 	FlushInterval time.Duration
 
-	// The store flushes early after FlushChanges changes; default 1,500,000. So a restart after a kill has some
-	// 5 s of them to replay at most. See [Handle.Behind].
+	// The store flushes early after FlushChanges changes; default 1,500,000. So a restart after a kill has at
+	// most some 5 s of changes to replay. See [Handle.Behind].
 	FlushChanges int64
 
 	// Home returns the partition of its request topic on which an ID belongs. If it is nil, misplaced timers are not
 	// counted. See [Handle.CountFor].
 	Home func(id []byte, partitions int32) int32
 
-	// BeforeFlush is called before the store flushes by itself, so that owners apply the changes that wait; may be nil.
+	// BeforeFlush is called before the store flushes by itself, so that owners apply waiting changes; may be nil.
 	// It must return when ctx ends.
 	BeforeFlush func(ctx context.Context)
 
 	// Logger defaults to slog.Default.
 	Logger *slog.Logger
-	// Now is the owner's clock, by default time.Now. It only tells how much time passes.
+	// Now is the owner's clock, by default time.Now. Only differences of it count.
 	Now func() time.Time
 
 	// OnFatal is called once, on a goroutine of its own, when the database cannot go on: the disk is full, a

@@ -244,7 +244,7 @@ func (p *Partition) locatorLocked() (*locator, error) {
 
 func (l *locator) close() {
 	if l != nil {
-		l.it.Close() // of has returned every error
+		l.it.Close() // locator.of has returned every error
 	}
 }
 

@@ -25,9 +25,9 @@ type Partition struct {
 	// owner may change the partition; nil if there is none. It is set under write, so no batch of a former
 	// owner is under way when a new one comes. Only Release clears it without the lock.
 	owner atomic.Pointer[Handle]
-	// loaded: state and low are what the store holds.
+	// loaded says that state and low match the store.
 	loaded atomic.Bool
-	// damaged: the store has lost rows of the partition. The next wipe clears it.
+	// damaged says that the store has lost rows of the partition. The next wipe clears it.
 	damaged atomic.Bool
 
 	ids idFilter
@@ -40,7 +40,7 @@ type Partition struct {
 	write     sync.Mutex
 	state     meta
 	targets   targets // that timers are parked for; read together with state
-	wipes     int     // how many there were, so that a sweep notices one
+	wipes     int     // counted, so that a sweep notices one
 	unflushed bool    // some rows may be in memory only
 }
 
@@ -57,7 +57,7 @@ type Handle struct {
 
 	// Guarded by p.write.
 	live bool
-	// brokers was the brokers' time when local was the time here: see Live.
+	// brokers and local are one moment, by the brokers' clock and by ours: see Live.
 	brokers, local time.Time
 	confirmed      func() (ago time.Duration, err error) // see Live
 	replay         *Replay
@@ -184,8 +184,8 @@ func (k *Handle) Meta() (Meta, error) {
 	return m, nil
 }
 
-// Look is Meta without a handle. It never waits: ok is false if the store holds nothing, if it cannot be
-// read, or while it is being changed.
+// Look is Meta without a handle. It waits for no change under way: ok is false while there is one, if the store
+// holds nothing, or if it cannot be read.
 func (p *Partition) Look() (m Meta, ok bool) {
 	if p.s.enter() != nil {
 		return Meta{}, false
@@ -267,14 +267,15 @@ func (k *Handle) Keeps(d time.Duration) error {
 	return nil
 }
 
-// Behind tells the store that the owner has written that many more changes to the changelog. If too many of them are not
-// on disk yet, the store flushes early.
+// Behind tells the store that the owner has written that many more changes to the changelog. If too many
+// changes are not on disk yet, the store flushes early.
 func (k *Handle) Behind(changes int) { k.p.s.upkeep.changed(changes) }
 
 // confirm moves the in-sync time of a live handle; p.write is held.
 //
-// It reads the clock first: if the process stands still between two of these lines, the result is too
-// early, never too late. If the clock is set back, so is the in-sync time.
+// It reads the clock first: if the process stands still between two of these lines, the result is too early,
+// never too late. So it is after the machine was suspended, because time.Now measures elapsed time by the
+// monotonic clock. Setting the clock changes nothing.
 func (k *Handle) confirm() {
 	now := k.brokers.Add(k.p.s.o.Now().Sub(k.local))
 	ago, err := k.confirmed()
@@ -283,7 +284,7 @@ func (k *Handle) confirm() {
 	}
 	at := now.Add(-ago)
 	if at.Before(k.brokers) {
-		at = k.brokers // the claim confirmed the membership, too
+		at = k.brokers // the claim had confirmed the membership
 	}
 	if since := k.unsaved.Load(); since != nil {
 		if saved := now.Add(-time.Since(*since)); saved.Before(at) {

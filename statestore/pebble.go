@@ -19,7 +19,7 @@ const (
 	blockSize      = 8 << 10
 	indexBlockSize = 32 << 10
 
-	// tableSize is that of the tables that compactions write, in bytes.
+	// tableSize is the size of the tables that compactions write, in bytes.
 	tableSize = 8 << 20
 
 	// compactLayers is Pebble's threshold for level 0, which begins to compact at half as many layers. The more

@@ -14,7 +14,7 @@ import (
 // timers does.
 const slabSize = 16 << 10
 
-// enterRead enters the store to read the partition. Readers do not wait for batches.
+// enterRead enters the store to read the partition. Once that is loaded, readers do not wait for batches.
 func (k *Handle) enterRead() error {
 	if err := k.p.s.enter(); err != nil {
 		return err

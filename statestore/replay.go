@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// replayRecords and replayBytes are when a replay is best flushed: they make a good table.
+	// A replay is best flushed after replayRecords or replayBytes, which make a good table.
 	replayRecords = 100_000
 	replayBytes   = 32 << 20
 
-	// replayExcess times as much, without a Flush, is refused.
+	// A replay takes up to replayExcess times as much without a Flush.
 	replayExcess = 4
 
 	// A flush of at least tableIDs different IDs, or tableBytes, ingests a table instead of writing a batch. A
@@ -45,11 +45,11 @@ type Replay struct {
 
 // record is a change of one ID. After dedupe there is one for each ID.
 type record struct {
-	target uint32 // that before is parked for: see Location
+	target uint32 // number of the target that before is parked for; 0: not parked
 	id     []byte
 	row    []byte       // bytes of the timer, nothing for a deletion
 	timer  *timer.Timer // instead of row, if that is nil
-	before timer.Ref    // what the store has; resolve sets it
+	before timer.Ref    // place in the store; resolve sets it
 	after  timer.Ref    // Absent for a deletion
 }
 
@@ -198,8 +198,8 @@ func (r *Replay) flushLocked(position int64) error {
 }
 
 // anchorLocked writes a meta row with position 0 and otherwise the content of next. The first table of a
-// partition overlaps with that row, so it stays in level 0. Pebble puts a table that overlaps with nothing into
-// the lowest level, and would have to merge all later tables with it. So it can just move them.
+// partition overlaps with that row, so it stays in level 0. Otherwise Pebble would put it into the lowest
+// level, and have to merge all later tables with it, instead of just moving them there.
 func (p *Partition) anchorLocked(next meta) error {
 	next.Position, next.Checkpoint, next.Mark = 0, nil, Mark{}
 	w := p.newBatchLocked()

@@ -3,8 +3,8 @@ package statestore
 import "time"
 
 const (
-	// leastSpace bytes must be free on the disk, on top of the store's size: a compaction may write all
-	// of it once more before it removes what it replaces.
+	// leastSpace bytes must be free on the disk, on top of the store's size: a compaction may write all of it
+	// once more before it removes the old tables.
 	leastSpace = 256 << 20
 	// saySpace is the time between two warnings that there is less.
 	saySpace = 10 * time.Minute

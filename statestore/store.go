@@ -48,8 +48,8 @@ type Store struct {
 	// goroutine takes it twice.
 	life   sync.RWMutex
 	closed bool
-	// views counts the open views. A view may rest while it is open, so it does not hold life: whoever waits
-	// to write would hold up every call behind it. What a view reads is frozen, and Close waits for it.
+	// views counts the open views. A view may rest while it is open, so it does not hold life: a waiting writer
+	// would hold up every later call. What a view reads is frozen, and Close waits for it.
 	views sync.WaitGroup
 
 	// mu guards the fields below. It is held over no I/O except that of identity.
@@ -57,7 +57,7 @@ type Store struct {
 	identity   identity
 	partitions map[PartitionID]*Partition
 
-	close func() error // does its work once
+	close func() error // closes the store once
 }
 
 // enter keeps the database open until leave.
@@ -183,7 +183,7 @@ func (s *Store) BindCluster(id string) error {
 	return nil
 }
 
-// Partition returns the partition of that ID. It is the same one for each call.
+// Partition returns the partition with an ID, the same one at each call.
 func (s *Store) Partition(id PartitionID) *Partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,9 +212,9 @@ func (s *Store) Partitions() ([]PartitionID, error) {
 	}
 }
 
-// Drop removes everything that the store holds of a partition if nobody has acquired it and it is old. It
-// returns whether it did. A caller that acquires the partition meanwhile comes before the removal, or
-// finds nothing.
+// Drop removes everything that the store holds of a partition if nobody has acquired it and old says that it is
+// too old, and reports whether it did. A caller that acquires the partition meanwhile finds all of it or
+// nothing.
 func (s *Store) Drop(id PartitionID, old func(Meta) bool) (bool, error) {
 	if s.readOnly {
 		return false, fmt.Errorf("%s: %w", s.o.Dir, ErrReadOnly)

@@ -119,7 +119,7 @@ func parkedRows(records []record) (rows []Location) {
 type tableMaker struct {
 	options  sstable.WriterOptions
 	made     atomic.Uint64
-	turns    chan struct{} // one for each table of a batch that is made; taken before life and a partition's locks
+	turns    chan struct{} // one for each batch that is being made into a table; taken before life and a partition's locks
 	leastIDs int           // see tableIDs; tests change it
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// target is one that timers of a partition are parked for. In the keys of its rows the number stands for the
-// name. The number is free again when nothing is parked for the target.
+// target is a target with parked timers. The keys of its rows have its number instead of its name. The number
+// is free again when nothing is parked for the target.
 type target struct {
 	number uint32 // from 1
 	name   string
@@ -85,8 +85,8 @@ func (ts *targets) set(t target) {
 	ts.highest = max(ts.highest, t.number)
 }
 
-// free returns a number that stands for no target. Numbers wrap around. 0 stands for no target, and no key
-// could come behind the highest one.
+// free returns an unused number. Numbers wrap around. It skips 0, which means no target, and the highest
+// number, because the key behind its rows needs the next one.
 func (ts *targets) free() uint32 {
 	n := ts.highest + 1
 	for ; n == 0 || n == math.MaxUint32 || ts.byNumber[n].number != 0; n++ {
@@ -109,7 +109,7 @@ type targetChanges struct {
 	parked int64             // by how much the number of parked timers changes
 }
 
-// number returns the number of the target of that name. It gives it one if it has none.
+// number returns the number of the target with that name, a new one if it has none.
 func (c *targetChanges) number(name string) uint32 {
 	if n := c.of.byName[name]; n != 0 {
 		return n
@@ -157,7 +157,7 @@ func (c *targetChanges) sorted() []target {
 	return slices.SortedFunc(maps.Values(c.next), func(a, b target) int { return cmp.Compare(a.number, b.number) })
 }
 
-// install makes the changes in the partition's targets. They must be stored.
+// install applies the changes to the partition's targets in memory. They must be stored already.
 func (c *targetChanges) install() {
 	for _, t := range c.next {
 		if t.count != 0 {

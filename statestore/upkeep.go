@@ -19,14 +19,14 @@ type upkeep struct {
 	s *Store
 
 	stop, done chan struct{}
-	sweeps     chan *Partition // whose low bound is worth raising
+	sweeps     chan *Partition // partitions whose low bound is worth raising
 	flush      beats.Signal    // too much has changed since the last flush
 
 	behind atomic.Int64 // changes that the disk lacks: see Handle.Behind
 	dirty  atomic.Bool  // something was written since the last flush began
 	busy   sync.Mutex   // held over one flush or sweep, I/O included
 
-	full beats.Reminder // that the disk is nearly full; only run uses it
+	full beats.Reminder // for warnings that the disk is nearly full; only run uses it
 }
 
 func (u *upkeep) init(s *Store) {
@@ -78,7 +78,7 @@ func (u *upkeep) run() {
 	}
 }
 
-// beforeFlush has the owners apply what waits, for at most beforeFlushWait.
+// beforeFlush lets the owners apply waiting changes, for at most beforeFlushWait.
 func (u *upkeep) beforeFlush() {
 	if u.s.o.BeforeFlush == nil {
 		return

@@ -46,7 +46,7 @@ func (s *Store) VerifyAll(ctx context.Context, fn func(PartitionID, Meta, error)
 	})
 }
 
-// eachPartition calls fn for each partition, with an error if something between it and the last one could not be
+// eachPartition calls fn for each partition, with an error if something between it and the one before could not be
 // read. It returns all errors of fn.
 func eachPartition(ctx context.Context, s *Store, fn func(id PartitionID, met error) error) (errs error) {
 	for from := (prefix{}); ; {

@@ -173,7 +173,7 @@ func (d *rowsByDue) get() (*Row, error) {
 
 func (d *rowsByDue) close() {
 	if d.it != nil {
-		d.it.Close() // at has returned every error
+		d.it.Close() // rowsByDue.at has returned every error
 	}
 }
 
@@ -280,7 +280,7 @@ func (l *rowsByTarget) add(a *ahead) {
 
 func (l *rowsByTarget) close() {
 	if l.it != nil {
-		l.it.Close() // read has returned every error
+		l.it.Close() // rowsByTarget.read has returned every error
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package clocks decides which clock may be used for what. All code that uses a clock other than the
-// owner's uses this package.
+// Package clocks decides which clock may be used for what. Code that needs the brokers' time uses
+// this package. The age of a view follows from stamps of records instead: see statestore.Handle.Live.
 //
 //   - The owner's clock is that of the machine. It decides when timers fire, what is too late and how
 //     far ahead a timer may be due. Nothing corrects it.

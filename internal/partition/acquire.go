@@ -19,11 +19,11 @@ type acquired struct {
 }
 
 // acquire makes this process the partition's owner (DESIGN.md, "Acquiring a
-// partition"), and makes the rooms for it.
+// partition"), and makes what serves it.
 func (p *Partition) acquire(ctx context.Context, store *statestore.Handle, l *lane) (*acquired, error) {
-	// A replay may wait for half a minute until the disk keeps up.
-	through := context.AfterFunc(ctx, store.Release)
-	defer through()
+	// When ctx ends, losing the handle ends a replay's wait for the disk, which may take half a minute.
+	stop := context.AfterFunc(ctx, store.Release)
+	defer stop()
 	p.local.Handle = store
 	got, err := p.life.Acquire(ctx, p.follower(), p.begin)
 	if err != nil {

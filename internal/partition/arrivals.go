@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// arrivalGrain is how far apart two arrivals are at least, in ms. Less than that is not late.
+	// arrivalGrain is the least time between two arrivals, in ms. A timer that is late by no more than that is not
+	// late.
 	arrivalGrain = 8
 	// maxArrivals is how many are remembered. Half of them are forgotten at a time, so they cover the last
 	// 16 s at least.
@@ -26,14 +27,14 @@ type arrivals struct {
 	list []arrival  // by offset, and by time unless the clock was set back
 }
 
-// arrival says when the requests from the offset of the arrival before it up to its own were read: at that
-// moment, or up to arrivalGrain later.
+// arrival says when the requests below an offset were read, from that of the previous arrival on: at that moment, or up
+// to arrivalGrain later.
 type arrival struct {
 	below int64
 	at    int64 // Unix ms
 }
 
-// begin forgets all arrivals. Requests are read from an offset on.
+// begin forgets all arrivals. Reading begins at the offset from.
 func (a *arrivals) begin(from int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,9 +74,9 @@ func (a *arrivals) at(offset int64) int64 {
 	return a.list[i].at
 }
 
-// ownDue returns from when on a firing is late by our own doing, if its step was sealed at a moment (both in Unix ms):
-// since it was due, or since its request was read. ours is false for timers that were missed while nobody ran, and
-// for those that waited for their target or for a request that steered them.
+// ownDue returns from when on a firing counts as late by our own doing, given when its step was sealed (both in Unix
+// ms): from its due time, or from when its request was read if that is later. ours is false for timers that were missed
+// while no instance ran, that waited for their target, or that were steered.
 func (a *arrivals) ownDue(sealed int64, e *planner.Entry) (due int64, ours bool) {
 	due = e.Emit.FiresAt()
 	if due <= a.opened.Load() || e.Tag != nil || e.Emit.Steering != nil {

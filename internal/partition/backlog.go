@@ -26,8 +26,8 @@ func roomOf(bytes int64) timer.Size {
 //
 // Committed entries that are not folded count against intake and firings: if the store is slow, they are the greater
 // part. Firings that are not committed have room of their own, because a backlog of them may last, and must not hold up
-// the cancels that are written meanwhile. The budgets that partitions share are told each change. A partition that
-// found no room looks again when it has released something itself.
+// the cancels that are written meanwhile. Each change goes to the budgets that partitions share. A partition that found
+// no room looks again when it has released something itself.
 type backlog struct {
 	intake  *budget.Account // requests, and what is committed
 	emitted *budget.Account // firings
@@ -147,7 +147,7 @@ func (b *backlog) full(paused bool) bool {
 	return b.tell() || enough
 }
 
-// onTheirWay is the size of the requests that are delivered and the firings that are planned, and not committed.
+// onTheirWay is the size of delivered requests and planned firings that are not committed.
 func (b *backlog) onTheirWay() timer.Size {
 	b.mu.Lock()
 	defer b.mu.Unlock()

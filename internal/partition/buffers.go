@@ -9,15 +9,15 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// buffers hold the records of one share and what belongs to them: some 900 bytes for each entry, which were a fifth of
-// all allocations in a timer's life. They are used again once the step is committed. Then every record is acknowledged,
-// kgo has forgotten it, and nothing else holds it. After any other outcome kgo may still use a record, so the buffers are
+// buffers hold the records of one sub-partition's part of a share: some 900 bytes for each entry, once a fifth of all
+// allocations in a timer's life. They are used again once the step is committed. Then every record is acknowledged, kgo
+// has forgotten it, and nothing else holds it. After any other outcome kgo may still use a record, so the buffers are
 // left to the garbage collector.
 type buffers struct {
-	records   []kgo.Record // of emissions, with headers and the text of those
+	records   []kgo.Record // emissions; headers and text are theirs
 	headers   []kgo.RecordHeader
 	text      []byte
-	changes   []kgo.Record // of changes, with keys
+	changes   []kgo.Record // changes; keys are theirs
 	keys      []byte
 	list      []*kgo.Record
 	emissions []transaction.Emission

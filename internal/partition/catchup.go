@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// catchUpPoll is how often the catch-up barrier looks at how far intake is.
+	// catchUpPoll is how often the catch-up barrier checks how far intake has read.
 	catchUpPoll = 5 * time.Millisecond
 	// catchUpQuiet is how long intake must have delivered nothing before the catch-up barrier looks at the log itself.
 	// It doubles, up to catchUpQuietMax, while the log shows requests: they are on their way through intake.
@@ -30,10 +30,11 @@ const heldPatience = 10 * time.Second
 // delivered. Then timers may fire. So a cancel in the log beats a timer that fell due while no instance ran, unless the
 // cancel stands behind an open transaction, see below.
 //
-// If polls bring nothing (markers, aborted batches), a raw fetch tells up to where there are no requests. It uses
-// intake's connections, because on those of the other client it would wait behind replays and read-backs.
+// Markers and aborted batches bring no delivery. So while intake is quiet, a raw fetch finds out up to where the log
+// holds no request. It uses intake's connections, because on those of the other client it would wait behind replays and
+// read-backs.
 //
-// An open transaction, of any producer, keeps all records from its first one on from being read. Ordinary transactions
+// While a producer has a transaction open, no record from its first one on can be read. Ordinary transactions
 // last for milliseconds, so the barrier waits for them, and a cancel behind one wins. But it waits no longer than
 // heldPatience, about as long as a failover takes anyway, because all timers of the partition are late meanwhile. The
 // coordinator aborts the transaction of a dead producer after its transaction.timeout.ms (60 s by default, 15 minutes at

@@ -15,21 +15,21 @@ import (
 // checkpointPause is the pause between two checkpoints that are written so that timers can be parked.
 const checkpointPause = 500 * time.Millisecond
 
-// checkpoints bring the planners' delta into the store. They belong to the keeper.
+// checkpoints bring the planners' delta into the store. The keeper's goroutine owns them, except asks.
 //
 // A checkpoint is written before the store is flushed, which bounds what a restart after a kill has to replay. It is
 // also written when the delta is full, and when timers are to be parked whose rows the store does not have yet. If much
 // has changed it takes a second or more, so a goroutine of its own writes it. There is one at a time.
 //
-// The keeper both tells the planners that a checkpoint has ended and scans the store. So nothing is forgotten between a
-// scan and the load of its result.
+// One goroutine, the keeper's, both ends checkpoints and scans the store. So no planner forgets a change between a scan
+// and the load of its result.
 type checkpoints struct {
 	*owned
 	store    *statestore.Handle
 	subs     *subPartitions
 	forecast *forecast
 	asks     asks
-	aside    func(func()) // runs the function that writes a checkpoint
+	aside    func(func()) // begins the function that writes a checkpoint; tests change it
 
 	since      time.Time // when the first change of the delta was folded; zero: the delta is empty
 	position   int64     // in the changelog, behind the last step that was folded
@@ -118,7 +118,8 @@ func (c *checkpoints) deltaBytes() (n int64) {
 	return n
 }
 
-// end ends the checkpoint that was written, if there is one. Timers that waited for it may be due then.
+// end takes the outcome of a checkpoint that has been written, if there is one. Timers that waited for it may be due
+// then.
 func (c *checkpoints) end() (ended bool, err error) {
 	select {
 	case err := <-c.done:
@@ -151,7 +152,7 @@ func (c *checkpoints) beginIfDue(ctx context.Context) {
 	}
 }
 
-// begin has the delta written. Once ctx has ended, the write does not wait for the disk to keep up.
+// begin starts writing the delta. Once ctx has ended, the write does not wait for the disk to keep up.
 func (c *checkpoints) begin(ctx context.Context) {
 	b := c.freeze()
 	c.aside(func() {
@@ -166,7 +167,7 @@ func (c *checkpoints) begin(ctx context.Context) {
 	})
 }
 
-// freeze makes a batch for the store of the delta.
+// freeze begins a flush of every planner, and returns the delta as a batch for the store.
 func (c *checkpoints) freeze() *statestore.Batch {
 	c.forecast.freeze()
 	parts, n := make([][]timer.Change, len(c.subs.all)), 0

@@ -57,16 +57,16 @@ func (s *ClockSkew) Run(ctx context.Context) error {
 	}
 }
 
-// Want makes the next committed step be used for comparing the clocks.
+// Want asks for a comparison with the next committed step.
 func (s *ClockSkew) Want() { s.wanted.Store(true) }
 
-// look leaves the metric as it is if the record cannot be read.
+// look reads a record back and reports its timestamp. If it cannot, the estimate stays as it is.
 func (s *ClockSkew) look(ctx context.Context, x stamp) {
 	ctx, cancel := context.WithTimeout(ctx, skewTimeout)
 	defer cancel()
 	r := partlog.NewReader(s.client, x.target, x.offset)
 	r.SetMaxBytes(1)
-	for r.Position() <= x.offset { // until the marker of its transaction is there
+	for r.Position() <= x.offset { // it cannot be read before the marker of its transaction
 		page, err := r.Next(ctx, skewWait)
 		if err != nil {
 			return

@@ -4,20 +4,20 @@
 //
 // # Which goroutine owns what
 //
-// Each goroutine that owns state has one struct. The structs are made for one acquisition, and each starts and stops
-// itself:
+// Each goroutine that owns state has one struct, made anew for each acquisition (see served):
 //
 //   - receiver takes what intake delivers, and runs one goroutine for each sub-partition (subPartition.planAll). That
-//     goroutine validates requests, looks up unknown IDs, and plans. While a step is out that is full of firings, it also
-//     plans firings for the next step.
-//   - lane is what the lane's goroutine calls. It plans due firings, seals the step, and takes the outcome.
-//   - keeper is the goroutine of Run. It folds committed steps, makes every write to the store, and does every scan
-//     of it. Another goroutine writes each checkpoint: see checkpoints.
+//     goroutine validates requests, looks up unknown IDs, and plans. If a step leaves due timers behind, it also plans
+//     their firings while that step is out.
+//   - lane has the methods that a lane of package transaction calls. It plans due firings, seals the step, and takes the
+//     outcome.
+//   - keeper is the goroutine of Partition.Run. It folds committed steps, parks timers, and loads timers from the store.
+//     Another goroutine writes each checkpoint (see checkpoints), and one counts what falls due (see forecast).
 //   - Package questions answers on the goroutines of its callers.
 //
-// They meet at the planners, under locks that are never held during I/O: see subPartitions. What one hands to another
-// goes through a queue: inbox (to the sub-partitions), handover (committed steps, to the keeper), parkInbox (timers to
-// be parked, to the keeper).
+// They share the planners, whose locks subPartitions describes. Everything else that one hands to another goes through
+// a queue: inbox (to the sub-partitions), handover (committed steps, to the keeper), parkInbox (timers to be parked, to
+// the keeper).
 //
 // # The catch-up barrier
 //

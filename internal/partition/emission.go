@@ -16,11 +16,10 @@ import (
 )
 
 const (
-	// emissionBuffer is the number of further emissions for which room for text is allocated if the first estimate was
-	// too low.
+	// emissionBuffer is for how many emissions more text is allocated at a time, if the first estimate was too low.
 	emissionBuffer = 128
-	// emissionNumbers bounds the digits and separators in one emission's header values: due, occurrence, and twice
-	// the offset, of at most 20 bytes each.
+	// emissionNumbers bounds the digits and separators in one emission's header values: at most six numbers of up to 20
+	// bytes, and dots.
 	emissionNumbers = 128
 	// usualNumbers is about how many bytes they usually are.
 	usualNumbers = 40
@@ -84,7 +83,7 @@ func (m *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
 	m.own(waterclock.HeaderSource, from.source, at)
 	if n := t.FiresAs(); n > 0 {
 		m.own(waterclock.HeaderEvent, from.event, at, n)
-	} else { // a triggered firing: no two have the same request that steered last
+	} else { // a triggered firing: the request that triggered it makes it unique
 		m.own(waterclock.HeaderEvent, from.event, at, n, t.Steering.By)
 	}
 	m.records = append(m.records, kgo.Record{
@@ -94,7 +93,7 @@ func (m *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
 	return &m.records[len(m.records)-1]
 }
 
-// recordHeaders are headers of a timer as those of a record.
+// recordHeaders converts a timer's headers to a record's.
 func recordHeaders(headers []timer.Header) []kgo.RecordHeader {
 	list := make([]kgo.RecordHeader, len(headers))
 	for i := range headers {
@@ -103,7 +102,7 @@ func recordHeaders(headers []timer.Header) []kgo.RecordHeader {
 	return list
 }
 
-// own adds a header of the service. Its value is a prefix, and numbers with dots between them.
+// own adds a header of the service. Its value is the prefix and then the numbers, separated by dots.
 func (m *emissions) own(key, prefix string, numbers ...int64) {
 	first := len(m.text)
 	m.text = append(m.text, prefix...)
@@ -116,7 +115,7 @@ func (m *emissions) own(key, prefix string, numbers ...int64) {
 	m.headers = append(m.headers, kgo.RecordHeader{Key: key, Value: m.text[first:len(m.text):len(m.text)]})
 }
 
-// refusalOf words a target's error.
+// refusalOf describes a target's error as a refusal.
 func refusalOf(err error, r *kgo.Record) *planner.Refusal {
 	switch {
 	case targets.TooLarge(err):

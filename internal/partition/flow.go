@@ -13,7 +13,7 @@ import (
 //
 // Requests beyond the capacity wait in Kafka's log, where they cost nothing. A request that was read costs memory while
 // it waits in a queue. If it falls due there, its firing waits behind it. Timers that are read faster than they fire
-// overflow to the store, which makes each of them dearer, and so all of them later.
+// overflow to the store, so each of them costs more, and all of them are later.
 //
 // # The law
 //
@@ -22,8 +22,8 @@ import (
 //     requests: cancels are read, however late timers are.
 //  2. Intake reads for the next step and no further. limit is how many requests may wait to be sealed. Each
 //     seal changes it. It falls if the partition filled its part of the step and left a fifth of what waited,
-//     if timers are late, or if the last step took longer than longStep. Otherwise it grows if intake was held
-//     back for it. If intake was not held back for firingsFor, the limit falls slowly to four times what steps use
+//     if timers are late, or if the last step took longer than longStep. Otherwise it grows if it held
+//     intake back. If intake was not held back for firingsFor, the limit falls slowly to four times what steps use
 //     of it. So a request waits for about one step, and a firing that it makes due is in the same step or the next.
 //  3. If no timer fires, reading makes none late. Then intake reads two steps ahead.
 //
@@ -54,7 +54,7 @@ type flow struct {
 	heldAt  int64         // when a seal last found held, Unix ms
 	late    bool          // the last seal left timers that are late by our own doing
 	firedAt int64         // when a step last had firings, Unix ms
-	took    time.Duration // from the seal of the last step that was committed to its commit
+	took    time.Duration // how long the last committed step took, from seal to commit
 }
 
 const (

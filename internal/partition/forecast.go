@@ -21,8 +21,8 @@ const forecastPause = time.Second
 const turnRows = 1024
 
 // forecast counts when pending timers fall due: see package upcoming. The keeper tells it of committed steps and of
-// checkpoints of the store. A goroutine of its own reads the store, in a slot of those for bulk readers, so it has half
-// of a processor at most, and rests for lists.
+// checkpoints of the store. Its own goroutine reads the store. It takes turns with the bulk readers, so it uses half a
+// processor at most, and lists get theirs.
 //
 // A scan must see the store as the last checkpoint has left it. A checkpoint is written in one batch, between freeze
 // and stored. The view is opened under mu, and only if none is being written.
@@ -32,7 +32,7 @@ type forecast struct {
 
 	mu      sync.Mutex // guards what follows; held over opening a view, which reads no disk
 	counts  *upcoming.Counts
-	writing bool // a checkpoint is
+	writing bool // a checkpoint is being written
 }
 
 func newForecast(own *owned, store *statestore.Handle) *forecast {
@@ -57,7 +57,7 @@ func (f *forecast) addLocked(at timer.Ref, n int32) {
 	}
 }
 
-// freeze notes that a checkpoint of everything folded so far is about to be written, and stored that it is.
+// freeze notes that a checkpoint of everything folded so far is about to be written; stored notes that it has been.
 func (f *forecast) freeze() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,8 +71,7 @@ func (f *forecast) stored() {
 	f.writing = false
 }
 
-// within returns how many timers fall due soon. Seconds that are not read yet are missing; complete says that there are
-// none.
+// within returns how many timers fall due soon. Seconds that are not read yet are left out; complete says that none is.
 func (f *forecast) within() (due upcoming.Due, complete bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

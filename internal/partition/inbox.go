@@ -17,7 +17,7 @@ type inbox struct {
 
 	mu    sync.Mutex // guards the following fields
 	list  []delivery
-	ahead timer.Size // room for firings to be planned ahead, as last told
+	ahead timer.Size // room for firings of the next step; zero: plan none
 }
 
 // delivery is a run of requests that are planned as one batch, or one batch of the log that is too large to be
@@ -26,7 +26,7 @@ type delivery struct {
 	recs     []*kgo.Record
 	position int64            // just behind the last one
 	bytes    int64            // of memory that the records hold
-	refusal  *planner.Refusal // of the one record, which stands for a batch that is too large
+	refusal  *planner.Refusal // set if the one record stands for a batch that is too large
 	open     bool
 	at       time.Time // when it was put here
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // keeper keeps the store: it folds committed steps, writes checkpoints, loads timers that fire soon, and moves parked
-// timers. All of it belongs to the goroutine that calls loop, but another goroutine writes each checkpoint.
+// timers. The goroutine that calls loop owns all of it, but another one writes each checkpoint.
 type keeper struct {
 	*owned
 	store       *statestore.Handle
@@ -81,7 +81,7 @@ func (k *keeper) stop() {
 	k.o.Memory.Delta.Set(0)
 }
 
-// foldRest counts and stores what is committed. The last checkpoint that was begun has to end before. If one has
+// foldRest counts and stores what is committed. First it waits for the checkpoint under way. If one has
 // failed, nothing can be stored any more; what is committed is counted all the same.
 func (k *keeper) foldRest() error {
 	c := k.checkpoints
@@ -137,9 +137,9 @@ func (k *keeper) loop(ctx context.Context) error {
 	}
 }
 
-// round looks once at everything that may wait, and reports whether there is more to load. A checkpoint holds up timers
-// that are to be parked or unparked, and steps behind a full delta. They have their turn before the next checkpoint
-// begins, which may be at once.
+// round does once whatever is waiting, and reports whether there is more to load. While a checkpoint is written, no
+// timer is parked or unparked, and steps wait if the delta is full. So they come before the next checkpoint, which may
+// begin at once.
 func (k *keeper) round(ctx context.Context) (more bool, err error) {
 	ended, err := k.checkpoints.end()
 	if err != nil {
@@ -153,7 +153,7 @@ func (k *keeper) round(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
-	for range maxUnfolded { // steps that come meanwhile have the next round, or a checkpoint would never begin
+	for range maxUnfolded { // later steps wait for the next round, or a checkpoint might never begin
 		j := k.nextJob()
 		if j == nil {
 			break

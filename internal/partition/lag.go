@@ -11,7 +11,7 @@ const caughtUp = time.Second
 // lag is how far intake is behind the log. mu guards all of it.
 //
 // The lag has two sources. A delivery knows the high watermark of its fetch, and whether only markers lie before it. But
-// nothing is delivered while intake is paused, nor from behind the first record of an open transaction, of any producer.
+// nothing is delivered while intake is paused, nor from behind the first record of any producer's open transaction.
 // Then the log itself is asked, once a second: see Partition.SetLogEnd. Until deliveries come again, offsets are counted,
 // including markers and aborted records.
 type lag struct {
@@ -34,7 +34,7 @@ func (l *lag) ends(behind int64) {
 	l.behind = max(0, behind)
 }
 
-// unread is what a look at the log has found and was not delivered.
+// unread is the part of the log that a look has found and intake has not delivered.
 type unread struct {
 	behind int64     // offsets
 	oldest time.Time // timestamp of the first of them if an open transaction holds them; otherwise zero

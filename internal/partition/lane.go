@@ -19,7 +19,7 @@ type lane struct {
 	questions *questions.Questions
 	handover  *handover
 
-	suspects int          // entries that are not committed and are suspects
+	suspects int          // how many uncommitted entries are suspects
 	nextDue  atomic.Int64 // when Seal may find something without being woken, Unix ms; never: nothing in memory will be due
 }
 
@@ -32,8 +32,9 @@ func newLane(own *owned) *lane {
 // forever is how long a source sleeps until it is woken.
 const forever = time.Duration(math.MaxInt64)
 
-// Seal implements transaction.Source. It asks no broker and waits for none, because the lane stands still meanwhile. A
-// firing whose partition cannot be chosen by what is known is rolled back, as if its target were unhealthy.
+// Seal implements transaction.Source. It asks no broker and waits for none, because the lane stands still meanwhile. If
+// what is known does not say which partition a firing goes to, the firing is rolled back, as if its target were
+// unhealthy.
 func (l *lane) Seal(step string, room *transaction.Room) *transaction.Share {
 	l.nextDue.Store(never)
 	return l.life.Steps.Seal(l, step, room, l.seal)
@@ -55,7 +56,7 @@ func (l *lane) seal(name string, room *transaction.Room) *transaction.Share {
 	}
 	s := &sealedStep{l: l, step: step}
 	s.build(name)
-	*room = room.Minus(step.Size()).Minus(sizeOfEvents(s.told))
+	*room = room.Minus(step.Size()).Minus(sizeOfEvents(s.eventCount))
 	return s.share
 }
 
@@ -75,9 +76,9 @@ func (l *lane) wakeForDue() {
 	}
 }
 
-// within is the part of a room that entries may take so that their events fit too: one for each entry at most.
+// within returns the part of a step's room that entries may take, so that an event for each of them fits too.
 func (l *lane) within(room timer.Size) timer.Size {
-	if !l.tells() {
+	if !l.hasEvents() {
 		return room
 	}
 	entries := max(1, min(room.Entries/2, int(room.Bytes/(2*eventBytes))))

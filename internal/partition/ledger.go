@@ -6,20 +6,20 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// ledger counts how many timers must be pending by the outcomes of committed steps alone: those that were pending at the
-// acquisition, plus those accepted since, minus those with an outcome since. A request that replaces a timer is both,
-// for two generations.
+// ledger counts the pending timers in two ways. expected follows from the outcomes of committed steps alone: timers
+// that were pending at the acquisition, plus those accepted since, minus those with an outcome since. A request that
+// replaces a timer counts as both, for two generations.
 //
-// It also counts how many are pending by what folded steps have changed. Whenever every committed step is folded, the
-// two must be equal. If not, a timer's outcome was counted and its state did not change, or the other way round.
+// pending follows from what folded steps have changed. Whenever every committed step is folded, the two must be equal.
+// If not, a timer's outcome was counted and its state did not change, or the other way round.
 type ledger struct {
-	due     atomic.Int64
-	pending atomic.Int64 // timers in the store and the delta
+	expected atomic.Int64
+	pending  atomic.Int64 // timers in the store and the delta
 }
 
 func (l *ledger) open(pending int64) {
 	l.pending.Store(pending)
-	l.due.Store(pending)
+	l.expected.Store(pending)
 }
 
 // add adds the outcomes of a step. recur is how many of them left a timer, for its next occurrence or as a remembered one,
@@ -27,8 +27,8 @@ func (l *ledger) open(pending int64) {
 func (l *ledger) add(counts *[timer.Outcomes]int, recur int) {
 	accepted := counts[timer.Scheduled] + counts[timer.Replaced]
 	outcomes := counts[timer.Replaced] + counts[timer.Cancelled] + counts[timer.Fired] + counts[timer.Expired] + counts[timer.Undeliverable] + counts[timer.Completed]
-	l.due.Add(int64(accepted - outcomes + recur))
+	l.expected.Add(int64(accepted - outcomes + recur))
 }
 
 // balance is the difference of the two counts.
-func (l *ledger) balance() int64 { return l.due.Load() - l.pending.Load() }
+func (l *ledger) balance() int64 { return l.expected.Load() - l.pending.Load() }

@@ -46,12 +46,12 @@ func (m *Metrics) Refused(log *slog.Logger, topic, reason string, undelivered bo
 	}
 	m.outcomes.WithLabelValues(topic, outcome).Inc()
 	m.reasons.WithLabelValues(topic, reason).Inc()
-	ok, unsaid := m.warnings.allow(warning{topic, reason}, time.Now())
+	ok, suppressed := m.warnings.allow(warning{topic, reason}, time.Now())
 	if !ok {
 		return
 	}
-	if unsaid > 0 {
-		attrs = append(attrs, "not_logged_before", unsaid)
+	if suppressed > 0 {
+		attrs = append(attrs, "not_logged_before", suppressed)
 	}
 	log.Warn("a record could not be passed on and is a dead letter now", append([]any{"reason", reason}, attrs...)...)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Metrics of all partitions of a process.
+// Metrics are those of all partitions of a process. They also hold the estimate of the brokers' clock.
 type Metrics struct {
 	outcomes   *prometheus.CounterVec
 	reasons    *prometheus.CounterVec
@@ -126,7 +126,7 @@ func (m *Metrics) setLag(topic string, partition int32, records int64, age time.
 	m.lagSeconds.WithLabelValues(topic, p).Set(max(0, age.Seconds()))
 }
 
-// planningTime counts what the planners of a partition take; see goneLag.
+// planningTime returns the counter of the time that a partition's planners are at work. dropSeries removes it.
 func (m *Metrics) planningTime(topic string, partition int32) prometheus.Counter {
 	if m == nil {
 		return prometheus.NewCounter(prometheus.CounterOpts{})
@@ -134,8 +134,8 @@ func (m *Metrics) planningTime(topic string, partition int32) prometheus.Counter
 	return m.planningN.WithLabelValues(topic, strconv.Itoa(int(partition)))
 }
 
-// goneLag removes the series of a partition that this process does not own any more.
-func (m *Metrics) goneLag(topic string, partition int32) {
+// dropSeries removes the series of a partition that this process no longer owns.
+func (m *Metrics) dropSeries(topic string, partition int32) {
 	p := strconv.Itoa(int(partition))
 	m.lagRecords.DeleteLabelValues(topic, p)
 	m.lagSeconds.DeleteLabelValues(topic, p)

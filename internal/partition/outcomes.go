@@ -62,7 +62,7 @@ func (m *Metrics) warnRefused(p *owned, e *planner.Entry) {
 	if m.warnings.muted {
 		return
 	}
-	ok, unsaid := m.warnings.allow(warning{p.o.Topics.Request.Name, e.Refusal.Reason}, time.Now())
+	ok, suppressed := m.warnings.allow(warning{p.o.Topics.Request.Name, e.Refusal.Reason}, time.Now())
 	if !ok {
 		return
 	}
@@ -76,5 +76,5 @@ func (m *Metrics) warnRefused(p *owned, e *planner.Entry) {
 	if trace != "" {
 		attrs = append(attrs, "trace_id", trace)
 	}
-	p.warn(unsaid, msg, attrs...)
+	p.warn(suppressed, msg, attrs...)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// owned is what every room knows of the partition.
+// owned is embedded by every struct that works for the partition.
 type owned struct {
 	o     Options
 	life  *ownership.Life
@@ -23,13 +23,13 @@ func (w *owned) source(generation int64) waterclock.Source {
 	return waterclock.Source{Topic: w.o.Topics.Request.Name, Partition: w.o.Partition, Offset: generation}
 }
 
-// tells reports whether the request topic has events.
-func (w *owned) tells() bool { return w.o.Topics.Events.Name != "" }
+// hasEvents reports whether events are written for the request topic.
+func (w *owned) hasEvents() bool { return w.o.Topics.Events.Name != "" }
 
-// warn logs a warning. unsaid is how many of its kind were not logged before.
-func (w *owned) warn(unsaid int, msg string, attrs ...any) {
-	if unsaid > 0 {
-		attrs = append(attrs, "not_logged_before", unsaid)
+// warn logs a warning. suppressed is how many warnings of this kind were left out before it.
+func (w *owned) warn(suppressed int, msg string, attrs ...any) {
+	if suppressed > 0 {
+		attrs = append(attrs, "not_logged_before", suppressed)
 	}
 	w.life.Log.Warn(msg, attrs...)
 }

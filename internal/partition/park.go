@@ -26,10 +26,10 @@ const (
 
 // parking moves timers whose targets are unhealthy out of the way, and back. While a target partition is unhealthy its
 // due timers stay pending and are parked: in the store, they move from the rows by due time to rows by target, so that
-// no scan steps over them. The same is done for a topic while its partitions, or its existence, are unknown
-// (timer.Unplaced), and while no partition is healthy that a null key could go to (timer.AnyPartition).
+// no scan steps over them. So are timers for a topic whose existence or partitions are unknown
+// (timer.Unplaced), and timers with a null key while no partition of their topic is healthy (timer.AnyPartition).
 //
-// It belongs to the keeper, except for the fields that say otherwise.
+// The keeper's goroutine owns it. inbox and shown are safe for concurrent use.
 type parking struct {
 	*owned
 	store      *statestore.Handle
@@ -40,8 +40,8 @@ type parking struct {
 	waiter *targets.Waiter                // waits for the targets of parked timers
 	counts map[timer.TopicPartition]int64 // about how many timers are parked, by target
 	moved  bool                           // counts have changed since they were last shown
-	// looked is when parked timers were last looked at for those that are too late. reached is up to where, for
-	// targets that have more of them.
+	// looked is when expire last looked for parked timers that are too late. reached is where it goes on, for targets
+	// that it has not finished.
 	looked  time.Time
 	reached map[timer.TopicPartition]timer.Ref
 
@@ -125,8 +125,8 @@ func (k *parking) muchToPark() bool { return k.inbox.held() >= k.o.Memory.Delta.
 // round parks and unparks timers.
 func (k *parking) round() error { return errors.Join(k.parkAll(), k.unpark(), k.expire()) }
 
-// parkAll moves rows. It runs on the goroutine that scans the store. So an earlier load found these timers in memory,
-// and a later one finds no rows.
+// parkAll parks the timers in the inbox. It runs on the goroutine that loads timers. So an earlier load found these
+// timers in memory, and a later one finds no rows.
 func (k *parking) parkAll() error {
 	for _, x := range k.inbox.takeAll() {
 		for to, l := range x.what {
@@ -148,9 +148,9 @@ func (k *parking) parkAll() error {
 
 // warnUnreckoned logs that timers wait for the rules of their time zone.
 func (m *Metrics) warnUnreckoned(p *owned, t *timer.Timer) {
-	if ok, unsaid := m.warnings.allow(warning{p.o.Topics.Request.Name, unreckonedWarning}, time.Now()); ok {
+	if ok, suppressed := m.warnings.allow(warning{p.o.Topics.Request.Name, unreckonedWarning}, time.Now()); ok {
 		p.life.Log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on its machine",
-			"zone", t.Recurrence.Zone, "timer", string(t.ID[:min(len(t.ID), warnedID)]), "not_logged_before", unsaid)
+			"zone", t.Recurrence.Zone, "timer", string(t.ID[:min(len(t.ID), warnedID)]), "not_logged_before", suppressed)
 	}
 }
 
@@ -170,7 +170,7 @@ func (k *parking) unpark() error {
 			continue
 		}
 		admit, permit := k.waiter.Admit(to, int(n))
-		for admit > 0 { // if it is 0, the waiter tells again
+		for admit > 0 { // if it is 0, the waiter reports the target again later
 			notDue, err := k.unparkSome(to, admit, permit)
 			if err != nil {
 				return fmt.Errorf("unpark timers of %s: %w", targetName(to), err)
@@ -184,9 +184,9 @@ func (k *parking) unpark() error {
 	return nil
 }
 
-// unparkSome moves timers back to the rows by due time, and admits those that are due. notDue says that some are not due,
-// because the clock was set back. They need no admission, and neither do those that are still parked, which are due
-// later. They are loaded again like any other timer, from the horizon that they lower.
+// unparkSome moves timers back to the rows by due time, and admits those that are due. notDue says that some are not,
+// because the clock was set back. Those need no permit: it lowers the horizon, and they are loaded like any other
+// timer. Timers that are still parked are due even later, and need none either.
 func (k *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets.Permit) (notDue bool, err error) {
 	timers, err := k.store.Unpark(targetName(to), admit, loadBytes)
 	if err != nil {
@@ -208,8 +208,8 @@ func (k *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets
 	return len(later) > 0, nil
 }
 
-// dueAt separates timers by whether they are due. They keep their order, which does not tell: triggered timers come first,
-// and if the clock was set back a trigger may have been asked for later than now.
+// dueAt separates due timers from later ones and keeps their order. It checks each, because triggered timers come
+// first, and after the clock was set back a trigger may lie ahead of now.
 func dueAt(timers []*timer.Timer, now int64) (due, later []*timer.Timer) {
 	for _, t := range timers {
 		if t.FiresAt() > now {
@@ -330,7 +330,7 @@ func (k *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer
 	return nil
 }
 
-// open reads what was parked when the partition was acquired. Each of those targets is suspected, and probed at once.
+// open reads which timers were parked before the acquisition. Their targets are suspected, and so are probed at once.
 func (k *parking) open() error {
 	parked, err := k.store.Parked()
 	if err != nil {
@@ -350,7 +350,7 @@ func (k *parking) open() error {
 	return nil
 }
 
-// count counts more parked timers of a target.
+// count adds to the number of parked timers of a target.
 func (k *parking) count(to timer.TopicPartition, more int64) {
 	if k.counts[to] += more; k.counts[to] <= 0 {
 		delete(k.counts, to)

@@ -12,25 +12,25 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// Partition is one owned request partition. Each acquisition has rooms of its own: see served.
+// Partition is one owned request partition. Each acquisition makes its own receiver, lane and keeper: see served.
 type Partition struct {
 	*owned
 	Questions *questions.Questions
 
-	local   ownership.Local     // Run's own
-	standby *ownership.Follower // Run's own: what Take was given; nil: nothing, or the partition was acquired since
-	strayed atomic.Bool         // a request came whose ID belongs on another partition
+	local   ownership.Local     // only Run's goroutine uses it
+	standby *ownership.Follower // from Take, until the first acquisition; nil: none. Only Run's goroutine uses it
+	strayed atomic.Bool         // a request has come whose ID belongs on another partition
 	lag     lag
 	ledger  ledger
 	parked  parkedCounts
-	served  atomic.Pointer[served] // the rooms of the acquisition; nil before and after it
+	served  atomic.Pointer[served] // of the present acquisition; nil if there is none
 }
 
-// served has the rooms of one acquisition, one for each goroutine that owns state:
+// served is what one acquisition makes, with a struct for each goroutine that owns state:
 //
-//	requests  delivered requests, on their way to the goroutines that plan
-//	lane      due timers, sealed into steps
-//	keeper    committed steps, on their way into the store
+//	requests  hands delivered requests to the goroutines that plan
+//	lane      seals requests and due timers into steps
+//	keeper    brings committed steps into the store
 type served struct {
 	subs     *subPartitions
 	backlog  *backlog
@@ -61,7 +61,7 @@ func (p *Partition) Take(f *ownership.Follower) { p.standby = f }
 // Run acquires the partition and serves it until ctx ends or its token dies.
 func (p *Partition) Run(ctx context.Context) {
 	defer p.o.Memory.close()
-	defer p.o.Metrics.goneLag(p.o.Topics.Request.Name, p.o.Partition)
+	defer p.o.Metrics.dropSeries(p.o.Topics.Request.Name, p.o.Partition)
 	p.life.Run(ctx, func(ctx context.Context) error {
 		err := p.serve(ctx)
 		if statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat) {
@@ -82,7 +82,7 @@ func (p *Partition) Upcoming() (due upcoming.Due) {
 // Life returns what partitions of all kinds have in common.
 func (p *Partition) Life() *ownership.Life { return p.life }
 
-// Serving is the Serving of its Life.
+// Serving is Life.Serving.
 func (p *Partition) Serving() (s ownership.State, leaving bool) { return p.life.Serving() }
 
 // SetLogEnd records a look at the end of the request log.
@@ -96,7 +96,7 @@ func (p *Partition) Drain() {
 	}
 }
 
-// Wake makes the lanes and the partition look at the clock again, because it was set.
+// Wake tells the lanes and the partition that the clock was set.
 func (p *Partition) Wake() {
 	p.o.Lanes.Wake()
 	p.life.Wake.Send()
@@ -110,7 +110,8 @@ func (p *Partition) Checkpoint(ctx context.Context) {
 	}
 }
 
-// newServed makes the rooms of an acquisition. The lane exists already: it has sealed the claim.
+// newServed makes everything that serves an acquisition, around its lane, which exists already because it sealed the
+// claim.
 func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending int64) *served {
 	s := &served{backlog: newBacklog(p.o.Memory.Requests, p.o.Memory.Firings), arrivals: new(arrivals), lane: l}
 	s.arrivals.begin(from)
@@ -125,8 +126,8 @@ func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending i
 	return s
 }
 
-// serve is one acquisition and the life after it. In the end it stops planning, then answering, then sealing, and then
-// brings what is committed into the store.
+// serve acquires the partition and serves it until ctx ends or something fails. At the end it stops planning, then
+// answering, then sealing, and then stores what is committed.
 func (p *Partition) serve(ctx context.Context) error {
 	p.life.SetState(ownership.Acquiring)
 	store := p.o.Store.Acquire()
@@ -138,7 +139,7 @@ func (p *Partition) serve(ctx context.Context) error {
 		p.life.Steps.Leave(l)
 		return err
 	}
-	defer p.served.Store(nil) // nothing of the rooms is held from here on: the next acquisition may never come
+	defer p.served.Store(nil) // frees its memory, since the next acquisition may never come
 	defer a.keeper.stop()
 	defer p.life.Steps.Leave(l)
 	p.Questions.Open(questions.Acquisition{Planners: a.subs, Store: store, Flush: a.keeper.flush})

@@ -26,7 +26,7 @@ type receiver struct {
 	arrivals *arrivals
 	lag      *lag
 
-	delivered atomic.Int64 // intake has delivered every request below
+	delivered atomic.Int64 // every request below this offset is delivered
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
 

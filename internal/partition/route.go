@@ -9,9 +9,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// route chooses the partition of an emission, as a Java client would. It asks no broker. If the partition cannot be known
-// now, it returns what the timer must wait for, which Health does not allow: metadata of the topic, a turn to ask for it,
-// or partitions that the topic does not have yet.
+// route chooses the partition of an emission, as a Java client would. It asks no broker. If it cannot choose one yet,
+// it returns a number that stands for what the timer must wait for, which Health does not allow: metadata of the topic,
+// a turn to ask for it, or partitions that the topic does not have yet.
 func (w *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *planner.Refusal) {
 	to = timer.TopicPartition{Topic: t.Topic, Partition: timer.Unplaced}
 	target, known := w.o.Targets.Cached(t.Topic)
@@ -43,7 +43,7 @@ func (w *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPa
 	return to, nil
 }
 
-// anyPartition chooses a partition for a null key, another one each millisecond, that has a leader and is healthy.
+// anyPartition chooses a healthy partition that has a leader, for a null key, and another one each millisecond.
 func (w *owned) anyPartition(topic string, leader []bool) int32 {
 	n := int32(len(leader))
 	for i := range n {

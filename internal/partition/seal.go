@@ -20,13 +20,13 @@ type sealedStep struct {
 	step       *planner.Step
 	parts      []sealedPart     // by sub-partition
 	emitted    []*planner.Entry // parallel to share.Emissions
-	buffers    *buffers         // of the step's lists
+	buffers    *buffers         // whose lists the step uses
 	checkpoint []byte
-	changelog  int         // how many of share.Records are for the changelog; they come first
-	told       int         // how many of share.Records are events
-	at         int64       // when it was sealed, Unix ms
-	mark       clocks.Mark // the same
-	began      time.Time   // the same
+	changelog  int   // how many of share.Records are for the changelog; they come first
+	eventCount int   // how many of share.Records are events
+	at         int64 // when it was sealed, Unix ms; mark and began are the same moment
+	mark       clocks.Mark
+	began      time.Time
 	share      *transaction.Share
 }
 
@@ -36,24 +36,24 @@ type sealedPart struct {
 	segment   *planner.Segment
 	refused   []*planner.Entry // refused at this seal, by what is known of their targets
 	buffers   *buffers         // of its records
-	emissions int              // how many there are
-	headers   int              // how many these have in all
-	first     int              // index of the first of them in those of the step
-	records   int              // index of its first changelog record in those of the step
-	dead      bool             // there is a dead letter
+	emissions int              // how many it has
+	headers   int              // how many headers those have in total
+	first     int              // index of its first emission in share.Emissions
+	records   int              // index of its first changelog record in share.Records
+	dead      bool             // it has a dead letter
 	events    []*kgo.Record
 	firings   []tracing.Firing // spans of its emissions
 }
 
 // build makes the records of the step. The parts are made side by side if the step is large.
 func (s *sealedStep) build(step string) {
-	p := s.l
-	s.mark, s.began = p.clock.mark(), time.Now()
+	l := s.l
+	s.mark, s.began = l.clock.mark(), time.Now()
 	s.at = s.mark.Wall
-	s.share = &transaction.Share{Token: p.o.Token, Done: s.done}
-	s.parts = make([]sealedPart, len(p.steps.subs.all))
+	s.share = &transaction.Share{Token: l.o.Token, Done: s.done}
+	s.parts = make([]sealedPart, len(l.steps.subs.all))
 	entries := s.step.Len()
-	p.steps.subs.each(entries, func(x *subPartition) {
+	l.steps.subs.each(entries, func(x *subPartition) {
 		k := &s.parts[x.number]
 		k.sub, k.segment, k.buffers = x, s.step.Segments[x.number], bufferPool.Get().(*buffers)
 		s.route(k)
@@ -68,13 +68,13 @@ func (s *sealedStep) build(step string) {
 	s.buffers = s.parts[0].buffers
 	s.emitted, s.share.Emissions = room(s.buffers.emitted, emissions)[:emissions], room(s.buffers.emissions, emissions)[:emissions]
 	s.share.Records = room(s.buffers.list, s.changelog+1)[:s.changelog]
-	p.steps.subs.each(entries, func(x *subPartition) {
+	l.steps.subs.each(entries, func(x *subPartition) {
 		k := &s.parts[x.number]
 		s.emit(k)
 		s.changes(k)
 		s.events(k)
 	})
-	checkpoint := p.life.Records.Checkpoint(s.step.Position, step, s.at)
+	checkpoint := l.life.Records.Checkpoint(s.step.Position, step, s.at)
 	s.checkpoint = checkpoint.Value
 	s.share.Records = append(s.share.Records, checkpoint)
 	s.changelog++
@@ -83,16 +83,16 @@ func (s *sealedStep) build(step string) {
 	}
 	for i := range s.parts {
 		s.share.Records = append(s.share.Records, s.parts[i].events...)
-		s.told += len(s.parts[i].events)
+		s.eventCount += len(s.parts[i].events)
 	}
 	s.share.Fence = func() error {
-		err := p.life.Steps.Fence(s.share.Records[:s.changelog])
+		err := l.life.Steps.Fence(s.share.Records[:s.changelog])
 		if err == nil {
-			p.questions.Ending()
+			l.questions.Ending()
 		}
 		return err
 	}
-	s.share.Offset = p.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
+	s.share.Offset = l.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
 }
 
 // route chooses where each firing goes, and rolls back firings that must not be emitted now.
@@ -133,8 +133,8 @@ func (s *sealedStep) route(k *sealedPart) {
 	k.count()
 }
 
-// count counts the emissions and their headers. Nothing is rolled back any more: that would take firings with it that were planned
-// on the ones that are rolled back.
+// count counts the emissions and their headers. It runs after all rollbacks, because a rollback takes with it the
+// firings that were planned on top of it.
 func (k *sealedPart) count() {
 	for e := range k.segment.Entries() {
 		if e.Emit != nil && e.Refusal == nil {
@@ -166,13 +166,13 @@ func (s *sealedStep) emit(k *sealedPart) {
 // deadLetters adds the dead letters. They are made anew at each seal, because kgo leaves in a record the context of the
 // step that it was first sent with.
 func (s *sealedStep) deadLetters() {
-	p := s.l
-	at, to, now := p.life.Records.DeadLetterPartition(), p.life.Records.DeadLetterTopic(), p.o.Metrics.clocks.Brokers(s.mark)
+	l := s.l
+	at, to, now := l.life.Records.DeadLetterPartition(), l.life.Records.DeadLetterTopic(), l.o.Metrics.clocks.Brokers(s.mark)
 	for e := range s.step.Entries() {
 		if e.Refusal == nil {
 			continue
 		}
-		d := p.deadLetter(to, e)
+		d := l.deadLetter(to, e)
 		d.Partition = at
 		d.Timestamp = now
 		s.share.Records = append(s.share.Records, d)
@@ -203,21 +203,21 @@ func (s *sealedStep) changes(k *sealedPart) {
 	k.buffers.changes, k.buffers.keys = records, keys
 }
 
-// events makes the events of a part, whose emissions are made already.
+// events makes the events of a part. Its emissions are made already.
 func (s *sealedStep) events(k *sealedPart) {
-	p := s.l
-	if !p.tells() {
+	l := s.l
+	if !l.hasEvents() {
 		return
 	}
 	emissions := s.share.Emissions[k.first : k.first+k.emissions]
 	records, text := make([]kgo.Record, 0, k.segment.Len()), []byte(nil)
-	now := p.o.Metrics.clocks.Brokers(s.mark)
+	now := l.o.Metrics.clocks.Brokers(s.mark)
 	for e := range k.segment.Entries() {
 		var emission *kgo.Record
 		if e.Emit != nil && e.Refusal == nil {
 			emission, emissions = emissions[0].Record, emissions[1:]
 		}
-		ev, happened := p.event(e, s.at, emission)
+		ev, happened := l.event(e, s.at, emission)
 		if !happened {
 			continue
 		}
@@ -227,7 +227,7 @@ func (s *sealedStep) events(k *sealedPart) {
 		first := len(text)
 		text = ev.AppendTo(text)
 		records = append(records, kgo.Record{
-			Topic: p.o.Topics.Events.Name, Partition: p.o.Partition, Timestamp: now,
+			Topic: l.o.Topics.Events.Name, Partition: l.o.Partition, Timestamp: now,
 			Key: wire.EventKey(ev.ID), Value: text[first:len(text):len(text)],
 		})
 		k.events = append(k.events, &records[len(records)-1])
@@ -247,10 +247,10 @@ func (s *sealedStep) free() {
 
 // done takes the outcome of the step.
 func (s *sealedStep) done(o transaction.Outcome) {
-	p := s.l
+	l := s.l
 	switch o {
 	case transaction.Committed:
-		p.o.ClockSkew.Offer(p.life.Changelog(), s.share.Records[s.changelog-1].Offset, s.mark, p.clock.mark())
+		l.o.ClockSkew.Offer(l.life.Changelog(), s.share.Records[s.changelog-1].Offset, s.mark, l.clock.mark())
 		for i := range s.parts {
 			tracing.Commit(s.parts[i].firings, time.Since(s.began))
 		}
@@ -265,9 +265,9 @@ func (s *sealedStep) done(o transaction.Outcome) {
 		s.giveBack()
 	}
 	if o != transaction.Aborted || s.share.Err == nil { // otherwise it may be committed, and the acquisition ends
-		p.questions.Ended()
+		l.questions.Ended()
 	}
-	p.life.Steps.Ended(s.share, s.share.Records[:s.changelog], o)
+	l.life.Steps.Ended(s.share, s.share.Records[:s.changelog], o)
 	if o == transaction.Committed {
 		s.free()
 	}
@@ -275,12 +275,12 @@ func (s *sealedStep) done(o transaction.Outcome) {
 
 // commit hands the step to the keeper, and tells watchers.
 func (s *sealedStep) commit() {
-	p := s.l
-	p.steps.commit()
-	p.questions.Decide(s.step)
-	p.steps.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began))
-	p.handover.put(s.job())
-	p.life.Wake.Send()
+	l := s.l
+	l.steps.commit()
+	l.questions.Decide(s.step)
+	l.steps.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began))
+	l.handover.put(s.job())
+	l.life.Wake.Send()
 }
 
 func (s *sealedStep) job() *job {

@@ -32,6 +32,6 @@ func (p *Partition) Status() ownership.Status {
 	return s
 }
 
-// HasStrays reports whether timers may be pending here whose IDs belong on other partitions. The store has some, or
-// does not count them, or such a request has come that the store does not know yet.
+// HasStrays reports whether timers may be pending here whose IDs belong on other partitions: the store has some or does
+// not count them, or a request for one has come since the process owns the partition.
 func (p *Partition) HasStrays() bool { return p.strayed.Load() || p.Status().Misplaced != 0 }

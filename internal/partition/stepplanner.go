@@ -15,7 +15,7 @@ type stepPlanner struct {
 	backlog  *backlog
 	arrivals *arrivals
 
-	turn int   // the sub-partition whose firings get the room first that others have left
+	turn int   // which sub-partition gets leftover room first
 	last int   // entries of the last step
 	at   int64 // when the last step was taken, Unix ms
 }
@@ -24,7 +24,7 @@ type stepPlanner struct {
 const passPause = int64(ownership.PassPause / time.Millisecond)
 
 // step plans firings of due timers and takes a prefix of everything planned, which is out until commit or putBack. If
-// there is nothing to take it returns nil, and when there may be something without a wake-up.
+// there is nothing to take, it returns nil and when to look again without being woken.
 func (p *stepPlanner) step(room timer.Size) (step *planner.Step, next int64) {
 	now := p.clock.millis()
 	p.arrivals.notOpenedAhead(now)
@@ -67,8 +67,8 @@ func (p *stepPlanner) couldPass() bool {
 	return p.subs.progress.bound() > p.subs.Position() && !p.subs.any(func(x *planner.Planner) bool { _, requests := x.Ready(); return requests })
 }
 
-// roomToFire returns how many firings may be planned for a step: see flow. out are the firings of the step before it,
-// if that is out.
+// roomToFire returns how many firings may be planned for a step: see flow. out is the size of the firings in the step
+// that is out, if there is one.
 func (p *stepPlanner) roomToFire(step, out timer.Size) timer.Size {
 	room := p.backlog.roomToFire()
 	ready, requests := p.ready()
@@ -107,11 +107,11 @@ func (p *stepPlanner) fire(now int64, room timer.Size) {
 	}
 }
 
-// fireAhead makes the sub-partitions plan firings for the next step while one is out, an even part of the room each.
-// step is the room that this one had, and out are its firings. Otherwise the lane would wait for the planning, which
-// takes about as long as a transaction. These firings are due, and stand where they would stand if the next step were
-// taken now. The next step takes those that are planned by then, plans the rest itself, and checks the clock and the
-// targets again. No more is planned than a step has room for.
+// fireAhead makes the sub-partitions plan firings for the next step while this one is out, so that the lane need not
+// wait for planning, which takes about as long as a transaction. Each gets an even part of the room. step is the room
+// that this step had, and out the size of its firings. The planned firings are due, and stand where they would if the
+// next step were taken now. That step takes those that are planned by then, plans the rest itself, and checks the clock
+// and the targets again. No more is planned than a step has room for.
 func (p *stepPlanner) fireAhead(step, out timer.Size) {
 	room := p.roomToFire(step, out)
 	if room.IsUsedUp() {

@@ -72,8 +72,8 @@ func (s *subPartition) plan(d *delivery) error {
 	return nil
 }
 
-// fire plans firings of due timers, as many as there is room for. behind bounds those that stand behind requests which
-// are not settled. Timers whose targets are unhealthy go to the keeper instead.
+// fire plans firings of due timers, as many as there is room for. behind bounds the firings behind unsettled requests.
+// Timers whose targets are unhealthy go to the keeper instead.
 func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 	s.work.begin()
 	defer s.work.end()
@@ -88,6 +88,7 @@ func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 	return fired
 }
 
+// planBatch meets and plans a batch. It gives the lock up while it looks up IDs in the store.
 func (s *subPartition) planBatch(b *planner.Batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +146,7 @@ func (s *subPartition) validateSome(d *delivery) (*planner.Batch, error) {
 }
 
 // maxDepending is how many requests of a batch may depend on what is pending. Such a request is small, but from the
-// look-up to the commit it holds the timer that it is about, which may be as large as the topic takes. A step takes a
+// look-up to the commit it holds its timer in memory, which may be as large as the topic allows. A step takes a
 // batch whole.
 func maxDepending(rules *intake.Rules) int {
 	if rules.Limits.RecordBytes <= 0 {
@@ -160,7 +161,7 @@ func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (d
 	r, misplaced, refused := s.o.Rules.Validate(rec, now)
 	switch {
 	case misplaced && refused != nil && refused.Reason == waterclock.ReasonWrongPartition:
-		s.o.Metrics.misplaced(rec.Topic) // the refusal says it
+		s.o.Metrics.misplaced(rec.Topic) // the refusal reports it
 	case misplaced:
 		s.misplaced(rec, s.strayed)
 	}
@@ -186,11 +187,11 @@ func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (d
 func (w *owned) misplaced(rec *kgo.Record, strayed *atomic.Bool) {
 	w.o.Metrics.misplaced(rec.Topic)
 	strayed.Store(true)
-	ok, unsaid := w.o.Metrics.warnings.allow(warning{rec.Topic, misplacedWarning}, time.Now())
+	ok, suppressed := w.o.Metrics.warnings.allow(warning{rec.Topic, misplacedWarning}, time.Now())
 	if !ok {
 		return
 	}
-	w.warn(unsaid, "a producer uses another partitioner: cancels and replacements by others will miss its timers; set its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
+	w.warn(suppressed, "a producer uses another partitioner: cancels and replacements by others will miss its timers; set its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
 		"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on", intake.Murmur2Partition(rec.Key, w.o.Topics.Request.Partitions))
 }
 

@@ -27,14 +27,16 @@ import (
 // All share one store. A scan of it is split by ID, and each planner takes what lies above its own horizon. A
 // checkpoint freezes all planners between two steps.
 //
-// This type has what every room needs: choosing a planner, and taking the locks. What only one room asks of the
-// planners is a method of that room: receiver hands out requests, stepPlanner plans and takes steps, the keeper, with
-// its checkpoints and its parking, folds and loads. Package questions asks through five methods, which come last.
+// This type chooses planners and takes their locks. Everything else is done where it belongs: receiver hands out
+// requests, stepPlanner plans and takes steps, and keeper, checkpoints and parking fold, flush, load and park. The last
+// five methods are for package questions.
 //
-// Each planner has a lock. Several locks are taken in the order of the numbers. They are never held
-// during I/O, nor while waiting for a lock other than those of progress, arrivals, Targets and Health; mostly for less
-// than a millisecond. A commit
-// holds all of them, so a caller that holds all of them sees each step whole or not at all.
+// Each planner has a lock, subPartition.mu. These goroutines take it: planAll of the sub-partition, the lane's, the
+// keeper's, and callers of questions.Planners and Status. Several locks are taken in the order of the numbers. A goroutine that
+// holds one may wait only for locks that are taken last: those of backlog and its budgets, arrivals, Targets, Health,
+// and the cache of schedules. There is no I/O under it, except that the rules of a time zone may be read from disk.
+// Mostly it is held for less than a millisecond. A commit holds all of them, so a caller that holds all of them sees
+// each step whole or not at all.
 type subPartitions struct {
 	*owned
 	all      []*subPartition
@@ -44,7 +46,7 @@ type subPartitions struct {
 	progress *progress
 }
 
-// subPartition is one of them.
+// subPartition is one sub-partition: a planner and what feeds it.
 type subPartition struct {
 	*planning
 	number int
@@ -201,8 +203,8 @@ func (a *subPartitions) size() (items int, bytes int64) {
 	return items, bytes
 }
 
-// overdue returns for how long the oldest timer in memory has been due whose firing is not planned yet, and the same
-// for the oldest one whose firing is not committed.
+// overdue returns for how long the oldest timer in memory has been due that is not planned yet, and the oldest one
+// whose firing is not committed.
 func (a *subPartitions) overdue(now int64) (unplanned, uncommitted time.Duration) {
 	oldest, entry := int64(never), int64(never)
 	a.ask(func(s *subPartition) {

@@ -14,8 +14,8 @@ const (
 	warnedID = 64
 )
 
-// warnings limit the log lines about rejected requests, for all partitions of a process. Metrics count what gets no line,
-// and the next line of its kind says how many there were.
+// warnings limit the log lines about rejected requests, for all partitions of a process. Metrics count all of them,
+// and the next line of a kind says how many were left out.
 type warnings struct {
 	muted bool       // set before the first partition exists
 	mu    sync.Mutex // guards kinds
@@ -26,9 +26,9 @@ type warnings struct {
 type warning struct{ topic, reason string }
 
 type warned struct {
-	since  time.Time // when the first of the lines was written
-	lines  int
-	unsaid int
+	since      time.Time // when the first of the lines was written
+	lines      int
+	suppressed int
 }
 
 // Reasons of warnings that are not about dead letters.
@@ -38,7 +38,7 @@ const (
 )
 
 // allow reports whether a line may be written now, and how many were left out since the last one.
-func (w *warnings) allow(of warning, now time.Time) (ok bool, unsaid int) {
+func (w *warnings) allow(of warning, now time.Time) (ok bool, suppressed int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := w.kinds[of]
@@ -50,12 +50,12 @@ func (w *warnings) allow(of warning, now time.Time) (ok bool, unsaid int) {
 		k.since, k.lines = now, 0
 	}
 	if k.lines == warnBurst {
-		k.unsaid++
+		k.suppressed++
 		return false, 0
 	}
 	k.lines++
-	unsaid, k.unsaid = k.unsaid, 0
-	return true, unsaid
+	suppressed, k.suppressed = k.suppressed, 0
+	return true, suppressed
 }
 
 // Mute stops the log lines about rejected requests. It must be called before the metrics are used.

@@ -72,7 +72,7 @@ func (a *access) Problems() []string {
 	return slices.Clone(a.problems)
 }
 
-// await tries until a broker answers that is recent enough, accepts the login, and grants all rights.
+// await tries until a recent enough broker answers, accepts the login, and grants all rights.
 func (a *access) await(ctx context.Context) error {
 	for {
 		pause, err := a.attempt(ctx)
@@ -126,7 +126,7 @@ func (a *access) watch(ctx context.Context, every time.Duration) {
 	})
 }
 
-// say sets the problems and the advice, and logs them if they are new, and once in a while.
+// say sets the problems and the advice. It logs them if they are new, and now and then again.
 func (a *access) say(problems, advice []string) {
 	a.mu.Lock()
 	before := a.problems

@@ -66,7 +66,8 @@ func newBudgets(s *memory.Shares, topics *servedTopics) budgets {
 			timers[name] = all[name]
 		}
 	}
-	// A partition's delta is full at half of what it may hold: the other half is being written then.
+	// A partition's delta is full at half of its memory, because as much may be in the checkpoint that is being
+	// written.
 	return budgets{budget.New(s.Wheel, timers), budget.New(s.Delta/2, timers), budget.New(s.Requests, all), budget.New(s.Firings, timers), budget.New(s.Questions, timers), int(s.Replay)}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// clockEvery is how often the clocks are compared.
+	// clockEvery is how often clockWatch looks.
 	clockEvery = 250 * time.Millisecond
 	// clockJump is how far the wall clock must diverge from the monotonic one,
 	// between two looks, to count as set: slewing moves it less.
@@ -30,8 +30,8 @@ const (
 //
 // Goroutines sleep by the monotonic clock, and timers are due by the wall clock. So after a jump every partition has to look
 // again. After a jump ahead, timers that have become due fire at once. After a jump back, timers wait until their time has
-// come again. A suspended machine shows as a jump ahead, because the monotonic clock stood still. The broker says with the
-// next step whether the partitions are still its own.
+// come again. A suspended machine shows as a jump ahead, because the monotonic clock stood still. The next
+// step shows whether the partitions are still ours.
 //
 // clockWatch also logs when targets refuse emissions for their timestamp (INVALID_TIMESTAMP), mostly because this clock is
 // wrong. Their timers are parked, as for any unhealthy target, until a probe finds the clock right. Setting the clock starts
@@ -41,7 +41,7 @@ type clockWatch struct {
 	clocks *clocks.Clocks
 	health *targets.Health
 	wake   func() // makes all partitions look again
-	want   func() // has the clocks compared soon
+	want   func() // asks for a comparison with the brokers' clock: partition.ClockSkew.Want
 	log    *slog.Logger
 	jumps  *prometheus.CounterVec
 	pauses prometheus.Counter
@@ -109,7 +109,7 @@ func (c *clockWatch) lookAtTargets() {
 	}
 }
 
-// look compares the clocks; Round(0) has stripped wall of its monotonic part.
+// look compares the wall clock with the monotonic one; Round(0) has stripped wall of its monotonic part.
 func (c *clockWatch) look(wall, mono time.Time) {
 	ran := mono.Sub(c.mono)
 	jump := wall.Sub(c.wall) - ran

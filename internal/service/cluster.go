@@ -70,8 +70,7 @@ func (c *cluster) reached() {
 	}
 }
 
-// insist calls try again for as long as connections break, so a broker that dies while an instance starts does not end the
-// instance.
+// insist repeats try while connections break, so a broker that dies while an instance starts does not end the instance.
 func (c *cluster) insist(ctx context.Context, what string, try func() error) error {
 	for {
 		err := try()

@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// leftoversFirst is when drop first goes through the local store: partitions that this instance acquires at its start
-	// have their owner by then. leftoversEvery is how often it does so afterwards.
+	// leftoversFirst is when drop first goes through the local store: by then the partitions that this instance
+	// acquires at its start are owned. leftoversEvery is how often it does so afterwards.
 	leftoversFirst, leftoversEvery = time.Minute, time.Hour
 )
 
-// leftovers drops views from the local store whose partition has moved elsewhere, or whose topic was recreated. It keeps them
-// until an acquisition would wipe them, because until then a partition that comes back needs only a short replay. It does
-// not touch partitions in use. An acquisition that comes meanwhile finds all of a view or nothing (statestore.Store.Drop). Age
-// is by this machine's clock. If that is wrong, a partition is replayed unnecessarily, or the disk is freed later.
+// leftovers drops views from the local store whose partition has moved elsewhere, or whose topic was recreated. It
+// keeps a view until an acquisition would wipe it, because until then a partition that comes back needs only a short
+// replay. It leaves alone partitions in use, and an acquisition that comes meanwhile finds all of a view or nothing
+// (statestore.Store.Drop). Age is by this machine's clock. If that is wrong, a partition is replayed unnecessarily, or
+// the disk is freed later.
 //
 // A view that may be the last copy of pending timers is kept, however old it is: see lastCopy.
 type leftovers struct {
@@ -77,7 +78,7 @@ func (l *leftovers) Run(ctx context.Context) error {
 	return nil
 }
 
-// drop goes through the store once. A view that it cannot drop has its turn the next time.
+// drop goes through the store once. A view that it cannot drop is tried again the next time.
 func (l *leftovers) drop(ctx context.Context) {
 	keeps := l.keep(ctx)
 	ids, err := l.store.Partitions()

@@ -34,10 +34,10 @@ const (
 	heldSaid, heldSaidEvery = 10 * time.Second, time.Minute
 )
 
-// edges finds open transactions on the request topics, of any producer, that hold up requests, cancels
-// among them. Brokers do not show a read_committed consumer anything behind the first record of an open
-// transaction, not even that there is something. So edges asks where the logs end, names the producer, and
-// tells each partition ([ownership.Life.SetLogEnd]). It only reports: partition.gate decides how long an
+// edges finds open transactions on the request topics, of any producer, that hold up requests, cancels among them.
+// Brokers do not show a read_committed consumer anything behind the first record of an open transaction, not even that
+// there is something. So edges asks where the logs end, names the producer, and tells each partition
+// ([ownership.Life.SetLogEnd]). It only reports: the catch-up barrier of package partition decides how long an
 // acquisition waits, and a cancel that is held up counts as if it were written when the transaction ends.
 //
 // The goroutine of Run owns all fields, and never waits for a broker. Other goroutines ask: one for producers, one for
@@ -58,11 +58,11 @@ type edges struct {
 	led     chan map[partlog.Log]int32
 	leading bool           // leaders are being looked up
 	ledAt   time.Time      // when that began last
-	looks   map[int32]bool // leaders that are being asked
+	looks   map[int32]bool // leaders that have yet to answer
 	looked  chan edgesOf
 }
 
-// edgesOf are the ends of the logs that a leader has. all says that the leader has told the ends of all logs.
+// edgesOf is a leader's answer: where its logs end. all says that no log is missing.
 type edgesOf struct {
 	leader int32
 	found  map[partlog.Log]partlog.Edge
@@ -75,7 +75,7 @@ type openTransaction struct {
 	at    int64     // its first offset
 	seen  time.Time // when it was first seen
 	by    ownership.Held
-	known bool      // by has everything that brokers can tell
+	known bool      // by is as complete as brokers can make it
 	asked time.Time // when the brokers were last asked about its producer
 	said  time.Time // when it was last logged
 }
@@ -157,7 +157,7 @@ func (e *edges) look(ctx context.Context) {
 		go func() {
 			led, err := partlog.Leaders(ctx, e.client, all, leadersEvery)
 			if err != nil {
-				led = nil // the leaders of before are a better guess than none
+				led = nil // the old leaders are a better guess than none
 			}
 			e.led <- led
 		}()

@@ -18,7 +18,7 @@ type member struct {
 	log   *slog.Logger
 	ctx   context.Context // of the membership
 	leave context.CancelCauseFunc
-	gone  chan struct{} // closed when run has left the group
+	gone  chan struct{} // closed once run has left the group
 }
 
 // errHandedOver is the cause of a membership's end after a hand-over.
@@ -53,9 +53,9 @@ func (m *member) resign(why error) {
 	m.leave(resigned{why})
 }
 
-// handOver has other instances take over all partitions, until ctx ends, and leaves the group, whatever on-stop says. It
-// returns when this instance is no longer a member. Then the instance ends. It may be called again before it has returned.
-// Then the context that ends first counts.
+// handOver lets other instances take over all partitions, until ctx ends, and leaves the group, whatever on-stop says.
+// It returns when this instance is no longer a member; the instance ends after that. It may be called again meanwhile;
+// the context that ends first counts.
 func (m *member) handOver(ctx context.Context) {
 	begun := time.Now()
 	m.group.Resign() // first, so that an instance that is stopped during the handover leaves the group, too
@@ -65,8 +65,8 @@ func (m *member) handOver(ctx context.Context) {
 	m.log.Info("left the group", "group", m.name, "after", time.Since(begun).Round(time.Millisecond))
 }
 
-// run is a member until ctx ends, and then drains and leaves, or until it has handed over. If the member resigns, run calls
-// aside and waits for the end of ctx.
+// run keeps the membership until ctx ends, and then drains and leaves, or until a hand-over. If the member resigns, run
+// calls aside and waits for the end of ctx.
 func (m *member) run(ctx context.Context, aside func()) error {
 	defer m.leave(nil)
 	err := m.group.Run(m.ctx)

@@ -54,17 +54,17 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(descForeign, prometheus.GaugeValue, foreign)
 	type sums struct {
-		states  [ownership.Gone]int
-		pending int64
-		off     int64 // misplaced
-		unknown bool  // how many those are
-		parked  int64
-		remain  int64
-		ledger  int64
-		queued  int
-		bytes   int64
-		overdue time.Duration
-		waits   time.Duration
+		states    [ownership.Gone]int
+		pending   int64
+		misplaced int64
+		uncounted bool // misplaced timers are not counted in some partition
+		parked    int64
+		remain    int64
+		ledger    int64
+		queued    int
+		bytes     int64
+		overdue   time.Duration
+		waits     time.Duration
 	}
 	parkedBy := make(map[[3]string]int64)
 	all := make(map[string]*sums)
@@ -76,7 +76,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		sum := all[at.Topic]
 		sum.states[s.State]++
 		sum.pending += s.Pending
-		sum.off, sum.unknown = sum.off+max(s.Misplaced, 0), sum.unknown || s.Misplaced < 0
+		sum.misplaced, sum.uncounted = sum.misplaced+max(s.Misplaced, 0), sum.uncounted || s.Misplaced < 0
 		sum.parked += s.Parked
 		sum.ledger += s.Ledger
 		sum.queued += s.Queued
@@ -97,8 +97,8 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		for st, n := range sum.states {
 			ch <- prometheus.MustNewConstMetric(descPartitions, prometheus.GaugeValue, float64(n), topic, ownership.State(st).String())
 		}
-		if !sum.unknown && c.misplaced {
-			ch <- prometheus.MustNewConstMetric(descMisplaced, prometheus.GaugeValue, float64(sum.off), topic)
+		if !sum.uncounted && c.misplaced {
+			ch <- prometheus.MustNewConstMetric(descMisplaced, prometheus.GaugeValue, float64(sum.misplaced), topic)
 		}
 		for desc, value := range map[*prometheus.Desc]float64{
 			descPending: float64(sum.pending), descParked: float64(sum.parked), descLedger: float64(sum.ledger), descQueued: float64(sum.queued), descQueuedBytes: float64(sum.bytes),

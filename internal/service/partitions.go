@@ -23,17 +23,17 @@ type servedPartition interface {
 	Life() *ownership.Life
 }
 
-// owned is an owned partition with the end of its goroutine.
+// owned is an owned partition; gone is closed when its goroutine has ended.
 type owned struct {
 	token *membership.Token
 	p     servedPartition
 	gone  chan struct{}
 }
 
-// errNewPartition is why a partition is refused that the topic did not have when the instance started.
+// errNewPartition refuses a partition that the topic did not have when the instance started.
 var errNewPartition = errors.New("the topic had fewer partitions when this instance started: it is being checked")
 
-// partitions are the partitions that the instance owns. It starts each one when that is assigned. It implements
+// partitions are the partitions that the instance owns. It starts each when it is assigned. It implements
 // membership.Handler and apiserver.Partitions.
 type partitions struct {
 	log    *slog.Logger
@@ -188,7 +188,7 @@ func (ps *partitions) refuse(topic string, why error) {
 	}
 }
 
-// wake makes every partition look at the clock.
+// wake tells every partition that the clock was set.
 func (ps *partitions) wake() {
 	for _, p := range ps.all() {
 		p.Wake()

@@ -36,7 +36,7 @@ type readiness struct {
 	mu     sync.Mutex // guards what follows
 	phase  string     // what the instance does or waits for; "" while it runs
 	access *access    // nil until there is a client
-	member *member    // with clock and topics: nil until the instance has run
+	member *member    // nil, as clock and topics, until the instance runs
 	clock  *clockWatch
 	topics *servedTopics
 }

@@ -24,8 +24,8 @@ const (
 	// glanceEvery is how often the brokers are asked, in one request, whether all
 	// topics are there with their UUIDs and partition counts.
 	glanceEvery = 2 * time.Second
-	// settingsEvery is how often the topic settings are read that a partition uses between two
-	// acquisitions, and that decide later whether a view can be used.
+	// settingsEvery is how often topic settings are read. A partition uses them between two acquisitions, and they
+	// decide later whether a view can be used.
 	settingsEvery = 30 * time.Second
 	// A problem must last for recheckAgain before it stops a topic. If the problem is that a topic is gone, it must last for
 	// recheckGone, because a broker that has just started may deny that a topic exists.
@@ -35,8 +35,8 @@ const (
 	stoppedEvery = time.Minute
 )
 
-// recheck checks the topics again and again. Another topic of the same name, another partition count or another cleanup
-// policy would do damage to timers that cannot be undone. So they stop the request topic until a restart. Every other problem
+// recheck checks the topics again and again. If a topic was recreated, or has another partition count or cleanup
+// policy, timers could be damaged beyond repair. So the request topic is stopped until a restart. Every other problem
 // is an alert. recheck reads settings every --topic-check-interval, and metadata every two seconds.
 type recheck struct {
 	cfg        *config.Config
@@ -47,7 +47,8 @@ type recheck struct {
 	checks     *prometheus.CounterVec
 	wrong      *prometheus.GaugeVec
 	counts     *prometheus.GaugeVec // partitions of topics
-	// suspect is when topics were first seen with a problem that will stop them. A check that finds none removes the topic.
+	// suspect is when topics were first seen with a problem that will stop them if it lasts. A check that finds none
+	// removes the topic.
 	suspect map[string]time.Time
 }
 

@@ -35,14 +35,14 @@ const (
 	connectPause = time.Second
 )
 
-// Options are for tests and embedders, beside the configuration.
+// Options are for tests and embedders, in addition to the configuration.
 type Options struct {
 	// Dial opens connections to brokers; nil: TCP or TLS, as configured.
 	Dial dialer.Func
 	// AutoCreateTargets lets the broker make target topics on first use.
 	AutoCreateTargets bool
-	// CommitTimeout is how long an instance waits for the answer to a commit; 0 is the usual 2.5 s. Tests that hold an answer
-	// back want more.
+	// CommitTimeout is how long an instance waits for the answer to a commit; 0 is the usual 2.5 s. Tests that delay an
+	// answer need more.
 	CommitTimeout time.Duration
 	// MissingAfter is how long a target topic must be missing until due timers for it become dead letters; 0 is the usual
 	// 10 s.
@@ -125,7 +125,7 @@ type instance struct {
 	access     *access
 	topics     *servedTopics
 	store      *statestore.Store
-	// storeDead: calls into the store may never return.
+	// storeDead says that calls into the store may never return.
 	storeDead atomic.Bool
 }
 

@@ -23,8 +23,8 @@ import (
 const (
 	// standbyEvery is how often standbys are compared with what the group wants.
 	standbyEvery = 200 * time.Millisecond
-	// caughtUp is how old the last look at a changelog's end may be, all of which was folded, for a copy that has
-	// caught up. For what the group is told, it may be older by a session timeout: see copies.
+	// A copy has caught up if everything was folded up to an end of the changelog that was looked up at most caughtUp
+	// ago. The group allows a session timeout more: see copies.
 	caughtUp = 10 * time.Second
 	// standbyAgain is the pause before a follower that has failed goes on, and standbyFailed if only an operator can help.
 	standbyAgain, standbyFailed = 5 * time.Second, time.Minute
@@ -53,8 +53,8 @@ type standbys struct {
 	mu       sync.Mutex // guards what follows
 	want     []membership.Follow
 	assigned map[timer.TopicPartition]bool // to this instance, together with want
-	since    time.Time                     // when the group has last told what to follow, or was asked for more
-	asked    bool                          // the group was asked since it told that
+	since    time.Time                     // when follow was last called, or the group was asked for more
+	asked    bool                          // the group was asked since follow was last called
 	runs     map[timer.TopicPartition]*standby
 }
 
@@ -64,7 +64,7 @@ type standbyOptions struct {
 	store      *statestore.Store
 	client     *kgo.Client
 	slots      *semaphore.Weighted // of replays
-	turns      *semaphore.Weighted // of those that nobody waits for
+	turns      *semaphore.Weighted // of replays that nobody waits for
 	room       int                 // bytes of one replay
 	session    time.Duration       // after which the group notices that an owner has died
 	damaged    func()              // called if a copy was damaged
@@ -86,7 +86,7 @@ func newStandbys(o standbyOptions, registry *prometheus.Registry) *standbys {
 	return s
 }
 
-// asMember is what the group is told, given how many copies there are to be.
+// asMember returns what the group client needs for standbys, given how many copies of each partition there are to be.
 func (s *standbys) asMember(number int) membership.Standbys {
 	if number == 0 {
 		return membership.Standbys{}
@@ -208,8 +208,8 @@ func (s *standbys) take(at timer.TopicPartition) *ownership.Follower {
 }
 
 // copies returns what this process follows. An owner that dies leaves a step open, and no follower reads past that before
-// the group has noticed the death, after the session timeout. A copy that has stood still for so long is the one to take
-// over, and must not look as if it were behind.
+// the group has noticed the death, after the session timeout. A copy that has waited for that long is the one to
+// take over, and must not look as if it were behind.
 func (s *standbys) copies() (all []membership.Copy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,9 +225,9 @@ func (run *standby) reachedWithin(d time.Duration) bool {
 	return !at.IsZero() && time.Since(at) < d
 }
 
-// mayOwnMore reports that it is time to ask the group for partitions that this process is to own next: once all of them have
-// caught up, and else once in a rejoinAgain if some have. A partition that cannot be followed, or takes hours, thus holds up
-// no other. What the group gives is no longer wanted next, so this ends.
+// mayOwnMore reports that it is time to ask the group for partitions that this process is to own next: once all of them
+// have caught up, or every rejoinAgain if only some have. So a partition that cannot be followed, or takes hours, holds
+// up no other. The asking ends because a partition that the group has given is no longer to be owned next.
 func (s *standbys) mayOwnMore() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

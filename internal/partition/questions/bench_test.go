@@ -53,7 +53,7 @@ func BenchmarkAnswers(b *testing.B) {
 			}
 		})
 		b.Run(prefix+"read nothing", func(b *testing.B) {
-			a := c.q.now.Load()
+			a := c.q.current.Load()
 			for b.Loop() {
 				if err := a.read(ctx, a.pages, new(Slot), func(*reading) error { return nil }); err != nil {
 					b.Fatal(err)

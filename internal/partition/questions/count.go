@@ -22,7 +22,7 @@ func (q *Questions) Count(ctx context.Context, f query.Filter) (query.Count, err
 		return query.Count{}, err
 	}
 	if f == (query.Filter{}) {
-		return query.Count{N: a.Planners.Pending(), Exact: true}, a.still(ctx, nil)
+		return query.Count{N: a.Planners.Pending(), Exact: true}, a.confirm(ctx, nil)
 	}
 	var n int64
 	done := true

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// maxDecisions is how many decisions are remembered. maxDecisionBytes is how many bytes the timers may hold that
-	// they left. The oldest are forgotten first.
+	// maxDecisions is how many decisions are remembered. maxDecisionBytes bounds the timers that they
+	// left pending. The oldest are forgotten first.
 	maxDecisions     = 8192
 	maxDecisionBytes = 8 << 20
 )
 
 // decisions are the outcomes of requests, remembered while there is a watcher. A caller begins to watch before it writes a
-// request, because the request may be decided before the acknowledgement tells its offset. A step looks at watched after
-// its commit. So a request that is written after Watch is committed later still, and its step finds the watcher.
+// request, because the request may be decided before the acknowledgement tells its offset. watched is read
+// after each commit. A request that is written after Watch is committed later still, so its step finds the watcher.
 //
 // A decision is reported once the planner knows that it is committed. So a caller that has heard of it, and then asks what
 // is pending, gets an answer from that state or a later one.
@@ -29,7 +29,7 @@ type decisions struct {
 	watched atomic.Int32 // watchers
 	gone    chan struct{}
 
-	mu       sync.Mutex // guards what follows; locks of the planners are taken behind it
+	mu       sync.Mutex // guards what follows; its holder may take locks of planners
 	ended    bool       // gone is closed
 	position int64      // just behind the last decided request
 	list     []decided  // by offset
@@ -96,7 +96,7 @@ func (d *decisions) forget(offset int64, wait chan decided) {
 	}
 }
 
-// add takes the decisions of a committed step, and tells those that wait for them.
+// add takes the decisions of a committed step, and reports them to the callers that wait.
 func (d *decisions) add(step *planner.Step) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,7 +136,7 @@ func (d *decisions) trim() {
 	n := 0
 	for ; len(d.list)-n > maxDecisions || d.bytes > maxDecisionBytes && len(d.list)-n > 1; n++ {
 		d.bytes -= d.list[n].bytes()
-		d.list[n] = decided{} // its place goes when the list grows
+		d.list[n] = decided{} // its slot is freed when the list grows
 	}
 	d.list = d.list[n:]
 }

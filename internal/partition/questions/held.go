@@ -6,9 +6,9 @@ import (
 	"github.com/waterclock/waterclock/internal/budget"
 )
 
-// held is how many bytes the readings of one acquisition hold. When the acquisition has ended, the account belongs to
-// the next one; a question that is still under way is about to find out that it has no answer, and no longer changes
-// the account. It is safe for concurrent use.
+// held counts the bytes that the readings of one acquisition hold. Once the acquisition has ended, the account belongs
+// to the next one. Then a question that is still under way no longer changes the account; it will get no answer anyway.
+// held is safe for concurrent use.
 type held struct {
 	memory *budget.Account
 

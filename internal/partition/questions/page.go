@@ -53,23 +53,23 @@ func (q *Questions) List(ctx context.Context, page query.Page) (query.List, erro
 
 // builder makes a page of the store's rows and of the timers that the store may lack.
 type builder struct {
-	a     *answers
-	page  *query.Page
-	slot  *Slot
-	over  []timer.Change // timers that the store may lack, not in the page yet
-	cut   bool           // there are more than those
-	list  query.List
-	bytes int // size of the page's timers
-	shown int // the same without payloads
+	a       *answers
+	page    *query.Page
+	slot    *Slot
+	overlay []timer.Change // timers that the store may lack, not in the page yet
+	cut     bool           // there are more of them than overlay has
+	list    query.List
+	bytes   int // size of the page's timers
+	shown   int // the same without payloads
 }
 
 func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
-	if err := b.findOver(ctx, r); err != nil {
+	if err := b.findOverlay(ctx, r); err != nil {
 		return query.List{}, err
 	}
 	s := &scan{reading: r, partition: b.a.q.partition(), slot: b.slot, f: &b.page.Filter, after: b.page.After, rows: maxPageRows, reached: b.page.After}
 	take := func(row *statestore.Row, before func(*timer.Change) bool) (more bool, err error) {
-		if !b.takeOver(before) {
+		if !b.addOverlay(before) {
 			return false, nil
 		}
 		t, err := row.Timer()
@@ -96,8 +96,8 @@ func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
 		return done || b.place(x.Timer).Compare(s.reached) <= 0
 	}
 	switch {
-	case b.full(), !b.takeOver(rest):
-		if n := len(b.list.Timers); !done || len(b.over) > 0 || b.cut {
+	case b.full(), !b.addOverlay(rest):
+		if n := len(b.list.Timers); !done || len(b.overlay) > 0 || b.cut {
 			b.list.Next = query.CursorOf(b.page.Order, b.list.Timers[n-1])
 		}
 	case !done:
@@ -106,16 +106,16 @@ func (b *builder) build(ctx context.Context, r *reading) (query.List, error) {
 	return b.list, nil
 }
 
-// findOver finds the first timers that the store may lack and that the page may have, in order.
-func (b *builder) findOver(ctx context.Context, r *reading) error {
+// findOverlay finds the first timers, in order, that belong in the page and that the store may lack.
+func (b *builder) findOverlay(ctx context.Context, r *reading) error {
 	page, by := b.page, inOrderOfDue
 	if page.Order == query.ByID {
 		by = inOrderOfID
 	}
 	start := timer.Change{ID: []byte(page.After.ID()), After: page.After.Ref()}
 	ties := b.a.q.partition() > page.After.Partition()
-	var last *timer.Change // what is behind it is not among the first
-	found := b.over
+	var last *timer.Change // whatever comes after it is not among the first
+	found := b.overlay
 	trim := func() {
 		slices.SortFunc(found, by)
 		if len(found) > page.Limit {
@@ -141,7 +141,7 @@ func (b *builder) findOver(ctx context.Context, r *reading) error {
 		}
 	})
 	trim()
-	b.over = found
+	b.overlay = found
 	return err
 }
 
@@ -153,15 +153,14 @@ func (b *builder) place(t *timer.Timer) query.Cursor {
 	return query.CursorOf(b.page.Order, &query.Timer{Timer: t, Partition: b.a.q.partition()})
 }
 
-// takeOver adds the first timers that the store may lack, as long as before holds for them. It reports whether there is
-// room for more.
-func (b *builder) takeOver(before func(*timer.Change) bool) bool {
-	for len(b.over) > 0 && before(&b.over[0]) {
+// addOverlay adds timers of overlay, as long as before holds for them. It reports whether there is room for more.
+func (b *builder) addOverlay(before func(*timer.Change) bool) bool {
+	for len(b.overlay) > 0 && before(&b.overlay[0]) {
 		if b.full() {
 			return false
 		}
-		b.add(owned(&b.over[0]), false)
-		b.over = b.over[1:]
+		b.add(owned(&b.overlay[0]), false)
+		b.overlay = b.overlay[1:]
 	}
 	return !b.full()
 }

@@ -1,12 +1,12 @@
 // Package questions answers questions about one owned partition's pending timers and about what became of requests.
-// Package partition opens it at each acquisition, tells it of steps, and closes it. Any goroutine may ask.
+// Package partition opens [Questions] at each acquisition, reports steps to it, and closes it. Any goroutine may ask.
 //
 // Everything is answered from committed state: planner.Unflushed and planner.Committed have the argument. A question
 // holds up planning only while it looks up an ID, or notes what the store lacks, which takes microseconds. It does
 // everything else without locks. Questions about many timers take turns, and rest as long as they run.
 //
 // A consumer may see a step before this process hears that it is committed. So a question that meets a step between its fence
-// and its outcome waits for the outcome. A step whose EndTxn is sent later was not seen by anybody before the question. If the
+// and its outcome waits for the outcome. Nobody can have seen a step whose EndTxn is sent later. If the
 // outcome cannot be found out, nothing is answered until the partition is acquired again.
 //
 // An answer is given only if the partition was live when the answer was ready, and the group, asked after
@@ -34,7 +34,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// doubtLimit is how long a question waits for the outcome of a step, as long as for the group's word.
+// doubtLimit is how long a question waits for the outcome of a step. Package membership waits as long for the group.
 const doubtLimit = 3 * time.Second
 
 // Options are what questions about a partition need from the first to the last acquisition.
@@ -64,7 +64,7 @@ type Token interface {
 type Acquisition struct {
 	Planners Planners
 	Store    *statestore.Handle
-	Flush    func(context.Context) // has what is committed stored
+	Flush    func(context.Context) // stores everything that is committed
 }
 
 // Planners are the planners of the acquisition. Each method takes their locks for as long as it runs. None does I/O.
@@ -81,11 +81,12 @@ type Planners interface {
 	Collect(u *planner.Unflushed, flushes int64) (current bool)
 }
 
-// Questions answers them. It is there before the partition is acquired, and between two acquisitions.
+// Questions answers questions about one partition, between Open and Close. It exists before the first acquisition, and
+// between two.
 type Questions struct {
-	o      Options
-	now    atomic.Pointer[answers]       // nil: nothing is answered
-	ending atomic.Pointer[chan struct{}] // closed with the outcome of the step that may be committed already; nil: there is none
+	o       Options
+	current atomic.Pointer[answers]       // nil: nothing is answered
+	ending  atomic.Pointer[chan struct{}] // closed when the outcome is known of the step that is being committed; nil: none is
 }
 
 // answers is what one acquisition needs to answer questions.
@@ -96,17 +97,17 @@ type answers struct {
 
 	pages  chan struct{} // one slot, for a question that makes a page
 	counts chan struct{} // one slot, for a question that counts, which takes longer
-	held   held          // by both
-	most   int           // IDs that the store may lack of what one of them reads
+	held   held          // by readings of both kinds
+	most   int           // how many IDs of a reading the store may lack
 }
 
-// New returns questions that are not answered yet.
+// New returns Questions that answer nothing before Open.
 func New(o Options) *Questions { return &Questions{o: o} }
 
 // Open begins to answer questions; Close ends that.
 func (q *Questions) Open(a Acquisition) {
-	q.Ended() // a step of the former acquisition whose outcome nobody could tell
-	q.now.Store(&answers{
+	q.Ended() // releases questions that still wait for a step of the last acquisition
+	q.current.Store(&answers{
 		Acquisition: a, q: q, decided: newDecisions(),
 		pages: make(chan struct{}, 1), counts: make(chan struct{}, 1), held: held{memory: q.o.Memory}, most: maxUnflushed,
 	})
@@ -114,18 +115,18 @@ func (q *Questions) Open(a Acquisition) {
 
 // Close ends what Open began.
 func (q *Questions) Close() {
-	if a := q.now.Swap(nil); a != nil {
+	if a := q.current.Swap(nil); a != nil {
 		a.decided.end()
 		a.held.close()
 	}
 }
 
 // IsOpen reports whether an acquisition answers.
-func (q *Questions) IsOpen() bool { return q.now.Load() != nil }
+func (q *Questions) IsOpen() bool { return q.current.Load() != nil }
 
 // answering returns what answers now, or why nothing does.
 func (q *Questions) answering() (*answers, error) {
-	a := q.now.Load()
+	a := q.current.Load()
 	switch s, leaving := q.o.Life.Serving(); {
 	case leaving, s == ownership.Gone, q.o.Token.Err() != nil:
 		return nil, fmt.Errorf("%v: %w", q.o.Life.Requests(), query.ErrMoved)
@@ -174,15 +175,15 @@ func (q *Questions) begin(ctx context.Context) (*answers, error) {
 	}
 }
 
-// still returns err, with which an answer was found, if the answer may be given, and otherwise why not. It
-// asks the group: see Token.Certain.
-func (a *answers) still(ctx context.Context, err error) error {
+// confirm asks the group (Token.Certain) whether an answer may be given. If so, it returns err, with which the answer
+// was found; otherwise why not.
+func (a *answers) confirm(ctx context.Context, err error) error {
 	o := &a.q.o
 	if unsure := o.Token.Certain(ctx); unsure != nil {
 		return fmt.Errorf("%v: %w: %w", o.Life.Requests(), query.ErrMoved, unsure)
 	}
-	if damaged := statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat); damaged && a.q.now.Load() == a {
-		o.Life.GiveUp(err) // it is repaired as if the partition itself had met it; a later acquisition meets it by itself
+	if damaged := statestore.IsCorrupt(err) || errors.Is(err, statestore.ErrNewerFormat); damaged && a.q.current.Load() == a {
+		o.Life.GiveUp(err) // repaired as if the keeper had found it; a later acquisition finds it by itself
 	}
 	now, why := a.q.answering()
 	switch {
@@ -208,7 +209,7 @@ func (q *Questions) Get(ctx context.Context, id []byte) (*query.Timer, error) {
 	if !known {
 		t, parked, err = a.Store.Find(id)
 	}
-	if err := a.still(ctx, err); err != nil || t == nil {
+	if err := a.confirm(ctx, err); err != nil || t == nil {
 		return nil, err
 	}
 	return q.show(t, parked), nil

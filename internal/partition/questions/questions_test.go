@@ -37,7 +37,7 @@ func TestCheckpointAfterTheView(t *testing.T) {
 	c.schedule("id2", 60_000)
 	c.step()
 	c.fold()
-	a := c.q.now.Load()
+	a := c.q.current.Load()
 	list := func(whole bool, meanwhile func()) {
 		t.Helper()
 		flushes, _ := c.Lacks()
@@ -88,7 +88,7 @@ func TestNoAnswersAboutAPartitionThatMayBeLost(t *testing.T) {
 	a, err := c.q.answering()
 	c.ok(err)
 	c.unsure = true
-	if err := a.still(t.Context(), nil); !errors.Is(err, query.ErrMoved) {
+	if err := a.confirm(t.Context(), nil); !errors.Is(err, query.ErrMoved) {
 		t.Errorf("it has become unsure meanwhile: %v", err)
 	}
 }
@@ -104,7 +104,7 @@ func questionsHoldNoMoreThan(t *testing.T, bytes int64, most int) {
 	const n = 50
 	c := newAsked(t, budget.Alone(bytes), nil)
 	c.have(n)
-	a := c.q.now.Load()
+	a := c.q.current.Load()
 	a.most = most
 	if _, err := c.q.List(t.Context(), query.Page{}); !errors.Is(err, query.ErrBusy) {
 		t.Fatalf("%v, where there is room for a few timers", err)
@@ -165,7 +165,7 @@ func TestQuestionsSideBySideHoldNoMoreThanTheyMay(t *testing.T) {
 	const n, most = 2 * restIDs, 900 << 10 // enough for one
 	c := newAsked(t, budget.Alone(most), nil)
 	c.have(n)
-	a := c.q.now.Load()
+	a := c.q.current.Load()
 	answered, busy := 0, 0
 	for range 50 {
 		var asking sync.WaitGroup
@@ -234,7 +234,7 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 	if d, err := w.Decision(t.Context(), 4); err != nil || d.Outcome != "cancelled" {
 		t.Errorf("decided: %+v, %v", d, err)
 	}
-	d := c.q.now.Load().decided
+	d := c.q.current.Load().decided
 	for at := range int64(maxDecisions) {
 		d.list = append(d.list, decided{offset: 5 + at})
 	}
@@ -275,7 +275,7 @@ func TestMemoryOfQuestionsIsGivenBack(t *testing.T) {
 		all := other.Limit()
 		c := newAsked(t, shared.Open("r"), nil)
 		c.have(500)
-		a := c.q.now.Load()
+		a := c.q.current.Load()
 		_ = a.read(t.Context(), a.pages, new(Slot), func(r *reading) error {
 			if n := len(r.unflushed.All()); n != 500 {
 				t.Errorf("%d timers are not flushed, want 500", n)
@@ -301,16 +301,16 @@ func TestMemoryOfQuestionsIsGivenBack(t *testing.T) {
 // repaired the damage: it need not end.
 func TestALateQuestionEndsNoLaterAcquisition(t *testing.T) {
 	c := newAsked(t, budget.Alone(memoryForAll), nil)
-	before := c.q.now.Load()
+	before := c.q.current.Load()
 	c.q.Close()
 	c.open()
-	if err := before.still(t.Context(), statestore.ErrNewerFormat); err == nil {
+	if err := before.confirm(t.Context(), statestore.ErrNewerFormat); err == nil {
 		t.Error("a question of an acquisition that has ended is answered")
 	}
 	if c.failure != nil {
 		t.Errorf("a question of an acquisition that has ended ends the next one: %v", c.failure)
 	}
-	if err := c.q.now.Load().still(t.Context(), statestore.ErrNewerFormat); err == nil || c.failure == nil {
+	if err := c.q.current.Load().confirm(t.Context(), statestore.ErrNewerFormat); err == nil || c.failure == nil {
 		t.Errorf("a question that meets damage gets %v, and the acquisition ends with %v", err, c.failure)
 	}
 }
@@ -411,7 +411,7 @@ func TestNothingIsRememberedBehindTheLastWatcher(t *testing.T) {
 	c.ok(err)
 	c.schedule("id1", 50_000)
 	c.step()
-	step, d := c.folding[0], c.q.now.Load().decided
+	step, d := c.folding[0], c.q.current.Load().decided
 	w.Close()
 	d.add(step) // as Decide does that has seen the watcher
 	if len(d.list) > 0 || d.bytes > 0 {

@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// readTries is how often a question is tried whose reading is too large. Before each further try the store is flushed.
+	// readTries is how many times a question is tried if its reading is too large. Before each further try the store is
+	// flushed.
 	readTries = 3
-	// maxUnflushed is how many IDs a reading may have that the store lacks, whatever memory there is. While all planners
-	// are locked, that many take 0.1 ms, or 2 ms if all are items (planner.BenchmarkCollect). To index them takes some 20
-	// ms.
+	// maxUnflushed is how many IDs of a reading the store may lack, however much memory there is. Collecting that many
+	// under the locks of all planners takes 0.1 ms, or 2 ms if all are items (planner.BenchmarkCollect). Indexing them
+	// takes some 20 ms.
 	maxUnflushed = 50_000
-	// restIDs is after how many of them a question rests: some 300 µs.
+	// restIDs is how many of them a question goes through between two rests: some 300 µs.
 	restIDs = 1000
 )
 
@@ -29,7 +30,7 @@ type reading struct {
 	view      *statestore.View
 	unflushed *planner.Unflushed
 	held      *held
-	bytes     int64 // that it has taken of held
+	bytes     int64 // taken from held
 }
 
 // errTooMuch says that the store lacks more than a question may read.
@@ -37,8 +38,8 @@ var errTooMuch = errors.New("too much is not flushed")
 
 // read calls fn with a reading, in its turn: one question at a time has a slot of turn.
 //
-// What the store lacks has a share of the memory (Options.Memory), and a number. If it would be more, it is flushed
-// first. Then little is left: neither the timers that came and went, nor what the flush has stored.
+// What the store lacks is bounded, in memory (Options.Memory) and in number. If there is more, the store is flushed
+// first. Little is left then: neither the timers that came and went, nor what the flush has stored.
 func (a *answers) read(ctx context.Context, turn chan struct{}, s *Slot, fn func(*reading) error) error {
 	select {
 	case turn <- struct{}{}:
@@ -52,7 +53,7 @@ func (a *answers) read(ctx context.Context, turn chan struct{}, s *Slot, fn func
 		err = errors.Join(fn(r), r.close())
 	}
 	s.Give() // the group may take seconds to answer, and other partitions share the slots; the turn is this partition's own
-	return a.still(ctx, err)
+	return a.confirm(ctx, err)
 }
 
 func (a *answers) begin(ctx context.Context, s *Slot) (*reading, error) {
@@ -71,8 +72,8 @@ func (a *answers) begin(ctx context.Context, s *Slot) (*reading, error) {
 	return nil, fmt.Errorf("%v: %w", a.q.o.Life.Requests(), query.ErrBusy)
 }
 
-// tryToBegin makes a reading of the view, and of what was committed at a moment after that. If a flush ends in between,
-// the view is too old.
+// tryToBegin opens a view, and then collects what was committed at one later moment. If a flush has ended in between,
+// the view is too old, and it begins again.
 func (a *answers) tryToBegin(ctx context.Context, s *Slot) (*reading, error) {
 	for {
 		flushes, n := a.Planners.Lacks()
@@ -96,7 +97,7 @@ func (a *answers) tryToBegin(ctx context.Context, s *Slot) (*reading, error) {
 	}
 }
 
-// hold takes memory for what the reading has come to.
+// hold takes memory for what the reading has grown by.
 func (r *reading) hold() error {
 	more := r.unflushed.Bytes() - r.bytes
 	if !r.held.take(more) {

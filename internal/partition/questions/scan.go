@@ -12,21 +12,20 @@ import (
 )
 
 const (
-	// yieldRows is after how many rows a scan lets other goroutines run: some 200 µs. After slotRows it gives its slot
-	// back and takes one again.
+	// A scan lets other goroutines run every yieldRows rows. Every slotRows it gives its slot back and takes one again.
 	yieldRows, slotRows = 256, 1024
 	// seekRows is how many rows a look-up of one row counts as.
 	seekRows = 4
 )
 
-// scan goes through the rows that say what is pending under their IDs.
+// scan goes through the rows of a view, except those for whose IDs the reading has something newer.
 type scan struct {
 	*reading
 	partition int32
 	slot      *Slot
 	f         *query.Filter
 	after     query.Cursor
-	rows      int // that may be looked at
+	rows      int // how many more it may look at
 	yields    int
 
 	reached query.Cursor // what was looked at last
@@ -104,7 +103,7 @@ func (s *scan) byDue(ctx context.Context, fn func(ref timer.Ref, row *statestore
 			}
 			known, err := s.known(row)
 			if err == nil && !known && !all {
-				known, err = s.differs(row)
+				known, err = s.excludes(row)
 			}
 			if err == nil && !known {
 				done, err = fn(row.Ref, row)
@@ -130,8 +129,8 @@ func (s *scan) known(row *statestore.Row) (bool, error) {
 	return err == nil && s.unflushed.Has(id), err
 }
 
-// differs reports whether the filter does not match a row.
-func (s *scan) differs(row *statestore.Row) (bool, error) {
+// excludes reports whether the filter does not match a row.
+func (s *scan) excludes(row *statestore.Row) (bool, error) {
 	t, err := row.Peek()
 	if err != nil {
 		return false, err
@@ -161,7 +160,7 @@ func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *sta
 				return false, err
 			}
 			if row, err = s.view.Row(at); err == nil && !all {
-				skip, err = s.differs(row)
+				skip, err = s.excludes(row)
 			}
 		}
 		if err == nil && !skip {

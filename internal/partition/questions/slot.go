@@ -10,15 +10,15 @@ import (
 // maxRest is how long a slot rests at most.
 const maxRest = 10 * time.Millisecond
 
-// Slot is the right to scan, which few callers have at a time. When a slot is given back it rests for as long as it was
-// used. So scans take half of a slot's processor at most, however many callers there are and however often they ask, and
-// due timers find a processor free.
+// A Slot lets its holder scan; few exist at a time. When a slot is given back it rests for as long as it was used. So
+// scans take half of a slot's processor at most, however many callers there are and however often they ask, and due
+// timers find a processor free.
 type Slot struct {
 	of    *semaphore.Weighted // nil: there is no limit
 	since time.Time
 }
 
-// NewSlot returns the right to one of the slots that of counts, still to be taken. nil: there is no limit.
+// NewSlot returns a Slot, not taken yet, of those that of counts. If of is nil, there is no limit.
 func NewSlot(of *semaphore.Weighted) *Slot { return &Slot{of: of} }
 
 // Take waits for a slot that is free.

@@ -35,7 +35,7 @@ func (q *Questions) Watch() (*Watcher, error) {
 	return &Watcher{q: q, decided: d}, nil
 }
 
-// Close ends it. It may be called again.
+// Close stops watching. It may be called again.
 func (w *Watcher) Close() {
 	if w.closed.Swap(true) {
 		return
@@ -72,7 +72,7 @@ func (w *Watcher) Decision(ctx context.Context, offset int64) (query.Decision, e
 
 // Decide reports the decisions of a committed step to the watchers.
 func (q *Questions) Decide(step *planner.Step) {
-	if a := q.now.Load(); a != nil && a.decided.watched.Load() > 0 {
+	if a := q.current.Load(); a != nil && a.decided.watched.Load() > 0 {
 		a.decided.add(step)
 	}
 }

@@ -23,9 +23,8 @@ type directory struct {
 	cfg *config.Config
 }
 
-// Owners implements route.Directory. The offsets are those of committed steps: RequireStable
-// would have each of them wait for a step under way, and who has begun one may not own the
-// partition yet.
+// Owners implements route.Directory. The offsets are those of committed steps: RequireStable would make
+// each of them wait for a step under way, whose process may not own the partition yet.
 func (d *directory) Owners(ctx context.Context) (map[timer.TopicPartition]route.Owner, error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	g := kmsg.NewOffsetFetchRequestGroup()

@@ -46,8 +46,9 @@ type local struct {
 	rooms map[timer.TopicPartition]*semaphore.Weighted
 }
 
-// room returns the room that the requests of a partition may take on their way. Requests behind one that
-// is never answered stay there for as long: they must not take the room of other partitions' requests.
+// room returns what bounds the bytes of a partition's requests on their way. Requests behind one that
+// is never answered stay there as long as that, and must not take the room of other partitions'
+// requests.
 func (l *local) room(at timer.TopicPartition) *semaphore.Weighted {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -53,8 +53,8 @@ func (l *logs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, er
 	return bounds, nil
 }
 
-// consumer reads partitions of a topic from offsets on, committed records and all markers:
-// without those the end of a log that one closes could not be told.
+// consumer reads partitions of a topic from offsets on: committed records and all markers, because a
+// log may end with a marker.
 func (l *logs) consumer(topic string, from map[int32]kgo.Offset, more ...kgo.Opt) (*kgo.Client, error) {
 	cl, err := kgo.NewClient(append(append(slices.Clone(l.in.Options), more...),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),

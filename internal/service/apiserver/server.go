@@ -164,7 +164,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// serve answers once there is somebody to ask.
+// serve answers calls between Open and its stop. Otherwise it says that the instance is starting.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if h := s.handler.Load(); h != nil {
 		(*h).ServeHTTP(w, r)
@@ -173,7 +173,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	api.Starting(w)
 }
 
-// Open makes what answers, when topics are known and partitions can be owned. The result ends it.
+// Open begins to answer, when topics are known and partitions can be owned; stop ends it.
 func (s *Server) Open(in *Instance) (stop func(), err error) {
 	local, err := newLocal(in, s.address)
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 	}, nil
 }
 
-// remember begins to remember what the instance does, for the API and the console. The result ends it.
+// remember begins to record what the instance does, for the API and the console; stop ends it.
 func remember(registry *prometheus.Registry, log *slog.Logger) (h *recent.History, stop func()) {
 	h = recent.New(registry, log)
 	ctx, cancel := context.WithCancel(context.Background())

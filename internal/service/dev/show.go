@@ -32,7 +32,7 @@ const (
 	demoCount = 3
 	// demoPatience is how long the demo waits for its last emission.
 	demoPatience = 10 * time.Second
-	// showAtOnce is how many records that arrive together are printed. Of the others only the number is.
+	// showAtOnce is how many records that arrive together are printed. Only the number of the others is shown.
 	showAtOnce = 20
 	// showBytes is the longest payload, and ID, that is printed.
 	showBytes = 60
