@@ -87,7 +87,8 @@ func TestAbortedTailWithItsMarkerBehindAHangingTransaction(t *testing.T) {
 			want := make(map[string][]string)
 			first := rig.Serve(t, cfg, service.Options{})
 			first.Ready(1, patience)
-			w.Send(w.timer("before", "1", time.Now().Add(2*time.Second)), w.timer("cancelled", "1", time.Now().Add(2*time.Second)))
+			due := time.Now().Add(w.lead) // not before the cancel
+			w.Send(w.timer("before", "1", due), w.timer("cancelled", "1", due))
 			w.pending(&first.Web, 2)
 			if err := first.Stop(); err != nil {
 				t.Fatal(err)

@@ -183,9 +183,15 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 		if _, err := adm.DeleteTopics(t.Context(), target); err != nil {
 			t.Fatal(err)
 		}
+		var made kadm.CreateTopicResponse
 		await.Until(t, time.Minute, "the target is made anew", func() bool {
-			_, err := adm.CreateTopic(t.Context(), 1, 1, nil, target)
+			var err error
+			made, err = adm.CreateTopic(t.Context(), 1, 1, nil, target)
 			return err == nil
+		})
+		await.Until(t, time.Minute, "the broker shows the new target", func() bool {
+			now, err := adm.ListTopics(t.Context(), target)
+			return err == nil && now[target].Err == nil && now[target].ID == made.ID
 		})
 		fresh := c.Client(t) // cl knows the former topic
 		for i := range records {
