@@ -18,6 +18,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
@@ -94,7 +95,7 @@ func newCore(t must, g *setup) *core {
 	c.o = Options{
 		Options: ownership.Options{
 			Topics: set, Group: "g", Owner: "o", Lanes: transaction.NewLanes(transaction.Options{}), Targets: g.targets, Health: c.health,
-			Now: func() time.Time { return time.UnixMilli(c.now) }, Logger: slog.New(slog.DiscardHandler),
+			Now: func() time.Time { return time.UnixMilli(c.now) }, Clocks: new(clocks.Clocks), Logger: slog.New(slog.DiscardHandler),
 		},
 		Rules:  &intake.Rules{Topic: "d", DefaultTarget: "orders", Allow: func(string) bool { return true }},
 		Reader: g.reader, Queue: budget.Alone(1 << 20), Metrics: g.metrics,

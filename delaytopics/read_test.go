@@ -41,7 +41,7 @@ func TestNoClockMakesADeadLetter(t *testing.T) {
 			c.now += hours("set") // a suspended machine looks the same here
 			before := clocks.At(time.UnixMilli(c.now))
 			c.now += max(0, hours("read late"))
-			g.metrics.Stamped(before, clocks.At(time.UnixMilli(c.now)), time.UnixMilli(brokers))
+			c.o.Clocks.Measured(before, clocks.At(time.UnixMilli(c.now)), time.UnixMilli(brokers))
 			brokers += 1000
 			last = max(last, brokers+hours("producer"))
 			c.write(last - c.now)

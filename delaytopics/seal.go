@@ -140,7 +140,7 @@ func (s *sealed) letters() (all []*kgo.Record) {
 		return nil
 	}
 	r, at := s.r, s.r.life.Records.DeadLetterPartition()
-	now, to := r.o.Metrics.Clocks().Brokers(s.mark), r.life.Records.DeadLetterTopic()
+	now, to := r.o.Clocks.Brokers(s.mark), r.life.Records.DeadLetterTopic()
 	for _, d := range s.dead {
 		l := wire.DeadRequest(to, d.rec, string(d.refusal.Reason), d.refusal.Detail)
 		l.Partition, l.Timestamp = at, now

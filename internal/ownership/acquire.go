@@ -142,7 +142,7 @@ func (a *acquirer) toClaim(ctx context.Context, f *Follower, c *claim) (now time
 		f.claimed = func(x wire.Claim) {
 			if x.Step == c.note.Step {
 				now = time.UnixMilli(x.Appended)
-				a.metrics.Stamped(c.sealed, c.ended, now)
+				a.o.Clocks.Measured(c.sealed, c.ended, now)
 			}
 		}
 		if err := f.to(ctx, c.behind()); err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -27,13 +26,12 @@ import (
 // counted is what a Life has counted.
 type counted struct{ replayed, damaged, ended, lost, near, cut atomic.Int64 }
 
-func (c *counted) Replayed(n int64)                            { c.replayed.Add(n) }
-func (c *counted) Damaged()                                    { c.damaged.Add(1) }
-func (c *counted) Ended(n int)                                 { c.ended.Add(int64(n)) }
-func (c *counted) Lost(_ string, n int64)                      { c.lost.Add(n) }
-func (c *counted) Stamped(clocks.Mark, clocks.Mark, time.Time) {}
-func (c *counted) NearRetention(string)                        { c.near.Add(1) }
-func (c *counted) Cut(_ string, n int64)                       { c.cut.Add(n) }
+func (c *counted) Replayed(n int64)       { c.replayed.Add(n) }
+func (c *counted) Damaged()               { c.damaged.Add(1) }
+func (c *counted) Ended(n int)            { c.ended.Add(int64(n)) }
+func (c *counted) Lost(_ string, n int64) { c.lost.Add(n) }
+func (c *counted) NearRetention(string)   { c.near.Add(1) }
+func (c *counted) Cut(_ string, n int64)  { c.cut.Add(n) }
 
 // holder is a token controlled by a test.
 type holder struct{ dead atomic.Pointer[error] }

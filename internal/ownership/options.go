@@ -37,11 +37,10 @@ type Token interface {
 // Metrics count what happens to the partitions of a process.
 type Metrics interface {
 	FollowMetrics
-	Ended(transactions int)                          // hanging transactions of former owners
-	Lost(topic string, records int64)                // offsets that retention deleted before they were read
-	Cut(topic string, offsets int64)                 // offsets that were cut off the log after their requests were settled
-	NearRetention(topic string)                      // an alert that retention may soon delete unread records
-	Stamped(before, after clocks.Mark, at time.Time) // a broker stamped a record between two moments
+	Ended(transactions int)           // hanging transactions of former owners
+	Lost(topic string, records int64) // offsets that retention deleted before they were read
+	Cut(topic string, offsets int64)  // offsets that were cut off the log after their requests were settled
+	NearRetention(topic string)       // an alert that retention may soon delete unread records
 }
 
 // Options of an owned partition of any kind.
@@ -58,6 +57,7 @@ type Options struct {
 	Markers      *hanging.Markers // nil: lost markers are not looked for
 	Client       *kgo.Client      // for replays, looks at the logs, and admin requests
 	Now          func() time.Time
+	Clocks       *clocks.Clocks // measured by each claim
 	AcceptGroup  bool
 	AcceptLost   bool // accept that the owners' log is lost although an offset says that there was one
 	Logger       *slog.Logger

@@ -37,13 +37,12 @@ const patience = 3 * time.Minute
 // counter counts replayed records.
 type counter struct{ replayed atomic.Int64 }
 
-func (c *counter) Replayed(n int64)                          { c.replayed.Add(n) }
-func (*counter) Damaged()                                    {}
-func (*counter) Ended(int)                                   {}
-func (*counter) Lost(string, int64)                          {}
-func (*counter) Stamped(clocks.Mark, clocks.Mark, time.Time) {}
-func (*counter) NearRetention(string)                        {}
-func (*counter) Cut(string, int64)                           {}
+func (c *counter) Replayed(n int64)   { c.replayed.Add(n) }
+func (*counter) Damaged()             {}
+func (*counter) Ended(int)            {}
+func (*counter) Lost(string, int64)   {}
+func (*counter) NearRetention(string) {}
+func (*counter) Cut(string, int64)    {}
 
 // follow returns a follower with a store of its own.
 func follow(t *testing.T, cl *kgo.Client, set *topics.Set, count *counter) (*ownership.Follower, *statestore.Handle) {
@@ -126,7 +125,7 @@ func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kg
 	}
 	o.Life = ownership.New(ownership.Options{
 		Topics: set, Group: group, Owner: "standby", Token: token, Lanes: lanes, Targets: metadata,
-		Health: targets.NewHealth(targets.HealthOptions{Targets: metadata, Logger: slog.Default()}), Client: cl, Now: time.Now, Logger: slog.Default(),
+		Health: targets.NewHealth(targets.HealthOptions{Targets: metadata, Logger: slog.Default()}), Client: cl, Now: time.Now, Clocks: new(clocks.Clocks), Logger: slog.Default(),
 	}, count)
 	o.Steps.Join(o)
 	defer o.Steps.Leave(o)

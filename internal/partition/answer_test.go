@@ -28,7 +28,7 @@ func same(q *query.Timer, t *timer.Timer) bool {
 		return q == nil && t == nil
 	}
 	return bytes.Equal(q.AppendTo(nil), t.AppendTo(nil)) && q.Source == fmt.Sprint("r/0/", t.Offset) && q.Topic == "r" &&
-		(q.State == query.StateOf(t, false) || q.State == query.Parked && !t.IsPaused())
+		(q.State == query.StateOf(t, false) || q.State == query.Parked && (!t.IsPaused() || t.IsTriggered()))
 }
 
 // walk reads a list page by page.

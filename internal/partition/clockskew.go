@@ -21,10 +21,10 @@ const (
 // ClockSkew compares this machine's clock with the brokers'. Once in a while it reads back a committed record of a
 // changelog, for the LogAppendTime that the leader gave it.
 type ClockSkew struct {
-	client  *kgo.Client
-	metrics *Metrics
-	wanted  atomic.Bool
-	offers  chan stamp
+	client *kgo.Client
+	clocks *clocks.Clocks
+	wanted atomic.Bool
+	offers chan stamp
 }
 
 // stamp is a record that was written between two moments.
@@ -34,9 +34,9 @@ type stamp struct {
 	before, after clocks.Mark
 }
 
-// NewClockSkew returns a ClockSkew that Run serves.
-func NewClockSkew(cl *kgo.Client, m *Metrics) *ClockSkew {
-	s := &ClockSkew{client: cl, metrics: m, offers: make(chan stamp, 1)}
+// NewClockSkew returns a ClockSkew that Run serves. It measures known.
+func NewClockSkew(cl *kgo.Client, known *clocks.Clocks) *ClockSkew {
+	s := &ClockSkew{client: cl, clocks: known, offers: make(chan stamp, 1)}
 	s.wanted.Store(true)
 	return s
 }
@@ -60,7 +60,7 @@ func (s *ClockSkew) Run(ctx context.Context) error {
 // Want asks for a comparison with the next committed step.
 func (s *ClockSkew) Want() { s.wanted.Store(true) }
 
-// look reads a record back and reports its timestamp. If it cannot, the estimate stays as it is.
+// look reads a record back and measures the clocks by its timestamp. If it cannot, the estimate stays as it is.
 func (s *ClockSkew) look(ctx context.Context, x stamp) {
 	ctx, cancel := context.WithTimeout(ctx, skewTimeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func (s *ClockSkew) look(ctx context.Context, x stamp) {
 			return
 		}
 		if len(page.Records) > 0 && page.Records[0].Offset == x.offset {
-			s.metrics.Stamped(x.before, x.after, page.Records[0].Timestamp)
+			s.clocks.Measured(x.before, x.after, page.Records[0].Timestamp)
 		}
 	}
 }

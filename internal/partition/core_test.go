@@ -25,6 +25,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition/questions"
@@ -204,7 +205,7 @@ func newCoreOf(t must, g *setup, wheelBytes int64, queue, subs int) *core {
 	c.o = Options{
 		Options: ownership.Options{
 			Topics: &c.set, Group: "g", Owner: "o", Lanes: transaction.NewLanes(transaction.Options{}), Client: g.client,
-			Now: func() time.Time { return time.UnixMilli(c.now) }, Logger: slog.New(slog.DiscardHandler),
+			Now: func() time.Time { return time.UnixMilli(c.now) }, Clocks: new(clocks.Clocks), Logger: slog.New(slog.DiscardHandler),
 		},
 		Rules: &intake.Rules{
 			Topic: "r", Partitions: 1, Limits: intake.DefaultLimits(),

@@ -7,12 +7,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/metric"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Metrics are those of all partitions of a process. They also hold the estimate of the brokers' clock.
+// Metrics are those of all partitions of a process.
 type Metrics struct {
 	outcomes   *prometheus.CounterVec
 	reasons    *prometheus.CounterVec
@@ -32,9 +31,7 @@ type Metrics struct {
 	retentionN *prometheus.CounterVec
 	planningN  *prometheus.CounterVec
 	waited     prometheus.Histogram
-	offset     prometheus.Gauge
 	warnings   warnings
-	clocks     clocks.Clocks
 }
 
 // NewMetrics registers the metrics of partitions.
@@ -60,7 +57,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		retentionN: in.Counters("waterclock_retention_alerts_total", "Alerts that intake lags so far behind that retention may soon delete unread requests.", "topic"),
 		planningN:  in.Counters("waterclock_planning_seconds_total", "Time that the planners of a partition were at work, as the mean of its sub-partitions. The rate is their busy share, 0 to 1.", "topic", "partition"),
 		waited:     in.Histogram("waterclock_planning_wait_seconds", "How long batches of requests that were read waited until they were planned.", prometheus.ExponentialBuckets(0.0001, 4, 9)),
-		offset:     in.Gauge("waterclock_clock_offset_seconds", "The owner's clock minus the broker's, by the LogAppendTime of a record read back: a claim's, and one each minute."),
 	}
 	reg.MustRegister(m.sealed, m.delivered, m.own, m.ownToEnd)
 	return m
@@ -98,19 +94,6 @@ func (m *Metrics) Damaged() { m.damagedN.Inc() }
 
 // NearRetention implements ownership.Metrics.
 func (m *Metrics) NearRetention(topic string) { m.retentionN.WithLabelValues(topic).Inc() }
-
-// Stamped implements ownership.Metrics.
-func (m *Metrics) Stamped(before, after clocks.Mark, at time.Time) {
-	if !m.clocks.Measured(before, after, at) {
-		return
-	}
-	if ahead, known := m.clocks.Ahead(after); known {
-		m.offset.Set(ahead.Seconds())
-	}
-}
-
-// Clocks returns what is known of this machine's clock compared with the brokers'.
-func (m *Metrics) Clocks() *clocks.Clocks { return &m.clocks }
 
 // Lost implements ownership.Metrics.
 func (m *Metrics) Lost(topic string, n int64) {

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -46,7 +47,7 @@ func oversizedAt(t *testing.T) (p *Partition, s *served, committed, aborted int6
 	p, s = newRooms(Options{
 		Options: ownership.Options{
 			Topics: &topics.Set{Request: topics.Topic{Name: requests, ID: details[requests].ID, Partitions: 1}},
-			Client: cl, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+			Client: cl, Logger: slog.New(slog.DiscardHandler), Now: time.Now, Clocks: new(clocks.Clocks),
 		},
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 	})

@@ -167,7 +167,7 @@ func (s *sealedStep) emit(k *sealedPart) {
 // step that it was first sent with.
 func (s *sealedStep) deadLetters() {
 	l := s.l
-	at, to, now := l.life.Records.DeadLetterPartition(), l.life.Records.DeadLetterTopic(), l.o.Metrics.clocks.Brokers(s.mark)
+	at, to, now := l.life.Records.DeadLetterPartition(), l.life.Records.DeadLetterTopic(), l.o.Clocks.Brokers(s.mark)
 	for e := range s.step.Entries() {
 		if e.Refusal == nil {
 			continue
@@ -211,7 +211,7 @@ func (s *sealedStep) events(k *sealedPart) {
 	}
 	emissions := s.share.Emissions[k.first : k.first+k.emissions]
 	records, text := make([]kgo.Record, 0, k.segment.Len()), []byte(nil)
-	now := l.o.Metrics.clocks.Brokers(s.mark)
+	now := l.o.Clocks.Brokers(s.mark)
 	for e := range k.segment.Entries() {
 		var emission *kgo.Record
 		if e.Emit != nil && e.Refusal == nil {

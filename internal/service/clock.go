@@ -57,6 +57,10 @@ func newClockWatch(now func() time.Time, known *clocks.Clocks, health *targets.H
 		jumps:  in.Counters("waterclock_clock_jumps_total", "Times that the wall clock was set, by direction: ahead, back.", "direction"),
 		pauses: in.Counter("waterclock_pauses_total", "Times that the process did not run for seconds."),
 	}
+	in.GaugeFunc("waterclock_clock_offset_seconds", "The owner's clock minus the broker's, by the LogAppendTime of a record read back: a claim's, and one each minute.", func() float64 {
+		ahead, _ := known.Ahead(clocks.At(now()))
+		return ahead.Seconds()
+	})
 	c.jumps.WithLabelValues("ahead")
 	c.jumps.WithLabelValues("back")
 	in.GaugeFunc("waterclock_clock_refused_targets", "Target partitions that refuse the timestamps of this machine's clock; their timers wait.",

@@ -15,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock/delaytopics"
 
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/membership"
@@ -71,7 +72,8 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 			c.targets.SetBatchMaxBytes(own.Name, int32(own.MaxMessageBytes))
 		}
 	}
-	skew := partition.NewClockSkew(c.client, metrics)
+	known := new(clocks.Clocks)
+	skew := partition.NewClockSkew(c.client, known)
 	repairs := hanging.NewMetrics(in.o.Registry)
 	markers := hanging.NewMarkers(c.client, c.targets, cfg.Group, log, repairs)
 	p := &pipeline{member: newMember(ctx, cfg.Group, log)}
@@ -79,7 +81,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		Client: c.options, IDPrefix: hanging.TransactionalIDPrefix(cfg.Group) + in.process + "/", Metadata: c.targets, Probed: markers.Probed, Now: in.o.Now,
 	})
 	p.health = targets.NewHealth(targets.HealthOptions{Probe: prober.Probe, Targets: c.targets, Logger: log})
-	p.clock = newClockWatch(in.o.Now, metrics.Clocks(), p.health, in.partitions.wake, skew.Want, log, in.o.Registry)
+	p.clock = newClockWatch(in.o.Now, known, p.health, in.partitions.wake, skew.Want, log, in.o.Registry)
 	lanes := transaction.NewLanes(transaction.Options{
 		Client: c.options, Admin: c.client, Group: cfg.Group, Process: in.process, Lanes: laneCount(cfg.Lanes),
 		TransactionalIDs: cfg.TransactionalIDs, Interval: cfg.FiringInterval, TransactionTimeout: cfg.TransactionTimeout, CommitTimeout: in.o.CommitTimeout,
@@ -95,7 +97,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		store: in.store, budgets: newBudgets(&in.shares, in.topics), assigned: in.o.Assigned,
 		shared: ownership.Options{
 			Group: cfg.Group, Owner: in.name(), API: in.api.URL(), Lanes: lanes, Targets: c.targets, Health: p.health, Markers: markers, Client: c.client,
-			Now: in.o.Now, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog, Logger: log, Newer: p.member.resign,
+			Now: in.o.Now, Clocks: known, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog, Logger: log, Newer: p.member.resign,
 		},
 		timers: partition.Options{
 			Reader: reader, ClockSkew: skew, Metrics: metrics, Traces: in.traces.firings, HeldPatience: in.o.HeldPatience, BeforeApply: in.o.BeforeApply, BeforeLookup: in.o.BeforeLookup,

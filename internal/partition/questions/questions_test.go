@@ -436,7 +436,6 @@ func TestAWatcherKeepsNoPlanners(t *testing.T) {
 	of := &planners{c}
 	planning := weak.Make(of)
 	c.q.Open(Acquisition{Planners: of, Store: c.store, Flush: c.flush})
-	of = nil
 	w, err := c.q.Watch()
 	c.ok(err)
 	if runtime.GC(); planning.Value() == nil {
