@@ -186,13 +186,13 @@ func mends() []bug {
 			{"internal/ownership/steps.go", "if s.source != source || s.draining.Load()", "if s.draining.Load()"},
 		}},
 		{"a former owner goes on showing its lag", "21", "./internal/partition TestAFormerOwnerShowsNoLag", []change{
-			{"internal/partition/partition.go", "	defer p.o.Metrics.goneLag(p.o.Topics.Request.Name, p.o.Partition)\n", ""},
+			{"internal/partition/partition.go", "	defer p.o.Metrics.dropSeries(p.o.Topics.Request.Name, p.o.Partition)\n", ""},
 		}},
 		{"what is committed is not counted if a checkpoint fails", "21", "./internal/partition TestWhatIsCommittedIsCountedThoughACheckpointFails", []change{
 			{"internal/partition/keeper.go", "		k.count(j)\n		if !c.lost {\n", "		if !c.lost {\n			k.count(j)\n"},
 		}},
 		{"a late question ends a later acquisition", "21", "./internal/partition/questions TestALateQuestionEndsNoLaterAcquisition", []change{
-			{"internal/partition/questions/questions.go", "damaged && a.q.now.Load() == a {", "damaged {"},
+			{"internal/partition/questions/questions.go", "damaged && a.q.current.Load() == a {", "damaged {"},
 		}},
 		{"a stop aborts the steps of a revocation under way", "22", "./internal/membership TestStopWaitsForARevocation", []change{
 			{"internal/membership/session.go", "func (s *session) giveUp(stopping bool) {\n	s.revoking <- struct{}{}\n	defer func() { <-s.revoking }()\n", "func (s *session) giveUp(stopping bool) {\n"},
@@ -267,7 +267,7 @@ func mends() []bug {
 			{"internal/transaction/abort.go", "{ time.AfterFunc(time.Until(e.by), e.stop) }", "{ e.stop() }"},
 		}},
 		{"a question does not wait for the outcome of a step", "23", "./internal/partition TestQuestionsWaitForTheStepThatConsumersMayHaveSeen", []change{
-			{"internal/partition/seal.go", "			p.questions.Ending()\n", ""},
+			{"internal/partition/seal.go", "			l.questions.Ending()\n", ""},
 		}},
 		{"a firing that is rolled back with the one before it keeps its place", "23", "./internal/partition TestAFiringIsRolledBackWithTheOneBeforeIt", []change{
 			{"internal/partition/seal.go", "			e.Partition = to.Partition\n", "			e.Partition = to.Partition\n			k.emissions++\n"},
