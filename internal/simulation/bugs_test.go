@@ -126,7 +126,7 @@ func breaks() []bug {
 			{"internal/planner/committed.go", "	if it.entries > 0 {", "	if false {"},
 		}},
 		{"the offset that a step commits is that of the step before", "lag", "", []change{
-			{"internal/partition/seal.go", "Offset(s.step.Position, wire.CommitNote{Step: step})", "Offset(p.steps.subs.Position(), wire.CommitNote{Step: step})"},
+			{"internal/partition/seal.go", "Offset(s.step.Position, wire.CommitNote{Step: step})", "Offset(l.steps.subs.Position(), wire.CommitNote{Step: step})"},
 		}},
 		{"offsets do not pass markers at the log's end", "lag", "", []change{
 			{"internal/partition/stepplanner.go", "	return now < p.at || now >= p.at+passPause // earlier: the clock was set back", "	return false"},

@@ -92,6 +92,32 @@ type caught struct {
 // book is what was caught, by names of bugs.
 type book map[string]caught
 
+// TestPlantedBugsCompile builds the packages that have a bug, with each bug by itself.
+func TestPlantedBugsCompile(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	chosen := regexp.MustCompile(*plantedFlag)
+	for _, b := range bugs() {
+		if !slices.ContainsFunc(b.plant, func(c change) bool { return chosen.MatchString(c.file) }) {
+			continue
+		}
+		t.Run(b.name, func(t *testing.T) {
+			p := planted{bug: b, root: root, dir: t.TempDir()}
+			p.writeOverlay(t)
+			var packages []string
+			for _, c := range b.plant {
+				packages = append(packages, "./"+filepath.Dir(c.file))
+			}
+			slices.Sort(packages)
+			if out, err := p.command("build", slices.Compact(packages)...).CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
 // readCaught reads what an earlier run has caught.
 func readCaught(t *testing.T) book {
 	all := make(book)
