@@ -1,5 +1,5 @@
-# What takes long; docs/BREAKING.md says what it is for. Everything else is `go test ./...` and .ci/run.
-.PHONY: sim planted soak
+# What takes long; docs/BREAKING.md and docs/DEPLOY.md say what it is for. Everything else is `go test ./...` and .ci/run.
+.PHONY: sim planted soak apply
 
 SEEDS ?= 1000
 TOTALS ?= $(CURDIR)/internal/simulation/testdata/totals.json
@@ -13,3 +13,7 @@ planted: ## bugs in the product that must not go unseen
 
 soak: ## processes and real brokers under faults: make soak FOR=8h
 	go test -count=1 -timeout 0 ./internal/acceptance/chaos -run '^TestSoak$$' -v -for $(FOR)
+
+apply: ## the chart and the manifests, taken by a real kube-apiserver and its controllers
+	go -C deploy/apply vet ./...
+	go -C deploy/apply test -count=1 -timeout 3h -v ./...
