@@ -25,7 +25,7 @@ type events struct {
 	onFatal  func(error)
 	onDamage func(pebble.DataCorruptionInfo) // called once or more for each damaged table
 
-	readOnly bool // whoever reads damaged rows gets the error, and nothing is thrown away
+	readOnly bool // a read of damaged rows returns the error, and nothing is thrown away
 
 	// opening is set while Open runs. A fatal error is then returned by Open.
 	opening  atomic.Bool

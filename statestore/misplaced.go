@@ -2,7 +2,7 @@ package statestore
 
 import "github.com/waterclock/waterclock/internal/timer"
 
-// The meta row has the number of pending timers, and of those whose IDs belong on another partition. Every
+// The meta row counts the pending timers, and the misplaced ones, whose IDs belong on another partition. Every
 // batch updates the latter, which costs a hash of the ID when a timer is added or removed. The count is right
 // for one number of partitions, which is stored with it. Nothing converts it to another number: the owner wipes
 // the partition and replays its changelog.

@@ -158,7 +158,7 @@ func (i *installation) checkClaims(t *testing.T, pods int) {
 	}
 }
 
-// evict takes pods away, as it is done to drain a node: all that are not ready, but only one of those that are.
+// evict evicts pods, as draining a node does. The budget lets all pods go that are not ready, but only one that is ready.
 func (i *installation) evict(t *testing.T) {
 	t.Helper()
 	for _, ready := range []bool{false, true} {

@@ -116,8 +116,8 @@ func (w *world) recreate(ctx context.Context, tr trouble) string {
 }
 
 // compact has the brokers compact the changelogs. kfake's cleaner takes records of open transactions for committed ones, so
-// nobody writes meanwhile, and nothing is open. The watcher has read all of it before. Requests are never compacted: nobody
-// could tell what became of those that are gone.
+// nobody writes meanwhile, and nothing is open. The watcher has read all of it before. Requests are never compacted: the
+// checker could not judge requests that the log has lost.
 func (w *world) compact(ctx context.Context, _ trouble) string {
 	f := w.cluster.fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topics.Changelog(requests), Err: kerr.NotEnoughReplicas, Count: -1})
 	defer f.Remove()

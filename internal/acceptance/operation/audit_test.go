@@ -14,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
@@ -180,19 +179,8 @@ func TestAuditNamesWhatIsWrong(t *testing.T) {
 	adm := kadm.NewClient(cl)
 	anew := func(records []kgo.Record) {
 		t.Helper()
-		if _, err := adm.DeleteTopics(t.Context(), target); err != nil {
-			t.Fatal(err)
-		}
-		var made kadm.CreateTopicResponse
-		await.Until(t, time.Minute, "the target is made anew", func() bool {
-			var err error
-			made, err = adm.CreateTopic(t.Context(), 1, 1, nil, target)
-			return err == nil
-		})
-		await.Until(t, time.Minute, "the broker shows the new target", func() bool {
-			now, err := adm.ListTopics(t.Context(), target)
-			return err == nil && now[target].Err == nil && now[target].ID == made.ID
-		})
+		kafkatest.DeleteTopics(t, adm, target)
+		c.CreateTopic(t, 1, nil, target)
 		fresh := c.Client(t) // cl knows the former topic
 		for i := range records {
 			rig.Send(t, fresh, &records[i])

@@ -18,7 +18,7 @@ type Slot struct {
 	since time.Time
 }
 
-// NewSlot returns a Slot, not taken yet, of those that of counts. If of is nil, there is no limit.
+// NewSlot returns a Slot that is not taken yet. of counts the slots that are taken; if it is nil, there is no limit.
 func NewSlot(of *semaphore.Weighted) *Slot { return &Slot{of: of} }
 
 // Take waits for a slot that is free.
