@@ -8,7 +8,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
@@ -40,13 +39,16 @@ func TestAcquisitionRepairsALostMarkerOnGroupOffsets(t *testing.T) {
 	out.WaitFor(1, patience)
 
 	const n = 20
-	due := time.Now().Add(3 * time.Second)
+	due := time.Now().Add(6 * time.Second)
 	var recs []*kgo.Record
 	for i := range n {
 		recs = append(recs, rig.Timer(requests, target, fmt.Sprint("id-", i), due))
 	}
 	rig.Send(t, cl, recs...)
-	await.Until(t, patience, "all pending", func() bool { return a.Metric("waterclock_pending_timers") == n })
+	a.Balanced(n) // the step that took them in is committed: the next one emits
+	if time.Now().After(due) {
+		t.Fatal("the machine is too slow for this test")
+	}
 	end := wire.Hold(kmsg.EndTxn.Int16())
 	if err := end.Wait(t.Context()); err != nil {
 		t.Fatal(err)
