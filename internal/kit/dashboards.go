@@ -107,7 +107,7 @@ func partitions() Dashboard {
 			graph("Held by open transactions", Seconds, "For how long a producer has kept requests from being read.", Query{"max by (topic, partition, producer_id, transactional_id) (waterclock_intake_held_seconds{topic})", "{{topic}}/{{partition}} {{transactional_id}} {{producer_id}}"}),
 			graph("Queue", Count, "Read or planned and not committed.", Query{"sum by (instance, topic) (waterclock_queue_entries{topic})", "{{instance}} {{topic}}"}),
 			graph("Queue in bytes", Bytes, "At its limit intake pauses; nothing is dropped.", Query{"sum by (instance, topic) (waterclock_queue_bytes{topic})", "{{instance}} {{topic}}"}),
-			graph("Ledger", Count, "0 whenever every committed step is folded.", Query{"sum by (instance, topic) (waterclock_ledger{topic})", "{{instance}} {{topic}}"}),
+			graph("Ledger", Count, "0 whenever every committed step is applied.", Query{"sum by (instance, topic) (waterclock_ledger{topic})", "{{instance}} {{topic}}"}),
 		}},
 		{"Topics", []Panel{
 			graph("Problems", Count, "At the last check.", Query{"max by (topic, severity) (waterclock_topic_problems{topic})", "{{topic}} {{severity}}"}),

@@ -38,7 +38,7 @@ func TestDivide(t *testing.T) {
 		if s.Total != size || s.Heap+outside > size {
 			t.Errorf("%d: the heap's %d and %d outside of it are more", size, s.Heap, outside)
 		}
-		live := s.Wheel + s.Delta + s.Requests + s.Firings
+		live := s.Wheel + s.Dirty + s.Requests + s.Firings
 		if !storeOutside {
 			live += s.Store
 		}

@@ -28,9 +28,9 @@ type Shares struct {
 	Total int64
 	// Wheel holds timers that fall due soon.
 	Wheel int64
-	// Delta holds what committed steps have changed and the store lacks; half of it is being
+	// Dirty holds what committed steps have changed and the store lacks; half of it is being
 	// written while the other half fills.
-	Delta int64
+	Dirty int64
 	// Requests and Firings hold requests and firings that are not committed yet.
 	Requests, Firings int64
 	// Store is for memtables, cached blocks and filters of the local store.
@@ -52,7 +52,7 @@ func Divide(total int64) Shares {
 	s := Shares{
 		Total:     total,
 		Wheel:     total / 4,
-		Delta:     total / 8,
+		Dirty:     total / 8,
 		Requests:  total / 16,
 		Firings:   total / 16,
 		Store:     total / 8,
@@ -75,7 +75,7 @@ func (s Shares) LogValue() slog.Value {
 		name string
 		size int64
 	}{
-		{"wheel", s.Wheel}, {"delta", s.Delta}, {"requests", s.Requests}, {"firings", s.Firings},
+		{"wheel", s.Wheel}, {"dirty", s.Dirty}, {"requests", s.Requests}, {"firings", s.Firings},
 		{"store", s.Store}, {"questions", s.Questions}, {"calls", s.Calls}, {"replay", s.Replay},
 	} {
 		all = append(all, slog.String(x.name, inMiB(x.size)))

@@ -232,11 +232,12 @@ func (s *Steps) idleFor(d time.Duration) bool {
 	return true
 }
 
-// endsAt takes the end of the changelog as it was a moment ago. It is ignored while a share is out.
+// endsAt takes the end of the changelog as it was a moment ago. It is ignored while a share is out. An end that is too low
+// is no proof that the log was cut, because a new leader first shows only what its followers have. The look decides.
 func (s *Steps) endsAt(end int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if end > s.tail.next && !s.out {
+	if (end > s.tail.next || end < s.tail.acked) && !s.out {
 		s.tail.distrust()
 	}
 }

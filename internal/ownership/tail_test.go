@@ -222,6 +222,24 @@ func TestIdlePartitionNoticesAClaim(t *testing.T) {
 	}
 }
 
+// An idle partition also notices that its changelog has lost its end, and is acquired again. Otherwise it would answer
+// questions by steps that are gone, until its next one.
+func TestIdlePartitionNoticesThatItsChangelogWasCut(t *testing.T) {
+	l, _ := online(t)
+	l.Steps.own(5) // and the log is empty
+	l.Steps.tail.at = time.Now().Add(-2 * tailEvery)
+	if l.tail.peek(t.Context()); !l.Steps.tail.doubt {
+		t.Fatal("the cut was not noticed")
+	}
+	l.tail.look(t.Context())
+	err := l.Failure()
+	var fatal *Fatal
+	if err == nil || errors.As(err, &fatal) {
+		t.Errorf("ends with %v, want an error that is mended by another acquisition", err)
+	}
+	t.Log(err)
+}
+
 // A step that was given up while a replica was dying left records in the leader's log, which are not shown to readers.
 // The doubt stays until they are shown; otherwise the next step would be at an unexpected offset. A successor without
 // those records ends the doubt too.

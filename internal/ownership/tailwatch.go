@@ -35,8 +35,8 @@ type tailWatch struct {
 	aside   func(func())
 }
 
-// peek makes an idle partition notice that another owner has written to its changelog. A busy one notices by its own
-// steps.
+// peek makes an idle partition notice that another owner has written to its changelog, or that the changelog has lost its
+// end. A busy one notices by its own steps.
 func (w *tailWatch) peek(ctx context.Context) {
 	if !w.steps.idleFor(tailEvery) {
 		return

@@ -135,7 +135,7 @@ func (c *core) page(t *rapid.T) query.Page {
 }
 
 // Whatever happens, the answers about an ID, a list and a count always equal the result of the committed steps. They
-// include nothing that is only planned, or in a step that is out, and leave nothing out, however much of it is folded,
+// include nothing that is only planned, or in a step that is out, and leave nothing out, however much of it is applied,
 // frozen, stored, forgotten, loaded or parked.
 func TestAnswersAgainstModel(t *testing.T) {
 	atLeast(t, "rapid.checks", "400")
@@ -164,7 +164,7 @@ func answersAgainstModel(t *rapid.T, g *setup) {
 	c := newCoreOf(t, g,
 		rapid.SampledFrom([]int64{250, 1000, 1 << 20}).Draw(t, "wheel bytes"), rapid.SampledFrom([]int{2, 8, 1000}).Draw(t, "queue"), rapid.SampledFrom([]int{1, 2, 5}).Draw(t, "sub-partitions"))
 	c.lazy = true
-	c.o.Memory.Delta = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "delta bytes"))
+	c.o.Memory.Dirty = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "dirty bytes"))
 	shared := budget.New(256<<10, map[string]int32{"r": 1, "other": 1})
 	other := shared.Open("other")
 	all := other.Limit()
@@ -328,7 +328,7 @@ func TestQuestionsDuringTheWork(t *testing.T) {
 			c.store()
 			c.thaw()
 		}
-		for len(c.s.keeper.handover.jobs) >= maxUnfolded-1 {
+		for len(c.s.keeper.handover.jobs) >= maxUnapplied-1 {
 			c.apply()
 		}
 	}

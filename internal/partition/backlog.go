@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// queueEntry is about how many bytes of memory a small request takes until it is folded: the record, the entry, the
+// queueEntry is about how many bytes of memory a small request takes until it is applied: the record, the entry, the
 // item, the bytes for the changelog. Each queued request or firing counts as at least that.
 const queueEntry = 1024
 
@@ -21,10 +21,10 @@ func roomOf(bytes int64) timer.Size {
 	return timer.Size{Entries: int(bytes / queueEntry), Bytes: bytes}
 }
 
-// backlog counts the requests and firings that are not folded into the delta yet. Each of them is in one of the three
+// backlog counts the requests and firings that are not applied yet. Each of them is in one of the three
 // counts at a time.
 //
-// Committed entries that are not folded count against intake and firings: if the store is slow, they are the greater
+// Committed entries that are not applied count against intake and firings: if the store is slow, they are the greater
 // part. Firings that are not committed have room of their own, because a backlog of them may last, and must not hold up
 // the cancels that are written meanwhile. Each change goes to the budgets that partitions share. A partition that found
 // no room looks again when it has released something itself.
@@ -35,10 +35,10 @@ type backlog struct {
 	mu        sync.Mutex // guards what follows
 	requests  timer.Size // delivered, not committed
 	firings   timer.Size // planned, not committed
-	committed timer.Size // not folded
+	committed timer.Size // not applied
 	out       int        // how many requests are in the step that is out
 	flow      flow
-	starved   bool // due timers wait for room; ended by folded
+	starved   bool // due timers wait for room; ended by applied
 }
 
 // newBacklog returns an empty backlog, and tells the budgets.
@@ -113,8 +113,8 @@ func (b *backlog) commit(requests, firings timer.Size, took time.Duration) {
 	b.tell()
 }
 
-// folded notes that entries were folded, and reports whether due timers waited for their room.
-func (b *backlog) folded(n timer.Size) (starved bool) {
+// applied notes that entries were applied, and reports whether due timers waited for their room.
+func (b *backlog) applied(n timer.Size) (starved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.committed = b.committed.Minus(n)
@@ -124,7 +124,7 @@ func (b *backlog) folded(n timer.Size) (starved bool) {
 }
 
 // roomToFire is the size of the firings that may be planned now: what the account of firings has left, or less if what
-// is not folded has used up the account of requests.
+// is not applied has used up the account of requests.
 func (b *backlog) roomToFire() timer.Size {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,10 +15,10 @@ import (
 // checkpointPause is the pause between two checkpoints that are written so that timers can be parked.
 const checkpointPause = 500 * time.Millisecond
 
-// checkpoints bring the planners' delta into the store. The keeper's goroutine owns them, except asks.
+// checkpoints bring the planners' dirty timers into the store. The keeper's goroutine owns them, except asks.
 //
 // A checkpoint is written before the store is flushed, which bounds what a restart after a kill has to replay. It is
-// also written when the delta is full, and when timers are to be parked whose rows the store does not have yet. If much
+// also written when dirty timers have used their memory, and when timers are to be parked whose rows the store does not have yet. If much
 // has changed it takes a second or more, so a goroutine of its own writes it. There is one at a time.
 //
 // One goroutine, the keeper's, both ends checkpoints and scans the store. So no planner forgets a change between a scan
@@ -31,8 +31,8 @@ type checkpoints struct {
 	asks     asks
 	aside    func(func()) // begins the function that writes a checkpoint; tests change it
 
-	since      time.Time // when the first change of the delta was folded; zero: the delta is empty
-	position   int64     // in the changelog, behind the last step that was folded
+	since      time.Time // when the first step since the last checkpoint began was applied; zero: nothing is dirty
+	position   int64     // in the changelog, behind the last step that was applied
 	checkpoint []byte    // of that step
 
 	writing bool
@@ -99,7 +99,7 @@ func (c *checkpoints) close() {
 	c.waiters = nil
 }
 
-// note notes that a step is about to be folded into the delta.
+// note notes that a step is about to be applied.
 func (c *checkpoints) note(j *job) {
 	if c.since.IsZero() {
 		if c.since = time.Now(); !c.writing {
@@ -109,12 +109,12 @@ func (c *checkpoints) note(j *job) {
 	c.position, c.checkpoint = max(c.position, j.position), j.checkpoint
 }
 
-// full reports whether the delta has used its memory.
-func (c *checkpoints) full() bool { return c.o.Memory.Delta.Set(c.deltaBytes()) }
+// full reports whether dirty timers have used their memory.
+func (c *checkpoints) full() bool { return c.o.Memory.Dirty.Set(c.dirtyBytes()) }
 
-// deltaBytes is about what the deltas hold.
-func (c *checkpoints) deltaBytes() (n int64) {
-	c.subs.ask(func(s *subPartition) { n += s.planner.Stats().DeltaBytes })
+// dirtyBytes is about how much memory dirty timers take.
+func (c *checkpoints) dirtyBytes() (n int64) {
+	c.subs.ask(func(s *subPartition) { n += s.planner.Stats().DirtyBytes })
 	return n
 }
 
@@ -152,7 +152,7 @@ func (c *checkpoints) beginIfDue(ctx context.Context) {
 	}
 }
 
-// begin starts writing the delta. Once ctx has ended, the write does not wait for the disk to keep up.
+// begin starts writing what is dirty. Once ctx has ended, the write does not wait for the disk to keep up.
 func (c *checkpoints) begin(ctx context.Context) {
 	b := c.freeze()
 	c.aside(func() {
@@ -167,7 +167,7 @@ func (c *checkpoints) begin(ctx context.Context) {
 	})
 }
 
-// freeze begins a flush of every planner, and returns the delta as a batch for the store.
+// freeze begins a flush of every planner, and returns what is dirty as a batch for the store.
 func (c *checkpoints) freeze() *statestore.Batch {
 	c.forecast.freeze()
 	parts, n := make([][]timer.Change, len(c.subs.all)), 0
@@ -181,7 +181,7 @@ func (c *checkpoints) freeze() *statestore.Batch {
 	if len(parts) > 1 {
 		changes = slices.Concat(parts...)
 	}
-	c.o.Memory.Delta.Set(0)
+	c.o.Memory.Dirty.Set(0)
 	c.writing, c.since = true, time.Time{}
 	return &statestore.Batch{
 		Changelog: c.o.Topics.Changelog.ID, Position: c.position, Checkpoint: c.checkpoint, Changes: changes,

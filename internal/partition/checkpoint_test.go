@@ -21,7 +21,7 @@ func newLazyCore(t *testing.T) *core {
 }
 
 // While a checkpoint is written the store shows the state before it. So an ID that is not part of the steps being
-// folded meanwhile must not be looked up there.
+// applied meanwhile must not be looked up there.
 func TestStoreIsNotAskedForFrozenChanges(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	c.schedule(1, 600_000)
@@ -57,8 +57,8 @@ func TestStoreNeverSeesShortLivedTimers(t *testing.T) {
 	c.turn(0)
 	c.schedule(2, 600_000)
 	c.turn(0)
-	if n := c.s.keeper.checkpoints.deltaBytes(); n < 40 || n > 400 { // bytes
-		t.Fatalf("%d bytes in the delta, want those of the timer that is not in the wheel", n)
+	if n := c.s.keeper.checkpoints.dirtyBytes(); n < 40 || n > 400 { // bytes
+		t.Fatalf("%d bytes are dirty, want those of the timer that is not in the wheel", n)
 	}
 	c.cancel(2)
 	c.pass(20)
@@ -66,13 +66,13 @@ func TestStoreNeverSeesShortLivedTimers(t *testing.T) {
 		c.turn(0)
 	}
 	c.work()
-	if n, _ := c.s.subs.size(); n != 0 || c.s.keeper.checkpoints.deltaBytes() != 0 {
-		t.Fatalf("%d items, %d bytes in the delta", n, c.s.keeper.checkpoints.deltaBytes())
+	if n, _ := c.s.subs.size(); n != 0 || c.s.keeper.checkpoints.dirtyBytes() != 0 {
+		t.Fatalf("%d items, %d dirty bytes", n, c.s.keeper.checkpoints.dirtyBytes())
 	}
 	c.finish()
 }
 
-// A checkpoint begins when the delta has reached its bytes, or when someone wants one.
+// A checkpoint begins when dirty timers have used their memory, or when someone wants one.
 func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 	c := newLazyCore(t)
 	c.schedule(1, 100_000)
@@ -80,15 +80,15 @@ func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 	d := c.s.keeper.checkpoints
 	begins := func(limit int64) bool {
 		t.Helper()
-		c.p.o.Memory.Delta = budget.Alone(limit)
+		c.p.o.Memory.Dirty = budget.Alone(limit)
 		c.s.keeper.checkpoints.beginIfDue(t.Context())
 		return d.writing
 	}
-	if begins(c.s.keeper.checkpoints.deltaBytes() + 1) {
-		t.Error("begun before the delta had its bytes")
+	if begins(c.s.keeper.checkpoints.dirtyBytes() + 1) {
+		t.Error("begun before dirty timers had used their memory")
 	}
-	if !begins(c.s.keeper.checkpoints.deltaBytes()) {
-		t.Error("not begun although the delta has its bytes")
+	if !begins(c.s.keeper.checkpoints.dirtyBytes()) {
+		t.Error("not begun although dirty timers have used their memory")
 	}
 	c.checkpoint()
 	if begins(0) {
@@ -110,7 +110,7 @@ func TestACheckpointBeginsAtItsBytes(t *testing.T) {
 }
 
 // While a checkpoint is written, as much again may be committed. Then commits wait.
-func TestNothingIsAppliedWhileTheDeltaIsFull(t *testing.T) {
+func TestNothingIsAppliedWhileMemoryForDirtyTimersIsFull(t *testing.T) {
 	c := newLazyCore(t)
 	step := func(id int) int {
 		c.schedule(id, 100_000)
@@ -118,10 +118,10 @@ func TestNothingIsAppliedWhileTheDeltaIsFull(t *testing.T) {
 		return len(c.s.keeper.handover.jobs)
 	}
 	step(1)
-	c.p.o.Memory.Delta = budget.Alone(c.s.keeper.checkpoints.deltaBytes())
+	c.p.o.Memory.Dirty = budget.Alone(c.s.keeper.checkpoints.dirtyBytes())
 	c.freeze()
 	if n := step(2); n != 0 {
-		t.Fatalf("%d steps wait although the delta is empty", n)
+		t.Fatalf("%d steps wait although nothing is dirty", n)
 	}
 	if n := step(3); n != 1 {
 		t.Fatalf("%d steps wait for the checkpoint, want 1", n)
@@ -188,7 +188,7 @@ func TestCallersOfCheckpointAreAnswered(t *testing.T) {
 	c.finish()
 }
 
-// If a checkpoint fails the partition is acquired again. Steps that were committed by then, and wait to be folded, are
+// If a checkpoint fails the partition is acquired again. Steps that were committed by then, and wait to be applied, are
 // counted all the same.
 func TestWhatIsCommittedIsCountedThoughACheckpointFails(t *testing.T) {
 	c := newLazyCore(t)
@@ -235,7 +235,7 @@ func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
 		return c.s.keeper.nextJob()
 	}()
 	c.o.Token.Refused(errors.New("lost"))
-	c.s.keeper.apply(j)
+	c.s.keeper.finish(j)
 	c.settle()
 	c.acquire()
 	c.finish()
@@ -245,7 +245,7 @@ func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
 // the two.
 func TestDelayedWorkRunsBetweenTwoCheckpoints(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
-	c.p.o.Memory.Delta = budget.Alone(1)
+	c.p.o.Memory.Dirty = budget.Alone(1)
 	parked := c.schedule(0, 10)
 	c.turn(0)
 	c.checkpoint()
@@ -312,7 +312,7 @@ func TestLoadsWaitForParking(t *testing.T) {
 			waiting += len(l.Timers)
 		}
 	}
-	if most := 1 + (loadBytes+int(c.p.o.Memory.Delta.Limit()))/size; waiting == 0 || waiting > most {
+	if most := 1 + (loadBytes+int(c.p.o.Memory.Dirty.Limit()))/size; waiting == 0 || waiting > most {
 		t.Errorf("%d timers in memory wait to be parked, want at most %d", waiting, most)
 	}
 	c.store()
@@ -323,28 +323,28 @@ func TestLoadsWaitForParking(t *testing.T) {
 	c.finish()
 }
 
-// Steps may be committed as fast as they are folded, for as long as there is load. A checkpoint begins nevertheless
-// when the delta is full, and the next round folds the rest.
+// Steps may be committed as fast as they are applied, for as long as there is load. A checkpoint begins nevertheless
+// when dirty timers have used their memory, and the next round applies the rest.
 func TestACheckpointBeginsWhileStepsKeepComing(t *testing.T) {
 	c := newLazyCore(t)
-	c.p.o.Memory.Delta = budget.Alone(1)
+	c.p.o.Memory.Dirty = budget.Alone(1)
 	step := func(id int) {
 		c.schedule(id, 50_000)
 		c.takes()
 		c.commit(true)
 	}
-	const steps = 5 * maxUnfolded
-	folded := 0
+	const steps = 5 * maxUnapplied
+	applied := 0
 	c.p.o.BeforeApply = func(string, int32) {
-		if folded++; folded < steps {
-			step(folded)
+		if applied++; applied < steps {
+			step(applied)
 		}
 	}
 	step(0)
 	_, err := c.s.keeper.round(t.Context())
 	c.ok(err)
-	if c.write == nil || folded > maxUnfolded {
-		t.Errorf("%d steps are folded in one round, want %d at most; a checkpoint has begun: %v", folded, maxUnfolded, c.write != nil)
+	if c.write == nil || applied > maxUnapplied {
+		t.Errorf("%d steps are applied in one round, want %d at most; a checkpoint has begun: %v", applied, maxUnapplied, c.write != nil)
 	}
 	for len(c.p.life.Wake) > 0 {
 		<-c.p.life.Wake
@@ -355,8 +355,8 @@ func TestACheckpointBeginsWhileStepsKeepComing(t *testing.T) {
 			c.p.life.Wake.Send() // by whoever has written it
 		}
 	}
-	if folded != steps {
-		t.Errorf("%d steps are folded when nobody wakes it any more, want %d", folded, steps)
+	if applied != steps {
+		t.Errorf("%d steps are applied when nobody wakes it any more, want %d", applied, steps)
 	}
 	c.finish()
 }

@@ -213,7 +213,7 @@ func newCoreOf(t must, g *setup, wheelBytes int64, queue, subs int) *core {
 		},
 		Store: g.store.Partition(statestore.PartitionID{Topic: c.set.Request.ID}), Reader: g.reader,
 		Memory: Memory{
-			Wheel: budget.Alone(wheelBytes), Delta: budget.Alone(1 << 20),
+			Wheel: budget.Alone(wheelBytes), Dirty: budget.Alone(1 << 20),
 			Requests: budget.Alone(min(1<<20, int64(queue)*queueEntry)), Firings: budget.Alone(min(1<<20, int64(queue)*queueEntry)), Questions: budget.Alone(1 << 20),
 		},
 		Metrics: g.metrics, SubPartitions: func() int { return subs },
@@ -741,7 +741,7 @@ func (c *core) abort() {
 
 func (c *core) apply() {
 	if j := c.s.keeper.nextJob(); j != nil {
-		c.s.keeper.apply(j)
+		c.s.keeper.finish(j)
 		if !c.lazy {
 			c.checkpoint()
 		}
@@ -929,8 +929,8 @@ func TestPartitionAgainstModel(t *testing.T) {
 		if c.lazy = true; rapid.Bool().Draw(t, "events") {
 			c.tell()
 		}
-		c.o.Memory.Delta = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "delta bytes"))
-		c.p.o.Memory.Delta = c.o.Memory.Delta
+		c.o.Memory.Dirty = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "dirty bytes"))
+		c.p.o.Memory.Dirty = c.o.Memory.Dirty
 		t.Repeat(c.actions())
 		c.finish()
 	})
@@ -1032,7 +1032,7 @@ func (c *core) actions() map[string]func(*rapid.T) {
 			}
 			c.o.Token.Refused(errors.New("lost"))
 			c.commit(true)
-			for range rapid.IntRange(0, 2).Draw(t, "steps folded") {
+			for range rapid.IntRange(0, 2).Draw(t, "steps applied") {
 				c.apply()
 			}
 			c.settle()

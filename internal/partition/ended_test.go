@@ -36,8 +36,8 @@ func TestAnEndedAcquisitionHoldsNothing(t *testing.T) {
 	runtime.KeepAlive(c)
 }
 
-// A folded step is in no budget, so nothing may hold it until the next step: an idle partition has none.
-func TestAFoldedStepHoldsNothing(t *testing.T) {
+// An applied step is in no budget, so nothing may hold it until the next step: an idle partition has none.
+func TestAnAppliedStepHoldsNothing(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, 1000)
 	for i := range 50 {
 		c.schedule(i, 10_000)
@@ -62,12 +62,12 @@ func TestAFoldedStepHoldsNothing(t *testing.T) {
 	}
 	for _, s := range steps {
 		if s.Value() != nil {
-			t.Error("a step that is folded is still held")
+			t.Error("a step that is applied is still held")
 		}
 	}
 	for _, s := range segments {
 		if s.Value() != nil {
-			t.Error("a segment that is folded is still held")
+			t.Error("a segment that is applied is still held")
 		}
 	}
 	runtime.KeepAlive(c)

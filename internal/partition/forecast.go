@@ -39,8 +39,8 @@ func newForecast(own *owned, store *statestore.Handle) *forecast {
 	return &forecast{owned: own, store: store, counts: upcoming.New(own.clock.millis())}
 }
 
-// fold adds a committed step.
-func (f *forecast) fold(step *planner.Step) {
+// apply adds a committed step.
+func (f *forecast) apply(step *planner.Step) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, g := range step.Segments {
@@ -57,7 +57,7 @@ func (f *forecast) addLocked(at timer.Ref, n int32) {
 	}
 }
 
-// freeze notes that a checkpoint of everything folded so far is about to be written; stored notes that it has been.
+// freeze notes that a checkpoint of everything applied so far is about to be written; stored notes that it has been.
 func (f *forecast) freeze() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -68,8 +68,8 @@ func TestForecastAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newCoreOf(t, g, rapid.SampledFrom([]int64{250, 1 << 20}).Draw(t, "wheel bytes"), 1000, rapid.SampledFrom([]int{1, 3}).Draw(t, "sub-partitions"))
 		c.lazy = true
-		c.o.Memory.Delta = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "delta bytes"))
-		c.p.o.Memory.Delta = c.o.Memory.Delta
+		c.o.Memory.Dirty = budget.Alone(rapid.SampledFrom([]int64{1, 2000, 1 << 20}).Draw(t, "dirty bytes"))
+		c.p.o.Memory.Dirty = c.o.Memory.Dirty
 		all := c.actions()
 		all["much later"] = func(t *rapid.T) { c.pass(rapid.Int64Range(60_000, 6_000_000).Draw(t, "ms")) }
 		all["long"] = func(t *rapid.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/waterclock/waterclock/internal/planner"
 )
 
-// maxUnfolded is how many committed steps may wait to be folded. At the limit the partition seals nothing.
-const maxUnfolded = 8
+// maxUnapplied is how many committed steps may wait to be applied. At the limit the partition seals nothing.
+const maxUnapplied = 8
 
 // handover takes committed steps from the lane to the keeper, in order. The lane puts a step here before another share may
 // be sealed. So once no share is out and awaitIdle has returned in time, everything that is committed is applied.
@@ -49,7 +49,7 @@ func (h *handover) applied() (wasFull bool) {
 	defer h.mu.Unlock()
 	h.applying = false
 	h.changed.Broadcast()
-	return len(h.jobs) >= maxUnfolded-1
+	return len(h.jobs) >= maxUnapplied-1
 }
 
 // clear drops the steps that cannot be applied any more, at the end of an acquisition.
@@ -64,7 +64,7 @@ func (h *handover) clear() {
 func (h *handover) full() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.jobs) >= maxUnfolded
+	return len(h.jobs) >= maxUnapplied
 }
 
 // awaitIdle waits until all steps are applied, or until the given time.
@@ -82,7 +82,7 @@ func (h *handover) awaitIdle(until time.Time) {
 	}
 }
 
-// job is a committed step to be folded into the delta.
+// job is a committed step to be applied.
 type job struct {
 	step       *planner.Step
 	sealed     int64 // when it was sealed, Unix ms

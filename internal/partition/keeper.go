@@ -16,7 +16,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// keeper keeps the store: it folds committed steps, writes checkpoints, loads timers that fire soon, and moves parked
+// keeper keeps the store: it applies committed steps, writes checkpoints, loads timers that fire soon, and moves parked
 // timers. The goroutine that calls loop owns all of it, but another one writes each checkpoint.
 type keeper struct {
 	*owned
@@ -72,24 +72,24 @@ func (k *keeper) flush(ctx context.Context) {
 // owner replays what cannot be stored.
 func (k *keeper) stop() {
 	k.parking.close()
-	if err := k.foldRest(); err != nil && !errors.Is(err, statestore.ErrEnded) {
+	if err := k.applyRest(); err != nil && !errors.Is(err, statestore.ErrEnded) {
 		k.life.Log.Warn("the last changes are not in the local store and will be replayed", "err", err)
 	}
 	k.handover.clear()
 	k.backlog.reset()
 	k.o.Memory.Wheel.Set(0)
-	k.o.Memory.Delta.Set(0)
+	k.o.Memory.Dirty.Set(0)
 }
 
-// foldRest counts and stores what is committed. First it waits for the checkpoint under way. If one has
+// applyRest counts and stores what is committed. First it waits for the checkpoint under way. If one has
 // failed, nothing can be stored any more; what is committed is counted all the same.
-func (k *keeper) foldRest() error {
+func (k *keeper) applyRest() error {
 	c := k.checkpoints
 	err := c.await()
 	for j := k.handover.next(); j != nil; j = k.handover.next() {
 		k.count(j)
 		if !c.lost {
-			k.foldIn(j)
+			k.apply(j)
 		}
 	}
 	if c.lost {
@@ -98,7 +98,7 @@ func (k *keeper) foldRest() error {
 	return c.last()
 }
 
-// loop folds committed steps, writes checkpoints, and loads timers that fire soon.
+// loop applies committed steps, writes checkpoints, and loads timers that fire soon.
 func (k *keeper) loop(ctx context.Context) error {
 	k.checkpoints.asks.open()
 	defer k.checkpoints.close()
@@ -138,7 +138,7 @@ func (k *keeper) loop(ctx context.Context) error {
 }
 
 // round does once whatever is waiting, and reports whether there is more to load. While a checkpoint is written, no
-// timer is parked or unparked, and steps wait if the delta is full. So they come before the next checkpoint, which may
+// timer is parked or unparked, and steps wait while there is no memory for more dirty timers. So they come before the next checkpoint, which may
 // begin at once.
 func (k *keeper) round(ctx context.Context) (more bool, err error) {
 	ended, err := k.checkpoints.end()
@@ -153,12 +153,12 @@ func (k *keeper) round(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
-	for range maxUnfolded { // later steps wait for the next round, or a checkpoint might never begin
+	for range maxUnapplied { // later steps wait for the next round, or a checkpoint might never begin
 		j := k.nextJob()
 		if j == nil {
 			break
 		}
-		k.apply(j)
+		k.finish(j)
 	}
 	k.requests.resumeIfFree()
 	k.checkpoints.beginIfDue(ctx)
@@ -209,8 +209,8 @@ func (k *keeper) roomToLoad() (from timer.Ref, wheels int64, ok bool) {
 	return from, wheels, ok
 }
 
-// nextJob returns the next committed step to fold. It returns nil if there is none, or if the delta is full until the
-// checkpoint under way has ended.
+// nextJob returns the next committed step to apply. It returns nil if there is none, or if there is no memory for more
+// dirty timers until the checkpoint under way has ended.
 func (k *keeper) nextJob() *job {
 	if k.checkpoints.writing && k.checkpoints.full() {
 		return nil
@@ -218,26 +218,27 @@ func (k *keeper) nextJob() *job {
 	return k.handover.next()
 }
 
-// apply counts a committed step and folds it into the delta. It does so even if the token is dead.
-func (k *keeper) apply(j *job) {
+// finish counts a committed step and applies it. It does so even if the token is dead.
+func (k *keeper) finish(j *job) {
 	k.count(j)
 	if k.o.BeforeApply != nil {
 		k.o.BeforeApply(k.o.Topics.Request.Name, k.o.Partition)
 	}
-	k.foldIn(j)
-	starved := k.backlog.folded(j.step.Size())
+	k.apply(j)
+	starved := k.backlog.applied(j.step.Size())
 	k.requests.resumeIfFree()
 	if starved {
 		k.o.Lanes.Wake()
 	}
 }
 
-// count counts what a committed step did. It comes before fold, which releases the entries.
+// count counts what a committed step did. It comes before apply, which releases the entries.
 func (k *keeper) count(j *job) {
 	k.o.Metrics.committed(k.owned, k.arrivals, k.ledger, j.sealed, j.committed, j.step.Entries())
 }
 
-func (k *keeper) foldIn(j *job) {
+// apply takes a step into the memtables.
+func (k *keeper) apply(j *job) {
 	defer func() {
 		if k.handover.applied() {
 			k.o.Lanes.Wake()
@@ -245,23 +246,23 @@ func (k *keeper) foldIn(j *job) {
 	}()
 	k.checkpoints.note(j)
 	k.store.Behind(j.step.Len())
-	k.forecast.fold(j.step)
-	k.ledger.pending.Add(k.fold(j.step))
+	k.forecast.apply(j.step)
+	k.ledger.pending.Add(k.applySegments(j.step))
 	k.lane.wakeForDue()
 }
 
-// foldAtOnce is about how many changes and entries are folded while the planner is
+// applyAtOnce is about how many changes and entries are applied while the planner is
 // locked: half a millisecond's worth.
-const foldAtOnce = 2000
+const applyAtOnce = 2000
 
-// fold takes a step into the deltas, and returns by how many more timers are pending.
-func (k *keeper) fold(step *planner.Step) int64 {
+// applySegments applies a step's segments to the planners, and returns by how many more timers are pending.
+func (k *keeper) applySegments(step *planner.Step) int64 {
 	var pending atomic.Int64
 	k.subs.each(step.Len(), func(s *subPartition) {
 		for done := false; !done; {
 			var more int
 			s.mu.Lock()
-			more, done = s.planner.Apply(step.Segments[s.number], foldAtOnce)
+			more, done = s.planner.Apply(step.Segments[s.number], applyAtOnce)
 			s.mu.Unlock()
 			pending.Add(int64(more))
 		}

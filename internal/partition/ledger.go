@@ -10,11 +10,11 @@ import (
 // that were pending at the acquisition, plus those accepted since, minus those with an outcome since. A request that
 // replaces a timer counts as both, for two generations.
 //
-// pending follows from what folded steps have changed. Whenever every committed step is folded, the two must be equal.
+// pending follows from what applied steps have changed. Whenever every committed step is applied, the two must be equal.
 // If not, a timer's outcome was counted and its state did not change, or the other way round.
 type ledger struct {
 	expected atomic.Int64
-	pending  atomic.Int64 // timers in the store and the delta
+	pending  atomic.Int64 // timers that committed and applied steps have left
 }
 
 func (l *ledger) open(pending int64) {

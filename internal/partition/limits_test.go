@@ -103,7 +103,7 @@ func TestIntakeDoesNotPauseForFirings(t *testing.T) {
 	}
 }
 
-// Firings have as much room as requests, of their own. Committed entries that are not folded reduce both. A planner
+// Firings have as much room as requests, of their own. Committed entries that are not applied reduce both. A planner
 // that found no room is told when there is some.
 func TestFiringsWaitAtTheirLimit(t *testing.T) {
 	const limit, bytes = 40, 40 * queueEntry
@@ -121,14 +121,14 @@ func TestFiringsWaitAtTheirLimit(t *testing.T) {
 	b.fired(timer.Size{Entries: 1})
 	room("at it", timer.Size{Entries: 0, Bytes: 1})
 	b.commit(timer.Size{Entries: limit, Bytes: bytes}, timer.Size{Entries: limit, Bytes: 0}, 0)
-	room("what is not folded at twice the limit", timer.Size{Entries: 0, Bytes: 1})
-	if !b.folded(timer.Size{Entries: 1, Bytes: 1}) {
+	room("what is not applied at twice the limit", timer.Size{Entries: 0, Bytes: 1})
+	if !b.applied(timer.Size{Entries: 1, Bytes: 1}) {
 		t.Error("nobody is told that there is room again")
 	}
-	room("one folded", timer.Size{Entries: 1, Bytes: 1})
-	b.folded(timer.Size{Entries: 2*limit - 1, Bytes: bytes - 1})
-	room("all folded", timer.Size{Entries: limit, Bytes: 1})
-	if b.folded(timer.Size{}) {
+	room("one applied", timer.Size{Entries: 1, Bytes: 1})
+	b.applied(timer.Size{Entries: 2*limit - 1, Bytes: bytes - 1})
+	room("all applied", timer.Size{Entries: limit, Bytes: 1})
+	if b.applied(timer.Size{}) {
 		t.Error("told that there is room, which there was")
 	}
 }
@@ -382,8 +382,8 @@ func allocated(do func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// A partition that is maxUnfolded steps behind seals nothing.
-func TestSealsUpToMaxUnfolded(t *testing.T) {
+// A partition that is maxUnapplied steps behind seals nothing.
+func TestSealsUpToMaxUnapplied(t *testing.T) {
 	c := newCore(t, newSetup(t), 1<<20, roomy)
 	step := func(id int) bool {
 		c.schedule(id, far)
@@ -394,13 +394,13 @@ func TestSealsUpToMaxUnfolded(t *testing.T) {
 		c.commit(true)
 		return sealed
 	}
-	for i := range maxUnfolded {
+	for i := range maxUnapplied {
 		if !step(i) {
-			t.Fatalf("with %d steps to be folded nothing is sealed", i)
+			t.Fatalf("with %d steps to be applied nothing is sealed", i)
 		}
 	}
-	if step(maxUnfolded) {
-		t.Errorf("sealed with %d steps to be folded", maxUnfolded)
+	if step(maxUnapplied) {
+		t.Errorf("sealed with %d steps to be applied", maxUnapplied)
 	}
 	c.apply()
 	if c.seal(1); c.share == nil {

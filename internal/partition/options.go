@@ -45,7 +45,7 @@ type Options struct {
 	ClockSkew    *ClockSkew       // nil: the clock is compared at acquisitions alone
 	// SubPartitions is called at each acquisition. It returns the number of planners, at least 1. nil: one.
 	SubPartitions func() int
-	// BeforeApply is for tests, nil otherwise. It is called before a committed step is folded into the delta.
+	// BeforeApply is for tests, nil otherwise. It is called before a committed step is applied.
 	BeforeApply func(topic string, partition int32)
 	// BeforeLookup is for tests, nil otherwise. It is called before the store is asked for IDs.
 	BeforeLookup func(ids [][]byte)
@@ -54,15 +54,15 @@ type Options struct {
 // Memory is a partition's accounts with the budgets that all partitions share. Run closes them.
 type Memory struct {
 	Wheel     *budget.Account // timers that are kept because they fall due soon
-	Delta     *budget.Account // committed changes; at its limit a checkpoint of the store begins
-	Requests  *budget.Account // requests on their way, and committed steps that are not folded; at its limit intake pauses
+	Dirty     *budget.Account // what committed steps have changed and the store lacks; at its limit a checkpoint of the store begins
+	Requests  *budget.Account // requests on their way, and committed steps that are not applied; at its limit intake pauses
 	Firings   *budget.Account // firings on their way
 	Questions *budget.Account // what the store lacks, read by questions about many timers
 	Replay    int             // bytes that a replay may take; 0: see replay.Replay
 }
 
 func (m *Memory) close() {
-	for _, a := range []*budget.Account{m.Wheel, m.Delta, m.Requests, m.Firings, m.Questions} {
+	for _, a := range []*budget.Account{m.Wheel, m.Dirty, m.Requests, m.Firings, m.Questions} {
 		a.Close()
 	}
 }

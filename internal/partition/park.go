@@ -120,7 +120,7 @@ func (c *parkedCounts) show(s *ownership.Status, now int64) {
 
 // muchToPark reports whether so many timers wait to be parked that no more are to be loaded. No memtable counts them,
 // and while a checkpoint is written none is parked.
-func (k *parking) muchToPark() bool { return k.inbox.held() >= k.o.Memory.Delta.Limit() }
+func (k *parking) muchToPark() bool { return k.inbox.held() >= k.o.Memory.Dirty.Limit() }
 
 // round parks and unparks timers.
 func (k *parking) round() error { return errors.Join(k.parkAll(), k.unpark(), k.expire()) }

@@ -27,7 +27,7 @@ func (p *Planner) Uncommitted() (due int64, ok bool) {
 	return due, due != Never
 }
 func (p *Planner) Position() int64   { return p.Stats().Position }
-func (p *Planner) DeltaBytes() int64 { return p.Stats().DeltaBytes }
+func (p *Planner) DirtyBytes() int64 { return p.Stats().DirtyBytes }
 func (p *Planner) Changed() int      { return p.Stats().Changed }
 func (p *Planner) Flushes() int64    { return p.Stats().Flushes }
 func (p *Planner) Wanted() bool      { return p.Stats().Wanted }

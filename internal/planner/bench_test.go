@@ -75,7 +75,7 @@ func BenchmarkWait(b *testing.B) {
 		}
 		batch.Position = offset
 		p.planNew(batch)
-		p.fold()
+		p.applyAll()
 		if offset%flush == 0 {
 			p.BeginFlush()
 		}
@@ -134,7 +134,7 @@ func BenchmarkCollect(b *testing.B) {
 				}
 				batch.Position = offset
 				p.planNew(batch)
-				p.fold()
+				p.applyAll()
 			}
 			plan(func(batch *Batch, i int64) { addOrder(b, batch, i, 1000+i) })
 			if paused {

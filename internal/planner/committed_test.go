@@ -18,7 +18,7 @@ func TestCommittedIsOfTheID(t *testing.T) {
 	s := p.Take(2, 1<<40)
 	p.Commit()
 	if _, done := p.Apply(s, 3); done { // both changes, and the entries of the first batch
-		t.Fatal("all is folded")
+		t.Fatal("all is applied")
 	}
 	c := &timer.Timer{ID: []byte("c"), Offset: 2, Due: 1000, Occurrence: 1}
 	plan(p, timer.Request{ID: c.ID, Offset: c.Offset, Schedule: c}, nil)

@@ -110,7 +110,7 @@ func (k *known) popDue(now int64) (it *Item, decoded bool) {
 	if at.Kind() == memtable.None {
 		return nil, false
 	}
-	k.popped, k.retried = true, false
+	k.retried = false
 	if at.Kind() != memtable.Object {
 		return k.decode(at, false), true
 	}

@@ -1,6 +1,8 @@
 package planner
 
 import (
+	"math"
+
 	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -29,7 +31,7 @@ func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 		return
 	}
 	p.known.reach(to)
-	p.known.full, p.known.popped = p.known.held() > p.known.limit, true
+	p.known.full, p.known.remained = p.known.held() > p.known.limit, math.MaxInt
 	p.known.evict()
 }
 
@@ -49,7 +51,7 @@ func (k *known) evict() {
 		}
 		held := k.held()
 		k.evictFrom(k.table.Farthest(n / 4))
-		k.full, k.popped, k.evicted = true, false, held-k.held()
+		k.full, k.remained, k.evicted = true, k.table.Stats().Soon, held-k.held()
 	}
 }
 
@@ -86,15 +88,15 @@ func (k *known) evictFrom(from memtable.Key) {
 }
 
 // Relieved returns true once each time when memory that was full has room again. Then the caller loads. After an eviction that
-// also takes a timer that falls due: a large one that was evicted leaves much room, and would be loaded and evicted in turns.
-// Those that are left are due before it. Room for what was evicted is enough, too, but only once until a timer falls due: the
-// limits of several partitions may grow and shrink in turns.
+// also takes half of the timers that it has left to fall due: a large one that was evicted leaves much room, and would be loaded
+// and evicted in turns. Those that are left are due before it. Room for what was evicted is enough, too, but only once until a
+// timer falls due: the limits of several partitions may grow and shrink in turns.
 func (p *Planner) Relieved() bool {
 	k := &p.known
 	if !k.full || k.held() > k.limit/2 {
 		return false
 	}
-	if !k.popped && k.table.Stats().Soon > 0 {
+	if k.table.Stats().Soon > k.remained/2 {
 		if k.retried || k.held()+k.evicted > k.limit {
 			return false
 		}

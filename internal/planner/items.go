@@ -61,7 +61,7 @@ func (k *known) decode(at memtable.Ref, own bool) *Item {
 	number, id, r := k.table.Decode(at)
 	if at.Kind() == memtable.Tombstone {
 		it := k.item(number, id, timer.Absent, nil)
-		k.delta.restore(it, r.State, r.Stored)
+		k.dirty.restore(it, r.State, r.Stored)
 		return it
 	}
 	if own {
@@ -70,7 +70,7 @@ func (k *known) decode(at memtable.Ref, own bool) *Item {
 	t := decoded(r.Bytes)
 	t.Target.Topic = k.topic(t.Target.Topic)
 	it := k.item(number, id, t.Ref(), t)
-	k.delta.restore(it, r.State, r.Stored)
+	k.dirty.restore(it, r.State, r.Stored)
 	return it
 }
 
@@ -111,7 +111,7 @@ func (k *known) encode(it *Item) {
 		k.left(it)
 	}
 	if it.change.at != 0 {
-		k.outOfDelta(it)
+		k.handOver(it)
 	}
 	k.retire(it)
 }
@@ -127,16 +127,16 @@ func (k *known) bury(it *Item) {
 		return
 	}
 	if c.flushing != 0 { // EndFlush has nothing to do for it
-		k.delta.flushing[c.flushing-1] = nil
+		k.dirty.flushing[c.flushing-1] = nil
 	}
-	k.outOfDelta(it)
+	k.handOver(it)
 	k.retire(it)
 }
 
-// outOfDelta takes an item out of the delta because a record or tombstone takes over its change.
-func (k *known) outOfDelta(it *Item) {
-	k.delta.bytes -= it.deltaBytes()
-	k.delta.drop(it)
+// handOver makes an item clean because a record or tombstone takes over its change.
+func (k *known) handOver(it *Item) {
+	k.dirty.bytes -= it.dirtyBytes()
+	k.dirty.drop(it)
 }
 
 // forget forgets an item, and its ID.

@@ -11,7 +11,7 @@ type known struct {
 	table *memtable.Table
 	items []*Item // by the number of their objects; nil: the number is free
 	spare []*Item // empty items, to be used again
-	delta delta
+	dirty dirty
 
 	// horizon is a place in the order of firing. Invariant: every pending timer below it is
 	// soon, or waits, or is parked; a later record lies at or above it, and the store lacks that
@@ -21,15 +21,15 @@ type known struct {
 	// No stale row is loaded, and no row is missed, for two reasons. Load does not take an ID of
 	// which something is known. And between a scan and its Load the planner forgets nothing that
 	// the store has got meanwhile: see the caller's duties.
-	horizon timer.Ref
-	limit   int64 // of bytes, see New
-	bytes   int64 // of soon items
-	missed  int64 // bytes of the items whose missed is set: see Crowded
-	latest  int64 // no item's missed is later than this; see notAhead
-	full    bool  // nothing more is to be loaded; Relieved ends that
-	popped  bool  // a timer has fallen due since the last eviction
-	evicted int64 // bytes that the last eviction has freed
-	retried bool  // a load was asked for because there is room for them, and no timer has fallen due since
+	horizon  timer.Ref
+	limit    int64 // of bytes, see New
+	bytes    int64 // of soon items
+	missed   int64 // bytes of the items whose missed is set: see Crowded
+	latest   int64 // no item's missed is later than this; see notAhead
+	full     bool  // nothing more is to be loaded; Relieved ends that
+	remained int   // soon timers behind the last eviction
+	evicted  int64 // bytes that the last eviction has freed
+	retried  bool  // a load was asked for because there is room for them, and no timer has fallen due since
 
 	scratch []byte
 	topics  map[string]string // see topic
@@ -92,17 +92,17 @@ func (k *known) drop(it *Item) {
 // insert makes an item soon that is neither soon nor later.
 func (k *known) insert(it *Item) {
 	k.table.Put(it.number, memtable.Soon, memtable.Key{Due: it.timer.FiresAt(), Seq: it.ref.Offset})
-	k.delta.bytes -= it.deltaBytes()
+	k.dirty.bytes -= it.dirtyBytes()
 	it.near = true
-	k.delta.bytes += it.deltaBytes()
+	k.dirty.bytes += it.dirtyBytes()
 	k.bytes += Held(it.timer)
 }
 
 // left notes that an item is no longer soon.
 func (k *known) left(it *Item) {
-	k.delta.bytes -= it.deltaBytes()
+	k.dirty.bytes -= it.dirtyBytes()
 	it.near = false
-	k.delta.bytes += it.deltaBytes()
+	k.dirty.bytes += it.dirtyBytes()
 	k.bytes -= Held(it.timer)
 }
 

@@ -83,8 +83,8 @@ type model struct {
 	scan        *scan
 	out         *Segment
 	jobs        []job
-	folding     bool
-	folded      map[string]*timer.Timer
+	applying    bool
+	applied     map[string]*timer.Timer
 	frozen      map[string]*timer.Timer // the state that the checkpoint under way leads to
 	changes     []timer.Change          // the changes of that checkpoint, to be written
 	parkings    []parking
@@ -169,8 +169,8 @@ func (m *model) restart() {
 	}
 	m.p.Begin(int64(len(m.state)))
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
-	m.scan, m.out, m.jobs, m.folding = nil, nil, nil, false
-	m.folded, m.frozen, m.changes = maps.Clone(m.state), nil, nil
+	m.scan, m.out, m.jobs, m.applying = nil, nil, nil, false
+	m.applied, m.frozen, m.changes = maps.Clone(m.state), nil, nil
 	m.parkings, m.admitting, m.missed, m.asks = nil, nil, make(map[occurrence]int64), question{}
 	m.mayMiss, m.firings = make(map[string]int64), make(map[*Entry]*firing)
 	m.open()
@@ -758,27 +758,27 @@ func (m *model) end(t *timer.Timer, how timer.Outcome) {
 	m.ended[at] = how
 }
 
-func (m *model) fold(limit int) {
+func (m *model) apply(limit int) {
 	if len(m.jobs) == 0 {
 		return
 	}
 	j := m.jobs[0]
-	_, m.folding = m.p.Apply(j.Segment, limit)
-	if m.folding = !m.folding; !m.folding {
-		m.folded, m.jobs = j.state, m.jobs[1:]
+	_, m.applying = m.p.Apply(j.Segment, limit)
+	if m.applying = !m.applying; !m.applying {
+		m.applied, m.jobs = j.state, m.jobs[1:]
 	}
 }
 
 // The store.
 
 func (m *model) freeze() {
-	if m.folding || m.frozen != nil || m.admitting != nil { // one goroutine does all of it
+	if m.applying || m.frozen != nil || m.admitting != nil { // one goroutine does all of it
 		return
 	}
-	m.changes, m.frozen = m.p.BeginFlush(), m.folded
+	m.changes, m.frozen = m.p.BeginFlush(), m.applied
 	for _, c := range m.changes {
-		if id := string(c.ID); c.Before != m.stored(id) || c.After != m.folded[id].Ref() || !bytes.Equal(changed(&c), bytesOf(m.folded[id])) {
-			m.t.Fatalf("a checkpoint changes %q from %v to %v; want %v, %v", id, c.Before, c.After, m.stored(id), m.folded[id].Ref())
+		if id := string(c.ID); c.Before != m.stored(id) || c.After != m.applied[id].Ref() || !bytes.Equal(changed(&c), bytesOf(m.applied[id])) {
+			m.t.Fatalf("a checkpoint changes %q from %v to %v; want %v, %v", id, c.Before, c.After, m.stored(id), m.applied[id].Ref())
 		}
 	}
 }
@@ -976,7 +976,7 @@ func (m *model) check() {
 	}
 	m.checkItems(planned, entries, last)
 	m.checkMissing(planned)
-	m.checkDelta()
+	m.checkDirty()
 	m.checkCommitted()
 	if p.sequence.position != m.position() {
 		m.t.Fatalf("position %d, want %d", p.sequence.position, m.position())
@@ -1067,7 +1067,7 @@ func (m *model) checkItems(planned map[string]*timer.Timer, entries map[*Item]in
 	}
 }
 
-// checkRecords checks the records: there is no item of the same ID, the record is what is planned, and the delta knows
+// checkRecords checks the records: there is no item of the same ID, the record is what is planned, and dirty knows
 // what it needs to know.
 func (m *model) checkRecords(planned map[string]*timer.Timer, near, beyond *int, held *int64) {
 	p := m.p
@@ -1162,8 +1162,8 @@ func (m *model) checkCommitted() {
 	}
 }
 
-func (m *model) checkDelta() {
-	d := &m.p.known.delta
+func (m *model) checkDirty() {
+	d := &m.p.known.dirty
 	base, held := map[string]timer.Ref{}, int64(0)
 	for id, r := range m.rows {
 		base[id] = r.Ref()
@@ -1177,9 +1177,9 @@ func (m *model) checkDelta() {
 	in, all := map[string]bool{}, m.p.all()
 	for i, it := range d.items {
 		in[it.id] = true
-		held += it.deltaBytes()
+		held += it.dirtyBytes()
 		if int(it.change.at) != i+1 || all[it.id] != it {
-			m.t.Fatalf("%q is at %d of the delta, want %d", it.id, it.change.at, i+1)
+			m.t.Fatalf("%q is at %d of the dirty items, want %d", it.id, it.change.at, i+1)
 		}
 	}
 	gone := func(id []byte, flushing bool) {
@@ -1193,9 +1193,9 @@ func (m *model) checkDelta() {
 			m.t.Fatalf("%q is gone, and not found", id)
 		}
 		stored, state := r.Stored, r.State
-		is, pending := m.folded[string(id)]
+		is, pending := m.applied[string(id)]
 		was, ok := base[string(id)]
-		if state == memtable.Flushing && (ok || m.frozen == nil) || state == memtable.Dirty && (!ok || was != stored) && !m.folding || pending && is != nil && !m.folding {
+		if state == memtable.Flushing && (ok || m.frozen == nil) || state == memtable.Dirty && (!ok || was != stored) && !m.applying || pending && is != nil && !m.applying {
 			m.t.Fatalf("%q is gone, state %d, from %v; it was %v, is %v", id, state, stored, was, is.Ref())
 		}
 	}
@@ -1212,24 +1212,24 @@ func (m *model) checkDelta() {
 		if !ok {
 			was = timer.Absent
 		}
-		becomes := m.folded[string(id)]
+		becomes := m.applied[string(id)]
 		switch is := becomes.Ref(); {
 		case r.State == memtable.Dirty|memtable.Flushing, r.State&memtable.Flushing != 0 && m.frozen == nil:
 			m.t.Fatalf("%q is packed, state %d", id, r.State)
-		case m.folding:
+		case m.applying:
 		case r.State == memtable.Dirty && (r.Stored != was || at != is || was == is && !movable(becomes)), r.State == memtable.Flushing && (at != was || at != is):
 			m.t.Fatalf("%q is packed, state %d, from %v to %v; want %v to %v", id, r.State, r.Stored, at, was, is)
 		}
 	})
-	if is := m.p.DeltaBytes(); held != is {
-		m.t.Fatalf("the delta holds %d bytes, want %d", is, held)
+	if is := m.p.DirtyBytes(); held != is {
+		m.t.Fatalf("%d bytes are dirty, want %d", is, held)
 	}
-	if m.folding {
+	if m.applying {
 		return
 	}
-	for _, id := range slices.Sorted(maps.Keys(m.folded)) {
-		if _, r, at := m.p.lookup([]byte(id)); at != 0 && r.State&memtable.Dirty == 0 && base[id] != m.folded[id].Ref() {
-			m.t.Fatalf("%q is packed as what the store has, which is %v, not %v", id, base[id], m.folded[id].Ref())
+	for _, id := range slices.Sorted(maps.Keys(m.applied)) {
+		if _, r, at := m.p.lookup([]byte(id)); at != 0 && r.State&memtable.Dirty == 0 && base[id] != m.applied[id].Ref() {
+			m.t.Fatalf("%q is packed as what the store has, which is %v, not %v", id, base[id], m.applied[id].Ref())
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(all)) {
@@ -1238,9 +1238,9 @@ func (m *model) checkDelta() {
 		if !ok {
 			was = timer.Absent
 		}
-		is := m.folded[id].Ref()
-		if (it.change.at != 0) != in[id] || in[id] && (was == is && !movable(m.folded[id]) || it.change.stored != was || it.change.after.Ref() != is) || !in[id] && was != is {
-			m.t.Fatalf("%q: in the delta %v, from %v to %v; want %v to %v", id, in[id], it.change.stored, it.change.after.Ref(), was, is)
+		is := m.applied[id].Ref()
+		if (it.change.at != 0) != in[id] || in[id] && (was == is && !movable(m.applied[id]) || it.change.stored != was || it.change.after.Ref() != is) || !in[id] && was != is {
+			m.t.Fatalf("%q: dirty %v, from %v to %v; want %v to %v", id, in[id], it.change.stored, it.change.after.Ref(), was, is)
 		}
 	}
 }
@@ -1293,10 +1293,10 @@ func (m *model) finish() {
 		}
 	}
 	p := m.p
-	if items, held := p.Size(); items != 0 || held != 0 || p.DeltaBytes() != 0 || waiting(p) != 0 || len(p.sequence.first)+len(p.sequence.rest) != 0 {
-		m.t.Fatalf("%d items of %d bytes are left, the delta has %d", items, held, p.DeltaBytes())
+	if items, held := p.Size(); items != 0 || held != 0 || p.DirtyBytes() != 0 || waiting(p) != 0 || len(p.sequence.first)+len(p.sequence.rest) != 0 {
+		m.t.Fatalf("%d items of %d bytes are left, %d bytes are dirty", items, held, p.DirtyBytes())
 	}
-	if k := &p.known; k.missed != 0 || p.tally.leaving != 0 || k.table.Stats().Objects+k.table.Stats().Changed+k.table.Stats().Tombstones != 0 || len(k.items)+len(k.delta.items)+len(k.delta.flushing) != 0 {
+	if k := &p.known; k.missed != 0 || p.tally.leaving != 0 || k.table.Stats().Objects+k.table.Stats().Changed+k.table.Stats().Tombstones != 0 || len(k.items)+len(k.dirty.items)+len(k.dirty.flushing) != 0 {
 		m.t.Fatalf("of nothing %d bytes were missed, %d entries leave, %d objects, %d changes and %d tombstones are there", k.missed, p.tally.leaving, k.table.Stats().Objects, k.table.Stats().Changed, k.table.Stats().Tombstones)
 	}
 }
@@ -1313,7 +1313,7 @@ func (m *model) turn(n int) {
 	m.admit()
 	m.requested(n)
 	m.step(n)
-	m.fold(100)
+	m.apply(100)
 	m.thaw()
 	m.freeze()
 	m.thaw()
@@ -1520,21 +1520,21 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"tell":     plain(m.tell),
 		"plan":     plain(m.plan),
 		"requests": counted(m.requested), "step": counted(m.step), "turn": counted(m.turn), "turn too": counted(m.turn),
-		"look":     counted(m.look),
-		"load":     plain(m.load),
-		"fire":     func(t *rapid.T) { m.fire(small.Draw(t, "n"), room.Draw(t, "bytes")) },
-		"fire all": func(*rapid.T) { m.fire(100, 1<<30) },
-		"seal":     func(t *rapid.T) { m.seal(small.Draw(t, "n"), room.Draw(t, "bytes")) },
-		"seal all": func(*rapid.T) { m.seal(100, 1<<30) },
-		"abort":    plain(m.abort),
-		"commit":   plain(m.commit),
-		"fold":     counted(m.fold),
-		"fold too": counted(m.fold),
-		"freeze":   plain(m.freeze),
-		"write":    plain(m.write),
-		"thaw":     plain(m.thaw),
-		"park":     plain(m.park),
-		"parked":   plain(m.parked),
+		"look":      counted(m.look),
+		"load":      plain(m.load),
+		"fire":      func(t *rapid.T) { m.fire(small.Draw(t, "n"), room.Draw(t, "bytes")) },
+		"fire all":  func(*rapid.T) { m.fire(100, 1<<30) },
+		"seal":      func(t *rapid.T) { m.seal(small.Draw(t, "n"), room.Draw(t, "bytes")) },
+		"seal all":  func(*rapid.T) { m.seal(100, 1<<30) },
+		"abort":     plain(m.abort),
+		"commit":    plain(m.commit),
+		"apply":     counted(m.apply),
+		"apply too": counted(m.apply),
+		"freeze":    plain(m.freeze),
+		"write":     plain(m.write),
+		"thaw":      plain(m.thaw),
+		"park":      plain(m.park),
+		"parked":    plain(m.parked),
 		"unpark": func(t *rapid.T) {
 			m.unpark(target.Draw(t, "target"), small.Draw(t, "n"), rapid.SampledFrom([]any{nil, m.grants, -1}).Draw(t, "permit"))
 		},
@@ -1557,7 +1557,7 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			m.requested(n)
 			m.step(100)
 			for range 2 * n {
-				m.fold(100)
+				m.apply(100)
 			}
 			m.requested(n)
 		}),

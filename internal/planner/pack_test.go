@@ -42,7 +42,7 @@ func TestTopicsHaveMemoryOfTheirOwn(t *testing.T) {
 }
 
 // A timer that has become an item again and waits has bytes of its own: those of its record would keep the whole
-// chunk alive. The same holds for its change in the delta.
+// chunk alive. The same holds for its change.
 func TestWaitingItemsKeepNoChunk(t *testing.T) {
 	p := New(0, 0, 1<<40)
 	p.Open(0)
@@ -75,9 +75,9 @@ func TestWaitingItemsKeepNoChunk(t *testing.T) {
 		it, _, _ := p.lookup([]byte(id))
 		owns("its target is unhealthy", it.timer, records[i])
 		if after := it.change.after; after != nil {
-			owns("the delta", after, records[i])
+			owns("its change", after, records[i])
 		} else if i == 1 {
-			t.Error("the delta does not know it")
+			t.Error("it is not dirty")
 		}
 	}
 }

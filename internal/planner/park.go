@@ -22,7 +22,7 @@ func (k *known) hold(it *Item, by timer.TopicPartition, now int64, out *Parkings
 	k.miss(it, now)
 	if it.kept() {
 		it.waiting = true
-		k.delta.wanted = true
+		k.dirty.wanted = true
 		return
 	}
 	it.parking = true

@@ -45,7 +45,7 @@ type Stats struct {
 
 	IDs        int   // that are in memory
 	Bytes      int64 // about the memory of soon timers
-	DeltaBytes int64 // about the memory of changes that are neither being flushed nor soon
+	DirtyBytes int64 // about the memory of changes that are neither being flushed nor soon
 	Changed    int   // about how many IDs the store may lack
 	Flushes    int64 // flushes that have ended
 	Wanted     bool  // a timer waits for a flush so that it can be parked
@@ -92,7 +92,7 @@ func (p *Planner) First(now int64) (at timer.Ref, ok bool) {
 
 // Stats returns what the planner has.
 func (p *Planner) Stats() Stats {
-	d, has := &p.known.delta, p.known.table.Stats()
+	d, has := &p.known.dirty, p.known.table.Stats()
 	changed := len(d.items) + len(d.flushing) + has.Changed + has.Tombstones
 	for _, s := range p.committed {
 		changed += len(s.Changes())
@@ -103,7 +103,7 @@ func (p *Planner) Stats() Stats {
 	}
 	return Stats{
 		Position: p.sequence.position, Horizon: p.known.horizon, Full: p.known.full, Oldest: oldest, Uncommitted: p.sequence.oldest(),
-		IDs: has.IDs, Bytes: p.known.held(), DeltaBytes: d.bytes + has.DirtyBytes, Changed: changed,
+		IDs: has.IDs, Bytes: p.known.held(), DirtyBytes: d.bytes + has.DirtyBytes, Changed: changed,
 		Flushes: d.flushes, Wanted: d.wanted, Crowded: p.known.missed > p.known.limit/2,
 	}
 }

@@ -37,14 +37,14 @@ func TestAPlannerThatHasFiredTakes(t *testing.T) {
 			b.Add(nil, timer.Request{ID: s.ID, Offset: s.Offset, Schedule: s}, nil)
 		}
 		p.planNew(b)
-		p.fold()
+		p.applyAll()
 		p.Open(1000)
 		p.Fire(1000, timers, 1<<40, free)
-		p.fold()
+		p.applyAll()
 		p.BeginFlush()
 		p.EndFlush()
-		if ids, bytes := p.Size(); ids != 0 || bytes != 0 || p.DeltaBytes() != 0 {
-			t.Fatalf("%d IDs and %d bytes are left, and %d of the delta", ids, bytes, p.DeltaBytes())
+		if ids, bytes := p.Size(); ids != 0 || bytes != 0 || p.DirtyBytes() != 0 {
+			t.Fatalf("%d IDs and %d bytes are left, and %d dirty ones", ids, bytes, p.DirtyBytes())
 		}
 		all[i] = p
 	}

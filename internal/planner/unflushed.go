@@ -72,7 +72,7 @@ func (u *Unflushed) Collect(planners []*Planner) {
 		for _, s := range slices.Backward(p.committed) {
 			u.steps = append(u.steps, s.Changes())
 		}
-		d := &p.known.delta
+		d := &p.known.dirty
 		u.items = slices.Grow(u.items, len(d.items)+len(d.flushing))
 		for _, it := range d.items {
 			u.items = append(u.items, itemState{it.id, it.change.after})

@@ -26,7 +26,7 @@ func TestCollectLooksAtNoRecord(t *testing.T) {
 	const n = 10 * pauseEvery
 	p := New(0, 0, 1<<40)
 	schedules(p, n, 100, "id", 1<<40)
-	p.fold()
+	p.applyAll()
 	u := NewUnflushed(p.Changed())
 	u.Collect([]*Planner{p})
 	if len(u.items) > 0 || len(u.all) > 0 || len(u.chunks) > n/50 {
@@ -51,7 +51,7 @@ func TestAQuestionCountsTheMemoryItKeeps(t *testing.T) {
 	for name, fill := range map[string]func(p *Planner){
 		"all records of chunks": func(p *Planner) {
 			schedules(p, 10_000, 100, "id", far)
-			p.fold()
+			p.applyAll()
 		},
 		"one record of many": func(p *Planner) {
 			for i := range int64(100) {
@@ -61,7 +61,7 @@ func TestAQuestionCountsTheMemoryItKeeps(t *testing.T) {
 				}
 				p.Load(timer.Ref{Due: far + i*100}, timer.Ref{Due: far + i*100 + 100}, rows)
 				schedules(p, 1, 100, fmt.Sprint("id", i), far+i*100)
-				p.fold()
+				p.applyAll()
 			}
 		},
 		"timers that are replaced": func(p *Planner) {
@@ -73,7 +73,7 @@ func TestAQuestionCountsTheMemoryItKeeps(t *testing.T) {
 		},
 		"timers that fire": func(p *Planner) {
 			schedules(p, 5000, 100, "id", far)
-			p.fold()
+			p.applyAll()
 			p.Open(far + 10_000)
 			p.Fire(far+10_000, 1<<20, 1<<40, free)
 		},

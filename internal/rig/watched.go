@@ -112,10 +112,11 @@ func (w *Watched) Check(events bool) {
 // CatchUp waits until everything that is committed now is read, and reports whether it is.
 func (w *Watched) CatchUp() bool { return w.all.CatchUp() }
 
-// Take adds what was seen since the last call to a history, and forgets it.
+// Take adds what was seen since the last call to a history, and forgets it, the records and the local stores.
 func (w *Watched) Take(h *history.History) {
 	w.t.Helper()
 	w.add(h, w.all.Take())
+	h.Views, w.said.Views = append(h.Views, w.said.Views...), nil
 }
 
 func (w *Watched) add(h *history.History, records []kafkatest.Received) {

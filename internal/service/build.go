@@ -55,7 +55,7 @@ func subPartitions(set, owned int, memory int64) int {
 
 // budgets are shared by all partitions. This process may come to own all of them.
 type budgets struct {
-	wheel, delta, requests, firings, questions *budget.Budget
+	wheel, dirty, requests, firings, questions *budget.Budget
 	replay                                     int // bytes of one replay
 }
 
@@ -66,14 +66,14 @@ func newBudgets(s *memory.Shares, topics *servedTopics) budgets {
 			timers[name] = all[name]
 		}
 	}
-	// A partition's delta is full at half of its memory, because as much may be in the checkpoint that is being
+	// A partition's dirty timers may take half of this, because as much may be in the checkpoint that is being
 	// written.
-	return budgets{budget.New(s.Wheel, timers), budget.New(s.Delta/2, timers), budget.New(s.Requests, all), budget.New(s.Firings, timers), budget.New(s.Questions, timers), int(s.Replay)}
+	return budgets{budget.New(s.Wheel, timers), budget.New(s.Dirty/2, timers), budget.New(s.Requests, all), budget.New(s.Firings, timers), budget.New(s.Questions, timers), int(s.Replay)}
 }
 
 // of returns the shares of a partition of a request topic.
 func (m *budgets) of(topic string) partition.Memory {
 	return partition.Memory{
-		Wheel: m.wheel.Open(topic), Delta: m.delta.Open(topic), Requests: m.requests.Open(topic), Firings: m.firings.Open(topic), Questions: m.questions.Open(topic), Replay: m.replay,
+		Wheel: m.wheel.Open(topic), Dirty: m.dirty.Open(topic), Requests: m.requests.Open(topic), Firings: m.firings.Open(topic), Questions: m.questions.Open(topic), Replay: m.replay,
 	}
 }

@@ -29,7 +29,7 @@ func TestMemoryIsSharedByTopics(t *testing.T) {
 		topics []string
 	}{
 		{"wheel", m.wheel, s.Wheel, []string{"large", "small"}},
-		{"delta", m.delta, s.Delta / 2, []string{"large", "small"}},
+		{"dirty", m.dirty, s.Dirty / 2, []string{"large", "small"}},
 		{"firings", m.firings, s.Firings, []string{"large", "small"}},
 		{"questions", m.questions, s.Questions, []string{"large", "small"}},
 		{"requests", m.requests, s.Requests, []string{"large", "small", "delayed"}},

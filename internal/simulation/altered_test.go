@@ -79,20 +79,19 @@ func TestAlteredHistories(t *testing.T) {
 		}},
 		{"a stale answer", "stale", func(h *history.History) bool { return makeStale(r, h) }},
 		{"a count that is one too high", "stale", func(h *history.History) bool {
-			a := &h.Answers[r.IntN(len(h.Answers))]
-			if a.Count < 0 || a.Asked.Before(lastChange(h)) {
-				return false
+			last := lastChange(h)
+			a := pick(r, h.Answers, func(a *history.Answer) bool { return a.Count >= 0 && !a.Asked.Before(last) })
+			if a != nil {
+				a.Count++
 			}
-			a.Count++
-			return true
+			return a != nil
 		}},
 		{"an instance says another lag", "lag", func(h *history.History) bool {
-			l := &h.Lags[r.IntN(len(h.Lags))]
-			if l.Said < 0 {
-				return false
+			l := pick(r, h.Lags, func(l *history.Lag) bool { return l.Said >= 0 })
+			if l != nil {
+				l.Said++
 			}
-			l.Said++
-			return true
+			return l != nil
 		}},
 		{"a view that lacks a timer, or has one too many", "fold", func(h *history.History) bool {
 			v := &h.Views[r.IntN(len(h.Views))]
@@ -165,6 +164,20 @@ func lastChange(h *history.History) (at time.Time) {
 		}
 	}
 	return at
+}
+
+// pick returns one of a list that fits; nil if none does.
+func pick[T any](r *rand.Rand, list []T, fits func(*T) bool) *T {
+	var all []*T
+	for i := range list {
+		if fits(&list[i]) {
+			all = append(all, &list[i])
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all[r.IntN(len(all))]
 }
 
 // remove takes one out of a list, if there is one.

@@ -101,10 +101,10 @@ func breaks() []bug {
 			{"internal/partition/seal.go", "	case transaction.Lost:\n		s.giveBack()", "	case transaction.Lost:\n		s.commit()"},
 		}},
 		{"applying a firing forgets that the store has the timer", "fold", "", []change{
-			{"internal/planner/delta.go", "		d.add(it, before, after)\n	} else", "		if d.add(it, before, after); after == nil {\n			d.drop(it)\n		}\n	} else"},
+			{"internal/planner/dirty.go", "		d.add(it, before, after)\n	} else", "		if d.add(it, before, after); after == nil {\n			d.drop(it)\n		}\n	} else"},
 		}},
 		{"a checkpoint of the store leaves deletions out", "fold", "", []change{
-			{"internal/planner/delta.go", "			all = append(all, timer.ChangeOf(r.Bytes, r.Stored, nil))\n			return", "			return"},
+			{"internal/planner/dirty.go", "			all = append(all, timer.ChangeOf(r.Bytes, r.Stored, nil))\n			return", "			return"},
 		}},
 		{"a view is believed whatever the log shows", "fold", "", []change{
 			{"internal/ownership/belief.go", "	v := &e.view\n	if v.Position >= 0 {\n		if why := e.otherLog(); why != \"\" {\n			return why\n		}\n	}\n	if !e.past.known {", "	v := &e.view\n	if e.keeps >= 0 {\n		return \"\"\n	}\n	if !e.past.known {"},
@@ -113,7 +113,7 @@ func breaks() []bug {
 			{"internal/partition/ledger.go", "counts[timer.Replaced] + counts[timer.Cancelled] + counts[timer.Fired]", "counts[timer.Replaced] + counts[timer.Fired]"},
 		}},
 		{"what is pending is not counted less by what ends", "ledger", "", []change{
-			{"internal/planner/delta.go", "			pending--\n", ""},
+			{"internal/planner/dirty.go", "			pending--\n", ""},
 		}},
 		{"an answer is given without asking the group", "stale", "", []change{
 			{"internal/partition/questions/questions.go", "if unsure := o.Token.Certain(ctx); unsure != nil {", "if unsure := o.Token.Err(); unsure != nil {"},
@@ -148,7 +148,7 @@ func breaks() []bug {
 		{"nothing is evicted from memory", "bounds", "./internal/partition TestAWheelForgetsBeyondItsShare", []change{
 			{"internal/planner/horizon.go", "	for k.held() > k.limit+k.limit/4 {", "	for false {"},
 		}},
-		{"committed steps that are not applied have no limit", "bounds", "./internal/partition TestSealsUpToMaxUnfolded", []change{
+		{"committed steps that are not applied have no limit", "bounds", "./internal/partition TestSealsUpToMaxUnapplied", []change{
 			{"internal/partition/lane.go", "	if l.handover.full() {", "	if false {"},
 		}},
 		{"who comes first has the whole step", "share", "./internal/transaction TestStepsAreSharedBetweenTopics", []change{

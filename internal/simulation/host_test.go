@@ -93,7 +93,7 @@ func (s *settings) memory() *memory.Shares {
 		return nil
 	}
 	m := memory.Divide(int64(config.MinMemory))
-	m.Wheel, m.Delta, m.Requests, m.Firings = 12<<10, 24<<10, 96<<10, 48<<10
+	m.Wheel, m.Dirty, m.Requests, m.Firings = 12<<10, 24<<10, 96<<10, 48<<10
 	return &m
 }
 

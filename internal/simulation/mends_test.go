@@ -13,7 +13,7 @@ func mends() []bug {
 			{"internal/ownership/belief.go", "			keeps = min(keeps, v.Keeps)\n", "			keeps = v.Keeps\n"},
 		}},
 		{"the lag ends where another producer's transaction begins", "19 A3", "./internal/partition TestLagBehindAnOpenTransaction", []change{
-			{"internal/partition/requests.go", "waits > 0 && (paused || e.Held())", "waits > 0 && paused"},
+			{"internal/partition/receiver.go", "waits > 0 && (paused || e.Held())", "waits > 0 && paused"},
 		}},
 		{"a static member is known by its client ID", "19 A4", "./internal/membership TestLiving", []change{
 			{"internal/membership/living.go", "if !said && m.InstanceID == nil {", "if true {"},
@@ -156,7 +156,7 @@ func mends() []bug {
 			{"internal/partition/backlog.go", "roomOf(b.emitted.Limit() / 2).Over(n)", "roomOf(b.emitted.Limit())"},
 		}},
 		{"a round of the keeper has no end while steps keep coming", "20", "./internal/partition TestACheckpointBeginsWhileStepsKeepComing", []change{
-			{"internal/partition/keeper.go", "	for range maxUnfolded {", "	for {"},
+			{"internal/partition/keeper.go", "	for range maxUnapplied {", "	for {"},
 		}},
 		{"the runtime may use eight times its share", "20", "./internal/memory TestLimit", []change{
 			{"internal/memory/shares.go", "		debug.SetMemoryLimit(s.Heap)\n", "		debug.SetMemoryLimit(8 * s.Heap)\n"},
@@ -245,8 +245,8 @@ func mends() []bug {
 		{"a place names one version of a timer, in a step", "23", "./internal/planner TestRulesThatMoveATimerToThePlaceOfAnotherOccurrence", []change{
 			{"internal/planner/change.go", "|| c.After != nil && c.After.Occurrence != c.found {", "{"},
 		}},
-		{"a place names one version of a timer, in the delta", "23", "./internal/planner TestRulesThatMoveATimerToThePlaceOfAnotherOccurrence", []change{
-			{"internal/planner/delta.go", "after.Ref() == c.stored && !movable(after) {", "after.Ref() == c.stored {"},
+		{"a place names one version of a timer, while it is dirty", "23", "./internal/planner TestRulesThatMoveATimerToThePlaceOfAnotherOccurrence", []change{
+			{"internal/planner/dirty.go", "after.Ref() == c.stored && !movable(after) {", "after.Ref() == c.stored {"},
 		}},
 		{"the group's offset is that from before another group", "23", "./internal/ownership TestAGroupThatTakesOverAgain", []change{
 			{"internal/ownership/acquire.go", "	case last.Group != a.o.Group:\n		return last.Position, nil\n", "	case last.Group != a.o.Group:\n		return committed, nil\n"},

@@ -33,6 +33,7 @@ type watch struct {
 
 	pending        map[string]*history.Timer // by the changelog
 	position, ends map[int32]int64           // of the request topic
+	changed        map[int32]int64           // the offset of the last change of a timer
 
 	// For the ledger:
 	requests, emissions, letters, events, changes, claims int
@@ -56,7 +57,7 @@ func newWatch(w *world) *watch {
 		w: w, watched: rig.Watch(w.t, w.c, w.load.requests, partitions, w.load.target),
 		history:  history.History{Scope: history.Scope{Events: map[string]bool{w.load.requests: true}}},
 		pending:  make(map[string]*history.Timer),
-		position: make(map[int32]int64), ends: make(map[int32]int64),
+		position: make(map[int32]int64), ends: make(map[int32]int64), changed: make(map[int32]int64),
 	}
 }
 
@@ -97,6 +98,9 @@ func (s *watch) take() {
 		}
 	}
 	for _, c := range h.Changes[changes:] {
+		if c.Kind == history.TimerChange {
+			s.changed[c.Partition] = c.Offset
+		}
 		switch {
 		case c.Kind == history.Checkpoint:
 			s.position[c.Partition] = c.Position
@@ -199,6 +203,32 @@ func (s *watch) lag() {
 			Asked: asked, Given: time.Now(), Requests: s.w.load.requests, Partition: p, Position: at.At, End: end.Offset, Said: -1,
 		})
 	}
+}
+
+// stored judges what the local stores of stopped instances hold. Of each partition one at least must have every change.
+// One that lacks changes is left out, because what these have superseded may be forgotten.
+func (s *watch) stored() []history.Violation {
+	if !s.watched.CatchUp() {
+		s.w.t.Error("not everything can be read")
+		return nil
+	}
+	s.take()
+	for _, h := range s.w.hosts {
+		s.watched.Stored(h.dir)
+	}
+	s.take()
+	h := &s.history
+	all := len(h.Views)
+	h.Views = slices.DeleteFunc(h.Views, func(v history.View) bool { return v.Position <= s.changed[v.Partition] })
+	complete, timers := make(map[int32]bool), 0
+	for _, v := range h.Views {
+		complete[v.Partition], timers = true, timers+len(v.Timers)
+	}
+	if len(complete) != partitions {
+		s.w.t.Errorf("the stores of stopped instances have every change of %d partitions, want %d", len(complete), partitions)
+	}
+	s.w.t.Logf("stores of partitions: %d, with every change: %d, with %d timers", all, len(h.Views), timers)
+	return history.Check(*h)
 }
 
 // forget drops what is over: of IDs of which nothing is pending, everything. Claims are kept, the checkpoints of steps of

@@ -219,7 +219,15 @@ func (w *world) judge() {
 	w.mu.Lock()
 	w.watch.history.Faults, w.watch.history.Scope.Settle = w.faults, w.watch.settle()
 	w.mu.Unlock()
-	wrong := history.Check(w.watch.history)
+	w.say(history.Check(w.watch.history))
+	if w.watch.requests != w.sent {
+		w.t.Errorf("%d requests were acknowledged, and %d are in the log", w.sent, w.watch.requests)
+	}
+	w.watch.forget()
+}
+
+// say fails the test if something is wrong, and keeps the history.
+func (w *world) say(wrong []history.Violation) {
 	for _, v := range wrong {
 		w.wrong[v.Rule]++
 	}
@@ -229,13 +237,9 @@ func (w *world) judge() {
 	if late := len(wrong) - len(exact); late > 0 { // a busy machine may be why
 		w.t.Errorf("%d times something came later than %s: %s", late, w.watch.settle(), wrong[slices.IndexFunc(wrong, func(v history.Violation) bool { return v.Rule == "liveness" })])
 	}
-	if w.watch.requests != w.sent {
-		w.t.Errorf("%d requests were acknowledged, and %d are in the log", w.sent, w.watch.requests)
-	}
 	if len(wrong) > 0 {
 		w.keep(wrong)
 	}
-	w.watch.forget()
 }
 
 // keep keeps the history.
@@ -247,9 +251,8 @@ func (w *world) keep(wrong []history.Violation) {
 	rig.Keep(w.t, *keepFlag, &w.watch.history, wrong, more)
 }
 
-// finish prints the ledger and stops the instances in order.
+// finish stops the instances in order, judges their stores, and prints the ledger.
 func (w *world) finish() {
-	w.t.Logf("-seed %d:\n%s", w.seed, w.ledger())
 	for _, h := range w.hosts {
 		h.p.Term()
 	}
@@ -258,4 +261,6 @@ func (w *world) finish() {
 			w.t.Errorf("%s ends with %d", h.name(), code)
 		}
 	}
+	w.say(w.watch.stored())
+	w.t.Logf("-seed %d:\n%s", w.seed, w.ledger())
 }

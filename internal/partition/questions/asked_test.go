@@ -24,7 +24,7 @@ import (
 const targetTopic = "target"
 
 // asked is a partition with one planner and a store in memory, about which questions are asked. A test plans, commits,
-// folds and stores its steps by hand. Nothing fires. It implements Life, Token and Planners.
+// applies and stores its steps by hand. Nothing fires. It implements Life, Token and Planners.
 type asked struct {
 	t       testing.TB
 	q       *Questions
@@ -32,7 +32,7 @@ type asked struct {
 	now     int64 // Unix ms
 	next    int64 // offset of the next request
 	batch   []request
-	folding []*planner.Step   // committed, not folded
+	toApply []*planner.Step   // committed, not applied
 	frozen  *statestore.Batch // to be stored
 	flushed func()            // called when a question wants what is committed to be stored; nil: nothing happens
 
@@ -186,19 +186,19 @@ func (a *asked) step() {
 	step := planner.Take(all, timer.Size{Entries: 1 << 30, Bytes: 1 << 40}, false, planner.NoBound)
 	planner.Commit(all)
 	a.q.Decide(step)
-	a.folding = append(a.folding, step)
+	a.toApply = append(a.toApply, step)
 }
 
-// fold folds what is committed into the delta.
-func (a *asked) fold() {
+// apply applies what is committed.
+func (a *asked) apply() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, step := range a.folding {
+	for _, step := range a.toApply {
 		for done := false; !done; {
 			_, done = a.planner.Apply(step.Segments[0], 1<<30)
 		}
 	}
-	a.folding = nil
+	a.toApply = nil
 }
 
 // freeze begins a flush, write writes it, and thaw tells the planner.
@@ -218,12 +218,12 @@ func (a *asked) thaw() {
 	a.planner.EndFlush()
 }
 
-// have commits and folds this many timers that the store lacks.
+// have commits and applies this many timers that the store lacks.
 func (a *asked) have(n int) {
 	a.t.Helper()
 	for i := range n {
 		a.schedule(fmt.Sprintf("unflushed-%07d", i), 100_000+int64(i))
 	}
 	a.step()
-	a.fold()
+	a.apply()
 }

@@ -30,13 +30,13 @@ func TestCheckpointAfterTheView(t *testing.T) {
 	}
 	c.schedule("id1", 50_000)
 	c.step()
-	c.fold()
+	c.apply()
 	if n := listed(); n != 1 {
 		t.Fatalf("%d are listed", n)
 	}
 	c.schedule("id2", 60_000)
 	c.step()
-	c.fold()
+	c.apply()
 	a := c.q.current.Load()
 	list := func(whole bool, meanwhile func()) {
 		t.Helper()
@@ -372,7 +372,7 @@ func TestAPageKeepsNoMoreThanItsTimers(t *testing.T) {
 		c.schedule(fmt.Sprintf("%s-%07d", id, i), 100_000+int64(i))
 	}
 	c.step()
-	c.fold()
+	c.apply()
 	l, err := c.q.List(t.Context(), query.Page{Filter: query.Filter{Prefix: "listed"}})
 	c.ok(err)
 	if len(l.Timers) != n/every {
@@ -411,7 +411,7 @@ func TestNothingIsRememberedBehindTheLastWatcher(t *testing.T) {
 	c.ok(err)
 	c.schedule("id1", 50_000)
 	c.step()
-	step, d := c.folding[0], c.q.current.Load().decided
+	step, d := c.toApply[0], c.q.current.Load().decided
 	w.Close()
 	d.add(step) // as Decide does that has seen the watcher
 	if len(d.list) > 0 || d.bytes > 0 {

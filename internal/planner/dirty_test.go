@@ -17,7 +17,7 @@ func committed(p *Planner, dues ...int64) (timers []*timer.Timer) {
 		b.Add(nil, timer.Request{ID: t.ID, Offset: t.Offset, Schedule: t}, nil)
 	}
 	p.planNew(b)
-	p.fold()
+	p.applyAll()
 	return timers
 }
 
@@ -32,25 +32,25 @@ func (p *Planner) planNew(b *Batch) {
 	p.Plan(b)
 }
 
-// fold commits and applies everything that is planned.
-func (p *Planner) fold() {
+// applyAll commits and applies everything that is planned.
+func (p *Planner) applyAll() {
 	for s := p.Take(1<<30, 1<<30); s != nil; s = p.Take(1<<30, 1<<30) {
 		p.Commit()
 		p.Apply(s, 1<<30)
 	}
 }
 
-// A timer in the wheel is counted once: the delta counts what the wheel does not hold,
+// A timer in the wheel is counted once: of dirty timers counts what the wheel does not hold,
 // and what it gives out or forgets.
-func TestTheDeltaCountsOnlyTimersThatAreNotSoon(t *testing.T) {
+func TestOnlyDirtyTimersThatAreNotSoonCount(t *testing.T) {
 	const due, far = 1000, 100_000
 	p := New(0, 0, 1<<20)
 	p.Open(0)
 	p.Load(Lowest, timer.Ref{Due: far}, nil)
 	wants := func(what string, want int64) {
 		t.Helper()
-		if got := p.DeltaBytes(); got != want {
-			t.Errorf("%s: %d bytes in the delta, want %d", what, got, want)
+		if got := p.DirtyBytes(); got != want {
+			t.Errorf("%s: %d dirty bytes, want %d", what, got, want)
 		}
 	}
 	one := committed(p, due, due+1, far+1)
@@ -65,13 +65,13 @@ func TestTheDeltaCountsOnlyTimersThatAreNotSoon(t *testing.T) {
 	wants("and known again", size(2))
 	p.Fire(due, 10, 1<<20, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
 	wants("one is given out", size(2)+Held(one[0]))
-	p.fold()
+	p.applyAll()
 	wants("and has fired", size(2))
 	p.BeginFlush()
 	wants("behind a checkpoint", 0)
 	committed(p, due+5) // the timer that fired again
 	p.Fire(due+1, 10, 1<<20, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
-	p.fold()
+	p.applyAll()
 	gone := int64(len(one[1].ID)) + 64 // the ID and a place
 	wants("one that is in the store has fired", gone)
 	p.EndFlush()

@@ -5,46 +5,46 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// delta has the changes of committed steps since the last flush that are in items. The others are in the records and
-// tombstones of the table. Together they are the memtable over the store.
+// dirty has the changes of committed steps since the last flush began, as far as they are in items. The others are in the
+// records and tombstones of the table. Together they are what the memtable has and the store lacks.
 //
 // A committed step is durable in the changelog, so writing each one to disk would gain nothing: after a crash the store
 // replays from its position in any case. Changes wait in memory instead, and the store never sees a timer that comes
 // and goes between two flushes. A flush writes everything that has changed, together with the position behind the last
-// step that was applied. The delta takes whole steps in the order of the changelog, so after each flush the store holds
+// step that was applied. Whole steps are applied, in the order of the changelog, so after each flush the store holds
 // the result of a prefix of the changelog.
 //
 // A large flush takes a second or more, and steps go on meanwhile. So BeginFlush sets aside what has changed so far.
-// Later steps are applied to a delta that begins empty, and are compared with what is being flushed as if the store had
+// Then nothing is dirty. Later steps make timers dirty again, and are compared with what is being flushed as if the store had
 // it. There is one flush at a time.
 //
 // An item, record or tombstone stays until the store has the result of the last committed step for its ID.
 //
-// The delta counts only the memory of timers that are not soon, because soon timers are counted already. So nothing has
+// Only the memory of timers that are not soon counts here, because soon timers are counted already. So nothing has
 // to be written while there is room for pending timers, however many come and go. A timer that is given out or evicted
-// counts in the delta again.
-type delta struct {
+// counts here again.
+type dirty struct {
 	items    []*Item // the items that differ from the store, each once
-	bytes    int64   // about the memory of the items that are not soon; see Item.deltaBytes
+	bytes    int64   // about the memory of the items that are not soon; see Item.dirtyBytes
 	flushing []*Item // being written; nil: its change has moved to a tombstone
 	out      bool    // a flush is in progress; EndFlush ends that
 	flushes  int64   // how many have ended
 	wanted   bool    // a timer waits for a flush so that it can be parked; BeginFlush ends that
 }
 
-// change is what the delta knows of an item.
+// change is what the store lacks of an item.
 type change struct {
 	stored   timer.Ref    // what the store holds, or will when the flush under way has ended
 	after    *timer.Timer // what is pending, nil for nothing; set if the change is stale
-	at       int32        // place in delta.items, counted from 1; 0: it does not differ
-	flushing int32        // place in delta.flushing, counted from 1; 0: it is not being flushed
+	at       int32        // place in dirty.items, counted from 1; 0: it does not differ
+	flushing int32        // place in dirty.flushing, counted from 1; 0: it is not being flushed
 }
 
 // stale reports whether the store may lack what committed steps changed in the item.
 func (c *change) stale() bool { return c.at != 0 || c.flushing != 0 }
 
-// deltaBytes returns about how much memory the delta holds for the item. It leaves out what is counted for soon items.
-func (it *Item) deltaBytes() (n int64) {
+// dirtyBytes returns about how much memory an item takes because it is dirty. It leaves out what is counted for soon items.
+func (it *Item) dirtyBytes() (n int64) {
 	c := &it.change
 	if c.at == 0 {
 		return 0
@@ -59,29 +59,29 @@ func (it *Item) deltaBytes() (n int64) {
 }
 
 // apply applies the change of a step to one ID.
-func (d *delta) apply(it *Item, before timer.Ref, after *timer.Timer) {
+func (d *dirty) apply(it *Item, before timer.Ref, after *timer.Timer) {
 	c := &it.change
-	d.bytes -= it.deltaBytes()
+	d.bytes -= it.dirtyBytes()
 	if c.at == 0 {
 		d.add(it, before, after)
 	} else if c.after = after; after.Ref() == c.stored && !movable(after) { // gone again, or paused and resumed; see movable
 		d.drop(it)
 	}
-	d.bytes += it.deltaBytes()
+	d.bytes += it.dirtyBytes()
 }
 
 // add adds an item that did not differ from the store.
-func (d *delta) add(it *Item, stored timer.Ref, after *timer.Timer) {
+func (d *dirty) add(it *Item, stored timer.Ref, after *timer.Timer) {
 	d.items = append(d.items, it)
 	c := &it.change
 	c.at, c.stored, c.after = int32(len(d.items)), stored, after
 }
 
 // restore takes over the change of a record or a tombstone that has become an item.
-func (d *delta) restore(it *Item, state memtable.State, stored timer.Ref) {
+func (d *dirty) restore(it *Item, state memtable.State, stored timer.Ref) {
 	if state&memtable.Dirty != 0 {
 		d.add(it, stored, it.timer)
-		d.bytes += it.deltaBytes()
+		d.bytes += it.dirtyBytes()
 	}
 	if state&memtable.Flushing != 0 {
 		d.flushing = append(d.flushing, it)
@@ -90,7 +90,7 @@ func (d *delta) restore(it *Item, state memtable.State, stored timer.Ref) {
 }
 
 // drop removes an item that no longer differs from the store.
-func (d *delta) drop(it *Item) {
+func (d *dirty) drop(it *Item) {
 	last := len(d.items) - 1
 	moved := d.items[last]
 	d.items[it.change.at-1], moved.change.at = moved, it.change.at
@@ -98,7 +98,7 @@ func (d *delta) drop(it *Item) {
 	d.items, it.change.at = d.items[:last], 0
 }
 
-// Apply applies a part of a committed segment to the delta: about limit changes and entries. It returns by how much the
+// Apply applies a part of a committed segment: about limit changes and entries. It returns by how much the
 // number of pending timers has grown, and whether that was the last part. Segments are applied in the order in which they
 // were committed.
 func (p *Planner) Apply(s *Segment, limit int) (pending int, done bool) {
@@ -112,7 +112,7 @@ func (p *Planner) Apply(s *Segment, limit int) (pending int, done bool) {
 		if c.After != nil {
 			pending++
 		}
-		p.known.delta.apply(c.item, c.Before, c.After)
+		p.known.dirty.apply(c.item, c.Before, c.After)
 	}
 	for limit > 0 && len(s.first)+len(s.rest) > 0 {
 		limit -= p.known.settle(s)
@@ -149,7 +149,7 @@ func (k *known) settle(s *Segment) int {
 // BeginFlush begins a flush: it returns the changes that bring the store to the last step that was applied. EndFlush ends
 // it.
 func (p *Planner) BeginFlush() []timer.Change {
-	d := &p.known.delta
+	d := &p.known.dirty
 	if d.out {
 		panic("planner: a flush is in progress already")
 	}
@@ -174,7 +174,7 @@ func (p *Planner) BeginFlush() []timer.Change {
 
 // EndFlush ends a flush that is in the store. The planner forgets its changes.
 func (p *Planner) EndFlush() {
-	d := &p.known.delta
+	d := &p.known.dirty
 	flushing := d.flushing
 	d.flushing, d.out = nil, false
 	d.flushes++
