@@ -19,6 +19,7 @@ const (
 
 // Cache remembers schedules and zones, so that timers with the same expression
 // share them. Any number of goroutines may use it; its zero value is ready.
+// Nobody waits for the file of another's zone.
 type Cache struct {
 	mu sync.Mutex
 	// now has the schedules that were used recently, before those that were used earlier. When now
@@ -44,29 +45,43 @@ func (c *Cache) Recurrence(of *timer.Recurrence) (Recurrence, error) {
 // Schedule returns the schedule of an expression in a zone, which is given by its IANA name; ""
 // is UTC. Errors are those of Parse and LoadZone.
 func (c *Cache) Schedule(expression, zone string) (*Schedule, error) {
+	if s := c.cached(expression, zone); s != nil {
+		return s, nil
+	}
+	e, err := Parse(expression)
+	if err != nil {
+		return nil, err
+	}
+	loc, err := c.load(zone)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.remember(key{strings.Clone(expression), strings.Clone(zone)}, e.In(loc)), nil
+}
+
+// cached returns a schedule that the cache has; nil if it has not.
+func (c *Cache) cached(expression, zone string) *Schedule {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := key{expression, zone}
 	if s := c.now[k]; s != nil {
-		return s, nil
+		return s
 	}
-	s := c.before[k]
-	if s == nil {
-		e, err := Parse(expression)
-		if err != nil {
-			return nil, err
-		}
-		loc, err := c.load(zone)
-		if err != nil {
-			return nil, err
-		}
-		s = e.In(loc)
+	if s := c.before[k]; s != nil {
+		return c.remember(key{strings.Clone(expression), strings.Clone(zone)}, s)
 	}
+	return nil
+}
+
+// remember notes that a schedule was used, and returns it. The lock is held.
+func (c *Cache) remember(k key, s *Schedule) *Schedule {
 	if c.now == nil || len(c.now) >= maxSchedules/2 {
 		c.now, c.before = make(map[key]*Schedule), c.now
 	}
-	c.now[key{strings.Clone(expression), strings.Clone(zone)}] = s
-	return s, nil
+	c.now[k] = s
+	return s
 }
 
 // Len returns the number of cached schedules.
@@ -76,22 +91,26 @@ func (c *Cache) Len() int {
 	return len(c.now) + len(c.before)
 }
 
-// load returns the rules of a zone. A lookup takes some 50 µs, whether it succeeds or not.
+// load returns the rules of a zone. It reads them from a file if it has to, without the lock: that takes some 50 µs, whether it
+// succeeds or not, and longer if the disk is slow.
 func (c *Cache) load(name string) (*time.Location, error) {
-	if loc := c.zones[name]; loc != nil {
+	loc, unknown := c.zone(name)
+	if loc != nil {
 		return loc, nil
 	}
-	if at, in := c.unknown[name]; in && time.Since(at) < zoneAgain {
+	if unknown {
 		return nil, unknownHere(name)
 	}
 	loc, err := LoadZone(name)
-	if err != nil && validZone(name) {
-		if c.unknown == nil || len(c.unknown) >= maxZones {
-			c.unknown = make(map[string]time.Time)
-		}
-		c.unknown[strings.Clone(name)] = time.Now()
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err != nil {
+		if validZone(name) {
+			if c.unknown == nil || len(c.unknown) >= maxZones {
+				c.unknown = make(map[string]time.Time)
+			}
+			c.unknown[strings.Clone(name)] = time.Now()
+		}
 		return nil, err
 	}
 	delete(c.unknown, name)
@@ -102,4 +121,12 @@ func (c *Cache) load(name string) (*time.Location, error) {
 		c.zones[strings.Clone(name)] = loc
 	}
 	return loc, nil
+}
+
+// zone returns the rules of a zone that were read already, or whether it was unknown a moment ago.
+func (c *Cache) zone(name string) (loc *time.Location, unknown bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, in := c.unknown[name]
+	return c.zones[name], in && time.Since(at) < zoneAgain
 }

@@ -88,30 +88,35 @@ func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 	return fired
 }
 
-// planBatch meets and plans a batch. It gives the lock up while it looks up IDs in the store.
+// planBatch meets and plans a batch. In between it looks up IDs in the store, without the lock.
 func (s *subPartition) planBatch(b *planner.Batch) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if unknown := s.planner.Meet(b); !unknown.Empty() {
-		s.mu.Unlock()
-		if s.o.BeforeLookup != nil {
-			s.o.BeforeLookup(unknown.IDs)
-		}
-		refs := make([]timer.Ref, len(unknown.IDs))
-		err := s.store.LookupAll(unknown.IDs, refs)
-		var timers []*timer.Timer
-		var parked []bool
-		if err == nil && len(unknown.Whole) > 0 {
-			timers, parked, err = s.store.GetAll(unknown.Whole)
-		}
-		s.mu.Lock()
-		if err != nil {
-			return err
-		}
-		unknown.Found(refs, timers, parked, s.clock.millis())
+	unknown := s.planner.Meet(b)
+	s.mu.Unlock()
+	refs, timers, parked, err := s.lookUp(&unknown)
+	if err != nil {
+		return err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unknown.Found(refs, timers, parked, s.clock.millis())
 	s.backlog.delivered(timer.Size{Bytes: s.planner.Plan(b)})
 	return nil
+}
+
+// lookUp returns what the store has of the IDs of which the planner knows nothing, for planner.Lookup.Found.
+func (s *subPartition) lookUp(unknown *planner.Lookup) (refs []timer.Ref, timers []*timer.Timer, parked []bool, err error) {
+	if unknown.Empty() {
+		return nil, nil, nil, nil
+	}
+	if s.o.BeforeLookup != nil {
+		s.o.BeforeLookup(unknown.IDs)
+	}
+	refs = make([]timer.Ref, len(unknown.IDs))
+	if err = s.store.LookupAll(unknown.IDs, refs); err == nil && len(unknown.Whole) > 0 {
+		timers, parked, err = s.store.GetAll(unknown.Whole)
+	}
+	return refs, timers, parked, err
 }
 
 // validateSome takes records off the delivery and makes a batch of requests of them. It takes all of them, or as many as

@@ -227,6 +227,12 @@ func mends() []bug {
 		{"a small cut of a changelog goes unseen", "23", "./internal/ownership TestAnOwnerNoticesThatItsChangelogWasCut", []change{
 			{"internal/ownership/tail.go", "	if first := records[0].Offset; first < t.acked {", "	if first := records[0].Offset; first < 0 {"},
 		}},
+		{"an idle owner does not notice that its changelog was cut", "23", "./internal/ownership TestIdlePartitionNoticesThatItsChangelogWasCut", []change{
+			{"internal/ownership/steps.go", "(end > s.tail.next || end < s.tail.acked) && !s.out", "end > s.tail.next && !s.out"},
+		}},
+		{"a timer beyond the limit is loaded after each firing", "20", "./internal/planner TestATimerBeyondTheLimitIsNotLoadedAtOnceAgain", []change{
+			{"internal/planner/horizon.go", "k.table.Stats().Soon > k.remained/2 {", "k.table.Stats().Soon == k.remained {"},
+		}},
 		{"a follower passes a cut among claims and markers", "23", "./internal/ownership TestAFollowerSeesThatTheLogWasCutAmongClaims", []change{
 			{"internal/replay/replay.go", "epoch != 0 && behind > p.at.Read {", "epoch != 0 && behind < 0 {"},
 		}},
