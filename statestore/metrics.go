@@ -77,7 +77,7 @@ func (s *Store) metrics() (all []metric) {
 		counter, func(_ *pebble.Metrics) float64 { return e.stalled().Seconds() })
 	add("replay_waits_total", "Times that a replay, or a large checkpoint, had to wait for compactions.",
 		counter, func(_ *pebble.Metrics) float64 { return float64(e.replayWaits.Load()) })
-	add("replay_waited_seconds_total", "Time that replays had to wait for compactions.",
+	add("replay_waited_seconds_total", "Time that replays, and large checkpoints, had to wait for compactions.",
 		counter, func(_ *pebble.Metrics) float64 { return time.Duration(e.replayNanos.Load()).Seconds() })
 	add("slow_disk_total", "Operations of the disk that took longer than five seconds.",
 		counter, func(_ *pebble.Metrics) float64 { return float64(e.slowDisk.Load()) })

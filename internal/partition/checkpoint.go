@@ -18,8 +18,8 @@ const checkpointPause = 500 * time.Millisecond
 // checkpoints bring the planners' dirty timers into the store. The keeper's goroutine owns them, except asks.
 //
 // A checkpoint is written before the store is flushed, which bounds what a restart after a kill has to replay. It is
-// also written when dirty timers have used their memory, and when timers are to be parked whose rows the store does not have yet. If much
-// has changed it takes a second or more, so a goroutine of its own writes it. There is one at a time.
+// also written when dirty timers have used their memory, and when timers are to be parked whose rows the store does not
+// have yet. If much has changed it takes a second or more, so a goroutine of its own writes it. There is one at a time.
 //
 // One goroutine, the keeper's, both ends checkpoints and scans the store. So no planner forgets a change between a scan
 // and the load of its result.
