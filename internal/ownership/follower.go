@@ -205,7 +205,8 @@ func passed(since time.Time) time.Duration {
 
 // stale returns why the view must not be used, given the brokers' time; "" if it may be used. The age of
 // a view that began empty counts from its begin, because its leader may have been away during the
-// replay. If now is earlier than the brokers' time, stale may miss that a view is too old.
+// replay. If now is earlier than the brokers' time, or zero because no broker has said it, stale may miss that a view is
+// too old.
 func (f *Follower) stale(ctx context.Context, now time.Time) (why string, err error) {
 	if f.o.Local == nil {
 		return "", nil
@@ -216,9 +217,12 @@ func (f *Follower) stale(ctx context.Context, now time.Time) (why string, err er
 	}
 	v := &f.view
 	v.keeps = min(v.keeps, keeps)
-	v.past = spans{known: true, age: now.Sub(v.view.InSync), making: passed(v.begun)}
+	v.past = spans{known: true, making: passed(v.begun)}
+	if !now.IsZero() {
+		v.past.age = now.Sub(v.view.InSync)
+	}
 	if !f.first.IsZero() {
-		v.past.age -= time.Since(f.first)
+		v.past.age -= min(v.past.age, time.Since(f.first))
 		v.past.making = f.first.Sub(v.begun)
 		f.missed = max(f.missed, passed(f.met))
 	}

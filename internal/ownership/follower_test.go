@@ -58,6 +58,19 @@ func TestStaleView(t *testing.T) {
 	})
 }
 
+// A view is not too old because no broker has said what time it is: an acquisition asks again, with the claim's time.
+func TestAViewIsNotStaleWithoutATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		f := aging(false, time.Hour, begun, begun)
+		f.meet(begun)
+		time.Sleep(time.Minute)
+		if why, err := f.stale(t.Context(), time.Time{}); why != "" || err != nil {
+			t.Errorf("%s %v", why, err)
+		}
+	})
+}
+
 // A view that is followed stays good for as long as the log's end is reached often enough,
 // however long ago it was begun. Whether it was good at first is for the brokers' times to
 // say.

