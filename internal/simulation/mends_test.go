@@ -227,6 +227,13 @@ func mends() []bug {
 		{"a small cut of a changelog goes unseen", "23", "./internal/ownership TestAnOwnerNoticesThatItsChangelogWasCut", []change{
 			{"internal/ownership/tail.go", "	if first := records[0].Offset; first < t.acked {", "	if first := records[0].Offset; first < 0 {"},
 		}},
+		{"a view is too old if no broker says what time it is", "22", "./internal/ownership TestAViewIsNotStaleWithoutATime", []change{
+			{"internal/ownership/follower.go", "	if !now.IsZero() {\n		v.past.age = now.Sub(v.view.InSync)\n	}", "	v.past.age = now.Sub(v.view.InSync)"},
+			{"internal/ownership/follower.go", "v.past.age -= min(v.past.age, time.Since(f.first))", "v.past.age -= time.Since(f.first)"},
+		}},
+		{"a leader is believed that its log has no timestamp", "22", "./internal/partlog TestNewestAsksAgainWhileTheLogIsNotEmpty", []change{
+			{"internal/partlog/bounds.go", "if err != nil || empty || !at.IsZero() {", "if err != nil || empty || true {"},
+		}},
 		{"an idle owner does not notice that its changelog was cut", "23", "./internal/ownership TestIdlePartitionNoticesThatItsChangelogWasCut", []change{
 			{"internal/ownership/steps.go", "(end > s.tail.next || end < s.tail.acked) && !s.out", "end > s.tail.next && !s.out"},
 		}},
