@@ -53,6 +53,13 @@ func TestForget(t *testing.T) {
 		t.Errorf("left are %d requests, %d emissions and %d changes, want 1, none and 4", len(h.Requests), len(h.Emissions), len(h.Changes))
 	}
 	sound("behind")
+	h.Views = []history.View{{Instance: "wc-0", Requests: "timers", Position: 7, Timers: []history.Timer{*far.Timer}}}
+	sound("with a local store")
+	h.Views[0].Timers = nil
+	if wrong := history.Check(*h); len(wrong) != 1 || wrong[0].Rule != "fold" {
+		t.Errorf("of a local store that lacks a timer is said: %v", wrong)
+	}
+	h.Views = nil
 	triggered := change("far", 1, 7)
 	triggered.Timer.Triggered = true
 	h.Changes = append(h.Changes, triggered, checkpoint("p/4", 3, 8), change("far", -1, 9), checkpoint("p/5", 3, 10))
