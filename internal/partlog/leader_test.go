@@ -3,11 +3,13 @@ package partlog
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -168,6 +170,27 @@ func TestNewestAsksAgainWhileTheLogIsNotEmpty(t *testing.T) {
 				t.Errorf("%v, %v, asked %d times", at, err, asked)
 			}
 		})
+	}
+}
+
+// The same of a real broker, which says so now and then while it appends.
+func TestNewestOfALogThatIsWrittenTo(t *testing.T) {
+	p := newPartition(kafkatest.OnShared(t), map[string]*string{"message.timestamp.type": kmsg.StringPtr("LogAppendTime")})
+	p.write(p.cl, "v")
+	writing, stop := context.WithCancel(p.Ctx)
+	var writers sync.WaitGroup
+	defer writers.Wait()
+	defer stop()
+	writers.Go(func() {
+		cl := p.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0))
+		for writing.Err() == nil {
+			cl.Produce(writing, &kgo.Record{Topic: p.target.Topic, Value: make([]byte, 500)}, nil)
+		}
+	})
+	for begun := time.Now(); time.Since(begun) < 3*time.Second; {
+		if at, err := Newest(p.Ctx, p.cl, p.target); err != nil || at.IsZero() {
+			t.Fatalf("%v, %v", at, err)
+		}
 	}
 }
 
