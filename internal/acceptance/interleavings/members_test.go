@@ -158,7 +158,7 @@ func TestTenMembersJoinWithinASecond(t *testing.T) {
 		cfg := w.config()
 		cfg.TransactionalIDs, cfg.Lanes = 2, 1
 		shares := rig.Queues(8 << 20)
-		shares.Wheel, shares.Delta = 1<<20, 1<<20
+		shares.Wheel, shares.Dirty = 1<<20, 1<<20
 		cfg.SessionTimeout = 3 * session // nobody is to be dropped because the machine is busy
 		return rig.ServeLogged(t, cfg, service.Options{Memory: shares})
 	}
