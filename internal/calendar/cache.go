@@ -19,7 +19,7 @@ const (
 
 // Cache remembers schedules and zones, so that timers with the same expression
 // share them. Any number of goroutines may use it; its zero value is ready.
-// Nobody waits for the file of another's zone.
+// The lock is not held while the file of a zone is read.
 type Cache struct {
 	mu sync.Mutex
 	// now has the schedules that were used recently, before those that were used earlier. When now
@@ -61,7 +61,7 @@ func (c *Cache) Schedule(expression, zone string) (*Schedule, error) {
 	return c.remember(key{strings.Clone(expression), strings.Clone(zone)}, e.In(loc)), nil
 }
 
-// cached returns a schedule that the cache has; nil if it has not.
+// cached returns the cached schedule, or nil.
 func (c *Cache) cached(expression, zone string) *Schedule {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *Cache) load(name string) (*time.Location, error) {
 	return loc, nil
 }
 
-// zone returns the rules of a zone that were read already, or whether it was unknown a moment ago.
+// zone returns the cached rules of a zone. unknown reports that a recent look-up found none.
 func (c *Cache) zone(name string) (loc *time.Location, unknown bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -564,7 +564,7 @@ func TestUnseen(t *testing.T) {
 			h.Scope.Undone = map[string]map[string]bool{"timers": {"a": true, "d": true}}
 			h.Emissions = doubled(h.Emissions, emissionOf(h, "a", 0), func(m *Emission) { m.Offset += 100 })
 			h.Answers = nil
-			h.Lags[0].Position, h.Lags[0].End = 15, 15 // of a step that is gone
+			h.Lags[0].Position, h.Lags[0].End = 15, 15 // committed by a step that the log lost
 		}, []Fate{0: Unknown, 4: Unknown}},
 		{"a timer that may have been moved", func(h *History) {
 			h.Scope.Strays = map[string]map[string]bool{"timers": {"d": true}}

@@ -205,8 +205,8 @@ func passed(since time.Time) time.Duration {
 
 // stale returns why the view must not be used, given the brokers' time; "" if it may be used. The age of
 // a view that began empty counts from its begin, because its leader may have been away during the
-// replay. If now is earlier than the brokers' time, or zero because no broker has said it, stale may miss that a view is
-// too old.
+// replay. If now is zero, because no broker has said it, or earlier than the brokers' time, stale may miss that a view is too
+// old; an acquisition asks again, with the claim's time.
 func (f *Follower) stale(ctx context.Context, now time.Time) (why string, err error) {
 	if f.o.Local == nil {
 		return "", nil

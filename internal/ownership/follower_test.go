@@ -58,7 +58,7 @@ func TestStaleView(t *testing.T) {
 	})
 }
 
-// A view is not too old because no broker has said what time it is: an acquisition asks again, with the claim's time.
+// A missing time does not make a view too old: an acquisition asks again, with the claim's time.
 func TestAViewIsNotStaleWithoutATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()

@@ -232,8 +232,9 @@ func (s *Steps) idleFor(d time.Duration) bool {
 	return true
 }
 
-// endsAt takes the end of the changelog as it was a moment ago. It is ignored while a share is out. An end that is too low
-// is no proof that the log was cut, because a new leader first shows only what its followers have. The look decides.
+// endsAt compares the end of the changelog, as of a moment ago, with what this owner wrote. It is ignored while a share is
+// out. A lower end does not prove that the log was cut: a new leader first shows only what its followers have. The look
+// decides.
 func (s *Steps) endsAt(end int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

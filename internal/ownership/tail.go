@@ -50,8 +50,9 @@ var (
 // away.
 //
 // A leader appends behind all that was acknowledged. So a step of ours that stands below acked shows that the log lost its
-// end, however little of it: committed steps are gone which the owner has folded. It is acquired again, from what the log
-// has now.
+// end, however little of it: committed steps are gone which the owner has applied. It is acquired again, from what the log
+// has now. An idle owner compares the end with acked once a minute. A lower end raises doubt, and the look decides: its
+// fetch is out of range if the log was cut.
 type tail struct {
 	next  int64     // see above
 	seen  int64     // unless there is doubt, no foreign claim stands below

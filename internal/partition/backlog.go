@@ -38,7 +38,7 @@ type backlog struct {
 	committed timer.Size // not applied
 	out       int        // how many requests are in the step that is out
 	flow      flow
-	starved   bool // due timers wait for room; ended by applied
+	starved   bool // due timers wait for room; cleared by applied
 }
 
 // newBacklog returns an empty backlog, and tells the budgets.

@@ -31,7 +31,7 @@ type checkpoints struct {
 	asks     asks
 	aside    func(func()) // begins the function that writes a checkpoint; tests change it
 
-	since      time.Time // when the first step since the last checkpoint began was applied; zero: nothing is dirty
+	since      time.Time // when the first step was applied after the last checkpoint began; zero: none
 	position   int64     // in the changelog, behind the last step that was applied
 	checkpoint []byte    // of that step
 
@@ -109,10 +109,10 @@ func (c *checkpoints) note(j *job) {
 	c.position, c.checkpoint = max(c.position, j.position), j.checkpoint
 }
 
-// full reports whether dirty timers have used their memory.
+// full reports whether dirty timers have filled their share of memory.
 func (c *checkpoints) full() bool { return c.o.Memory.Dirty.Set(c.dirtyBytes()) }
 
-// dirtyBytes is about how much memory dirty timers take.
+// dirtyBytes is about how much memory dirty timers take that are not soon.
 func (c *checkpoints) dirtyBytes() (n int64) {
 	c.subs.ask(func(s *subPartition) { n += s.planner.Stats().DirtyBytes })
 	return n

@@ -235,7 +235,7 @@ func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
 		return c.s.keeper.nextJob()
 	}()
 	c.o.Token.Refused(errors.New("lost"))
-	c.s.keeper.finish(j)
+	c.s.keeper.countAndApply(j)
 	c.settle()
 	c.acquire()
 	c.finish()

@@ -741,7 +741,7 @@ func (c *core) abort() {
 
 func (c *core) apply() {
 	if j := c.s.keeper.nextJob(); j != nil {
-		c.s.keeper.finish(j)
+		c.s.keeper.countAndApply(j)
 		if !c.lazy {
 			c.checkpoint()
 		}

@@ -47,7 +47,7 @@ import (
 // the catch-up barrier opened. So timers that were missed while no instance ran get their four fifths too: timers that
 // fall due meanwhile wait behind them. Parked and paused timers are in no wheel, so they push nobody aside. Firings
 // come first because the planner puts them before all requests but those of their own IDs. Intake that was held back
-// goes on because each seal and each applied step looks whether it may.
+// goes on because each seal and each step that is applied looks whether it may.
 type flow struct {
 	limit   int           // how many requests may wait to be sealed; 0: there was no step yet
 	held    bool          // intake was held back for the limit since the last seal

@@ -39,7 +39,7 @@ func newForecast(own *owned, store *statestore.Handle) *forecast {
 	return &forecast{owned: own, store: store, counts: upcoming.New(own.clock.millis())}
 }
 
-// apply adds a committed step.
+// apply counts the timers that a step has added and removed.
 func (f *forecast) apply(step *planner.Step) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

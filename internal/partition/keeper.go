@@ -81,7 +81,7 @@ func (k *keeper) stop() {
 	k.o.Memory.Dirty.Set(0)
 }
 
-// applyRest counts and stores what is committed. First it waits for the checkpoint under way. If one has
+// applyRest counts and applies the committed steps that are left, and writes the last checkpoint. First it waits for the checkpoint under way. If one has
 // failed, nothing can be stored any more; what is committed is counted all the same.
 func (k *keeper) applyRest() error {
 	c := k.checkpoints
@@ -158,7 +158,7 @@ func (k *keeper) round(ctx context.Context) (more bool, err error) {
 		if j == nil {
 			break
 		}
-		k.finish(j)
+		k.countAndApply(j)
 	}
 	k.requests.resumeIfFree()
 	k.checkpoints.beginIfDue(ctx)
@@ -218,8 +218,8 @@ func (k *keeper) nextJob() *job {
 	return k.handover.next()
 }
 
-// finish counts a committed step and applies it. It does so even if the token is dead.
-func (k *keeper) finish(j *job) {
+// countAndApply counts a committed step and applies it. It does so even if the token is dead.
+func (k *keeper) countAndApply(j *job) {
 	k.count(j)
 	if k.o.BeforeApply != nil {
 		k.o.BeforeApply(k.o.Topics.Request.Name, k.o.Partition)
@@ -237,7 +237,7 @@ func (k *keeper) count(j *job) {
 	k.o.Metrics.committed(k.owned, k.arrivals, k.ledger, j.sealed, j.committed, j.step.Entries())
 }
 
-// apply takes a step into the memtables.
+// apply applies a step to the memtables.
 func (k *keeper) apply(j *job) {
 	defer func() {
 		if k.handover.applied() {

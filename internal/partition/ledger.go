@@ -14,7 +14,7 @@ import (
 // If not, a timer's outcome was counted and its state did not change, or the other way round.
 type ledger struct {
 	expected atomic.Int64
-	pending  atomic.Int64 // timers that committed and applied steps have left
+	pending  atomic.Int64 // timers that are pending after all applied steps
 }
 
 func (l *ledger) open(pending int64) {

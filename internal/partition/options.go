@@ -54,7 +54,7 @@ type Options struct {
 // Memory is a partition's accounts with the budgets that all partitions share. Run closes them.
 type Memory struct {
 	Wheel     *budget.Account // timers that are kept because they fall due soon
-	Dirty     *budget.Account // what committed steps have changed and the store lacks; at its limit a checkpoint of the store begins
+	Dirty     *budget.Account // what applied steps have changed, except soon timers and what is being written; at its limit a checkpoint of the store begins
 	Requests  *budget.Account // requests on their way, and committed steps that are not applied; at its limit intake pauses
 	Firings   *budget.Account // firings on their way
 	Questions *budget.Account // what the store lacks, read by questions about many timers

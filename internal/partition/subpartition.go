@@ -88,7 +88,7 @@ func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 	return fired
 }
 
-// planBatch meets and plans a batch. In between it looks up IDs in the store, without the lock.
+// planBatch passes a batch to Meet, looks up the unknown IDs in the store, without the lock, and plans it.
 func (s *subPartition) planBatch(b *planner.Batch) error {
 	s.mu.Lock()
 	unknown := s.planner.Meet(b)
@@ -104,7 +104,8 @@ func (s *subPartition) planBatch(b *planner.Batch) error {
 	return nil
 }
 
-// lookUp returns what the store has of the IDs of which the planner knows nothing, for planner.Lookup.Found.
+// lookUp asks the store for the IDs that the planner does not know: refs belong to unknown.IDs, timers and parked to
+// unknown.Whole.
 func (s *subPartition) lookUp(unknown *planner.Lookup) (refs []timer.Ref, timers []*timer.Timer, parked []bool, err error) {
 	if unknown.Empty() {
 		return nil, nil, nil, nil

@@ -48,16 +48,15 @@ func (l *leader) bounds(ctx context.Context, br *kgo.Broker) (start, lastStable,
 	return
 }
 
-// newestTries is how often Newest asks a leader that says there is no timestamp in a log that is not empty, newestPause how
-// long it waits in between. While a leader appends it may say so: Kafka 4.3.1 did in 3 of 1,000 answers about logs that were
-// written to.
+// A leader that is appending sometimes says that its log has no timestamp although it is not empty: Kafka 4.3.1 did in 3 of
+// 1,000 answers. Newest asks up to newestTries times, newestPause apart.
 const (
 	newestTries = 20
 	newestPause = 10 * time.Millisecond
 )
 
-// Newest returns the latest timestamp of the records of t, zero if it has none. With
-// LogAppendTime the timestamp is at or before the leader's clock.
+// Newest returns the latest timestamp of the records of t, zero if the log is empty or the
+// leader gives none. With LogAppendTime the timestamp is at or before the leader's clock.
 func Newest(ctx context.Context, cl *kgo.Client, t Log) (at time.Time, err error) {
 	l := newLeader(cl, t)
 	for range newestTries {

@@ -5,8 +5,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// dirty has the changes of committed steps since the last flush began, as far as they are in items. The others are in the
-// records and tombstones of the table. Together they are what the memtable has and the store lacks.
+// dirty lists the items that applied steps have changed since the last flush began. Changes of records and tombstones are in
+// the table. Together they are what the memtable has and the store lacks.
 //
 // A committed step is durable in the changelog, so writing each one to disk would gain nothing: after a crash the store
 // replays from its position in any case. Changes wait in memory instead, and the store never sees a timer that comes
@@ -15,8 +15,8 @@ import (
 // the result of a prefix of the changelog.
 //
 // A large flush takes a second or more, and steps go on meanwhile. So BeginFlush sets aside what has changed so far.
-// Then nothing is dirty. Later steps make timers dirty again, and are compared with what is being flushed as if the store had
-// it. There is one flush at a time.
+// From then on nothing is dirty until the next step is applied. That is compared with what is being flushed as if the store
+// had it. There is one flush at a time.
 //
 // An item, record or tombstone stays until the store has the result of the last committed step for its ID.
 //
@@ -32,7 +32,7 @@ type dirty struct {
 	wanted   bool    // a timer waits for a flush so that it can be parked; BeginFlush ends that
 }
 
-// change is what the store lacks of an item.
+// change is how an item differs from the store; its zero value: not at all.
 type change struct {
 	stored   timer.Ref    // what the store holds, or will when the flush under way has ended
 	after    *timer.Timer // what is pending, nil for nothing; set if the change is stale
@@ -43,7 +43,7 @@ type change struct {
 // stale reports whether the store may lack what committed steps changed in the item.
 func (c *change) stale() bool { return c.at != 0 || c.flushing != 0 }
 
-// dirtyBytes returns about how much memory an item takes because it is dirty. It leaves out what is counted for soon items.
+// dirtyBytes returns about how much memory a dirty item takes. It leaves out what is counted for soon items.
 func (it *Item) dirtyBytes() (n int64) {
 	c := &it.change
 	if c.at == 0 {

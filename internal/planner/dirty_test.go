@@ -40,7 +40,7 @@ func (p *Planner) applyAll() {
 	}
 }
 
-// A timer in the wheel is counted once: of dirty timers counts what the wheel does not hold,
+// A timer in the wheel is counted once: only dirty timers outside of the wheel count,
 // and what it gives out or forgets.
 func TestOnlyDirtyTimersThatAreNotSoonCount(t *testing.T) {
 	const due, far = 1000, 100_000

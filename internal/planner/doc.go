@@ -14,7 +14,7 @@
 //   - every pending timer below the horizon, a place in the order of firing up to which the store is loaded: a firing
 //     needs no look-up;
 //   - every entry that is planned and not committed: it is in the sequence, of which each step takes a prefix;
-//   - every change of committed steps that the store does not have: it is dirty until a flush begins to write it.
+//   - every change of committed steps that the store does not have: it is not applied yet, dirty, or being flushed.
 //
 // A timer that only waits to be due is a record, which means encoded bytes, and not an item: see package memtable.
 // Questions are answered with what is committed, not with what is planned: see [Unflushed] and [Planner.Committed].

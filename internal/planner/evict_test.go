@@ -72,8 +72,8 @@ func TestMemoryThatIsFullAsksForNoLoad(t *testing.T) {
 	}
 }
 
-// A timer that is larger than the limit is evicted, and is loaded again when half of those that are due before it have fired,
-// and not at once, nor after each of them.
+// A timer larger than the limit is evicted. It is loaded again after half of those that are due before it have fired, not at
+// once and not after each of them.
 func TestATimerBeyondTheLimitIsNotLoadedAtOnceAgain(t *testing.T) {
 	const small = 40
 	p := New(0, 0, 10<<10)

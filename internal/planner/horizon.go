@@ -87,10 +87,11 @@ func (k *known) evictFrom(from memtable.Key) {
 	}
 }
 
-// Relieved returns true once each time when memory that was full has room again. Then the caller loads. After an eviction that
-// also takes half of the timers that it has left to fall due: a large one that was evicted leaves much room, and would be loaded
-// and evicted in turns. Those that are left are due before it. Room for what was evicted is enough, too, but only once until a
-// timer falls due: the limits of several partitions may grow and shrink in turns.
+// Relieved reports, once each time, that full memory has room again: half of the limit is free. Then the caller loads. After
+// an eviction there must also be no more than half as many soon timers as it left. Otherwise a large timer that was evicted,
+// and leaves much room, would be loaded and evicted in turns. Those that are left are due before it, and once there are none it
+// is loaded. If all that was evicted fits again, Relieved does not wait for that, but only once until a timer falls due,
+// because the limits of several partitions may grow and shrink in turns.
 func (p *Planner) Relieved() bool {
 	k := &p.known
 	if !k.full || k.held() > k.limit/2 {

@@ -29,7 +29,7 @@ type Item struct {
 	ref     timer.Ref
 	timer   *timer.Timer // in memory, if pending here
 	last    *Entry       // the latest entry that is not applied
-	change  change       // what the store lacks of it
+	change  change       // how it differs from the store
 	permit  any          // lets it fire although its target is unhealthy
 	missed  int64        // Unix ms: the occurrence was due by then and was missed; see miss
 	entries int32        // planned and not applied

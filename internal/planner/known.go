@@ -27,9 +27,9 @@ type known struct {
 	missed   int64 // bytes of the items whose missed is set: see Crowded
 	latest   int64 // no item's missed is later than this; see notAhead
 	full     bool  // nothing more is to be loaded; Relieved ends that
-	remained int   // soon timers behind the last eviction
+	remained int   // how many soon timers the last eviction left; MaxInt: a load came later
 	evicted  int64 // bytes that the last eviction has freed
-	retried  bool  // a load was asked for because there is room for them, and no timer has fallen due since
+	retried  bool  // a load was asked for because they fit again, and no timer has fallen due since
 
 	scratch []byte
 	topics  map[string]string // see topic

@@ -112,7 +112,7 @@ func (w *Watched) Check(events bool) {
 // CatchUp waits until everything that is committed now is read, and reports whether it is.
 func (w *Watched) CatchUp() bool { return w.all.CatchUp() }
 
-// Take adds what was seen since the last call to a history, and forgets it, the records and the local stores.
+// Take moves the records and the local stores that were seen since the last call into a history.
 func (w *Watched) Take(h *history.History) {
 	w.t.Helper()
 	w.add(h, w.all.Take())

@@ -66,7 +66,7 @@ func newBudgets(s *memory.Shares, topics *servedTopics) budgets {
 			timers[name] = all[name]
 		}
 	}
-	// A partition's dirty timers may take half of this, because as much may be in the checkpoint that is being
+	// A partition's dirty timers may take half of that share, because as much may be in the checkpoint that is being
 	// written.
 	return budgets{budget.New(s.Wheel, timers), budget.New(s.Dirty/2, timers), budget.New(s.Requests, all), budget.New(s.Firings, timers), budget.New(s.Questions, timers), int(s.Replay)}
 }

@@ -57,7 +57,7 @@ func TestForget(t *testing.T) {
 	sound("with a local store")
 	h.Views[0].Timers = nil
 	if wrong := history.Check(*h); len(wrong) != 1 || wrong[0].Rule != "fold" {
-		t.Errorf("of a local store that lacks a timer is said: %v", wrong)
+		t.Errorf("a store that lacks a timer: %v", wrong)
 	}
 	h.Views = nil
 	triggered := change("far", 1, 7)

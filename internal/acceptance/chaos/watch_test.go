@@ -205,8 +205,8 @@ func (s *watch) lag() {
 	}
 }
 
-// stored judges what the local stores of stopped instances hold. Of each partition one at least must have every change.
-// One that lacks changes is left out, because what these have superseded may be forgotten.
+// stored judges the local stores of stopped instances. For each partition at least one must have every change. Those that lack
+// some are skipped, because the history may have forgotten what they have instead.
 func (s *watch) stored() []history.Violation {
 	if !s.watched.CatchUp() {
 		s.w.t.Error("not everything can be read")
