@@ -77,6 +77,9 @@ func (c *Cache) cached(expression, zone string) *Schedule {
 
 // remember notes that a schedule was used, and returns it. The lock is held.
 func (c *Cache) remember(k key, s *Schedule) *Schedule {
+	if first := c.now[k]; first != nil { // another goroutine has parsed it meanwhile
+		return first
+	}
 	if c.now == nil || len(c.now) >= maxSchedules/2 {
 		c.now, c.before = make(map[key]*Schedule), c.now
 	}

@@ -232,15 +232,22 @@ func (s *Steps) idleFor(d time.Duration) bool {
 	return true
 }
 
-// endsAt compares the end of the changelog, as of a moment ago, with what this owner wrote. It is ignored while a share is
-// out. A lower end does not prove that the log was cut: a new leader first shows only what its followers have. The look
+// endsAt compares the end of the changelog, as of a moment ago, with what this owner wrote, and had acknowledged before the
+// leader was asked. It is ignored while a share is out. A lower end does not prove that the log was cut: a new leader first shows only what its followers have. The look
 // decides.
-func (s *Steps) endsAt(end int64) {
+func (s *Steps) endsAt(end, acked int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if (end > s.tail.next || end < s.tail.acked) && !s.out {
+	if (end > s.tail.next || end < acked) && !s.out {
 		s.tail.distrust()
 	}
+}
+
+// acked is the offset behind the last record of this owner that was acknowledged.
+func (s *Steps) acked() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tail.acked
 }
 
 // beginLook reports whether a look is to begin, and from which offset on: there is doubt, and there is a leader. known

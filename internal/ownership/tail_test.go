@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
@@ -238,6 +239,91 @@ func TestIdlePartitionNoticesThatItsChangelogWasCut(t *testing.T) {
 		t.Errorf("ends with %v, want an error that is mended by another acquisition", err)
 	}
 	t.Log(err)
+}
+
+// A step that begins and ends while the leader's answer is on its way is no sign that the log was cut.
+func TestAStepDuringAPeekIsNoCut(t *testing.T) {
+	l, c := online(t)
+	writeCheckpoints(t, l, 10)
+	s := l.Steps
+	s.own(10)
+	s.tail.at = time.Now().Add(-2 * tailEvery)
+	asked := 0
+	c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		if asked++; asked != 3 { // the high watermark is what Bounds asks for last
+			return nil, nil, false
+		}
+		step := []*kgo.Record{{Offset: 10}, {Offset: 11}}
+		if err := s.Fence(step); err != nil {
+			t.Error(err)
+		}
+		s.mu.Lock()
+		s.follow(step)
+		s.mu.Unlock()
+		return endsAt(r, 10), nil, true // as of before the step
+	})
+	if l.tail.peek(t.Context()); s.Doubt() {
+		t.Errorf("in doubt: %+v", s.tail)
+	}
+}
+
+// A former leader that has not heard of its successor says that the log is shorter than it is. For some seconds nobody
+// believes it.
+func TestAFormerLeaderIsNotBelieved(t *testing.T) {
+	l, c := online(t)
+	writeCheckpoints(t, l, 10)
+	l.Steps.own(10)
+	l.Steps.tail.at = time.Now().Add(-2 * tailEvery)
+	var heard atomic.Bool
+	c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		return endsAt(r, 5), nil, !heard.Load()
+	})
+	c.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := r.(*kmsg.FetchRequest)
+		resp := req.ResponseKind().(*kmsg.FetchResponse)
+		topic, p := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
+		topic.Topic, topic.TopicID = req.Topics[0].Topic, req.Topics[0].TopicID
+		p.ErrorCode, p.HighWatermark = kerr.OffsetOutOfRange.Code, 5
+		topic.Partitions = append(topic.Partitions, p)
+		resp.Topics = append(resp.Topics, topic)
+		return resp, nil, !heard.Load()
+	})
+	if l.tail.peek(t.Context()); !l.Steps.Doubt() {
+		t.Fatal("no doubt")
+	}
+	time.AfterFunc(300*time.Millisecond, func() { heard.Store(true) })
+	l.tail.look(t.Context())
+	if err := l.Failure(); err != nil {
+		t.Errorf("a partition whose log is whole ends with %v", err)
+	}
+}
+
+// writeCheckpoints writes records to the changelog.
+func writeCheckpoints(t *testing.T, l *Life, n int) {
+	t.Helper()
+	for range n {
+		r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: wire.CheckpointKey()}
+		if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// endsAt is the answer to a question for an offset: that of the log's start, or the one given.
+func endsAt(r kmsg.Request, offset int64) kmsg.Response {
+	req := r.(*kmsg.ListOffsetsRequest)
+	resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+	topic, p := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
+	topic.Topic, p.Offset = req.Topics[0].Topic, offset
+	if req.Topics[0].Partitions[0].Timestamp == -2 {
+		p.Offset = 0
+	}
+	topic.Partitions = append(topic.Partitions, p)
+	resp.Topics = append(resp.Topics, topic)
+	return resp
 }
 
 // A step that was given up while a replica was dying left records in the leader's log, which are not shown to readers.

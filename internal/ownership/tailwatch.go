@@ -2,6 +2,7 @@ package ownership
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -23,6 +24,9 @@ const (
 	// tailEvery is how often an idle partition compares the end of its changelog with what it knows. peekTimeout bounds
 	// that.
 	tailEvery, peekTimeout = time.Minute, 5 * time.Second
+	// formerLeader is for how long a position that is not in the log proves nothing: a former leader may have answered that
+	// has not heard of its successor.
+	formerLeader = 5 * time.Second
 )
 
 // tailWatch looks at the end of the changelog if the Steps are in doubt, and from time to time while they are idle.
@@ -44,8 +48,9 @@ func (w *tailWatch) peek(ctx context.Context) {
 	w.aside(func() {
 		ctx, cancel := context.WithTimeout(ctx, peekTimeout)
 		defer cancel()
+		acked := w.steps.acked()
 		if _, _, end, err := partlog.Bounds(ctx, w.o.Client, w.o.changelog()); err == nil {
-			w.steps.endsAt(end)
+			w.steps.endsAt(end, acked)
 		}
 	})
 }
@@ -94,15 +99,19 @@ func (w *tailWatch) readTail(ctx context.Context, from int64) (int64, error) {
 
 // eachOfTail calls take for each record up to an offset. It asks for the offset again if nothing comes, because a new
 // leader may have less than the one before. It fetches at least once, even if there is nothing to read: if the log has
-// lost its end, only a fetch says that the position is not in the log.
+// lost its end, only a fetch says that the position is not in the log. That is believed after formerLeader.
 func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func() (int64, error), take func(*kgo.Record) error) error {
 	r.SetCompacted(true)
 	end, err := upTo()
 	begun, said := time.Now(), time.Now()
-	for read := false; err == nil && (!read || r.Position() < end); read = true {
+	for read := false; err == nil && (!read || r.Position() < end); {
 		at := r.Position()
+		read = false
 		var page partlog.Page
-		if page, err = r.Next(ctx, 0); err != nil {
+		page, err = r.Next(ctx, 0)
+		if errors.Is(err, partlog.ErrOutOfRange) && time.Since(begun) < formerLeader {
+			r.LookAgain()
+		} else if read = true; err != nil {
 			break
 		}
 		for _, rec := range page.Records {
@@ -110,7 +119,7 @@ func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func
 				return err
 			}
 		}
-		if r.Position() > at || r.Position() >= end {
+		if read && (r.Position() > at || r.Position() >= end) {
 			continue
 		}
 		if !beats.Sleep(ctx, min(tailWaitMax, max(tailWait, time.Since(begun)/tailWaitShare))) {

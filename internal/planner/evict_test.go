@@ -112,6 +112,40 @@ func TestATimerBeyondTheLimitIsNotLoadedAtOnceAgain(t *testing.T) {
 	}
 }
 
+// Most of what an eviction left is gone, and what it evicted is due right behind many small timers: it is loaded before they
+// fire, although most of them are left.
+func TestWhatWasEvictedIsLoadedBeforeItIsDue(t *testing.T) {
+	p := New(0, 0, 100<<10)
+	p.Open(0)
+	var timers []*timer.Timer
+	add := func(n int, due int64, size int) {
+		for range n {
+			i := len(timers)
+			timers = append(timers, &timer.Timer{ID: fmt.Append(nil, "id", i), Offset: int64(i), Due: due, Occurrence: 1, Value: make([]byte, size)})
+		}
+	}
+	add(40, 1000, 1500)
+	add(60, 3_600_000, 10)
+	add(33, 3_600_001, 4000)
+	load := func() {
+		for p.Relieved(); ; p.Relieved() {
+			from, ok := p.LoadFrom()
+			if !ok || from.Due >= 10_000_000 {
+				return
+			}
+			p.Load(from, timer.Ref{Due: 10_000_000}, slices.DeleteFunc(slices.Clone(timers), func(t *timer.Timer) bool { return t.Ref().Compare(from) < 0 }))
+		}
+	}
+	load()
+	if got := fired(p, 1000, 1000); len(got) != 40 {
+		t.Fatalf("%d fire, want 40", len(got))
+	}
+	load()
+	if got := fired(p, 3_600_001, 1000); len(got) <= 60 {
+		t.Errorf("%d fire, want the 60 and some of those right behind them", len(got))
+	}
+}
+
 // Memory that was full after an eviction asks for a load as soon as there is room for what was evicted, and not only when the
 // next timer falls due: the limit has grown, because other partitions hold less, or most timers were cancelled. Otherwise the
 // timers that are due soon after the next one are late by a load.

@@ -31,7 +31,7 @@ func (p *Planner) Load(from, to timer.Ref, timers []*timer.Timer) {
 		return
 	}
 	p.known.reach(to)
-	p.known.full, p.known.remained = p.known.held() > p.known.limit, math.MaxInt
+	p.known.full, p.known.remained = p.known.held() > p.known.limit, math.MaxInt64
 	p.known.evict()
 }
 
@@ -51,7 +51,7 @@ func (k *known) evict() {
 		}
 		held := k.held()
 		k.evictFrom(k.table.Farthest(n / 4))
-		k.full, k.remained, k.evicted = true, k.table.Stats().Soon, held-k.held()
+		k.full, k.remained, k.evicted = true, k.held(), held-k.held()
 	}
 }
 
@@ -88,16 +88,16 @@ func (k *known) evictFrom(from memtable.Key) {
 }
 
 // Relieved reports, once each time, that full memory has room again: half of the limit is free. Then the caller loads. After
-// an eviction there must also be no more than half as many soon timers as it left. Otherwise a large timer that was evicted,
-// and leaves much room, would be loaded and evicted in turns. Those that are left are due before it, and once there are none it
-// is loaded. If all that was evicted fits again, Relieved does not wait for that, but only once until a timer falls due,
-// because the limits of several partitions may grow and shrink in turns.
+// an eviction half of what it left must be gone, too. Otherwise a large timer that was evicted, and leaves much room, would be
+// loaded and evicted in turns. What is left is due before it, and once that is gone it is loaded. If all that was evicted fits
+// again, Relieved does not wait for that, but only once until a timer falls due, because the limits of several partitions may
+// grow and shrink in turns.
 func (p *Planner) Relieved() bool {
 	k := &p.known
 	if !k.full || k.held() > k.limit/2 {
 		return false
 	}
-	if k.table.Stats().Soon > k.remained/2 {
+	if k.held() > k.remained/2 {
 		if k.retried || k.held()+k.evicted > k.limit {
 			return false
 		}

@@ -27,7 +27,7 @@ type known struct {
 	missed   int64 // bytes of the items whose missed is set: see Crowded
 	latest   int64 // no item's missed is later than this; see notAhead
 	full     bool  // nothing more is to be loaded; Relieved ends that
-	remained int   // how many soon timers the last eviction left; MaxInt: a load came later
+	remained int64 // bytes of soon timers that the last eviction left; MaxInt64: a load came later
 	evicted  int64 // bytes that the last eviction has freed
 	retried  bool  // a load was asked for because they fit again, and no timer has fallen due since
 

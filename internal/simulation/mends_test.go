@@ -235,10 +235,10 @@ func mends() []bug {
 			{"internal/partlog/bounds.go", "if err != nil || empty || !at.IsZero() {", "if err != nil || empty || true {"},
 		}},
 		{"an idle owner does not notice that its changelog was cut", "23", "./internal/ownership TestIdlePartitionNoticesThatItsChangelogWasCut", []change{
-			{"internal/ownership/steps.go", "(end > s.tail.next || end < s.tail.acked) && !s.out", "end > s.tail.next && !s.out"},
+			{"internal/ownership/steps.go", "(end > s.tail.next || end < acked) && !s.out", "end > s.tail.next && !s.out"},
 		}},
 		{"a timer beyond the limit is loaded after each firing", "20", "./internal/planner TestATimerBeyondTheLimitIsNotLoadedAtOnceAgain", []change{
-			{"internal/planner/horizon.go", "k.table.Stats().Soon > k.remained/2 {", "k.table.Stats().Soon == k.remained {"},
+			{"internal/planner/horizon.go", "if k.held() > k.remained/2 {", "if k.held() == k.remained {"},
 		}},
 		{"a follower passes a cut among claims and markers", "23", "./internal/ownership TestAFollowerSeesThatTheLogWasCutAmongClaims", []change{
 			{"internal/replay/replay.go", "epoch != 0 && behind > p.at.Read {", "epoch != 0 && behind < 0 {"},
