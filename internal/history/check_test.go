@@ -566,6 +566,11 @@ func TestUnseen(t *testing.T) {
 			h.Answers = nil
 			h.Lags[0].Position, h.Lags[0].End = 15, 15 // committed by a step that the log lost
 		}, []Fate{0: Unknown, 4: Unknown}},
+		{"steps that a changelog has lost, and that only moved the position", func(h *History) {
+			h.Scope.Undone = map[string]map[string]bool{"timers": {}}
+			h.Answers = nil
+			h.Lags[0].Position, h.Lags[0].End = 15, 15
+		}, nil},
 		{"a timer that may have been moved", func(h *History) {
 			h.Scope.Strays = map[string]map[string]bool{"timers": {"d": true}}
 			h.Changes = without(h.Changes, func(c Change) bool { return c.ID == "d" })

@@ -15,6 +15,7 @@ func lag(x *index) {
 			continue
 		}
 		least, is := int64(-1), false
+		_, lost := x.Scope.Undone[l.Requests] // then a step that the log lost may have committed it
 		for _, c := range x.log(log) {
 			if c.Kind != Checkpoint {
 				continue
@@ -27,7 +28,7 @@ func lag(x *index) {
 		switch {
 		case l.Position < least:
 			x.broken("lag", "", nil, "the group's offset of %s/%d is %d at %s, and a step had committed %d before", l.Requests, l.Partition, l.Position, l.Asked, least)
-		case !is && !x.Scope.Compacted && l.Position >= 0 && len(x.Scope.Undone[l.Requests]) == 0: // a step that the log lost may have committed it
+		case !is && !x.Scope.Compacted && l.Position >= 0 && !lost:
 			x.broken("lag", "", nil, "the group's offset of %s/%d is %d at %s, and no step has committed that", l.Requests, l.Partition, l.Position, l.Asked)
 		}
 		if l.End != l.Position && x.Scope.Settle > 0 && idle(x, log, l.Asked.Add(-x.Scope.Settle)) && x.quiet(l.Asked.Add(-x.Scope.Settle), l.Given) {

@@ -34,8 +34,9 @@ type Scope struct {
 	// Their timers may have been moved, and nothing names the request then.
 	Strays map[string]map[string]bool
 	// Cut has the IDs, by request topic, of which a request log has lost acknowledged records, and those whose records are in
-	// their place now. Nothing about them is judged. Undone has the IDs of which a changelog has lost steps. Their requests are
-	// decided again, so it is judged only that none is lost. The lists have what is in these logs now.
+	// their place now. Nothing about them is judged. Undone has the IDs of which a changelog has lost steps, and an entry for
+	// its topic even if these had no IDs. Their requests are decided again, so it is judged only that none is lost. The lists
+	// have what is in these logs now.
 	Cut, Undone map[string]map[string]bool
 }
 
