@@ -232,9 +232,9 @@ func (s *Steps) idleFor(d time.Duration) bool {
 	return true
 }
 
-// endsAt compares the end of the changelog, as of a moment ago, with what this owner wrote, and had acknowledged before the
-// leader was asked. It is ignored while a share is out. A lower end does not prove that the log was cut: a new leader first shows only what its followers have. The look
-// decides.
+// endsAt compares the end of the changelog, as of a moment ago, with what this owner had written and the leader had
+// acknowledged before it was asked. It is ignored while a share is out. A lower end does not prove that the log was cut: a
+// new leader first shows only what its followers have. The look decides.
 func (s *Steps) endsAt(end, acked int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -343,12 +343,7 @@ func TestTheTailEndsAtTheLeadersLogEnd(t *testing.T) {
 					return nil, nil, false
 				}
 				asked.Add(1)
-				resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
-				topic, p := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
-				topic.Topic, p.Offset = req.Topics[0].Topic, lacking.Load()
-				topic.Partitions = append(topic.Partitions, p)
-				resp.Topics = append(resp.Topics, topic)
-				return resp, nil, true
+				return endsAt(r, lacking.Load()), nil, true
 			})
 			var looks sync.WaitGroup
 			l.tail.aside = func(f func()) { looks.Go(f) }

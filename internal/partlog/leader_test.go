@@ -128,12 +128,7 @@ func TestOnlyTheLeaderTellsTheEnd(t *testing.T) {
 		if c.CurrentNode() != 0 || req.Topics[0].Partitions[0].CurrentLeaderEpoch >= 0 {
 			return nil, nil, false // kfake's brokers share one log: it knows who leads, and since when
 		}
-		resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
-		topic, at := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
-		topic.Topic, at.Offset = req.Topics[0].Topic, 1
-		topic.Partitions = append(topic.Partitions, at)
-		resp.Topics = append(resp.Topics, topic)
-		return resp, nil, true
+		return listed(req, 1), nil, true
 	})
 	if end, err := End(p.Ctx, p.client(), p.target); err != nil || end != 3 {
 		t.Errorf("the end is %d, %v, want 3", end, err)
@@ -158,12 +153,7 @@ func TestNewestAsksAgainWhileTheLogIsNotEmpty(t *testing.T) {
 				if asked++; asked > 3 {
 					return nil, nil, false
 				}
-				resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
-				topic, none := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
-				topic.Topic, none.Offset, none.Timestamp = req.Topics[0].Topic, -1, -1
-				topic.Partitions = append(topic.Partitions, none)
-				resp.Topics = append(resp.Topics, topic)
-				return resp, nil, true
+				return listed(req, -1), nil, true
 			})
 			at, err := Newest(p.Ctx, p.cl, p.target)
 			if err != nil || at.IsZero() != (records == 0) || records == 0 && asked != 1 {
@@ -192,6 +182,16 @@ func TestNewestOfALogThatIsWrittenTo(t *testing.T) {
 			t.Fatalf("%v, %v", at, err)
 		}
 	}
+}
+
+// listed is an answer to a question for an offset, without a timestamp.
+func listed(req *kmsg.ListOffsetsRequest, offset int64) kmsg.Response {
+	resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+	topic, p := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
+	topic.Topic, p.Offset, p.Timestamp = req.Topics[0].Topic, offset, -1
+	topic.Partitions = append(topic.Partitions, p)
+	resp.Topics = append(resp.Topics, topic)
+	return resp
 }
 
 // metadata is what brokers say now of the topic.

@@ -105,7 +105,10 @@ func TestATimerBeyondTheLimitIsNotLoadedAtOnceAgain(t *testing.T) {
 		if got := fired(p, timers[i].Due, 10); len(got) != 1 {
 			t.Fatalf("after %d: %v fire", i, got)
 		}
-		loads += load()
+		n := load()
+		if loads += n; n > 1 {
+			t.Errorf("after %d: %d loads, want 1 at most", i, n)
+		}
 	}
 	if loads == 0 || loads > 6 { // 40 are halved five times
 		t.Errorf("%d loads while all fired, want at least one and at most 6", loads)
