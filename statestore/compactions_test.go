@@ -84,7 +84,7 @@ func TestReplayBeginsWithNothingFolded(t *testing.T) {
 	defer s.Close()
 	k := s.Partition(partition0).Acquire()
 	must(t, k.enter())
-	must(t, k.p.anchorLocked(k.p.state))
+	must(t, anchorLocked(k.p, k.p.state))
 	k.leave()
 	m, err := k.Meta()
 	must(t, err)

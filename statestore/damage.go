@@ -10,20 +10,13 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// IsCorrupt reports whether err is about stored bytes that make no sense. Wiping the partition in which
-// it was met cures it.
-func IsCorrupt(err error) bool {
-	return errors.Is(err, ErrCorrupt) || pebble.IsCorruptionError(err)
-}
-
 // damage throws away damaged tables. A table goes as a whole: Pebble says which keys it spans, and every
 // partition that may have a key there loses everything it has in the store. Its owner gets ErrCorrupt until it
 // wipes the partition, to replay it. So nothing of the table has to be read. Cutting one partition out of it
 // would read it.
 type damage struct {
 	s         *Store
-	discarded sync.Map      // by tablePart
-	opened    chan struct{} // closed when Open has returned
+	discarded sync.Map // by tablePart
 }
 
 // tablePart is one table: a path and its bounds. A wipe may leave two parts of one file, one on each
@@ -45,7 +38,7 @@ func (d *damage) met(info pebble.DataCorruptionInfo) {
 	}
 	d.refuse(first, last)
 	go func() {
-		<-d.opened
+		<-d.s.opened
 		if err := d.discard(info, first, last); err != nil {
 			d.s.events.fatal(fmt.Errorf("throw away damaged table %s (%w): %w", info.Path, info.Details, err))
 		}
@@ -118,12 +111,4 @@ func (d *damage) reach(first, last prefix) (low, high prefix, err error) {
 		}
 	}
 	return low, high, err
-}
-
-// intact returns an error if the partition has lost a table and was not wiped since.
-func (p *Partition) intact() error {
-	if p.damaged.Load() {
-		return fmt.Errorf("partition %s lay in a damaged table: %w", p.id, ErrCorrupt)
-	}
-	return nil
 }

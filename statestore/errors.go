@@ -1,6 +1,11 @@
 package statestore
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+)
 
 var (
 	// ErrInUse says that another process, or another Store of this one, has
@@ -53,3 +58,32 @@ var (
 	// ErrClosed is returned by everything after Close.
 	ErrClosed = errors.New("store is closed")
 )
+
+// IsCorrupt reports whether err is about stored bytes that make no sense. Wiping the partition in which
+// it was met cures it.
+func IsCorrupt(err error) bool {
+	return errors.Is(err, ErrCorrupt) || pebble.IsCorruptionError(err)
+}
+
+// corrupt makes Pebble's corruption errors wrap ErrCorrupt.
+func corrupt(err error) error {
+	if !pebble.IsCorruptionError(err) || errors.Is(err, ErrCorrupt) {
+		return err
+	}
+	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
+		return &tableError{info, err}
+	}
+	return fmt.Errorf("%w: %w", err, ErrCorrupt)
+}
+
+// tableError is damage in a table.
+type tableError struct {
+	info *pebble.DataCorruptionInfo
+	err  error // Pebble's, whose text repeats the details
+}
+
+func (e *tableError) Error() string {
+	return fmt.Sprintf("table %s is damaged: %v", e.info.Path, e.info.Details)
+}
+
+func (e *tableError) Unwrap() []error { return []error{e.err, ErrCorrupt} }

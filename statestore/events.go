@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -181,4 +182,29 @@ func (e *events) stalled() time.Duration {
 		d += time.Duration(time.Now().UnixNano() - since)
 	}
 	return d
+}
+
+// signal wakes all waiters each time it is given.
+type signal struct {
+	mu sync.Mutex
+	ch chan struct{} // closed and dropped when the signal is given
+}
+
+// wait returns a channel that is closed when the signal is given next.
+func (s *signal) wait() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch == nil {
+		s.ch = make(chan struct{})
+	}
+	return s.ch
+}
+
+func (s *signal) give() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ch != nil {
+		close(s.ch)
+		s.ch = nil
+	}
 }

@@ -2,7 +2,6 @@ package statestore
 
 import (
 	"errors"
-	"hash/maphash"
 	"math/bits"
 	"sync/atomic"
 
@@ -10,18 +9,6 @@ import (
 )
 
 const (
-	// filterPart: filters of IDs take one filterPart-th of the store's memory.
-	filterPart = 8
-	// idBits is how many bits of a filter there are for each ID, and idSet how many of them it sets. One in 200
-	// probes of a full part for an absent ID says maybe. That is expensive: the look-up reads cold blocks of
-	// every layer.
-	idBits, idSet = 16, 5
-	// leastWords is the size of a filter's first part, 16 KiB. Each further part is partGrowth times as large.
-	leastWords, partGrowth = 2 << 10, 4
-	// replayFilter is how many bytes the filter of a partition may take during a replay even if filters have
-	// no more memory. After the replay, a filter that does not fit is dropped (fitLocked).
-	replayFilter = 8 << 20
-
 	// The store considers learning a filter after every learnCheck look-ups without one.
 	learnCheck = 10_000
 	// learnShare: a filter is worth learning after one such look-up for every four pending timers. Learning an
@@ -32,48 +19,6 @@ const (
 	// learnRows is how many rows are read at a time.
 	learnRows = 4096
 )
-
-// filter says that the store has no row for an ID, or that it may have one. Most requests are for new IDs, and
-// without a filter the look-up of a new ID asks every layer and level of the store.
-//
-// It is a Bloom filter in several parts, of which only the last takes more IDs. Bits are set in place. The
-// list of parts never changes: to grow, a partition gets another filter with the same parts and one more.
-//
-// # Why it never denies an ID that is there
-//
-// A partition's filter has every ID of which the partition has a row:
-//
-//   - It begins when the partition has no timer, hence no row by ID; or it has learned all rows, see below.
-//   - A row by ID is written under Partition.write, by putID or writeIDs alone. Both note the ID before the
-//     row can be seen. So a reader that could see the row, and loads the filter after that, finds the bits.
-//   - An ID is never taken out. When the partition is wiped it gets a new filter.
-//   - Rows that are deleted, damaged or excised leave their IDs in the filter. Each such ID may cost a look-up.
-//   - It is in memory only. After a crash the partition has none, and every ID is looked up.
-//
-// A partition without a filter learns one while it is in use. Learning begins under Partition.write. From then
-// on noteLocked adds new IDs to it, too. Then the rows are read, some at a time. Each row that was there at
-// the beginning is read, unless it was deleted first; if its ID came back, noteLocked has added it. So when the
-// last row is read the filter has all IDs. It takes effect if no read failed, nothing is damaged, and the
-// partition was not wiped meanwhile.
-type filter struct {
-	parts []*bloomPart
-	ids   int64 // how many were added
-}
-
-// bloomPart is one part: all bits of an ID lie in one word.
-type bloomPart struct {
-	words []uint64 // accessed atomically; their number is a power of two
-	room  int      // how many more IDs it takes; guarded by Partition.write
-}
-
-// filterPool is what the filters of all partitions share.
-type filterPool struct {
-	seed      maphash.Seed
-	bytes     atomic.Int64   // taken by all filters
-	share     int64          // bytes that all filters may take
-	learns    chan *idFilter // that may be worth learning
-	learnRows int            // see the constant; tests change it
-}
 
 // idFilter is the filter of one partition. Partition.write guards it, except for reads of current and
 // unanswered.
@@ -90,40 +35,6 @@ type learning struct {
 	filter *filter // it has a part, so it can always take one more ID
 	from   []byte  // key of the next row to read
 }
-
-func newBloomPart(words int) *bloomPart {
-	return &bloomPart{words: make([]uint64, words), room: words * 64 / idBits}
-}
-
-func (b *bloomPart) bits(hash uint64) (word *uint64, set uint64) {
-	for i := range idSet {
-		set |= 1 << (hash >> (6 * i) & 63)
-	}
-	return &b.words[hash>>(6*idSet)&uint64(len(b.words)-1)], set
-}
-
-// maybe is false only for an ID that was never added.
-func (f *filter) maybe(hash uint64) bool {
-	for i := len(f.parts) - 1; i >= 0; i-- {
-		if word, set := f.parts[i].bits(hash); atomic.LoadUint64(word)&set == set {
-			return true
-		}
-	}
-	return false
-}
-
-func (f *filter) bytes() (n int64) {
-	for _, b := range f.parts {
-		n += int64(len(b.words)) * 8
-	}
-	return n
-}
-
-// hash returns the hash of an ID that all filters of the store use.
-func (o *filterPool) hash(id []byte) uint64 { return maphash.Bytes(o.seed, id) }
-
-// denies reports whether a filter says that the store has no row for an ID. f may be nil.
-func (o *filterPool) denies(f *filter, id []byte) bool { return f != nil && !f.maybe(o.hash(id)) }
 
 // noteLocked adds an ID whose row is about to be written.
 func (i *idFilter) noteLocked(id []byte) {
@@ -173,7 +84,7 @@ func (i *idFilter) growLocked(f *filter) *filter {
 	}
 	size := int64(words) * 8
 	k := i.p.owner.Load()
-	if replayed := k != nil && k.replay != nil; !i.pool.reserve(size, replayed && f.bytes()+size <= replayFilter) {
+	if replayed := k != nil && k.replaying; !i.pool.reserve(size, replayed && f.bytes()+size <= replayFilter) {
 		if len(f.parts) == 0 {
 			return nil
 		}
@@ -182,15 +93,6 @@ func (i *idFilter) growLocked(f *filter) *filter {
 		return f
 	}
 	return &filter{parts: append(f.parts[:len(f.parts):len(f.parts)], newBloomPart(words)), ids: f.ids}
-}
-
-// reserve takes memory for a filter; beyond the share of filters only with beyond.
-func (o *filterPool) reserve(bytes int64, beyond bool) bool {
-	if o.bytes.Add(bytes) <= o.share || beyond {
-		return true
-	}
-	o.bytes.Add(-bytes)
-	return false
 }
 
 // setLocked replaces the partition's filter; nil: it has none.
@@ -219,7 +121,7 @@ func (i *idFilter) forgetLearningLocked() {
 // askToLearn makes the store check whether a filter of the partition should be learned.
 func (i *idFilter) askToLearn() {
 	select {
-	case i.pool.learns <- i:
+	case i.p.s.upkeep.learns <- i.p:
 	default: // a later call asks again
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -190,4 +191,20 @@ func immediateSuccessor(dst, a []byte) []byte {
 		return dst
 	}
 	return append(dst, 0)
+}
+
+// PartitionID names a request partition. A topic that is deleted and created again has another UUID.
+type PartitionID struct {
+	Topic     [16]byte // UUID of the request topic
+	Partition int32    // never negative
+}
+
+// String is the UUID in hex, a slash and the number.
+func (id PartitionID) String() string { return fmt.Sprintf("%x/%d", id.Topic, id.Partition) }
+
+func checkID(id []byte) error {
+	if len(id) == 0 || len(id) > maxIDSize {
+		return fmt.Errorf("%d bytes: %w", len(id), ErrID)
+	}
+	return nil
 }

@@ -2,7 +2,6 @@ package statestore
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
@@ -32,15 +31,17 @@ func (k *Handle) WaitForRoom(ctx context.Context, b *Batch) error {
 	if !k.p.s.large(b) {
 		return nil
 	}
-	return k.waitForRoom(ctx, false, 0)
+	return waitForRoom(ctx, k, false, 0)
 }
 
 // AwaitRoom is for replays that nobody waits for, between two flushes. It waits until a Flush would not have to
 // wait and would leave replaySpare layers to others: for at most 30 s, or until ctx ends.
-func (k *Handle) AwaitRoom(ctx context.Context) error { return k.waitForRoom(ctx, true, replaySpare) }
+func (k *Handle) AwaitRoom(ctx context.Context) error {
+	return waitForRoom(ctx, k, true, replaySpare)
+}
 
 // waitForRoom waits until there is room for more than spare layers.
-func (k *Handle) waitForRoom(ctx context.Context, replaying bool, spare int) error {
+func waitForRoom(ctx context.Context, k *Handle, replaying bool, spare int) error {
 	s := k.p.s
 	deadline, ticker := time.NewTimer(roomWait), time.NewTicker(roomCheck)
 	defer deadline.Stop()
@@ -48,7 +49,7 @@ func (k *Handle) waitForRoom(ctx context.Context, replaying bool, spare int) err
 	var start time.Time
 	for {
 		compacted := s.events.compacted.wait()
-		layers, err := k.layers()
+		layers, err := layersOf(k)
 		if err != nil || layers+spare < s.room(layers, replaying) {
 			return err
 		}
@@ -85,8 +86,8 @@ func (s *Store) room(layers int, replaying bool) int {
 	return s.roomLayers
 }
 
-// layers is Store.level0Layers, or an error if the handle has lost the partition.
-func (k *Handle) layers() (int, error) {
+// layersOf is Store.level0Layers, or an error if the handle has lost the partition.
+func layersOf(k *Handle) (int, error) {
 	s := k.p.s
 	if err := s.enter(); err != nil {
 		return 0, err
@@ -96,29 +97,4 @@ func (k *Handle) layers() (int, error) {
 		return 0, err
 	}
 	return s.level0Layers(), nil
-}
-
-// signal wakes all waiters each time it is given.
-type signal struct {
-	mu sync.Mutex
-	ch chan struct{} // closed and dropped when the signal is given
-}
-
-// wait returns a channel that is closed when the signal is given next.
-func (s *signal) wait() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ch == nil {
-		s.ch = make(chan struct{})
-	}
-	return s.ch
-}
-
-func (s *signal) give() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ch != nil {
-		close(s.ch)
-		s.ch = nil
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -137,4 +139,17 @@ func decodeMeta(b []byte) (m meta, err error) {
 func (m *meta) impossible() bool {
 	return m.Position < 0 || m.Parked < 0 || m.Pending < m.Parked || m.Misplaced < 0 || m.Pending < m.Misplaced || m.Partitions < 0 ||
 		m.Epoch < 0 || m.Read < 0 || m.Read > m.Position
+}
+
+func readMeta(r pebble.Reader, p prefix) (meta, error) {
+	row, err := get(r, p.key(kindMeta))
+	if err != nil || row == nil {
+		return emptyMeta(), err
+	}
+	m, err := decodeMeta(row)
+	if err != nil {
+		return m, err
+	}
+	m.Checkpoint, err = get(r, p.key(kindCheckpoint))
+	return m, err
 }

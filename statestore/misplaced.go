@@ -7,53 +7,12 @@ import "github.com/waterclock/waterclock/internal/timer"
 // for one number of partitions, which is stored with it. Nothing converts it to another number: the owner wipes
 // the partition and replays its changelog.
 
-// CountFor makes the store count misplaced timers for a request topic with that many partitions. It
-// returns false if the store holds timers that were not counted for that number: the caller must
-// wipe the partition first. A store without Options.Home counts nothing and returns true.
-func (k *Handle) CountFor(partitions int32) (bool, error) {
-	if k.p.s.o.Home == nil {
-		return true, nil
-	}
-	if err := k.enter(); err != nil {
-		return false, err
-	}
-	defer k.leave()
-	if next := k.p.state; next.Pending == 0 {
-		next.Partitions, next.Misplaced = partitions, 0
-		k.p.setState(next)
-	}
-	return k.p.state.Partitions == partitions, nil
-}
-
-// Misplaced returns how many pending timers have IDs that belong on another partition, as of the last
-// batch. It returns false if the store does not count them. It never waits.
-func (p *Partition) Misplaced() (n int64, known bool) {
-	n = p.misplaced.Load()
-	return max(n, 0), n >= 0
-}
-
-// showMisplaced publishes the count after a change of state; p.write is held.
-func (p *Partition) showMisplaced() {
-	if p.s.o.Home == nil || p.state.Partitions == 0 {
-		p.misplaced.Store(-1)
-		return
-	}
-	p.misplaced.Store(p.state.Misplaced)
-}
-
 // tally is by how much one batch changes the number of misplaced timers.
 type tally struct {
 	home       func(id []byte, partitions int32) int32
 	partitions int32 // 0: nothing is counted
 	here       int32
 	change     int64
-}
-
-func (p *Partition) tallyFor(partitions int32) tally {
-	if p.s.o.Home == nil {
-		partitions = 0
-	}
-	return tally{home: p.s.o.Home, partitions: partitions, here: p.id.Partition}
 }
 
 // add notes what became of an ID. One that stays pending stays where it is.

@@ -29,7 +29,7 @@ func Open(o Options) (_ *Store, err error) {
 			s.closed = true
 			s.lock.Close()
 		}
-		close(s.damage.opened)
+		close(s.opened)
 	}()
 	if err := s.openIdentity(); err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
@@ -52,15 +52,14 @@ func newStore(o Options) *Store {
 		partitions:  make(map[PartitionID]*Partition),
 		compactions: newCompactions(),
 		roomLayers:  roomLayers,
+		opened:      make(chan struct{}),
 	}
 	s.upkeep.init(s)
 	s.close = sync.OnceValue(s.closeOnce)
 	f := &s.filters
 	f.seed, f.share, f.learnRows = maphash.MakeSeed(), int64(o.Memory/filterPart), learnRows
-	f.learns = make(chan *idFilter, maxSweepsWaiting)
 	s.tables.leastIDs, s.tables.turns = tableIDs, make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
-	s.damage.s, s.damage.opened = s, make(chan struct{})
-	s.events.onDamage = s.damage.met
+	s.events.onDamage = (&damage{s: s}).met
 	return s
 }
 
@@ -183,4 +182,67 @@ func (s *Store) syncDirectory() error {
 		s.o.Logger.Debug("sync of the directory above the store failed", "err", err)
 	}
 	return syncDir(fsys, s.o.Dir)
+}
+
+// Close waits for calls under way and for open views, flushes and closes the store. From then on every call
+// returns ErrClosed. Further calls of Close return the same error and do nothing. After a fatal error, even
+// one that comes meanwhile, Close returns that error and leaves the database alone: its locks may be held
+// forever. The directory then stays locked until the process ends.
+func (s *Store) Close() error { return s.close() }
+
+func (s *Store) closeOnce() error {
+	close(s.upkeep.stop)
+	if err := s.events.err(); err != nil {
+		return err
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- s.shut() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-s.events.dead:
+		return s.events.err()
+	}
+}
+
+func (s *Store) shut() error {
+	<-s.upkeep.done
+	var flushErr error
+	if !s.readOnly {
+		flushErr = s.Flush()
+	}
+	s.life.Lock()
+	s.closed = true
+	s.life.Unlock()
+	s.views.Wait()
+	err := errors.Join(flushErr, s.db.Close(), s.lock.Close())
+	s.cache.Unref()
+	return err
+}
+
+// BindCluster binds a new directory to a cluster for good. It returns ErrForeignCluster if the directory
+// belongs to another one.
+func (s *Store) BindCluster(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !validCluster(id):
+		return fmt.Errorf("bind store in %s: %q is no cluster ID", s.o.Dir, id)
+	case s.identity.cluster == id:
+		return nil
+	case s.identity.cluster != "":
+		return fmt.Errorf("store in %s is of cluster %s, needed is one of cluster %s "+
+			"(name another directory, or delete this one: it is rebuilt from Kafka): %w",
+			s.o.Dir, s.identity.cluster, id, ErrForeignCluster)
+	}
+	if s.readOnly {
+		return fmt.Errorf("bind store in %s: %w", s.o.Dir, ErrReadOnly)
+	}
+	bound := s.identity
+	bound.cluster = id
+	if err := bound.write(s.o.fs(), s.o.Dir); err != nil {
+		return fmt.Errorf("bind store in %s: %w", s.o.Dir, err)
+	}
+	s.identity = bound
+	return nil
 }

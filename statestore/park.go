@@ -12,9 +12,6 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// maxTargetName bounds the name of a target in bytes.
-const maxTargetName = 1024
-
 // ParkedTarget is a target with parked timers.
 type ParkedTarget struct {
 	Target string
@@ -201,7 +198,7 @@ func (k *Handle) Parked() ([]ParkedTarget, error) {
 	p := k.p
 	list := make([]ParkedTarget, 0, len(p.targets.byNumber))
 	for number, t := range p.targets.byNumber {
-		oldest, err := p.oldestParked(&t)
+		oldest, err := oldestParked(p, &t)
 		if err != nil {
 			return nil, fmt.Errorf("list parked timers of partition %s for %s: %w", p.id, t.name, err)
 		}
@@ -214,7 +211,7 @@ func (k *Handle) Parked() ([]ParkedTarget, error) {
 	return list, nil
 }
 
-func (p *Partition) oldestParked(t *target) (ref timer.Ref, err error) {
+func oldestParked(p *Partition, t *target) (ref timer.Ref, err error) {
 	it, err := p.parkedIter(t)
 	if err != nil {
 		return ref, err

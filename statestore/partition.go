@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Partition is what the store holds of one request partition.
@@ -56,11 +58,9 @@ type Handle struct {
 	p *Partition
 
 	// Guarded by p.write.
-	live bool
-	// brokers and local are one moment, by the brokers' clock and by ours: see Live.
-	brokers, local time.Time
-	confirmed      func() (ago time.Duration, err error) // see Live
-	replay         *Replay
+	live      *lease // nil until Live, and again from the next replay on
+	replays   int    // begun so far
+	replaying bool   // the last of them is under way
 
 	unsaved atomic.Pointer[time.Time] // see Unsaved
 }
@@ -72,17 +72,6 @@ func (p *Partition) Acquire() *Handle {
 	p.write.Lock()
 	defer p.write.Unlock()
 	p.owner.Store(k)
-	return k
-}
-
-// acquireIdle is Acquire for a partition without an owner. If there is an owner, it returns nil.
-func (p *Partition) acquireIdle() *Handle {
-	p.write.Lock()
-	defer p.write.Unlock()
-	k := &Handle{p: p}
-	if !p.owner.CompareAndSwap(nil, k) {
-		return nil
-	}
 	return k
 }
 
@@ -147,31 +136,6 @@ func (p *Partition) loadLocked() error {
 	return nil
 }
 
-func readMeta(r pebble.Reader, p prefix) (meta, error) {
-	row, err := get(r, p.key(kindMeta))
-	if err != nil || row == nil {
-		return emptyMeta(), err
-	}
-	m, err := decodeMeta(row)
-	if err != nil {
-		return m, err
-	}
-	m.Checkpoint, err = get(r, p.key(kindCheckpoint))
-	return m, err
-}
-
-// get returns a copy of a row, or nil if there is none.
-func get(r pebble.Reader, key []byte) ([]byte, error) {
-	row, closer, err := r.Get(key)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
-	row = append([]byte{}, row...)
-	return row, closer.Close()
-}
-
 // Meta returns how far the partition is; Position is -1 if the store holds nothing of it. Errors wrap
 // ErrNotOwner, or ErrNewerFormat or ErrCorrupt if the partition must be wiped before it is used.
 func (k *Handle) Meta() (Meta, error) {
@@ -208,113 +172,10 @@ func (p *Partition) lookLocked() (Meta, error) {
 	return m.Meta, err
 }
 
-// look is Meta for a caller that will not use the partition: the store keeps nothing of what it reads.
-func (k *Handle) look() (Meta, error) {
-	if err := k.p.s.enter(); err != nil {
-		return Meta{}, err
-	}
-	defer k.p.s.leave()
-	k.p.write.Lock()
-	defer k.p.write.Unlock()
-	if err := k.check(); err != nil {
-		return Meta{}, err
-	}
-	return k.p.lookLocked()
-}
-
-// Live says that the owner has read the changelog to its end. From now on the store holds everything, and
-// the in-sync time moves with the clock, even if nothing is applied. A Replay ends that.
-//
-// In-sync times are the brokers', because their clocks decide how long a tombstone is kept. By a local
-// clock that is ahead, a store would look fresh when it is not. now is the brokers' time, or earlier; the
-// time that passes here is added to it.
-//
-// The in-sync time must not be later than the last moment at which the process knew that it owned the
-// partition. Suppose that a process stands still for a day and wakes without a network. It flushes for half
-// a minute, and only then gives up partitions that others took over long ago. If it recorded "now", nobody
-// would notice that the tombstones of that day are missing, and cancelled timers would fire. So the owner's
-// lease is asked: confirmed returns how long ago the partition is known to have been the owner's, or an
-// error if it is no longer. It is called under the partition's lock and must not block.
-func (k *Handle) Live(now time.Time, confirmed func() (ago time.Duration, err error)) error {
-	if err := k.enter(); err != nil {
-		return err
-	}
-	defer k.leave()
-	k.brokers, k.local, k.confirmed = now, k.p.s.o.Now(), confirmed
-	k.live = true
-	k.p.state.InSync = now
-	return nil
-}
-
-// Unsaved tells the store since when the owner has changes that the store lacks; the zero time if it has none. The store
-// is in sync up to that moment at most.
-func (k *Handle) Unsaved(since time.Time) {
-	if since.IsZero() {
-		k.unsaved.Store(nil)
-	} else {
-		k.unsaved.Store(&since)
-	}
-}
-
-// Keeps tells the store how long the changelog keeps deletions. It is stored with the next change, or with
-// the next flush of a live partition.
-func (k *Handle) Keeps(d time.Duration) error {
-	if err := k.enter(); err != nil {
-		return err
-	}
-	defer k.leave()
-	k.p.state.Keeps = d.Truncate(time.Millisecond)
-	return nil
-}
-
-// Behind tells the store that the owner has written that many more changes to the changelog. If too many
-// changes are not on disk yet, the store flushes early.
-func (k *Handle) Behind(changes int) { k.p.s.upkeep.changed(changes) }
-
-// confirm moves the in-sync time of a live handle; p.write is held.
-//
-// It reads the clock first: if the process stands still between two of these lines, the result is too early,
-// never too late. So it is after the machine was suspended, because time.Now measures elapsed time by the
-// monotonic clock. Setting the clock changes nothing.
-func (k *Handle) confirm() {
-	now := k.brokers.Add(k.p.s.o.Now().Sub(k.local))
-	ago, err := k.confirmed()
-	if err != nil {
-		return
-	}
-	at := now.Add(-ago)
-	if at.Before(k.brokers) {
-		at = k.brokers // the claim had confirmed the membership
-	}
-	if since := k.unsaved.Load(); since != nil {
-		if saved := now.Add(-time.Since(*since)); saved.Before(at) {
-			at = saved
-		}
-	}
-	k.p.state.InSync = at
-}
-
 // setState sets state and the copies of it; p.write is held.
 func (p *Partition) setState(m meta) {
 	p.state = m
 	p.showMisplaced()
-}
-
-// refresh writes the meta row of a live partition to record its in-sync time. It does nothing if a batch is
-// under way.
-func (p *Partition) refresh() error {
-	if !p.write.TryLock() {
-		return nil
-	}
-	defer p.write.Unlock()
-	k := p.owner.Load()
-	if k == nil || !k.live || p.damaged.Load() || !p.loaded.Load() || p.state.Position == noPosition {
-		return nil
-	}
-	k.confirm()
-	b := p.newBatchLocked()
-	defer b.close()
-	return b.commit(p, p.state)
 }
 
 // Wipe removes everything that the store holds of the partition. After a crash the partition is as before,
@@ -330,7 +191,7 @@ func (k *Handle) Wipe() error {
 	if err := k.check(); err != nil {
 		return err
 	}
-	k.live, k.replay = false, nil
+	k.live, k.replaying = nil, false
 	p.wipes++
 	p.loaded.Store(false) // if the excise fails, the state is read again
 	if err := p.flushLocked(); err != nil {
@@ -362,4 +223,78 @@ func (p *Partition) flushLocked() error {
 	}
 	p.unflushed = false
 	return nil
+}
+
+func (p *Partition) tallyFor(partitions int32) tally {
+	if p.s.o.Home == nil {
+		partitions = 0
+	}
+	return tally{home: p.s.o.Home, partitions: partitions, here: p.id.Partition}
+}
+
+// showMisplaced publishes the count after a change of state; p.write is held.
+func (p *Partition) showMisplaced() {
+	if p.s.o.Home == nil || p.state.Partitions == 0 {
+		p.misplaced.Store(-1)
+		return
+	}
+	p.misplaced.Store(p.state.Misplaced)
+}
+
+// intact returns an error if the partition has lost a table and was not wiped since.
+func (p *Partition) intact() error {
+	if p.damaged.Load() {
+		return fmt.Errorf("partition %s lay in a damaged table: %w", p.id, ErrCorrupt)
+	}
+	return nil
+}
+
+// advanceLocked returns the state with a new position.
+func (p *Partition) advanceLocked(position int64, changelog [16]byte) (meta, error) {
+	next := p.state
+	if position < 0 || position < next.Position {
+		return next, fmt.Errorf("position %d, stored %d: %w", position, next.Position, ErrPosition)
+	}
+	if next.Position != noPosition && next.Changelog != changelog {
+		return next, fmt.Errorf("changelog %x, stored %x: %w", changelog, next.Changelog, ErrForeignChangelog)
+	}
+	next.Position, next.Changelog = position, changelog
+	return next, nil
+}
+
+// dueIter makes an iterator over the rows by due time that come before the key end.
+func (p *Partition) dueIter(end []byte) (*pebble.Iterator, error) {
+	return p.s.db.NewIter(&pebble.IterOptions{LowerBound: p.prefix.key(kindDue), UpperBound: end})
+}
+
+// behind returns the first Ref after that of t.
+func behind(t *timer.Timer) timer.Ref {
+	at := t.Ref()
+	at.Offset++
+	return at
+}
+
+// CountFor makes the store count misplaced timers for a request topic with that many partitions. It
+// returns false if the store holds timers that were not counted for that number: the caller must
+// wipe the partition first. A store without Options.Home counts nothing and returns true.
+func (k *Handle) CountFor(partitions int32) (bool, error) {
+	if k.p.s.o.Home == nil {
+		return true, nil
+	}
+	if err := k.enter(); err != nil {
+		return false, err
+	}
+	defer k.leave()
+	if next := k.p.state; next.Pending == 0 {
+		next.Partitions, next.Misplaced = partitions, 0
+		k.p.setState(next)
+	}
+	return k.p.state.Partitions == partitions, nil
+}
+
+// Misplaced returns how many pending timers have IDs that belong on another partition, as of the last
+// batch. It returns false if the store does not count them. It never waits.
+func (p *Partition) Misplaced() (n int64, known bool) {
+	n = p.misplaced.Load()
+	return max(n, 0), n >= 0
 }

@@ -1,7 +1,6 @@
 package statestore
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 
@@ -9,10 +8,6 @@ import (
 
 	"github.com/waterclock/waterclock/internal/timer"
 )
-
-// slabSize is how many bytes of rows share one allocation. They stay in memory as long as one of their
-// timers does.
-const slabSize = 16 << 10
 
 // enterRead enters the store to read the partition. Once that is loaded, readers do not wait for batches.
 func (k *Handle) enterRead() error {
@@ -40,33 +35,33 @@ func (k *Handle) LookupAll(ids [][]byte, refs []timer.Ref) error {
 		return err
 	}
 	defer k.p.s.leave()
-	if err := errors.Join(k.lookUp(ids, refs), k.p.intact()); err != nil {
+	if err := errors.Join(lookUp(k.p, ids, refs), k.p.intact()); err != nil {
 		return fmt.Errorf("look up timers in partition %s: %w", k.p.id, err)
 	}
 	return nil
 }
 
-func (k *Handle) lookUp(ids [][]byte, refs []timer.Ref) (err error) {
-	f := k.p.ids.current.Load()
+func lookUp(p *Partition, ids [][]byte, refs []timer.Ref) (err error) {
+	f := p.ids.current.Load()
 	if f == nil {
-		k.p.ids.unansweredBy(len(ids))
+		p.ids.unansweredBy(len(ids))
 	}
 	var it *idIterator // nil until it is needed
 	for i := 0; i < len(ids) && err == nil; i++ {
 		if err := checkID(ids[i]); err != nil {
 			return err
 		}
-		if refs[i] = timer.Absent; k.p.s.filters.denies(f, ids[i]) {
+		if refs[i] = timer.Absent; p.s.filters.denies(f, ids[i]) {
 			continue
 		}
 		if it == nil {
-			if it, err = newIDIterator(k.p.s.db); err != nil {
+			if it, err = newIDIterator(p.s.db); err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, it.Close()) }()
 		}
 		var at Location
-		at, err = it.seek(k.p.prefix, ids[i])
+		at, err = it.seek(p.prefix, ids[i])
 		refs[i] = at.ref
 	}
 	return err
@@ -93,96 +88,6 @@ func (k *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err
 		return nil, nil, fmt.Errorf("get timers of partition %s: %w", k.p.id, err)
 	}
 	return timers, parked, nil
-}
-
-// timer reads the ID row and the row that it names. One iterator sees both as they are at one
-// moment.
-func (it *idIterator) timer(p prefix, id []byte) (*timer.Timer, Location, error) {
-	at, err := it.seek(p, id)
-	if err != nil || at.ref.IsAbsent() {
-		return nil, nowhere, err
-	}
-	key := appendRowKey(nil, p, at)
-	if !it.SeekPrefixGE(key) || !bytes.Equal(it.Key(), key) {
-		return nil, at, errors.Join(it.Error(), fmt.Errorf("timer %q has no row at %v: %w", id, at.ref, ErrCorrupt))
-	}
-	row, err := it.ValueAndErr()
-	if err != nil {
-		return nil, at, err
-	}
-	t, err := decodeTimer(bytes.Clone(row))
-	return t, at, err
-}
-
-// idIterator looks IDs up, one after another.
-type idIterator struct {
-	*pebble.Iterator
-	key []byte // reused: Pebble copies it
-}
-
-// newIDIterator makes an iterator that asks the filters of all tables: Pebble's Get
-// never asks those of the lowest level, where nearly everything is.
-func newIDIterator(db *pebble.DB) (*idIterator, error) {
-	it, err := db.NewIter(&pebble.IterOptions{UseL6Filters: true})
-	return &idIterator{Iterator: it}, err
-}
-
-func (it *idIterator) seek(p prefix, id []byte) (Location, error) {
-	if err := checkID(id); err != nil {
-		return nowhere, err
-	}
-	it.key = appendIDKey(it.key[:0], p, id)
-	if !it.SeekPrefixGE(it.key) {
-		return nowhere, it.Error()
-	}
-	row, err := it.ValueAndErr()
-	if err != nil {
-		return nowhere, err
-	}
-	at, err := decodeLocation(row)
-	if err != nil {
-		return nowhere, fmt.Errorf("ID row: %w: %w", err, ErrCorrupt)
-	}
-	return at, nil
-}
-
-// decodeTimer reads the timer of a row. Errors wrap ErrNewerFormat or ErrCorrupt; in both cases the
-// partition may be wiped.
-func decodeTimer(row []byte) (*timer.Timer, error) {
-	t, err := timer.Decode(row)
-	switch {
-	case errors.Is(err, timer.ErrNewerFormat):
-		return nil, fmt.Errorf("%w: %w", err, ErrNewerFormat)
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", err, ErrCorrupt)
-	}
-	return t, nil
-}
-
-// reader makes iterators: a database, a snapshot or a view.
-type reader interface {
-	NewIter(*pebble.IterOptions) (*pebble.Iterator, error)
-}
-
-// eachRow calls fn with the rows from a key up to another, in order, until fn returns an error. fn must keep neither
-// key nor row.
-func eachRow(r reader, from, to []byte, fn func(key, row []byte) error) error {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: to})
-	if err != nil {
-		return err
-	}
-	for ok := it.First(); ok && err == nil; ok = it.Next() {
-		var row []byte
-		if row, err = it.ValueAndErr(); err == nil {
-			err = fn(it.Key(), row)
-		}
-	}
-	return errors.Join(err, it.Error(), it.Close())
-}
-
-// dueIter makes an iterator over the rows by due time that come before the key end.
-func (p *Partition) dueIter(end []byte) (*pebble.Iterator, error) {
-	return p.s.db.NewIter(&pebble.IterOptions{LowerBound: p.prefix.key(kindDue), UpperBound: end})
 }
 
 // Scan returns the pending timers with from <= Ref < to that are not parked, in order. It stops after max timers
@@ -227,11 +132,4 @@ func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64) (timers []*ti
 		maxBytes -= int64(len(row))
 	}
 	return timers, next, done, errors.Join(it.Close(), k.p.intact())
-}
-
-// behind returns the first Ref after that of t.
-func behind(t *timer.Timer) timer.Ref {
-	at := t.Ref()
-	at.Offset++
-	return at
 }

@@ -18,11 +18,6 @@ const (
 	// A replay takes up to replayExcess times as much without a Flush.
 	replayExcess = 4
 
-	// A flush of at least tableIDs different IDs, or tableBytes, ingests a table instead of writing a batch. A
-	// table costs some synced writes, 10 to 20 ms; a batch costs about 6 us more for each timer.
-	tableIDs   = 4_000
-	tableBytes = 4 << 20
-
 	// A replay that looks up more than one in lookUpShare of the records that it flushes does not delay
 	// compactions.
 	lookUpShare = 8
@@ -35,31 +30,13 @@ const (
 // uses it. Close ends it, as does a later Replay, or a Wipe.
 type Replay struct {
 	k          *Handle
+	number     int // see Handle.replays
 	changelog  [16]byte
 	records    []record
 	bytes      int // of IDs and rows in records
 	arena      arena
 	checkpoint []byte // nil: none seen since the last flush
 	mark       Mark   // at the next flush
-}
-
-// record is a change of one ID. After dedupe there is one for each ID.
-type record struct {
-	target uint32 // number of the target that before is parked for; 0: not parked
-	id     []byte
-	row    []byte       // bytes of the timer, nothing for a deletion
-	timer  *timer.Timer // instead of row, if that is nil
-	before timer.Ref    // place in the store; resolve sets it
-	after  timer.Ref    // Absent for a deletion
-}
-
-// encoded returns the bytes of a record's timer, in scratch if the record does not have them.
-func (c *record) encoded(scratch *[]byte) []byte {
-	if c.row != nil || c.timer == nil {
-		return c.row
-	}
-	*scratch = c.timer.AppendTo((*scratch)[:0])
-	return *scratch
 }
 
 // Replay begins to fold records of the changelog topic of that UUID, from Meta().Position on. The in-sync time
@@ -80,9 +57,10 @@ func (k *Handle) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
 		return nil, fmt.Errorf("replay partition %s: changelog %x, stored %x: %w",
 			k.p.id, changelog, s.Changelog, ErrForeignChangelog)
 	}
-	k.live = false
-	k.replay = &Replay{k: k, changelog: changelog, arena: arena{block: replayBlock}}
-	return k.replay, nil
+	k.live = nil
+	k.replays++
+	k.replaying = true
+	return &Replay{k: k, number: k.replays, changelog: changelog, arena: arena{block: replayBlock}}, nil
 }
 
 // Put records that t is pending under id. value is t encoded. One of t and value may be nil. Put keeps nothing
@@ -139,7 +117,7 @@ func (r *Replay) Flush(position int64) error {
 	r.dedupe()
 	k := r.k
 	if r.large() {
-		if err := k.waitForRoom(context.Background(), true, 0); err != nil {
+		if err := waitForRoom(context.Background(), k, true, 0); err != nil {
 			return err
 		}
 	}
@@ -147,11 +125,11 @@ func (r *Replay) Flush(position int64) error {
 		return err
 	}
 	defer k.leave()
-	if k.replay != r {
+	if !r.underWay() {
 		return fmt.Errorf(ended, k.p.id, position, ErrReplayOver)
 	}
 	if err := r.flushLocked(position); err != nil {
-		k.replay = nil
+		k.replaying = false
 		return fmt.Errorf(ended, k.p.id, position, err)
 	}
 	clear(r.records)
@@ -160,13 +138,15 @@ func (r *Replay) Flush(position int64) error {
 	return nil
 }
 
-// Close ends the replay and frees its memory, tens of MB that the Handle would hold otherwise. Records since
-// the last Flush are lost. It may be called twice.
+// underWay reports whether neither a later replay nor a wipe has ended this one; p.write is held.
+func (r *Replay) underWay() bool { return r.k.replaying && r.number == r.k.replays }
+
+// Close ends the replay. Records since the last Flush are lost. It may be called twice.
 func (r *Replay) Close() {
 	r.k.p.write.Lock()
 	defer r.k.p.write.Unlock()
-	if r.k.replay == r {
-		r.k.replay = nil
+	if r.underWay() {
+		r.k.replaying = false
 	}
 	r.k.p.ids.fitLocked()
 }
@@ -190,7 +170,7 @@ func (r *Replay) flushLocked(position int64) error {
 		p.s.compactions.pause()
 	}
 	if large && p.state.Position == noPosition {
-		if err := p.anchorLocked(next); err != nil {
+		if err := anchorLocked(p, next); err != nil {
 			return err
 		}
 	}
@@ -200,7 +180,7 @@ func (r *Replay) flushLocked(position int64) error {
 // anchorLocked writes a meta row with position 0 and otherwise the content of next. The first table of a
 // partition overlaps with that row, so it stays in level 0. Otherwise Pebble would put it into the lowest
 // level, and have to merge all later tables with it, instead of just moving them there.
-func (p *Partition) anchorLocked(next meta) error {
+func anchorLocked(p *Partition, next meta) error {
 	next.Position, next.Checkpoint, next.Mark = 0, nil, Mark{}
 	w := p.newBatchLocked()
 	defer w.close()
@@ -249,30 +229,3 @@ func (r *Replay) resolve() (lookUps int, err error) {
 	}
 	return lookUps, errors.Join(err, it.Close(), p.intact())
 }
-
-// arena copies byte slices into blocks, which are used again after reset. A block stays in memory
-// as long as one slice of it does.
-type arena struct {
-	block  int // bytes of a block
-	blocks [][]byte
-	used   int // blocks in use, the last of them partly
-}
-
-func (a *arena) copy(b []byte) []byte {
-	if len(b) > a.block/4 {
-		return bytes.Clone(b)
-	}
-	if a.used == 0 || len(b) > cap(a.blocks[a.used-1])-len(a.blocks[a.used-1]) {
-		if a.used == len(a.blocks) {
-			a.blocks = append(a.blocks, make([]byte, 0, a.block))
-		}
-		a.blocks[a.used] = a.blocks[a.used][:0]
-		a.used++
-	}
-	block := &a.blocks[a.used-1]
-	n := len(*block)
-	*block = append(*block, b...)
-	return (*block)[n:len(*block):len(*block)]
-}
-
-func (a *arena) reset() { a.used = 0 }

@@ -168,3 +168,6 @@ func (c *targetChanges) install() {
 		delete(c.of.byName, t.name)
 	}
 }
+
+// maxTargetName bounds the name of a target in bytes.
+const maxTargetName = 1024

@@ -3,8 +3,9 @@ package statestore
 import (
 	"context"
 	"errors"
-	"sync"
-	"sync/atomic"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/beats"
@@ -13,25 +14,13 @@ import (
 // beforeFlushWait bounds how long a flush waits for Options.BeforeFlush.
 const beforeFlushWait = 10 * time.Second
 
-// upkeep is the store's background goroutine. It flushes, raises low bounds, learns filters and watches
-// the disk. Others send it work through the channels.
-type upkeep struct {
-	s *Store
-
-	stop, done chan struct{}
-	sweeps     chan *Partition // partitions whose low bound is worth raising
-	flush      beats.Signal    // too much has changed since the last flush
-
-	behind atomic.Int64 // changes that the disk lacks: see Handle.Behind
-	dirty  atomic.Bool  // something was written since the last flush began
-	busy   sync.Mutex   // held over one flush or sweep, I/O included
-
-	full beats.Reminder // for warnings that the disk is nearly full; only run uses it
-}
+// maxWaiting is how many partitions wait for a sweep, or for a filter, at most. A later call asks again.
+const maxWaiting = 64
 
 func (u *upkeep) init(s *Store) {
 	u.s, u.stop, u.done = s, make(chan struct{}), make(chan struct{})
-	u.sweeps, u.flush = make(chan *Partition, maxSweepsWaiting), beats.NewSignal()
+	u.sweeps, u.learns = make(chan *Partition, maxWaiting), make(chan *Partition, maxWaiting)
+	u.flush = beats.NewSignal()
 }
 
 // run works until stop. It flushes at an interval, or earlier if so much has changed that a restart after
@@ -53,13 +42,13 @@ func (u *upkeep) run() {
 				o.Logger.Error("sweep of the store failed", "partition", p.id.String(), "err", err)
 			}
 			continue
-		case ids := <-u.s.filters.learns:
-			more, err := ids.learn()
+		case p := <-u.learns:
+			more, err := p.ids.learn()
 			if more {
-				ids.askToLearn()
+				p.ids.askToLearn()
 			}
 			if err != nil && !errors.Is(err, ErrEnded) {
-				o.Logger.Warn("filter of timer IDs was not learned", "partition", ids.p.id.String(), "err", err)
+				o.Logger.Warn("filter of timer IDs was not learned", "partition", p.id.String(), "err", err)
 			}
 			continue
 		case <-timer.C:
@@ -107,10 +96,65 @@ func (u *upkeep) sweep(p *Partition) error {
 	return p.sweep()
 }
 
-// changed counts changes that the disk lacks, and asks for a flush if there are too many.
-func (u *upkeep) changed(n int) {
-	if u.behind.Add(int64(n)) < u.s.o.FlushChanges {
-		return
+// Flush makes durable what was applied before. It also records the in-sync time of every live partition,
+// idle ones included.
+func (s *Store) Flush() error {
+	if err := s.enterChange(); err != nil {
+		return err
 	}
-	u.flush.Send()
+	defer s.leave()
+	s.upkeep.busy.Lock()
+	defer s.upkeep.busy.Unlock()
+	for _, p := range s.known() {
+		if p.deletions.Load() > 0 {
+			if err := p.sweep(); err != nil {
+				return fmt.Errorf("flush store: partition %s: %w", p.id, err)
+			}
+		}
+		if err := p.refresh(); err != nil {
+			return fmt.Errorf("flush store: partition %s: %w", p.id, err)
+		}
+	}
+	if !s.upkeep.dirty.Swap(false) {
+		return nil
+	}
+	if err := s.db.Flush(); err != nil {
+		s.upkeep.dirty.Store(true)
+		return fmt.Errorf("flush store: %w", err)
+	}
+	return nil
+}
+
+// known returns the partitions that callers have asked for so far.
+func (s *Store) known() []*Partition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.partitions))
+}
+
+const (
+	// leastSpace bytes must be free on the disk, on top of the store's size: a compaction may write all of it
+	// once more before it removes the old tables.
+	leastSpace = 256 << 20
+	// saySpace is the time between two warnings that there is less.
+	saySpace = 10 * time.Minute
+)
+
+// freeBytes is what the store's disk has free for this process, or -1 if that is not known.
+func (o *Options) freeBytes() int64 {
+	usage, err := o.fs().GetDiskUsage(o.Dir)
+	if err != nil {
+		return -1 // for example a file system in memory
+	}
+	return int64(min(usage.AvailBytes, 1<<62))
+}
+
+// lookAtSpace warns if the disk is nearly full. A full disk ends the process.
+func (u *upkeep) lookAtSpace() {
+	free := u.s.o.freeBytes()
+	takes := u.s.db.Metrics().DiskSpaceUsage()
+	if need := int64(takes) + leastSpace; free >= 0 && free < need && u.full.Due(saySpace) {
+		u.s.o.Logger.Warn("the disk of the data directory is nearly full: the instance ends when it is; make room, or give it a larger one",
+			"directory", u.s.o.Dir, "free_bytes", free, "wanted_bytes", need, "store_bytes", takes)
+	}
 }

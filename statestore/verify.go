@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -45,104 +44,6 @@ func (s *Store) VerifyAll(ctx context.Context, fn func(PartitionID, Meta, error)
 		return err
 	})
 }
-
-// eachPartition calls fn for each partition, with an error if something between it and the one before could not be
-// read. It returns all errors of fn.
-func eachPartition(ctx context.Context, s *Store, fn func(id PartitionID, met error) error) (errs error) {
-	for from := (prefix{}); ; {
-		if err := ctx.Err(); err != nil {
-			return errors.Join(errs, err)
-		}
-		p, ok, err := partitionFrom(s, from)
-		if !ok {
-			return errors.Join(errs, err)
-		}
-		errs = errors.Join(errs, fn(p.id(), err))
-		from = p.next()
-	}
-}
-
-// partitionFrom returns the first partition that is not before from. If it cannot read which one that is, it returns
-// the error and the first partition with which a table begins or ends.
-func partitionFrom(s *Store, from prefix) (p prefix, ok bool, err error) {
-	if err := s.enter(); err != nil {
-		return p, false, err
-	}
-	defer s.leave()
-	p, ok, err = firstIn(s.db, &pebble.IterOptions{LowerBound: from[:]})
-	if ok || err == nil {
-		return p, ok, err
-	}
-	tables, boundsErr := tableBounds(s.db)
-	i := slices.IndexFunc(tables, func(t prefix) bool { return t.compare(from) >= 0 })
-	if i < 0 {
-		return p, false, errors.Join(err, boundsErr)
-	}
-	// The seek has read a table of each level, some of which may begin behind the bound.
-	bound := tables[i]
-	if p, ok, err = firstIn(s.db, &pebble.IterOptions{LowerBound: from[:], UpperBound: bound[:]}); !ok {
-		p = bound
-	}
-	return p, true, errors.Join(err, boundsErr)
-}
-
-// firstIn returns the first partition within bounds.
-func firstIn(db *pebble.DB, o *pebble.IterOptions) (p prefix, ok bool, err error) {
-	it, err := db.NewIter(o)
-	if err != nil {
-		return p, false, fmt.Errorf("list partitions: %w", corrupt(err))
-	}
-	if it.First() {
-		if ok = copy(p[:], it.Key()) == prefixSize; !ok {
-			err = fmt.Errorf("list partitions: key %x: %w", it.Key(), ErrCorrupt)
-		}
-		return p, ok, errors.Join(err, it.Close())
-	}
-	if err = it.Close(); err != nil {
-		err = fmt.Errorf("list partitions from %x: %w", o.LowerBound, corrupt(err))
-	}
-	return p, false, err
-}
-
-// tableBounds returns the partitions that tables begin and end with, in order. It reads no table.
-func tableBounds(db *pebble.DB) (ps []prefix, err error) {
-	levels, err := db.SSTables()
-	for _, tables := range levels {
-		for _, t := range tables {
-			for _, key := range [][]byte{t.Smallest.UserKey, t.Largest.UserKey} {
-				var p prefix
-				if copy(p[:], key) == prefixSize {
-					ps = append(ps, p)
-				}
-			}
-		}
-	}
-	slices.SortFunc(ps, prefix.compare)
-	return slices.Compact(ps), err
-}
-
-// corrupt makes Pebble's corruption errors wrap ErrCorrupt.
-func corrupt(err error) error {
-	if !pebble.IsCorruptionError(err) || errors.Is(err, ErrCorrupt) {
-		return err
-	}
-	if info := pebble.ExtractDataCorruptionInfo(err); info != nil {
-		return &tableError{info, err}
-	}
-	return fmt.Errorf("%w: %w", err, ErrCorrupt)
-}
-
-// tableError is damage in a table.
-type tableError struct {
-	info *pebble.DataCorruptionInfo
-	err  error // Pebble's, whose text repeats the details
-}
-
-func (e *tableError) Error() string {
-	return fmt.Sprintf("table %s is damaged: %v", e.info.Path, e.info.Details)
-}
-
-func (e *tableError) Unwrap() []error { return []error{e.err, ErrCorrupt} }
 
 // verify checks all rows as they are in the snapshot.
 func verify(p *Partition, snap *pebble.Snapshot) (meta, error) {

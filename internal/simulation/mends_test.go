@@ -25,7 +25,7 @@ func mends() []bug {
 			{"internal/clocks/clocks.go", "took < 0 || took > MaxWidth || stepped.Abs() > maxStep", "took < 0 || stepped.Abs() > maxStep"},
 		}},
 		{"a view is in sync whatever the lease says", "19 A6", "./statestore TestInSync", []change{
-			{"statestore/partition.go", "	at := now.Add(-ago)\n", "	at := now\n	_ = ago\n"},
+			{"statestore/lease.go", "	at = now.Add(-ago)\n", "	at = now\n	_ = ago\n"},
 		}},
 		{"a static member is certain without a question to the group", "19 A7", "./internal/membership TestAtMostOneIsCertain", []change{
 			{"internal/membership/token.go", "	if err := t.lease.proof.confirm(ctx); err != nil {", "	if err := ctx.Err(); err != nil {"},
@@ -274,7 +274,7 @@ func mends() []bug {
 			{"internal/service/standbys.go", "run.reachedWithin(caughtUp + s.o.session)", "run.reachedWithin(caughtUp)"},
 		}},
 		{"a background replay waits for the disk with its turn", "23", "./statestore TestAReplayThatNobodyWaitsForLeavesRoom", []change{
-			{"statestore/mergewait.go", "k.waitForRoom(ctx, true, replaySpare)", "k.waitForRoom(ctx, true, 0)"},
+			{"statestore/mergewait.go", "waitForRoom(ctx, k, true, replaySpare)", "waitForRoom(ctx, k, true, 0)"},
 		}},
 		{"a quarantine that is empty leaves transactions open", "23", "./internal/transaction TestATryIsEndedAlsoWhenNobodyWaitsForIt", []change{
 			{"internal/transaction/abort.go", "{ time.AfterFunc(time.Until(e.by), e.stop) }", "{ e.stop() }"},

@@ -5,6 +5,8 @@ import (
 	"cmp"
 	"encoding/binary"
 	"slices"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // ranked stands for a record while records are sorted. Comparing and moving the records themselves, of a
@@ -77,4 +79,34 @@ func arrange(records []record, order []ranked) {
 			records[to], to = records[from], from
 		}
 	}
+}
+
+// record is a change of one ID. After dedupe there is one for each ID.
+type record struct {
+	target uint32 // number of the target that before is parked for; 0: not parked
+	id     []byte
+	row    []byte       // bytes of the timer, nothing for a deletion
+	timer  *timer.Timer // instead of row, if that is nil
+	before timer.Ref    // place in the store; resolve sets it
+	after  timer.Ref    // Absent for a deletion
+}
+
+// encoded returns the bytes of a record's timer, in scratch if the record does not have them.
+func (c *record) encoded(scratch *[]byte) []byte {
+	if c.row != nil || c.timer == nil {
+		return c.row
+	}
+	*scratch = c.timer.AppendTo((*scratch)[:0])
+	return *scratch
+}
+
+// gain returns by how much a record changes the number of pending timers.
+func (c *record) gain() (n int64) {
+	if !c.before.IsAbsent() {
+		n--
+	}
+	if !c.after.IsAbsent() {
+		n++
+	}
+	return n
 }

@@ -1,0 +1,34 @@
+package statestore
+
+import "bytes"
+
+// arena copies byte slices into blocks, which are used again after reset. A block stays in memory
+// as long as one slice of it does.
+type arena struct {
+	block  int // bytes of a block
+	blocks [][]byte
+	used   int // blocks in use, the last of them partly
+}
+
+func (a *arena) copy(b []byte) []byte {
+	if len(b) > a.block/4 {
+		return bytes.Clone(b)
+	}
+	if a.used == 0 || len(b) > cap(a.blocks[a.used-1])-len(a.blocks[a.used-1]) {
+		if a.used == len(a.blocks) {
+			a.blocks = append(a.blocks, make([]byte, 0, a.block))
+		}
+		a.blocks[a.used] = a.blocks[a.used][:0]
+		a.used++
+	}
+	block := &a.blocks[a.used-1]
+	n := len(*block)
+	*block = append(*block, b...)
+	return (*block)[n:len(*block):len(*block)]
+}
+
+func (a *arena) reset() { a.used = 0 }
+
+// slabSize is how many bytes of rows share one allocation. They stay in memory as long as one of their
+// timers does.
+const slabSize = 16 << 10

@@ -1,0 +1,56 @@
+package statestore
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Drop removes everything that the store holds of a partition if nobody has acquired it and old says that it is
+// too old, and reports whether it did. A caller that acquires the partition meanwhile finds all of it or
+// nothing.
+func (s *Store) Drop(id PartitionID, old func(Meta) bool) (bool, error) {
+	if s.readOnly {
+		return false, fmt.Errorf("%s: %w", s.o.Dir, ErrReadOnly)
+	}
+	k := s.Partition(id).acquireIdle()
+	if k == nil {
+		return false, nil
+	}
+	defer k.Release()
+	m, err := look(k)
+	if err == nil && (m.Position == noPosition || !old(m)) {
+		return false, nil
+	}
+	if err == nil || IsCorrupt(err) {
+		err = k.Wipe()
+	}
+	if errors.Is(err, ErrNotOwner) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// acquireIdle is Acquire for a partition without an owner. If there is an owner, it returns nil.
+func (p *Partition) acquireIdle() *Handle {
+	p.write.Lock()
+	defer p.write.Unlock()
+	k := &Handle{p: p}
+	if !p.owner.CompareAndSwap(nil, k) {
+		return nil
+	}
+	return k
+}
+
+// look is Meta for a caller that will not use the partition: the store keeps nothing of what it reads.
+func look(k *Handle) (Meta, error) {
+	if err := k.p.s.enter(); err != nil {
+		return Meta{}, err
+	}
+	defer k.p.s.leave()
+	k.p.write.Lock()
+	defer k.p.write.Unlock()
+	if err := k.check(); err != nil {
+		return Meta{}, err
+	}
+	return k.p.lookLocked()
+}
