@@ -102,7 +102,7 @@ func TestRemovedTombstonesTakeNoMemory(t *testing.T) {
 		table.drop(fmt.Sprint("comes and goes ", i))
 	}
 	held := 0
-	for _, c := range table.layers[table.active].tombstones.chunks {
+	for _, c := range table.layers.in(Dirty).tombstones.chunks {
 		held += cap(c.b) + chunkHeader
 	}
 	if limit := 2*int(table.Stats().DirtyBytes) + 2*chunkBytes; table.Stats().Tombstones != 200 || held > limit {

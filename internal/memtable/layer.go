@@ -1,5 +1,7 @@
 package memtable
 
+import "github.com/waterclock/waterclock/internal/timer"
+
 // layer has later records and tombstones: what committed steps have changed above the horizon. There are two layers. The
 // active one takes the changes of committed steps. A checkpoint writes the other one. When a checkpoint begins, the two
 // change places. When it has ended, the layer that it has written is forgotten as a whole, without a look at any record,
@@ -21,6 +23,29 @@ type layer struct {
 	later      *wheel // records only
 	tombstones bucket
 	buried     int64 // bytes of the tombstones
+}
+
+// layers are the two layers.
+type layers struct {
+	both   [2]layer
+	active int // the number of the active one; a checkpoint writes the other one
+}
+
+// in returns the layer for records in a state.
+func (l *layers) in(s State) *layer {
+	if s&Flushing != 0 {
+		return &l.both[1-l.active]
+	}
+	return &l.both[l.active]
+}
+
+// whole completes a record or a tombstone that was read from a layer. When a checkpoint begins, the records of its
+// layer are not marked one by one.
+func (l *layers) whole(at Ref, r Record) Record {
+	if at.layer() != l.active {
+		r.State, r.Stored = Flushing, timer.Absent
+	}
+	return r.public()
 }
 
 // tombstoneBytes returns about how many bytes of memory a tombstone takes.

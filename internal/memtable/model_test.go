@@ -140,14 +140,14 @@ func (m *model) check() {
 		case isObject(x):
 			objects++
 		case x.record.State == Dirty:
-			records[m.table.active]++
+			records[m.table.layers.active]++
 		default:
-			records[1-m.table.active]++
+			records[1-m.table.layers.active]++
 		}
 	}
 	m.checkSlots(m.table.later, objects)
 	for i := range records {
-		m.checkSlots(m.table.layers[i].later, records[i])
+		m.checkSlots(m.table.layers.both[i].later, records[i])
 	}
 }
 

@@ -37,9 +37,8 @@ type Table struct {
 	directory directory
 	objects   objects
 	soon      *wheel
-	later     *wheel   // references only: records are in the layers
-	layers    [2]layer // see layer
-	active    int      // the number of the active one; a checkpoint writes the other one
+	later     *wheel // references only: records are in the layers
+	layers    layers
 	scratch   []byte
 }
 
@@ -60,15 +59,15 @@ func New(now int64, grain uint) *Table {
 	t := new(Table)
 	t.soon = newWheel(refOf(Soon, 0, 0), now, grain, t.moved)
 	t.later = newWheel(refOf(Later, 0, 0), now, grain, t.moved)
-	for i := range t.layers {
-		t.layers[i].later = newWheel(refOf(Later, i, 0), now, grain, t.moved)
+	for i := range t.layers.both {
+		t.layers.both[i].later = newWheel(refOf(Later, i, 0), now, grain, t.moved)
 	}
 	return t
 }
 
 // Stats says how much the table has.
 func (t *Table) Stats() Stats {
-	active, other := &t.layers[t.active], &t.layers[1-t.active]
+	active, other := t.layers.in(Dirty), t.layers.in(Flushing)
 	return Stats{
 		IDs: t.directory.len(), Objects: t.objects.len(), Numbers: len(t.objects.all),
 		Soon: t.soon.n, Later: t.later.n + active.later.n + other.later.n,
@@ -115,19 +114,19 @@ func (t *Table) At(at Ref) Record {
 	case Soon:
 		return t.soon.at(at.place()).public()
 	case Later:
-		return t.inLayer(at, t.layers[at.layer()].later.at(at.place()))
+		return t.layers.whole(at, t.layers.both[at.layer()].later.at(at.place()))
 	}
 	_, _, c, offset := at.place().split()
-	return t.inLayer(at, t.layers[at.layer()].tombstones.at(c, offset))
+	return t.layers.whole(at, t.layers.both[at.layer()].tombstones.at(c, offset))
 }
 
 // take takes out a record or a tombstone. The caller updates the directory.
 func (t *Table) take(at Ref) Record {
-	switch l := &t.layers[at.layer()]; at.Kind() {
+	switch l := &t.layers.both[at.layer()]; at.Kind() {
 	case Soon:
 		return t.soon.take(at.place()).public()
 	case Later:
-		return t.inLayer(at, l.later.take(at.place()))
+		return t.layers.whole(at, l.later.take(at.place()))
 	default:
 		r := t.At(at)
 		l.exhume(at.place(), func(id []byte, from, to place) {
@@ -135,15 +134,6 @@ func (t *Table) take(at Ref) Record {
 		})
 		return r
 	}
-}
-
-// inLayer completes a record or a tombstone that was read from a layer. When a checkpoint begins, the records of its
-// layer are not marked one by one.
-func (t *Table) inLayer(at Ref, r Record) Record {
-	if at.layer() != t.active {
-		r.State, r.Stored = Flushing, timer.Absent
-	}
-	return r.public()
 }
 
 // AddObject makes an object for an ID of which nothing is known. It returns the number of the object.
@@ -207,7 +197,7 @@ func (t *Table) Encode(number int32, r Record) bool {
 	o, key := t.objects.all[number], r.key()
 	w := t.soon
 	if o.at.Kind() == Later {
-		w = t.layerOf(&r).later
+		w = t.layers.in(r.State).later
 	}
 	if !w.fits(&r, key) {
 		return false
@@ -226,8 +216,8 @@ func (t *Table) Bury(number int32, stored timer.Ref) bool {
 		return false
 	}
 	t.scratch = append(t.scratch[:0], o.id...)
-	at := t.layers[t.active].bury(&Record{Bytes: t.scratch, State: Dirty, Stored: stored})
-	t.directory.move(o.sum, objectAt(number), refOf(Tombstone, t.active, at))
+	at := t.layers.in(Dirty).bury(&Record{Bytes: t.scratch, State: Dirty, Stored: stored})
+	t.directory.move(o.sum, objectAt(number), refOf(Tombstone, t.layers.active, at))
 	t.objects.release(number)
 	return true
 }
@@ -282,8 +272,8 @@ func (t *Table) Approach(due int64, fn func(number int32)) {
 		t.Remove(number)
 		fn(number)
 	}
-	for i := range t.layers {
-		w := t.layers[i].later
+	for i := range t.layers.both {
+		w := t.layers.both[i].later
 		for e, ok := w.first(due); ok; e, ok = w.first(due) {
 			at := w.ref(e.at)
 			r := t.take(at)
@@ -300,8 +290,8 @@ func (t *Table) Farthest(n int) Key { return t.soon.farthest(n) }
 // timers.
 func (t *Table) Evict(from Key, fn func(number int32)) {
 	t.later.lower(from.Due)
-	for i := range t.layers {
-		t.layers[i].later.lower(from.Due)
+	for i := range t.layers.both {
+		t.layers.both[i].later.lower(from.Due)
 	}
 	t.soon.evict(from, func(r *Record, p place) {
 		if r.State&reference != 0 {
@@ -315,37 +305,29 @@ func (t *Table) Evict(from Key, fn func(number int32)) {
 			t.directory.remove(sum, at)
 			return
 		}
-		t.directory.move(sum, at, t.layerOf(r).later.add(r, key))
+		t.directory.move(sum, at, t.layers.in(r.State).later.add(r, key))
 	})
 }
 
 // SetBack notes that the clock may have gone back to now. Timers that are due from then on wait in slots again.
 func (t *Table) SetBack(now int64) { t.soon.lower(now) }
 
-// layerOf returns the layer for a record in its state.
-func (t *Table) layerOf(r *Record) *layer {
-	if r.State&Flushing != 0 {
-		return &t.layers[1-t.active]
-	}
-	return &t.layers[t.active]
-}
-
 // Flush begins a checkpoint. It calls fn with each dirty record and each dirty tombstone, which are flushing from then
 // on. The last checkpoint must have ended.
 func (t *Table) Flush(fn func(k Kind, r Record)) {
 	t.soon.flush(func(r Record) { fn(Soon, r) })
-	l := &t.layers[t.active]
+	l := t.layers.in(Dirty)
 	l.later.eachMarked(func(r *Record, _ place) { fn(Later, r.public()) })
 	l.tombstones.each(func(r *Record, _, _ int) { fn(Tombstone, r.public()) })
-	t.active = 1 - t.active
-	t.layers[t.active].later.taken = l.later.taken // it is empty
+	t.layers.active = 1 - t.layers.active
+	t.layers.in(Dirty).later.taken = l.later.taken // it is empty
 }
 
 // Flushed ends a checkpoint that is in the store. Flushing records that are soon become clean. The rest is forgotten, as
 // a whole layer.
 func (t *Table) Flushed() {
 	t.soon.flushed()
-	written := 1 - t.active
-	t.layers[written] = layer{later: newWheel(refOf(Later, written, 0), 0, t.soon.grain, t.moved)}
+	written := 1 - t.layers.active
+	t.layers.both[written] = layer{later: newWheel(refOf(Later, written, 0), 0, t.soon.grain, t.moved)}
 	t.directory.drop(written)
 }

@@ -15,8 +15,8 @@ type Chunk struct {
 // chunks, not at records. The table copies such a chunk before it changes a record in it.
 func (t *Table) Unflushed(list []Chunk) []Chunk {
 	list = t.soon.share(list, Chunk{Kind: Soon})
-	for i := range t.layers {
-		l, flushing := &t.layers[i], i != t.active
+	for i := range t.layers.both {
+		l, flushing := &t.layers.both[i], i != t.layers.active
 		list = l.later.share(list, Chunk{Kind: Later, flushing: flushing})
 		list = l.tombstones.share(list, Chunk{Kind: Tombstone, flushing: flushing})
 	}

@@ -68,7 +68,7 @@ func (k *known) decode(at memtable.Ref, own bool) *Item {
 		r.Bytes = bytes.Clone(r.Bytes)
 	}
 	t := decoded(r.Bytes)
-	t.Target.Topic = k.topic(t.Target.Topic)
+	t.Target.Topic = k.topics.own(t.Target.Topic)
 	it := k.item(number, id, t.Ref(), t)
 	k.dirty.restore(it, r.State, r.Stored)
 	return it
@@ -163,19 +163,21 @@ func (k *known) retire(it *Item) {
 	}
 }
 
-// maxTopics is how many names of topics a planner remembers.
+// topicNames has names of topics in memory of their own. Otherwise a caller that remembers a name would keep the chunk
+// that a timer was encoded in.
+type topicNames map[string]string
+
+// maxTopics is how many names a planner remembers.
 const maxTopics = 1000
 
-// topic returns a topic's name in memory of its own. Otherwise a caller that remembers the name would keep the chunk that
-// the timer was encoded in.
-func (k *known) topic(name string) string {
-	own, ok := k.topics[name]
+func (n topicNames) own(name string) string {
+	own, ok := n[name]
 	if !ok {
-		if len(k.topics) >= maxTopics {
-			clear(k.topics)
+		if len(n) >= maxTopics {
+			clear(n)
 		}
 		own = strings.Clone(name)
-		k.topics[own] = own
+		n[own] = own
 	}
 	return own
 }

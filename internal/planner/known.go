@@ -32,7 +32,7 @@ type known struct {
 	retried  bool  // a load was asked for because they fit again, and no timer has fallen due since
 
 	scratch []byte
-	topics  map[string]string // see topic
+	topics  topicNames
 }
 
 func (k *known) held() int64 { return k.bytes + k.table.Stats().SoonBytes }
@@ -63,19 +63,15 @@ func (k *known) become(it *Item, t *timer.Timer) {
 // catch-up none, which do not fire a missed occurrence. The item stays in memory until that is decided, because the store
 // does not know it.
 func (k *known) miss(it *Item, by int64) {
-	k.unmiss(it)
+	if it.missed != 0 {
+		it.missed = 0
+		k.missed -= Held(it.timer)
+	}
 	t := it.timer
 	if by != 0 && t.Recurrence != nil && t.Recurrence.CatchUp == timer.CatchUpNone && t.Due <= by && !t.IsPaused() { // for a paused timer the resume decides
 		it.missed = by
 		k.missed += Held(t)
 		k.latest = max(k.latest, by)
-	}
-}
-
-func (k *known) unmiss(it *Item) {
-	if it.missed != 0 {
-		it.missed = 0
-		k.missed -= Held(it.timer)
 	}
 }
 
@@ -85,7 +81,7 @@ func (k *known) drop(it *Item) {
 	if it.near {
 		k.left(it)
 	}
-	k.unmiss(it)
+	k.miss(it, 0)
 	it.timer, it.permit, it.waiting, it.parking = nil, nil, false, false
 }
 

@@ -68,7 +68,7 @@ func (p *Planner) Admit(timers []*timer.Timer, permit any, now int64) {
 			continue
 		}
 		p.known.table.Remove(it.number)
-		p.known.unmiss(it)
+		p.known.miss(it, 0)
 		it.timer, it.permit, it.waiting, it.parking = t, permit, false, false
 		p.known.miss(it, now)
 		p.known.insert(it)

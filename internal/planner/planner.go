@@ -60,7 +60,7 @@ func New(position, now, bytes int64) *Planner { return newPlanner(position, now,
 
 func newPlanner(position, now, bytes int64, grain uint) *Planner {
 	return &Planner{
-		known: known{table: memtable.New(now, grain), topics: make(map[string]string), horizon: Lowest, limit: bytes},
+		known: known{table: memtable.New(now, grain), topics: make(topicNames), horizon: Lowest, limit: bytes},
 		ahead: ahead, behind: timer.Size{Entries: math.MaxInt, Bytes: math.MaxInt64}, sequence: sequence{position: position}, recurrences: recurrences{new(calendar.Cache)}, tally: tally{count: new(Count)},
 	}
 }
