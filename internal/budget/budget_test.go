@@ -2,8 +2,11 @@ package budget
 
 import (
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock/internal/history"
 )
 
 // grow has an account take pieces for as long as it has not enough, up to most of them.
@@ -81,6 +84,16 @@ func TestBacklogsOfTwoTopicsComeToHaveAsMuch(t *testing.T) {
 	}
 	if late.used < total/4 || sum() < total/4 {
 		t.Errorf("with backlogs on both the late topic has %d bytes, the noisy one %d, of %d", late.used, sum(), total)
+	}
+	h := history.History{Scope: history.Scope{Settle: 10 * time.Second}}
+	for i := range 60 { // one round a second
+		round()
+		for holder, holds := range map[string]int64{"noisy": sum(), "late": late.used} {
+			h.Holdings = append(h.Holdings, history.Holding{Of: "an instance", Pool: "the memory", Holder: holder, At: time.Unix(int64(i), 0), Holds: holds, Capacity: total, Waits: true})
+		}
+	}
+	for _, v := range history.Check(h) {
+		t.Error(v)
 	}
 }
 
