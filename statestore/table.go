@@ -50,21 +50,3 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 	p.deleted(deleted)
 	return nil
 }
-
-// storeLocked stores records, sorted by ID and resolved, and the state that they lead to: in a table if large,
-// otherwise in a batch. In a batch it also stores checkpoint, unless it is nil; a table has that of next.
-func (p *Partition) storeLocked(next meta, records []record, checkpoint []byte, large bool) error {
-	if large {
-		return p.ingestLocked(next, records)
-	}
-	w := p.newBatchLocked()
-	defer w.close()
-	for i := range records {
-		c := &records[i]
-		w.change(p.prefix, c.id, Location{c.before, c.target}, c.after, c.encoded(&w.scratch))
-	}
-	if checkpoint != nil {
-		w.set(p.prefix.key(kindCheckpoint), checkpoint)
-	}
-	return w.commit(p, next)
-}

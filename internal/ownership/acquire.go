@@ -151,7 +151,7 @@ func (a *acquirer) toClaim(ctx context.Context, f *Follower, c *claim) (now time
 		if now.IsZero() || f.Last() == nil {
 			return now, fmt.Errorf("the claim of %v is gone: another owner has claimed the partition", a.o.requests())
 		}
-		why, err := f.stale(ctx, now)
+		why, err := f.whyUnusable(ctx, now)
 		if err != nil || why == "" {
 			return now, err
 		}

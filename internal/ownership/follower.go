@@ -111,7 +111,7 @@ func (f *Follower) Follow(ctx context.Context) error {
 		if err := f.ToEnd(ctx); err != nil {
 			return err
 		}
-		why, err := f.stale(ctx, f.view.newest)
+		why, err := f.whyUnusable(ctx, f.view.newest)
 		if err == nil && why != "" {
 			err = f.open(ctx, why)
 		}
@@ -203,11 +203,11 @@ func passed(since time.Time) time.Duration {
 	return max(time.Since(since), time.Now().Round(0).Sub(since.Round(0)))
 }
 
-// stale returns why the view must not be used, given the brokers' time; "" if it may be used. The age of
+// whyUnusable returns why the view must not be used, given the brokers' time; "" if it may be used. The age of
 // a view that began empty counts from its begin, because its leader may have been away during the
-// replay. If now is zero, because no broker has said it, or earlier than the brokers' time, stale may miss that a view is too
+// replay. If now is zero, because no broker has said it, or earlier than the brokers' time, it may miss that a view is too
 // old; an acquisition asks again, with the claim's time.
-func (f *Follower) stale(ctx context.Context, now time.Time) (why string, err error) {
+func (f *Follower) whyUnusable(ctx context.Context, now time.Time) (why string, err error) {
 	if f.o.Local == nil {
 		return "", nil
 	}

@@ -47,11 +47,11 @@ func TestStaleView(t *testing.T) {
 				f.view.view.InSync = begun.Add(-100 * limit) // the last writer was in sync that long ago
 			}
 			time.Sleep(limit)
-			if why, err := f.stale(t.Context(), time.Now()); why != "" || err != nil {
+			if why, err := f.whyUnusable(t.Context(), time.Now()); why != "" || err != nil {
 				t.Errorf("empty %v, after %s: %s %v", empty, limit, why, err)
 			}
 			time.Sleep(time.Minute)
-			if why, _ := f.stale(t.Context(), time.Now()); why == "" {
+			if why, _ := f.whyUnusable(t.Context(), time.Now()); why == "" {
 				t.Errorf("empty %v: used after %s and a minute", empty, limit)
 			}
 		}
@@ -65,7 +65,7 @@ func TestAViewIsNotStaleWithoutATime(t *testing.T) {
 		f := aging(false, time.Hour, begun, begun)
 		f.meet(begun)
 		time.Sleep(time.Minute)
-		if why, err := f.stale(t.Context(), time.Time{}); why != "" || err != nil {
+		if why, err := f.whyUnusable(t.Context(), time.Time{}); why != "" || err != nil {
 			t.Errorf("%s %v", why, err)
 		}
 	})
@@ -107,7 +107,7 @@ func TestAFollowedViewStaysGood(t *testing.T) {
 					f.meet(asked)
 				}
 				time.Sleep(time.Until(f.met.Add(x.to)))
-				if why, err := f.stale(t.Context(), time.Now()); (why != "") != x.unusable || err != nil {
+				if why, err := f.whyUnusable(t.Context(), time.Now()); (why != "") != x.unusable || err != nil {
 					t.Errorf("unusable: %v, it says %q, %v", x.unusable, why, err)
 				}
 			})

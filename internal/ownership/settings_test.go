@@ -76,7 +76,7 @@ func TestSettingsAreReadWhereTheyAreUsed(t *testing.T) {
 			kafkatest.SetTopic(t, adm, changelog, x.setting, x.value)
 			why := ""
 			if err = f.ToEnd(t.Context()); err == nil {
-				why, err = f.stale(t.Context(), time.Now())
+				why, err = f.whyUnusable(t.Context(), time.Now())
 			}
 			if (why == "") != (x.why == "") || !strings.Contains(why, x.why) {
 				t.Errorf("it is wiped because %q, want %q", why, x.why)

@@ -111,7 +111,7 @@ func (k *known) encode(it *Item) {
 		k.left(it)
 	}
 	if it.change.at != 0 {
-		k.handOver(it)
+		k.clean(it)
 	}
 	k.retire(it)
 }
@@ -129,12 +129,12 @@ func (k *known) bury(it *Item) {
 	if c.flushing != 0 { // EndFlush has nothing to do for it
 		k.dirty.flushing[c.flushing-1] = nil
 	}
-	k.handOver(it)
+	k.clean(it)
 	k.retire(it)
 }
 
-// handOver makes an item clean because a record or tombstone takes over its change.
-func (k *known) handOver(it *Item) {
+// clean makes an item clean because a record or tombstone takes over its change.
+func (k *known) clean(it *Item) {
 	k.dirty.bytes -= it.dirtyBytes()
 	k.dirty.drop(it)
 }
