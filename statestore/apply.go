@@ -13,8 +13,8 @@ type Change = timer.Change
 // Batch is what a sequence of committed steps has changed in one partition.
 type Batch struct {
 	Changes []Change // at most one per ID
-	// Position is the changelog offset behind the last step's last record. It is never before the stored
-	// one.
+	// Position is the changelog offset behind the last step's last record. Before the stored one it is refused:
+	// ErrPosition.
 	Position int64
 	// Changelog is the UUID of the changelog topic.
 	Changelog [16]byte
@@ -35,7 +35,7 @@ func (k *Handle) Apply(b *Batch) error {
 		select {
 		case s.tables.turns <- struct{}{}:
 			defer func() { <-s.tables.turns }()
-		case <-s.events.dead: // a turn that is taken may never be given back
+		case <-s.events.dead: // whoever has a turn may never give it back
 			return s.events.err()
 		}
 	}
@@ -68,7 +68,7 @@ func (k *Handle) Apply(b *Batch) error {
 }
 
 // storeLocked stores records, sorted by ID and resolved, and the state that they lead to: in a table if large,
-// otherwise in a batch. In a batch it also stores checkpoint, unless it is nil; a table has that of next.
+// otherwise in a batch. A batch has checkpoint unless it is nil; a table has that of next.
 func (p *Partition) storeLocked(next meta, records []record, checkpoint []byte, large bool) error {
 	if large {
 		return p.ingestLocked(next, records)
@@ -119,4 +119,54 @@ func (s *Store) large(b *Batch) bool {
 		}
 	}
 	return bytes >= tableBytes
+}
+
+// advanceLocked returns the state with a new position.
+func (p *Partition) advanceLocked(position int64, changelog [16]byte) (meta, error) {
+	next := p.state
+	if position < 0 || position < next.Position {
+		return next, fmt.Errorf("position %d, stored %d: %w", position, next.Position, ErrPosition)
+	}
+	if next.Position != noPosition && next.Changelog != changelog {
+		return next, fmt.Errorf("changelog %x, stored %x: %w", changelog, next.Changelog, ErrForeignChangelog)
+	}
+	next.Position, next.Changelog = position, changelog
+	return next, nil
+}
+
+// locator looks up where the rows of pending timers lie. It is nil, and looks up nothing, if the partition
+// has no parked timers.
+type locator struct {
+	p  *Partition
+	it *idIterator
+}
+
+func (p *Partition) locatorLocked() (*locator, error) {
+	if p.state.Parked == 0 {
+		return nil, nil
+	}
+	it, err := newIDIterator(p.s.db)
+	return &locator{p, it}, err
+}
+
+func (l *locator) close() {
+	if l != nil {
+		l.it.Close() // locator.of has returned every error
+	}
+}
+
+// of returns the location of a timer that is pending at ref, as the caller says. The caller is trusted: only
+// where the row lies is looked up.
+func (l *locator) of(id []byte, ref timer.Ref) (Location, error) {
+	if l == nil || ref.IsAbsent() {
+		return Location{ref: ref}, nil
+	}
+	at, err := l.it.seek(l.p.prefix, id)
+	if err != nil {
+		return at, err
+	}
+	if at.ref != ref {
+		return Location{ref: ref}, nil
+	}
+	return at, l.p.targets.check(at)
 }

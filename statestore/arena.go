@@ -2,8 +2,12 @@ package statestore
 
 import "bytes"
 
-// arena copies byte slices into blocks, which are used again after reset. A block stays in memory
-// as long as one slice of it does.
+// slabSize is how many bytes of rows share one allocation. The rows stay in memory as long as one of
+// their timers does.
+const slabSize = 16 << 10
+
+// arena copies byte slices into blocks. A copy is valid until reset, which lets the blocks be used again. Without a
+// reset it may be kept, and keeps its whole block in memory. A large slice has an allocation of its own.
 type arena struct {
 	block  int // bytes of a block
 	blocks [][]byte
@@ -28,7 +32,3 @@ func (a *arena) copy(b []byte) []byte {
 }
 
 func (a *arena) reset() { a.used = 0 }
-
-// slabSize is how many bytes of rows share one allocation. They stay in memory as long as one of their
-// timers does.
-const slabSize = 16 << 10

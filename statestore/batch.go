@@ -13,9 +13,9 @@ type batch struct {
 	p       *Partition
 	b       *pebble.Batch
 	scratch []byte
-	lowest  timer.Ref // lowest place of the rows that it puts
+	lowest  timer.Ref // lowest Ref of the rows by due time that it puts
 	pending int64     // change of the number of pending timers
-	tally   tally     // the same for misplaced ones
+	tally   tally     // of the number of misplaced timers
 	deleted int       // how many rows by due time it deletes
 	targets targetChanges
 }
@@ -99,7 +99,7 @@ func (w *batch) set(key, value []byte) { w.b.Set(key, value, nil) }
 // Every batch contains the meta row: see doc.go.
 func (w *batch) commit(p *Partition, next meta) error {
 	next.Pending += w.pending
-	w.tally.enter(&next)
+	w.tally.addTo(&next)
 	next.Parked += w.targets.parked
 	next.low = p.low.put(w.lowest)
 	for _, t := range w.targets.next {

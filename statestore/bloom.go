@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// filterPart: filters of IDs take one filterPart-th of the store's memory.
+	// filterPart: filters of IDs take one part in so many of the store's memory.
 	filterPart = 8
 	// idBits is how many bits of a filter there are for each ID, and idSet how many of them it sets. One in 200
 	// probes of a full part for an absent ID says maybe. That is expensive: the look-up reads cold blocks of
@@ -27,7 +27,7 @@ const (
 //
 // # Why it never denies an ID that is there
 //
-// A partition's filter has every ID of which the partition has a row:
+// A partition's filter has every ID for which the partition has a row:
 //
 //   - It begins when the partition has no timer, hence no row by ID; or it has learned all rows, see below.
 //   - A row by ID is written under Partition.write, by putID or writeIDs alone. Both note the ID before the
@@ -85,7 +85,7 @@ type filterPool struct {
 	seed      maphash.Seed
 	bytes     atomic.Int64 // taken by all filters
 	share     int64        // bytes that all filters may take
-	learnRows int          // see the constant; tests change it
+	learnRows int          // learnRows; tests change it
 }
 
 // hash returns the hash of an ID that all filters of the store use.
@@ -94,7 +94,7 @@ func (o *filterPool) hash(id []byte) uint64 { return maphash.Bytes(o.seed, id) }
 // denies reports whether a filter says that the store has no row for an ID. f may be nil.
 func (o *filterPool) denies(f *filter, id []byte) bool { return f != nil && !f.maybe(o.hash(id)) }
 
-// reserve takes memory for a filter; beyond the share of filters only with beyond.
+// reserve takes memory for a filter. It exceeds the share of all filters only if beyond is set.
 func (o *filterPool) reserve(bytes int64, beyond bool) bool {
 	if o.bytes.Add(bytes) <= o.share || beyond {
 		return true

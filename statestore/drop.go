@@ -5,9 +5,8 @@ import (
 	"fmt"
 )
 
-// Drop removes everything that the store holds of a partition if nobody has acquired it and old says that it is
-// too old, and reports whether it did. A caller that acquires the partition meanwhile finds all of it or
-// nothing.
+// Drop wipes a partition that nobody has acquired if old says that it is too old, or if its meta row is corrupt. It
+// reports whether it did. A caller that acquires the partition meanwhile finds all of it or nothing.
 func (s *Store) Drop(id PartitionID, old func(Meta) bool) (bool, error) {
 	if s.readOnly {
 		return false, fmt.Errorf("%s: %w", s.o.Dir, ErrReadOnly)
@@ -30,18 +29,7 @@ func (s *Store) Drop(id PartitionID, old func(Meta) bool) (bool, error) {
 	return err == nil, err
 }
 
-// acquireIdle is Acquire for a partition without an owner. If there is an owner, it returns nil.
-func (p *Partition) acquireIdle() *Handle {
-	p.write.Lock()
-	defer p.write.Unlock()
-	k := &Handle{p: p}
-	if !p.owner.CompareAndSwap(nil, k) {
-		return nil
-	}
-	return k
-}
-
-// look is Meta for a caller that will not use the partition: the store keeps nothing of what it reads.
+// look is Meta for a caller that will not use the partition: nothing that it reads is kept in memory.
 func look(k *Handle) (Meta, error) {
 	if err := k.p.s.enter(); err != nil {
 		return Meta{}, err

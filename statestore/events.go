@@ -154,9 +154,9 @@ func (e *events) backgroundError(err error) {
 	e.log.Error("store failed in the background", "err", err)
 }
 
-// tableError turns the error of writing a table into the caller's. If trying again is hopeless, because the disk is
+// writeError turns the error of writing a table into the caller's. If trying again is hopeless, because the disk is
 // full, it ends the store and returns an ErrEnded.
-func (e *events) tableError(err error) error {
+func (e *events) writeError(err error) error {
 	if !hopeless(err) {
 		return err
 	}

@@ -14,25 +14,25 @@ const (
 	// learnShare: a filter is worth learning after one such look-up for every four pending timers. Learning an
 	// ID costs a fifth of a look-up.
 	learnShare = 4
-	// garbage: a filter is learned anew once it has four times as many IDs as are pending.
+	// garbage: a filter is learned anew once it has that many times as many IDs as are pending.
 	garbage = 4
 	// learnRows is how many rows are read at a time.
 	learnRows = 4096
 )
 
-// idFilter is the filter of one partition. Partition.write guards it, except for reads of current and
-// unanswered.
+// idFilter is the filter of one partition. Partition.write guards it, except that current may be read, and
+// unanswered counted up, without it.
 type idFilter struct {
 	p          *Partition
 	pool       *filterPool
-	current    atomic.Pointer[filter] // nil while there is none
-	unanswered atomic.Int64           // look-ups while there is none
-	learning   *learning              // nil while none is learned
+	current    atomic.Pointer[filter] // nil: there is none
+	unanswered atomic.Int64           // look-ups without a filter
+	learning   *learning              // nil unless one is being learned
 }
 
 // learning is a filter that is being learned.
 type learning struct {
-	filter *filter // it has a part, so it can always take one more ID
+	filter *filter // it has a part at least, so addLocked never returns nil for it
 	from   []byte  // key of the next row to read
 }
 
@@ -72,8 +72,8 @@ func (i *idFilter) addLocked(f *filter, hash uint64) *filter {
 	return f
 }
 
-// growLocked returns f with room for more. If memory is short, its last part takes that many IDs once more, and
-// then answers maybe more often.
+// growLocked returns f with room for more. If memory is short, its last part takes as many IDs again, and then
+// answers maybe more often. It returns nil if there is no memory for a first part.
 func (i *idFilter) growLocked(f *filter) *filter {
 	words := leastWords
 	if n := len(f.parts); n > 0 {

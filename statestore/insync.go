@@ -5,16 +5,16 @@ import "time"
 // Live says that the owner has read the changelog to its end. From now on the store holds everything, and
 // the in-sync time moves with the clock, even if nothing is applied. A Replay ends that.
 //
-// In-sync times are the brokers', because their clocks decide how long a tombstone is kept. By a local
-// clock that is ahead, a store would look fresh when it is not. now is the brokers' time, or earlier; the
-// time that passes here is added to it.
+// In-sync times are by the brokers' clock, which decides how long a tombstone is kept. By a local clock that is
+// ahead, a store would look fresher than it is. now is the brokers' time, or earlier; the time that passes here is
+// added to it.
 //
 // The in-sync time must not be later than the last moment at which the process knew that it owned the
 // partition. Suppose that a process stands still for a day and wakes without a network. It flushes for half
 // a minute, and only then gives up partitions that others took over long ago. If it recorded "now", nobody
 // would notice that the tombstones of that day are missing, and cancelled timers would fire. So the owner's
-// lease is asked: confirmed returns how long ago the partition is known to have been the owner's, or an
-// error if it is no longer. It is called under the partition's lock and must not block.
+// lease is asked: confirmed returns how long ago ownership was last confirmed, or an
+// error if it is lost. It is called under the partition's lock and must not block.
 func (k *Handle) Live(now time.Time, confirmed func() (ago time.Duration, err error)) error {
 	if err := k.enter(); err != nil {
 		return err
@@ -25,8 +25,8 @@ func (k *Handle) Live(now time.Time, confirmed func() (ago time.Duration, err er
 	return nil
 }
 
-// Unsaved tells the store since when the owner has changes that the store lacks; the zero time if it has none. The store
-// is in sync up to that moment at most.
+// Unsaved tells the store the time, by the local clock, of the owner's oldest change that the store lacks; the zero
+// time if there is none. The in-sync time does not pass it.
 func (k *Handle) Unsaved(since time.Time) {
 	if since.IsZero() {
 		k.unsaved.Store(nil)
@@ -50,8 +50,8 @@ func (k *Handle) Keeps(d time.Duration) error {
 // changes are not on disk yet, the store flushes early.
 func (k *Handle) Behind(changes int) { k.p.s.upkeep.changed(changes) }
 
-// refresh writes the meta row of a live partition to record its in-sync time. It does nothing if a batch is
-// under way.
+// refresh writes the meta row of a live partition, with a later in-sync time if the partition is still the owner's. It
+// does nothing while the partition is locked.
 func (p *Partition) refresh() error {
 	if !p.write.TryLock() {
 		return nil
@@ -61,7 +61,7 @@ func (p *Partition) refresh() error {
 	if k == nil || k.live == nil || p.damaged.Load() || !p.loaded.Load() || p.state.Position == noPosition {
 		return nil
 	}
-	if at, owned := k.live.inSync(p.s.o.Now(), k.unsaved.Load()); owned {
+	if at, owned := k.live.inSync(p.s.o.Now(), &k.unsaved); owned {
 		p.state.InSync = at
 	}
 	b := p.newBatchLocked()

@@ -41,6 +41,15 @@ var (
 	errBadLocation = errors.New("row says no place of a timer")
 )
 
+// PartitionID names a request partition. A topic that is deleted and created again has another UUID.
+type PartitionID struct {
+	Topic     [16]byte // UUID of the request topic
+	Partition int32    // never negative
+}
+
+// String is the UUID in hex, a slash and the number.
+func (id PartitionID) String() string { return fmt.Sprintf("%x/%d", id.Topic, id.Partition) }
+
 // Location is where the row of a pending timer lies.
 type Location struct {
 	ref    timer.Ref
@@ -192,15 +201,6 @@ func immediateSuccessor(dst, a []byte) []byte {
 	}
 	return append(dst, 0)
 }
-
-// PartitionID names a request partition. A topic that is deleted and created again has another UUID.
-type PartitionID struct {
-	Topic     [16]byte // UUID of the request topic
-	Partition int32    // never negative
-}
-
-// String is the UUID in hex, a slash and the number.
-func (id PartitionID) String() string { return fmt.Sprintf("%x/%d", id.Topic, id.Partition) }
 
 func checkID(id []byte) error {
 	if len(id) == 0 || len(id) > maxIDSize {

@@ -1,20 +1,24 @@
 package statestore
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
-// lease is what the in-sync time of a live handle follows from: see Live.
+// lease has what the in-sync time of a live handle is computed from: see Live. The lease itself is the caller's, which
+// confirmed asks.
 type lease struct {
 	brokers, local time.Time // one moment, by the brokers' clock and by ours
 	confirmed      func() (ago time.Duration, err error)
 }
 
-// inSync returns the in-sync time at a moment by our clock, and false if the partition is no longer the owner's.
-// unsaved is the time since when the owner has changes that the store lacks; nil if it has none.
+// inSync returns the in-sync time at the moment local by our clock, and false if confirmed fails. unsaved is what
+// [Handle.Unsaved] was told last; nil for nothing.
 //
-// The caller reads the clock first: if the process stands still between two of these lines, the result is too
-// early, never too late. So it is after the machine was suspended, because time.Now measures elapsed time by the
-// monotonic clock. Setting the clock changes nothing.
-func (l *lease) inSync(local time.Time, unsaved *time.Time) (at time.Time, owned bool) {
+// The caller reads the clock before the call: if the process stands still between that and the return, the result is
+// too early, never too late. It is also too early after the machine was suspended, because time.Now measures elapsed
+// time by the monotonic clock, which stands still then. Setting the clock changes nothing.
+func (l *lease) inSync(local time.Time, unsaved *atomic.Pointer[time.Time]) (at time.Time, owned bool) {
 	now := l.brokers.Add(local.Sub(l.local))
 	ago, err := l.confirmed()
 	if err != nil {
@@ -22,10 +26,10 @@ func (l *lease) inSync(local time.Time, unsaved *time.Time) (at time.Time, owned
 	}
 	at = now.Add(-ago)
 	if at.Before(l.brokers) {
-		at = l.brokers // the claim had confirmed the membership
+		at = l.brokers // ownership was confirmed when the partition was acquired
 	}
-	if unsaved != nil {
-		if saved := now.Add(-time.Since(*unsaved)); saved.Before(at) {
+	if since := unsaved.Load(); since != nil { // read last: there may be a new one
+		if saved := now.Add(-time.Since(*since)); saved.Before(at) {
 			at = saved
 		}
 	}

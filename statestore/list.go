@@ -1,15 +1,12 @@
 package statestore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
-
-	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Partitions returns every partition of which the store holds rows, ordered by topic UUID and number.
@@ -46,7 +43,7 @@ func eachPartition(ctx context.Context, s *Store, fn func(id PartitionID, met er
 }
 
 // partitionFrom returns the first partition that is not before from. If it cannot read which one that is, it returns
-// the error and the first partition with which a table begins or ends.
+// the error and its best guess: a partition that it could read, else the next one with which a table begins or ends.
 func partitionFrom(s *Store, from prefix) (p prefix, ok bool, err error) {
 	if err := s.enter(); err != nil {
 		return p, false, err
@@ -102,32 +99,4 @@ func tableBounds(db *pebble.DB) (ps []prefix, err error) {
 	}
 	slices.SortFunc(ps, prefix.compare)
 	return slices.Compact(ps), err
-}
-
-// Timers returns how far a partition is; Position is -1 if the store holds nothing of it. It calls fn, which may be
-// nil, with every pending timer, in no order. It reads the whole partition and is for tools. Errors wrap
-// ErrCorrupt or ErrNewerFormat, or are those of fn.
-func (s *Store) Timers(id PartitionID, fn func(*timer.Timer) error) (Meta, error) {
-	if err := s.enter(); err != nil {
-		return Meta{Position: noPosition}, err
-	}
-	defer s.leave()
-	p := s.Partition(id)
-	m, err := readMeta(s.db, p.prefix)
-	if err != nil || fn == nil {
-		return m.Meta, err
-	}
-	for _, kind := range []byte{kindDue, kindParked} {
-		err := eachRow(s.db, p.prefix.key(kind), p.prefix.key(kind+1), func(_, row []byte) error {
-			t, err := decodeTimer(bytes.Clone(row))
-			if err != nil {
-				return err
-			}
-			return fn(t)
-		})
-		if err != nil {
-			return m.Meta, fmt.Errorf("read partition %s: %w", id, corrupt(err))
-		}
-	}
-	return m.Meta, nil
 }

@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	// A checkpoint waits while level 0 has roomLayers layers of tables or more. Each layer costs every look-up
+	// An Apply that makes a table waits while level 0 has roomLayers layers of tables or more. Each layer costs every look-up
 	// a probe.
 	roomLayers = 24
-	// A replay, which looks up little, waits only at replayRoom times as many.
+	// A replay looks up little, so it waits only at replayRoom times as many.
 	replayRoom = 2
 	// replaySpare is how far below that limit AwaitRoom waits. Compactions have to run by then: see
 	// pauseLayers.
 	replaySpare = 4
-	// spareLayers is how many layers checkpoints may add to those that a replay has left.
+	// spareLayers is how many layers such Applies may add to those that a replay has left.
 	spareLayers = 8
 
-	// roomWait is how long a checkpoint, or a replay's flush, waits at most. If the disk has not merged
+	// roomWait is how long such an Apply, or a replay's flush, waits at most. If the disk has not merged
 	// anything by then, waiting longer does not help.
 	roomWait = 30 * time.Second
 
@@ -25,8 +25,8 @@ const (
 	roomCheck = 100 * time.Millisecond
 )
 
-// WaitForRoom waits while too many tables wait to be merged, if Apply would make a table of the batch: for at most
-// 30 s, or until ctx ends. It holds no lock meanwhile, so the partition can be acquired and the store closed.
+// WaitForRoom waits while too many tables are to be merged, for at most 30 s or until ctx ends, if Apply would make a
+// table of the batch. It holds no lock meanwhile, so the partition can be acquired and the store closed.
 func (k *Handle) WaitForRoom(ctx context.Context, b *Batch) error {
 	if !k.p.s.large(b) {
 		return nil
@@ -34,7 +34,7 @@ func (k *Handle) WaitForRoom(ctx context.Context, b *Batch) error {
 	return waitForRoom(ctx, k, false, 0)
 }
 
-// AwaitRoom is for replays that nobody waits for, between two flushes. It waits until a Flush would not have to
+// AwaitRoom is for background replays, between two flushes. It waits until a Flush would not have to
 // wait and would leave replaySpare layers to others: for at most 30 s, or until ctx ends.
 func (k *Handle) AwaitRoom(ctx context.Context) error {
 	return waitForRoom(ctx, k, true, replaySpare)
@@ -73,7 +73,7 @@ func waitForRoom(ctx context.Context, k *Handle, replaying bool, spare int) erro
 }
 
 // room returns the number of layers at which the caller has to wait. layers is how many there are, which it
-// notes for compactions if the caller is a replay. A checkpoint does not wait for layers that a replay has
+// notes for compactions if the caller is a replay. An Apply does not wait for layers that a replay has
 // left, because merging all partitions may take a minute.
 func (s *Store) room(layers int, replaying bool) int {
 	if replaying {

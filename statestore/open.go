@@ -64,8 +64,8 @@ func newStore(o Options) *Store {
 }
 
 // OpenReadOnly opens the store in o.Dir without changing anything in it. Like Open it needs the directory for
-// itself. Calls that would change the store return ErrReadOnly, as do all methods of a Handle that load its
-// state for a change, such as Meta. Damage is returned to the reader, without a call of o.OnFatal.
+// itself. Calls that would change the store return ErrReadOnly, as do methods of a Handle that lock the partition,
+// even Meta. Damage is returned to the reader, without a call of o.OnFatal.
 //
 // Errors may wrap ErrInUse, ErrNewerFormat, ErrCorrupt or ErrForeignDirectory, the last one also if the
 // directory is empty.
@@ -83,7 +83,7 @@ func OpenReadOnly(o Options) (_ *Store, err error) {
 	}
 	s.identity = *id
 	if _, err := o.fs().Stat(o.fs().PathJoin(o.Dir, databaseDir)); err != nil {
-		return nil, fmt.Errorf("open store: %w", err) // Open was interrupted before
+		return nil, fmt.Errorf("open store: %w", err) // Open was interrupted before it created the database
 	}
 	if s.lock, err = lockDirectory(o.fs(), o.Dir); err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (s *Store) openDatabase() (err error) {
 	s.events.opening.Store(true)
 	p := pebbleOptions(&s.o)
 	p.Cache = s.cache
-	p.FS = s.o.FS // nil: Pebble adds its watch for slow disks
+	p.FS = s.o.FS // if nil, Pebble uses its own, and watches for slow disks
 	p.Logger = s.events
 	p.EventListener = s.events.listener()
 	p.ReadOnly = s.readOnly
@@ -184,8 +184,8 @@ func (s *Store) syncDirectory() error {
 	return syncDir(fsys, s.o.Dir)
 }
 
-// Close waits for calls under way and for open views, flushes and closes the store. From then on every call
-// returns ErrClosed. Further calls of Close return the same error and do nothing. After a fatal error, even
+// Close flushes, waits for calls in progress and for open views, and closes the store. What is applied while it
+// runs may not reach the disk. Once it has returned, every call returns ErrClosed. Further calls of Close return the same error and do nothing. After a fatal error, even
 // one that comes meanwhile, Close returns that error and leaves the database alone: its locks may be held
 // forever. The directory then stays locked until the process ends.
 func (s *Store) Close() error { return s.close() }
@@ -220,18 +220,18 @@ func (s *Store) shut() error {
 	return err
 }
 
-// BindCluster binds a new directory to a cluster for good. It returns ErrForeignCluster if the directory
+// BindCluster binds a new directory to a cluster permanently. It returns ErrForeignCluster if the directory
 // belongs to another one.
 func (s *Store) BindCluster(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case !validCluster(id):
-		return fmt.Errorf("bind store in %s: %q is no cluster ID", s.o.Dir, id)
+		return fmt.Errorf("bind store in %s: %q is not a valid cluster ID", s.o.Dir, id)
 	case s.identity.cluster == id:
 		return nil
 	case s.identity.cluster != "":
-		return fmt.Errorf("store in %s is of cluster %s, needed is one of cluster %s "+
+		return fmt.Errorf("store in %s belongs to cluster %s, not to %s "+
 			"(name another directory, or delete this one: it is rebuilt from Kafka): %w",
 			s.o.Dir, s.identity.cluster, id, ErrForeignCluster)
 	}

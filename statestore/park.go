@@ -138,7 +138,8 @@ func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxByte
 	defer w.close()
 	copies := arena{block: slabSize}
 	ok := it.First()
-	for ; ok && max > 0 && maxBytes > 0; ok = it.Next() {
+	for n := 0; ok && (n == 0 || max > 0 && maxBytes > 0); ok = it.Next() {
+		n++
 		var x *timer.Timer
 		var row []byte
 		if row, err = it.ValueAndErr(); err == nil && match != nil {
@@ -222,41 +223,4 @@ func oldestParked(p *Partition, t *target) (ref timer.Ref, err error) {
 		err = errors.Join(it.Error(), fmt.Errorf("no row of %d parked timers: %w", t.count, ErrCorrupt))
 	}
 	return ref, errors.Join(err, it.Close())
-}
-
-// locator looks up where the rows of pending timers lie. It is nil, and looks up nothing, if the partition
-// has no parked timers.
-type locator struct {
-	p  *Partition
-	it *idIterator
-}
-
-func (p *Partition) locatorLocked() (*locator, error) {
-	if p.state.Parked == 0 {
-		return nil, nil
-	}
-	it, err := newIDIterator(p.s.db)
-	return &locator{p, it}, err
-}
-
-func (l *locator) close() {
-	if l != nil {
-		l.it.Close() // locator.of has returned every error
-	}
-}
-
-// of returns the location of a timer that is pending at ref, as the caller says. The caller is trusted: only
-// where the row lies is looked up.
-func (l *locator) of(id []byte, ref timer.Ref) (Location, error) {
-	if l == nil || ref.IsAbsent() {
-		return Location{ref: ref}, nil
-	}
-	at, err := l.it.seek(l.p.prefix, id)
-	if err != nil {
-		return at, err
-	}
-	if at.ref != ref {
-		return Location{ref: ref}, nil
-	}
-	return at, l.p.targets.check(at)
 }

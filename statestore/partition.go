@@ -27,7 +27,8 @@ type Partition struct {
 	// owner may change the partition; nil if there is none. It is set under write, so no batch of a former
 	// owner is under way when a new one comes. Only Release clears it without the lock.
 	owner atomic.Pointer[Handle]
-	// loaded says that state and low match the store.
+	// loaded says that state, targets and low were read. Since then a change may have set fields of state that the next
+	// commit stores.
 	loaded atomic.Bool
 	// damaged says that the store has lost rows of the partition. The next wipe clears it.
 	damaged atomic.Bool
@@ -41,7 +42,7 @@ type Partition struct {
 	// that say so.
 	write     sync.Mutex
 	state     meta
-	targets   targets // that timers are parked for; read together with state
+	targets   targets // with parked timers; loaded together with state
 	wipes     int     // counted, so that a sweep notices one
 	unflushed bool    // some rows may be in memory only
 }
@@ -53,12 +54,12 @@ func newPartition(s *Store, id PartitionID) *Partition {
 	return p
 }
 
-// Handle is the right to use a partition. It ends when another caller acquires the partition.
+// Handle is the right to use a partition. It ends with Release, or when another caller acquires the partition.
 type Handle struct {
 	p *Partition
 
 	// Guarded by p.write.
-	live      *lease // nil until Live, and again from the next replay on
+	live      *lease // nil until Live, and again from the next replay or wipe on
 	replays   int    // begun so far
 	replaying bool   // the last of them is under way
 
@@ -112,8 +113,7 @@ func (k *Handle) leave() {
 	k.p.s.leave()
 }
 
-// loadLocked reads the partition's meta row and targets, unless they are loaded. From then on they change
-// only together with state.
+// loadLocked reads the partition's meta row and targets, unless they are loaded.
 func (p *Partition) loadLocked() error {
 	if p.loaded.Load() {
 		return nil
@@ -175,7 +175,11 @@ func (p *Partition) lookLocked() (Meta, error) {
 // setState sets state and the copies of it; p.write is held.
 func (p *Partition) setState(m meta) {
 	p.state = m
-	p.showMisplaced()
+	if p.s.o.Home == nil || m.Partitions == 0 {
+		p.misplaced.Store(-1)
+	} else {
+		p.misplaced.Store(m.Misplaced)
+	}
 }
 
 // Wipe removes everything that the store holds of the partition. After a crash the partition is as before,
@@ -225,41 +229,12 @@ func (p *Partition) flushLocked() error {
 	return nil
 }
 
-func (p *Partition) tallyFor(partitions int32) tally {
-	if p.s.o.Home == nil {
-		partitions = 0
-	}
-	return tally{home: p.s.o.Home, partitions: partitions, here: p.id.Partition}
-}
-
-// showMisplaced publishes the count after a change of state; p.write is held.
-func (p *Partition) showMisplaced() {
-	if p.s.o.Home == nil || p.state.Partitions == 0 {
-		p.misplaced.Store(-1)
-		return
-	}
-	p.misplaced.Store(p.state.Misplaced)
-}
-
-// intact returns an error if the partition has lost a table and was not wiped since.
+// intact returns an error if the partition has lost a table and has not been wiped since.
 func (p *Partition) intact() error {
 	if p.damaged.Load() {
-		return fmt.Errorf("partition %s lay in a damaged table: %w", p.id, ErrCorrupt)
+		return fmt.Errorf("partition %s was in a damaged table: %w", p.id, ErrCorrupt)
 	}
 	return nil
-}
-
-// advanceLocked returns the state with a new position.
-func (p *Partition) advanceLocked(position int64, changelog [16]byte) (meta, error) {
-	next := p.state
-	if position < 0 || position < next.Position {
-		return next, fmt.Errorf("position %d, stored %d: %w", position, next.Position, ErrPosition)
-	}
-	if next.Position != noPosition && next.Changelog != changelog {
-		return next, fmt.Errorf("changelog %x, stored %x: %w", changelog, next.Changelog, ErrForeignChangelog)
-	}
-	next.Position, next.Changelog = position, changelog
-	return next, nil
 }
 
 // dueIter makes an iterator over the rows by due time that come before the key end.
@@ -267,34 +242,20 @@ func (p *Partition) dueIter(end []byte) (*pebble.Iterator, error) {
 	return p.s.db.NewIter(&pebble.IterOptions{LowerBound: p.prefix.key(kindDue), UpperBound: end})
 }
 
-// behind returns the first Ref after that of t.
+// behind returns the first Ref after t's.
 func behind(t *timer.Timer) timer.Ref {
 	at := t.Ref()
 	at.Offset++
 	return at
 }
 
-// CountFor makes the store count misplaced timers for a request topic with that many partitions. It
-// returns false if the store holds timers that were not counted for that number: the caller must
-// wipe the partition first. A store without Options.Home counts nothing and returns true.
-func (k *Handle) CountFor(partitions int32) (bool, error) {
-	if k.p.s.o.Home == nil {
-		return true, nil
+// acquireIdle is Acquire for a partition without an owner. If there is an owner, it returns nil.
+func (p *Partition) acquireIdle() *Handle {
+	p.write.Lock()
+	defer p.write.Unlock()
+	k := &Handle{p: p}
+	if !p.owner.CompareAndSwap(nil, k) {
+		return nil
 	}
-	if err := k.enter(); err != nil {
-		return false, err
-	}
-	defer k.leave()
-	if next := k.p.state; next.Pending == 0 {
-		next.Partitions, next.Misplaced = partitions, 0
-		k.p.setState(next)
-	}
-	return k.p.state.Partitions == partitions, nil
-}
-
-// Misplaced returns how many pending timers have IDs that belong on another partition, as of the last
-// batch. It returns false if the store does not count them. It never waits.
-func (p *Partition) Misplaced() (n int64, known bool) {
-	n = p.misplaced.Load()
-	return max(n, 0), n >= 0
+	return k
 }

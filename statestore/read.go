@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -116,7 +117,7 @@ func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64) (timers []*ti
 	next, done = to, true
 	copies := arena{block: slabSize}
 	for ok := it.SeekGE(appendDueKey(nil, k.p.prefix, start)); ok; ok = it.Next() {
-		if len(timers) == max || maxBytes <= 0 {
+		if len(timers) > 0 && (len(timers) >= max || maxBytes <= 0) {
 			next, done = behind(timers[len(timers)-1]), false
 			break
 		}
@@ -132,4 +133,42 @@ func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64) (timers []*ti
 		maxBytes -= int64(len(row))
 	}
 	return timers, next, done, errors.Join(it.Close(), k.p.intact())
+}
+
+// Find returns the timer that is pending under an ID, nil for none, and whether it is parked. If it returns no error, no
+// other caller had acquired the partition before the timer was read.
+func (k *Handle) Find(id []byte) (t *timer.Timer, parked bool, err error) {
+	timers, parkedOf, err := k.GetAll([][]byte{id})
+	if err = errors.Join(err, k.check()); err != nil {
+		return nil, false, err
+	}
+	return timers[0], parkedOf[0], nil
+}
+
+// Timers returns how far a partition is; Position is -1 if the store holds nothing of it. It calls fn, which may be
+// nil, with every pending timer, in no order. It reads the whole partition and is for tools. Errors wrap
+// ErrCorrupt or ErrNewerFormat, or are those of fn.
+func (s *Store) Timers(id PartitionID, fn func(*timer.Timer) error) (Meta, error) {
+	if err := s.enter(); err != nil {
+		return Meta{Position: noPosition}, err
+	}
+	defer s.leave()
+	p := s.Partition(id)
+	m, err := readMeta(s.db, p.prefix)
+	if err != nil || fn == nil {
+		return m.Meta, err
+	}
+	for _, kind := range []byte{kindDue, kindParked} {
+		err := eachRow(s.db, p.prefix.key(kind), p.prefix.key(kind+1), func(_, row []byte) error {
+			t, err := decodeTimer(bytes.Clone(row))
+			if err != nil {
+				return err
+			}
+			return fn(t)
+		})
+		if err != nil {
+			return m.Meta, fmt.Errorf("read partition %s: %w", id, corrupt(err))
+		}
+	}
+	return m.Meta, nil
 }

@@ -9,11 +9,41 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
+// record is a change of one ID. What is stored has one for each ID.
+type record struct {
+	target uint32 // number of the target that before is parked for; 0: not parked
+	id     []byte
+	row    []byte       // bytes of the timer, nothing for a deletion
+	timer  *timer.Timer // instead of row, if that is nil
+	before timer.Ref    // place in the store: looked up by Replay.resolve, or the caller's Change.Before
+	after  timer.Ref    // Absent for a deletion
+}
+
+// encoded returns the bytes of a record's timer, in scratch if the record does not have them.
+func (c *record) encoded(scratch *[]byte) []byte {
+	if c.row != nil || c.timer == nil {
+		return c.row
+	}
+	*scratch = c.timer.AppendTo((*scratch)[:0])
+	return *scratch
+}
+
+// gain returns by how much a record changes the number of pending timers.
+func (c *record) gain() (n int64) {
+	if !c.before.IsAbsent() {
+		n--
+	}
+	if !c.after.IsAbsent() {
+		n++
+	}
+	return n
+}
+
 // ranked stands for a record while records are sorted. Comparing and moving the records themselves, of a
 // hundred bytes each, takes three times as long.
 type ranked struct {
 	head uint64 // first bytes of the ID behind the prefix that all IDs have in common
-	at   int32  // index of the record, in log order
+	at   int32  // index of the record, which is in log order
 }
 
 // sortRecords sorts by ID, then by log order. Most IDs begin alike, so it compares what comes behind that.
@@ -79,34 +109,4 @@ func arrange(records []record, order []ranked) {
 			records[to], to = records[from], from
 		}
 	}
-}
-
-// record is a change of one ID. After dedupe there is one for each ID.
-type record struct {
-	target uint32 // number of the target that before is parked for; 0: not parked
-	id     []byte
-	row    []byte       // bytes of the timer, nothing for a deletion
-	timer  *timer.Timer // instead of row, if that is nil
-	before timer.Ref    // place in the store; resolve sets it
-	after  timer.Ref    // Absent for a deletion
-}
-
-// encoded returns the bytes of a record's timer, in scratch if the record does not have them.
-func (c *record) encoded(scratch *[]byte) []byte {
-	if c.row != nil || c.timer == nil {
-		return c.row
-	}
-	*scratch = c.timer.AppendTo((*scratch)[:0])
-	return *scratch
-}
-
-// gain returns by how much a record changes the number of pending timers.
-func (c *record) gain() (n int64) {
-	if !c.before.IsAbsent() {
-		n--
-	}
-	if !c.after.IsAbsent() {
-		n++
-	}
-	return n
 }

@@ -39,7 +39,7 @@ type Replay struct {
 	mark       Mark   // at the next flush
 }
 
-// Replay begins to fold records of the changelog topic of that UUID, from Meta().Position on. The in-sync time
+// Replay begins to fold records of the changelog topic with that UUID, from Meta().Position on. The in-sync time
 // stays as it is until Live is called, however often the replay is flushed, lost and begun again, because a
 // replay that is interrupted for hours may have missed tombstones. If the store holds nothing of the
 // partition, the in-sync time becomes now, which is the brokers' time or earlier; the zero time means never.
@@ -86,7 +86,7 @@ func (r *Replay) Checkpoint(raw []byte) error {
 	return nil
 }
 
-// At marks the position of the next Flush. Without it the position has no name.
+// At sets the Mark that the next Flush stores. Without it the position has no name.
 func (r *Replay) At(m Mark) { r.mark = m }
 
 func (r *Replay) add(id, row []byte, after timer.Ref) error {
@@ -138,10 +138,12 @@ func (r *Replay) Flush(position int64) error {
 	return nil
 }
 
-// underWay reports whether neither a later replay nor a wipe has ended this one; p.write is held.
+// underWay reports whether nothing has ended the replay: no Close, failed Flush or later replay, and no wipe. p.write is
+// held.
 func (r *Replay) underWay() bool { return r.k.replaying && r.number == r.k.replays }
 
-// Close ends the replay. Records since the last Flush are lost. It may be called twice.
+// Close ends the replay, and drops the partition's filter if it took more than its share meanwhile. Records since the
+// last Flush are lost. It may be called twice.
 func (r *Replay) Close() {
 	r.k.p.write.Lock()
 	defer r.k.p.write.Unlock()
@@ -198,6 +200,7 @@ func (r *Replay) dedupe() {
 	kept := r.records[:0]
 	for i := range r.records {
 		if i+1 < len(r.records) && bytes.Equal(r.records[i].id, r.records[i+1].id) {
+			r.bytes -= len(r.records[i].id) + len(r.records[i].row)
 			continue
 		}
 		kept = append(kept, r.records[i])

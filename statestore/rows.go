@@ -22,7 +22,7 @@ func get(r pebble.Reader, key []byte) ([]byte, error) {
 	return row, closer.Close()
 }
 
-// reader makes iterators: a database, a snapshot or a view.
+// reader makes iterators: a database, a snapshot, or frozen rows of a View.
 type reader interface {
 	NewIter(*pebble.IterOptions) (*pebble.Iterator, error)
 }

@@ -3,6 +3,8 @@ package statestore
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -33,7 +35,7 @@ type Store struct {
 	upkeep     upkeep
 	filters    filterPool
 	tables     tableMaker
-	roomLayers int // see the constant; tests change it before they replay
+	roomLayers int // roomLayers of mergewait.go; tests change it before they replay
 
 	opened chan struct{} // closed when Open has returned
 
@@ -41,11 +43,11 @@ type Store struct {
 	// goroutine takes it twice.
 	life   sync.RWMutex
 	closed bool
-	// views counts the open views. A view may rest while it is open, so it does not hold life: a waiting writer
+	// views counts the open views. A view may sit idle while it is open, so it does not hold life: a waiting writer
 	// would hold up every later call. What a view reads is frozen, and Close waits for it.
 	views sync.WaitGroup
 
-	// mu guards the fields below. It is held over no I/O except that of identity.
+	// mu guards the fields below. No I/O happens under it, except that identity is written.
 	mu         sync.Mutex
 	identity   identity
 	partitions map[PartitionID]*Partition
@@ -77,7 +79,7 @@ func (s *Store) enterChange() error {
 
 func (s *Store) leave() { s.life.RUnlock() }
 
-// Partition returns the partition with an ID, the same one at each call.
+// Partition returns the partition with an ID: every call returns the same one.
 func (s *Store) Partition(id PartitionID) *Partition {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,4 +122,11 @@ func (u *upkeep) changed(n int) {
 		return
 	}
 	u.flush.Send()
+}
+
+// known returns the partitions that callers have asked for so far.
+func (s *Store) known() []*Partition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.partitions))
 }

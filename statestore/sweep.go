@@ -2,8 +2,8 @@ package statestore
 
 import "errors"
 
-// The low bound is raised after sweepAfter deletions of rows by due time. So a scan never has to step over
-// many more tombstones than that.
+// A sweep is asked for after sweepAfter deletions of rows by due time. So a scan never has to step over many more
+// tombstones than that. Store.Flush also sweeps each partition that has deletions.
 const sweepAfter = 50_000
 
 // sweep raises the low bound to the first row by due time. It holds the partition's lock only to take the

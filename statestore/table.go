@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// A flush of at least tableIDs different IDs, or tableBytes, ingests a table instead of writing a batch. A
+	// An Apply, or a flush of a replay, of at least tableIDs different IDs, or tableBytes, makes a table instead of a batch. A
 	// table costs some synced writes, 10 to 20 ms; a batch costs about 6 us more for each timer.
 	tableIDs   = 4_000
 	tableBytes = 4 << 20
@@ -28,7 +28,7 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 		next.Pending += records[i].gain()
 		misplaced.add(records[i].id, records[i].before, records[i].after)
 	}
-	misplaced.enter(&next)
+	misplaced.addTo(&next)
 	next.Parked += targets.parked
 	next.low = p.low.put(lowest)
 	if err := p.flushLocked(); err != nil {
@@ -38,7 +38,7 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 	path := fsys.PathJoin(p.s.o.Dir, tablesDir, fmt.Sprintf("%06d.sst", p.s.tables.made.Add(1)))
 	rows := tableRows{p, &next, dues, records, parked, targets.sorted()}
 	if err := rows.write(fsys, path); err != nil {
-		return errors.Join(p.s.events.tableError(err), fsys.Remove(path))
+		return errors.Join(p.s.events.writeError(err), fsys.Remove(path))
 	}
 	if err := p.s.db.Ingest(context.Background(), []string{path}); err != nil {
 		p.loaded.Store(false) // the state is read again

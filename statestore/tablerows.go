@@ -139,7 +139,7 @@ func dueRows(records []record) (rows []dueRow, lowest timer.Ref, deleted int) {
 		if c := a.ref.Compare(b.ref); c != 0 {
 			return c
 		}
-		return cmp.Compare(b.of, a.of) // a put hides a deletion
+		return cmp.Compare(b.of, a.of) // a put stands before the deletion of the same row, which is then left out
 	})
 	return slices.CompactFunc(rows, func(a, b dueRow) bool { return a.ref == b.ref }), lowest, deleted
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/beats"
@@ -14,7 +12,8 @@ import (
 // beforeFlushWait bounds how long a flush waits for Options.BeforeFlush.
 const beforeFlushWait = 10 * time.Second
 
-// maxWaiting is how many partitions wait for a sweep, or for a filter, at most. A later call asks again.
+// maxWaiting bounds the queues of upkeep. A partition that finds one full asks again after more changes or look-ups; the
+// next flush sweeps it in any case.
 const maxWaiting = 64
 
 func (u *upkeep) init(s *Store) {
@@ -125,18 +124,11 @@ func (s *Store) Flush() error {
 	return nil
 }
 
-// known returns the partitions that callers have asked for so far.
-func (s *Store) known() []*Partition {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.partitions))
-}
-
 const (
 	// leastSpace bytes must be free on the disk, on top of the store's size: a compaction may write all of it
 	// once more before it removes the old tables.
 	leastSpace = 256 << 20
-	// saySpace is the time between two warnings that there is less.
+	// saySpace is the least time between two warnings that there is less.
 	saySpace = 10 * time.Minute
 )
 

@@ -340,16 +340,6 @@ func (v *View) Row(at Location) (*Row, error) {
 	return &Row{Ref: at.Ref(), Parked: at.Parked(), value: value}, err
 }
 
-// Find returns the timer that is pending under an ID, nil for none, and whether it is parked. If it returns no error, no
-// other caller had acquired the partition before the timer was read.
-func (k *Handle) Find(id []byte) (t *timer.Timer, parked bool, err error) {
-	timers, parkedOf, err := k.GetAll([][]byte{id})
-	if err = errors.Join(err, k.check()); err != nil {
-		return nil, false, err
-	}
-	return timers[0], parkedOf[0], nil
-}
-
 // Refs calls fn with the places from <= Ref < to of the timers that are not parked, in order, until fn returns false.
 // It reads no values.
 func (v *View) Refs(from, to timer.Ref, fn func(timer.Ref) (more bool)) error {

@@ -86,11 +86,11 @@ func TestBacklogsOfTwoTopicsComeToHaveAsMuch(t *testing.T) {
 		t.Errorf("with backlogs on both the late topic has %d bytes, the noisy one %d, of %d", late.used, sum(), total)
 	}
 	h := history.History{Scope: history.Scope{Settle: 10 * time.Second}}
-	for i := range 60 { // one round a second
+	for i := range 1000 { // one round a second
 		round()
-		for holder, holds := range map[string]int64{"noisy": sum(), "late": late.used} {
-			h.Holdings = append(h.Holdings, history.Holding{Of: "an instance", Pool: "the memory", Holder: holder, At: time.Unix(int64(i), 0), Holds: holds, Capacity: total, Waits: true})
-		}
+		h.Holdings = append(h.Holdings,
+			history.Holding{Of: "an instance", Pool: "the memory", Holder: "noisy", At: time.Unix(int64(i), 0), Holds: sum(), Capacity: total, Waits: true},
+			history.Holding{Of: "an instance", Pool: "the memory", Holder: "late", At: time.Unix(int64(i), 0), Holds: late.used, Capacity: total, Waits: late.full})
 	}
 	for _, v := range history.Check(h) {
 		t.Error(v)

@@ -25,7 +25,7 @@ type layer struct {
 	buried     int64 // bytes of the tombstones
 }
 
-// layers are the two layers.
+// layers are the active layer and the one that a checkpoint writes.
 type layers struct {
 	both   [2]layer
 	active int // the number of the active one; a checkpoint writes the other one

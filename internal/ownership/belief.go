@@ -16,7 +16,7 @@ import (
 //
 // The [Follower] collects the evidence and asks for the verdict at four moments: when it opens the
 // view (openLocal), before each replay to the end of the log (look), when the replay has found the step
-// at the view's position (named), and last, before an acquisition uses the view (stale, with the
+// at the view's position (named), and last, before an acquisition uses the view (whyUnusable, with the
 // time that a broker gave the claim).
 //
 // # The argument

@@ -11,8 +11,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// A slot bounds the memory of replays: when it is given back, the memory of the replay
-// is freed, which the partition would otherwise keep for as long as it is owned.
+// A slot bounds the memory of replays: when it is given back, the replay is closed and nothing refers to it any more.
 func TestASlotGoesWithItsMemory(t *testing.T) {
 	s, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem()})
 	if err != nil {

@@ -167,9 +167,10 @@ func (k *known) retire(it *Item) {
 // that a timer was encoded in.
 type topicNames map[string]string
 
-// maxTopics is how many names a planner remembers.
+// maxTopics is how many names of topics a planner remembers. Then it forgets all of them.
 const maxTopics = 1000
 
+// own returns the name, in memory of its own.
 func (n topicNames) own(name string) string {
 	own, ok := n[name]
 	if !ok {

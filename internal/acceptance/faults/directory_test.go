@@ -77,7 +77,7 @@ func TestWrongDirectory(t *testing.T) {
 		spoil func(testing.TB, string)
 		want  []string
 	}{
-		{"another cluster", replaceLine("cluster ", "cluster another"), []string{"store in DIRECTORY/store is of cluster another, needed is one of cluster", "name another directory, or delete this one"}},
+		{"another cluster", replaceLine("cluster ", "cluster another"), []string{"store in DIRECTORY/store belongs to cluster another, not to", "name another directory, or delete this one"}},
 		{"newer format", replaceLine("format ", "format 2"), []string{"DIRECTORY/store", "format 2, this version knows 1", "written by a newer version of waterclock", "run the version that wrote it, or delete the directory"}},
 		{"newer format, more lines", replaceLine("format ", "format 3\nsomething new"), []string{"DIRECTORY/store", "format 3, this version knows 1", "run the version that wrote it"}},
 		{"older format than there was", replaceLine("format ", "format 0"), []string{"DIRECTORY/store", `format "0"`, "not a waterclock store", "--data-dir"}},
