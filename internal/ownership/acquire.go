@@ -23,12 +23,6 @@ const (
 	// hangingAfter is how long an acquisition waits for open transactions of others before it looks whose they are,
 	// and ends those of an owner that is gone.
 	hangingAfter = 200 * time.Millisecond
-	// fetchWait is how long a fetch of an acquisition waits at the broker for data.
-	fetchWait = 5 * time.Millisecond
-	// behindPatience is how long a leader may show less of a log than was read already. behindPause is the pause
-	// between two requests.
-	behindPatience = 10 * time.Second
-	behindPause    = 200 * time.Millisecond
 	// hangingSaid is how often the log says that transactions of others cannot be looked at.
 	hangingSaid = 10 * time.Second
 )

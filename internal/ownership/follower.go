@@ -38,12 +38,6 @@ type FollowOptions struct {
 	Metrics   FollowMetrics
 }
 
-// FollowMetrics count what happens to a follower.
-type FollowMetrics interface {
-	Replayed(offsets int64)
-	Damaged() // the local view was damaged
-}
-
 // Follower folds the changelog of a partition into its local view. For a log of checkpoints it reads only from the last
 // one on. It claims nothing and ends no transactions of others, so any number of followers may follow a partition that
 // another process owns. An acquisition has a follower too, and goes on from where it stands. One goroutine uses it.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -136,4 +137,15 @@ func (in *Input) spanFrom(ctx context.Context, from int64, epoch partlog.Epoch) 
 			return now, ctx.Err()
 		}
 	}
+}
+
+// oversized is a batch that is too large to be decompressed. If it holds requests it becomes a dead letter. If an aborted
+// transaction wrote it, it holds none, but the client could tell that only after decompressing. So intake stays before
+// the batch and asks again and again, while a goroutine looks at the log. If the look succeeds, intake passes the batch;
+// if it fails, the next question begins another look.
+type oversized struct {
+	first, next int64
+	looking     bool
+	known       bool
+	aborted     bool
 }

@@ -17,6 +17,15 @@ import (
 )
 
 const (
+	// fetchWait is how long a fetch of an acquisition waits at the broker for data.
+	fetchWait = 5 * time.Millisecond
+	// behindPatience is how long a leader may show less of a log than was read already. behindPause is the pause
+	// between two requests.
+	behindPatience = 10 * time.Second
+	behindPause    = 200 * time.Millisecond
+)
+
+const (
 	// Tick is how often the loop of a partition looks at everything, even if nothing wakes it.
 	Tick = 100 * time.Millisecond
 	// PassPause is how long after a partition's last step the next may come that passes only markers and aborted records.
@@ -90,3 +99,9 @@ type Fatal struct{ Err error }
 func (f *Fatal) Error() string { return f.Err.Error() }
 
 func (f *Fatal) Unwrap() error { return f.Err }
+
+// FollowMetrics count what happens to a follower.
+type FollowMetrics interface {
+	Replayed(offsets int64)
+	Damaged() // the local view was damaged
+}

@@ -10,17 +10,6 @@ import (
 // oversizedTimeout bounds one look at a batch that is too large.
 const oversizedTimeout = 10 * time.Second
 
-// oversized is a batch that is too large to be decompressed. If it holds requests it becomes a dead letter. If an aborted
-// transaction wrote it, it holds none, but the client could tell that only after decompressing. So intake stays before
-// the batch and asks again and again, while a goroutine looks at the log. If the look succeeds, intake passes the batch;
-// if it fails, the next question begins another look.
-type oversized struct {
-	first, next int64
-	looking     bool
-	known       bool
-	aborted     bool
-}
-
 // LookedAt says, for an intake.Sink's SkipBatch, whether it is known which transaction wrote the batch, and if so whether
 // that was aborted. If it is not known, a look begins.
 func (in *Input) LookedAt(first, next int64) (known, aborted bool) {

@@ -131,3 +131,6 @@ var outcomeNames = map[timer.Outcome]string{
 	timer.Undeliverable: "undeliverable", timer.Completed: "completed",
 	timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "condition_not_met",
 }
+
+// Mute stops the log lines about rejected requests. It must be called before the metrics are used.
+func (m *Metrics) Mute() { m.warnings.muted = true }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -61,48 +60,6 @@ func newParking(own *owned, store *statestore.Handle, p *subPartitions, in *park
 		owned: own, store: store, subs: p, inbox: in, shown: shown, wakeForDue: wakeForDue, waiter: own.o.Health.Waiter(own.life.Wake.Send),
 		counts: make(map[timer.TopicPartition]int64), reached: make(map[timer.TopicPartition]timer.Ref),
 	}
-}
-
-// parkInbox takes timers that are to be parked from the goroutines that plan firings to the keeper.
-type parkInbox struct {
-	wake func()
-
-	mu    sync.Mutex // guards the following fields
-	list  []parkings
-	bytes int64 // of memory that their timers hold
-}
-
-// parkings are timers of one sub-partition that are to be parked.
-type parkings struct {
-	sub  *subPartition
-	what planner.Parkings
-}
-
-func (in *parkInbox) put(s *subPartition, what planner.Parkings) {
-	if what == nil {
-		return
-	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.list = append(in.list, parkings{s, what})
-	for _, l := range what {
-		in.bytes += l.Bytes
-	}
-	in.wake()
-}
-
-func (in *parkInbox) takeAll() []parkings {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	all := in.list
-	in.list, in.bytes = nil, 0
-	return all
-}
-
-func (in *parkInbox) held() int64 {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.bytes
 }
 
 func (k *parking) close() { k.waiter.Close() }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/planner"
@@ -218,13 +219,4 @@ func batchOf(recs []*kgo.Record) (n int, bytes int64) {
 		n, bytes = n+1, bytes+size
 	}
 	return n, bytes
-}
-
-// recordSize is about how many bytes a record holds in memory once it is planned, which is more than before.
-func recordSize(r *kgo.Record) int64 {
-	n := planner.TimerMemory + planner.EntryMemory + len(r.Key) + len(r.Value)
-	for i := range r.Headers {
-		n += 40 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
-	}
-	return int64(n)
 }

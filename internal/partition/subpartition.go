@@ -208,3 +208,12 @@ func plannersRefusal(r *intake.Refusal) *planner.Refusal {
 	}
 	return &planner.Refusal{Reason: string(r.Reason), Detail: r.Detail}
 }
+
+// recordSize is about how many bytes a record holds in memory once it is planned, which is more than before.
+func recordSize(r *kgo.Record) int64 {
+	n := planner.TimerMemory + planner.EntryMemory + len(r.Key) + len(r.Value)
+	for i := range r.Headers {
+		n += 40 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
+	}
+	return int64(n)
+}

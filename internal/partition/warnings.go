@@ -58,9 +58,6 @@ func (w *warnings) allow(of warning, now time.Time) (ok bool, suppressed int) {
 	return true, suppressed
 }
 
-// Mute stops the log lines about rejected requests. It must be called before the metrics are used.
-func (m *Metrics) Mute() { m.warnings.muted = true }
-
 func shortID(id []byte) string {
 	if len(id) > warnedID {
 		return string(id[:warnedID]) + "…"

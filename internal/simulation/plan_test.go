@@ -115,7 +115,7 @@ func draw(seed uint64) *plan {
 	}}
 	p.Asks = drawAsks(r)
 	wanted := slices.DeleteFunc(kinds(), func(k kind) bool { return !strings.Contains(k.name, *faultFlag) })
-	for i := range leastFaults + 1 + r.IntN(5) {
+	for i := range leastFaults + 2 + r.IntN(5) {
 		k := kinds()[r.IntN(len(kinds()))]
 		if i%2 == 0 && *faultFlag != "" {
 			k = wanted[r.IntN(len(wanted))]
