@@ -31,8 +31,9 @@ const (
 	accessReminder = time.Minute
 )
 
-// access checks what the brokers let an instance do: before anything else, so that each missing right is one sentence and not
-// the error of the part that needed it first, and from time to time while the instance runs.
+// access checks what the brokers let an instance do. It does so before anything else, so that each missing right is
+// reported as one sentence, and not as an error of the part that needed it first. It checks again from time to time
+// while the instance runs.
 type access struct {
 	cfg    *config.Config
 	client *kgo.Client
@@ -42,8 +43,8 @@ type access struct {
 	away  beats.Reminder // only await uses it
 
 	mu       sync.Mutex // guards what follows
-	problems []string   // each a sentence; with one the instance is not ready
-	advice   []string   // sentences about single targets: timers for others fire
+	problems []string   // sentences; the instance is not ready while there is one
+	advice   []string   // sentences about single targets; timers for other targets fire
 	again    beats.Reminder
 	targets  *config.Config // the settings whose targets count; cfg if nil
 }
@@ -72,7 +73,8 @@ func (a *access) Problems() []string {
 	return slices.Clone(a.problems)
 }
 
-// await tries until a recent enough broker answers, accepts the login, and grants all rights.
+// await tries until the brokers answer, accept the login, and grant every right that the instance cannot do without. It
+// returns an error if the cluster is too old.
 func (a *access) await(ctx context.Context) error {
 	for {
 		pause, err := a.attempt(ctx)
@@ -85,7 +87,7 @@ func (a *access) await(ctx context.Context) error {
 	}
 }
 
-// attempt is one try of await. If it returns a pause, it has to be repeated after that.
+// attempt is one try of await. If it returns a pause, the caller waits that long and tries again.
 func (a *access) attempt(ctx context.Context) (pause time.Duration, err error) {
 	err = connect.CheckBrokers(ctx, a.client)
 	if err == nil {
@@ -126,7 +128,8 @@ func (a *access) watch(ctx context.Context, every time.Duration) {
 	})
 }
 
-// say sets the problems and the advice. It logs them if they are new, and now and then again.
+// say sets the problems and the advice. It logs them if they are new, and repeats them at most once every
+// accessReminder.
 func (a *access) say(problems, advice []string) {
 	a.mu.Lock()
 	before := a.problems
@@ -149,7 +152,7 @@ func (a *access) say(problems, advice []string) {
 	}
 }
 
-// look asks the brokers about every right. It returns an error if it could not.
+// look checks every right that the brokers can be asked about. It returns an error if it could not ask.
 func (a *access) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, accessTimeout)
 	defer cancel()

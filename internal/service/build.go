@@ -42,9 +42,9 @@ func (b *builder) build(t *membership.Token, topic *served) servedPartition {
 	return p
 }
 
-// subPartitions returns how many planners a partition gets that is acquired now: one if the instance owns as many
-// partitions as it has cores, and more if it owns fewer, to keep the cores busy. If the setting gives a number, that counts,
-// as long as the planners of all partitions take no more than a sixteenth of the memory.
+// subPartitions returns how many planners a partition gets if it is acquired now: one if the instance owns as many
+// partitions as it has cores, and more if it owns fewer, to keep the cores busy. A number in the settings takes
+// precedence, as long as the planners of all partitions take no more than a sixteenth of the memory.
 func subPartitions(set, owned int, memory int64) int {
 	owned = max(1, owned)
 	if set > 0 {
@@ -66,8 +66,8 @@ func newBudgets(s *memory.Shares, topics *servedTopics) budgets {
 			timers[name] = all[name]
 		}
 	}
-	// A partition's dirty timers may take half of that share, because as much may be in the checkpoint that is being
-	// written.
+	// Dirty timers may take half of their share of the memory, because the checkpoint that is being written may hold as
+	// much again.
 	return budgets{budget.New(s.Wheel, timers), budget.New(s.Dirty/2, timers), budget.New(s.Requests, all), budget.New(s.Firings, timers), budget.New(s.Questions, timers), int(s.Replay)}
 }
 

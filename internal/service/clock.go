@@ -17,25 +17,26 @@ import (
 const (
 	// clockEvery is how often clockWatch looks.
 	clockEvery = 250 * time.Millisecond
-	// clockJump is how far the wall clock must diverge from the monotonic one,
-	// between two looks, to count as set: slewing moves it less.
+	// clockJump is how far the wall clock must diverge from the monotonic one between two looks to count as set.
+	// Slewing moves it less.
 	clockJump = 100 * time.Millisecond
 	// clockWrong is how far the clock must be from the brokers' clock to count as wrong.
 	clockWrong = time.Minute
-	// clockPause is how long a look may be overdue before the process counts as paused (SIGSTOP, a frozen machine).
+	// clockPause is how much time may pass between two looks before the process counts as paused (SIGSTOP, a frozen
+	// machine).
 	clockPause = 5 * time.Second
 )
 
 // clockWatch notices that the clock was set, and that the process was paused.
 //
-// Goroutines sleep by the monotonic clock, and timers are due by the wall clock. So after a jump every partition has to look
-// again. After a jump ahead, timers that have become due fire at once. After a jump back, timers wait until their time has
-// come again. A suspended machine shows as a jump ahead, because the monotonic clock stood still. The next
-// step shows whether the partitions are still ours.
+// Goroutines sleep by the monotonic clock, and timers are due by the wall clock. So after a jump every partition has to
+// look again. After a jump ahead, timers that have become due fire at once. After a jump back, timers wait until their
+// time has come again. A suspended machine looks like a jump ahead, because the monotonic clock stood still. The next
+// step shows whether this instance still owns its partitions.
 //
-// clockWatch also logs when targets refuse emissions for their timestamp (INVALID_TIMESTAMP), mostly because this clock is
-// wrong. Their timers are parked, as for any unhealthy target, until a probe finds the clock right. Setting the clock starts
-// a probe at once.
+// clockWatch also logs when targets refuse emissions because of their timestamps (INVALID_TIMESTAMP). The usual cause
+// is that this machine's clock is wrong. Timers for such targets are parked, as for any unhealthy target, until a probe
+// finds the clock right. Setting the clock starts a probe at once.
 type clockWatch struct {
 	now    func() time.Time // wall
 	clocks *clocks.Clocks
@@ -46,8 +47,8 @@ type clockWatch struct {
 	jumps  *prometheus.CounterVec
 	pauses prometheus.Counter
 
-	wall, mono time.Time // of the last look
-	refused    int       // target partitions that refused the clock then
+	wall, mono time.Time // the clocks at the last look
+	refused    int       // how many target partitions refused the clock at the last look
 }
 
 func newClockWatch(now func() time.Time, known *clocks.Clocks, health *targets.Health, wake, want func(), log *slog.Logger, reg prometheus.Registerer) *clockWatch {
@@ -78,8 +79,8 @@ func (c *clockWatch) Run(ctx context.Context) error {
 	return nil
 }
 
-// problem is a sentence about targets that refuse this machine's time; "" if none does. wrong says that the clock is at
-// fault, and not the limit of a single topic.
+// problem returns a sentence about targets that refuse this machine's time; "" if there are none. wrong says that the
+// clock is at fault, and not the limit of a single topic.
 func (c *clockWatch) problem() (sentence string, wrong bool) {
 	n, one := c.health.RefuseClock()
 	if n == 0 {
@@ -113,7 +114,8 @@ func (c *clockWatch) lookAtTargets() {
 	}
 }
 
-// look compares the wall clock with the monotonic one; Round(0) has stripped wall of its monotonic part.
+// look compares the wall clock with the monotonic one. wall has no monotonic part: the caller has removed it with
+// Round(0).
 func (c *clockWatch) look(wall, mono time.Time) {
 	ran := mono.Sub(c.mono)
 	jump := wall.Sub(c.wall) - ran

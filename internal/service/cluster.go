@@ -23,11 +23,11 @@ import (
 // cluster is what an instance knows about its brokers and how to reach them.
 type cluster struct {
 	log     *slog.Logger
-	options []kgo.Opt   // of further clients
-	client  *kgo.Client // administration and raw fetches
+	options []kgo.Opt   // for further clients
+	client  *kgo.Client // for administration and raw fetches
 	dialer  *dialer.Dialer
 	targets *targets.Metadata
-	lanes   atomic.Pointer[transaction.Lanes] // to tell when a broker comes or goes; nil until they run
+	lanes   atomic.Pointer[transaction.Lanes] // told when a broker comes or goes; nil until the pipeline is built
 
 	stopProbe context.CancelFunc
 	probing   sync.WaitGroup
@@ -70,7 +70,8 @@ func (c *cluster) reached() {
 	}
 }
 
-// insist repeats try while connections break, so a broker that dies while an instance starts does not end the instance.
+// insist repeats try while connections break, so that a broker that dies while an instance starts does not end the
+// instance.
 func (c *cluster) insist(ctx context.Context, what string, try func() error) error {
 	for {
 		err := try()

@@ -30,19 +30,21 @@ const (
 	// heldAgain is the pause before edges asks the brokers again about a producer if their answer was incomplete.
 	// nameTimeout bounds one such question.
 	heldAgain, nameTimeout = 10 * time.Second, 5 * time.Second
-	// heldSaid is how old a transaction must be for the log to name its producer, once every heldSaidEvery.
+	// heldSaid is how old a transaction must be before a warning names its producer. The warning is repeated every
+	// heldSaidEvery.
 	heldSaid, heldSaidEvery = 10 * time.Second, time.Minute
 )
 
-// edges finds open transactions on the request topics, of any producer, that hold up requests, cancels among them.
-// Brokers do not show a read_committed consumer anything behind the first record of an open transaction, not even that
-// there is something. So edges asks where the logs end, names the producer, and tells each partition
-// ([ownership.Life.SetLogEnd]). It only reports: the catch-up barrier of package partition decides how long an
-// acquisition waits, and a cancel that is held up counts as if it were written when the transaction ends.
+// edges finds open transactions on the request topics that hold up requests, including cancels. Any producer may have
+// begun them. Brokers show a read_committed consumer nothing behind the first record of an open transaction, not even
+// that something is there. So edges asks where the logs end, finds out which producer holds them up, and tells each
+// partition (servedPartition.SetLogEnd). It only reports. The catch-up barrier of package partition decides how long an
+// acquisition waits. A cancel that is held up counts as if it were written when the transaction ends.
 //
-// The goroutine of Run owns all fields, and never waits for a broker. Other goroutines ask: one for producers, one for
-// leaders, and one for each leader of logs. Each has at most one question under way, and sends the answer through its
-// channel. So a broker that does not answer delays only the figures of its own logs.
+// The goroutine of Run owns all fields that change, and it waits for brokers only when it ends. Other goroutines ask
+// the brokers: one about producers, one about leaders, and one for each leader of logs. Each asks one question at a
+// time, and sends the answer through its channel. So a broker that does not answer delays only the figures of its own
+// logs.
 type edges struct {
 	partitions *partitions
 	topics     *servedTopics
@@ -50,14 +52,14 @@ type edges struct {
 	reader     *intake.Reader
 	log        *slog.Logger
 
-	held  map[timer.TopicPartition]*openTransaction // by partition whose log is held up now
+	held  map[timer.TopicPartition]*openTransaction // by partition, for those whose logs are held up now
 	named chan map[timer.TopicPartition]producer
-	asked bool // a question for producers is under way
+	asked bool // a question about producers is in progress
 
-	leaders map[partlog.Log]int32 // by log, as last looked up; logs that are not in it are asked about together
+	leaders map[partlog.Log]int32 // by log, as last looked up; logs that are missing here are asked about together
 	led     chan map[partlog.Log]int32
 	leading bool           // leaders are being looked up
-	ledAt   time.Time      // when that began last
+	ledAt   time.Time      // when the last lookup of leaders began; zero if the next one is due at once
 	looks   map[int32]bool // leaders that have yet to answer
 	looked  chan edgesOf
 }
@@ -69,8 +71,8 @@ type edgesOf struct {
 	all    bool
 }
 
-// openTransaction is the transaction at the last stable offset of a partition. It is forgotten when that
-// offset moves, when nothing is held up any more, or when the partition leaves.
+// openTransaction is the transaction at the last stable offset of a partition. It is forgotten when that offset moves,
+// when nothing is held up any more, or when this instance no longer reads requests of the partition.
 type openTransaction struct {
 	at    int64     // its first offset
 	seen  time.Time // when it was first seen
@@ -80,7 +82,7 @@ type openTransaction struct {
 	said  time.Time // when it was last logged
 }
 
-// producer is what the brokers have told about the transaction that begins at an offset.
+// producer is what the brokers have said about the transaction that begins at an offset, and about its producer.
 type producer struct {
 	at     int64
 	holder hanging.Holder
@@ -129,8 +131,8 @@ func (e *edges) Run(ctx context.Context) error {
 	}
 }
 
-// look asks where the logs of all partitions that read requests end. It leaves out leaders that have not answered the last
-// question yet.
+// look asks the leaders for the ends of the logs of all partitions that read requests. It leaves out leaders that have
+// not answered the last question yet.
 func (e *edges) look(ctx context.Context) {
 	parts := e.reading()
 	maps.DeleteFunc(e.held, func(k timer.TopicPartition, _ *openTransaction) bool { return parts[k] == nil })
@@ -216,7 +218,7 @@ func (e *edges) judge(k timer.TopicPartition, edge partlog.Edge, now time.Time) 
 	return end
 }
 
-// ask asks the brokers about producers whose transactions are old enough, unless a question is under way.
+// ask asks the brokers about producers whose transactions are old enough, unless a question is in progress.
 func (e *edges) ask(ctx context.Context) {
 	now, at := time.Now(), make(map[timer.TopicPartition]int64)
 	for k, h := range e.held {
@@ -278,7 +280,7 @@ func (e *edges) take(found map[timer.TopicPartition]producer) {
 		if !n.oldest.IsZero() {
 			h.by.Oldest = n.oldest
 		}
-		for _, at := range []time.Time{n.oldest, n.holder.Began} { // the coordinator knows the time better, so it comes last
+		for _, at := range []time.Time{n.oldest, n.holder.Began} { // the coordinator knows the time better, so its answer comes last
 			if !at.IsZero() && at.Before(h.seen) {
 				h.by.Since = at
 			}
@@ -288,7 +290,7 @@ func (e *edges) take(found map[timer.TopicPartition]producer) {
 	}
 }
 
-// name notes what the brokers have told about the producer, unless more was known before.
+// name notes what the brokers have said about the producer, unless more was known before.
 func (h *openTransaction) name(is hanging.Holder) {
 	if is.ProducerID < 0 && h.by.ProducerID != "" || is.TransactionalID == "" && h.by.TransactionalID != "" {
 		return
@@ -299,7 +301,7 @@ func (h *openTransaction) name(is hanging.Holder) {
 	}
 }
 
-// describe describes a producer to people.
+// describe describes a producer in words, for people.
 func describe(h hanging.Holder) string {
 	switch {
 	case h.Err != nil:

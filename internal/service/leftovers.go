@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// leftoversFirst is when drop first goes through the local store: by then the partitions that this instance
-	// acquires at its start are owned. leftoversEvery is how often it does so afterwards.
+	// leftoversFirst is when drop first goes through the local store. By then this instance owns the partitions that it
+	// acquires at its start. leftoversEvery is how often drop does so afterwards.
 	leftoversFirst, leftoversEvery = time.Minute, time.Hour
 )
 
-// leftovers drops views from the local store whose partition has moved elsewhere, or whose topic was recreated. It
-// keeps a view until an acquisition would wipe it, because until then a partition that comes back needs only a short
-// replay. It leaves alone partitions in use, and an acquisition that comes meanwhile finds all of a view or nothing
-// (statestore.Store.Drop). Age is by this machine's clock. If that is wrong, a partition is replayed unnecessarily, or
-// the disk is freed later.
+// leftovers drops old views from the local store: those of partitions that have moved elsewhere, and those of topics
+// that were recreated. It keeps a view until an acquisition would wipe it, because until then a partition that comes
+// back needs only a short replay. It does not touch partitions in use. If an acquisition comes meanwhile, it finds the
+// whole view or nothing (statestore.Store.Drop). The age of a view is measured by this machine's clock. If the clock is
+// wrong, a partition is replayed unnecessarily, or disk space is freed later.
 //
 // A view that may be the last copy of pending timers is kept, however old it is: see lastCopy.
 type leftovers struct {
 	store *statestore.Store
 	now   func() time.Time
-	// keep returns for how long the views of each served request topic are good, as of now. Views of other topics are kept
-	// for the longest of these times.
+	// keep returns how long the views of each served request topic stay usable, by the current settings. Views of other
+	// topics are kept for the longest of these times.
 	keep func(ctx context.Context) map[[16]byte]time.Duration
 	last func(id statestore.PartitionID, changelog [16]byte) bool
 	log  *slog.Logger
@@ -42,8 +42,8 @@ func newLeftovers(store *statestore.Store, t *servedTopics, ps *partitions, now 
 	}
 }
 
-// absences returns for how long the views of each request topic may be out of use: forever if that cannot be read, because a
-// topic is gone or no broker answers.
+// absences returns how long the views of each request topic may be out of use. The answer is forever if the topic's
+// settings cannot be read, because a topic is gone or no broker answers.
 func absences(ctx context.Context, t *servedTopics, log *slog.Logger) map[[16]byte]time.Duration {
 	all := make(map[[16]byte]time.Duration)
 	for name, s := range t.requests() {
@@ -58,9 +58,9 @@ func absences(ctx context.Context, t *servedTopics, log *slog.Logger) map[[16]by
 	return all
 }
 
-// lastCopy reports whether a view of a changelog may be all that is left of a partition's pending timers: its topic is
-// served, and has another changelog now, or is stopped, or the partition is owned here. If the changelog was lost, topics
-// follow --restore needs the view.
+// lastCopy reports whether a view of a changelog may be all that is left of a partition's pending timers. That is
+// possible if its topic is served here, and one of these holds: the topic has another changelog now, the topic is
+// stopped, or this instance owns the partition. If the changelog was lost, "topics follow --restore" needs the view.
 func lastCopy(t *servedTopics, ps *partitions, id statestore.PartitionID, changelog [16]byte) bool {
 	for name, s := range t.requests() {
 		if s.set.Request.ID == id.Topic {

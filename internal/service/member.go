@@ -27,14 +27,15 @@ var errHandedOver = errors.New("handed over")
 // resigned is the cause of a membership's end because the member resigned.
 type resigned struct{ error }
 
-// newMember returns a member whose membership ends with ctx. The caller sets its group before it runs.
+// newMember returns a member whose membership ends with ctx. The caller sets its group before it calls run.
 func newMember(ctx context.Context, name string, log *slog.Logger) *member {
 	m := &member{name: name, log: log, gone: make(chan struct{})}
 	m.ctx, m.leave = context.WithCancelCause(ctx)
 	return m
 }
 
-// problem is a sentence that says why the instance is no member of its group, or may be none; "" if it is a member.
+// problem returns a sentence that says why the instance is not a member of its group, or may no longer be one; "" if it
+// is a member.
 func (m *member) problem() string {
 	if why := context.Cause(m.ctx); errors.As(why, new(resigned)) {
 		return "left the group: " + why.Error() + "; run a version that can read it"
@@ -46,16 +47,16 @@ func (m *member) problem() string {
 	return why
 }
 
-// resign leaves the group for good, because a later version has written a changelog, and only instances of that version can
-// serve it. The process stays up and is not ready, so that somebody notices.
+// resign leaves the group for good. The reason is a changelog that a later version has written: only instances of that
+// version can serve it. The process stays up and is not ready, so that somebody notices.
 func (m *member) resign(why error) {
 	m.group.Resign()
 	m.leave(resigned{why})
 }
 
-// handOver lets other instances take over all partitions, until ctx ends, and leaves the group, whatever on-stop says.
-// It returns when this instance is no longer a member; the instance ends after that. It may be called again meanwhile;
-// the context that ends first counts.
+// handOver lets other instances take over all partitions, until ctx ends at the latest. Then it leaves the group,
+// whatever on-stop says. It returns when this instance is no longer a member; the instance ends after that. It may be
+// called again meanwhile; the context that ends first counts.
 func (m *member) handOver(ctx context.Context) {
 	begun := time.Now()
 	m.group.Resign() // first, so that an instance that is stopped during the handover leaves the group, too
@@ -65,8 +66,8 @@ func (m *member) handOver(ctx context.Context) {
 	m.log.Info("left the group", "group", m.name, "after", time.Since(begun).Round(time.Millisecond))
 }
 
-// run keeps the membership until ctx ends, and then drains and leaves, or until a hand-over. If the member resigns, run
-// calls aside and waits for the end of ctx.
+// run keeps the membership until ctx ends or a hand-over is complete. Then it drains the partitions, and leaves
+// the group unless on-stop says stay. If the member resigns, run calls aside and waits until ctx ends.
 func (m *member) run(ctx context.Context, aside func()) error {
 	defer m.leave(nil)
 	err := m.group.Run(m.ctx)

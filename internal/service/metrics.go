@@ -113,8 +113,8 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	showParked(ch, parkedBy)
 }
 
-// maxParkedShown is how many target partitions with parked timers have a metric of their own: those with the most timers.
-// The others are shown as one.
+// maxParkedShown is how many target partitions with parked timers have a metric of their own: those with the most
+// timers. The others are added up to one metric for each request topic.
 const maxParkedShown = 100
 
 func showParked(ch chan<- prometheus.Metric, by map[[3]string]int64) {

@@ -23,25 +23,25 @@ type servedPartition interface {
 	Life() *ownership.Life
 }
 
-// owned is an owned partition; gone is closed when its goroutine has ended.
+// owned is a partition that the instance owns or is giving up. gone is closed when its goroutine has ended.
 type owned struct {
 	token *membership.Token
 	p     servedPartition
 	gone  chan struct{}
 }
 
-// errNewPartition refuses a partition that the topic did not have when the instance started.
+// errNewPartition is why the instance refuses a partition that the topic did not have when the instance started.
 var errNewPartition = errors.New("the topic had fewer partitions when this instance started: it is being checked")
 
-// partitions are the partitions that the instance owns. It starts each when it is assigned. It implements
+// partitions are the partitions that the instance owns. Each is started when it is assigned. partitions implements
 // membership.Handler and apiserver.Partitions.
 type partitions struct {
 	log    *slog.Logger
 	topics *servedTopics
-	life   context.Context // under which they run
+	life   context.Context // the partitions run under it
 	build  func(*membership.Token, *served) servedPartition
 	take   func(timer.TopicPartition) *ownership.Follower // ends a standby and returns its follower; nil: there is none
-	wg     sync.WaitGroup                                 // their goroutines
+	wg     sync.WaitGroup                                 // the goroutines of the partitions
 
 	mu    sync.Mutex // guards what follows
 	owned map[timer.TopicPartition]*owned
@@ -114,7 +114,7 @@ func (ps *partitions) find(t *membership.Token) *owned {
 	return nil
 }
 
-// forget drops partitions from the list once their goroutines have ended.
+// forget drops partitions once their goroutines have ended. It does not wait for that.
 func (ps *partitions) forget(ts []*membership.Token) {
 	for _, t := range ts {
 		o := ps.find(t)
@@ -132,7 +132,7 @@ func (ps *partitions) forget(ts []*membership.Token) {
 	}
 }
 
-// has reports whether a partition is owned, whatever its state.
+// has reports whether a partition is owned, or is still being given up.
 func (ps *partitions) has(at timer.TopicPartition) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -145,7 +145,7 @@ func (ps *partitions) count() int {
 	return len(ps.owned)
 }
 
-// all returns the partitions that are owned now.
+// all returns the partitions that are owned now, and those that are still being given up.
 func (ps *partitions) all() map[timer.TopicPartition]servedPartition {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -195,10 +195,10 @@ func (ps *partitions) wake() {
 	}
 }
 
-// checkpoint makes all partitions write a checkpoint of the store, one after the other, so that the work is spread.
+// checkpoint makes all partitions write a checkpoint of the store. They do so one after the other, to spread the work.
 func (ps *partitions) checkpoint(ctx context.Context) {
 	for _, p := range ps.all() {
-		if p, ok := p.(*partition.Partition); ok { // others have nothing in the store
+		if p, ok := p.(*partition.Partition); ok { // fixed-delay topics have nothing in the store
 			p.Checkpoint(ctx)
 		}
 	}

@@ -27,21 +27,21 @@ import (
 )
 
 const (
-	// minReplays is how many partitions may be replayed at a time even on one core.
+	// minReplays is how many partitions may be replayed at a time even on one core, if memory has room for them.
 	minReplays = 2
-	// maxLanes is how many lanes there may be at most if --lanes is not set. On four cores a fourth lane
-	// adds 2 to 10 %; more than six were never measured.
+	// maxLanes is the largest number of lanes if --lanes is not set. On four cores a fourth lane adds 2 to 10 %. More
+	// than six lanes were never measured.
 	maxLanes = 8
 	// deadStoreWait is how often an instance that waits for the end of its partitions checks whether the store is dead.
 	deadStoreWait = time.Second
 )
 
-// replaySlots is how many partitions are replayed at a time: one for each core, because a replay mostly
-// computes, but minReplays at least, and no more than memory has room for.
+// replaySlots returns how many partitions are replayed at a time: one for each core, because a replay mostly computes.
+// It is at least minReplays, but never more than memory has room for.
 func replaySlots(cores, room int) int { return min(room, max(minReplays, cores)) }
 
-// laneCount is how many lanes there may be: one for each core, and two on one core, because a second lane works while the
-// first waits for the broker.
+// laneCount returns how many lanes there may be. If the setting gives no number, it is one for each core, up to
+// maxLanes, and two on one core, because a second lane works while the first waits for the broker.
 func laneCount(set int) int {
 	if set > 0 {
 		return set
@@ -49,13 +49,13 @@ func laneCount(set int) int {
 	return min(maxLanes, max(2, runtime.GOMAXPROCS(0)))
 }
 
-// pipeline is everything between the request topics and the targets, with what watches over it.
+// pipeline is everything between the request topics and the targets, and the parts that watch over it.
 type pipeline struct {
 	member *member
 	health *targets.Health
 	clock  *clockWatch
 
-	runs    []func(context.Context) error // until their context ends
+	runs    []func(context.Context) error // each runs until its context ends
 	running sync.WaitGroup
 }
 
@@ -152,7 +152,7 @@ func (in *instance) openReader() (*intake.Reader, error) {
 	return reader, nil
 }
 
-// processOf returns the process in a client ID; "" if the client is not an instance's.
+// processOf returns the process that a client ID names; "" if the client does not belong to an instance.
 func processOf(clientID string) string {
 	p, ours := strings.CutPrefix(clientID, clientPrefix)
 	if !ours {

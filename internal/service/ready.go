@@ -13,9 +13,9 @@ import (
 type report struct {
 	Phase   string                            `json:"phase,omitempty"`
 	Member  bool                              `json:"member"`
-	Group   string                            `json:"group,omitempty"`   // why it is no member, or may be none, as a sentence
+	Group   string                            `json:"group,omitempty"`   // why it is not a member, or may no longer be one, as a sentence
 	Access  []string                          `json:"access,omitempty"`  // problems, as sentences
-	Stopped map[string]string                 `json:"stopped,omitempty"` // request topics, and why
+	Stopped map[string]string                 `json:"stopped,omitempty"` // why topics are stopped, by topic
 	Clock   string                            `json:"clock,omitempty"`   // why targets refuse the clock, as a sentence
 	Topics  map[string]map[string]partitionOf `json:"topics"`
 }
@@ -29,14 +29,14 @@ type partitionOf struct {
 	ReplayEnd int64  `json:"replay_end,omitempty"`
 }
 
-// readiness tells whether the instance is ready, and what it waits for. It implements ops.Readiness.
+// readiness says whether the instance is ready, and what it waits for. It implements ops.Readiness.
 type readiness struct {
 	partitions *partitions
 
 	mu     sync.Mutex // guards what follows
 	phase  string     // what the instance does or waits for; "" while it runs
 	access *access    // nil until there is a client
-	member *member    // nil, as clock and topics, until the instance runs
+	member *member    // nil until the instance runs; so are clock and topics
 	clock  *clockWatch
 	topics *servedTopics
 }
@@ -60,7 +60,7 @@ func (r *readiness) runs(m *member, c *clockWatch, t *servedTopics) {
 	r.phase, r.member, r.clock, r.topics = "", m, c, t
 }
 
-// handingOver is the phase of an instance that was told to leave.
+// handingOver is the phase of an instance that was told to hand over and leave.
 const handingOver = "handing over"
 
 // handOver is the function for ops.Server.OnLeave. From now on the instance is not ready.
@@ -77,8 +77,14 @@ func (r *readiness) handOver(ctx context.Context) error {
 	return nil
 }
 
-// Ready implements ops.Readiness. The instance is ready if a broker has confirmed its membership within the session timeout,
-// and every owned partition is live.
+// Ready implements ops.Readiness. The instance is ready if all of these hold:
+//
+//   - It runs, and is not handing over.
+//   - A broker has confirmed its membership within the session timeout, and the group has no other problem.
+//   - The brokers accept its login and grant all rights, except perhaps those to single targets.
+//   - No topic is stopped.
+//   - Its clock is not known to be wrong.
+//   - Every owned partition is live.
 func (r *readiness) Ready() (bool, any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

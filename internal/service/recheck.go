@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// recheckTimeout bounds one check of a request topic and its own topics.
+	// recheckTimeout bounds one check of a topic and its own topics, one glance, and one read of settings.
 	recheckTimeout = 30 * time.Second
-	// glanceEvery is how often the brokers are asked, in one request, whether all
-	// topics are there with their UUIDs and partition counts.
+	// glanceEvery is how often one request asks the brokers whether all topics still exist with their UUIDs and
+	// partition counts.
 	glanceEvery = 2 * time.Second
-	// settingsEvery is how often topic settings are read. A partition uses them between two acquisitions, and they
-	// decide later whether a view can be used.
+	// settingsEvery is how often topic settings are read. A partition uses them between two acquisitions. Later they
+	// decide whether a view can be used.
 	settingsEvery = 30 * time.Second
 	// A problem must last for recheckAgain before it stops a topic. If the problem is that a topic is gone, it must last for
 	// recheckGone, because a broker that has just started may deny that a topic exists.
@@ -35,9 +35,12 @@ const (
 	stoppedEvery = time.Minute
 )
 
-// recheck checks the topics again and again. If a topic was recreated, or has another partition count or cleanup
-// policy, timers could be damaged beyond repair. So the request topic is stopped until a restart. Every other problem
-// is an alert. recheck reads settings every --topic-check-interval, and metadata every two seconds.
+// recheck checks the topics again and again. If a topic is gone, was recreated, or has another partition count or
+// cleanup policy, timers could be damaged beyond repair. So the request topic, or fixed-delay topic, is stopped until a
+// restart. Every other problem is an alert.
+//
+// A check of everything runs every --topic-check-interval. A look at the metadata every glanceEvery brings a check
+// forward if something has changed. Every settingsEvery, recheck reads the settings that partitions use.
 type recheck struct {
 	cfg        *config.Config
 	topics     *servedTopics
@@ -47,8 +50,8 @@ type recheck struct {
 	checks     *prometheus.CounterVec
 	wrong      *prometheus.GaugeVec
 	counts     *prometheus.GaugeVec // partitions of topics
-	// suspect is when topics were first seen with a problem that will stop them if it lasts. A check that finds none
-	// removes the topic.
+	// suspect is when topics were first seen with a problem that will stop them if it lasts. A check that finds no such
+	// problem removes the topic.
 	suspect map[string]time.Time
 }
 
@@ -113,8 +116,8 @@ func (r *recheck) served() (names []string) {
 	return names
 }
 
-// glance asks for the metadata of all topics that are served, and returns the request topics to be checked: those that differ
-// from how they were at the start, and those that are suspect. It returns none if no broker answers.
+// glance asks for the metadata of all topics that are served and not stopped. It returns the topics to check: those
+// that have changed since the start, and those that are suspect. It returns none if no broker answers.
 func (r *recheck) glance(ctx context.Context) (names []string) {
 	served := r.served()
 	var all []string
@@ -148,7 +151,8 @@ func (r *recheck) glance(ctx context.Context) (names []string) {
 	return names
 }
 
-// readSettings reads the settings as they are now. It ignores errors, because code that needs a setting reads it itself.
+// readSettings reads the topics' settings as they are now. It ignores errors, because code that needs a setting reads
+// it itself.
 func (r *recheck) readSettings(ctx context.Context) {
 	for _, name := range r.served() {
 		t := r.topics.of(name)
@@ -157,7 +161,7 @@ func (r *recheck) readSettings(ctx context.Context) {
 		now, err := t.settings.Now(asking)
 		cancel()
 		if before.Timestamps == "" {
-			before.Timestamps = now.Timestamps // was not read before
+			before.Timestamps = now.Timestamps // it was not read before
 		}
 		if err == nil && now != before {
 			r.log.Info("settings of topics were altered", "topic", name, "before", before, "now", now)
@@ -180,7 +184,7 @@ func (r *recheck) look(ctx context.Context, set topics.Set) (stop, alert []topic
 	return topics.Recheck(ctx, r.adm, set, policy.TopicOptions(r.cfg, set.Request.Name, set.Delay, r.cfg.CreateTopics))
 }
 
-// check checks one request topic. A problem stops the topic only if it is confirmed.
+// check checks one topic. A problem stops the topic only if it is confirmed.
 func (r *recheck) check(ctx context.Context, name string, set topics.Set) {
 	stop, alert, err := r.look(ctx, set)
 	if ctx.Err() != nil || err == nil && !r.confirmed(name, stop) {
@@ -194,7 +198,7 @@ func (r *recheck) check(ctx context.Context, name string, set topics.Set) {
 	case len(stop) > 0:
 		result = "stop"
 		r.wrong.WithLabelValues(name, "stop").Set(float64(len(stop)))
-		why := r.topics.stop(name, stop) // later partitions are refused as they are assigned
+		why := r.topics.stop(name, stop) // partitions that are assigned later are refused then
 		r.complain()
 		r.partitions.refuse(name, why)
 	case len(alert) > 0:
@@ -210,8 +214,8 @@ func (r *recheck) check(ctx context.Context, name string, set topics.Set) {
 	}
 }
 
-// confirmed reports whether the result of a check counts: it has found nothing that stops the topic, or has found such a
-// problem for long enough.
+// confirmed reports whether the result of a check counts. It does if the check has found nothing that stops the topic,
+// or if such a problem has lasted long enough.
 func (r *recheck) confirmed(name string, stop []topics.Problem) bool {
 	if len(stop) == 0 {
 		delete(r.suspect, name)

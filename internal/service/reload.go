@@ -31,8 +31,8 @@ func (r *reloader) Run(ctx context.Context) error {
 	}
 }
 
-// takeOver applies the settings of next that can change without a restart, from the next request on. It logs those that wait
-// for a restart.
+// takeOver applies the settings of next that can change without a restart. They hold from the next request on. It logs
+// those that wait for a restart.
 func (r *reloader) takeOver(next *config.Config) {
 	now, later := r.running.Changes(next)
 	if len(later) > 0 {

@@ -50,7 +50,7 @@ type servedTopics struct {
 	check  beats.Signal // asks recheck for a check ahead of time
 
 	mu      sync.Mutex       // guards what follows
-	stopped map[string]error // until a restart
+	stopped map[string]error // why topics are stopped until a restart
 }
 
 func newServedTopics(all map[string]*served) *servedTopics {
@@ -90,9 +90,9 @@ func openTopics(ctx context.Context, cfg *config.Config, c *cluster) (*servedTop
 	return newServedTopics(all), nil
 }
 
-// warnChained warns of targets that are request topics of another service, as far as targets are named in full. An emission
-// has no timer- headers, so that service refuses it, or takes it for a cancel if its value is null. Such a delayed cancel may
-// be intended, so this is only a warning.
+// warnChained warns about targets that are request topics of another service. It sees only targets that are named in
+// full. An emission has no timer- headers, so the other service refuses it, or takes it for a cancel if its value is
+// null. Such a delayed cancel may be intended, so this is only a warning.
 func warnChained(ctx context.Context, cfg *config.Config, c *cluster) {
 	var logs []string
 	for _, name := range cfg.TargetNames() {
@@ -162,7 +162,7 @@ func (t *servedTopics) stopOf(name string) error {
 	return t.stopped[name]
 }
 
-// stops returns why topics are stopped.
+// stops returns why topics are stopped, by topic.
 func (t *servedTopics) stops() map[string]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -44,15 +44,15 @@ type Options struct {
 	// CommitTimeout is how long an instance waits for the answer to a commit; 0 is the usual 2.5 s. Tests that delay an
 	// answer need more.
 	CommitTimeout time.Duration
-	// MissingAfter is how long a target topic must be missing until due timers for it become dead letters; 0 is the usual
-	// 10 s.
+	// MissingAfter is how long a target topic must be missing before due timers for it become dead letters; 0 is the
+	// usual 10 s.
 	MissingAfter time.Duration
 	// HeldPatience is how long an acquired partition waits for open transactions on its request topic before its timers
 	// fire; 0 is the usual 10 s.
 	HeldPatience time.Duration
 	// Now is the clock; nil is the machine's.
 	Now func() time.Time
-	// FS has the local store; nil is the machine's. For tests.
+	// FS is for tests. It is the file system of the local store; nil is the machine's.
 	FS vfs.FS
 	// Registry takes the metrics; nil makes one.
 	Registry *prometheus.Registry
@@ -80,12 +80,13 @@ type Options struct {
 	Assigned func(*partition.Partition)
 }
 
-// Serve is RunWith for an instance that has the process to itself, with settings that may change while it runs.
+// Serve is RunWith for an instance that has the process to itself. Its settings may change while it runs.
 func Serve(ctx context.Context, cfg *config.Config, reload <-chan *config.Config, log *slog.Logger) error {
 	return RunWith(ctx, cfg, log, Options{Reload: reload, WholeProcess: true})
 }
 
-// RunWith runs an instance until ctx ends, and then hands over in order. A nil error is a clean stop.
+// RunWith runs an instance until ctx ends, and then stops it in order (see the package comment). It returns nil after a
+// clean stop.
 func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) error {
 	in := &instance{cfg: cfg, log: log, o: o, process: randomID(), begun: time.Now(), partitions: newPartitions(log)}
 	in.ready = &readiness{partitions: in.partitions, phase: "reaching the brokers"}
@@ -134,7 +135,7 @@ func (in *instance) logStart() {
 	b := ops.ReadBuild()
 	dir, err := filepath.Abs(in.cfg.DataDir)
 	if err != nil {
-		dir = in.cfg.DataDir // names the directory, too
+		dir = in.cfg.DataDir // the relative path names it, too
 	}
 	in.log.Info("starting", "version", b.Version, "revision", b.Revision, "go", runtime.Version(), "process", in.process,
 		"data_dir", dir, "settings", in.cfg)
@@ -181,7 +182,7 @@ func (in *instance) name() string {
 func (in *instance) run(ctx context.Context) error {
 	in.o.Registry.MustRegister(ops.ReadBuild().Collector(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
-	// Everything that must outlive the membership runs under life. If one of its parts fails, everything ends.
+	// Everything that must outlive the membership runs under life. If one of these parts fails, everything ends.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	var servers sync.WaitGroup
 	stop := func() { end(nil); servers.Wait() }
@@ -207,7 +208,7 @@ func (in *instance) run(ctx context.Context) error {
 		return cause // err, if there is one, only follows from it
 	}
 	if ctx.Err() != nil {
-		return nil // told to stop, perhaps while starting
+		return nil // the instance was told to stop, perhaps while it started
 	}
 	return err
 }
@@ -222,7 +223,7 @@ func (in *instance) listen(serve func(run func(context.Context) error)) (err err
 			return err
 		}
 		if in.o.Started != nil {
-			in.o.Started(server.Addr()) // bound, so callers wait until it serves
+			in.o.Started(server.Addr()) // it is bound already, so early calls wait until it serves
 		}
 		serve(server.Run)
 	}
@@ -281,7 +282,7 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 	return err
 }
 
-// openAPI makes the API answer, if there is one, until stop is called.
+// openAPI makes the API answer until stop is called. If there is no API, it does nothing.
 func (in *instance) openAPI(p *pipeline) (stop func(), err error) {
 	if in.api == nil {
 		return func() {}, nil
@@ -300,7 +301,8 @@ func (in *instance) awaitAccess(ctx context.Context) error {
 	return in.access.await(ctx)
 }
 
-// awaitEnd waits for partitions and everything else that runs, unless a write to a dead store blocks them forever.
+// awaitEnd waits until partitions and everything else have ended. If the store is dead, it stops waiting, because a
+// call into the store may block them forever.
 func (in *instance) awaitEnd(p *pipeline) {
 	gone := make(chan struct{})
 	go func() {

@@ -23,36 +23,37 @@ import (
 const (
 	// standbyEvery is how often standbys are compared with what the group wants.
 	standbyEvery = 200 * time.Millisecond
-	// A copy has caught up if everything was folded up to an end of the changelog that was looked up at most caughtUp
-	// ago. The group allows a session timeout more: see copies.
+	// A copy has caught up if it has folded the changelog up to an end that was looked up at most caughtUp ago. The
+	// group allows a session timeout more: see copies.
 	caughtUp = 10 * time.Second
-	// standbyAgain is the pause before a follower that has failed goes on, and standbyFailed if only an operator can help.
+	// standbyAgain is the pause before a follower that has failed goes on. standbyFailed is the pause if only an
+	// operator can help.
 	standbyAgain, standbyFailed = 5 * time.Second, time.Minute
-	// endWithin is how long a follower that is to end may wait for the disk. Then it loses its handle of the store, and with
-	// it what it knows of the log.
+	// endWithin is how long a follower that is told to end may wait for the disk. After that it loses its handle of the
+	// store, and with it what it knows of the log.
 	endWithin = time.Second
-	// rejoinAgain is how often the group is asked for partitions that have caught up and were not given.
+	// rejoinAgain is how often the group is asked again for partitions that have caught up and that it has not given.
 	rejoinAgain = time.Minute
 )
 
-// standbys follow partitions that other instances own, as the leader of the group says, so that this instance can own them
-// without a replay. Whether a copy may be believed is decided when it is used, by the acquisition: it gets the follower
-// itself, with all that it knows of the log (ownership.Life.TakeOver).
+// standbys follow partitions that other instances own, so that this instance can acquire them without a replay. The
+// leader of the group says which. The acquisition decides whether it can trust a copy: it gets the follower itself,
+// with all that the follower knows of the log (ownership.Life.TakeOver).
 //
-// A partition is followed or owned, never both: a follower does not begin before the partition's goroutine has ended, and
-// Run of a partition does not begin before take has returned. mu is held over both decisions. It is not held while the
-// store is used, because each join of the group waits for it.
+// A partition is followed or owned, never both: a follower does not begin before the partition's goroutine has ended,
+// and Run of a partition does not begin before take has returned. mu is held for both decisions. It is not held while
+// the store is used, because each join of the group waits for it.
 //
-// The group client calls follow before it tells that a partition is assigned. In between it may drain other partitions,
-// for up to a second. So what is assigned to this instance is followed until take.
+// The group client calls follow before it reports that a partition is assigned. In between it may drain other
+// partitions, for up to a second. So a partition that is assigned to this instance is followed until take is called.
 type standbys struct {
 	o       standbyOptions
 	metrics *standbyMetrics
-	wg      sync.WaitGroup // their goroutines
+	wg      sync.WaitGroup // the goroutines of the followers
 
 	mu       sync.Mutex // guards what follows
 	want     []membership.Follow
-	assigned map[timer.TopicPartition]bool // to this instance, together with want
+	assigned map[timer.TopicPartition]bool // partitions assigned to this instance; set together with want
 	since    time.Time                     // when follow was last called, or the group was asked for more
 	asked    bool                          // the group was asked since follow was last called
 	runs     map[timer.TopicPartition]*standby
@@ -64,7 +65,7 @@ type standbyOptions struct {
 	store      *statestore.Store
 	client     *kgo.Client
 	slots      *semaphore.Weighted // of replays
-	turns      *semaphore.Weighted // of replays that nobody waits for
+	turns      *semaphore.Weighted // of replays that no acquisition waits for
 	room       int                 // bytes of one replay
 	session    time.Duration       // after which the group notices that an owner has died
 	damaged    func()              // called if a copy was damaged
@@ -109,7 +110,7 @@ func (s *standbys) follow(want []membership.Follow, assigned map[string][]int32)
 	}
 }
 
-// Run follows until ctx ends. rejoin has the group balance again.
+// Run follows partitions until ctx ends. rejoin makes the group balance again.
 func (s *standbys) Run(ctx context.Context, rejoin func()) error {
 	beats.Every(ctx, standbyEvery, func() {
 		s.reconcile(ctx)
@@ -192,8 +193,8 @@ func (s *standbys) end() {
 	}
 }
 
-// take ends the follower of a partition that this process owns from now on, and returns it; nil if there is none. The
-// partition's store has no other user until the caller acquires it.
+// take ends the follower of a partition that this process owns from now on. It returns the follower; nil if there is
+// none. Nothing uses the partition's store until the caller acquires it.
 func (s *standbys) take(at timer.TopicPartition) *ownership.Follower {
 	s.mu.Lock()
 	run := s.runs[at]
@@ -207,9 +208,9 @@ func (s *standbys) take(at timer.TopicPartition) *ownership.Follower {
 	return run.f
 }
 
-// copies returns what this process follows. An owner that dies leaves a step open, and no follower reads past that before
-// the group has noticed the death, after the session timeout. A copy that has waited for that long is the one to
-// take over, and must not look as if it were behind.
+// copies returns the partitions that this process follows. An owner that dies may leave a step open. No follower reads
+// past that step before the group notices the death, which takes the session timeout. A copy that has waited that long
+// is the one to take over, so it must not look as if it were behind.
 func (s *standbys) copies() (all []membership.Copy) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,9 +226,10 @@ func (run *standby) reachedWithin(d time.Duration) bool {
 	return !at.IsZero() && time.Since(at) < d
 }
 
-// mayOwnMore reports that it is time to ask the group for partitions that this process is to own next: once all of them
-// have caught up, or every rejoinAgain if only some have. So a partition that cannot be followed, or takes hours, holds
-// up no other. The asking ends because a partition that the group has given is no longer to be owned next.
+// mayOwnMore reports whether it is time to ask the group for the partitions that this process is to own next. That is
+// as soon as the copies of all of them have caught up, and every rejoinAgain while at least one has. So a partition
+// that cannot be followed, or takes hours, does not hold up the others. The asking ends, because a partition that the
+// group has given is no longer one to own next.
 func (s *standbys) mayOwnMore() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

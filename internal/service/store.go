@@ -16,7 +16,7 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// openStore opens the local store. If the store dies later, it calls end with the reason.
+// openStore opens the local store. If the store dies later, end is called with the reason.
 func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) error {
 	var cluster kadm.Metadata
 	err := in.cluster.insist(ctx, "the cluster's ID cannot be read", func() (err error) {
@@ -63,7 +63,7 @@ func (in *instance) closeStore() {
 	}
 }
 
-// storeAdvice is what to do about a data directory that cannot be opened.
+// storeAdvice says what to do about a data directory that cannot be opened.
 func storeAdvice(err error) string {
 	switch {
 	case errors.Is(err, statestore.ErrInUse):

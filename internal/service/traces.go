@@ -19,7 +19,7 @@ type traces struct {
 	stop    func()
 }
 
-// openTraces reads OpenTelemetry's environment variables if spans are to be made. Otherwise nothing is exported.
+// openTraces reads OpenTelemetry's environment variables if the settings ask for spans. Otherwise nothing is exported.
 func (in *instance) openTraces(ctx context.Context) error {
 	in.traces.stop = func() {}
 	switch in.cfg.Tracing {

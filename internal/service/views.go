@@ -8,9 +8,9 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// localViews returns the local views of changelogs in the store, the youngest first, for the
-// balancer of the group. They are a hint: if an acquisition does not believe a view, it
-// replays the changelog.
+// localViews returns the views in the local store that are still usable, for the balancer of the group. The one that
+// was in sync last comes first. They are only a hint: if an acquisition does not trust a view, it replays the
+// changelog.
 func localViews(store *statestore.Store, topics *servedTopics, now time.Time) (views []membership.View) {
 	ids, err := store.Partitions()
 	if err != nil {

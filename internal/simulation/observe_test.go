@@ -138,8 +138,8 @@ func (w *world) history(views []history.View) *history.History {
 			w.refuse("a record that cannot be read: %v", err)
 		}
 	}
-	if !w.recreated.IsZero() { // what was in it before may not have been read
-		h.Scope.Unseen = map[string]int64{spare: w.recreated.UnixMilli()}
+	if !w.recreated.IsZero() { // what was in it before may not have been read, and owners whose clocks were ahead dated it later
+		h.Scope.Unseen = map[string]int64{spare: w.recreated.UnixMilli() + ahead(w.readings)}
 	}
 	for i := range w.cuts {
 		c := &w.cuts[i]
@@ -212,4 +212,12 @@ func (w *world) readLag(ctx context.Context, rest bool) {
 			w.mu.Unlock()
 		}
 	}
+}
+
+// ahead returns by how many ms an instance's clock was ahead at most.
+func ahead(readings []history.Reading) (ms int64) {
+	for _, r := range readings {
+		ms = max(ms, r.Shows-r.At.UnixMilli())
+	}
+	return ms
 }

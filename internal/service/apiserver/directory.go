@@ -17,14 +17,14 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// directory reads who owns what. It implements route.Directory.
+// directory looks up which process owns each partition. It implements route.Directory.
 type directory struct {
 	in  *Instance
 	cfg *config.Config
 }
 
-// Owners implements route.Directory. The offsets are those of committed steps: RequireStable would make
-// each of them wait for a step under way, whose process may not own the partition yet.
+// Owners implements route.Directory. It reads the notes on the group's committed offsets. With RequireStable, the
+// read would wait for steps in progress, whose processes may not own the partitions yet.
 func (d *directory) Owners(ctx context.Context) (map[timer.TopicPartition]route.Owner, error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	g := kmsg.NewOffsetFetchRequestGroup()

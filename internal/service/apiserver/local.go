@@ -20,18 +20,17 @@ import (
 )
 
 const (
-	// apiBuffered and apiBufferedBytes bound the API's requests that are on their way to
-	// Kafka; further ones wait.
+	// apiBuffered and apiBufferedBytes bound the API's requests that are on their way to Kafka. Further requests wait.
 	apiBuffered, apiBufferedBytes = 8 * apiRoom / requestMemory, 32 << 20
-	// apiRoom is the part of that for one partition, in bytes. requestMemory is what one request
-	// takes in addition to its own bytes.
+	// apiRoom is how many of these bytes one partition may take. requestMemory is what one request takes in addition to
+	// its own bytes.
 	apiRoom, requestMemory = 4 << 20, 512
 	// apiBatch is the largest batch that the producer makes, even if topics allow more: brokers accept no larger
 	// request by default (socket.request.max.bytes), and kgo allows no larger batch.
 	apiBatch = 100 << 20
 	// apiDelivery is how long the producer tries to write a request.
 	apiDelivery = 10 * time.Second
-	// latenessOf is the time span for which an instance reports how late its firings were.
+	// latenessOf is the time span over which an instance reports how late its firings were.
 	latenessOf = 5 * time.Minute
 )
 
@@ -46,9 +45,8 @@ type local struct {
 	rooms map[timer.TopicPartition]*semaphore.Weighted
 }
 
-// room returns what bounds the bytes of a partition's requests on their way. Requests behind one that
-// is never answered stay there as long as that, and must not take the room of other partitions'
-// requests.
+// room returns the semaphore that bounds the bytes of a partition's requests on their way to Kafka. If a request is
+// never answered, the requests behind it wait with it. They must not take the room of other partitions' requests.
 func (l *local) room(at timer.TopicPartition) *semaphore.Weighted {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,8 +61,8 @@ func (l *local) room(at timer.TopicPartition) *semaphore.Weighted {
 	return room
 }
 
-// newLocal makes the client that writes requests: one idempotent producer for all callers,
-// so that no request is written twice however often it is sent.
+// newLocal makes the client that writes requests: one idempotent producer for all callers, so that no request is
+// written twice, however often it is sent.
 func newLocal(in *Instance, url string) (*local, error) {
 	largest := 0
 	for i := range in.Topics {
@@ -101,9 +99,9 @@ func (l *local) Strays(topic string) (strays []route.Partition) {
 	return strays
 }
 
-// Produce implements route.Local. An idempotent producer keeps each record that it has sent
-// until a broker answers, whatever ctx and apiDelivery say, and a broker that is
-// down never answers. So Produce does not wait longer than ctx; records without an answer by then are unknown.
+// Produce implements route.Local. An idempotent producer keeps each record that it has sent until a broker answers,
+// whatever ctx and apiDelivery say, and a broker that is down never answers. So Produce does not wait longer than ctx.
+// The outcome of records without an answer by then is unknown.
 func (l *local) Produce(ctx context.Context, at timer.TopicPartition, requests []route.Request) []route.Written {
 	type one struct {
 		i int
@@ -132,7 +130,7 @@ func (l *local) Produce(ctx context.Context, at timer.TopicPartition, requests [
 		case x := <-told:
 			written[x.i] = x.w
 			continue
-		default: // answers that are here count even if ctx has ended
+		default: // answers that have arrived count even if ctx has ended
 		}
 		select {
 		case x := <-told:
@@ -160,8 +158,8 @@ func recordOf(at timer.TopicPartition, r *route.Request) *kgo.Record {
 	return rec
 }
 
-// writtenAt says what is known of a record. A record that a broker refuses for good is not in the log;
-// after any other error this is unknown, because an answer may have been lost.
+// writtenAt says what is known of a record. A record is certainly not in the log if a broker refused it for good, or if
+// the producer had no room for it. After any other error this is unknown, because an answer may have been lost.
 func writtenAt(r *kgo.Record, err error) route.Written {
 	switch {
 	case err == nil && r.Offset < 0: // sent twice, and the broker no longer knows its offset

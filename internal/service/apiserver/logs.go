@@ -15,19 +15,18 @@ import (
 )
 
 const (
-	// logsFetchBytes bounds what a read of a request topic's own topics has in memory at a time, for
-	// each broker that it reads from.
+	// logsFetchBytes bounds the memory of one read of a request topic's own topics, for each broker that it reads from.
 	logsFetchBytes = 1 << 20
 	// logsFetches is how many brokers are asked at a time.
 	logsFetches = 4
-	// followPause is how often fn of Follow is called with nil although nothing was written.
+	// followPause is how often Follow calls fn with nil, whether or not something was written.
 	followPause = 15 * time.Second
 )
 
 // logs reads the own topics of request topics. It implements api.Logs.
 type logs struct{ in *Instance }
 
-// Bounds implements api.Logs: the ends are those of what is committed or aborted.
+// Bounds implements api.Logs. The ends are the last stable offsets: every record below them is committed or aborted.
 func (l *logs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, error) {
 	adm := kadm.NewClient(l.in.Client)
 	starts, err := adm.ListStartOffsets(ctx, topic)
@@ -53,8 +52,8 @@ func (l *logs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, er
 	return bounds, nil
 }
 
-// consumer reads partitions of a topic from offsets on: committed records and all markers, because a
-// log may end with a marker.
+// consumer returns a client that reads partitions of a topic, each from the given offset on. It reads committed records
+// and all markers, because a log may end with a marker.
 func (l *logs) consumer(topic string, from map[int32]kgo.Offset, more ...kgo.Opt) (*kgo.Client, error) {
 	cl, err := kgo.NewClient(append(append(slices.Clone(l.in.Options), more...),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
@@ -65,9 +64,9 @@ func (l *logs) consumer(topic string, from map[int32]kgo.Offset, more ...kgo.Opt
 	return cl, nil
 }
 
-// Read implements api.Logs. The last records of a span may belong to an aborted transaction, and are
-// not returned then. The transaction's marker is: it lies in the span or after it, and before the last
-// stable offset. So there is always a record that shows that the span was read to its end.
+// Read implements api.Logs. The last records of a span may belong to an aborted transaction; then the client does not
+// return them. It does return the transaction's marker, which lies in the span or after it, and before the last stable
+// offset. So there is always a record that shows that the span was read to its end.
 func (l *logs) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
 	from := make(map[int32]kgo.Offset)
 	for p, span := range spans {
@@ -109,7 +108,7 @@ func (l *logs) Read(ctx context.Context, topic string, spans map[int32][2]int64,
 	return nil
 }
 
-// until calls fn with records before an offset, and reports whether all of those were there.
+// until calls fn with the records before the offset end. It reports whether the records reach up to it.
 func until(records []*kgo.Record, end int64, fn func(*api.Record) error) (done bool, err error) {
 	for _, r := range records {
 		if r.Offset < end && !r.Attrs.IsControl() {
@@ -124,8 +123,8 @@ func until(records []*kgo.Record, end int64, fn func(*api.Record) error) (done b
 	return false, nil
 }
 
-// Follow implements api.Logs. It ends if retention overtakes it or the log was truncated: the client
-// would continue at another offset, and the gap would go unnoticed.
+// Follow implements api.Logs. It ends if retention overtakes it or the log was truncated. Otherwise the client would
+// continue at another offset, and the gap would go unnoticed.
 func (l *logs) Follow(ctx context.Context, topic string, at api.Position, fn func(*api.Record) error) error {
 	from := make(map[int32]kgo.Offset)
 	for i, next := range at.Next {

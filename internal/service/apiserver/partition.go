@@ -72,8 +72,8 @@ func (w watching) Decision(ctx context.Context, offset int64) (query.Decision, e
 // Close implements route.Watch.
 func (w watching) Close() { w.w.Close() }
 
-// unanswered turns an error after which another owner may answer into route.ErrMoving. If none will, it
-// returns the cause: a partition that has failed, or brokers that do not answer.
+// unanswered turns an error into route.ErrMoving if another owner may answer the question. If no owner will, it returns
+// the cause: the partition has failed, or the brokers do not answer.
 func (a answering) unanswered(err error) error {
 	if err == nil || !query.Again(err) {
 		return err

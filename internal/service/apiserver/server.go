@@ -40,30 +40,30 @@ import (
 // apiShutdown is how long calls in flight may take to end at a stop.
 const apiShutdown = 2 * time.Second
 
-// Server is the HTTP API of an instance. It listens before the instance connects to brokers, so that
-// an address in use is reported at once, and so that the instance can advertise its address. It
-// answers once the instance runs.
+// Server is the HTTP API of an instance. It listens before the instance connects to brokers, so that an address in use
+// is reported at once, and so that the instance can advertise its address. Until the instance runs, it answers only
+// that the instance is starting.
 type Server struct {
 	cfg      *config.Config
 	log      *slog.Logger
 	registry *prometheus.Registry
 	guard    *apiaccess.Guard
 	listener net.Listener
-	address  string // by which others know it, as a URL
+	address  string // the URL by which others know it
 	handler  atomic.Pointer[http.Handler]
 	unaudit  func() // ends the audit
 }
 
-// Instance is what the API asks of the instance that it belongs to, once that runs.
+// Instance is what the API needs of the instance that it belongs to, once the instance runs.
 type Instance struct {
 	Name, Process string // for people; its ID
 	Begun         time.Time
 	Now           func() time.Time
-	Client        *kgo.Client // administration
-	Options       []kgo.Opt   // of further clients
+	Client        *kgo.Client // for administration
+	Options       []kgo.Opt   // for further clients
 	Topics        []topics.Set
 	Group         *membership.Group
-	Problem       func() string // why the instance is no member of its group, or may be none; "" if it is one
+	Problem       func() string // why the instance is not a member of its group, or may no longer be one; "" if it is one
 	Partitions    Partitions
 	Targets       *targets.Metadata
 	CreateTargets bool // targets are made on first use
@@ -73,13 +73,14 @@ type Instance struct {
 
 // Partitions are the partitions that the instance owns.
 type Partitions interface {
-	// Owned returns a partition of a request topic; nil if it is not owned, or lost.
+	// Owned returns a partition of a request topic; nil if the instance does not own it, or has lost it.
 	Owned(at timer.TopicPartition) *partition.Partition
 	// Status returns the states of all partitions that are not gone.
 	Status() map[timer.TopicPartition]ownership.Status
 }
 
-// Listen binds the address of the API; nil: there is none. Calls may take that many bytes of memory.
+// Listen binds the address of the API. It returns nil if the settings name no address. memory is how many bytes calls
+// may take.
 func Listen(cfg *config.Config, memory int64, log *slog.Logger, registry *prometheus.Registry) (*Server, error) {
 	if cfg.API == "" {
 		return nil, nil
@@ -118,8 +119,8 @@ func Listen(cfg *config.Config, memory int64, log *slog.Logger, registry *promet
 	return s, nil
 }
 
-// advertise returns the address under which others reach a listener: its own, or one with the name
-// of the host if it listens on all addresses of the machine.
+// advertise returns the address by which others reach a listener: its own, or one with the name of the host if it
+// listens on all addresses of the machine.
 func advertise(bound string) string {
 	host, port, err := net.SplitHostPort(bound)
 	if ip := net.ParseIP(host); err != nil || ip != nil && !ip.IsUnspecified() {
@@ -132,7 +133,7 @@ func advertise(bound string) string {
 	return net.JoinHostPort(name, port)
 }
 
-// URL is the address by which others know the API; empty: there is none.
+// URL returns the address by which others know the API; "" if there is no API.
 func (s *Server) URL() string {
 	if s == nil {
 		return ""
@@ -173,7 +174,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	api.Starting(w)
 }
 
-// Open begins to answer, when topics are known and partitions can be owned; stop ends it.
+// Open makes the server answer until stop is called. It is called once topics are known and partitions can be owned.
 func (s *Server) Open(in *Instance) (stop func(), err error) {
 	local, err := newLocal(in, s.address)
 	if err != nil {
@@ -218,7 +219,7 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 	}, nil
 }
 
-// remember begins to record what the instance does, for the API and the console; stop ends it.
+// remember records what the instance does, for the API and the console, until stop is called.
 func remember(registry *prometheus.Registry, log *slog.Logger) (h *recent.History, stop func()) {
 	h = recent.New(registry, log)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -230,7 +231,8 @@ func remember(registry *prometheus.Registry, log *slog.Logger) (h *recent.Histor
 	}
 }
 
-// noteOfTarget returns a note if a target topic does not exist, except in dev, which creates it on first use.
+// noteOfTarget returns a note if a target topic does not exist; "" otherwise, and in dev, which creates topics on first
+// use.
 func (in *Instance) noteOfTarget(ctx context.Context, topic string) string {
 	if known, ok := in.Targets.Cached(topic); in.CreateTargets || ok && known.Err == nil {
 		return ""
@@ -255,8 +257,8 @@ func callerName(ctx context.Context) string {
 	return c.Name
 }
 
-// mayForwarded says what another instance may ask in the name of a caller: what the caller may
-// here. The instance has asked for the same rights before; its file may be older.
+// mayForwarded returns an error if another instance may not make a call in the name of a caller. It may if the caller
+// has the right here. The other instance has checked the same rights before, but its file of users may be older.
 func mayForwarded(ctx context.Context, c *route.Call) error {
 	if caller, ok := apiaccess.CallerOf(ctx); !ok || !caller.Forwarded {
 		return errors.New("only other instances ask here, with the key that they share (api-key-file)")
@@ -277,7 +279,7 @@ func mayForwarded(ctx context.Context, c *route.Call) error {
 		}
 		return nil
 	case route.Jobs, route.Stop:
-		return nil // each job asks for a right of its own
+		return nil // each job checks a right of its own
 	case route.Status:
 		return apiaccess.May(ctx, apiaccess.Read, "", "")
 	}

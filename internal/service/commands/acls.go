@@ -12,17 +12,17 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// ACLOptions name the principals that get rights by the commands that ACLs prints. There are no commands for a role without
-// principals.
+// ACLOptions name the principals to which the commands that ACLs prints grant rights. There are no commands for a role
+// without principals.
 type ACLOptions struct {
-	Service           []string // principals as in User:x; empty: the one that the configuration logs in as
+	Service           []string // principals, such as User:x; empty: the one that the settings log in as
 	Producers         []string
 	Consumers         []string
 	DeadLetterReaders []string
 	EventReaders      []string
 	ConsumerGroup     string
-	// Tenant limits the commands to the users of one request topic, without the service; empty: the service, and the users
-	// of all request topics.
+	// Tenant limits the commands to the users of one request topic or fixed-delay topic, without the service. Empty:
+	// the service, and the users of all topics.
 	Tenant string
 	// Repair adds what the service needs to write lost transaction markers.
 	Repair bool

@@ -24,19 +24,19 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// AuditOptions of Audit.
+// AuditOptions are the options of Audit.
 type AuditOptions struct {
-	From, Until time.Time // bounds of the requests; zero: none
-	Dir         string    // keeps what was read; "": a temporary directory
+	From, Until time.Time // bounds of the requests that are audited; zero: no bound
+	Dir         string    // keeps what was read; "": a temporary directory is used
 	JSON        bool
-	Progress    io.Writer // a terminal, for a bar; nil: none
+	Progress    io.Writer // a terminal for a progress bar; nil: there is none
 }
 
-// shownViolations is how many violations are printed as text. JSON has all that the report lists.
+// shownViolations is how many violations are printed as text. The JSON has all violations that the report lists.
 const shownViolations = 50
 
-// Audit reports what became of each request of a span, by the logs alone. It returns an error if they do not add up, or if
-// it could not find out.
+// Audit reports what became of each request in a time span, from the logs alone. It returns an error if the logs do not
+// add up, or if it could not find out.
 func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Writer) error {
 	job := audit.Options{From: o.From, Until: o.Until, Dir: o.Dir}
 	var err error
@@ -68,7 +68,7 @@ func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Write
 	return errors.Join(err, verdict(report))
 }
 
-// auditedTopics looks up the request topics and what belongs to them.
+// auditedTopics looks up the request topics and the topics that belong to them.
 func auditedTopics(ctx context.Context, cfg *config.Config) ([]audit.Topic, error) {
 	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)
 	defer cancel()
@@ -149,7 +149,7 @@ func verdict(r *audit.Report) error {
 	return errors.Join(errs...)
 }
 
-// fates are the columns of the table, in their order.
+// fates are the rows of the table, in their order.
 var fates = []history.Fate{
 	history.Fired, history.Cancelled, history.Replaced, history.Expired, history.Undeliverable, history.Completed, history.StillPending,
 	history.Unmet, history.Rejected, history.Done, history.NothingToDo, history.Undecided, history.Unclear, history.Unknown, history.Lost,

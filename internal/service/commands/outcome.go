@@ -23,11 +23,11 @@ import (
 
 // Outcome says what became of a request, as a plain consumer of the service's own topics sees it.
 type Outcome struct {
-	// Type is what became of the request, in the words of events. For a request that schedules it is
-	// the last thing that happened to the timer in the same step: fired, if the timer was due
-	// at once. NothingDone says that the request changed nothing. "" says that the request was decided
-	// without a trace of how: the timer has fired or expired, its condition did not hold, or
-	// another request replaced it in the same step. Events, if they are written, say which.
+	// Type is what became of the request, in the words of events. For a request that schedules, it is the last thing
+	// that happened to the timer in the same step: for example fired, if the timer was due at once. NothingDone says
+	// that the request changed nothing. "" says that the request was decided, but nothing shows how: the timer has
+	// fired or expired, the condition did not hold, or another request replaced the timer in the same step. Events, if
+	// they are written, say which.
 	Type waterclock.EventType
 	// Told says that events were read. If so, NothingDone is certain. Without events, the timer may have come and gone in
 	// the same step.
@@ -40,29 +40,29 @@ type Outcome struct {
 	Refused *waterclock.DeadLetter
 }
 
-// NothingDone is the outcome of a request that had nothing to do: nothing was pending, or
-// the timer was in that state already. There is no event for it.
+// NothingDone is the outcome of a request that had nothing to do: nothing was pending, or the timer was already in the
+// state that was asked for. There is no event for it.
 const NothingDone waterclock.EventType = "not-found"
 
 // ErrUndecided says that no instance has decided the request yet.
 var ErrUndecided = errors.New("nobody has taken the request in")
 
-// watcher learns the outcome of one request. It is created before the request is
-// written, so that it cannot miss a result. It needs no right but
-// Read on the changelog and the dead letters; it reads the events if it may.
+// watcher learns the outcome of one request. It is created before the request is written, so that it cannot miss a
+// result. The only right that it needs, in addition to those of a producer, is Read on the changelog and the dead
+// letters. It reads the events if it is allowed to.
 //
-// A request is decided once the changelog has a checkpoint whose position lies beyond it.
-// The records of the deciding step lie directly before that checkpoint, behind the previous one.
-// The step's records on the other topics were committed with it. So the watcher reads those logs to
-// their ends as of then, which includes the step's marker.
+// A request is decided once the changelog has a checkpoint whose position lies beyond it. The records of the deciding
+// step lie directly before that checkpoint, behind the previous one. The step's records on the other topics were
+// committed with it. So the watcher then asks where those logs end, and reads them up to there, which includes the
+// step's marker.
 type watcher struct {
 	cfg    *config.Config
 	client *kgo.Client // asks for the ends of logs
-	topic  string      // of requests
+	topic  string      // the request topic
 	id     string      // of the timer
 	kind   Action      // "" for a request that schedules
-	// letters is the topic of their dead letters, and events that of events; "" if there is
-	// none, or it may not be read.
+	// letters is the topic of dead letters, and events the topic of events. events is "" if there is no such topic, or
+	// if the watcher is not allowed to read it.
 	letters, events string
 	from            map[string]map[int32]kgo.Offset
 
@@ -71,8 +71,8 @@ type watcher struct {
 	left    *timer.Timer // the timer that the current step has left under the ID
 	touched bool         // the current step has written or deleted a timer under the ID
 	decided bool
-	read    map[string]map[int32]int64 // letters and events: how far they are read, by partition
-	until   map[string]map[int32]int64 // the same, once decided: how far they must be read
+	read    map[string]map[int32]int64 // how far each log is read, by topic and partition
+	until   map[string]map[int32]int64 // how far letters and events must be read; nil until the request is decided
 }
 
 // watch begins to watch for the outcome of a request on a topic.
@@ -144,7 +144,7 @@ func (w *watcher) ends(ctx context.Context, topic string) (map[int32]int64, erro
 func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Outcome, error) {
 	w.sent, w.outcome.Source = sent, waterclock.Source{Topic: sent.Topic, Partition: sent.Partition, Offset: sent.Offset}
 	for _, log := range []string{topics.Changelog(w.topic), w.events} {
-		if w.from[log] != nil { // only the partition of the same number shows it
+		if w.from[log] != nil { // only the partition of the same number can show the outcome
 			w.from[log] = map[int32]kgo.Offset{sent.Partition: w.from[log][sent.Partition]}
 		}
 	}
@@ -152,7 +152,7 @@ func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Ou
 	if err != nil {
 		return Outcome{}, err
 	}
-	// Keep markers: a log may end with one, and its end must be reached.
+	// Keep markers: a log may end with a marker, and its end must be reached.
 	cl, err := kgo.NewClient(append(opts, kgo.ConsumePartitions(w.from), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords())...)
 	if err != nil {
 		return Outcome{}, fmt.Errorf("build client: %w", err)
@@ -177,7 +177,7 @@ func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Ou
 	return w.outcome, nil
 }
 
-// readTo asks where the dead letters and events end now, which is how far they must be read.
+// readTo asks where the dead letters and events end now. That is how far they must be read.
 func (w *watcher) readTo(ctx context.Context) error {
 	until := make(map[string]map[int32]int64)
 	for _, log := range []string{w.letters, w.events} {
@@ -230,8 +230,8 @@ func (w *watcher) record(r *kgo.Record) {
 	}
 }
 
-// mine reports whether an event shows what became of the request. If the request schedules, that is
-// everything that happens to its timer.
+// mine reports whether an event shows what became of the request. If the request schedules, every event of its timer
+// does.
 func (w *watcher) mine(e *waterclock.Event) bool {
 	is := w.outcome.Source
 	return e.Request == is || e.Cancel == is || w.kind == "" && (e.Source == is || e.Previous == is)
@@ -253,7 +253,7 @@ func (w *watcher) change(r *kgo.Record) {
 			return
 		}
 		if w.decided = c.Position > w.sent.Offset; !w.decided {
-			w.touched, w.left = false, nil // that was an earlier step
+			w.touched, w.left = false, nil // those records were of an earlier step
 		}
 	}
 }

@@ -26,8 +26,8 @@ type RepartitionOptions struct {
 	DryRun  bool     // only counts the timers; instances may run meanwhile
 }
 
-// Repartition moves the pending timers of every request topic to where their IDs lie, after the topic
-// was given more partitions or recreated, and prints what it did.
+// Repartition moves the pending timers of every request topic to the partitions where their IDs belong, after the topic
+// was recreated or given more partitions. It prints what it did.
 func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, out io.Writer) (err error) {
 	var views views
 	defer func() { err = errors.Join(err, views.close()) }()
@@ -75,8 +75,8 @@ func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, 
 	return nil
 }
 
-// topicsToMove returns the topics of a request topic, after it has added the partitions that the service's own topics lack. A
-// dry run adds none.
+// topicsToMove returns a request topic with its own topics. Before that, it adds the partitions that the own topics
+// lack. A dry run adds none.
 func topicsToMove(ctx context.Context, cfg *config.Config, name string, adm *kadm.Client, dryRun bool) (topics.Set, error) {
 	wanted := policy.TopicOptions(cfg, name, 0, cfg.CreateTopics)
 	if dryRun {
@@ -98,8 +98,8 @@ func (v views) close() (err error) {
 	return err
 }
 
-// newest returns the view of a partition that has taken in the most requests. If there are several, it returns the latest of
-// them; if there is none, nil.
+// newest returns the view of a partition that has taken in the most requests. If there are several such views, it
+// returns the latest; if there is none, it returns nil.
 func (v views) newest(id statestore.PartitionID) (newest *repartition.View, err error) {
 	for _, s := range v {
 		m, err := s.Timers(id, nil)

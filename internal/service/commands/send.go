@@ -1,5 +1,5 @@
-// Package commands has the commands that talk to a cluster without being an instance (schedule, cancel,
-// topics), or that look into the data directory of a stopped one.
+// Package commands has the commands that talk to a cluster without running an instance (such as schedule, cancel and
+// topics), and those that look into the data directory of a stopped instance.
 package commands
 
 import (
@@ -29,12 +29,12 @@ type ScheduleRequest struct {
 	In      time.Duration // due so long after the request's timestamp
 	Recur   Recurrence    // how it recurs; the zero value: it does not
 	MaxLate *time.Duration
-	// Remember is for how long the ID stays taken after the firing; nil: not at all.
+	// Remember is how long the ID stays taken after the firing; nil: not at all.
 	Remember *time.Duration
 	If       string // condition; empty: none
 	To       string // target topic; empty: the request topic's default
 	Value    []byte // nil is a null value
-	Key      []byte // nil and not NullKey: the ID
+	Key      []byte // nil without NullKey: the ID is the key
 	NullKey  bool
 	// Partition is the explicit target partition, -1 for none.
 	Partition int32
@@ -43,7 +43,7 @@ type ScheduleRequest struct {
 	Wait time.Duration
 }
 
-// Recurrence is how a timer recurs, as the command line gives it. Fields that are zero, or nil, are not given.
+// Recurrence is how a timer recurs, as the command line gives it. A field that is zero or nil was not given.
 type Recurrence struct {
 	Every      time.Duration
 	Cron, Zone string
@@ -53,7 +53,7 @@ type Recurrence struct {
 	CatchUp    string
 }
 
-// options returns those that are given, in the order of the record's headers.
+// options returns the options that were given, in the order of the record's headers.
 func (r *ScheduleRequest) options() (opts []waterclock.Option) {
 	add := func(given bool, o waterclock.Option) {
 		if given {
@@ -91,8 +91,8 @@ func (r *ScheduleRequest) options() (opts []waterclock.Option) {
 	return opts
 }
 
-// due returns when the timer is first due, given the timestamp of its request. It returns zero if that is not known here:
-// the service may have newer rules of zones.
+// due returns when the timer is first due, given the timestamp of its request. It returns zero if it cannot work that
+// out: the service may have newer time zone rules.
 func (r *ScheduleRequest) due(stamp time.Time) time.Time {
 	switch {
 	case !r.At.IsZero():
@@ -113,17 +113,16 @@ type Sent struct {
 	Topic     string
 	Partition int32
 	Offset    int64
-	// Due is when the timer is first due, without jitter; zero if nothing is scheduled, or if
-	// it cannot be told.
+	// Due is when the timer is first due, without jitter; zero if nothing is scheduled, or if the time is not known.
 	Due time.Time
-	// Note warns of something unusual: that the target does not exist.
+	// Note warns if the target does not exist; "" otherwise.
 	Note string
-	// Outcome is that of the request, if the caller waited for it and there was no error.
+	// Outcome is the outcome of the request, if the caller waited for it and there was no error; nil otherwise.
 	Outcome *Outcome
 }
 
-// Schedule sends one timer. If the result is not zero, the request is in the log, even if there is an error: waiting for its
-// outcome may have failed.
+// Schedule sends one timer. If the result is not zero, the request is in the log, even if there is an error. The error
+// then says that waiting for the outcome has failed.
 func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent, error) {
 	rec, err := waterclock.Schedule(r.Topic, r.ID, r.options()...)
 	if err != nil {
@@ -136,8 +135,9 @@ func Schedule(ctx context.Context, cfg *config.Config, r ScheduleRequest) (Sent,
 	return sendAndWait(ctx, cfg, rec, sending{wait: r.Wait, due: r.due, to: r.To})
 }
 
-// refusedAnywhere validates a request as the service does, with the widest rules that settings allow. No instance accepts
-// what they refuse. Only the service knows its targets and its lower limits.
+// refusedAnywhere validates a request as the service does, with the widest rules that settings allow. No instance
+// accepts a request that these rules refuse. An instance may refuse more, because only the service knows its targets
+// and its lower limits.
 func refusedAnywhere(rec *kgo.Record, topic string, now time.Time) *intake.Refusal {
 	rules := &intake.Rules{
 		Topic: topic, Changelog: topics.Changelog(topic), DefaultTarget: "any", Limits: intake.DefaultLimits(),
@@ -147,7 +147,7 @@ func refusedAnywhere(rec *kgo.Record, topic string, now time.Time) *intake.Refus
 	at.Timestamp = now
 	_, _, refusal := rules.Validate(&at, now.UnixMilli())
 	if refusal != nil && refusal.Reason == waterclock.ReasonUnknownZone {
-		return nil // the service may have newer rules of zones
+		return nil // the service may have newer time zone rules
 	}
 	return refusal
 }
@@ -235,7 +235,7 @@ func (r *SteerRequest) record() (*kgo.Record, error) {
 	return build(r.Topic, r.ID, waterclock.If(r.If))
 }
 
-// Steer sends a request that does not schedule. Its results are those of Schedule.
+// Steer sends a request that does not schedule. Its results mean the same as those of Schedule.
 func Steer(ctx context.Context, cfg *config.Config, r SteerRequest) (Sent, error) {
 	rec, err := r.record()
 	if err != nil {
@@ -248,7 +248,7 @@ func Steer(ctx context.Context, cfg *config.Config, r SteerRequest) (Sent, error
 	return sendAndWait(ctx, cfg, rec, sending{kind: r.Action, wait: r.Wait})
 }
 
-// invalid marks an error as one of usage: trying again will not help.
+// invalid marks an error as a usage error: trying again will not help.
 func invalid(err error) error { return &invalidError{err} }
 
 type invalidError struct{ err error }

@@ -14,8 +14,8 @@ import (
 	"github.com/waterclock/waterclock/statestore"
 )
 
-// StoreVerify reads the whole store of a stopped instance, prints a line for each partition, and returns an error if some are
-// damaged. It changes nothing.
+// StoreVerify reads the whole store of a stopped instance, and prints a line for each partition. It returns an error if
+// a partition is damaged. It changes nothing.
 func StoreVerify(ctx context.Context, dataDir string, out io.Writer) (err error) {
 	s, err := openStopped(dataDir)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// checkTopicRights returns an error that names the rights that are missing to look at topics, or to create them.
+// checkTopicRights returns an error that names the missing rights to look at topics and, with create, to create them.
 func checkTopicRights(ctx context.Context, cfg *config.Config, cl *kgo.Client, create bool) error {
 	var grants []topics.Grant
 	for _, g := range (topics.Access{Requests: cfg.Requests, Delayed: cfg.DelayTopics(), Create: create}).Service() {
@@ -43,8 +43,8 @@ func checkTopicRights(ctx context.Context, cfg *config.Config, cl *kgo.Client, c
 	return errors.Join(errs...)
 }
 
-// Topics prints and checks the topics of every request and fixed-delay topic. With create it makes those that are missing. It
-// returns an error if something is wrong with them.
+// Topics prints and checks every request topic and fixed-delay topic, and the topics that belong to each. With create,
+// it creates the service's own topics that are missing. It returns an error if something is wrong with the topics.
 func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)
 	defer cancel()

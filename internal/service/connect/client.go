@@ -18,7 +18,7 @@ const (
 	CommandTimeout = 30 * time.Second
 	// commandID is the client ID of commands.
 	commandID = "waterclock-cli"
-	// ByKey, as a record's partition, leaves the choice to the record's key.
+	// ByKey, as a record's partition, means that the record's key decides.
 	ByKey = -1
 )
 
@@ -49,7 +49,7 @@ func Open(ctx context.Context, cfg *config.Config) (*kgo.Client, error) {
 	return nil, fmt.Errorf("no broker can be reached at %s: %w", strings.Join(cfg.Brokers, ", "), err)
 }
 
-// chosen is a partitioner that takes the partition that the record names, or that of its key if the record names ByKey.
+// chosen is a partitioner that takes the partition that a record names. If the record names ByKey, its key decides.
 type chosen struct{}
 
 // ForTopic implements kgo.Partitioner.
@@ -62,7 +62,7 @@ type chosenOf struct{ kgo.TopicPartitioner }
 // Partition implements kgo.TopicPartitioner.
 func (p chosenOf) Partition(r *kgo.Record, n int) int {
 	if r.Partition != ByKey {
-		return int(r.Partition) // out of range fails the record
+		return int(r.Partition) // a partition out of range fails the record
 	}
 	return p.TopicPartitioner.Partition(r, n)
 }

@@ -26,17 +26,17 @@ import (
 )
 
 const (
-	// connectTimeout bounds one try.
+	// connectTimeout bounds one try to reach a broker.
 	connectTimeout = 5 * time.Second
 	// dialTimeout bounds the opening of one connection, a TLS handshake included.
 	dialTimeout = 4 * time.Second
 	// MetadataMinAge is short because retries wait for fresh metadata.
 	MetadataMinAge                   = 250 * time.Millisecond
 	minRetryBackoff, maxRetryBackoff = 10 * time.Millisecond, 300 * time.Millisecond
-	// requestRetries is how often a request is retried. Time limits end that sooner.
+	// requestRetries is how often a request is retried at most. Time limits end the retries sooner.
 	requestRetries = 1000
-	// transactionVersion is the feature level that fences per transaction
-	// (KIP-890, part 2).
+	// transactionVersion is the level of the feature transaction.version at which brokers fence each transaction
+	// separately (KIP-890, part 2).
 	transactionVersion = 2
 )
 
@@ -66,15 +66,15 @@ func Options(cfg *config.Config, clientID string, log *slog.Logger) ([]kgo.Opt, 
 	return opts, nil
 }
 
-// retryBackoff returns the pause after a number of failures. With kgo's own, up to 5 s, one client would find the successor
-// of a dead broker seconds after the others.
+// retryBackoff returns the pause after a number of failures. kgo's own pauses last up to 5 s. With those, one client
+// would find the successor of a dead broker seconds after the others.
 func retryBackoff(fails int) time.Duration {
 	pause := min(minRetryBackoff<<min(fails, 10), maxRetryBackoff)
 	return pause/2 + rand.N(pause/2)
 }
 
-// Dial returns a function that opens connections over TCP or TLS, within dialTimeout. It reads authorities and certificate
-// anew for each connection, so rotated files take effect without a restart.
+// Dial returns a function that opens connections over TCP or TLS, within dialTimeout. The function reads the
+// authorities and the client certificate again for each connection, so rotated files take effect without a restart.
 func Dial(cfg *config.Config) dialer.Func {
 	if !cfg.TLS {
 		return (&net.Dialer{Timeout: dialTimeout}).DialContext
@@ -97,8 +97,8 @@ func Dial(cfg *config.Config) dialer.Func {
 	}
 }
 
-// mechanism returns how to log in; nil: without a login. Each authentication reads the secrets anew, so a rotated file takes
-// effect without a restart. mechanism itself reads them once, so a missing file shows at the start.
+// mechanism returns how to log in; nil if there is no login. Each login reads the secrets again, so a rotated file
+// takes effect without a restart. mechanism itself reads them once, so a missing file is noticed at the start.
 func mechanism(cfg *config.Config) (sasl.Mechanism, error) {
 	read := func(path string) (string, error) {
 		if path == "" {
@@ -175,13 +175,13 @@ func CheckBrokers(ctx context.Context, cl *kgo.Client) error {
 	return nil
 }
 
-// RequestOptions returns opts with a bound on each request, for a client whose answers others wait for.
+// RequestOptions adds a time limit for each request to opts. It is for clients whose answers other parts wait for.
 func RequestOptions(opts []kgo.Opt) []kgo.Opt {
 	return append(append([]kgo.Opt{}, opts...), kgo.RequestTimeoutOverhead(transaction.RequestTimeout))
 }
 
-// quiet returns a log for the Kafka client that keeps only errors, unless log has level debug. While a broker is away, the
-// client warns four times a second of what our own log says once.
+// quiet returns a log for the Kafka client that keeps only errors, unless log has level debug. While a broker is away,
+// the client would warn four times a second about what our own log says once.
 func quiet(log *slog.Logger) *slog.Logger {
 	return slog.New(leveled{log.Handler()}).With("component", "kafka")
 }

@@ -23,13 +23,14 @@ import (
 // wantsTLS is part of kgo's error for an answer that looks like TLS.
 const wantsTLS = "plaintext connection speaking to a tls endpoint"
 
-// dialFailed begins kgo's error for a connection that could not be opened, TLS included.
+// dialFailed is the beginning of kgo's error for a connection that could not be opened. TLS handshakes are included.
 const dialFailed = "unable to dial"
 
 // oauthRefused is kgo's error for the broker's answer to a bad token.
 const oauthRefused = "unexpected data in oauth response"
 
-// Refusal returns a sentence that says why brokers refuse this client; "" if err is nil or says that they are away.
+// Refusal returns a sentence that says why brokers refuse this client; "" if err is nil or has another cause, such as
+// brokers that are away.
 func Refusal(cfg *config.Config, err error) string {
 	var (
 		invalid   x509.CertificateInvalidError
@@ -100,7 +101,7 @@ func rootCause(err error) error {
 	}
 }
 
-// secretError says that a secret cannot be read.
+// secretError says that the file of a secret cannot be read.
 type secretError struct{ err error }
 
 func (e *secretError) Error() string { return e.err.Error() }
@@ -148,7 +149,7 @@ func Principal(cfg *config.Config) string {
 	return "User:ANONYMOUS"
 }
 
-// tokenPrincipal returns the subject of the token, if that is a JWT.
+// tokenPrincipal returns the principal of the subject of the token, or unknownPrincipal if the token is not a JWT.
 func tokenPrincipal(path string) string {
 	var claims struct {
 		Subject string `json:"sub"`

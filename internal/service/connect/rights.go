@@ -31,9 +31,9 @@ func Missing(cfg *config.Config, g topics.Grant) string {
 	return g.Missing(ACLServer(cfg), Principal(cfg))
 }
 
-// MissingTopics returns the operations of the grants that the client may not do. It looks only at grants for single topics,
-// because brokers cannot be asked about prefixes. Of a topic that the client may not describe, all operations are missing:
-// nearly every right to a topic includes that one.
+// MissingTopics returns the grants that the client lacks, with the missing operations only. It looks only at grants for
+// single topics, because brokers cannot be asked about prefixes. If the client is not allowed to describe a topic, all
+// operations on it are missing, because nearly every right to a topic includes Describe.
 func MissingTopics(ctx context.Context, cl *kgo.Client, grants []topics.Grant) ([]topics.Grant, error) {
 	var names []string
 	grants = slices.DeleteFunc(slices.Clone(grants), func(g topics.Grant) bool {
@@ -71,12 +71,12 @@ func MissingTopics(ctx context.Context, cl *kgo.Client, grants []topics.Grant) (
 // TopicRights is what a broker tells a client about a topic.
 type TopicRights struct {
 	Absent  bool // there is no such topic
-	Refused bool // the client may not know whether the topic exists
+	Refused bool // the client is not allowed to know whether the topic exists
 	May     []kmsg.ACLOperation
 }
 
-// AskTopics asks the brokers about topics. It sends the request itself, because kadm fails for all topics if one of them may
-// not be described.
+// AskTopics asks the brokers which rights the client has to topics. It sends the request itself, because kadm fails for
+// all topics if the client is not allowed to describe one of them.
 func AskTopics(ctx context.Context, cl *kgo.Client, names []string) (map[string]TopicRights, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.IncludeTopicAuthorizedOperations = true
@@ -104,9 +104,10 @@ func AskTopics(ctx context.Context, cl *kgo.Client, names []string) (map[string]
 	return rights, nil
 }
 
-// Lacks reports whether the client lacks the right to a group, or to the transactional IDs of a prefix, of which id is one.
-// It asks by a request that changes nothing: the heartbeat of a member that does not exist, or the end of a transaction that
-// does not. Any answer of a broker but a refusal means that the client has the right. Of other resources it knows nothing.
+// Lacks reports whether the client lacks the right to a group, or to the transactional IDs with a prefix. id is one of
+// these IDs. To find out, Lacks sends a request that changes nothing: the heartbeat of a member that does not exist, or
+// the end of a transaction that does not exist. Any answer of a broker except a refusal means that the client has the
+// right. For other resources, Lacks returns false.
 func Lacks(ctx context.Context, cl *kgo.Client, g topics.Grant, id string) (bool, error) {
 	var code int16
 	var err error

@@ -14,11 +14,11 @@ import (
 // DevCluster is the ID of the embedded cluster of dev.
 const DevCluster = "waterclock-dev"
 
-// targetTimeout bounds the look for a target. The note is not worth a longer wait.
+// targetTimeout bounds the search for a target. The note is not worth a longer wait.
 const targetTimeout = time.Second
 
-// MissingTarget returns a note if a topic does not exist; "" if it does, if that is unknown, or in dev,
-// which creates topics on first use.
+// MissingTarget returns a note if a topic does not exist. It returns "" if the topic exists, if that is unknown, or in
+// dev, which creates topics on first use.
 func MissingTarget(ctx context.Context, cl *kgo.Client, topic string) string {
 	ctx, cancel := context.WithTimeout(ctx, targetTimeout)
 	defer cancel()

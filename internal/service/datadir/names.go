@@ -31,8 +31,8 @@ type named struct {
 	partitions int32
 }
 
-// ReadNames returns the names in the directory's file. If several topics have had a name, the last line is about the last one
-// that was served.
+// ReadNames returns the names in the directory's file. If several topics have had the same name, the last line with the
+// name belongs to the topic that was served last.
 func ReadNames(dataDir string) (Names, error) {
 	f, err := os.Open(filepath.Join(dataDir, namesFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,7 +62,7 @@ func ReadNames(dataDir string) (Names, error) {
 	return all, lines.Err()
 }
 
-// NoteNames adds the request topics that are served to the directory's file.
+// NoteNames adds request topics to the directory's file if they are new there or have changed.
 func NoteNames(dataDir string, sets []topics.Set) error {
 	known, err := ReadNames(dataDir)
 	if err != nil {
@@ -72,7 +72,7 @@ func NoteNames(dataDir string, sets []topics.Set) error {
 	for i := range sets {
 		t := &sets[i].Request
 		if sets[i].Delay != 0 {
-			continue // the store has nothing of it
+			continue // the store has nothing of a fixed-delay topic
 		}
 		if known[t.ID] != (named{t.Name, t.Partitions}) {
 			fmt.Fprintf(&lines, "%s %d %s\n", topics.TopicID(t.ID), t.Partitions, t.Name)

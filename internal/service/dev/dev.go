@@ -1,4 +1,4 @@
-// Package dev runs a broker and an instance in one process, to try things out, and prints what happens.
+// Package dev runs a broker and an instance in one process, so that people can try things out. It prints what happens.
 package dev
 
 import (
@@ -33,16 +33,16 @@ const (
 	devPartitions = 4
 	// devLock is the file in the data directory that a running dev holds.
 	devLock = "LOCK"
-	// devPoll is how often dev looks whether its instance is live.
+	// devPoll is how often dev checks whether its instance is live.
 	devPoll = 20 * time.Millisecond
 )
 
 // Options are the options of Run.
 type Options struct {
 	Config  *config.Config
-	Listen  string // address of the embedded broker, host:port; port 0 is any
+	Listen  string // address of the embedded broker, host:port; port 0 stands for any free port
 	Demo    bool   // schedule a few timers first
-	Program string // how the user calls the program, for the commands that are shown
+	Program string // how the user starts the program, for the commands that are printed
 	Out     io.Writer
 }
 
@@ -88,7 +88,7 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	return err
 }
 
-// withEvents returns the tenants of cfg, and for each other request topic a policy with events, because
+// withEvents returns a policy for each request topic: that of its tenant, or else the usual one with events, because
 // people who try things out want to see what happens.
 func withEvents(cfg *config.Config) map[string]config.Policy {
 	tenants := make(map[string]config.Policy)
@@ -102,8 +102,8 @@ func withEvents(cfg *config.Config) map[string]config.Policy {
 	return tenants
 }
 
-// lockDirectory makes the directory and locks it, because the embedded broker does not notice another one on the same data.
-// Close unlocks it, as does the end of the process.
+// lockDirectory makes the directory and locks it, because an embedded broker does not notice another one that uses the
+// same data. Close unlocks the directory, and so does the end of the process.
 func lockDirectory(dir string) (io.Closer, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
@@ -174,13 +174,13 @@ func (a advertised) Addr() net.Addr {
 	return addr
 }
 
-// reachable returns an address by which clients reach a listener on host; "" if host is such an address. If host stands for all
-// addresses of the machine, it returns one that other machines see too, if there is one.
+// reachable returns an address by which clients reach a listener on host; "" if host itself is such an address. If host
+// stands for all addresses of the machine, it prefers an address that other machines can reach.
 func reachable(host string) string {
 	if host != "" && !net.ParseIP(host).IsUnspecified() {
 		return ""
 	}
-	addrs, _ := net.InterfaceAddrs() // without them there is the loopback
+	addrs, _ := net.InterfaceAddrs() // without them, the loopback address is left
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
 			return n.IP.String()
@@ -189,9 +189,9 @@ func reachable(host string) string {
 	return "127.0.0.1"
 }
 
-// createOnUse makes topics on first use, if clients allow that. The embedded broker could do so itself, but it would write
-// down a topic's name only when it is closed in order. After a kill there would be data without a topic, and a new topic of
-// the same name would overwrite it.
+// createOnUse makes topics on first use, if clients allow that. The embedded broker could do so itself, but it would
+// save a topic's name only at a clean stop. After a kill there would be data without a topic, and a new topic of the
+// same name would overwrite the data.
 func createOnUse(cluster *kfake.Cluster) {
 	cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
@@ -220,7 +220,8 @@ func freePort(host string) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// devTopics makes the request topics, the fixed-delay topics, which must have the broker's timestamps, and the demo's target.
+// devTopics makes the request topics, the fixed-delay topics and the demo's target. Fixed-delay topics must have the
+// broker's timestamps.
 func devTopics(ctx context.Context, cfg *config.Config, demo bool) error {
 	cl, err := connect.Open(ctx, cfg)
 	if err != nil {

@@ -32,17 +32,18 @@ const (
 	demoCount = 3
 	// demoPatience is how long the demo waits for its last emission.
 	demoPatience = 10 * time.Second
-	// showAtOnce is how many records that arrive together are printed. Only the number of the others is shown.
+	// showAtOnce is how many of the records that arrive together are printed. For the rest, only their number is
+	// printed.
 	showAtOnce = 20
-	// showBytes is the longest payload, and ID, that is printed.
+	// showBytes is the length of the longest payload or ID that is printed.
 	showBytes = 60
-	// showNewTopics is how soon a new topic is watched.
+	// showNewTopics is how long it takes at most until a new topic is noticed.
 	showNewTopics = time.Second
 	// showFetchWait is how long a fetch waits for records. It is short, because a new topic has to wait for the next fetch.
 	showFetchWait = 250 * time.Millisecond
 )
 
-// show prints where things are, and what happens to timers as a plain read_committed consumer sees it.
+// show prints the addresses to use, and what happens to timers, as a plain read_committed consumer sees it.
 type show struct {
 	cfg      *config.Config
 	program  string
@@ -52,7 +53,7 @@ type show struct {
 	since    time.Time // older records are not shown
 	http     atomic.Pointer[string]
 	api      atomic.Pointer[string]
-	demo     map[waterclock.Source]bool // requests of the demo, which were printed when they were sent
+	demo     map[waterclock.Source]bool // requests of the demo; they were printed when they were sent
 }
 
 func (s *show) servesHTTP(addr string) { s.http.Store(&addr) }
@@ -93,7 +94,7 @@ func (s *show) run(ctx context.Context, demo bool) error {
 	return nil
 }
 
-// awaitLive waits until every partition is live, as /metrics tells. From then on no timer waits for the start.
+// awaitLive waits until every partition is live, by the metrics. From then on no timer has to wait for the start.
 func (s *show) awaitLive(ctx context.Context) error {
 	for !s.live() {
 		if !beats.Sleep(ctx, devPoll) {
@@ -111,9 +112,9 @@ func (s *show) live() bool {
 	return all > 0 && s.gauge("waterclock_partitions", "state", "live") == all
 }
 
-// gauge sums a gauge over the samples whose label has the value.
+// gauge adds up the samples of a gauge whose label has the value.
 func (s *show) gauge(name, label, value string) (sum float64) {
-	families, _ := s.registry.Gather() // an error leaves the others
+	families, _ := s.registry.Gather() // an error concerns only some of them
 	for _, f := range families {
 		if f.GetName() != name {
 			continue
@@ -177,8 +178,8 @@ Consume targets with isolation.level=read_committed. Ctrl-C stops.
 }
 
 // consumer returns a client that reads all request topics, targets and dead letters from their start. print leaves out
-// records from before s.since. (kgo looks an offset by timestamp up in two requests, and would pass what is committed between
-// the two: the first emission to a new topic.)
+// records from before s.since. The client cannot start at that time instead: kgo looks up an offset by timestamp with
+// two requests, and would miss what is committed between the two, such as the first emission to a new topic.
 func (s *show) consumer() (*kgo.Client, error) {
 	exclude := []string{`^__.*`, `.*\.waterclock\.(changelog|events)$`}
 	return kgo.NewClient(
@@ -209,7 +210,7 @@ func (s *show) schedule(ctx context.Context, cl *kgo.Client) (map[waterclock.Sou
 	return sent, nil
 }
 
-// print prints records, and removes them from those that are expected.
+// print prints records, and removes their requests from expected.
 func (s *show) print(fetches kgo.Fetches, expected map[waterclock.Source]bool) {
 	now := time.Now()
 	var lines []string
@@ -241,7 +242,8 @@ func (s *show) print(fetches kgo.Fetches, expected map[waterclock.Source]bool) {
 	}
 }
 
-// requested returns the line of a request that others have sent. A refused request has its line as a dead letter.
+// requested returns the line for a request that the demo has not sent. A refused request has none: its dead letter is
+// printed.
 func (s *show) requested(r *kgo.Record, now time.Time) []string {
 	if s.demo[waterclock.Source{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}] {
 		return nil
@@ -277,7 +279,8 @@ func verb(s timer.Steer) string {
 	return "cancel"
 }
 
-// fired returns the line of an emission. It tells when that was received only if its topic was watched before.
+// fired returns the line for an emission. It says when the emission was received only if watched is set, because
+// otherwise the topic may have been noticed late.
 func fired(r *kgo.Record, e waterclock.Emission, now time.Time, watched bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "fired     %s on topic %s: %s (emitted %s after it was due", readable([]byte(e.ID)), r.Topic, readable(r.Value),

@@ -1,5 +1,5 @@
-// Package policy derives from the settings what holds for one request topic or fixed-delay topic: the
-// rules for its requests, its quota, its own topics, and the rights that they need.
+// Package policy derives from the settings what applies to one request topic or fixed-delay topic: the rules for its
+// requests, its quota, its own topics, and the rights that they need.
 package policy
 
 import (
@@ -40,8 +40,8 @@ func Rules(cfg *config.Config, set topics.Set) *intake.Rules {
 	}
 }
 
-// DelayRules returns the rules for records of a fixed-delay topic. Its target must not be another fixed-delay topic, because a
-// record could go round forever.
+// DelayRules returns the rules for records of a fixed-delay topic. Its target must not be a fixed-delay topic, because
+// a record could go round forever.
 func DelayRules(cfg *config.Config, d config.DelayTopic, set topics.Set) *intake.Rules {
 	r := Rules(cfg, set)
 	r.DefaultTarget = d.Target
@@ -55,7 +55,8 @@ func DelayRules(cfg *config.Config, d config.DelayTopic, set topics.Set) *intake
 	return r
 }
 
-// Never returns a function that says why no timer may fire to a topic, whatever targets are allowed; "" if timers may.
+// Never returns a function that says why no timer may fire to a topic, whatever targets are allowed. The function
+// returns "" if timers may fire to it.
 func Never(cfg *config.Config) func(topic string) string {
 	requests, letters := make(map[string]bool), make(map[string]bool)
 	for _, r := range cfg.Requests {
@@ -82,7 +83,7 @@ func Quota(cfg *config.Config, set topics.Set) intake.Quota {
 		Delay:   policy.OverLimit == config.OverDelay,
 	}
 	if int64(policy.LimitPending)%partitions > 0 {
-		q.Pending++ // rounded up, so that each has some
+		q.Pending++ // rounded up, so that each partition has some
 	}
 	return q
 }
@@ -95,9 +96,9 @@ func DeadLetters(cfg *config.Config, requests string) string {
 	return topics.DeadLetters(requests)
 }
 
-// TopicOptions returns how the topics of a request topic are created and checked, or, with a delay, those of a fixed-delay
-// topic.
-// When a fixed-delay topic grows, its records stay where they are, so its own topics may grow with it.
+// TopicOptions returns how the topics of a request topic are created and checked, or, with a delay, those of a
+// fixed-delay topic. When a fixed-delay topic grows, its records stay where they are, so its own topics may grow with
+// it.
 func TopicOptions(cfg *config.Config, topic string, delay time.Duration, create bool) topics.Options {
 	policy := cfg.PolicyOf(topic)
 	return topics.Options{

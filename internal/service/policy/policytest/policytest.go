@@ -6,7 +6,7 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// Tenants returns settings with a tenant for timers and none for slow.
+// Tenants returns settings with two request topics: timers, which has a tenant, and slow, which has none.
 func Tenants() *config.Config {
 	cfg := config.Default()
 	cfg.Brokers, cfg.Requests, cfg.Targets = []string{"127.0.0.1:9092"}, []string{"timers", "slow"}, []string{"*"}
