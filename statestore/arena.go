@@ -8,10 +8,14 @@ const slabSize = 16 << 10
 
 // arena copies byte slices into blocks. A copy is valid until reset, which lets the blocks be used again. Without a
 // reset it may be kept, and keeps its whole block in memory. A large slice has an allocation of its own.
+//
+// The first block has slabSize bytes, and each further one twice as many as the one before, up to a most. So an arena
+// that copies little takes little.
 type arena struct {
-	block  int // bytes of a block
+	block  int // bytes of a block at most
 	blocks [][]byte
 	used   int // blocks in use, the last of them partly
+	made   int // blocks that were made so far
 }
 
 func (a *arena) copy(b []byte) []byte {
@@ -20,7 +24,7 @@ func (a *arena) copy(b []byte) []byte {
 	}
 	if a.used == 0 || len(b) > cap(a.blocks[a.used-1])-len(a.blocks[a.used-1]) {
 		if a.used == len(a.blocks) {
-			a.blocks = append(a.blocks, make([]byte, 0, a.block))
+			a.blocks = append(a.blocks, make([]byte, 0, a.next(len(b))))
 		}
 		a.blocks[a.used] = a.blocks[a.used][:0]
 		a.used++
@@ -31,4 +35,26 @@ func (a *arena) copy(b []byte) []byte {
 	return (*block)[n:len(*block):len(*block)]
 }
 
-func (a *arena) reset() { a.used = 0 }
+// next returns how many bytes the next block has, for a slice of n bytes first.
+func (a *arena) next(n int) int {
+	size := slabSize
+	for range a.made {
+		if size *= 2; size >= a.block {
+			break
+		}
+	}
+	a.made++
+	return max(min(size, a.block), n)
+}
+
+// reset makes the blocks free. It keeps only those of full size.
+func (a *arena) reset() {
+	full := a.blocks[:0]
+	for _, b := range a.blocks {
+		if cap(b) >= a.block {
+			full = append(full, b)
+		}
+	}
+	clear(a.blocks[len(full):])
+	a.blocks, a.used = full, 0
+}
