@@ -36,7 +36,7 @@ func (c deafConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// An instance ends soon although no broker answers any more and timers fall due.
+// An instance ends soon although no broker answers any more and timers fall due. Until then /readyz says what it does.
 func TestStopWhileNoBrokerAnswers(t *testing.T) {
 	t.Parallel()
 	cfg, d := rig.Config(t, fake(t, "one").ListenAddrs(), requests), &deaf{}
@@ -48,7 +48,10 @@ func TestStopWhileNoBrokerAnswers(t *testing.T) {
 	await.Until(t, limit, "timers are taken in", func() bool { return in.Metric("waterclock_outcomes_total", "outcome", "scheduled") == 200 })
 	d.shut.Store(true)
 	start := time.Now()
-	if err := in.Stop(); err != nil {
+	stopped := make(chan error, 1)
+	go func() { stopped <- in.Stop() }()
+	await.Until(t, limit, "it says that it is stopping", func() bool { _, r := readyz(t, in); return r.Phase == "stopping" })
+	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
 	// Leaving the group, the API's calls and aborts beside the lanes have a few seconds each.

@@ -184,17 +184,19 @@ func (in *instance) run(ctx context.Context) error {
 
 	// Everything that must outlive the membership runs under life. If one of these parts fails, everything ends.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	// What shows how the instance does answers until all else has ended, because a stop may hang, too.
+	seen, unseen := context.WithCancel(context.WithoutCancel(ctx))
 	var servers sync.WaitGroup
-	stop := func() { end(nil); servers.Wait() }
+	stop := func() { end(nil); unseen(); servers.Wait() }
 	defer stop()
-	serve := func(run func(context.Context) error) {
+	serve := func(under context.Context, run func(context.Context) error) {
 		servers.Go(func() {
-			if err := run(life); err != nil {
+			if err := run(under); err != nil {
 				end(err)
 			}
 		})
 	}
-	if err := in.listen(serve); err != nil {
+	if err := in.listen(life, seen, serve); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -213,8 +215,9 @@ func (in *instance) run(ctx context.Context) error {
 	return err
 }
 
-// listen binds the addresses for HTTP, the profiler and the API, and passes their servers to serve.
-func (in *instance) listen(serve func(run func(context.Context) error)) (err error) {
+// listen binds the addresses for HTTP, the profiler and the API, and passes their servers to serve. The API ends with
+// life, the others with seen.
+func (in *instance) listen(life, seen context.Context, serve func(under context.Context, run func(context.Context) error)) (err error) {
 	if in.cfg.HTTP != "" {
 		server := ops.NewServer(in.cfg.HTTP, in.o.Registry, in.ready, in.log)
 		server.Secure(in.cfg.HTTPWebConfig)
@@ -225,19 +228,19 @@ func (in *instance) listen(serve func(run func(context.Context) error)) (err err
 		if in.o.Started != nil {
 			in.o.Started(server.Addr()) // it is bound already, so early calls wait until it serves
 		}
-		serve(server.Run)
+		serve(seen, server.Run)
 	}
 	if in.cfg.Pprof != "" {
 		profiler := ops.NewProfiler(in.cfg.Pprof, in.log)
 		if err := profiler.Listen(); err != nil {
 			return err
 		}
-		serve(profiler.Run)
+		serve(seen, profiler.Run)
 	}
 	if in.api, err = apiserver.Listen(in.cfg, in.shares.Calls, in.log, in.o.Registry); in.api == nil {
 		return err
 	}
-	serve(in.api.Run)
+	serve(life, in.api.Run)
 	if in.o.StartedAPI != nil {
 		in.o.StartedAPI(in.api.URL())
 	}
@@ -275,7 +278,7 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 		in.log.Info("running", "group", in.cfg.Group, "requests", in.cfg.Requests, "delay", in.cfg.DelayTopics(), "process", in.process)
 		err = p.member.run(ctx, func() { in.ready.setPhase(p.member.problem()) })
 	}
-	in.ready.setPhase("stopped")
+	in.ready.setPhase("stopping")
 	end(nil)
 	in.awaitEnd(p)
 	stopAPI()
