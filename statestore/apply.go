@@ -35,7 +35,7 @@ func (k *Handle) Apply(b *Batch) error {
 		select {
 		case s.tables.turns <- struct{}{}:
 			defer func() { <-s.tables.turns }()
-		case <-s.events.dead: // whoever has a turn may never give it back
+		case <-s.events.dead: // the holder of a turn may never return it
 			return s.events.err()
 		}
 	}

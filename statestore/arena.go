@@ -9,13 +9,12 @@ const slabSize = 16 << 10
 // arena copies byte slices into blocks. A copy is valid until reset, which lets the blocks be used again. Without a
 // reset it may be kept, and keeps its whole block in memory. A large slice has an allocation of its own.
 //
-// The first block has slabSize bytes, and each further one twice as many as the one before, up to a most. So an arena
-// that copies little takes little.
+// The first block has slabSize bytes, and each further one twice as many as the one before, but no more than a limit. So
+// an arena that copies little takes little.
 type arena struct {
-	block  int // bytes of a block at most
+	block  int // the limit, in bytes
 	blocks [][]byte
 	used   int // blocks in use, the last of them partly
-	made   int // blocks that were made so far
 }
 
 func (a *arena) copy(b []byte) []byte {
@@ -38,16 +37,13 @@ func (a *arena) copy(b []byte) []byte {
 // next returns how many bytes the next block has, for a slice of n bytes first.
 func (a *arena) next(n int) int {
 	size := slabSize
-	for range a.made {
-		if size *= 2; size >= a.block {
-			break
-		}
+	if last := len(a.blocks) - 1; last >= 0 {
+		size = 2 * cap(a.blocks[last])
 	}
-	a.made++
 	return max(min(size, a.block), n)
 }
 
-// reset makes the blocks free. It keeps only those of full size.
+// reset makes the blocks free. It keeps only those of full size, because a slice may not fit into a smaller one.
 func (a *arena) reset() {
 	full := a.blocks[:0]
 	for _, b := range a.blocks {

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// filterPart: filters of IDs take one part in so many of the store's memory.
+	// Filters of IDs take 1/filterPart of the store's memory.
 	filterPart = 8
 	// idBits is how many bits of a filter there are for each ID, and idSet how many of them it sets. One in 200
 	// probes of a full part for an absent ID says maybe. That is expensive: the look-up reads cold blocks of

@@ -138,8 +138,7 @@ func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxByte
 	defer w.close()
 	copies := arena{block: slabSize}
 	ok := it.First()
-	for n := 0; ok && (n == 0 || max > 0 && maxBytes > 0); ok = it.Next() {
-		n++
+	for seen := 0; ok && (seen == 0 || max > 0 && maxBytes > 0); ok, seen = it.Next(), seen+1 {
 		var x *timer.Timer
 		var row []byte
 		if row, err = it.ValueAndErr(); err == nil && match != nil {

@@ -117,8 +117,8 @@ type dueRow struct {
 
 const deletion = -1
 
-// dueRows returns the rows by due time that the records put and delete, in order, with the lowest one that is put
-// and the number of those that are deleted.
+// dueRows returns the rows by due time that the records put and delete, in order. It also returns the lowest
+// one that is put, and how many are deleted.
 func dueRows(records []record) (rows []dueRow, lowest timer.Ref, deleted int) {
 	rows = make([]dueRow, 0, len(records))
 	lowest = last

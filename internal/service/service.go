@@ -187,8 +187,7 @@ func (in *instance) run(ctx context.Context) error {
 	// What shows how the instance does answers until all else has ended, because a stop may hang, too.
 	seen, unseen := context.WithCancel(context.WithoutCancel(ctx))
 	var servers sync.WaitGroup
-	stop := func() { end(nil); unseen(); servers.Wait() }
-	defer stop()
+	defer func() { end(nil); unseen(); servers.Wait() }()
 	serve := func(under context.Context, run func(context.Context) error) {
 		servers.Go(func() {
 			if err := run(under); err != nil {
