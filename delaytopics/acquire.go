@@ -12,16 +12,16 @@ import (
 
 // acquire makes this process the partition's owner. The package comment has the order. It returns where records are to
 // be read from, where their log ended, and the argument of Life.Own.
-func (p *Partition) acquire(ctx context.Context) (from, end, behind int64, err error) {
+func (p *Partition) acquire(ctx context.Context) (from, end int64, claimed ownership.Claimed, err error) {
 	got, err := p.life.Acquire(ctx, p.life.NewFollower(nil), p.begin)
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, claimed, err
 	}
 	from, end, err = p.from(ctx, &got)
 	if err == nil && got.Committed >= 0 && got.Committed != from {
 		p.life.Log.Warn("the group's offset differs from the last checkpoint and is ignored", "committed", got.Committed, "checkpoint", from)
 	}
-	return from, end, got.Behind, err
+	return from, end, got.Claimed, err
 }
 
 // begin returns where a partition without a checkpoint begins.

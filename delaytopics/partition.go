@@ -46,14 +46,14 @@ func (p *Partition) serve(ctx context.Context) error {
 	defer r.close()
 	p.life.Steps.Join(r)
 	defer p.life.Steps.Leave(r)
-	from, end, behind, err := p.acquire(ctx)
+	from, end, claimed, err := p.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	r.begin(from, end)
 	p.relay.Store(r)
 	defer p.relay.Store(nil)
-	p.life.Own(behind)
+	p.life.Own(claimed)
 	topic := p.o.Topics.Request.Name
 	p.o.Reader.Add(topic, p.o.Partition, from, r)
 	defer p.o.Reader.Remove(topic, p.o.Partition, r)

@@ -83,7 +83,7 @@ func (r *relay) seal(step string, room *transaction.Room) *transaction.Share {
 	s.share.Offset = r.life.Records.Offset(s.next, wire.CommitNote{Step: step})
 	s.share.Records = append(s.share.Records, r.life.Records.Checkpoint(s.next, step, s.at))
 	s.share.Records = append(s.share.Records, s.letters()...)
-	s.share.Fence = func() error { return r.life.Steps.Fence(s.share.Records[:1]) }
+	s.share.Fence = func(leader int32) error { return r.life.Steps.Fence(s.share.Records[:1], leader) }
 	return s.share
 }
 
@@ -166,7 +166,7 @@ func (s *sealed) done(o transaction.Outcome) {
 	case transaction.Aborted:
 		s.verdicts()
 	}
-	r.life.Steps.Ended(s.share, s.share.Records[:1], o)
+	r.life.Steps.Ended(s.share, o)
 	r.life.Wake.Send()
 }
 

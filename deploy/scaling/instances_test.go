@@ -175,7 +175,7 @@ func TestInstances(t *testing.T) {
 	tr := &traffic{requests: requests, target: target, book: history.NewBook(history.Timers{Prefix: "t"}, 4_000_000)}
 	tr.cl = c.Client(t, kgo.ProducerBatchCompression(kgo.Lz4Compression()), kgo.ProducerLinger(5*time.Millisecond), kgo.MaxBufferedRecords(200_000))
 	rig.Receive(t, c, tr.book, target)
-	values := object{"prometheus": "http://prometheus", "max": parts, "lag": int(pl.one / 2), "due": 15_000}
+	values := object{"prometheus": "http://prometheus", "max": parts, "lag": int(pl.one / 2), "due": int(pl.one * late.Seconds())}
 	p := startPrometheus(t, jobOf(t, render(t, requests, values)))
 	values["prometheus"] = p.url
 

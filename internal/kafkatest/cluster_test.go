@@ -194,7 +194,7 @@ func whatFollowersLack(t *testing.T, c *Cluster, topic string) (ps []int32) {
 		at := partlog.Log{Topic: topic, Partition: p}
 		var end int64
 		for ctx := deadline(t); err == nil && end == 0; {
-			end, err = partlog.End(ctx, cl, at)
+			end, _, err = partlog.End(ctx, cl, at)
 		}
 		_, _, shown, err2 := partlog.Bounds(deadline(t), cl, at)
 		if err != nil || err2 != nil || end != 1 || shown != 0 {

@@ -33,7 +33,14 @@ type Acquired struct {
 	Committed int64           // the group's offset, which is only a fence; -1: there was none
 	Step      string          // the step that committed it together with a checkpoint; "": not known
 	Now       time.Time       // the brokers' time when they took the claim
-	Behind    int64           // no foreign claim stands below this offset of the changelog
+	Claimed   Claimed         // for Life.Own
+}
+
+// Claimed is the last record of our claim as it was read back from the changelog. No foreign claim stands below it.
+type Claimed struct {
+	Behind int64  // the offset behind it
+	Value  []byte // unlike that of any other record
+	Leader int32  // the leader epoch in which it was written
 }
 
 // acquirer makes this process a partition's owner, any number of times. One acquisition is under way at a time.
@@ -77,11 +84,15 @@ func (a *acquirer) acquire(ctx context.Context, f *Follower, begin func(ctx cont
 	if err != nil {
 		return got, err
 	}
-	now, err := a.toClaim(ctx, f, c)
+	now, leader, err := a.toClaim(ctx, f, c)
 	if err != nil {
 		return got, err
 	}
-	return Acquired{Last: *f.Last(), Committed: committed, Step: lastStep(note), Now: now, Behind: c.behind()}, nil
+	last := c.last()
+	return Acquired{
+		Last: *f.Last(), Committed: committed, Step: lastStep(note), Now: now,
+		Claimed: Claimed{Behind: last.Offset + 1, Value: last.Value, Leader: leader},
+	}, nil
 }
 
 // claimBehind claims the partition directly behind what was folded of the changelog. If a record comes between the two,
@@ -128,29 +139,29 @@ func (a *acquirer) claimPosition(ctx context.Context, last *wire.Checkpoint, com
 	return committed, nil
 }
 
-// toClaim folds up to the claim, and returns the time that the broker gave it. If the view turns out to be too old by
-// then, it is wiped and folded again.
-func (a *acquirer) toClaim(ctx context.Context, f *Follower, c *claim) (now time.Time, err error) {
+// toClaim folds up to the claim, and returns the time that the broker gave it and the epoch of that broker's lead. If the
+// view turns out to be too old by then, it is wiped and folded again.
+func (a *acquirer) toClaim(ctx context.Context, f *Follower, c *claim) (now time.Time, leader int32, err error) {
 	for {
 		now = time.Time{}
 		f.claimed = func(x wire.Claim) {
 			if x.Step == c.note.Step {
-				now = time.UnixMilli(x.Appended)
+				now, leader = time.UnixMilli(x.Appended), x.Leader
 				a.o.Clocks.Measured(c.sealed, c.ended, now)
 			}
 		}
-		if err := f.to(ctx, c.behind()); err != nil {
-			return now, err
+		if err := f.to(ctx, c.last().Offset+1); err != nil {
+			return now, leader, err
 		}
 		if now.IsZero() || f.Last() == nil {
-			return now, fmt.Errorf("the claim of %v is gone: another owner has claimed the partition", a.o.requests())
+			return now, leader, fmt.Errorf("the claim of %v is gone: another owner has claimed the partition", a.o.requests())
 		}
 		why, err := f.whyUnusable(ctx, now)
 		if err != nil || why == "" {
-			return now, err
+			return now, leader, err
 		}
 		if err := f.open(ctx, why); err != nil {
-			return now, err
+			return now, leader, err
 		}
 	}
 }

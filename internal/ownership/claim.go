@@ -90,12 +90,12 @@ func (c *claim) records() []*kgo.Record {
 	return c.share.Records[len(c.share.Records)-wire.ClaimRecords:]
 }
 
-// behind is the offset directly behind the claim.
-func (c *claim) behind() int64 { return c.records()[wire.ClaimRecords-1].Offset + 1 }
+// last is the last record of the claim, the one that names its step.
+func (c *claim) last() *kgo.Record { return c.records()[wire.ClaimRecords-1] }
 
 // fence returns nil if the claim may be committed. It must be in one piece and, unless it may take over from others,
-// nothing may stand between what was read and the share's records.
-func (c *claim) fence() error {
+// nothing may stand between what was read and the share's records. That it was read back tells which leader has it.
+func (c *claim) fence(int32) error {
 	all := c.share.Records
 	last, err := lastOffset(all)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *claim) fence() error {
 
 // finish takes the outcome.
 func (c *claim) finish(o transaction.Outcome) {
-	c.steps.Ended(c.share, nil, o)
+	c.steps.Ended(c.share, o)
 	c.ended = clocks.At(c.o.Now())
 	c.done <- o
 }

@@ -168,10 +168,10 @@ func (l *Life) SamePartitionsElsewhere(ctx context.Context) error {
 	return samePartitionsElsewhere(ctx, &l.o)
 }
 
-// Own says that the partition is acquired: from here on Steps.Seal asks the kind. behind is Acquired.Behind.
-func (l *Life) Own(behind int64) {
+// Own says that the partition is acquired: from here on Steps.Seal asks the kind. c is Acquired.Claimed.
+func (l *Life) Own(c Claimed) {
 	l.trouble.Store(nil)
-	l.Steps.own(behind)
+	l.Steps.own(c)
 }
 
 // Look starts the look-ups that are needed while the partition is served: of the end of its changelog, if that is in

@@ -53,7 +53,7 @@ func (h *holder) Confirmed() (time.Duration, error) { return 0, h.Err() }
 func (h *holder) Refused(err error) { h.dead.CompareAndSwap(nil, &err) }
 
 // leader answers for metadata: it leads the one partition of every topic; -1 means no leader.
-type leader struct{ is int32 }
+type leader struct{ is, epoch int32 }
 
 func (*leader) DiscoveredBrokers() []*kgo.Broker { return nil }
 
@@ -65,7 +65,7 @@ func (b *leader) Request(_ context.Context, r kmsg.Request) (kmsg.Response, erro
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
 	for _, rt := range req.Topics {
 		p := kmsg.NewMetadataResponseTopicPartition()
-		p.Leader = b.is
+		p.Leader, p.LeaderEpoch = b.is, b.epoch
 		t := kmsg.NewMetadataResponseTopic()
 		t.Topic, t.Partitions = rt.Topic, append(t.Partitions, p)
 		resp.Topics = append(resp.Topics, t)
@@ -172,7 +172,7 @@ func TestAClaimWaitsForItsChangelog(t *testing.T) {
 		if p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) != nil {
 			t.Error("a share is sealed before the partition is owned")
 		}
-		if l.Own(0); p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) == nil {
+		if l.Own(Claimed{}); p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) == nil {
 			t.Error("no share is sealed of a partition that is owned")
 		}
 	})

@@ -34,6 +34,7 @@ type Steps struct {
 	source     transaction.Source // between Join and Leave; a late Seal of a former acquisition finds another one, or nil
 	owner      bool               // the kind seals, no claim is made any more
 	out        bool               // a share is being sealed, or is out
+	passed     bool               // the share that is out has passed the fence
 	claim      *claim             // to be sealed, or out
 	tail       tail
 	leaderless bool  // nothing is sealed, because the log has no leader or one out of reach; each Seal looks again
@@ -74,13 +75,12 @@ func (s *Steps) Leave(source transaction.Source) {
 	}
 }
 
-// own makes Seal ask the kind from here on. No foreign claim stands below an offset of the changelog.
-func (s *Steps) own(at int64) {
+// own makes Seal ask the kind from here on.
+func (s *Steps) own(c Claimed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.owner = true
-	s.tail.known(at)
-	s.tail.acked = at
+	s.tail.begin(c)
 }
 
 // offer makes the next Seal return the share of a claim.
@@ -123,7 +123,11 @@ func (s *Steps) begin(source transaction.Source) (owner bool, c *claim) {
 	if _, s.leaderless = s.missing(); s.leaderless {
 		return false, nil // no step could be committed, and other partitions must not wait for it
 	}
-	s.out = s.owner || s.claim != nil
+	if s.owner && s.o.Targets.Leaders.Epoch(s.o.Topics.Changelog.Name, s.o.Partition) > s.tail.leader {
+		s.distrust(errNewLeader)
+		return false, nil
+	}
+	s.out, s.passed = s.owner || s.claim != nil, false
 	return s.owner, s.claim
 }
 
@@ -156,16 +160,24 @@ func (s *Steps) AwaitLeader() {
 }
 
 // Fence returns nil if a step that wrote these records to the log may be committed: no foreign claim stands before
-// them.
-func (s *Steps) Fence(records []*kgo.Record) error {
+// them. leader is that of transaction.Share.Fence.
+func (s *Steps) Fence(records []*kgo.Record, leader int32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.tail.check(records)
+	err := s.tail.check(records, leader)
+	switch {
+	case err == nil:
+		s.passed = true
+		s.tail.passed(records)
+	case errors.Is(err, errCut):
+		s.failure.giveUp(err)
+	}
+	return err
 }
 
-// Ended takes the outcome of a share that wrote records to the log. The kind calls it after it has taken the outcome
-// itself: from here on another share may be sealed.
-func (s *Steps) Ended(share *transaction.Share, records []*kgo.Record, o transaction.Outcome) {
+// Ended takes the outcome of a share. The kind calls it after it has taken the outcome itself: from here on another share
+// may be sealed.
+func (s *Steps) Ended(share *transaction.Share, o transaction.Outcome) {
 	if o == transaction.Lost && s.o.Token.Err() == nil {
 		s.o.Token.Refused(fmt.Errorf("the group refused a step of %v", s.o.requests()))
 	}
@@ -174,28 +186,19 @@ func (s *Steps) Ended(share *transaction.Share, records []*kgo.Record, o transac
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o != transaction.Lost && s.owner {
-		s.follow(records)
+	if o != transaction.Lost && s.owner && !s.passed {
+		s.distrust(errUnfenced) // where its records stand is not known
 	}
 	s.noteBlocked(share, o)
 	s.out = false
 	s.idle.Broadcast()
 }
 
-// follow notes where a step of ours has written, committed or not. mu is held.
-func (s *Steps) follow(records []*kgo.Record) {
-	err := s.tail.check(records)
-	if errors.Is(err, errCut) {
-		s.failure.giveUp(err)
-		return
-	}
-	if err != nil {
-		s.tail.distrust()
-		s.log.Debug("looking at the end of the changelog", "err", err)
-		s.wake()
-		return
-	}
-	s.tail.passed(records)
+// distrust has the end of the log looked at before anything more is sealed. mu is held.
+func (s *Steps) distrust(why error) {
+	s.tail.distrust()
+	s.log.Debug("looking at the end of the changelog", "because", why)
+	s.wake()
 }
 
 // noteBlocked notes that a share held up its step. The next commit ends that; the lanes try until there is one. Dead
@@ -250,24 +253,24 @@ func (s *Steps) acked() int64 {
 	return s.tail.acked
 }
 
-// beginLook reports whether a look is to begin, and from which offset on: there is doubt, and there is a leader. known
-// ends the look.
-func (s *Steps) beginLook() (from int64, start bool) {
+// beginLook reports whether a look is to begin: there is doubt, and there is a leader. last is our last record that was
+// acknowledged, with nothing but its offset and its value. known ends the look.
+func (s *Steps) beginLook() (last kgo.Record, start bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.tail.doubt || s.tail.look {
-		return 0, false
+		return last, false
 	}
 	s.leaderless = s.o.Targets.Leaders.Stalled(s.o.Topics.Changelog.Name, s.o.Partition)
 	s.tail.look = !s.leaderless
-	return s.tail.seen, s.tail.look
+	return kgo.Record{Offset: s.tail.acked - 1, Value: s.tail.last}, s.tail.look
 }
 
-// known ends all doubt: no foreign claim stands below an offset of the changelog.
-func (s *Steps) known(at int64) {
+// known is tail.known.
+func (s *Steps) known(at int64, leader int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tail.known(at)
+	s.tail.known(at, leader)
 }
 
 // reason is why nothing can be committed, as far as is known; "" if nothing is known.

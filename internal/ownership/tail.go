@@ -3,6 +3,7 @@ package ownership
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -22,6 +23,8 @@ var (
 	errUnacknowledged = errors.New("the changelog did not take every record")
 	errForeignRecords = errors.New("another program may have written to the changelog")
 	errCut            = errors.New("the changelog lost records that were acknowledged")
+	errUnfenced       = errors.New("a step of ours has ended before its fence")
+	errNewLeader      = errors.New("another leader may have taken the step than the one whose log was looked at")
 )
 
 // tail is what an owner knows of the end of its changelog partition. It is the fence between owners in different groups,
@@ -45,21 +48,35 @@ var (
 //
 // Three things make a step stand higher: a claim, records of a step of our own that was aborted before all its answers
 // came, or a marker that was written twice. Until it is known which, there is doubt, and nothing is sealed. A look ends
-// the doubt: it reads everything up to the end of the log. If there is a claim, the look waits for the end of its
-// transaction. A committed claim ends the partition; an aborted one means nothing. There is no look while the leader is
-// away.
+// the doubt: it reads everything from our last record up to the end of the log. If there is a claim, the look waits for the
+// end of its transaction. A committed claim ends the partition; an aborted one means nothing. There is no look while the
+// leader is away.
 //
-// A leader appends behind all that was acknowledged. So a step of ours that stands below acked shows that the log lost its
-// end, however little of it: committed steps are gone which the owner has applied. It is acquired again, from what the log
-// has now. An idle owner compares the end with acked once a minute. A lower end raises doubt, and the look decides: its
-// fetch is out of range if the log was cut.
+// All this counts offsets, so it holds only as long as the log keeps what it has acknowledged. A log that loses its end may
+// lose a claim too, and be filled up again by another group to exactly where the owner's next step is expected. Two things
+// show that:
+//
+//   - A leader appends behind all that it has. So a step of ours that stands below acked shows that the log was cut,
+//     however little of it.
+//   - A log is cut only when its leader changes, or restarts, and then it has a higher leader epoch. So a step is committed
+//     only if its producer knows no leader later than the one whose log the last look has read, and if no connection broke
+//     while the step was written. Otherwise there is doubt, and the look tells: in a log that was cut, our last record
+//     does not stand where it was acknowledged. Its value is like no other, because it names its step.
+//
+// If the log was cut, committed steps are gone which the owner has applied. The partition is acquired again, from what the
+// log has now. An idle owner compares the end with acked once a minute, and a lower end raises doubt too.
+//
+// The premise that remains: a producer, or this process, knows of a later leader before that leader takes a step. It does
+// not if the same broker leads again after others, and the producer's connection to it was closed and opened in between
+// without an error. Then metadata tells within seconds (see targets.Leaders), and a step before that may pass.
 type tail struct {
-	next  int64     // see above
-	seen  int64     // unless there is doubt, no foreign claim stands below
-	acked int64     // the offset behind the last record of ours that was acknowledged
-	at    time.Time // of the last news, good or bad
-	doubt bool
-	look  bool // a look is under way
+	next   int64     // see above
+	acked  int64     // the offset behind the last record of ours that was acknowledged to a step that passed
+	last   []byte    // the value of that record
+	leader int32     // leaders up to this epoch have that record; no foreign claim that they had stands below next, unless there is doubt
+	at     time.Time // of the last news, good or bad
+	doubt  bool
+	look   bool // a look is under way
 }
 
 // lastOffset is the offset of the last record of a step. It returns an error unless all offsets are known.
@@ -72,14 +89,18 @@ func lastOffset(records []*kgo.Record) (int64, error) {
 	return records[len(records)-1].Offset, nil
 }
 
-// check returns nil if a step that wrote these records may be committed.
-func (t *tail) check(records []*kgo.Record) error {
+// check returns nil if a step that wrote these records may be committed. leader is the latest epoch of a leader that may
+// have taken them, -1 if that is not known.
+func (t *tail) check(records []*kgo.Record, leader int32) error {
 	last, err := lastOffset(records)
 	if err != nil {
 		return err
 	}
 	if first := records[0].Offset; first < t.acked {
 		return fmt.Errorf("%w: they were acknowledged up to %d, and the next one stands at %d", errCut, t.acked, first)
+	}
+	if leader < 0 || leader > t.leader {
+		return fmt.Errorf("%w: leader epoch %d, and not %d", errNewLeader, leader, t.leader)
 	}
 	above := last + 1 - int64(len(records)) - t.next
 	if above > 0 || above < -maxUnmarked {
@@ -88,11 +109,11 @@ func (t *tail) check(records []*kgo.Record) error {
 	return nil
 }
 
-// passed notes a step that has ended and has passed the check.
+// passed notes a step that has passed the check.
 func (t *tail) passed(records []*kgo.Record) {
 	t.next += int64(len(records)) + 1
-	t.seen, t.at = records[len(records)-1].Offset+1, time.Now()
-	t.acked = t.seen
+	t.acked, t.at = records[len(records)-1].Offset+1, time.Now()
+	t.last = append(t.last[:0], records[len(records)-1].Value...)
 }
 
 func (t *tail) distrust() {
@@ -101,6 +122,14 @@ func (t *tail) distrust() {
 	}
 }
 
-// known begins anew at an offset below which there is no foreign claim. Some of our markers may still come: that of a step
-// which was aborted, perhaps before it wrote anything, and those of earlier steps.
-func (t *tail) known(at int64) { *t = tail{next: at + owed, seen: at, acked: t.acked, at: time.Now()} }
+// known ends all doubt: a leader of this epoch has our last record, and no foreign claim below an offset. Some of our markers
+// may still come: that of a step which was aborted, perhaps before it wrote anything, and those of earlier steps.
+func (t *tail) known(at int64, leader int32) {
+	*t = tail{next: at + owed, acked: t.acked, last: t.last, leader: leader, at: time.Now()}
+}
+
+// begin begins with our claim.
+func (t *tail) begin(c Claimed) {
+	t.acked, t.last = c.Behind, slices.Clone(c.Value)
+	t.known(c.Behind, c.Leader)
+}

@@ -2,6 +2,8 @@ package ownership
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,19 +17,38 @@ import (
 
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// sharedLog is a changelog partition to which an owner and a stranger write. Only offsets matter. The stranger's claim
-// is ClaimRecords consecutive records.
+// sharedLog is a changelog partition to which an owner and a stranger write. Each record is a number of its own. The
+// stranger's claim is ClaimRecords consecutive records.
 type sharedLog struct {
-	end     int64
+	records []int
+	written int   // records so far, those that are lost included
 	markers int   // ours, to be written
-	claim   int64 // offset of the last record of the first claim, -1: none
+	claims  []int // the last record of each claim
+	leader  int32 // epoch of the present leader
 }
 
+func (l *sharedLog) end() int64 { return int64(len(l.records)) }
+
 func (l *sharedLog) write(n int) {
-	l.end += int64(n)
+	for range n {
+		l.written++
+		l.records = append(l.records, l.written)
+	}
+}
+
+// claim is the stranger's.
+func (l *sharedLog) claim() {
+	l.write(wire.ClaimRecords)
+	l.claims = append(l.claims, l.written)
+}
+
+// claimed reports whether the log has a claim.
+func (l *sharedLog) claimed() bool {
+	return slices.ContainsFunc(l.claims, func(c int) bool { return slices.Contains(l.records, c) })
 }
 
 // step writes n records of ours, in up to two parts, and calls between between them.
@@ -36,19 +57,33 @@ func (l *sharedLog) step(n, first int, between func()) (records []*kgo.Record) {
 		if i == first {
 			between()
 		}
-		records = append(records, &kgo.Record{Offset: l.end})
+		records = append(records, &kgo.Record{Offset: l.end()})
 		l.write(1)
+		records[i].Value = fmt.Append(nil, l.written)
 	}
 	return records
 }
 
-// Steps, late markers, aborted records of strangers and a claim are interleaved in any order. No step passes whose last
-// record stands behind a claim, and after a look an owner that was not overtaken goes on.
+// cut has the log lose records. Its next leader has a higher epoch.
+func (l *sharedLog) cut(n int) {
+	l.records = l.records[:max(0, len(l.records)-n)]
+	l.leader++
+}
+
+// has is what a look asks: whether our last record stands where it was acknowledged.
+func (l *sharedLog) has(t *tail) bool {
+	return t.acked <= l.end() && string(t.last) == fmt.Sprint(l.records[t.acked-1])
+}
+
+// Steps, late markers, aborted records of strangers, claims and cuts are interleaved in any order. No step passes whose last
+// record stands behind a claim, or while the log lacks our last one. After a look an owner that was not overtaken goes on.
 func TestNoStepPassesBehindAClaim(t *testing.T) {
+	seen := make(map[string]int)
 	rapid.Check(t, func(t *rapid.T) {
-		log := &sharedLog{claim: -1}
+		log := &sharedLog{}
+		log.write(1) // our claim
 		var tl tail
-		tl.known(0)
+		tl.begin(Claimed{Behind: log.end(), Value: fmt.Append(nil, log.written)})
 		marker := func() {
 			if log.markers > 0 {
 				log.markers--
@@ -56,44 +91,73 @@ func TestNoStepPassesBehindAClaim(t *testing.T) {
 			}
 		}
 		slow := rapid.IntRange(0, 20).Draw(t, "how slow markers are")
+		cuts := rapid.IntRange(0, 30).Draw(t, "how seldom the log is cut")
 		stranger := func() {
 			if rapid.IntRange(0, slow).Draw(t, "marker") == 0 {
 				marker()
 			}
-			switch rapid.IntRange(0, 29).Draw(t, "between") {
+			switch rapid.IntRange(0, 29+cuts).Draw(t, "between") {
 			case 0:
 				log.write(rapid.IntRange(1, wire.ClaimRecords-1).Draw(t, "strange")) // aborted attempts
 			case 1:
-				log.write(wire.ClaimRecords)
-				if log.claim < 0 {
-					log.claim = log.end - 1
-				}
+				log.claim()
 				log.write(rapid.IntRange(0, 1).Draw(t, "its marker"))
+			case 2, 3, 4:
+				n := rapid.IntRange(1, 20).Draw(t, "lost")
+				was := log.end()
+				log.cut(n)
+				if rapid.Bool().Draw(t, "filled up by a claim and a step") && was-log.end() > wire.ClaimRecords {
+					log.claim()
+					log.write(int(was - log.end()))
+				}
 			}
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			stranger()
 			n := rapid.IntRange(1, 4).Draw(t, "records")
+			lost := false
+			leader := log.leader
 			records := log.step(n, rapid.IntRange(0, n).Draw(t, "portion"), stranger)
+			for _, r := range records { // the log was cut within the step
+				lost = lost || r.Offset >= log.end() || string(r.Value) != fmt.Sprint(log.records[r.Offset])
+			}
 			acked := rapid.IntRange(0, 9).Draw(t, "acknowledged") > 0
 			if !acked {
 				records[0].Offset = -1
 			}
-			err := tl.check(records)
-			if err == nil && log.claim >= 0 && log.claim < log.end {
-				t.Fatalf("a step at %d to %d passes behind a claim that ends at %d", records[0].Offset, log.end-1, log.claim)
+			if log.leader != leader && rapid.Bool().Draw(t, "a connection broke") {
+				leader = -1
+			} else {
+				leader = log.leader
+			}
+			there := log.has(&tl)
+			err := tl.check(records, leader)
+			if err == nil && (log.claimed() || !there || lost) {
+				t.Fatalf("a step at %d to %d passes: a claim is there: %v, our last record: %v, the step's: %v", records[0].Offset, log.end()-1, log.claimed(), there, !lost)
 			}
 			log.markers++
-			if err == nil {
+			switch {
+			case err == nil:
 				tl.passed(records)
 				continue
+			case errors.Is(err, errCut), !log.has(&tl):
+				seen["acquired again"]++
+				return
+			case log.claimed():
+				seen["a look finds a claim"]++
+				return
 			}
-			if log.claim >= 0 {
-				return // a look finds it
+			if errors.Is(err, errNewLeader) {
+				seen["goes on under a new leader"]++
 			}
-			tl.known(log.end)
+			tl.known(log.end(), log.leader)
 		}
 	})
+	for _, what := range []string{"acquired again", "a look finds a claim", "goes on under a new leader"} {
+		if seen[what] == 0 {
+			t.Errorf("not once: %s", what)
+		}
+	}
 }
 
 // Without other writers no look is needed, whenever markers come: steps do not wait for them.
@@ -101,7 +165,7 @@ func TestOwnStepsPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := &sharedLog{}
 		var tl tail
-		tl.known(0)
+		tl.known(0, 0)
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
 			for log.markers > 2 || log.markers > 0 && rapid.Bool().Draw(t, "marker") {
 				log.markers--
@@ -114,7 +178,7 @@ func TestOwnStepsPass(t *testing.T) {
 					log.write(1)
 				}
 			})
-			if err := tl.check(records); err != nil {
+			if err := tl.check(records, 0); err != nil {
 				t.Fatal(err)
 			}
 			tl.passed(records)
@@ -124,28 +188,26 @@ func TestOwnStepsPass(t *testing.T) {
 }
 
 func TestTailRefuses(t *testing.T) {
-	var steps Steps
-	steps.known(10)
-	at := func(offsets ...int64) (rs []*kgo.Record) {
-		for _, o := range offsets {
-			rs = append(rs, &kgo.Record{Offset: o})
-		}
-		return rs
-	}
+	var tl tail
+	tl.known(10, 3)
 	for _, c := range []struct {
 		name    string
 		records []*kgo.Record
+		leader  int32
 		want    error
 	}{
-		{"directly behind", at(10, 11), nil},
-		{"behind all markers that may come", at(10+owed, 11+owed), nil},
-		{"one of them between the records", at(9+owed, 11+owed), nil},
-		{"something else before them", at(11+owed, 12+owed), errForeignRecords},
-		{"something else between them", at(10+owed, 12+owed), errForeignRecords},
-		{"one without an answer", at(10, -1), errUnacknowledged},
-		{"far too low", at(1, 2), errForeignRecords},
+		{"directly behind", stepAt(10, 11), 3, nil},
+		{"behind all markers that may come", stepAt(10+owed, 11+owed), 3, nil},
+		{"one of them between the records", stepAt(9+owed, 11+owed), 3, nil},
+		{"something else before them", stepAt(11+owed, 12+owed), 3, errForeignRecords},
+		{"something else between them", stepAt(10+owed, 12+owed), 3, errForeignRecords},
+		{"one without an answer", stepAt(10, -1), 3, errUnacknowledged},
+		{"far too low", stepAt(1, 2), 3, errForeignRecords},
+		{"a producer that has not heard of the leader yet", stepAt(10, 11), 2, nil},
+		{"a later leader", stepAt(10, 11), 4, errNewLeader},
+		{"one that is not known", stepAt(10, 11), -1, errNewLeader},
 	} {
-		if err := steps.Fence(c.records); !errors.Is(err, c.want) {
+		if err := tl.check(c.records, c.leader); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
@@ -155,36 +217,28 @@ func TestTailRefuses(t *testing.T) {
 // missing markers, and a look at the end of the log finds no other writer. Otherwise the owner would go on with steps
 // that no successor has.
 func TestAnOwnerNoticesThatItsChangelogWasCut(t *testing.T) {
-	at := func(offsets ...int64) (rs []*kgo.Record) {
-		for _, o := range offsets {
-			rs = append(rs, &kgo.Record{Offset: o})
-		}
-		return rs
-	}
 	for _, c := range []struct {
 		name    string
 		records []*kgo.Record
 		cut     bool
 	}{
-		{"behind the last step, whose marker is missing", at(13, 14), false},
-		{"behind the last step and its marker", at(14, 15), false},
-		{"in place of the last step", at(11, 12), true},
-		{"in place of half of it", at(12, 13), true},
-		{"in place of the claim", at(9, 10), true},
+		{"behind the last step, whose marker is missing", stepAt(13, 14), false},
+		{"behind the last step and its marker", stepAt(14, 15), false},
+		{"in place of the last step", stepAt(11, 12), true},
+		{"in place of half of it", stepAt(12, 13), true},
+		{"in place of the claim", stepAt(9, 10), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, _ := online(t)
 			s := l.Steps
-			s.own(10)
-			if err := s.Fence(at(11, 12)); err != nil {
+			s.own(Claimed{Behind: 10})
+			if err := s.Fence(stepAt(11, 12), 0); err != nil {
 				t.Fatal(err)
 			}
-			s.follow(at(11, 12))
-			s.known(12) // a look forgets nothing of that
-			if err := s.Fence(c.records); errors.Is(err, errCut) != c.cut {
+			s.known(12, 0) // a look forgets nothing of that
+			if err := s.Fence(c.records, 0); errors.Is(err, errCut) != c.cut {
 				t.Errorf("may be committed: %v", err)
 			}
-			s.follow(c.records)
 			if err := l.Failure(); errors.Is(err, errCut) != c.cut {
 				t.Errorf("the partition ends with %v", err)
 			}
@@ -192,10 +246,91 @@ func TestAnOwnerNoticesThatItsChangelogWasCut(t *testing.T) {
 	}
 }
 
+// A log loses its end, with the claim of another group, and is filled up again to where the next step is expected. The step
+// is acknowledged there, so only the leader's epoch says that something has happened. A look tells a log that was cut from
+// one that has another leader.
+func TestALogIsCutAndFilledUpAgain(t *testing.T) {
+	for name, filled := range map[string]bool{"by another group": true, "it only has another leader": false} {
+		t.Run(name, func(t *testing.T) {
+			l, c := online(t)
+			p := source{l}
+			l.Steps.Join(p)
+			write := func(key, value []byte) {
+				t.Helper()
+				r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: key, Value: value}
+				if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ours, theirs := wire.Claim{Group: "g", Step: "ours"}, wire.Claim{Group: "other", Step: "theirs"}
+			for i := range wire.ClaimRecords {
+				if filled {
+					write(wire.ClaimKey(), theirs.Values()[i])
+				} else {
+					write(wire.ClaimKey(), ours.Values()[i])
+				}
+			}
+			_, leader, err := partlog.End(t.Context(), l.o.Client, l.Changelog())
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Own(Claimed{Behind: wire.ClaimRecords, Value: ours.Values()[wire.ClaimRecords-1], Leader: leader})
+			if err := c.MoveTopicPartition(l.o.Topics.Changelog.Name, 0, 0); err != nil {
+				t.Fatal(err)
+			}
+			step := func(to int64, want error) {
+				t.Helper()
+				share := p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1})
+				if share == nil {
+					t.Fatal("nothing is sealed")
+				}
+				write(wire.CheckpointKey(), nil)
+				if err := l.Steps.Fence(stepAt(to), leader+1); !errors.Is(err, want) {
+					t.Fatalf("a step that another leader has taken: %v, want %v", err, want)
+				}
+				outcome := transaction.Committed
+				if want != nil {
+					outcome = transaction.Aborted
+				}
+				l.Steps.Ended(share, outcome)
+			}
+			step(wire.ClaimRecords, errNewLeader)
+			if !l.Steps.Doubt() || p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) != nil {
+				t.Error("no doubt, or a share is sealed in doubt")
+			}
+			l.tail.look(t.Context())
+			if err := l.Failure(); errors.Is(err, errCut) != filled || err != nil != filled {
+				t.Errorf("the partition ends with %v", err)
+			}
+			if !filled {
+				step(wire.ClaimRecords+1, nil)
+			}
+		})
+	}
+}
+
+// A partition whose changelog has another leader, by metadata, looks at it before it seals anything.
+func TestANewLeaderIsLookedAtBeforeAStep(t *testing.T) {
+	b := &leader{epoch: 3}
+	l := offline(b)
+	p := source{l}
+	l.Steps.Join(p)
+	l.Own(Claimed{Behind: 1, Leader: 2})
+	b.led(t, &l.o, 0)
+	if p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) != nil || !l.Steps.Doubt() {
+		t.Error("a step is sealed for a leader that nobody has looked at")
+	}
+	l.Steps.known(1, 3)
+	if p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) == nil {
+		t.Error("nothing is sealed")
+	}
+}
+
 // An idle partition also notices that another group has claimed it.
 func TestIdlePartitionNoticesAClaim(t *testing.T) {
 	l, _ := online(t)
-	l.Steps.tail.known(0)
+	writeCheckpoints(t, l, 1)
+	l.Steps.own(Claimed{Behind: 1})
 	later := func() {
 		l.Steps.tail.at = time.Now().Add(-2 * tailEvery)
 		l.tail.peek(t.Context())
@@ -227,7 +362,7 @@ func TestIdlePartitionNoticesAClaim(t *testing.T) {
 // questions by steps that are gone, until its next one.
 func TestIdlePartitionNoticesThatItsChangelogWasCut(t *testing.T) {
 	l, _ := online(t)
-	l.Steps.own(5) // and the log is empty
+	l.Steps.own(Claimed{Behind: 5}) // and the log is empty
 	l.Steps.tail.at = time.Now().Add(-2 * tailEvery)
 	if l.tail.peek(t.Context()); !l.Steps.tail.doubt {
 		t.Fatal("the cut was not noticed")
@@ -246,7 +381,7 @@ func TestAStepDuringAPeekIsNoCut(t *testing.T) {
 	l, c := online(t)
 	writeCheckpoints(t, l, 10)
 	s := l.Steps
-	s.own(10)
+	s.own(Claimed{Behind: 10})
 	s.tail.at = time.Now().Add(-2 * tailEvery)
 	asked := 0
 	c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -254,13 +389,9 @@ func TestAStepDuringAPeekIsNoCut(t *testing.T) {
 		if asked++; asked != 3 { // the high watermark is what Bounds asks for last
 			return nil, nil, false
 		}
-		step := []*kgo.Record{{Offset: 10}, {Offset: 11}}
-		if err := s.Fence(step); err != nil {
+		if err := s.Fence(stepAt(10, 11), 0); err != nil {
 			t.Error(err)
 		}
-		s.mu.Lock()
-		s.follow(step)
-		s.mu.Unlock()
 		return endsAt(r, 10), nil, true // as of before the step
 	})
 	if l.tail.peek(t.Context()); s.Doubt() {
@@ -273,7 +404,7 @@ func TestAStepDuringAPeekIsNoCut(t *testing.T) {
 func TestAFormerLeaderIsNotBelieved(t *testing.T) {
 	l, c := online(t)
 	writeCheckpoints(t, l, 10)
-	l.Steps.own(10)
+	l.Steps.own(Claimed{Behind: 10})
 	l.Steps.tail.at = time.Now().Add(-2 * tailEvery)
 	var heard atomic.Bool
 	c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -299,6 +430,14 @@ func TestAFormerLeaderIsNotBelieved(t *testing.T) {
 	if err := l.Failure(); err != nil {
 		t.Errorf("a partition whose log is whole ends with %v", err)
 	}
+}
+
+// stepAt is a step whose records were acknowledged at offsets.
+func stepAt(offsets ...int64) (rs []*kgo.Record) {
+	for _, o := range offsets {
+		rs = append(rs, &kgo.Record{Offset: o})
+	}
+	return rs
 }
 
 // writeCheckpoints writes records to the changelog.
@@ -335,7 +474,8 @@ func TestTheTailEndsAtTheLeadersLogEnd(t *testing.T) {
 			l, c := online(t)
 			var lacking atomic.Int64
 			var asked atomic.Int32
-			lacking.Store(3)
+			writeCheckpoints(t, l, 1)
+			lacking.Store(4)
 			c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
 				c.KeepControl()
 				req := r.(*kmsg.ListOffsetsRequest)
@@ -347,7 +487,7 @@ func TestTheTailEndsAtTheLeadersLogEnd(t *testing.T) {
 			})
 			var looks sync.WaitGroup
 			l.tail.aside = func(f func()) { looks.Go(f) }
-			l.Steps.tail.known(0)
+			l.Steps.own(Claimed{Behind: 1})
 			l.Steps.tail.distrust()
 			l.tail.look(t.Context())
 			await.Until(t, 10*time.Second, "somebody asks where the leader writes next", func() bool { return asked.Load() >= 5 })
@@ -356,21 +496,16 @@ func TestTheTailEndsAtTheLeadersLogEnd(t *testing.T) {
 				t.Error("no doubt of records that nobody is shown")
 			}
 			l.Steps.mu.Unlock()
-			want := int64(0)
+			want := int64(1)
 			if shown {
-				want = 3
-				for range want {
-					r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: wire.CheckpointKey()}
-					if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-						t.Fatal(err)
-					}
-				}
+				want = 4
+				writeCheckpoints(t, l, 3)
 			} else {
-				lacking.Store(0)
+				lacking.Store(1)
 			}
 			looks.Wait()
-			if l.Steps.tail.doubt || l.Steps.tail.seen != want || l.Failure() != nil {
-				t.Errorf("doubt %v, nothing strange below %d, %v; want none below %d", l.Steps.tail.doubt, l.Steps.tail.seen, l.failure, want)
+			if at := l.Steps.tail.next - owed; l.Steps.tail.doubt || at != want || l.Failure() != nil {
+				t.Errorf("doubt %v, nothing strange below %d, %v; want none below %d", l.Steps.tail.doubt, at, l.failure, want)
 			}
 		})
 	}
@@ -380,11 +515,11 @@ func TestTheTailEndsAtTheLeadersLogEnd(t *testing.T) {
 // look says so, and does not go on as if they had never existed.
 func TestALookNoticesThatTheLogHasLostItsEnd(t *testing.T) {
 	l, _ := online(t)
-	l.Steps.tail.known(100)
+	l.Steps.own(Claimed{Behind: 100})
 	l.Steps.tail.distrust()
 	l.tail.look(t.Context())
 	if !errors.Is(l.Failure(), partlog.ErrOutOfRange) {
-		t.Errorf("%v, doubt %v, nothing strange below %d; want that the log does not get there", l.Failure(), l.Steps.tail.doubt, l.Steps.tail.seen)
+		t.Errorf("%v, doubt %v; want that the log does not get there", l.Failure(), l.Steps.tail.doubt)
 	}
 }
 
@@ -448,7 +583,7 @@ func TestClaimAfterAnotherGroup(t *testing.T) {
 			for i, r := range cl.share.Records {
 				r.Offset = x.at + int64(i)
 			}
-			if err := cl.fence(); !errors.Is(err, x.want) {
+			if err := cl.fence(0); !errors.Is(err, x.want) {
 				t.Errorf("%v, want %v", err, x.want)
 			}
 		})

@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,42 +60,69 @@ func (w *tailWatch) peek(ctx context.Context) {
 // first shows only what its followers have, which may be less than there is; a step that is sealed on that basis is
 // aborted.
 func (w *tailWatch) look(ctx context.Context) {
-	from, start := w.steps.beginLook()
+	last, start := w.steps.beginLook()
 	if !start {
 		return
 	}
 	w.aside(func() {
-		at, err := w.readTail(ctx, from)
+		at, leader, err := w.readTail(ctx, last)
 		if err != nil {
 			w.failure.giveUp(err)
 			return
 		}
-		w.steps.known(at)
+		w.steps.known(at, leader)
 		w.o.Lanes.Wake()
 	})
 }
 
-// readTail reads the changelog from an offset to its end, and returns the end. If it meets a foreign claim, it waits for
-// the end of that; a committed claim ends the partition.
+// readTail reads the changelog from our last record to its end. It returns the end, and the epoch of a leader that had all
+// of this. If our record is not there, the log was cut; if there is nothing at all at its place, that is believed after
+// formerLeader. If it meets a foreign claim, it waits for the end of that; a committed claim ends the partition.
 //
 // The end is where the leader writes next, not the high watermark. If a step of ours was given up while a replica was
 // dying, it may have left records that are shown only when that replica is out of the ISR. The next step stands behind
 // them. Without waiting for them it would look as if a claim stood before it, and be aborted.
-func (w *tailWatch) readTail(ctx context.Context, from int64) (int64, error) {
-	claimed := int64(-1)
+func (w *tailWatch) readTail(ctx context.Context, last kgo.Record) (at int64, leader int32, err error) {
+	there, claimed := false, int64(-1)
 	note := func(rec *kgo.Record) error {
+		if rec.Offset == last.Offset && bytes.Equal(rec.Value, last.Value) {
+			there = true
+			return nil
+		}
+		if !there {
+			return fmt.Errorf("%w: at offset %d is a record of another step", errCut, rec.Offset)
+		}
 		if kind, _, err := wire.ParseKey(rec.Key); err == nil && kind == wire.KindClaim {
 			claimed = rec.Offset
 		}
 		return nil
 	}
-	written := partlog.NewReader(w.o.Client, w.o.changelog(), from)
-	written.SetUncommitted()
-	err := w.eachOfTail(ctx, written, func() (int64, error) { return partlog.End(ctx, w.o.Client, w.o.changelog()) }, note)
-	if err == nil && claimed >= 0 {
-		err = w.eachOfTail(ctx, partlog.NewReader(w.o.Client, w.o.changelog(), from), func() (int64, error) { return claimed + 1, nil }, w.overtaken)
+	log := w.o.changelog()
+	leader = -1
+	end := func() (end int64, err error) {
+		end, epoch, err := partlog.End(ctx, w.o.Client, log)
+		if leader < 0 { // what is read from here on is of this leader or of a later one
+			leader = epoch
+		}
+		return end, err
 	}
-	return written.Position(), err
+	written := partlog.NewReader(w.o.Client, log, last.Offset)
+	written.SetUncommitted()
+	for begun := time.Now(); ; written.LookAgain() {
+		if err = w.eachOfTail(ctx, written, end, note); err != nil || there {
+			break
+		}
+		if time.Since(begun) > formerLeader {
+			err = fmt.Errorf("%w: the log has nothing from offset %d on", errCut, last.Offset)
+			break
+		}
+		beats.Sleep(ctx, tailWaitMax)
+		written.SetPosition(last.Offset)
+	}
+	if err == nil && claimed >= 0 {
+		err = w.eachOfTail(ctx, partlog.NewReader(w.o.Client, log, last.Offset+1), func() (int64, error) { return claimed + 1, nil }, w.overtaken)
+	}
+	return written.Position(), leader, err
 }
 
 // eachOfTail calls take for each record up to an offset. It asks for the offset again if nothing comes, because a new

@@ -14,8 +14,8 @@ import (
 // acquired is the result of an acquisition.
 type acquired struct {
 	*served
-	behind int64 // for Life.Own
-	end    int64 // of the request log at the acquisition
+	claimed ownership.Claimed
+	end     int64 // of the request log at the acquisition
 }
 
 // acquire makes this process the partition's owner (DESIGN.md, "Acquiring a
@@ -46,7 +46,7 @@ func (p *Partition) acquire(ctx context.Context, store *statestore.Handle, l *la
 		return nil, err
 	}
 	p.served.Store(s)
-	return &acquired{served: s, behind: got.Behind, end: end}, nil
+	return &acquired{served: s, claimed: got.Claimed, end: end}, nil
 }
 
 // follower returns the follower that an acquisition begins with.

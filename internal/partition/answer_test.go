@@ -443,7 +443,7 @@ func TestQuestionsWaitForTheStepThatConsumersMayHaveSeen(t *testing.T) {
 		for _, r := range c.share.Records { // as if they were acknowledged
 			r.Offset = c.end
 		}
-		c.ok(c.share.Fence())
+		c.fence(c.share)
 		q := c.p.Questions
 		ask := map[string]func(ctx context.Context) error{
 			"one":      func(ctx context.Context) error { _, err := q.Get(ctx, []byte("id1")); return err },
@@ -491,7 +491,7 @@ func TestNoAnswerIsFromBeforeAStepThatNobodyCanTell(t *testing.T) {
 	for _, r := range c.share.Records { // as if they were acknowledged
 		r.Offset = c.end
 	}
-	c.ok(c.share.Fence())
+	c.fence(c.share)
 	q := c.p.Questions
 	waiting := make(chan error, 1)
 	go func() {

@@ -3,6 +3,7 @@ package partition
 import (
 	"testing"
 
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
@@ -24,7 +25,7 @@ func BenchmarkSeal(b *testing.B) {
 			sealed := 0
 			for b.Loop() {
 				c.s.lane.Seal("step", &transaction.Room{Entries: 10_000, Bytes: 16 << 20}).Done(transaction.Aborted)
-				c.p.life.Own(c.end)
+				c.p.life.Own(ownership.Claimed{Behind: c.end})
 				sealed += timers
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(sealed), "ns/timer")

@@ -51,7 +51,7 @@ func oversizedAt(t *testing.T) (p *Partition, s *served, committed, aborted int6
 		},
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 	})
-	p.life.Own(0)
+	p.life.Own(ownership.Claimed{})
 	return p, s, at[kgo.TryCommit], at[kgo.TryAbort]
 }
 

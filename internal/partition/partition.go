@@ -145,7 +145,7 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.Questions.Open(questions.Acquisition{Planners: a.subs, Store: store, Flush: a.keeper.flush})
 	defer p.Questions.Close()
 	p.life.SetState(ownership.Gated)
-	p.life.Own(a.behind)
+	p.life.Own(a.claimed)
 	a.requests.start(ctx, a.end)
 	defer a.requests.stop()
 	return a.keeper.loop(ctx)

@@ -85,8 +85,8 @@ func (s *sealedStep) build(step string) {
 		s.share.Records = append(s.share.Records, s.parts[i].events...)
 		s.eventCount += len(s.parts[i].events)
 	}
-	s.share.Fence = func() error {
-		err := l.life.Steps.Fence(s.share.Records[:s.changelog])
+	s.share.Fence = func(leader int32) error {
+		err := l.life.Steps.Fence(s.share.Records[:s.changelog], leader)
 		if err == nil {
 			l.questions.Ending()
 		}
@@ -267,7 +267,7 @@ func (s *sealedStep) done(o transaction.Outcome) {
 	if o != transaction.Aborted || s.share.Err == nil { // otherwise it may be committed, and the acquisition ends
 		l.questions.Ended()
 	}
-	l.life.Steps.Ended(s.share, s.share.Records[:s.changelog], o)
+	l.life.Steps.Ended(s.share, o)
 	if o == transaction.Committed {
 		s.free()
 	}

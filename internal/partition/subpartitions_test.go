@@ -375,6 +375,7 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 				r.Offset = c.end + int64(i)
 			}
 			c.end += int64(len(share.Records)) + 1 // its marker
+			c.ok(share.Fence(0))
 			share.Done(transaction.Aborted)
 			continue
 		}
@@ -382,6 +383,7 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 			r.Offset = c.append(r.Key, r.Value)
 		}
 		c.end++
+		c.ok(share.Fence(0))
 		for _, e := range share.Emissions {
 			fired[header(e.Record, waterclock.HeaderEvent)]++
 		}

@@ -86,16 +86,16 @@ func Newest(ctx context.Context, cl *kgo.Client, t Log) (at time.Time, err error
 
 // End returns the offset of the next record that the leader of t will write, which Kafka
 // calls the log end offset. It is beyond the high watermark if in-sync followers lack records
-// that the leader has. Leaders that are away, and topics that are gone, are handled as by
-// Bounds.
-func End(ctx context.Context, cl *kgo.Client, t Log) (end int64, err error) {
+// that the leader has. leader is the epoch of the leader that says so, -1 if brokers do not tell. Leaders that are away,
+// and topics that are gone, are handled as by Bounds.
+func End(ctx context.Context, cl *kgo.Client, t Log) (end int64, leader int32, err error) {
 	l := newLeader(cl, t)
 	l.as = debugging
 	err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) (err error) {
 		end, err = l.listOffset(ctx, br, latest, readUncommitted)
 		return err
 	})
-	return end, err
+	return end, l.epoch, err
 }
 
 // Epoch is a partition's leader epoch plus one, since Kafka's numbers begin at 0. The zero value is no

@@ -130,8 +130,8 @@ func TestOnlyTheLeaderTellsTheEnd(t *testing.T) {
 		}
 		return listed(req, 1), nil, true
 	})
-	if end, err := End(p.Ctx, p.client(), p.target); err != nil || end != 3 {
-		t.Errorf("the end is %d, %v, want 3", end, err)
+	if end, leader, err := End(p.Ctx, p.client(), p.target); err != nil || end != 3 || leader != 2 {
+		t.Errorf("the end is %d, by leader epoch %d, %v, want 3, by 2", end, leader, err)
 	}
 }
 

@@ -385,7 +385,7 @@ func (p *Replay) claim(rec *kgo.Record) error {
 	if err != nil {
 		return err
 	}
-	c.Appended = rec.Timestamp.UnixMilli()
+	c.Appended, c.Leader = rec.Timestamp.UnixMilli(), rec.LeaderEpoch
 	if p.Claimed != nil {
 		p.Claimed(c)
 	}

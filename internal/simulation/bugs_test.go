@@ -88,11 +88,11 @@ func breaks() []bug {
 			{"internal/partition/seal.go", "Checkpoint(s.step.Position, step, s.at)", "Checkpoint(s.step.Position+1, step, s.at)"},
 		}},
 		{"the fence between groups lets every step pass", "writer", "", []change{
-			{"internal/ownership/steps.go", "	return s.tail.check(records)\n}", "	return nil\n}"},
+			{"internal/ownership/steps.go", "	err := s.tail.check(records, leader)\n", "	err := s.tail.check(records, leader)\n	err = nil\n"},
 		}},
 		{"a step goes on although the group does not know the member, and the fence lets it pass", "writer", "", []change{
 			{"internal/transaction/commitoffsets.go", "			return fmt.Errorf(\"%w: %w\", errRefused, err)\n		default:", "			return nil\n		default:"},
-			{"internal/ownership/steps.go", "	return s.tail.check(records)\n}", "	return nil\n}"},
+			{"internal/ownership/steps.go", "	err := s.tail.check(records, leader)\n", "	err := s.tail.check(records, leader)\n	err = nil\n"},
 		}},
 		{"a step that is aborted is applied", "fold", "", []change{
 			{"internal/partition/seal.go", "		s.giveBack()\n	case transaction.Lost:", "		s.commit()\n	case transaction.Lost:"},

@@ -227,6 +227,15 @@ func mends() []bug {
 		{"a small cut of a changelog goes unseen", "23", "./internal/ownership TestAnOwnerNoticesThatItsChangelogWasCut", []change{
 			{"internal/ownership/tail.go", "	if first := records[0].Offset; first < t.acked {", "	if first := records[0].Offset; first < 0 {"},
 		}},
+		{"a step that another leader has taken passes the fence", "23", "./internal/ownership TestALogIsCutAndFilledUpAgain", []change{
+			{"internal/ownership/tail.go", "if leader < 0 || leader > t.leader {", "if leader < -1 {"},
+		}},
+		{"a look does not ask for our last record", "23", "./internal/ownership TestALogIsCutAndFilledUpAgain", []change{
+			{"internal/ownership/tailwatch.go", "there, claimed := false, int64(-1)", "there, claimed := true, int64(-1)"},
+		}},
+		{"records that were sent again count as taken by the leader that is known", "23", "./internal/transaction TestAFenceIsToldTheLeader", []change{
+			{"internal/transaction/client.go", " || c.repeated.Load()", ""},
+		}},
 		{"a view is too old if no broker says what time it is", "22", "./internal/ownership TestAViewIsNotStaleWithoutATime", []change{
 			{"internal/ownership/follower.go", "	if !now.IsZero() {\n		v.past.age = now.Sub(v.view.InSync)\n	}", "	v.past.age = now.Sub(v.view.InSync)"},
 			{"internal/ownership/follower.go", "v.past.age -= min(v.past.age, time.Since(f.first))", "v.past.age -= time.Since(f.first)"},

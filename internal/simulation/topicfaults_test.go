@@ -14,7 +14,7 @@ import (
 )
 
 // Kafka's names of settings.
-const deletions, cleanupPolicy = "delete.retention.ms", "cleanup.policy"
+const deletions, cleanupPolicy, retention = "delete.retention.ms", "cleanup.policy", "retention.ms"
 
 // alteration is a setting of a topic that somebody alters.
 type alteration struct{ topic, setting, value string }
@@ -34,7 +34,7 @@ func alterations() []alteration {
 		{changelog, deletions, "1000"},
 		{changelog, timestamps, "CreateTime"},
 		{requests, cleanupPolicy, "compact"},
-		{requests, "retention.ms", "1000"},
+		{requests, retention, "1000"},
 		// And raised.
 		{target, size, "10485760"},
 		{letters, size, "10485760"},
@@ -43,7 +43,7 @@ func alterations() []alteration {
 		{changelog, deletions, "604800000"},
 		{changelog, "min.compaction.lag.ms", "86400000"},
 		{requests, size, "10485760"},
-		{requests, "retention.ms", "-1"},
+		{requests, retention, "-1"},
 	}
 }
 
@@ -116,19 +116,26 @@ func (w *world) recreate(ctx context.Context, tr trouble) string {
 }
 
 // compact has the brokers compact the changelogs. kfake's cleaner takes records of open transactions for committed ones, so
-// nobody writes meanwhile, and nothing is open. The watcher has read all of it before. Requests are never compacted: the
-// checker could not judge requests that the log has lost.
+// nobody writes meanwhile, and nothing is open. The watcher has read all of it before. Requests are never compacted or
+// expired, as kfake would do with them at the same time: the checker could not judge requests that the log has lost.
 func (w *world) compact(ctx context.Context, _ trouble) string {
 	f := w.cluster.fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: topics.Changelog(requests), Err: kerr.NotEnoughReplicas, Count: -1})
 	defer f.Remove()
 	for range compactTries {
-		if _, compacted := w.altered.Load(alteration{topic: requests, setting: cleanupPolicy}); !compacted && w.changelogsRead() {
+		if w.requestsStay() && w.changelogsRead() {
 			w.cluster.on((*kfake.Cluster).Compact)
 			return "changelogs"
 		}
 		w.wait(ctx, watchEvery)
 	}
 	return ""
+}
+
+// requestsStay reports that brokers who compact the changelogs leave the request topic alone.
+func (w *world) requestsStay() bool {
+	_, compacted := w.altered.Load(alteration{topic: requests, setting: cleanupPolicy})
+	_, expired := w.altered.Load(alteration{topic: requests, setting: retention})
+	return !compacted && !expired
 }
 
 // compactTries is how often compact looks whether nothing is open.
@@ -172,6 +179,9 @@ func (w *world) night(ctx context.Context, tr trouble) string {
 	w.wait(ctx, last)
 	if !w.changelogsRead() {
 		w.refuse("in the morning transactions are open: %s", w.watcher.lacks())
+		return ""
+	}
+	if !w.requestsStay() {
 		return ""
 	}
 	w.cluster.on((*kfake.Cluster).Compact)

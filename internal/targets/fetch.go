@@ -232,7 +232,7 @@ func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began ti
 			}
 		}
 	}
-	t.Leaders.learn(*rt.Topic, leaders, isr)
+	t.Leaders.learn(*rt.Topic, leaders, epochs, isr)
 	e.TopicInfo, e.id, e.epochs = got, rt.TopicID, epochs
 	if got.Err != nil || e.maxBytes > 0 {
 		e.fetched = began // otherwise fetchLimits sets it

@@ -65,6 +65,7 @@ type Leaders struct {
 // topicLeaders are the leaders of a topic's partitions.
 type topicLeaders struct {
 	nodes    []int32             // node IDs by partition, -1 for none
+	epochs   []int32             // their leader epochs
 	isr      [][]int32           // node IDs of the in-sync replicas by partition
 	newUntil map[int32]time.Time // until when new leaders are left alone
 	excluded map[int32]bool      // see Exclude
@@ -108,6 +109,17 @@ func (l *Leaders) Leaderless(p timer.TopicPartition) bool {
 func (l *Leaders) Stalled(topic string, partition int32) bool {
 	p := timer.TopicPartition{Topic: topic, Partition: partition}
 	return l.Leaderless(p) || l.Away(p)
+}
+
+// Epoch returns the leader epoch of a partition as of the last metadata, -1 if it is not known.
+func (l *Leaders) Epoch(topic string, partition int32) int32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.of(timer.TopicPartition{Topic: topic, Partition: partition})
+	if t == nil {
+		return -1
+	}
+	return t.epochs[partition]
 }
 
 // unled reports whether a partition has no leader, or one that cannot be reached.
@@ -174,7 +186,7 @@ func (l *Leaders) meet(brokers []kmsg.MetadataResponseBroker) {
 
 // learn takes in the leaders and in-sync replicas of a topic's partitions. A leader that replaces an unreachable one is
 // left alone for newLeaderTime.
-func (l *Leaders) learn(topic string, nodes []int32, isr [][]int32) {
+func (l *Leaders) learn(topic string, nodes, epochs []int32, isr [][]int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.topics[topic]
@@ -195,7 +207,7 @@ func (l *Leaders) learn(topic string, nodes []int32, isr [][]int32) {
 			}
 		}
 	}
-	t.nodes, t.isr = nodes, isr
+	t.nodes, t.epochs, t.isr = nodes, epochs, isr
 }
 
 // forget drops a topic.

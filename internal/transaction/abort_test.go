@@ -116,7 +116,7 @@ type fencedSource struct {
 func (s *fencedSource) Seal(step string, room *Room) *Share {
 	share := s.fakeSource.Seal(step, room)
 	if s.sealed++; s.sealed == 1 {
-		share.Fence = func() error { return errors.New("a claim stands before it") }
+		share.Fence = func(int32) error { return errors.New("a claim stands before it") }
 	}
 	return share
 }

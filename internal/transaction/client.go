@@ -48,7 +48,7 @@ const (
 // txnClient is one transactional producer.
 type txnClient struct {
 	*kgo.Client
-	*coordinatorHook
+	*connectionHook
 	id     string
 	retire bool      // never use this ID again
 	used   time.Time // when it began or ended a step last
@@ -68,10 +68,10 @@ type txnClient struct {
 }
 
 func newTxnClient(o *Options, id string) (*txnClient, error) {
-	c := &txnClient{coordinatorHook: new(coordinatorHook), id: id, last: hanging.NoProducer(), versions: make(map[string]int64)}
+	c := &txnClient{connectionHook: new(connectionHook), id: id, last: hanging.NoProducer(), versions: make(map[string]int64)}
 	opts := append([]kgo.Opt{}, o.Client...)
 	opts = append(opts,
-		kgo.WithHooks(c.coordinatorHook),
+		kgo.WithHooks(c.connectionHook),
 		kgo.TransactionalID(id),
 		kgo.TransactionTimeout(o.TransactionTimeout),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
@@ -100,6 +100,18 @@ func (c *txnClient) renew() {
 	c.last, c.parts, c.leaders = hanging.NoProducer(), nil, nil
 	c.dropped.Store(false)
 	c.heard.Store(false)
+	c.repeated.Store(false)
+}
+
+// leaderOf returns the epoch of the leader of a record's partition, -1 if it is not known. The leader that took the record
+// may be a later one only if a connection broke and kgo has sent the record again: then it does not ask for metadata first,
+// as it does when a broker says that it is not the leader.
+func (c *txnClient) leaderOf(r *kgo.Record) int32 {
+	leader, epoch, err := c.PartitionLeader(r.Topic, r.Partition)
+	if leader < 0 || err != nil || c.repeated.Load() {
+		return -1
+	}
+	return epoch
 }
 
 // commit sends EndTxn. The answer comes through c.answer, however late.

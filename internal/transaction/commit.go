@@ -47,7 +47,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 		_, err = memberOf(shares)
 	}
 	if err == nil {
-		err = fenced(shares)
+		err = fenced(shares, c)
 	}
 	if err != nil {
 		l.abandon(ctx, &out, shares)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // guarded is a source with a Fence. It offers one share at a time and nothing once it
@@ -17,6 +18,7 @@ type guarded struct {
 	name    string
 	refuse  bool
 	offsets []int64
+	leaders []int32
 	outcome []Outcome
 }
 
@@ -28,7 +30,8 @@ func (s *guarded) Seal(step string, _ *Room) *Share {
 	for i := range 3 {
 		sh.Records = append(sh.Records, &kgo.Record{Topic: "log", Key: fmt.Append(nil, s.name, i), Value: []byte(step), Offset: -1})
 	}
-	sh.Fence = func() error {
+	sh.Fence = func(leader int32) error {
+		s.leaders = append(s.leaders, leader)
 		for _, r := range sh.Records {
 			s.offsets = append(s.offsets, r.Offset)
 		}
@@ -63,6 +66,37 @@ func TestFenceOfAShare(t *testing.T) {
 			if at < 0 || i%3 > 0 && at != good.offsets[i-1]+1 {
 				t.Errorf("offsets seen: %v", good.offsets)
 			}
+		}
+	})
+}
+
+// A fence is told the epoch of the leader that has taken the records. If a connection breaks over which they were sent, kgo
+// sends them again, and they may be taken by a leader that the client has not heard of.
+func TestAFenceIsToldTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		s := &guarded{name: "s"}
+		l.of.Add(s)
+		step := func() int32 {
+			t.Helper()
+			if worked, err := l.step(t.Context()); !worked || err != nil {
+				t.Fatalf("worked %v, %v", worked, err)
+			}
+			return s.leaders[len(s.leaders)-1]
+		}
+		first := step()
+		if err := c.MoveTopicPartition("log", 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			return nil, errors.New("the connection breaks"), true
+		})
+		if got := step(); first < 0 || got != -1 {
+			t.Errorf("epoch %d, and %d where a connection broke, want -1", first, got)
+		}
+		time.Sleep(6 * time.Minute) // kgo's metadata gets old
+		if got := step(); got != first+1 {
+			t.Errorf("epoch %d under the next leader, want %d", got, first+1)
 		}
 	})
 }

@@ -54,7 +54,7 @@ func (s *paced) Seal(step string, room *Room) *Share {
 	}
 	return &Share{
 		Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}},
-		Fence: func() error {
+		Fence: func(int32) error {
 			if refuse {
 				return errors.New("refused")
 			}

@@ -82,8 +82,9 @@ type Share struct {
 	Records   []*kgo.Record
 	Emissions []Emission
 	// Fence, if not nil, is called before the commit, when every record is acknowledged and the offsets
-	// in Records are known. If it returns an error the step is aborted, and sealed again at once.
-	Fence func() error
+	// in Records are known. If it returns an error the step is aborted, and sealed again at once. leader is the epoch of
+	// the leader of Records[0], as the producer knows it then; -1 if it may not know the leader that took the record.
+	Fence func(leader int32) error
 	// Done is called with the outcome.
 	Done func(Outcome)
 	// Err is set, with Aborted, if the source must not seal again: a topic of Records is gone, or it can no longer be
@@ -166,12 +167,12 @@ const (
 )
 
 // fenced calls all fences, even after one that refuses: each share learns what it can.
-func fenced(shares []*Share) (err error) {
+func fenced(shares []*Share, c *txnClient) (err error) {
 	for _, s := range shares {
 		if s.Fence == nil {
 			continue
 		}
-		if why := s.Fence(); why != nil {
+		if why := s.Fence(c.leaderOf(s.Records[0])); why != nil {
 			err = fmt.Errorf("%w: %w", errFence, why)
 		}
 	}

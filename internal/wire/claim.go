@@ -32,9 +32,10 @@ type Claim struct {
 	Member     string // member ID under which the partition was acquired
 	Generation int32  // of the group at that time
 	Time       int64  // Unix milliseconds by the owner's clock
-	// Appended is the record's timestamp, by the broker's clock, in Unix milliseconds. A replay sets it;
-	// it is not part of the bytes.
+	// Appended is the record's timestamp, by the broker's clock, in Unix milliseconds, and Leader the leader epoch in
+	// which it was written. A replay sets them; they are not part of the bytes.
 	Appended int64
+	Leader   int32
 }
 
 // AppendTo appends the bytes of c to dst.

@@ -10,31 +10,40 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// coordinatorHook knows the broker that last coordinated a transactional ID, and what has happened on connections to
-// it since the transaction began (renew). It is a hook of the ID's client.
-type coordinatorHook struct {
+// connectionHook knows the broker that last coordinated a transactional ID, and what has happened on connections since the
+// transaction began (renew). It is a hook of the ID's client.
+type connectionHook struct {
 	at      atomic.Pointer[kgo.BrokerMetadata]
-	dropped atomic.Bool // a connection to it broke
+	dropped atomic.Bool // a connection to the coordinator broke
 	heard   atomic.Bool // an EndTxn was answered, whatever the answer
+	// repeated means that records may have been sent twice, because a connection broke that they were sent on.
+	repeated atomic.Bool
 }
 
 // OnBrokerDisconnect implements kgo.HookBrokerDisconnect.
-func (s *coordinatorHook) OnBrokerDisconnect(b kgo.BrokerMetadata, _ net.Conn) {
+func (s *connectionHook) OnBrokerDisconnect(b kgo.BrokerMetadata, _ net.Conn) {
 	if at := s.at.Load(); at == nil || at.NodeID == b.NodeID {
 		s.dropped.Store(true)
 	}
 }
 
 // OnBrokerRead implements kgo.HookBrokerRead.
-func (s *coordinatorHook) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
-	if key == kmsg.EndTxn.Int16() && err == nil {
+func (s *connectionHook) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+	switch {
+	case key == kmsg.EndTxn.Int16() && err == nil:
 		s.heard.Store(true)
+	case key == kmsg.Produce.Int16() && err != nil:
+		s.repeated.Store(true)
 	}
 }
 
 // OnBrokerWrite implements kgo.HookBrokerWrite.
-func (s *coordinatorHook) OnBrokerWrite(b kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
+func (s *connectionHook) OnBrokerWrite(b kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	switch key {
+	case kmsg.Produce.Int16():
+		if err != nil {
+			s.repeated.Store(true)
+		}
 	case kmsg.InitProducerID.Int16(), kmsg.AddPartitionsToTxn.Int16(), kmsg.EndTxn.Int16():
 		if was := s.at.Load(); was == nil || was.NodeID != b.NodeID || was.Host != b.Host || was.Port != b.Port {
 			s.at.Store(&b)
@@ -43,7 +52,7 @@ func (s *coordinatorHook) OnBrokerWrite(b kgo.BrokerMetadata, key int16, _ int, 
 }
 
 // addr is the coordinator's address, "" if it is not known.
-func (s *coordinatorHook) addr() string {
+func (s *connectionHook) addr() string {
 	if s == nil || s.at.Load() == nil {
 		return ""
 	}
