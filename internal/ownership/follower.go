@@ -259,14 +259,17 @@ func (f *Follower) open(ctx context.Context, why string) (err error) {
 	return nil
 }
 
-// to folds up to an offset. If the view lacks something afterwards, the follower opens it again.
+// to folds up to an offset. If the view lacks something afterwards, or the log begins behind its position by now, the
+// follower opens it again next time.
 func (f *Follower) to(ctx context.Context, end int64) error {
 	f.replay.Part, f.replay.Between = 0, nil
 	if f.o.Local != nil && f.o.Local.Turns != nil {
 		f.replay.Part, f.replay.Between = backgroundPart, f.o.Local.Handle.AwaitRoom
 	}
 	err := f.run(ctx, f.replay, end)
-	if f.replay.Broken() || statestore.IsCorrupt(err) { // a damaged store refuses the replay before it folds anything
+	var out *partlog.OutOfRangeError
+	deleted := errors.As(err, &out) && out.Position < out.LogStart
+	if deleted || f.replay.Broken() || statestore.IsCorrupt(err) { // a damaged store refuses the replay before it folds anything
 		f.replay = nil
 		f.reached.Store(nil)
 	}

@@ -2,6 +2,8 @@ package ownership_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
@@ -205,5 +208,42 @@ func TestAFollowerSeesThatTheLogWasCutAmongClaims(t *testing.T) {
 	}
 	if f.Position() != claims || count.replayed.Load() < claims {
 		t.Errorf("at %d, %d offsets were replayed: not from the start", f.Position(), count.replayed.Load())
+	}
+}
+
+// The log loses its begin before a follower that has opened it has read that: records were deleted there, or the brokers
+// expire them. The follower begins again where the log begins now.
+func TestAFollowerBehindTheLogsStartBeginsAgain(t *testing.T) {
+	w := newRegrown(t)
+	s, err := statestore.Open(statestore.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	h := s.Partition(statestore.PartitionID{Topic: w.set.Request.ID}).Acquire()
+	f := ownership.NewFollower(ownership.FollowOptions{
+		Topics: w.set, Client: w.cl, Logger: slog.New(slog.DiscardHandler), Metrics: new(counter),
+		Local: &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1)},
+	})
+	gone, cancel := context.WithCancel(t.Context())
+	w.fake.ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cancel()
+		return nil, nil, false
+	})
+	if err := f.ToEnd(gone); err == nil || f.Position() != 0 {
+		t.Fatalf("at %d, %v, want nothing read", f.Position(), err)
+	}
+	const start = 10
+	if _, err := kadm.NewClient(w.cl).DeleteRecords(t.Context(), kadm.Offsets{w.set.Changelog.Name: {0: {Topic: w.set.Changelog.Name, At: start}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.ToEnd(t.Context()); !errors.Is(err, partlog.ErrOutOfRange) {
+		t.Errorf("%v, want that the position is not in the log", err)
+	}
+	if err := f.ToEnd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, late := pending(t, h)["late"]; !late || f.Position() != 60 {
+		t.Errorf("at %d the last timer is pending: %v", f.Position(), late)
 	}
 }

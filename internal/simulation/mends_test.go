@@ -230,6 +230,9 @@ func mends() []bug {
 		{"a step that another leader has taken passes the fence", "23", "./internal/ownership TestALogIsCutAndFilledUpAgain", []change{
 			{"internal/ownership/tail.go", "if leader < 0 || leader > t.leader {", "if leader < -1 {"},
 		}},
+		{"a follower waits below the begin of the log", "23", "./internal/ownership TestAFollowerBehindTheLogsStartBeginsAgain", []change{
+			{"internal/ownership/follower.go", "if deleted || f.replay.Broken()", "if deleted = false; deleted || f.replay.Broken()"},
+		}},
 		{"a look does not ask for our last record", "23", "./internal/ownership TestALogIsCutAndFilledUpAgain", []change{
 			{"internal/ownership/tailwatch.go", "there, claimed := false, int64(-1)", "there, claimed := true, int64(-1)"},
 		}},
