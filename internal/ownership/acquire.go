@@ -36,7 +36,8 @@ type Acquired struct {
 	Claimed   Claimed         // for Life.Own
 }
 
-// Claimed is the last record of our claim as it was read back from the changelog. No foreign claim stands below it.
+// Claimed is the last record of our claim as it was read back from the changelog. Below it stands no foreign claim that was
+// not replayed.
 type Claimed struct {
 	Behind int64  // the offset behind it
 	Value  []byte // unlike that of any other record

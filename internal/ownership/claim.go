@@ -94,7 +94,8 @@ func (c *claim) records() []*kgo.Record {
 func (c *claim) last() *kgo.Record { return c.records()[wire.ClaimRecords-1] }
 
 // fence returns nil if the claim may be committed. It must be in one piece and, unless it may take over from others,
-// nothing may stand between what was read and the share's records. That it was read back tells which leader has it.
+// nothing may stand between what was read and the share's records. The leader does not matter here: a claim counts when it
+// has been read back, and that tells the leader.
 func (c *claim) fence(int32) error {
 	all := c.share.Records
 	last, err := lastOffset(all)

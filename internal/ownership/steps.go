@@ -117,13 +117,13 @@ func (s *Steps) Seal(source transaction.Source, step string, room *transaction.R
 func (s *Steps) begin(source transaction.Source) (owner bool, c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.source != source || s.draining.Load() || s.out || s.failure.why() != nil || s.tail.doubt || s.o.Token.Err() != nil {
+	if s.source != source || s.draining.Load() || s.out || s.failure.why() != nil || s.tail.doubt != nil || s.o.Token.Err() != nil {
 		return false, nil
 	}
 	if _, s.leaderless = s.missing(); s.leaderless {
 		return false, nil // no step could be committed, and other partitions must not wait for it
 	}
-	if s.owner && s.o.Targets.Leaders.Epoch(s.o.Topics.Changelog.Name, s.o.Partition) > s.tail.leader {
+	if epoch := s.epoch(); s.owner && epoch >= 0 && epoch != s.tail.metadata {
 		s.distrust(errNewLeader)
 		return false, nil
 	}
@@ -196,8 +196,7 @@ func (s *Steps) Ended(share *transaction.Share, o transaction.Outcome) {
 
 // distrust has the end of the log looked at before anything more is sealed. mu is held.
 func (s *Steps) distrust(why error) {
-	s.tail.distrust()
-	s.log.Debug("looking at the end of the changelog", "because", why)
+	s.tail.distrust(why)
 	s.wake()
 }
 
@@ -220,7 +219,7 @@ func (s *Steps) noteBlocked(share *transaction.Share, o transaction.Outcome) {
 func (s *Steps) Doubt() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.tail.doubt
+	return s.tail.doubt != nil
 }
 
 // idleFor reports whether the changelog's end is known and there was no news of it for this long. If so, the time starts
@@ -228,7 +227,7 @@ func (s *Steps) Doubt() bool {
 func (s *Steps) idleFor(d time.Duration) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tail.doubt || time.Since(s.tail.at) <= d {
+	if s.tail.doubt != nil || time.Since(s.tail.at) <= d {
 		return false
 	}
 	s.tail.at = time.Now()
@@ -242,7 +241,7 @@ func (s *Steps) endsAt(end, acked int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if (end > s.tail.next || end < acked) && !s.out {
-		s.tail.distrust()
+		s.tail.distrust(errEnd)
 	}
 }
 
@@ -253,17 +252,22 @@ func (s *Steps) acked() int64 {
 	return s.tail.acked
 }
 
-// beginLook reports whether a look is to begin: there is doubt, and there is a leader. last is our last record that was
-// acknowledged, with nothing but its offset and its value. known ends the look.
-func (s *Steps) beginLook() (last kgo.Record, start bool) {
+// epoch is the leader epoch of the changelog by this process's metadata, -1 if it is not known.
+func (s *Steps) epoch() int32 {
+	return s.o.Targets.Leaders.Epoch(s.o.Topics.Changelog.Name, s.o.Partition)
+}
+
+// beginLook reports whether a look is to begin: there is doubt, and there is a leader. t stays as it is until known ends the
+// look.
+func (s *Steps) beginLook() (t tail, start bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.tail.doubt || s.tail.look {
-		return last, false
+	if s.tail.doubt == nil || s.tail.look {
+		return s.tail, false
 	}
 	s.leaderless = s.o.Targets.Leaders.Stalled(s.o.Topics.Changelog.Name, s.o.Partition)
-	s.tail.look = !s.leaderless
-	return kgo.Record{Offset: s.tail.acked - 1, Value: s.tail.last}, s.tail.look
+	s.tail.look, s.tail.metadata = !s.leaderless, s.epoch()
+	return s.tail, s.tail.look
 }
 
 // known is tail.known.
@@ -284,7 +288,7 @@ func (s *Steps) reason() string {
 		return fmt.Sprintf("no leader for %v that can be reached", log)
 	case s.blocked != nil:
 		return s.blocked.Error()
-	case s.tail.doubt && time.Since(s.tail.at) > doubtShown:
+	case s.tail.doubt != nil && time.Since(s.tail.at) > doubtShown:
 		return "looking at what was written last to " + s.o.Topics.Changelog.Name + ": replicas lack it, or somebody else may have claimed the partition"
 	}
 	return ""

@@ -24,7 +24,8 @@ var (
 	errForeignRecords = errors.New("another program may have written to the changelog")
 	errCut            = errors.New("the changelog lost records that were acknowledged")
 	errUnfenced       = errors.New("a step of ours has ended before its fence")
-	errNewLeader      = errors.New("another leader may have taken the step than the one whose log was looked at")
+	errNewLeader      = errors.New("another leader may have taken the step than the one whose log was read last")
+	errEnd            = errors.New("the changelog does not end where our last step does")
 )
 
 // tail is what an owner knows of the end of its changelog partition. It is the fence between owners in different groups,
@@ -58,25 +59,29 @@ var (
 //
 //   - A leader appends behind all that it has. So a step of ours that stands below acked shows that the log was cut,
 //     however little of it.
-//   - A log is cut only when its leader changes, or restarts, and then it has a higher leader epoch. So a step is committed
-//     only if its producer knows no leader later than the one whose log the last look has read, and if no connection broke
-//     while the step was written. Otherwise there is doubt, and the look tells: in a log that was cut, our last record
-//     does not stand where it was acknowledged. Its value is like no other, because it names its step.
+//   - A log is cut only when its leader changes, or restarts, and then the leader epoch is another one: a higher one, or a
+//     lower one if the controllers were restored too. So a step is committed only if its producer knows the same epoch as
+//     that of the log that was read last: by the last look, or when the claim was read back. Nor may a connection have
+//     failed over which its records were sent. Otherwise there is doubt, and the look tells: in a log that was cut, our
+//     last record does not stand where it was acknowledged. Its value is like no other, because it names its step.
 //
 // If the log was cut, committed steps are gone which the owner has applied. The partition is acquired again, from what the
 // log has now. An idle owner compares the end with acked once a minute, and a lower end raises doubt too.
 //
-// The premise that remains: a producer, or this process, knows of a later leader before that leader takes a step. It does
-// not if the same broker leads again after others, and the producer's connection to it was closed and opened in between
-// without an error. Then metadata tells within seconds (see targets.Leaders), and a step before that may pass.
+// What remains: a step passes unseen if the broker that its producer knows as the leader leads again, after others or after
+// a restart, with a shorter log, and neither the producer nor this process's metadata has heard of that. The connection
+// need not have been closed. Metadata is at most 5 s old, and less while a broker cannot be reached (see targets.Leaders).
 type tail struct {
-	next   int64     // see above
-	acked  int64     // the offset behind the last record of ours that was acknowledged to a step that passed
-	last   []byte    // the value of that record
-	leader int32     // leaders up to this epoch have that record; no foreign claim that they had stands below next, unless there is doubt
-	at     time.Time // of the last news, good or bad
-	doubt  bool
-	look   bool // a look is under way
+	next  int64  // see above
+	acked int64  // the offset behind the last record of the last step of ours that passed the fence
+	last  []byte // the value of that record; the step may have been aborted since
+	seen  int64  // the log was read up to there, under leader
+	// leader is the epoch of the leader whose log was read last. It had last, and unless there is doubt no foreign claim
+	// below next. metadata is what this process's metadata said of that epoch when the reading began.
+	leader, metadata int32
+	at               time.Time // of the last news, good or bad
+	doubt            error     // what raised it; nil: none
+	look             bool      // a look is under way
 }
 
 // lastOffset is the offset of the last record of a step. It returns an error unless all offsets are known.
@@ -89,8 +94,8 @@ func lastOffset(records []*kgo.Record) (int64, error) {
 	return records[len(records)-1].Offset, nil
 }
 
-// check returns nil if a step that wrote these records may be committed. leader is the latest epoch of a leader that may
-// have taken them, -1 if that is not known.
+// check returns nil if a step that wrote these records may be committed. leader is the epoch of the leader that took them,
+// -1 if that is not known.
 func (t *tail) check(records []*kgo.Record, leader int32) error {
 	last, err := lastOffset(records)
 	if err != nil {
@@ -99,7 +104,7 @@ func (t *tail) check(records []*kgo.Record, leader int32) error {
 	if first := records[0].Offset; first < t.acked {
 		return fmt.Errorf("%w: they were acknowledged up to %d, and the next one stands at %d", errCut, t.acked, first)
 	}
-	if leader < 0 || leader > t.leader {
+	if leader != t.leader {
 		return fmt.Errorf("%w: leader epoch %d, and not %d", errNewLeader, leader, t.leader)
 	}
 	above := last + 1 - int64(len(records)) - t.next
@@ -109,27 +114,28 @@ func (t *tail) check(records []*kgo.Record, leader int32) error {
 	return nil
 }
 
-// passed notes a step that has passed the check.
+// passed notes a step that has passed the check. It may still be aborted.
 func (t *tail) passed(records []*kgo.Record) {
 	t.next += int64(len(records)) + 1
 	t.acked, t.at = records[len(records)-1].Offset+1, time.Now()
 	t.last = append(t.last[:0], records[len(records)-1].Value...)
 }
 
-func (t *tail) distrust() {
-	if !t.doubt {
-		t.doubt, t.at = true, time.Now()
+func (t *tail) distrust(why error) {
+	if t.doubt == nil {
+		t.doubt, t.at = why, time.Now()
 	}
 }
 
-// known ends all doubt: a leader of this epoch has our last record, and no foreign claim below an offset. Some of our markers
-// may still come: that of a step which was aborted, perhaps before it wrote anything, and those of earlier steps.
+// known ends all doubt: the log of this leader epoch has our last record, and below an offset no foreign claim that counts.
+// Some of our markers may still come: that of a step which was aborted, perhaps before it wrote anything, and those of
+// earlier steps.
 func (t *tail) known(at int64, leader int32) {
-	*t = tail{next: at + owed, acked: t.acked, last: t.last, leader: leader, at: time.Now()}
+	*t = tail{next: at + owed, acked: t.acked, last: t.last, seen: at, leader: leader, metadata: t.metadata, at: time.Now()}
 }
 
 // begin begins with our claim.
 func (t *tail) begin(c Claimed) {
-	t.acked, t.last = c.Behind, slices.Clone(c.Value)
+	t.acked, t.last, t.metadata = c.Behind, slices.Clone(c.Value), c.Leader
 	t.known(c.Behind, c.Leader)
 }

@@ -3,7 +3,9 @@ package ownership
 import (
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
@@ -203,7 +206,7 @@ func TestTailRefuses(t *testing.T) {
 		{"something else between them", stepAt(10+owed, 12+owed), 3, errForeignRecords},
 		{"one without an answer", stepAt(10, -1), 3, errUnacknowledged},
 		{"far too low", stepAt(1, 2), 3, errForeignRecords},
-		{"a producer that has not heard of the leader yet", stepAt(10, 11), 2, nil},
+		{"a producer that has not heard of the leader yet", stepAt(10, 11), 2, errNewLeader},
 		{"a later leader", stepAt(10, 11), 4, errNewLeader},
 		{"one that is not known", stepAt(10, 11), -1, errNewLeader},
 	} {
@@ -250,8 +253,9 @@ func TestAnOwnerNoticesThatItsChangelogWasCut(t *testing.T) {
 // is acknowledged there, so only the leader's epoch says that something has happened. A look tells a log that was cut from
 // one that has another leader.
 func TestALogIsCutAndFilledUpAgain(t *testing.T) {
-	for name, filled := range map[string]bool{"by another group": true, "it only has another leader": false} {
+	for _, name := range []string{"by the claim of another group", "by steps, and the claim stands below", "it only has another leader"} {
 		t.Run(name, func(t *testing.T) {
+			filled := name != "it only has another leader"
 			l, c := online(t)
 			p := source{l}
 			l.Steps.Join(p)
@@ -264,9 +268,12 @@ func TestALogIsCutAndFilledUpAgain(t *testing.T) {
 			}
 			ours, theirs := wire.Claim{Group: "g", Step: "ours"}, wire.Claim{Group: "other", Step: "theirs"}
 			for i := range wire.ClaimRecords {
-				if filled {
+				switch name {
+				case "by the claim of another group":
 					write(wire.ClaimKey(), theirs.Values()[i])
-				} else {
+				case "by steps, and the claim stands below":
+					write(wire.CheckpointKey(), nil)
+				default:
 					write(wire.ClaimKey(), ours.Values()[i])
 				}
 			}
@@ -299,7 +306,11 @@ func TestALogIsCutAndFilledUpAgain(t *testing.T) {
 				t.Error("no doubt, or a share is sealed in doubt")
 			}
 			l.tail.look(t.Context())
-			if err := l.Failure(); errors.Is(err, errCut) != filled || err != nil != filled {
+			var fatal *Fatal
+			switch err := l.Failure(); {
+			case name == "by the claim of another group" && errors.As(err, &fatal):
+			case name == "by steps, and the claim stands below" && errors.Is(err, errCut):
+			case err != nil || filled:
 				t.Errorf("the partition ends with %v", err)
 			}
 			if !filled {
@@ -309,20 +320,128 @@ func TestALogIsCutAndFilledUpAgain(t *testing.T) {
 	}
 }
 
-// A partition whose changelog has another leader, by metadata, looks at it before it seals anything.
+// A partition whose changelog has another leader, by metadata, looks at it before it seals anything, also if the epoch is
+// lower, because the cluster was restored. It looks once, even if the leader that answers does not agree.
 func TestANewLeaderIsLookedAtBeforeAStep(t *testing.T) {
-	b := &leader{epoch: 3}
-	l := offline(b)
-	p := source{l}
-	l.Steps.Join(p)
-	l.Own(Claimed{Behind: 1, Leader: 2})
-	b.led(t, &l.o, 0)
-	if p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) != nil || !l.Steps.Doubt() {
-		t.Error("a step is sealed for a leader that nobody has looked at")
+	for name, epoch := range map[string]int32{"the next one": 8, "of a restored cluster": 6} {
+		t.Run(name, func(t *testing.T) {
+			b := &leader{epoch: 7}
+			l := offline(b)
+			p := source{l}
+			l.Steps.Join(p)
+			l.Own(Claimed{Behind: 1, Leader: 7})
+			b.led(t, &l.o, 0)
+			seal := func() *transaction.Share { return p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) }
+			share := seal()
+			if share == nil {
+				t.Fatal("nothing is sealed for the leader that is known")
+			}
+			l.Steps.passed = true
+			l.Steps.Ended(share, transaction.Committed)
+			b.epoch = epoch
+			b.led(t, &l.o, 0)
+			if seal() != nil || !l.Steps.Doubt() {
+				t.Error("a step is sealed for a leader that nobody has looked at")
+			}
+			if _, start := l.Steps.beginLook(); !start {
+				t.Error("no look begins")
+			}
+			l.Steps.known(1, 7)
+			if seal() == nil {
+				t.Error("nothing is sealed after the look")
+			}
+		})
 	}
-	l.Steps.known(1, 3)
-	if p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) == nil {
-		t.Error("nothing is sealed")
+}
+
+// acquired is a Life whose claim is all that the changelog has.
+func acquired(t *testing.T) (l *Life, c *kfake.Cluster, leader int32) {
+	t.Helper()
+	l, c = online(t)
+	ours := wire.Claim{Group: "g", Step: "ours"}
+	for _, value := range ours.Values() {
+		r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: wire.ClaimKey(), Value: value}
+		if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, leader, err := partlog.End(t.Context(), l.o.Client, l.Changelog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Steps.Join(source{l})
+	l.Own(Claimed{Behind: wire.ClaimRecords, Value: ours.Values()[wire.ClaimRecords-1], Leader: leader})
+	return l, c, leader
+}
+
+// A broker that has not heard of its successor answers as before. What is read from it says nothing about the successor's
+// log, although that has said where it ends.
+func TestALookTrustsNoLeaderThatItHasNotRead(t *testing.T) {
+	l, c, was := acquired(t)
+	l.Steps.tail.distrust(errEnd)
+	asked := 0
+	c.ControlKey(int16(kmsg.Metadata), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := r.(*kmsg.MetadataRequest)
+		if asked++; asked > 1 || len(req.Topics) != 1 {
+			return nil, nil, false
+		}
+		host, port, err := net.SplitHostPort(c.ListenAddrs()[0])
+		if err != nil {
+			t.Error(err)
+		}
+		n, err := strconv.Atoi(port)
+		if err != nil {
+			t.Error(err)
+		}
+		resp := req.ResponseKind().(*kmsg.MetadataResponse)
+		b, topic, p := kmsg.NewMetadataResponseBroker(), kmsg.NewMetadataResponseTopic(), kmsg.NewMetadataResponseTopicPartition()
+		b.Host, b.Port = host, int32(n)
+		topic.Topic, topic.TopicID = &l.o.Topics.Changelog.Name, l.o.Topics.Changelog.ID
+		p.LeaderEpoch = was + 1
+		topic.Partitions = append(topic.Partitions, p)
+		resp.Brokers, resp.Topics = append(resp.Brokers, b), append(resp.Topics, topic)
+		return resp, nil, true
+	})
+	c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		return endsAt(r, wire.ClaimRecords), nil, true // the successor
+	})
+	l.tail.look(t.Context())
+	if l.Failure() != nil || l.Steps.Doubt() {
+		t.Fatal(l.Failure())
+	}
+	if err := l.Steps.Fence(stepAt(wire.ClaimRecords), was+1); !errors.Is(err, errNewLeader) {
+		t.Errorf("all was read from the leader of epoch %d, and of a step under %d: %v", was, was+1, err)
+	}
+}
+
+// While the leader stays the same, a look does not read again what the last one has read. Otherwise a partition whose steps
+// are aborted, because a topic of its own takes no writes, would read all of them with each try.
+func TestALookReadsWhatIsNew(t *testing.T) {
+	l, c, _ := acquired(t)
+	var last int64
+	c.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		last = r.(*kmsg.FetchRequest).Topics[0].Partitions[0].FetchOffset
+		return nil, nil, false
+	})
+	const each = 20
+	for i := range 4 {
+		share := (source{l}).Seal("step", &transaction.Room{Entries: 1, Bytes: 1})
+		if share == nil {
+			t.Fatal("nothing is sealed")
+		}
+		writeCheckpoints(t, l, each)
+		l.Steps.Ended(share, transaction.Aborted)
+		if l.tail.look(t.Context()); l.Failure() != nil || l.Steps.Doubt() {
+			t.Fatal(l.Failure())
+		}
+		if want := int64(wire.ClaimRecords + i*each); i > 0 && last != want {
+			t.Errorf("look %d ends with a fetch from %d, want %d", i, last, want)
+		}
+	}
+	if at := l.Steps.tail.next - owed; at != wire.ClaimRecords+4*each {
+		t.Errorf("known up to %d", at)
 	}
 }
 
@@ -335,7 +454,7 @@ func TestIdlePartitionNoticesAClaim(t *testing.T) {
 		l.Steps.tail.at = time.Now().Add(-2 * tailEvery)
 		l.tail.peek(t.Context())
 	}
-	if later(); l.Steps.tail.doubt {
+	if later(); l.Steps.tail.doubt != nil {
 		t.Fatal("in doubt of nothing")
 	}
 	for range wire.ClaimRecords {
@@ -345,10 +464,10 @@ func TestIdlePartitionNoticesAClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if l.tail.peek(t.Context()); l.Steps.tail.doubt {
+	if l.tail.peek(t.Context()); l.Steps.tail.doubt != nil {
 		t.Error("looked again at once")
 	}
-	if later(); !l.Steps.tail.doubt {
+	if later(); l.Steps.tail.doubt == nil {
 		t.Fatal("the claim was not noticed")
 	}
 	l.tail.look(t.Context())
@@ -364,7 +483,7 @@ func TestIdlePartitionNoticesThatItsChangelogWasCut(t *testing.T) {
 	l, _ := online(t)
 	l.Steps.own(Claimed{Behind: 5}) // and the log is empty
 	l.Steps.tail.at = time.Now().Add(-2 * tailEvery)
-	if l.tail.peek(t.Context()); !l.Steps.tail.doubt {
+	if l.tail.peek(t.Context()); l.Steps.tail.doubt == nil {
 		t.Fatal("the cut was not noticed")
 	}
 	l.tail.look(t.Context())
@@ -488,11 +607,11 @@ func TestTheTailEndsAtTheLeadersLogEnd(t *testing.T) {
 			var looks sync.WaitGroup
 			l.tail.aside = func(f func()) { looks.Go(f) }
 			l.Steps.own(Claimed{Behind: 1})
-			l.Steps.tail.distrust()
+			l.Steps.tail.distrust(errEnd)
 			l.tail.look(t.Context())
 			await.Until(t, 10*time.Second, "somebody asks where the leader writes next", func() bool { return asked.Load() >= 5 })
 			l.Steps.mu.Lock()
-			if !l.Steps.tail.doubt {
+			if l.Steps.tail.doubt == nil {
 				t.Error("no doubt of records that nobody is shown")
 			}
 			l.Steps.mu.Unlock()
@@ -504,7 +623,7 @@ func TestTheTailEndsAtTheLeadersLogEnd(t *testing.T) {
 				lacking.Store(1)
 			}
 			looks.Wait()
-			if at := l.Steps.tail.next - owed; l.Steps.tail.doubt || at != want || l.Failure() != nil {
+			if at := l.Steps.tail.next - owed; l.Steps.tail.doubt != nil || at != want || l.Failure() != nil {
 				t.Errorf("doubt %v, nothing strange below %d, %v; want none below %d", l.Steps.tail.doubt, at, l.failure, want)
 			}
 		})
@@ -516,7 +635,7 @@ func TestTheTailEndsAtTheLeadersLogEnd(t *testing.T) {
 func TestALookNoticesThatTheLogHasLostItsEnd(t *testing.T) {
 	l, _ := online(t)
 	l.Steps.own(Claimed{Behind: 100})
-	l.Steps.tail.distrust()
+	l.Steps.tail.distrust(errEnd)
 	l.tail.look(t.Context())
 	if !errors.Is(l.Failure(), partlog.ErrOutOfRange) {
 		t.Errorf("%v, doubt %v; want that the log does not get there", l.Failure(), l.Steps.tail.doubt)
@@ -527,7 +646,7 @@ func TestALookNoticesThatTheLogHasLostItsEnd(t *testing.T) {
 func TestDoubtIsShown(t *testing.T) {
 	l := offline(&leader{})
 	l.SetState(Live)
-	l.Steps.tail.distrust()
+	l.Steps.tail.distrust(errEnd)
 	if s := l.Status(); s.State != Live {
 		t.Errorf("%s at once", s.State)
 	}
@@ -545,7 +664,7 @@ func TestTheTailIsNotReadWhileTheLeaderIsAway(t *testing.T) {
 	looks := 0
 	l.tail.aside = func(func()) { looks++ }
 	l.SetState(Live)
-	l.Steps.tail.distrust()
+	l.Steps.tail.distrust(errEnd)
 	l.Steps.tail.at = time.Now().Add(-2 * doubtShown)
 	b.led(t, &l.o, -1)
 	l.tail.look(t.Context())

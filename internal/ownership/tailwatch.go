@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -60,12 +61,13 @@ func (w *tailWatch) peek(ctx context.Context) {
 // first shows only what its followers have, which may be less than there is; a step that is sealed on that basis is
 // aborted.
 func (w *tailWatch) look(ctx context.Context) {
-	last, start := w.steps.beginLook()
+	t, start := w.steps.beginLook()
 	if !start {
 		return
 	}
 	w.aside(func() {
-		at, leader, err := w.readTail(ctx, last)
+		w.log.Debug("looking at the end of the changelog", "because", t.doubt)
+		at, leader, err := w.readTail(ctx, &t)
 		if err != nil {
 			w.failure.giveUp(err)
 			return
@@ -75,61 +77,66 @@ func (w *tailWatch) look(ctx context.Context) {
 	})
 }
 
-// readTail reads the changelog from our last record to its end. It returns the end, and the epoch of a leader that had all
-// of this. If our record is not there, the log was cut; if there is nothing at all at its place, that is believed after
-// formerLeader. If it meets a foreign claim, it waits for the end of that; a committed claim ends the partition.
+// readTail reads the changelog from our last record to its end. It returns the end, and the epoch of the leader that had all
+// of this. What the last look has read under the same leader is not read again. If our record is no longer there, the log was
+// cut; if there is nothing at all at its place, that is believed after formerLeader. If it meets a foreign claim, it waits for
+// the end of that; a committed claim ends the partition.
 //
 // The end is where the leader writes next, not the high watermark. If a step of ours was given up while a replica was
 // dying, it may have left records that are shown only when that replica is out of the ISR. The next step stands behind
 // them. Without waiting for them it would look as if a claim stood before it, and be aborted.
-func (w *tailWatch) readTail(ctx context.Context, last kgo.Record) (at int64, leader int32, err error) {
-	there, claimed := false, int64(-1)
+func (w *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader int32, err error) {
+	log, ours := w.o.changelog(), t.acked-1
+	written := partlog.NewReader(w.o.Client, log, ours)
+	written.SetUncommitted()
+	written.SetMaxBytes(1) // one batch: the rest may be known
+	there, others := false, false
+	first, claimed := int64(-1), int64(-1) // claims
 	note := func(rec *kgo.Record) error {
-		if rec.Offset == last.Offset && bytes.Equal(rec.Value, last.Value) {
-			there = true
+		written.SetMaxBytes(partlog.DefaultLimits().MaxBytes)
+		if rec.Offset == ours && bytes.Equal(rec.Value, t.last) {
+			if there = true; written.Leader() == t.leader {
+				written.SetPosition(max(written.Position(), t.seen))
+			}
 			return nil
 		}
-		if !there {
-			return fmt.Errorf("%w: at offset %d is a record of another step", errCut, rec.Offset)
-		}
+		others = true
 		if kind, _, err := wire.ParseKey(rec.Key); err == nil && kind == wire.KindClaim {
-			claimed = rec.Offset
+			if claimed = rec.Offset; first < 0 {
+				first = rec.Offset
+			}
 		}
 		return nil
 	}
-	log := w.o.changelog()
-	leader = -1
-	end := func() (end int64, err error) {
+	asked := int32(math.MaxInt32)
+	end := func() (int64, error) {
 		end, epoch, err := partlog.End(ctx, w.o.Client, log)
-		if leader < 0 { // what is read from here on is of this leader or of a later one
-			leader = epoch
-		}
+		asked = min(asked, epoch)
 		return end, err
 	}
-	written := partlog.NewReader(w.o.Client, log, last.Offset)
-	written.SetUncommitted()
 	for begun := time.Now(); ; written.LookAgain() {
-		if err = w.eachOfTail(ctx, written, end, note); err != nil || there {
+		leader, err = w.eachOfTail(ctx, written, end, note)
+		if err != nil || there || others || time.Since(begun) > formerLeader || !beats.Sleep(ctx, tailWaitMax) {
 			break
 		}
-		if time.Since(begun) > formerLeader {
-			err = fmt.Errorf("%w: the log has nothing from offset %d on", errCut, last.Offset)
-			break
-		}
-		beats.Sleep(ctx, tailWaitMax)
-		written.SetPosition(last.Offset)
+		written.SetPosition(ours)
 	}
 	if err == nil && claimed >= 0 {
-		err = w.eachOfTail(ctx, partlog.NewReader(w.o.Client, log, last.Offset+1), func() (int64, error) { return claimed + 1, nil }, w.overtaken)
+		_, err = w.eachOfTail(ctx, partlog.NewReader(w.o.Client, log, first), func() (int64, error) { return claimed + 1, nil }, w.overtaken)
 	}
-	return written.Position(), leader, err
+	if err == nil && !there {
+		err = fmt.Errorf("%w: our last one is no longer at offset %d", errCut, ours)
+	}
+	return written.Position(), min(leader, asked), err
 }
 
-// eachOfTail calls take for each record up to an offset. It asks for the offset again if nothing comes, because a new
-// leader may have less than the one before. It fetches at least once, even if there is nothing to read: if the log has
-// lost its end, only a fetch says that the position is not in the log. That is believed after formerLeader.
-func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func() (int64, error), take func(*kgo.Record) error) error {
+// eachOfTail calls take for each record up to an offset, and returns the lowest epoch of a leader that they came from. It asks
+// for the offset again if nothing comes, because a new leader may have less than the one before. It fetches at least once,
+// even if there is nothing to read: if the log has lost its end, only a fetch says that the position is not in the log. That
+// is believed after formerLeader.
+func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func() (int64, error), take func(*kgo.Record) error) (leader int32, err error) {
 	r.SetCompacted(true)
+	leader = math.MaxInt32
 	end, err := upTo()
 	begun, said := time.Now(), time.Now()
 	for read := false; err == nil && (!read || r.Position() < end); {
@@ -141,17 +148,19 @@ func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func
 			r.LookAgain()
 		} else if read = true; err != nil {
 			break
+		} else {
+			leader = min(leader, r.Leader())
 		}
 		for _, rec := range page.Records {
 			if err := take(rec); err != nil {
-				return err
+				return leader, err
 			}
 		}
 		if read && (r.Position() > at || r.Position() >= end) {
 			continue
 		}
 		if !beats.Sleep(ctx, min(tailWaitMax, max(tailWait, time.Since(begun)/tailWaitShare))) {
-			return ctx.Err()
+			return leader, ctx.Err()
 		}
 		if time.Since(said) > tailSaid {
 			said = time.Now()
@@ -161,9 +170,9 @@ func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func
 		end, err = upTo()
 	}
 	if err != nil {
-		return fmt.Errorf("look at the end of the changelog: %w", err)
+		return leader, fmt.Errorf("look at the end of the changelog: %w", err)
 	}
-	return nil
+	return leader, nil
 }
 
 // overtaken returns why the partition must end if rec is a claim.

@@ -86,8 +86,8 @@ func Newest(ctx context.Context, cl *kgo.Client, t Log) (at time.Time, err error
 
 // End returns the offset of the next record that the leader of t will write, which Kafka
 // calls the log end offset. It is beyond the high watermark if in-sync followers lack records
-// that the leader has. leader is the epoch of the leader that says so, -1 if brokers do not tell. Leaders that are away,
-// and topics that are gone, are handled as by Bounds.
+// that the leader has. leader is the epoch of the leader that says so. Leaders that are away, and topics that
+// are gone, are handled as by Bounds.
 func End(ctx context.Context, cl *kgo.Client, t Log) (end int64, leader int32, err error) {
 	l := newLeader(cl, t)
 	l.as = debugging

@@ -70,6 +70,9 @@ func (r *Reader) SetPosition(to int64) { r.position, r.last = to, batchEnd{} }
 // Next returns nothing: markers, and what was aborted. Epoch 0: nothing was read yet.
 func (r *Reader) Last() (epoch Epoch, behind int64) { return r.last.epoch, r.last.behind }
 
+// Leader is the epoch of the leader that has answered the last Next, -1 if none has.
+func (r *Reader) Leader() int32 { return r.leader.epoch }
+
 // Log is the log that r reads; its ID is known once a Next has succeeded.
 func (r *Reader) Log() Log { return r.leader.t }
 
@@ -216,6 +219,7 @@ func (r *Reader) request(wait time.Duration) *kmsg.FetchRequest {
 	rt.TopicID = r.leader.t.ID  // from v13
 	rp := kmsg.NewFetchRequestTopicPartition()
 	rp.Partition = r.leader.t.Partition
+	rp.CurrentLeaderEpoch = r.leader.epoch // else a former leader that has not heard of its successor answers for it
 	rp.FetchOffset = r.position
 	rp.PartitionMaxBytes = r.leader.limits.MaxBytes
 	rt.Partitions = append(rt.Partitions, rp)

@@ -100,15 +100,18 @@ func (c *txnClient) renew() {
 	c.last, c.parts, c.leaders = hanging.NoProducer(), nil, nil
 	c.dropped.Store(false)
 	c.heard.Store(false)
-	c.repeated.Store(false)
+	c.failed.Clear()
 }
 
-// leaderOf returns the epoch of the leader of a record's partition, -1 if it is not known. The leader that took the record
-// may be a later one only if a connection broke and kgo has sent the record again: then it does not ask for metadata first,
-// as it does when a broker says that it is not the leader.
+// leaderOf returns the epoch of the leader of a record's partition, -1 if it is not known. It is not if a connection to that
+// broker has failed: then kgo sends the record again without asking for metadata, as it does when a broker says that it is
+// not the leader. What else a client may miss says type tail of internal/ownership.
 func (c *txnClient) leaderOf(r *kgo.Record) int32 {
 	leader, epoch, err := c.PartitionLeader(r.Topic, r.Partition)
-	if leader < 0 || err != nil || c.repeated.Load() {
+	if leader < 0 || err != nil {
+		return -1
+	}
+	if _, failed := c.failed.Load(leader); failed {
 		return -1
 	}
 	return epoch

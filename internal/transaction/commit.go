@@ -48,6 +48,8 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	}
 	if err == nil {
 		err = fenced(shares, c)
+	} else {
+		_ = fenced(out.acknowledged(), c) // so that they need not look where their records stand
 	}
 	if err != nil {
 		l.abandon(ctx, &out, shares)

@@ -3,6 +3,7 @@ package transaction
 import (
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,8 +17,8 @@ type connectionHook struct {
 	at      atomic.Pointer[kgo.BrokerMetadata]
 	dropped atomic.Bool // a connection to the coordinator broke
 	heard   atomic.Bool // an EndTxn was answered, whatever the answer
-	// repeated means that records may have been sent twice, because a connection broke that they were sent on.
-	repeated atomic.Bool
+	// failed are the brokers, by node ID, to which no connection could be opened, or one broke over which records were sent.
+	failed sync.Map
 }
 
 // OnBrokerDisconnect implements kgo.HookBrokerDisconnect.
@@ -27,13 +28,20 @@ func (s *connectionHook) OnBrokerDisconnect(b kgo.BrokerMetadata, _ net.Conn) {
 	}
 }
 
+// OnBrokerConnect implements kgo.HookBrokerConnect.
+func (s *connectionHook) OnBrokerConnect(b kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	if err != nil {
+		s.failed.Store(b.NodeID, true)
+	}
+}
+
 // OnBrokerRead implements kgo.HookBrokerRead.
-func (s *connectionHook) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+func (s *connectionHook) OnBrokerRead(b kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	switch {
 	case key == kmsg.EndTxn.Int16() && err == nil:
 		s.heard.Store(true)
 	case key == kmsg.Produce.Int16() && err != nil:
-		s.repeated.Store(true)
+		s.failed.Store(b.NodeID, true)
 	}
 }
 
@@ -42,7 +50,7 @@ func (s *connectionHook) OnBrokerWrite(b kgo.BrokerMetadata, key int16, _ int, _
 	switch key {
 	case kmsg.Produce.Int16():
 		if err != nil {
-			s.repeated.Store(true)
+			s.failed.Store(b.NodeID, true)
 		}
 	case kmsg.InitProducerID.Int16(), kmsg.AddPartitionsToTxn.Int16(), kmsg.EndTxn.Int16():
 		if was := s.at.Load(); was == nil || was.NodeID != b.NodeID || was.Host != b.Host || was.Port != b.Port {

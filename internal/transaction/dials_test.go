@@ -15,12 +15,19 @@ import (
 type dials struct {
 	mu    sync.Mutex
 	conns []*keyed
+	// refuse, if not nil, returns why a connection is not opened.
+	refuse func() error
 }
 
 // watchDials must be called before the lane has clients.
 func watchDials(l *testLane) *dials {
 	d, dial := &dials{}, l.o.Admin.OptValue(kgo.Dialer).(func(context.Context, string, string) (net.Conn, error))
 	l.o.Client = append(l.o.Client, kgo.Dialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if d.refuse != nil {
+			if err := d.refuse(); err != nil {
+				return nil, err
+			}
+		}
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err

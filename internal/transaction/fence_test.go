@@ -1,13 +1,17 @@
 package transaction
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -19,6 +23,7 @@ type guarded struct {
 	refuse  bool
 	offsets []int64
 	leaders []int32
+	emits   string // a target, if not empty
 	outcome []Outcome
 }
 
@@ -39,6 +44,9 @@ func (s *guarded) Seal(step string, _ *Room) *Share {
 			return errors.New("no")
 		}
 		return nil
+	}
+	if s.emits != "" {
+		sh.Emissions = []Emission{{Record: &kgo.Record{Topic: s.emits, Value: []byte("v")}}}
 	}
 	sh.Done = func(o Outcome) { s.outcome = append(s.outcome, o) }
 	return sh
@@ -70,33 +78,96 @@ func TestFenceOfAShare(t *testing.T) {
 	})
 }
 
-// A fence is told the epoch of the leader that has taken the records. If a connection breaks over which they were sent, kgo
-// sends them again, and they may be taken by a leader that the client has not heard of.
+// A fence is told the epoch of the leader that has taken the records. If a connection to that broker fails, kgo sends them
+// again without asking who leads, and they may be taken by a leader that the client has not heard of.
 func TestAFenceIsToldTheLeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, l := fakeLane(t)
-		s := &guarded{name: "s"}
-		l.of.Add(s)
-		step := func() int32 {
-			t.Helper()
-			if worked, err := l.step(t.Context()); !worked || err != nil {
-				t.Fatalf("worked %v, %v", worked, err)
+	for name, fail := range map[string]func(*kfake.Cluster, *dials){
+		"a connection breaks": func(c *kfake.Cluster, _ *dials) {
+			c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+				return nil, errors.New("the connection breaks"), true
+			})
+		},
+		"none can be opened": func(c *kfake.Cluster, d *dials) {
+			time.Sleep(2 * time.Minute) // kgo closes those that nobody uses
+			announced := false
+			c.ControlKey(int16(kmsg.AddPartitionsToTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
+				announced = true // the next one is for records
+				return nil, nil, false
+			})
+			d.refuse = func() error {
+				if !announced {
+					return nil
+				}
+				announced = false
+				return &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded} // as dialer.DialPatiently says it
 			}
-			return s.leaders[len(s.leaders)-1]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, l := fakeLane(t)
+				d := watchDials(l)
+				s := &guarded{name: "s"}
+				l.of.Add(s)
+				step := func() int32 {
+					t.Helper()
+					if worked, err := l.step(t.Context()); !worked || err != nil {
+						t.Fatalf("worked %v, %v", worked, err)
+					}
+					return s.leaders[len(s.leaders)-1]
+				}
+				first := step()
+				step() // with the other transactional ID
+				if err := c.MoveTopicPartition("log", 0, 0); err != nil {
+					t.Fatal(err)
+				}
+				fail(c, d)
+				if got := step(); first < 0 || got != -1 {
+					t.Errorf("epoch %d, and %d where a connection failed, want -1", first, got)
+				}
+				time.Sleep(6 * time.Minute) // kgo's metadata gets old
+				if got := step(); got != first+1 {
+					t.Errorf("epoch %d under the next leader, want %d", got, first+1)
+				}
+			})
+		})
+	}
+}
+
+// A connection to another broker says nothing about the one that has taken the records.
+func TestAFenceIsToldTheLeaderIfAnotherBrokerFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLaneOf(t, 2)
+		for topic, to := range map[string]int32{"log": 0, "t": 1} {
+			if err := c.MoveTopicPartition(topic, 0, to); err != nil {
+				t.Fatal(err)
+			}
 		}
-		first := step()
-		if err := c.MoveTopicPartition("log", 0, 0); err != nil {
-			t.Fatal(err)
-		}
-		c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		s := &guarded{name: "s", emits: "t"}
+		l.of.Add(s)
+		c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+			if c.CurrentNode() != 1 {
+				c.KeepControl()
+				return nil, nil, false
+			}
 			return nil, errors.New("the connection breaks"), true
 		})
-		if got := step(); first < 0 || got != -1 {
-			t.Errorf("epoch %d, and %d where a connection broke, want -1", first, got)
+		if worked, err := l.step(t.Context()); !worked || err != nil || s.leaders[0] < 0 {
+			t.Errorf("worked %v, %v, under leader epochs %v", worked, err, s.leaders)
 		}
-		time.Sleep(6 * time.Minute) // kgo's metadata gets old
-		if got := step(); got != first+1 {
-			t.Errorf("epoch %d under the next leader, want %d", got, first+1)
+	})
+}
+
+// A share whose records were all acknowledged learns where they stand, although a target has the step aborted. Otherwise
+// its partition would have to look, and all others of the step with it.
+func TestAnAbortedStepIsFencedToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, l := fakeLane(t)
+		s := &guarded{name: "s", emits: "t"}
+		l.of.Add(s)
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})
+		if worked, _ := l.step(t.Context()); !worked || len(s.leaders) != 1 || s.outcome[0] != Aborted {
+			t.Errorf("worked %v, fenced %d times, outcomes %v", worked, len(s.leaders), s.outcome)
 		}
 	})
 }

@@ -157,6 +157,18 @@ func (o *outgoing) produceOwn(ctx context.Context, s *Share, counts []*outstandi
 	o.sent += int32(len(s.Records))
 }
 
+// acknowledged returns the shares whose own records were all acknowledged.
+func (o *outgoing) acknowledged() (shares []*Share) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, s := range o.shares {
+		if s.proven && !slices.ContainsFunc(o.to.own[i], func(c *outstanding) bool { return c.n.Load() > 0 }) {
+			shares = append(shares, s)
+		}
+	}
+	return shares
+}
+
 // ordered returns the emissions of all shares in the order in which they are written.
 func ordered(shares []*Share) []*Emission {
 	n := 0

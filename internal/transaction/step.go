@@ -82,8 +82,9 @@ type Share struct {
 	Records   []*kgo.Record
 	Emissions []Emission
 	// Fence, if not nil, is called before the commit, when every record is acknowledged and the offsets
-	// in Records are known. If it returns an error the step is aborted, and sealed again at once. leader is the epoch of
-	// the leader of Records[0], as the producer knows it then; -1 if it may not know the leader that took the record.
+	// in Records are known. If it returns an error the step is aborted, and sealed again at once. It is called also when the
+	// step is aborted for another reason, if all of Records were acknowledged. leader is the epoch of the leader of
+	// Records[0], as the producer knows it then; -1 if another leader than it knows may have taken the record.
 	Fence func(leader int32) error
 	// Done is called with the outcome.
 	Done func(Outcome)
