@@ -136,8 +136,13 @@ func (b *backlog) roomToFire() timer.Size {
 }
 
 // behind is the size of the firings that each of n planners may have behind requests that are not settled. Together
-// that is half of the account of firings.
-func (b *backlog) behind(n int) timer.Size { return roomOf(b.emitted.Limit() / 2).Over(n) }
+// that is half of the account of firings. A sole planner needs no bound.
+func (b *backlog) behind(n int) timer.Size {
+	if n == 1 {
+		return timer.Unlimited
+	}
+	return roomOf(b.emitted.Limit() / 2).Over(n)
+}
 
 // full reports whether memory or flow holds intake back.
 func (b *backlog) full(paused bool) bool {

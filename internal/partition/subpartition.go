@@ -78,10 +78,7 @@ func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 	s.work.begin()
 	defer s.work.end()
 	s.mu.Lock()
-	if s.planners > 1 {
-		s.planner.Behind(behind)
-	}
-	fired, held := s.planner.Fire(now, room.Entries, room.Bytes, s.hold)
+	fired, held := s.planner.Fire(now, room, behind, s.hold)
 	s.mu.Unlock()
 	s.backlog.fired(fired)
 	s.toPark.put(s, held)

@@ -37,7 +37,7 @@ func BenchmarkLife(b *testing.B) {
 		}
 		batch.Position = offset
 		p.planNew(batch)
-		p.Fire(now, 1<<20, 1<<40, none)
+		p.Fire(now, timer.Size{Entries: 1 << 20, Bytes: 1 << 40}, timer.Unlimited, none)
 		if s := p.Take(1<<20, 1<<40); s != nil {
 			p.Commit()
 			out = append(out, s)
@@ -97,7 +97,7 @@ func BenchmarkGone(b *testing.B) {
 			rows[i] = &timer.Timer{ID: fmt.Appendf(nil, "order-%016d", i*7919), Offset: int64(i), Due: 1 + int64(i)/100, Occurrence: 1}
 		}
 		p.Load(Lowest, Highest, rows)
-		for p.Fire(1<<30, 10_000, 1<<40, free); p.sequence.first != nil; p.Fire(1<<30, 10_000, 1<<40, free) {
+		for p.Fire(1<<30, timer.Size{Entries: 10_000, Bytes: 1 << 40}, timer.Unlimited, free); p.sequence.first != nil; p.Fire(1<<30, timer.Size{Entries: 10_000, Bytes: 1 << 40}, timer.Unlimited, free) {
 			s := p.Take(1<<20, 1<<40)
 			p.Commit()
 			p.Apply(s, 1<<30)

@@ -279,7 +279,7 @@ func (c *caller) bound() int64 {
 // fire plans firings. It returns how many entries were added, and what is to be deferred.
 func (c *caller) fire(limit int) (entries int, toDefer []deferral) {
 	for _, p := range c.planners {
-		fired, held := p.Fire(c.now, limit, unlimited, func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
+		fired, held := p.Fire(c.now, timer.Size{Entries: limit, Bytes: unlimited}, timer.Unlimited, func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
 			return timer.TopicPartition{Topic: t.Target.Topic}, c.unwell(t, permit)
 		})
 		entries += fired.Entries

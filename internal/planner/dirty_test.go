@@ -63,14 +63,14 @@ func TestOnlyDirtyTimersThatAreNotSoonCount(t *testing.T) {
 	wants("one is forgotten", size(2)+size(1))
 	p.Load(timer.Ref{Due: due + 1}, timer.Ref{Due: far}, nil)
 	wants("and known again", size(2))
-	p.Fire(due, 10, 1<<20, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
+	p.Fire(due, timer.Size{Entries: 10, Bytes: 1 << 20}, timer.Unlimited, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
 	wants("one is given out", size(2)+Held(one[0]))
 	p.applyAll()
 	wants("and has fired", size(2))
 	p.BeginFlush()
 	wants("behind a checkpoint", 0)
 	committed(p, due+5) // the timer that fired again
-	p.Fire(due+1, 10, 1<<20, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
+	p.Fire(due+1, timer.Size{Entries: 10, Bytes: 1 << 20}, timer.Unlimited, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, false })
 	p.applyAll()
 	gone := int64(len(one[1].ID)) + 64 // the ID and a place
 	wants("one that is in the store has fired", gone)

@@ -39,7 +39,7 @@ func TestNearestTimersAreNotEvicted(t *testing.T) {
 		if p.known.held() > limit+limit/4 || p.known.held() < limit/4 {
 			t.Errorf("%s: %d bytes are left, the limit is %d", c.name, p.known.held(), limit)
 		}
-		if fired, _ := p.Fire(10_000, 1, 1<<40, free); fired.Entries != 1 {
+		if fired, _ := p.Fire(10_000, timer.Size{Entries: 1, Bytes: 1 << 40}, timer.Unlimited, free); fired.Entries != 1 {
 			t.Errorf("%s: %d fire, want 1", c.name, fired.Entries)
 		}
 	}
@@ -229,7 +229,7 @@ func TestFiringKeepsTheLimit(t *testing.T) {
 	if p.records() != n {
 		t.Fatalf("%d are packed, want %d", p.records(), n)
 	}
-	if fired, _ := p.Fire(1000, n, 1<<40, free); fired.Entries != n {
+	if fired, _ := p.Fire(1000, timer.Size{Entries: n, Bytes: 1 << 40}, timer.Unlimited, free); fired.Entries != n {
 		t.Fatalf("%d fire, want %d", fired.Entries, n)
 	}
 	if p.known.held() > limit+limit/4 {
@@ -251,17 +251,17 @@ func TestEncodingContinuesAfterAClockWasAhead(t *testing.T) {
 		p.Apply(out, 1<<20)
 	}
 	schedule("a", 9*day)
-	p.Fire(day, 1, 1<<40, free)
-	p.Fire(1000, 1, 1<<40, free)
+	p.Fire(day, timer.Size{Entries: 1, Bytes: 1 << 40}, timer.Unlimited, free)
+	p.Fire(1000, timer.Size{Entries: 1, Bytes: 1 << 40}, timer.Unlimited, free)
 	schedule("b", day/2)
 	if p.records() != 2 {
 		t.Errorf("%d of 2 are packed", p.records())
 	}
 	for _, now := range []int64{day / 2, 9 * day} {
-		if fired, _ := p.Fire(now-1, 1, 1<<40, free); fired.Entries != 0 {
+		if fired, _ := p.Fire(now-1, timer.Size{Entries: 1, Bytes: 1 << 40}, timer.Unlimited, free); fired.Entries != 0 {
 			t.Errorf("before %d something fires", now)
 		}
-		if fired, _ := p.Fire(now, 1, 1<<40, free); fired.Entries != 1 {
+		if fired, _ := p.Fire(now, timer.Size{Entries: 1, Bytes: 1 << 40}, timer.Unlimited, free); fired.Entries != 1 {
 			t.Errorf("at %d nothing fires", now)
 		}
 	}

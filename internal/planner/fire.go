@@ -27,16 +27,21 @@ type Hold func(t *timer.Timer, permit any) (by timer.TopicPartition, held bool)
 // dueItems are items that are due. The lists are reused unless they are long.
 type dueItems struct{ free, behind []*Item }
 
-// Fire plans the firings of timers that are due now: at most limit of them, with at most that many bytes, except that the
-// last one may exceed that. A timer does not fire if hold holds it. It is among parkings, or waits until it can be parked. But
+// Fire plans the firings of timers that are due now: as many as there is room for, except that the last one may exceed the
+// bytes. A timer does not fire if hold holds it. It is among parkings, or waits until it can be parked. But
 // a timer that is too late does not wait. fired includes what was planned since the last call for timers that the rules of
 // their zones have moved to another time.
-func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired timer.Size, parkings Parkings) {
+//
+// behind bounds the firings that stand behind uncommitted requests of their own IDs. Further ones wait until those requests
+// are applied. While one planner of a partition waits for a look-up, requests of the other planners cannot be committed, and
+// firings behind them must leave room for firings that could be. A sole planner needs no bound.
+func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired timer.Size, parkings Parkings) {
 	fired, p.moved = p.moved, timer.Size{}
 	p.opened = min(p.opened, now)
 	p.known.notAhead(now, p.ahead)
 	p.known.table.SetBack(now + setBack) // otherwise no timer is encoded until the clock has caught up
-	overdue, behind := maxOverdue, p.sequence.roomBehind(p.behind)
+	overdue, limit, bytes := maxOverdue, room.Entries, room.Bytes
+	behind = p.sequence.roomBehind(behind)
 	for first := true; p.open && limit > 0 && bytes > 0; first = false {
 		if !first { // each pass fires one occurrence of a timer
 			limit = min(limit, overdue)
@@ -85,11 +90,6 @@ func (p *Planner) Fire(now int64, limit int, bytes int64, hold Hold) (fired time
 	p.known.evict() // recurring timers take more memory as items than as records
 	return fired, parkings
 }
-
-// Behind bounds the firings that stand behind uncommitted requests of their own IDs. Further ones wait until those requests
-// are applied. While one planner of a partition waits for a look-up, requests of the other planners cannot be committed, and
-// firings behind them must leave room for firings that could be. A sole planner needs no bound. By default there is none.
-func (p *Planner) Behind(room timer.Size) { p.behind = room }
 
 // roomBehind returns how much of a bound for firings behind requests is unused.
 func (q *sequence) roomBehind(left timer.Size) timer.Size {

@@ -38,7 +38,7 @@ func TestFiringsAreTakenInChunks(t *testing.T) {
 		{"one that is larger", 2, maxFiringBytes, 1},
 	} {
 		p := loaded(c.timers, 10, c.value)
-		fired, _ := p.Fire(10, c.timers, 1<<40, free)
+		fired, _ := p.Fire(10, timer.Size{Entries: c.timers, Bytes: 1 << 40}, timer.Unlimited, free)
 		if fired.Entries != c.timers {
 			t.Fatalf("%s: %d fire, want %d", c.name, fired.Entries, c.timers)
 		}
@@ -59,14 +59,14 @@ func TestFireIsBounded(t *testing.T) {
 		want  int
 	}{{0, 1 << 40, 0}, {1, 1 << 40, 1}, {n + 1, 1 << 40, n}, {n, 0, 0}, {n, 1, 1}, {n, 3 * each, 3}, {n, 3*each + 1, 4}} {
 		p := loaded(n, 10, 0)
-		fired, _ := p.Fire(10, c.limit, c.bytes, free)
+		fired, _ := p.Fire(10, timer.Size{Entries: c.limit, Bytes: c.bytes}, timer.Unlimited, free)
 		if fired.Entries != c.want {
 			t.Errorf("limit %d, %d bytes: %d fire, want %d", c.limit, c.bytes, fired.Entries, c.want)
 		}
 		if due, ok := p.Next(); ok != (c.want < n) || ok && due != 10 {
 			t.Errorf("limit %d, %d bytes: the next one is due at %d, %v", c.limit, c.bytes, due, ok)
 		}
-		if rest, _ := p.Fire(10, n, 1<<40, free); rest.Entries != n-c.want {
+		if rest, _ := p.Fire(10, timer.Size{Entries: n, Bytes: 1 << 40}, timer.Unlimited, free); rest.Entries != n-c.want {
 			t.Errorf("limit %d, %d bytes: %d fire then, want the others", c.limit, c.bytes, rest.Entries)
 		}
 	}
@@ -94,7 +94,7 @@ func TestUncommitted(t *testing.T) {
 	later := p.known.find([]byte("id3"))
 	p.reschedule(later, later.timer)
 	is("a timer is put off", Never)
-	p.Fire(30, 10, 1<<40, free)
+	p.Fire(30, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free)
 	is("three are planned", 10)
 	p.Take(10, 1<<40)
 	is("they are sealed", 10)

@@ -53,7 +53,7 @@ type model struct {
 	blind     uint64   // bits of sums that are ignored
 	full      int64    // the limit of pending timers
 	ahead     int64    // ms, see Planner.ahead
-	behind    int      // see Planner.Behind; negative: no bound
+	behind    int      // see Planner.Fire; negative: no bound
 	tick      int64    // ms: 1, or a second if there are expressions
 	setting   *setting // the clock change around which the model runs; nil: there are no expressions
 	now       int64
@@ -164,9 +164,6 @@ func (m *model) restart() {
 	}
 	m.p = newPlanner(m.position(), m.now, m.limit, m.grain)
 	m.p.known.table.Hash.Blind, m.p.ahead = m.blind, m.ahead
-	if m.behind >= 0 {
-		m.p.Behind(timer.Size{Entries: m.behind, Bytes: math.MaxInt64})
-	}
 	m.p.Begin(int64(len(m.state)))
 	m.met, m.batch, m.found, m.asked = m.next, nil, false, false
 	m.scan, m.out, m.jobs, m.applying = nil, nil, nil, false
@@ -330,13 +327,21 @@ func (m *model) load() {
 
 // Steps.
 
+// room is for firings behind requests.
+func (m *model) room() timer.Size {
+	if m.behind < 0 {
+		return timer.Unlimited
+	}
+	return timer.Size{Entries: m.behind, Bytes: math.MaxInt64}
+}
+
 func (m *model) fire(limit int, bytes int64) {
 	for at, by := range m.missed { // the clock may have been set back
 		m.missed[at] = min(by, m.now)
 	}
 	m.opened = min(m.opened, m.now)
-	waits, room, permits, moved := waiting(m.p), m.p.sequence.roomBehind(m.p.behind), 0, m.p.moved
-	fired, parkings := m.p.Fire(m.now, limit, bytes, func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
+	waits, room, permits, moved := waiting(m.p), m.p.sequence.roomBehind(m.room()), 0, m.p.moved
+	fired, parkings := m.p.Fire(m.now, timer.Size{Entries: limit, Bytes: bytes}, m.room(), func(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
 		if t.FiresAt() > m.now {
 			m.t.Fatalf("timer %q is due at %d and fires at %d", t.ID, t.FiresAt(), m.now)
 		}
@@ -356,7 +361,7 @@ func (m *model) fire(limit int, bytes int64) {
 			m.parkings = append(m.parkings, parking{target: to.Topic, Parking: l})
 		}
 	}
-	if left := m.p.sequence.roomBehind(m.p.behind); m.behind >= 0 {
+	if left := m.p.sequence.roomBehind(m.room()); m.behind >= 0 {
 		m.saw("left to wait behind requests", left.IsUsedUp() && waiting(m.p) > waits && len(m.unhealthy) == 0)
 		if left.Entries < min(0, room.Entries)-permits {
 			m.t.Fatalf("%d firings more than %d stand behind requests", -left.Entries, m.behind)

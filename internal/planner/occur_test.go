@@ -24,7 +24,7 @@ func ready(timers ...*timer.Timer) *Planner {
 
 // fired returns what a planner fires at an instant, up to limit, as id/occurrence, and commits it.
 func fired(p *Planner, now int64, limit int) (all []string) {
-	p.Fire(now, limit, 1<<40, free)
+	p.Fire(now, timer.Size{Entries: limit, Bytes: 1 << 40}, timer.Unlimited, free)
 	s := p.Take(1<<30, 1<<40)
 	if s == nil {
 		return nil
@@ -100,7 +100,7 @@ func TestCatchingUpWaitsItsTurnAsAnItem(t *testing.T) {
 func TestRolledBackOccurrencesDoNotExpire(t *testing.T) {
 	p := ready(recurring("a", 100, 100, timer.CatchUpAll))
 	p.Open(0)
-	p.Fire(250, 10, 1<<40, free)
+	p.Fire(250, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free)
 	all := slices.Collect(p.Take(100, 1<<40).Entries())
 	p.RollBack(all[0])
 	all[1].Expire()
@@ -125,7 +125,7 @@ func TestFireReportsTimersMovedByZoneRules(t *testing.T) {
 	unknown := p.Meet(b)
 	unknown.Found(nil, []*timer.Timer{moved("found", 2)}, []bool{false}, 0)
 	p.Plan(b)
-	fired, _ := p.Fire(0, 10, 1<<40, free) // the catch-up barrier is not open
+	fired, _ := p.Fire(0, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free) // the catch-up barrier is not open
 	s := p.Take(10, 1<<40)
 	if s.Firings.Entries != 2 || s.Requests.Entries != 1 {
 		t.Fatalf("%d firings and %d requests are planned", s.Firings.Entries, s.Requests.Entries)
@@ -133,7 +133,7 @@ func TestFireReportsTimersMovedByZoneRules(t *testing.T) {
 	if fired != s.Firings {
 		t.Errorf("fired %+v, and the segment has %+v", fired, s.Firings)
 	}
-	if again, _ := p.Fire(0, 10, 1<<40, free); again.Entries != 0 {
+	if again, _ := p.Fire(0, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free); again.Entries != 0 {
 		t.Errorf("told again: %+v", again)
 	}
 }
@@ -217,7 +217,7 @@ func TestRulesThatMoveATimerToThePlaceOfAnotherOccurrence(t *testing.T) {
 		return p
 	}
 	p := loaded()
-	p.Fire(8*hour, 10, 1<<40, free)
+	p.Fire(8*hour, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free)
 	changes := p.Take(10, 1<<40).Changes()
 	if len(changes) != 1 || changes[0].After == nil || changes[0].After.Occurrence != 2 {
 		t.Errorf("the first occurrence is fired, and the changes are %+v", changes)

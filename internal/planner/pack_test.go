@@ -25,7 +25,7 @@ func TestTopicsHaveMemoryOfTheirOwn(t *testing.T) {
 	if n := p.records(); n != len(rows) {
 		t.Fatalf("%d of %d are packed", n, len(rows))
 	}
-	p.Fire(1<<20, 1<<20, 1<<40, free)
+	p.Fire(1<<20, timer.Size{Entries: 1 << 20, Bytes: 1 << 40}, timer.Unlimited, free)
 	var names []*byte
 	for e := range p.Take(1<<20, 1<<40).Entries() {
 		if e.Emit.Target.Topic != rows[len(names)].Target.Topic {
@@ -70,7 +70,7 @@ func TestWaitingItemsKeepNoChunk(t *testing.T) {
 		p.known.encode(it)
 	}
 	records := [][]byte{record(ids[0]), record(ids[1])}
-	p.Fire(1000, 10, 1<<40, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, true })
+	p.Fire(1000, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, func(*timer.Timer, any) (timer.TopicPartition, bool) { return timer.TopicPartition{}, true })
 	for i, id := range ids {
 		it, _, _ := p.lookup([]byte(id))
 		owns("its target is unhealthy", it.timer, records[i])

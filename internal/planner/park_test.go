@@ -89,7 +89,7 @@ func TestATimerThatComesBackBeforeItIsDueWasNotMissed(t *testing.T) {
 	p := ready(tm)
 	p.Open(900)
 	park := func(now int64) {
-		_, held := p.Fire(now, 10, 1<<40, hold)
+		_, held := p.Fire(now, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, hold)
 		l := held[timer.TopicPartition{}]
 		if l == nil || len(l.Timers) != 1 {
 			t.Fatalf("to be parked at %d: %+v", now, held)
@@ -99,7 +99,7 @@ func TestATimerThatComesBackBeforeItIsDueWasNotMissed(t *testing.T) {
 	park(1000)
 	p.Admit([]*timer.Timer{tm}, nil, 1004)
 	park(1004)
-	p.Fire(974, 10, 1<<40, hold) // the clock was set back
+	p.Fire(974, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, hold) // the clock was set back
 	p.Lower(tm.Ref())
 	p.Load(tm.Ref(), timer.Ref{Due: 1 << 40}, []*timer.Timer{tm})
 	wants(t, "before it is due", fired(p, 994, 10))

@@ -55,7 +55,7 @@ func TestPendingIsCounted(t *testing.T) {
 			case "take":
 				if out == nil {
 					leaving = maps.Clone(pending)
-					p.Fire(now, 1<<20, 1<<40, free)
+					p.Fire(now, timer.Size{Entries: 1 << 20, Bytes: 1 << 40}, timer.Unlimited, free)
 					out = p.Take(1<<20, 1<<40)
 				}
 			case "end":
@@ -130,7 +130,7 @@ func TestARolledBackFiringKeepsItsPlaceInTheCount(t *testing.T) {
 				t.Fatal("refused below the limit")
 			}
 		}
-		p.Fire(2, 1<<20, 1<<40, free) // a and b
+		p.Fire(2, timer.Size{Entries: 1 << 20, Bytes: 1 << 40}, timer.Unlimited, free) // a and b
 		if schedule("a") {
 			t.Error("what is scheduled again in place of a firing that is planned is refused")
 		}

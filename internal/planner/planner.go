@@ -20,8 +20,7 @@ const Memory = 24 << 10
 // Planner has what is known and planned of one partition, or of a part of it. Make one with [New].
 type Planner struct {
 	known  known
-	behind timer.Size // see Behind
-	ahead  int64      // see the constant
+	ahead  int64 // see the constant
 	open   bool
 	opened int64 // Unix ms: occurrences due by then were missed, because no instance had the partition
 	tally  tally
@@ -61,7 +60,7 @@ func New(position, now, bytes int64) *Planner { return newPlanner(position, now,
 func newPlanner(position, now, bytes int64, grain uint) *Planner {
 	return &Planner{
 		known: known{table: memtable.New(now, grain), topics: make(topicNames), horizon: Lowest, limit: bytes},
-		ahead: ahead, behind: timer.Size{Entries: math.MaxInt, Bytes: math.MaxInt64}, sequence: sequence{position: position}, recurrences: recurrences{new(calendar.Cache)}, tally: tally{count: new(Count)},
+		ahead: ahead, sequence: sequence{position: position}, recurrences: recurrences{new(calendar.Cache)}, tally: tally{count: new(Count)},
 	}
 }
 

@@ -39,7 +39,7 @@ func TestAPlannerThatHasFiredTakes(t *testing.T) {
 		p.planNew(b)
 		p.applyAll()
 		p.Open(1000)
-		p.Fire(1000, timers, 1<<40, free)
+		p.Fire(1000, timer.Size{Entries: timers, Bytes: 1 << 40}, timer.Unlimited, free)
 		p.applyAll()
 		p.BeginFlush()
 		p.EndFlush()

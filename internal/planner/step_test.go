@@ -81,7 +81,7 @@ func TestTakeSettlesAPrefixOfTheLog(t *testing.T) {
 			},
 			"fire": func(t *rapid.T) {
 				now += rapid.Int64Range(0, 3).Draw(t, "time")
-				ps[rapid.IntRange(0, n-1).Draw(t, "planner")].Fire(now, rapid.IntRange(1, 5).Draw(t, "limit"), 1<<40, free)
+				ps[rapid.IntRange(0, n-1).Draw(t, "planner")].Fire(now, timer.Size{Entries: rapid.IntRange(1, 5).Draw(t, "limit"), Bytes: 1 << 40}, timer.Unlimited, free)
 			},
 			"take": func(t *rapid.T) {
 				if out != nil {
@@ -193,7 +193,7 @@ func TestABatchIsCutAtTheBound(t *testing.T) {
 	l := p.Meet(b)
 	l.Found([]timer.Ref{timer.Absent, timer.Absent, timer.Absent, timer.Absent}, nil, nil, 0)
 	p.Plan(b)
-	p.Fire(10, 100, 1<<40, free) // all of them behind their requests
+	p.Fire(10, timer.Size{Entries: 100, Bytes: 1 << 40}, timer.Unlimited, free) // all of them behind their requests
 	for _, want := range []struct {
 		bound             int64
 		requests, firings int

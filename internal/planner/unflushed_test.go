@@ -75,7 +75,7 @@ func TestAQuestionCountsTheMemoryItKeeps(t *testing.T) {
 			schedules(p, 5000, 100, "id", far)
 			p.applyAll()
 			p.Open(far + 10_000)
-			p.Fire(far+10_000, 1<<20, 1<<40, free)
+			p.Fire(far+10_000, timer.Size{Entries: 1 << 20, Bytes: 1 << 40}, timer.Unlimited, free)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

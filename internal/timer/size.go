@@ -1,11 +1,16 @@
 package timer
 
+import "math"
+
 // Size is a number of entries, and about how many bytes they hold. It says how large something is, or how much room
 // there is.
 type Size struct {
 	Entries int
 	Bytes   int64
 }
+
+// Unlimited is more than anything takes.
+var Unlimited = Size{Entries: math.MaxInt, Bytes: math.MaxInt64}
 
 // Plus returns s and o together.
 func (s Size) Plus(o Size) Size { return Size{s.Entries + o.Entries, s.Bytes + o.Bytes} }
