@@ -41,7 +41,7 @@ type Acquired struct {
 type Claimed struct {
 	Behind int64  // the offset behind it
 	Value  []byte // unlike that of any other record
-	Leader int32  // the leader epoch in which it was written
+	Leader int32  // the leader epoch in which it was written, not that of the leader from which it was read
 }
 
 // acquirer makes this process a partition's owner, any number of times. One acquisition is under way at a time.

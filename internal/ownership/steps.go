@@ -34,7 +34,7 @@ type Steps struct {
 	source     transaction.Source // between Join and Leave; a late Seal of a former acquisition finds another one, or nil
 	owner      bool               // the kind seals, no claim is made any more
 	out        bool               // a share is being sealed, or is out
-	passed     bool               // the share that is out has passed the fence
+	unfenced   error              // why the share that is out has not passed the fence; nil: it has
 	claim      *claim             // to be sealed, or out
 	tail       tail
 	leaderless bool  // nothing is sealed, because the log has no leader or one out of reach; each Seal looks again
@@ -123,11 +123,11 @@ func (s *Steps) begin(source transaction.Source) (owner bool, c *claim) {
 	if _, s.leaderless = s.missing(); s.leaderless {
 		return false, nil // no step could be committed, and other partitions must not wait for it
 	}
-	if epoch := s.epoch(); s.owner && epoch >= 0 && epoch != s.tail.metadata {
+	if s.owner && s.newLeader() {
 		s.distrust(errNewLeader)
 		return false, nil
 	}
-	s.out, s.passed = s.owner || s.claim != nil, false
+	s.out, s.unfenced = s.owner || s.claim != nil, errUnfenced
 	return s.owner, s.claim
 }
 
@@ -160,14 +160,16 @@ func (s *Steps) AwaitLeader() {
 }
 
 // Fence returns nil if a step that wrote these records to the log may be committed: no foreign claim stands before
-// them. leader is that of transaction.Share.Fence.
+// them, in the log that was read last, and that log was not cut. leader is that of transaction.Share.Fence.
 func (s *Steps) Fence(records []*kgo.Record, leader int32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.tail.check(records, leader)
-	switch {
+	if err == nil && s.newLeader() { // metadata may have come since the share was sealed
+		err = errNewLeader
+	}
+	switch s.unfenced = err; {
 	case err == nil:
-		s.passed = true
 		s.tail.passed(records)
 	case errors.Is(err, errCut):
 		s.failure.giveUp(err)
@@ -186,8 +188,8 @@ func (s *Steps) Ended(share *transaction.Share, o transaction.Outcome) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o != transaction.Lost && s.owner && !s.passed {
-		s.distrust(errUnfenced) // where its records stand is not known
+	if o != transaction.Lost && s.owner && s.unfenced != nil {
+		s.distrust(s.unfenced) // where its records stand is not known
 	}
 	s.noteBlocked(share, o)
 	s.out = false
@@ -215,7 +217,7 @@ func (s *Steps) noteBlocked(share *transaction.Share, o transaction.Outcome) {
 	}
 }
 
-// Doubt reports whether another owner may have written to the changelog. Then nothing is sealed until a look at its end.
+// Doubt reports whether the end of the changelog is in doubt. Then nothing is sealed until it was looked at.
 func (s *Steps) Doubt() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +247,7 @@ func (s *Steps) endsAt(end, acked int64) {
 	}
 }
 
-// acked is the offset behind the last record of this owner that was acknowledged.
+// acked is the offset behind the last record of the last step of this owner that passed the fence.
 func (s *Steps) acked() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,17 +259,23 @@ func (s *Steps) epoch() int32 {
 	return s.o.Targets.Leaders.Epoch(s.o.Topics.Changelog.Name, s.o.Partition)
 }
 
+// newLeader reports whether this process's metadata names another leader epoch than when the log was read last. mu is held.
+func (s *Steps) newLeader() bool {
+	now := s.epoch()
+	return now >= 0 && now != s.tail.metadataEpoch
+}
+
 // beginLook reports whether a look is to begin: there is doubt, and there is a leader. t stays as it is until known ends the
 // look.
 func (s *Steps) beginLook() (t tail, start bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.tail.doubt == nil || s.tail.look {
+	if s.tail.doubt == nil || s.tail.looking {
 		return s.tail, false
 	}
 	s.leaderless = s.o.Targets.Leaders.Stalled(s.o.Topics.Changelog.Name, s.o.Partition)
-	s.tail.look, s.tail.metadata = !s.leaderless, s.epoch()
-	return s.tail, s.tail.look
+	s.tail.looking, s.tail.metadataEpoch = !s.leaderless, s.epoch()
+	return s.tail, s.tail.looking
 }
 
 // known is tail.known.

@@ -23,8 +23,8 @@ var (
 	errUnacknowledged = errors.New("the changelog did not take every record")
 	errForeignRecords = errors.New("another program may have written to the changelog")
 	errCut            = errors.New("the changelog lost records that were acknowledged")
-	errUnfenced       = errors.New("a step of ours has ended before its fence")
-	errNewLeader      = errors.New("another leader may have taken the step than the one whose log was read last")
+	errUnfenced       = errors.New("a step of ours has ended without passing its fence")
+	errNewLeader      = errors.New("a leader other than the one whose log was read last may have taken the step")
 	errEnd            = errors.New("the changelog does not end where our last step does")
 )
 
@@ -69,19 +69,21 @@ var (
 // log has now. An idle owner compares the end with acked once a minute, and a lower end raises doubt too.
 //
 // What remains: a step passes unseen if the broker that its producer knows as the leader leads again, after others or after
-// a restart, with a shorter log, and neither the producer nor this process's metadata has heard of that. The connection
-// need not have been closed. Metadata is at most 5 s old, and less while a broker cannot be reached (see targets.Leaders).
+// a restart, with a shorter log, and neither the producer nor this process's metadata has heard of that. This can happen even
+// if no connection was closed. Metadata is asked for every 5 s, and more often while a broker cannot be reached (see
+// targets.Leaders).
 type tail struct {
 	next  int64  // see above
 	acked int64  // the offset behind the last record of the last step of ours that passed the fence
 	last  []byte // the value of that record; the step may have been aborted since
 	seen  int64  // the log was read up to there, under leader
-	// leader is the epoch of the leader whose log was read last. It had last, and unless there is doubt no foreign claim
-	// below next. metadata is what this process's metadata said of that epoch when the reading began.
-	leader, metadata int32
-	at               time.Time // of the last news, good or bad
-	doubt            error     // what raised it; nil: none
-	look             bool      // a look is under way
+	// readEpoch is the leader epoch of the log that was read last. That log contained the record of last and, unless there is
+	// doubt, no foreign claim below next. metadataEpoch is the leader epoch by this process's metadata when the look began,
+	// or that of our claim; -1: not known.
+	readEpoch, metadataEpoch int32
+	at                       time.Time // of the last news, good or bad
+	doubt                    error     // what raised it; nil: none
+	looking                  bool      // a look is under way
 }
 
 // lastOffset is the offset of the last record of a step. It returns an error unless all offsets are known.
@@ -102,14 +104,14 @@ func (t *tail) check(records []*kgo.Record, leader int32) error {
 		return err
 	}
 	if first := records[0].Offset; first < t.acked {
-		return fmt.Errorf("%w: they were acknowledged up to %d, and the next one stands at %d", errCut, t.acked, first)
+		return fmt.Errorf("%w: ours were acknowledged up to %d, and the next step begins at %d", errCut, t.acked, first)
 	}
-	if leader != t.leader {
-		return fmt.Errorf("%w: leader epoch %d, and not %d", errNewLeader, leader, t.leader)
+	if leader < 0 || leader != t.readEpoch {
+		return fmt.Errorf("%w: leader epoch %d, and not %d", errNewLeader, leader, t.readEpoch)
 	}
 	above := last + 1 - int64(len(records)) - t.next
 	if above > 0 || above < -maxUnmarked {
-		return fmt.Errorf("%w: offset %d is %d above where it should be", errForeignRecords, last, above)
+		return fmt.Errorf("%w: its last offset is %d, which is %d above what is expected, and not 0 to %d below", errForeignRecords, last, above, maxUnmarked)
 	}
 	return nil
 }
@@ -131,11 +133,11 @@ func (t *tail) distrust(why error) {
 // Some of our markers may still come: that of a step which was aborted, perhaps before it wrote anything, and those of
 // earlier steps.
 func (t *tail) known(at int64, leader int32) {
-	*t = tail{next: at + owed, acked: t.acked, last: t.last, seen: at, leader: leader, metadata: t.metadata, at: time.Now()}
+	*t = tail{next: at + owed, acked: t.acked, last: t.last, seen: at, readEpoch: leader, metadataEpoch: t.metadataEpoch, at: time.Now()}
 }
 
 // begin begins with our claim.
 func (t *tail) begin(c Claimed) {
-	t.acked, t.last, t.metadata = c.Behind, slices.Clone(c.Value), c.Leader
+	t.acked, t.last, t.metadataEpoch = c.Behind, slices.Clone(c.Value), c.Leader
 	t.known(c.Behind, c.Leader)
 }

@@ -332,24 +332,37 @@ func TestANewLeaderIsLookedAtBeforeAStep(t *testing.T) {
 			l.Own(Claimed{Behind: 1, Leader: 7})
 			b.led(t, &l.o, 0)
 			seal := func() *transaction.Share { return p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) }
+			const at = 1
 			share := seal()
-			if share == nil {
-				t.Fatal("nothing is sealed for the leader that is known")
+			if share == nil || l.Steps.Fence(stepAt(at), 7) != nil {
+				t.Fatal("nothing is sealed for the leader that is known, or it may not be committed")
 			}
-			l.Steps.passed = true
 			l.Steps.Ended(share, transaction.Committed)
+			share = seal()
 			b.epoch = epoch
 			b.led(t, &l.o, 0)
-			if seal() != nil || !l.Steps.Doubt() {
-				t.Error("a step is sealed for a leader that nobody has looked at")
+			if err := l.Steps.Fence(stepAt(at+2), 7); !errors.Is(err, errNewLeader) {
+				t.Errorf("%v, of a step during which metadata has named another leader", err)
 			}
-			if _, start := l.Steps.beginLook(); !start {
-				t.Error("no look begins")
+			l.Steps.Ended(share, transaction.Aborted)
+			look := func() {
+				t.Helper()
+				if seal() != nil || !l.Steps.Doubt() {
+					t.Error("a step is sealed for a leader that nobody has looked at")
+				}
+				if _, start := l.Steps.beginLook(); !start {
+					t.Error("no look begins")
+				}
+				l.Steps.known(at+4, 7)
 			}
-			l.Steps.known(1, 7)
-			if seal() == nil {
-				t.Error("nothing is sealed after the look")
+			look()
+			if share = seal(); share == nil || l.Steps.Fence(stepAt(at+4), 7) != nil {
+				t.Fatal("nothing is sealed after the look")
 			}
+			l.Steps.Ended(share, transaction.Committed)
+			b.epoch = 7
+			b.led(t, &l.o, 0)
+			look()
 		})
 	}
 }

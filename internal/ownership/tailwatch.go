@@ -58,8 +58,8 @@ func (w *tailWatch) peek(ctx context.Context) {
 }
 
 // look begins a look if there is doubt and no look is under way. It waits until there is a leader again. A new leader
-// first shows only what its followers have, which may be less than there is; a step that is sealed on that basis is
-// aborted.
+// first shows only what its followers have, which may be less than there is. A step that is sealed on that basis would be
+// aborted, because it stands behind records that the look has not seen.
 func (w *tailWatch) look(ctx context.Context) {
 	t, start := w.steps.beginLook()
 	if !start {
@@ -87,16 +87,16 @@ func (w *tailWatch) look(ctx context.Context) {
 // them. Without waiting for them it would look as if a claim stood before it, and be aborted.
 func (w *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader int32, err error) {
 	log, ours := w.o.changelog(), t.acked-1
-	written := partlog.NewReader(w.o.Client, log, ours)
-	written.SetUncommitted()
-	written.SetMaxBytes(1) // one batch: the rest may be known
-	there, others := false, false
+	uncommitted := partlog.NewReader(w.o.Client, log, ours)
+	uncommitted.SetUncommitted()
+	uncommitted.SetMaxBytes(1)             // one batch: the rest may be known
+	ourLast, others := false, false        // what was found
 	first, claimed := int64(-1), int64(-1) // claims
 	note := func(rec *kgo.Record) error {
-		written.SetMaxBytes(partlog.DefaultLimits().MaxBytes)
+		uncommitted.SetMaxBytes(partlog.DefaultLimits().MaxBytes)
 		if rec.Offset == ours && bytes.Equal(rec.Value, t.last) {
-			if there = true; written.Leader() == t.leader {
-				written.SetPosition(max(written.Position(), t.seen))
+			if ourLast = true; uncommitted.Leader() == t.readEpoch {
+				uncommitted.SetPosition(max(uncommitted.Position(), t.seen))
 			}
 			return nil
 		}
@@ -114,20 +114,31 @@ func (w *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader int
 		asked = min(asked, epoch)
 		return end, err
 	}
-	for begun := time.Now(); ; written.LookAgain() {
-		leader, err = w.eachOfTail(ctx, written, end, note)
-		if err != nil || there || others || time.Since(begun) > formerLeader || !beats.Sleep(ctx, tailWaitMax) {
+	for nothing := (time.Time{}); ; uncommitted.LookAgain() {
+		leader, err = w.eachOfTail(ctx, uncommitted, end, note)
+		if err != nil || ourLast || others || isOver(&nothing) {
 			break
 		}
-		written.SetPosition(ours)
+		if !beats.Sleep(ctx, tailWaitMax) {
+			return 0, 0, ctx.Err()
+		}
+		uncommitted.SetPosition(ours)
 	}
 	if err == nil && claimed >= 0 {
 		_, err = w.eachOfTail(ctx, partlog.NewReader(w.o.Client, log, first), func() (int64, error) { return claimed + 1, nil }, w.overtaken)
 	}
-	if err == nil && !there {
+	if err == nil && !ourLast {
 		err = fmt.Errorf("%w: our last one is no longer at offset %d", errCut, ours)
 	}
-	return written.Position(), min(leader, asked), err
+	return uncommitted.Position(), min(leader, asked), err
+}
+
+// isOver reports whether formerLeader has passed since the first call with this time.
+func isOver(first *time.Time) bool {
+	if first.IsZero() {
+		*first = time.Now()
+	}
+	return time.Since(*first) > formerLeader
 }
 
 // eachOfTail calls take for each record up to an offset, and returns the lowest epoch of a leader that they came from. It asks
@@ -138,13 +149,13 @@ func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func
 	r.SetCompacted(true)
 	leader = math.MaxInt32
 	end, err := upTo()
-	begun, said := time.Now(), time.Now()
+	begun, said, missing := time.Now(), time.Now(), time.Time{}
 	for read := false; err == nil && (!read || r.Position() < end); {
 		at := r.Position()
 		read = false
 		var page partlog.Page
 		page, err = r.Next(ctx, 0)
-		if errors.Is(err, partlog.ErrOutOfRange) && time.Since(begun) < formerLeader {
+		if errors.Is(err, partlog.ErrOutOfRange) && !isOver(&missing) {
 			r.LookAgain()
 		} else if read = true; err != nil {
 			break

@@ -27,14 +27,15 @@ type Hold func(t *timer.Timer, permit any) (by timer.TopicPartition, held bool)
 // dueItems are items that are due. The lists are reused unless they are long.
 type dueItems struct{ free, behind []*Item }
 
-// Fire plans the firings of timers that are due now: as many as there is room for, except that the last one may exceed the
-// bytes. A timer does not fire if hold holds it. It is among parkings, or waits until it can be parked. But
-// a timer that is too late does not wait. fired includes what was planned since the last call for timers that the rules of
+// Fire plans the firings of timers that are due now, in Unix ms: as many as there is room for, except that the last one may
+// exceed the bytes. A timer does not fire if hold holds it. It is among parkings, or waits until it can be parked. But hold
+// does not delay a timer that is too late. fired includes what was planned since the last call for timers that the rules of
 // their zones have moved to another time.
 //
 // behind bounds the firings that stand behind uncommitted requests of their own IDs. Further ones wait until those requests
 // are applied. While one planner of a partition waits for a look-up, requests of the other planners cannot be committed, and
-// firings behind them must leave room for firings that could be. A sole planner needs no bound.
+// firings behind them must leave room for firings that could be committed. A timer with a permit is exempt, and a sole
+// planner needs no bound.
 func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired timer.Size, parkings Parkings) {
 	fired, p.moved = p.moved, timer.Size{}
 	p.opened = min(p.opened, now)

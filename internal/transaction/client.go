@@ -104,8 +104,8 @@ func (c *txnClient) renew() {
 }
 
 // leaderOf returns the epoch of the leader of a record's partition, -1 if it is not known. It is not if a connection to that
-// broker has failed: then kgo sends the record again without asking for metadata, as it does when a broker says that it is
-// not the leader. What else a client may miss says type tail of internal/ownership.
+// broker has failed: then kgo sends the record again without refreshing its metadata. It refreshes that only when a broker
+// answers that it is not the leader. Type tail of internal/ownership says what else a client may miss.
 func (c *txnClient) leaderOf(r *kgo.Record) int32 {
 	leader, epoch, err := c.PartitionLeader(r.Topic, r.Partition)
 	if leader < 0 || err != nil {

@@ -49,7 +49,7 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 	if err == nil {
 		err = fenced(shares, c)
 	} else {
-		_ = fenced(out.acknowledged(), c) // so that they need not look where their records stand
+		_ = fenced(out.acknowledged(), c) // so that shares whose records were acknowledged need no look at where these stand
 	}
 	if err != nil {
 		l.abandon(ctx, &out, shares)

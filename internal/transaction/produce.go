@@ -141,14 +141,15 @@ func (o *outgoing) flush(ctx context.Context) error {
 	return o.failure
 }
 
-// produceOwn sends a share's own records; counts are their counters.
+// produceOwn sends a share's own records; counts has a counter for each partition that they go to.
 func (o *outgoing) produceOwn(ctx context.Context, s *Share, counts []*outstanding) {
 	s.proven = true
 	done := func(r *kgo.Record, err error) {
 		own := countOf(counts, r.Topic, r.Partition)
-		if own.n.Add(-1); err != nil {
+		if err != nil {
 			o.ownFailed(s, own.to, err)
 		}
+		own.n.Add(-1) // last: see acknowledged
 	}
 	for _, r := range s.Records {
 		countOf(counts, r.Topic, r.Partition).n.Add(1)

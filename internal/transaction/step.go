@@ -97,7 +97,7 @@ type Share struct {
 	Held map[timer.TopicPartition]error
 
 	of     *member
-	proven bool // every record of Records was taken
+	proven bool // no record of Records has failed
 }
 
 // hold notes that a partition holds up the share.
