@@ -76,7 +76,7 @@ type tail struct {
 	next  int64  // see above
 	acked int64  // the offset behind the last record of the last step of ours that passed the fence
 	last  []byte // the value of that record; the step may have been aborted since
-	seen  int64  // the log was read up to there, under leader
+	seen  int64  // the log of readEpoch was read up to there
 	// readEpoch is the leader epoch of the log that was read last. That log contained the record of last and, unless there is
 	// doubt, no foreign claim below next. metadataEpoch is the leader epoch by this process's metadata when the look began,
 	// or that of our claim; -1: not known.
