@@ -444,6 +444,7 @@ func TestQuestionsWaitForTheStepThatConsumersMayHaveSeen(t *testing.T) {
 			r.Offset = c.end
 		}
 		c.fence(c.share)
+		c.committing(c.share)
 		q := c.p.Questions
 		ask := map[string]func(ctx context.Context) error{
 			"one":      func(ctx context.Context) error { _, err := q.Get(ctx, []byte("id1")); return err },
@@ -492,6 +493,7 @@ func TestNoAnswerIsFromBeforeAStepThatNobodyCanTell(t *testing.T) {
 		r.Offset = c.end
 	}
 	c.fence(c.share)
+	c.committing(c.share)
 	q := c.p.Questions
 	waiting := make(chan error, 1)
 	go func() {

@@ -134,6 +134,7 @@ type core struct {
 	lazy    bool               // the test controls checkpoints; otherwise one follows each step
 	share   *transaction.Share // sealed, outcome open
 	fenced  int                // the number of the last step that has passed the fence
+	begun   int                // and of the last one whose commit was begun
 	steps   int
 	given   int // requests delivered to this instance
 	barrier int // requests in the log when this instance acquired the partition
@@ -609,6 +610,7 @@ func (c *core) commit(told bool) {
 	c.share = nil
 	c.hear(share)
 	c.fence(share)
+	c.committing(share)
 	c.end++ // its marker
 	if c.unheard = !told; !told {
 		for _, r := range c.requests {
@@ -718,6 +720,14 @@ func (c *core) fence(share *transaction.Share) {
 		r.Offset -= wire.ClaimRecords
 	}
 	c.ok(share.Fence(0))
+}
+
+// committing tells a share that its commit begins, once.
+func (c *core) committing(share *transaction.Share) {
+	if c.begun < c.steps {
+		c.begun = c.steps
+		share.Committing()
+	}
 }
 
 func (c *core) abort() {

@@ -85,13 +85,8 @@ func (s *sealedStep) build(step string) {
 		s.share.Records = append(s.share.Records, s.parts[i].events...)
 		s.eventCount += len(s.parts[i].events)
 	}
-	s.share.Fence = func(leader int32) error {
-		err := l.life.Steps.Fence(s.share.Records[:s.changelog], leader)
-		if err == nil {
-			l.questions.Ending()
-		}
-		return err
-	}
+	s.share.Fence = func(leader int32) error { return l.life.Steps.Fence(s.share.Records[:s.changelog], leader) }
+	s.share.Committing = l.questions.Ending
 	s.share.Offset = l.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
 }
 

@@ -298,7 +298,7 @@ func mends() []bug {
 			{"internal/transaction/abort.go", "{ time.AfterFunc(time.Until(e.by), e.stop) }", "{ e.stop() }"},
 		}},
 		{"a question does not wait for the outcome of a step", "23", "./internal/partition TestQuestionsWaitForTheStepThatConsumersMayHaveSeen", []change{
-			{"internal/partition/seal.go", "			l.questions.Ending()\n", ""},
+			{"internal/partition/seal.go", "	s.share.Committing = l.questions.Ending\n", ""},
 		}},
 		{"a firing that is rolled back with the one before it keeps its place", "23", "./internal/partition TestAFiringIsRolledBackWithTheOneBeforeIt", []change{
 			{"internal/partition/seal.go", "			e.Partition = to.Partition\n", "			e.Partition = to.Partition\n			k.emissions++\n"},

@@ -56,6 +56,11 @@ func (l *Lane) commit(ctx context.Context, shares []*Share) (err error) {
 		l.timings.through("abort")
 		return err
 	}
+	for _, s := range shares {
+		if s.Committing != nil {
+			s.Committing()
+		}
+	}
 	return l.end(ctx, c)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,7 @@ type guarded struct {
 	offsets []int64
 	leaders []int32
 	emits   string // a target, if not empty
+	begun   int    // commits
 	outcome []Outcome
 }
 
@@ -45,6 +47,7 @@ func (s *guarded) Seal(step string, _ *Room) *Share {
 		}
 		return nil
 	}
+	sh.Committing = func() { s.begun++ }
 	if s.emits != "" {
 		sh.Emissions = []Emission{{Record: &kgo.Record{Topic: s.emits, Value: []byte("v")}}}
 	}
@@ -70,6 +73,9 @@ func TestFenceOfAShare(t *testing.T) {
 		if want := []Outcome{Aborted, Committed}; !slices.Equal(good.outcome, want) || !slices.Equal(bad.outcome, want[:1]) {
 			t.Errorf("outcomes %v and %v", good.outcome, bad.outcome)
 		}
+		if good.begun != 1 || bad.begun != 0 {
+			t.Errorf("%d and %d commits begun, want one of the good share", good.begun, bad.begun)
+		}
 		for i, at := range good.offsets {
 			if at < 0 || i%3 > 0 && at != good.offsets[i-1]+1 {
 				t.Errorf("offsets seen: %v", good.offsets)
@@ -89,16 +95,15 @@ func TestAFenceIsToldTheLeader(t *testing.T) {
 		},
 		"none can be opened": func(c *kfake.Cluster, d *dials) {
 			time.Sleep(2 * time.Minute) // kgo closes those that nobody uses
-			announced := false
+			var announced, refused atomic.Bool
 			c.ControlKey(int16(kmsg.AddPartitionsToTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
-				announced = true // the next one is for records
+				announced.Store(true) // the next one is for records
 				return nil, nil, false
 			})
 			d.refuse = func() error {
-				if !announced {
+				if !announced.Load() || refused.Swap(true) {
 					return nil
 				}
-				announced = false
 				return &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded} // as dialer.DialPatiently says it
 			}
 		},
@@ -166,8 +171,8 @@ func TestAnAbortedStepIsFencedToo(t *testing.T) {
 		s := &guarded{name: "s", emits: "t"}
 		l.of.Add(s)
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "t", Err: kerr.InvalidRecord, Count: -1})
-		if worked, _ := l.step(t.Context()); !worked || len(s.leaders) != 1 || s.outcome[0] != Aborted {
-			t.Errorf("worked %v, fenced %d times, outcomes %v", worked, len(s.leaders), s.outcome)
+		if worked, _ := l.step(t.Context()); !worked || len(s.leaders) != 1 || s.outcome[0] != Aborted || s.begun != 0 {
+			t.Errorf("worked %v, fenced %d times, outcomes %v, %d commits begun", worked, len(s.leaders), s.outcome, s.begun)
 		}
 	})
 }

@@ -86,6 +86,8 @@ type Share struct {
 	// step is aborted for another reason, if all of Records were acknowledged. leader is the epoch of the leader of
 	// Records[0], as the producer knows it then; -1 if another leader than it knows may have taken the record.
 	Fence func(leader int32) error
+	// Committing, if not nil, is called directly before the commit, once every share has passed its fence.
+	Committing func()
 	// Done is called with the outcome.
 	Done func(Outcome)
 	// Err is set, with Aborted, if the source must not seal again: a topic of Records is gone, or it can no longer be
