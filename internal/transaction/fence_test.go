@@ -94,7 +94,6 @@ func TestAFenceIsToldTheLeader(t *testing.T) {
 			})
 		},
 		"none can be opened": func(c *kfake.Cluster, d *dials) {
-			time.Sleep(2 * time.Minute) // kgo closes those that nobody uses
 			var announced, refused atomic.Bool
 			c.ControlKey(int16(kmsg.AddPartitionsToTxn), func(kmsg.Request) (kmsg.Response, error, bool) {
 				announced.Store(true) // the next one is for records
@@ -126,6 +125,7 @@ func TestAFenceIsToldTheLeader(t *testing.T) {
 				if err := c.MoveTopicPartition("log", 0, 0); err != nil {
 					t.Fatal(err)
 				}
+				time.Sleep(2 * time.Minute) // kgo closes connections that nobody uses
 				fail(c, d)
 				if got := step(); first < 0 || got != -1 {
 					t.Errorf("epoch %d, and %d where a connection failed, want -1", first, got)
