@@ -130,15 +130,20 @@ func pendingTimer(id string, n int64) *timer.Timer {
 	return &timer.Timer{ID: []byte(id), Offset: n, Due: 1 << 41, Occurrence: 1, Target: timer.Target{Topic: "t", Partition: -1, Key: []byte(id)}}
 }
 
-// view returns a view that ends with a step, whose number is the offset of its checkpoint. In the log that it was made
-// from, "ghost" was scheduled.
-func (w *regrown) view(t *testing.T, step string, at statestore.Mark) *statestore.Handle {
+// empty returns a view of nothing.
+func (w *regrown) empty(t *testing.T) *statestore.Handle {
 	s, err := statestore.Open(statestore.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	h := s.Partition(statestore.PartitionID{Topic: w.set.Request.ID}).Acquire()
+	return s.Partition(statestore.PartitionID{Topic: w.set.Request.ID}).Acquire()
+}
+
+// view returns a view that ends with a step, whose number is the offset of its checkpoint. In the log that it was made
+// from, "ghost" was scheduled.
+func (w *regrown) view(t *testing.T, step string, at statestore.Mark) *statestore.Handle {
+	h := w.empty(t)
 	r, err := h.Replay(w.set.Changelog.ID, time.Now())
 	if err != nil {
 		t.Fatal(err)
@@ -215,12 +220,7 @@ func TestAFollowerSeesThatTheLogWasCutAmongClaims(t *testing.T) {
 // expire them. The follower begins again where the log begins now.
 func TestAFollowerBehindTheLogsStartBeginsAgain(t *testing.T) {
 	w := newRegrown(t)
-	s, err := statestore.Open(statestore.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	h := s.Partition(statestore.PartitionID{Topic: w.set.Request.ID}).Acquire()
+	h := w.empty(t)
 	f := ownership.NewFollower(ownership.FollowOptions{
 		Topics: w.set, Client: w.cl, Logger: slog.New(slog.DiscardHandler), Metrics: new(counter),
 		Local: &ownership.Local{Handle: h, Slots: semaphore.NewWeighted(1)},

@@ -259,22 +259,15 @@ func TestALogIsCutAndFilledUpAgain(t *testing.T) {
 			l, c := online(t)
 			p := source{l}
 			l.Steps.Join(p)
-			write := func(key, value []byte) {
-				t.Helper()
-				r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: key, Value: value}
-				if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-					t.Fatal(err)
-				}
-			}
 			ours, theirs := wire.Claim{Group: "g", Step: "ours"}, wire.Claim{Group: "other", Step: "theirs"}
 			for i := range wire.ClaimRecords {
 				switch name {
 				case "by the claim of another group":
-					write(wire.ClaimKey(), theirs.Values()[i])
+					write(t, l, wire.ClaimKey(), theirs.Values()[i])
 				case "by steps, and the claim stands below":
-					write(wire.CheckpointKey(), nil)
+					write(t, l, wire.CheckpointKey(), nil)
 				default:
-					write(wire.ClaimKey(), ours.Values()[i])
+					write(t, l, wire.ClaimKey(), ours.Values()[i])
 				}
 			}
 			_, leader, err := partlog.End(t.Context(), l.o.Client, l.Changelog())
@@ -291,7 +284,7 @@ func TestALogIsCutAndFilledUpAgain(t *testing.T) {
 				if share == nil {
 					t.Fatal("nothing is sealed")
 				}
-				write(wire.CheckpointKey(), nil)
+				write(t, l, wire.CheckpointKey(), nil)
 				if err := l.Steps.Fence(stepAt(to), leader+1); !errors.Is(err, want) {
 					t.Fatalf("a step that another leader has taken: %v, want %v", err, want)
 				}
@@ -373,10 +366,7 @@ func acquired(t *testing.T) (l *Life, c *kfake.Cluster, leader int32) {
 	l, c = online(t)
 	ours := wire.Claim{Group: "g", Step: "ours"}
 	for _, value := range ours.Values() {
-		r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: wire.ClaimKey(), Value: value}
-		if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		write(t, l, wire.ClaimKey(), value)
 	}
 	_, leader, err := partlog.End(t.Context(), l.o.Client, l.Changelog())
 	if err != nil {
@@ -572,14 +562,20 @@ func stepAt(offsets ...int64) (rs []*kgo.Record) {
 	return rs
 }
 
+// write writes a record to the changelog.
+func write(t *testing.T, l *Life, key, value []byte) {
+	t.Helper()
+	r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: key, Value: value}
+	if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // writeCheckpoints writes records to the changelog.
 func writeCheckpoints(t *testing.T, l *Life, n int) {
 	t.Helper()
 	for range n {
-		r := &kgo.Record{Topic: l.o.Topics.Changelog.Name, Key: wire.CheckpointKey()}
-		if err := l.o.Client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		write(t, l, wire.CheckpointKey(), nil)
 	}
 }
 

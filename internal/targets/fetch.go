@@ -225,15 +225,15 @@ func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began ti
 		e.beyond = time.Time{}
 	}
 	got.Compacted = e.Compacted && same
+	before := t.Leaders.learn(*rt.Topic, leaders, epochs, isr)
 	if same {
-		for p := range min(len(e.epochs), len(epochs)) {
-			if e.epochs[p] != epochs[p] || e.Leader[p] && !got.Leader[p] {
+		for p := range min(len(before), len(epochs)) {
+			if before[p] != epochs[p] || e.Leader[p] && !got.Leader[p] {
 				moved = append(moved, timer.TopicPartition{Topic: *rt.Topic, Partition: int32(p)})
 			}
 		}
 	}
-	t.Leaders.learn(*rt.Topic, leaders, epochs, isr)
-	e.TopicInfo, e.id, e.epochs = got, rt.TopicID, epochs
+	e.TopicInfo, e.id = got, rt.TopicID
 	if got.Err != nil || e.maxBytes > 0 {
 		e.fetched = began // otherwise fetchLimits sets it
 	}

@@ -185,8 +185,8 @@ func (l *Leaders) meet(brokers []kmsg.MetadataResponseBroker) {
 }
 
 // learn takes in the leaders and in-sync replicas of a topic's partitions. A leader that replaces an unreachable one is
-// left alone for newLeaderTime.
-func (l *Leaders) learn(topic string, nodes, epochs []int32, isr [][]int32) {
+// left alone for newLeaderTime. It returns the leader epochs before, nil if the topic was not known.
+func (l *Leaders) learn(topic string, nodes, epochs []int32, isr [][]int32) (before []int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	t := l.topics[topic]
@@ -207,7 +207,9 @@ func (l *Leaders) learn(topic string, nodes, epochs []int32, isr [][]int32) {
 			}
 		}
 	}
+	before = t.epochs
 	t.nodes, t.epochs, t.isr = nodes, epochs, isr
+	return before
 }
 
 // forget drops a topic.

@@ -25,7 +25,6 @@ type TopicInfo struct {
 type cachedTopic struct {
 	TopicInfo
 	id       [16]byte
-	epochs   []int32   // leader epochs by partition
 	version  int64     // see Version
 	fetched  time.Time // zero: it must be looked up before it is used again
 	used     time.Time
