@@ -1,9 +1,12 @@
 # What takes long; docs/BREAKING.md and docs/DEPLOY.md say what it is for. Everything else is `go test ./...` and .ci/run.
-.PHONY: sim planted soak apply
+.PHONY: slow sim planted soak apply
 
 SEEDS ?= 1000
 TOTALS ?= $(CURDIR)/internal/simulation/testdata/totals.json
 FOR ?= 1h
+
+slow: ## each test at its full size, with the machine for itself: an hour
+	WATERCLOCK_SLOW_TESTS=all WATERCLOCK_REQUIRE_KAFKA=1 go test -count=1 -timeout 60m -p 4 ./...
 
 sim: ## whole clusters in bubbles, from fresh seeds: make sim SEEDS=10000
 	go test -count=1 -timeout 0 ./internal/simulation -run '^TestSimulation$$' -v -seeds $(SEEDS) -totals $(TOTALS)

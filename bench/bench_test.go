@@ -31,6 +31,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -239,7 +240,7 @@ func TestSteady(t *testing.T) {
 
 // A curve has a point for each rate and interval, in the table the median of its rounds.
 func TestCurve(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := DefaultCurve()
 	c.Common, c.Rates, c.Intervals, c.Rest, c.Rounds = common(t), []float64{500}, []time.Duration{0, 100 * time.Millisecond}, time.Second, 2
@@ -272,7 +273,7 @@ func TestCurve(t *testing.T) {
 
 // One partition is drained of requests and of firings, with each number of sub-partitions.
 func TestHot(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := DefaultHot()
 	c.Common, c.Timers, c.Subs, c.Start = common(t), 2000, []int{1, 3}, 10*time.Second
@@ -467,7 +468,7 @@ func TestBadSettings(t *testing.T) {
 
 // Partitions move, and no timer is lost, doubled or early. Each event tells of all partitions, those that moved and the others.
 func TestMove(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := DefaultMove()
 	c.Common, c.Pending, c.Rate, c.Cases = common(t), 300, 100, []string{moveQuiet, moveJoin, moveDrain}
@@ -552,7 +553,7 @@ func TestRunsThatEndTooEarly(t *testing.T) {
 // Each case of an overload is exact, whatever was cancelled too late, and tells its phases; an instance that joins
 // is counted.
 func TestOverload(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := DefaultOverload()
 	c.Common, c.Timers, c.Before, c.Over, c.Least, c.Spread = common(t), 2000, 1500*time.Millisecond, 2*time.Second, 300*time.Millisecond, 300*time.Millisecond

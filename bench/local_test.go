@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // A run with everything of its own has a real broker, whose processor time is told
 // apart, and leaves none behind.
 func TestLocal(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	kafkatest.Turn(t)
 	c := DefaultLife()

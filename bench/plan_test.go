@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/sizing"
 )
 
 // The constants of a machine are written beside those that are built in, to a file that waterclock plan reads.
 func TestPlan(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := DefaultPlan()
 	c.Common, c.Timers, c.Pending, c.Out = common(t), 3000, 3000, filepath.Join(t.TempDir(), "constants.json")

@@ -17,6 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 const (
@@ -48,7 +49,7 @@ type plan struct {
 // thePlan is the full run, or the short one that only goes up.
 func thePlan() plan {
 	p := plan{one: 5_000, low: 500, high: 20_000, begins: 5 * time.Second, rises: 5 * time.Second, falls: time.Hour, ends: 35 * time.Second}
-	if kafkatest.Slow() {
+	if runs.Slow() {
 		p.begins, p.rises, p.falls = 15*time.Second, 20*time.Second, 100*time.Second
 		p.burst, p.due, p.ends = 120_000, 6*time.Minute, 555*time.Second
 	}

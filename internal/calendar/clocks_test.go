@@ -1,9 +1,10 @@
 package calendar
 
 import (
-	"os"
 	"testing"
 	"time"
+
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // TestClocksThatChange covers the clock changes that have broken other schedulers. It
@@ -116,11 +117,11 @@ func TestOnceADay(t *testing.T) {
 }
 
 // TestPeriods: a zone's period holds at its first and last second and on each day
-// between, or each hour if tests may be slow. This is checked for each zone, also after
+// between, or each hour at full size. This is checked for each zone, also after
 // the last change that is listed.
 func TestPeriods(t *testing.T) {
 	step := int64(daySeconds)
-	if os.Getenv(envSlow) == "1" {
+	if runs.Full() {
 		step = hourSeconds
 	}
 	end := time.Date(2130, 1, 1, 0, 0, 0, 0, time.UTC).Unix()

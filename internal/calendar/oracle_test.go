@@ -4,21 +4,18 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 	_ "time/tzdata"
+
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // This file is the oracle: a scan of every minute or second that follows the rules
 // literally. It shares nothing with the package except the expression's text.
-
-// envSlow makes the test scan more of the calendar, as in CI. See package rig, which
-// this package must not import.
-const envSlow = "WATERCLOCK_SLOW_TESTS"
 
 // naive is one field, by value.
 type naive [62]bool
@@ -272,11 +269,11 @@ var always = []string{
 }
 
 // TestOracle compares instants with a scan of every minute. By default it scans one
-// year of each zone and few expressions; with WATERCLOCK_SLOW_TESTS=1, ten years and
+// year of each zone and few expressions; with WATERCLOCK_SLOW_TESTS=all, ten years and
 // 200.
 func TestOracle(t *testing.T) {
 	years, random := 1, 8
-	if os.Getenv(envSlow) == "1" {
+	if runs.Full() {
 		years, random = 10, 200-len(always)
 	}
 	seed := rand.Uint64()
@@ -303,7 +300,7 @@ func TestOracle(t *testing.T) {
 // change.
 func TestOracleSeconds(t *testing.T) {
 	changes, random := 1, 10
-	if os.Getenv(envSlow) == "1" {
+	if runs.Full() {
 		changes, random = 20, 100
 	}
 	seed := rand.Uint64()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/localkafka"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 func produce(t *testing.T, cl *kgo.Client, topic, key string) {
@@ -100,7 +101,7 @@ func TestSharedMustNotBeDisturbed(t *testing.T) {
 }
 
 func TestOneBrokerIsDisturbed(t *testing.T) {
-	NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := Start(t, 1, WithProperty("broker.session.timeout.ms", "2000"), WithProperty("broker.heartbeat.interval.ms", "300"))
 	topic := c.CreateTopic(t, 1, nil)
@@ -141,7 +142,7 @@ func answers(t *testing.T, cl *kgo.Client, within time.Duration) bool {
 }
 
 func TestThreeBrokersSurviveOne(t *testing.T) {
-	NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := Start(t, 3)
 	topic := c.CreateTopic(t, 3, nil)

@@ -1,4 +1,7 @@
-// Package runs says how often a random test runs. Only tests may import it.
+// Package runs says how much a test may do. Only tests may import it.
+//
+// WATERCLOCK_SLOW_TESTS says how long tests may take: unset for all that fits into the ten minutes of
+// "go test ./...", 1 for what CI runs as well, and all for full sizes, which take an hour (make slow).
 package runs
 
 import (
@@ -8,16 +11,37 @@ import (
 	"testing"
 )
 
-// more is how many times as many runs there are with WATERCLOCK_SLOW_TESTS=1, as in CI.
-const more = 10
+const envSlow = "WATERCLOCK_SLOW_TESTS"
 
-// Slow reports whether tests may take minutes, as in CI.
-func Slow() bool { return os.Getenv("WATERCLOCK_SLOW_TESTS") == "1" }
+// How many times as many runs a random test has in CI, and at its full size.
+const inCI, atFullSize = 3, 10
+
+// Slow reports whether tests may take minutes.
+func Slow() bool { return os.Getenv(envSlow) != "" }
+
+// Full reports whether tests have their full size.
+func Full() bool { return os.Getenv(envSlow) == "all" }
+
+// NeedSlow skips a test that takes minutes, or much processor time, unless Slow.
+func NeedSlow(t testing.TB) { need(t, Slow(), "1", "as CI does") }
+
+// NeedFull skips a test that needs the machine for itself for minutes, unless Full.
+func NeedFull(t testing.TB) { need(t, Full(), "all", "as make slow does") }
+
+func need(t testing.TB, have bool, value, who string) {
+	t.Helper()
+	if !have {
+		t.Skipf("takes long: set %s=%s to run it, %s", envSlow, value, who)
+	}
+}
 
 // Checks has rapid.Check run at least n times, until the test is over, unless -rapid.checks says otherwise.
 func Checks(t testing.TB, n int) {
-	if Slow() {
-		n *= more
+	switch {
+	case Full():
+		n *= atFullSize
+	case Slow():
+		n *= inCI
 	}
 	set(t, "rapid.checks", n)
 }

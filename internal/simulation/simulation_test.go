@@ -19,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock/internal/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 var (
@@ -62,7 +63,7 @@ func TestSimulation(t *testing.T) {
 	switch {
 	case testing.Short():
 		seeds = 1
-	case goOn == 0 && kafkatest.Slow():
+	case goOn == 0 && runs.Slow():
 		goOn = inCI
 	}
 	switch {

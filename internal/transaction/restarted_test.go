@@ -11,6 +11,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // A coordinator is killed when the decision to commit is in its log but not in its
@@ -18,7 +19,7 @@ import (
 // markers to partitions that others lead, while its successor does not know it. What
 // the step wrote is visible once, on every partition.
 func TestCommitThatDiesWithItsCoordinator(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	// A broker that comes back is not registered before its session has ended. The session
 	// is long enough for it to start in that time, even on a slow machine.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // swift gives a silent broker two seconds.
@@ -20,7 +21,7 @@ var swift = kgo.RequestTimeoutOverhead(2 * time.Second)
 // its old state: the committed offset that it shows as stable is not the committed one.
 // Neither a resolve nor an acquisition may believe it.
 func TestStaleCoordinator(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Start(t, 3)
 	s := newSetupOn(t, c, swift)

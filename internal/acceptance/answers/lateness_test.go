@@ -17,6 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // Timers fire as they do otherwise while lists and counts are asked for without a pause, and single timers 200 times a
@@ -26,7 +27,7 @@ import (
 // with the one before it, and the median of these comparisons counts. What others do for some seconds makes some phases
 // late, of one kind or the other, and not most phases of one kind.
 func TestQuestionsDoNotSlowFirings(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	const rate, pairs, phase, pending = 1000, 8, 1500 * time.Millisecond, 50_000
 	w := newSetup(t)
 	w.serve()

@@ -19,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 const (
@@ -41,7 +42,7 @@ const (
 // Beside 64 callers who may read, and do what harm they can, memory is bounded, and a caller who
 // writes is answered as fast as without them.
 func TestACrowdOfHostileCallers(t *testing.T) {
-	kafkatest.NeedSlow(t) // what it compares hangs on the processors that are free
+	runs.NeedSlow(t) // what it compares hangs on the processors that are free
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
 	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")

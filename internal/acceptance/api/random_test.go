@@ -14,6 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 const (
@@ -82,7 +83,7 @@ func TestRandomOperations(t *testing.T) {
 	}
 	t.Logf("-random.seed=%d", seed)
 	operations, rounds, perSecond := 700, 1, 60
-	if kafkatest.Slow() {
+	if runs.Slow() {
 		operations, rounds, perSecond = 10_000, 6, 120
 	}
 	w := newSetup(t, c, seed)

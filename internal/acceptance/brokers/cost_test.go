@@ -9,6 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 const (
@@ -92,7 +93,7 @@ const envTable = "WATERCLOCK_FAILURE_TABLE"
 // broker in turn, both ways, at both rates, which takes a quarter of an hour (-timeout)
 // and a machine that has nothing else to do.
 func TestWhatAFailingBrokerCosts(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	kafkatest.Alone(t)
 	table := os.Getenv(envTable) == "1"
 	for _, setup := range []struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -105,7 +106,7 @@ func (d *delayed) end(topic string) int64 {
 // then. Nothing is passed on twice, and what is not passed on is said. The cures that docs/OPERATIONS.md and
 // docs/DELAY.md have cure it.
 func TestFixedDelayTopicsLoseTheirTails(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	c := kafkatest.Start(t, 1)
 	for _, running := range []bool{false, true} {
 		t.Run(fmt.Sprint("an instance runs meanwhile: ", running), func(t *testing.T) { loseTails(t, c, running) })

@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -28,7 +29,7 @@ const (
 // session, and a moment. The step's last word, EndTxn, is on its way when it
 // goes; one that was paused comes back with it.
 func TestReadersAreFreeAfterTheSessionOfAnInstanceThatIsGone(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	for _, how := range []struct {
 		name string
 		gone func(*rig.Victim)

@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/localkafka"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -24,7 +25,7 @@ import (
 // was whose directory was kept. That instance serves what the changelog says and nothing else:
 // no timer of the time that was lost, and all others.
 func TestClusterRestoredAndDirectoriesKept(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	const (
 		partitions = 2
 		limit      = time.Minute

@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 const (
@@ -38,7 +39,7 @@ const (
 // Beside it a plain producer writes to a topic of its own: what it suffers is
 // the brokers' share.
 func TestBrokersKilledInTurnAndOnePaused(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	// A coordinator of transactions waits so long for a broker to take its markers
 	// before it turns to the next leader: with Kafka's 30 s the readers of what it
 	// had in hand when a broker was paused wait for as long.

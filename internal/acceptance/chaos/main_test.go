@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 var (
@@ -49,7 +50,7 @@ func TestMain(m *testing.M) { kafkatest.Main(m) }
 
 // TestChaos is one storm, and the calm behind it.
 func TestChaos(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	w := newWorld(t, seed())
 	w.round(storm)
 	w.finish()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -167,7 +168,7 @@ func in(t *testing.T, dir, program string, args ...string) ([]byte, error) {
 // The client that openapi-python-client makes, without a warning, passes mypy and does what it
 // says.
 func TestGeneratedPython(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -218,7 +219,7 @@ func TestGeneratedGo(t *testing.T) {
 
 // The client that openapi-typescript and openapi-fetch make passes tsc and does what it says.
 func TestGeneratedTypeScript(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	node, err := exec.LookPath("node")
 	npm, wrong := exec.LookPath("npm")

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // axeVersion is that of axe-core, from npm.
@@ -88,7 +88,7 @@ func unpack(t *testing.T, archive, name string) []byte {
 // axe-core finds nothing on any page, in both themes, one wide and one narrow. That it finds
 // something where there is something is seen first.
 func TestAxeInABrowser(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	browser(t)
 	source := axe(t)
@@ -108,7 +108,7 @@ func TestAxeInABrowser(t *testing.T) {
 	}
 	b.Well("violates the following Content Security Policy") // the style was set by the test
 	many := 1                                                // the dark and narrow one is CI's
-	if kafkatest.Slow() {
+	if runs.Slow() {
 		many = 2
 	}
 	for _, look := range looks()[:many] {

@@ -22,6 +22,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -171,7 +172,7 @@ func TestPagesInABrowser(t *testing.T) {
 	seed(t, at)
 	b := open(t, at)
 	many := 2 // the others are CI's, or somebody's who wants pictures
-	if kafkatest.Slow() || os.Getenv(envShots) != "" {
+	if runs.Slow() || os.Getenv(envShots) != "" {
 		many = len(looks())
 	}
 	for _, look := range looks()[:many] {
@@ -341,7 +342,7 @@ func TestLiveInABrowser(t *testing.T) {
 
 // How late firings are is seen, in the overview and of each instance, once something has fired.
 func TestLatenessInABrowser(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	at := start(t)
 	b := open(t, at)

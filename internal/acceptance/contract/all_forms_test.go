@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // maker makes requests that differ in everything a request can say. Its random
@@ -174,7 +175,7 @@ func TestTenThousandTimersOfAllForms(t *testing.T) {
 		cancelled = 500
 	)
 	span := 10 * time.Second
-	if kafkatest.Slow() {
+	if runs.Slow() {
 		span = 20 * time.Second
 	}
 	c := kafkatest.Shared(t)

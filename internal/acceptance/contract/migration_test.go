@@ -20,6 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // envETF1 names the environment variable with the path of etf1's scheduler. With it,
@@ -60,7 +61,7 @@ func (n etf1Topics) anonymous(text string) string {
 // delete, does not fire again; what it dropped or would never fire is not copied; what is
 // pending fires once.
 func TestMigrationByCopy(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	python := kafkatest.Python(t, kafkatest.Confluent)
 	c := kafkatest.Shared(t)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 const (
@@ -47,7 +48,7 @@ func (r *race) inside() bool {
 func TestTenThousandReplacedOrCancelledWithin20msOfTheirDueTime(t *testing.T) {
 	t.Parallel()
 	wanted, each := raceWanted, raceEach
-	if !kafkatest.Slow() {
+	if !runs.Slow() {
 		wanted, each = wanted/5, each/5
 	}
 	s := newSetup(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -33,7 +34,7 @@ func (s *setup) deadOf() map[string]string {
 // TestTargetGainsPartitionsWhileRunning: an emission is placed by the partition
 // count at its firing, not at its scheduling; firings go on meanwhile.
 func TestTargetGainsPartitionsWhileRunning(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	apart := 5 * time.Millisecond // 13 s in all
 	for !targetGainsPartitions(t, apart) {
@@ -136,7 +137,7 @@ func targetGainsPartitions(t *testing.T, apart time.Duration) bool {
 // dead letters; once it is there again emissions to it are delivered, those of
 // the dead letters too when they are sent again as they are.
 func TestTargetRecreatedWhileRunning(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	s := newSetup(t)
 	other := s.cluster.CreateTopic(t, 2, nil, s.target+"-other")
@@ -414,7 +415,7 @@ func TestRequestsOfMaximalSize(t *testing.T) {
 // fires when it is made within 10 s; what is due for one that is not made becomes a
 // dead letter then, and others do not wait.
 func TestATargetMadeJustInTime(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const usual = 25 * time.Second // the first two steps, on a machine that is busy, come well within
 	c := kafkatest.Shared(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -125,7 +126,7 @@ func (b *builds) stopLeader(c *kafkatest.Cluster, adm *kadm.Client) {
 // what the other has left on disk and in the changelog, and goes on from there; all that is due
 // fires once, and what a fixed-delay topic holds is passed on once. In the end both are members of the group at the same time.
 func TestBuildsTakeTurns(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const partitions, owned, limit = 2, 3, 2 * time.Minute
 	c := kafkatest.Three(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -34,7 +35,7 @@ const (
 // the events read on their own give exactly the emissions, the dead letters and what is
 // pending; and each follows from those before it.
 func TestEventsAreTheHistory(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	rig.Binary(t)

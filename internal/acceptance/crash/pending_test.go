@@ -15,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -50,7 +51,7 @@ const (
 // held at the flush before is on disk then, so a restart may read no more than the
 // rest, whatever is pending.
 func TestKillWithPendingAndStreamReplaysTheTailOnly(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	rig.Binary(t)

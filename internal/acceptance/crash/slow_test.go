@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -35,7 +36,7 @@ func (c slowly) Read(b []byte) (int, error) {
 // on to show the client IDs of the first processes; nobody ends a transaction of a
 // process that lives.
 func TestStaticRestartsBesideSlowBrokers(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const instances, delay = 3, 350 * time.Millisecond
 	c := kafkatest.Shared(t)

@@ -11,13 +11,14 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // TestStandbysTakeOver: of three instances with standbys one is killed, another joins, and one hands over. Partitions go to instances
 // that have copies of them, so what is replayed is next to nothing; timers fire once each, all the time. No partition is silent for
 // long when an instance joins or hands over.
 func TestStandbysTakeOver(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const parts, pending = 6, 30_000
 	c := kafkatest.Start(t, 1, kafkatest.ApacheDefaults())

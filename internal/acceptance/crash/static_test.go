@@ -7,6 +7,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -15,7 +16,7 @@ import (
 // directory) acquires its partitions at once and with the same generation, then the
 // old one goes on in the middle of whatever it did. Its step must be refused.
 func TestPausedStaticOwnerReplacedUnderItsName(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	rig.Binary(t)

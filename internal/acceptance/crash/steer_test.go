@@ -17,6 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -34,7 +35,7 @@ const (
 // with requests on their way: exactly what the requests say fires, once, and exactly
 // what they say has happened by the events.
 func TestSteeredTimersAreExact(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	rig.Binary(t)

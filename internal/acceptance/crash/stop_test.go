@@ -8,6 +8,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -70,7 +71,7 @@ func TestSIGTERMHandsOverWithoutSessionTimeout(t *testing.T) {
 // TestUnreachableBrokersAtStart: said, alive, not ready, and ready by itself
 // when the broker comes.
 func TestUnreachableBrokersAtStart(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const line = "no broker can be reached"
 	c := kafkatest.Start(t, 1)

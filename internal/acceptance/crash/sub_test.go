@@ -9,13 +9,14 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // TestSubPartitionsChangeAtEachKill: an instance is killed again and again while its one partition
 // is planned in several parts, and goes on with another number of them. Each timer is scheduled for
 // tomorrow and at once for soon: it fires once if each request is settled once, and in its order.
 func TestSubPartitionsChangeAtEachKill(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const perLife = 2 * streamRate // emissions, before each kill
 	c := kafkatest.Shared(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -17,7 +18,7 @@ import (
 // started again in other orders, as new members. Each gets the partitions back of which its
 // directory has a view, so next to nothing is replayed.
 func TestFullStopKeepsDirectoriesWarm(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const instances, share, pending = 3, 4, 24_000
 	// As Kafka has it (3 s there): a group that was empty waits for more members.

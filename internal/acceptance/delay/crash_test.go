@@ -9,12 +9,13 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
 // through is how many records go through a fixed-delay topic of 2 s.
 func through() int {
-	if kafkatest.Slow() {
+	if runs.Slow() {
 		return 200_000
 	}
 	return 20_000

@@ -14,6 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/child"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 const (
@@ -49,7 +50,7 @@ func write(t *testing.T, name, text string) string {
 // The ladder of docs/DELAY.md, as it stands there: what the worker cannot handle comes
 // back after 1, 5 and 10 s, and then is left to people.
 func TestRetryLadder(t *testing.T) {
-	kafkatest.NeedSlow(t) // a broker, and a JVM that compiles the worker, for 16 s of waiting
+	runs.NeedSlow(t) // a broker, and a JVM that compiles the worker, for 16 s of waiting
 	t.Parallel()
 	c := kafkatest.Start(t, 1) // the topics have the names of the document
 	broker := c.Seeds()[0]

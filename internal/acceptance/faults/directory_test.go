@@ -12,6 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // replaceLine changes a line of the STORE file.
@@ -148,7 +149,7 @@ func notWritable(t testing.TB) string {
 // and beside the first, which then has an old directory too: nothing is lost,
 // duplicated or comes back.
 func TestCopiedDirectory(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	s := newSetup(t, c)

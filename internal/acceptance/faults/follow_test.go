@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // grownTo is how many partitions a request topic is given.
@@ -21,7 +22,7 @@ const grownTo = partitions + 2
 // Timers move to where their IDs lie now: what is written there cancels and
 // replaces them, and each fires once.
 func TestRequestTopicThatGrew(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const n = 120
 	c := kafkatest.Shared(t)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -21,7 +22,7 @@ import (
 // by hand makes it so. That partition refuses to go on and keeps its timers; the
 // others go on. What docs/OPERATIONS.md says to do brings it back.
 func TestRequestLogThatLostItsTail(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const n, lost = 40, 7
 	c := kafkatest.Shared(t)
@@ -132,7 +133,7 @@ func TestGroupsOffsetsAltered(t *testing.T) {
 // makes it so. The partition goes on, since what is settled is settled, and says what it
 // passes over: in the log, to /readyz and as a metric. The next step ends that.
 func TestRequestLogThatWasCutAndHasGrownAgain(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const n = 40
 	c := kafkatest.Shared(t)

@@ -22,6 +22,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // kindAt is where a key of the store says what kind of row it is.
@@ -158,7 +159,7 @@ func copyInUse(t testing.TB, to, from string) {
 // are one group, acquire partitions from each other, and one is killed. Nothing is
 // lost, duplicated or comes back.
 func TestDirectoryCopiedWhileInUse(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const n = 40
 	c := kafkatest.Shared(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -24,7 +25,7 @@ import (
 // somewhere in that, again while it goes on, and the third one must hold just
 // what the changelog says.
 func TestKilledInsideWipeAndIngest(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const (
 		n      = 100_000

@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -18,14 +19,14 @@ import (
 // applied when its partition is given away. The same timers are replaced during each stay, so
 // each acquisition must find what the last owner has left.
 func TestPartitionGoesBackAndForthWithSlowApplies(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const (
 		n, perSecond = 100, 100
 		stay, slow   = 2 * time.Second, 300 * time.Millisecond
 	)
 	turns := 3
-	if kafkatest.Slow() {
+	if runs.Slow() {
 		turns = 10
 	}
 	w := newSetup(t, kafkatest.Shared(t), 2)

@@ -14,6 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -22,7 +23,7 @@ import (
 // metric and the log say so, and name the producer. When it ends all that was behind it comes,
 // once, and the signals are over.
 func TestForeignTransactionUnderLoad(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const open = time.Minute
 	w := newSetup(t, kafkatest.Shared(t), 2)

@@ -12,6 +12,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -88,7 +89,7 @@ func TestKilledBetweenOffsetCommitAndFirstProduce(t *testing.T) {
 // but the lease stops it then), or with the offset commit on its way under the
 // old member ID (which the group refuses). B has fired them.
 func TestJoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
-	kafkatest.NeedSlow(t) // on a machine that is too slow for sessions the join comes before the step
+	runs.NeedSlow(t) // on a machine that is too slow for sessions the join comes before the step
 	t.Parallel()
 	for _, step := range []struct {
 		hangs string

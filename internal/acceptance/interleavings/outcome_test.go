@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -116,7 +117,7 @@ func answerMissing(t *testing.T, f fault) bool {
 // Two coordinators are killed under load, one after the other: that of the
 // transactions, then that of the group (on three brokers they may be one).
 func TestCoordinatorFailsOver(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	// Others take over after 5 s, not 9: twice what any request waits.
 	c := kafkatest.Start(t, 3, kafkatest.WithProperty("broker.session.timeout.ms", "5000"))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -122,7 +123,7 @@ func TestGroupsOffsetsDeletedNothingFiresAgain(t *testing.T) {
 
 // The tails of logs are what no poll shows: markers and aborted records.
 func TestAcquisitionOfLogsThatEndInAbortedRecords(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	w := newSetup(t, kafkatest.Shared(t), 1)
 	want := make(map[string][]string)
@@ -200,7 +201,7 @@ func TestAcquisitionOfLogsThatEndInAbortedRecords(t *testing.T) {
 }
 
 func TestPastDueRequestReplacesAPendingOne(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const n = 200
 	w := newSetup(t, kafkatest.Shared(t), 2)

@@ -8,6 +8,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -16,7 +17,7 @@ import (
 // only then does the offset commit arrive. It is refused, for the partition that A has kept too,
 // so nothing of that step is ever written.
 func TestOneOfTwoPartitionsRevokedWithTheOffsetCommitOnItsWay(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const n = 200
 	w := newSetup(t, kafkatest.Shared(t), 2)

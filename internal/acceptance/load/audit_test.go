@@ -15,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	timers "github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
@@ -33,7 +34,7 @@ const (
 // An audit holds no more memory for more requests, and one emission that is missing among all is found. The logs are written
 // here, as a service would have left them: of twenty requests two wait, one is cancelled, and the others have fired.
 func TestMemoryOfAnAudit(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	n := auditRequests
 	if text := os.Getenv(envAudited); text != "" {
 		var err error

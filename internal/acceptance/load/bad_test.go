@@ -11,12 +11,13 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 const (
 	badRate  = 10_000 // a second
 	goodRate = 500
-	badFor   = 5 // seconds; 2 where tests may not be slow
+	badFor   = 5 // seconds; 2 below the full size
 )
 
 // bad are Rejected requests, and the reason of each.
@@ -46,7 +47,7 @@ func TestBadRequestsBesideGoodOnes(t *testing.T) {
 	letters := kafkatest.Collect(t, c, requests+".waterclock.dead-letters")
 	badClient, goodClient := producer(t, c), producer(t, c)
 	seconds := badFor
-	if !kafkatest.Slow() {
+	if !runs.Full() {
 		seconds = 2
 	}
 	bads, goods := badRate*seconds, goodRate*seconds

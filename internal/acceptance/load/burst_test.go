@@ -11,12 +11,13 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 const (
 	// peakLimit is what a process may come to hold that is told to use the least.
 	peakLimit = memory.Minimum * 11 / 10
-	// burst timers are due at one moment, a sixth of them where tests may not be slow.
+	// burst timers are due at one moment.
 	burst = 600_000
 	// burstLead is how long before that moment the first of them is sent: as long as
 	// it takes until all are accepted, and some more.
@@ -32,7 +33,7 @@ const (
 // Timers are scheduled as fast as the broker takes them, all for one moment, and
 // fire: a process with the usual settings stays small.
 func TestPeakMemoryOfABurst(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedFull(t)
 	c := kafkatest.Shared(t)
 	for _, b := range []struct {
 		name  string
@@ -55,7 +56,7 @@ func TestPeakMemoryOfABurst(t *testing.T) {
 // A broker is paused while ten thousand timers a second fall due: what has become
 // due and cannot be written does not pile up in memory, and all of it fires.
 func TestPeakMemoryWhileABrokerIsPaused(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedFull(t)
 	const n = steady * int(steadyFor/time.Second) // half a burst
 	c := kafkatest.Start(t, 1)
 	l := newLoaded(t, c, kgo.SnappyCompression())

@@ -17,6 +17,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 // several callers at once while timers come and go. Its peak stays within a tenth of the memory,
 // before and after the rebuild.
 func TestMemoryIsKept(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
 	target := c.CreateTopic(t, partitions, nil, requests+"-out")

@@ -9,13 +9,14 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // Lanes are as many as are needed: under overload a second one joins, it leaves again, and
 // at a thousand timers a second the transactions are those of one lane, which begins one
 // each firing-interval at most.
 func TestLanesJoinAndLeave(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	const (
 		many, few = 150_000, 2_000
 		rate      = 1_000

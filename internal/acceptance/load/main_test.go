@@ -17,13 +17,14 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/memory"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // TestMain has the machine's brokers to itself where the tests have their full size, and
 // so take all that the machine has.
 func TestMain(m *testing.M) {
 	run := kafkatest.Main
-	if kafkatest.Slow() {
+	if runs.Full() {
 		run = kafkatest.MainAlone
 	}
 	run(m)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 const (
@@ -45,7 +46,7 @@ const (
 // runs, on a starved machine more, as the collector is late then: only ever more, so
 // what shows too much is tried again.
 func TestMemoryDoesNotGrowWithPendingTimers(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedFull(t)
 	t.Setenv("GOGC", "40")
 	c := kafkatest.Shared(t)
 	rig.Binary(t)

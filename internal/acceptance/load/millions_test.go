@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -22,14 +23,14 @@ const (
 )
 
 // Two million timers are pending, all due at one instant. A million of them are
-// cancelled in one go, then that instant comes. A tenth of them all where tests
-// may not be slow.
+// cancelled in one go, then that instant comes. Below the full size it is a tenth of
+// that.
 //
 // It comes when the test sets the instance's clock right, which was behind: so
 // a slow machine changes nothing, and what fires is due by the true clock too.
 func TestMillionDueAndMillionCancelledAtOnce(t *testing.T) {
 	million := 1_000_000
-	if !kafkatest.Slow() {
+	if !runs.Full() {
 		million /= 10
 	}
 	c := kafkatest.Shared(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 // their way through memory, and timers fire late. All of them fire, once, and each process keeps to the
 // least memory.
 func TestKillInOverload(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
 	target := c.CreateTopic(t, partitions, nil, requests+"-out")

@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -51,7 +52,7 @@ func (w *wired) fired(t *testing.T, timers int) {
 // allows, whatever the rate, and without it those that are needed; and what does not fit into a step does not
 // wait for it.
 func TestFiringIntervalCountedByTheBroker(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	c := kafkatest.Shared(t)
 	t.Run("at a steady rate", func(t *testing.T) {
 		t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -115,7 +116,7 @@ func (s *shifted) refused() float64 { return s.Metric("waterclock_clock_refused_
 // the brokers' timestamps, cancels, refusals of bad requests. /readyz shows both
 // clocks. When the clock is set right each fires once, at its time.
 func TestOwnersClockHoursAhead(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const hours, n = 2 * time.Hour, 40
 	s := newShifted(t, hours)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/service/commands"
 	"github.com/waterclock/waterclock/statestore"
@@ -20,7 +21,7 @@ import (
 // when it is read, said aloud, and what lay there is replayed. The process goes
 // on, and every timer fires once.
 func TestDamagedStoreIsReplayed(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, 4, nil)

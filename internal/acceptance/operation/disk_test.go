@@ -8,12 +8,13 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // A full disk: the process leaves the group and exits 1 naming the path, at once,
 // also while writes are blocked; with space it goes on and nothing is lost.
 func TestFullDiskEndsTheProcess(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	dir := t.TempDir()

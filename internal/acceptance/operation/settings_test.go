@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/topics"
 )
@@ -24,7 +25,7 @@ import (
 // waits, and what has an owner goes on. All but three of the settings are CI's, and so are events
 // and a fixed-delay topic beside the request topic.
 func TestSettingsAlteredUnderLoad(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const partitions, limit = 4, time.Minute
 	c := kafkatest.Shared(t)
@@ -36,7 +37,7 @@ func TestSettingsAlteredUnderLoad(t *testing.T) {
 	cfg := rig.Config(t, c.Seeds(), requests)
 	cfg.TopicCheckInterval = time.Second
 	owned, delayed, later := partitions, requests+"-delayed", kafkatest.Collect(t, c, requests+"-later")
-	if kafkatest.Slow() {
+	if runs.Slow() {
 		owned += partitions / 2 // each instance has some of the request topic
 		c.CreateTopic(t, partitions/2, nil, delayed)
 		c.CreateTopic(t, 1, nil, requests+"-later")
@@ -69,7 +70,7 @@ func TestSettingsAlteredUnderLoad(t *testing.T) {
 		return rig.Timer(requests, target, fmt.Sprint("id-", n), time.Now().Add(time.Second))
 	})
 	var delays *rig.Stream
-	if kafkatest.Slow() {
+	if runs.Slow() {
 		delays = rig.StartStream(t, c.Client(t), 100, func(n int) *kgo.Record { return &kgo.Record{Topic: delayed, Key: fmt.Append(nil, n)} })
 	}
 	for _, x := range alterations(requests, delayed) {
@@ -108,7 +109,7 @@ func TestSettingsAlteredUnderLoad(t *testing.T) {
 	out.WaitFor(sent, limit)
 	rig.Exactly(t, out.Records(), sent)
 	t.Logf("%d timers", sent)
-	if kafkatest.Slow() {
+	if runs.Slow() {
 		n := delays.Stop()
 		once(t, later.WaitFor(n, limit), n)
 		t.Logf("%d records passed on", n)
@@ -129,7 +130,7 @@ func alterations(requests, delayed string) []alteration {
 		{changelog, map[string][2]string{"max.message.bytes": {"4000000", "1200000"}}},
 		{requests, map[string][2]string{"retention.ms": {"-1", "3600000"}}},
 	}
-	if !kafkatest.Slow() {
+	if !runs.Slow() {
 		return all
 	}
 	const most = "9223372036854775807"

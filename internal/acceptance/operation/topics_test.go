@@ -14,6 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/service/commands"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -23,7 +24,7 @@ import (
 // instance runs: that request topic stops and says so, another one goes on; what
 // is only unwise is an alert.
 func TestTopicsThatChangeWhileRunning(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	adm := kadm.NewClient(c.Client(t))

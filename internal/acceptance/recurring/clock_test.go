@@ -7,15 +7,15 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
 // The owner's clock is set ahead by some occurrences, which are overtaken then, and
 // set back again: nothing fires twice, and what is pending waits for its time.
 func TestClockSetAheadAndBack(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const jump = 5 * every
 	w := newSetup(t)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -52,7 +52,7 @@ func TestEndByCountAndUntil(t *testing.T) {
 // An occurrence that would be emitted later than its timer allows is not emitted, but
 // counted: also of a timer that does not recur. Nobody runs while they fall due.
 func TestTooLateIsNotEmittedButCounted(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const n = 20
 	w := newSetup(t)

@@ -15,11 +15,12 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
-// The slow one measures how late timers are: nobody else has brokers meanwhile.
+// At its full size a test measures how late timers are: nobody else has brokers meanwhile.
 func TestMain(m *testing.M) {
-	if kafkatest.Slow() {
+	if runs.Full() {
 		kafkatest.MainAlone(m)
 	}
 	kafkatest.Main(m)

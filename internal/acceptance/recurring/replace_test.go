@@ -11,6 +11,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -30,7 +31,7 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			if x.open > 10*every {
-				kafkatest.NeedSlow(t)
+				runs.NeedSlow(t)
 			}
 			t.Parallel()
 			const n, again = 20, 3

@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -36,7 +37,7 @@ func (w *setup) parked(in *rig.Instance, n float64) {
 // A target takes no writes for some seconds: the occurrences due before its breaker
 // closes were missed. Each policy has it for itself, and all have it together.
 func TestTargetFailsAndComesBack(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	for name, of := range map[string][]string{"together": policies, "latest": {"latest"}, "none": {"none"}} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +89,7 @@ func TestTargetFailsAndComesBack(t *testing.T) {
 // What is parked for a target that takes nothing expires in its time, and does not
 // wait for the target.
 func TestParkedTimersExpireWithoutTheirTarget(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	w := newSetup(t)
 	w.behind = behind

@@ -9,19 +9,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/await"
-	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 )
 
 // A thousand timers fire each second, on two instances, one of which is killed in the
 // middle. Each occurrence fires once, and what was missed is made up for so fast that
 // whatever is due a second after the hand-over is as punctual as before.
 func TestThousandTimersEachSecondThroughAKill(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const n, partitions = 1000, 4
 	count := 20
-	if kafkatest.Slow() {
+	if runs.Full() {
 		count = 60
 	}
 	w := newSetup(t)

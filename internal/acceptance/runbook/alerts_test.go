@@ -17,13 +17,14 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/kit"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // The commands of each alert, on one machine, one alert after the other. If its commands cure it, or would show nothing
 // otherwise, it is caused before; most of them show a figure that is there anyway.
 func TestAlerts(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const n = 20
 	c := kafkatest.Shared(t)
@@ -68,7 +69,7 @@ const targetParked = "WaterclockTargetParked"
 
 // A target whose only replica is on a broker that is dead.
 func TestTargetParked(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const n, dead = 20, 0
 	c := kafkatest.Three(t)
@@ -95,7 +96,7 @@ func TestTargetParked(t *testing.T) {
 
 // Another program fills the disk of the store. First the alert says so, then the instance ends, and nothing is lost.
 func TestDiskFull(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const n, disk, left, size = 600, 400 << 20, 100 << 20, 60_000
 	s := newScene(t, kafkatest.Shared(t))

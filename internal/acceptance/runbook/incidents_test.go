@@ -20,6 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/localkafka"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/topics"
 )
@@ -71,7 +72,7 @@ func offsetsReset(t *testing.T) {
 }
 
 func changelogDeleted(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	const n = 40
 	c := kafkatest.Shared(t)
 	s := newScene(t, c)
@@ -202,7 +203,7 @@ func certificatesExpired(t *testing.T) {
 
 // clusterRestored undoes what happened after a copy: a firing, a cancel, and requests.
 func clusterRestored(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	const n = 20
 	c := kafkatest.Start(t, 1)
 	s := newScene(t, c)
@@ -263,7 +264,7 @@ func clusterRestored(t *testing.T) {
 
 // wrongVersion puts this version where a later one has written.
 func wrongVersion(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	const n = 20
 	s := newScene(t, kafkatest.Shared(t))
 	right, wrong := laterVersion(t), s.m.binary
@@ -320,7 +321,7 @@ func laterVersion(t *testing.T) string {
 
 // brokerLost kills one of three brokers; it comes back without the logs of any topic.
 func brokerLost(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	const n, lost = 60, 0
 	c := kafkatest.Three(t)
 	s := newScene(t, c)

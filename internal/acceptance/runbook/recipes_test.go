@@ -15,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -74,7 +75,7 @@ func TestRecipes(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
 			if v.slow {
-				kafkatest.NeedSlow(t)
+				runs.NeedSlow(t)
 			}
 			s := newScene(t, c)
 			s.m.configure(append(v.lines, more)...)

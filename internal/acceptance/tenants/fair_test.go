@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -47,14 +48,14 @@ const (
 // here is wider, for the load that the noisy one puts on the processors and the broker is
 // that of its producer too.
 func TestOneTenantDoesNotSlowAnother(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	for _, over := range []config.OverLimit{config.OverDeadLetter, config.OverDelay} {
 		t.Run(string(over), func(t *testing.T) {
 			w := newSetup(t, over)
 			w.phase(nil) // not counted: what is new is slow
 			var alone, beside []latency
 			rounds := 3
-			if kafkatest.Slow() {
+			if runs.Slow() {
 				rounds = 5
 			}
 			for range rounds {

@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -42,7 +43,7 @@ func trips(log *rig.Log) int {
 // The broker that coordinates the transactions is away for
 // 10 s. Steps wait for it, and no target is to blame.
 func TestCoordinatorAwayTripsNoBreaker(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Three(t)
 	requests := kafkatest.Topic(t)

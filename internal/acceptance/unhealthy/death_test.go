@@ -6,6 +6,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -13,7 +14,7 @@ import (
 // targets that fail at once are a broker's death, whose partitions may get other
 // leaders; when they do not, they are unhealthy for themselves, and the others go on.
 func TestBrokerWithTwoSingleReplicaTargetsDies(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	// 9 s until the controller gives the broker up, some more until its targets
 	// are found unhealthy; the last third is long after that.

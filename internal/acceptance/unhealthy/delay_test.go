@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -18,7 +19,7 @@ import (
 // behind them in their partition waits with them, and the other partition goes on. When
 // the target is back all comes, in order, once.
 func TestTargetOfAFixedDelayTopicAway(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const perRound = 100
 	c := kafkatest.Three(t)

@@ -19,6 +19,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -181,7 +182,7 @@ func (s *directorySetup) finish() {
 // A partition with nothing to do, of an owner that runs for 13 h, is
 // in sync at a restart.
 func TestIdlePartitionOfARunningOwnerIsNotWiped(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const begin, flush = -40 * time.Hour, time.Second
 	s := newDirectorySetup(t)
@@ -247,7 +248,7 @@ const (
 // taken for in sync by that flush, it would be trusted another 11 h later, 33 h
 // after it had last seen a tombstone. How old it is shows when the claim is met.
 func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const begin = -40 * time.Hour
 	s := newDirectorySetup(t)

@@ -11,6 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/topics"
 )
@@ -19,7 +20,7 @@ import (
 // still and says why; it is not acquired again and again, all others go on, and dead letters are cut
 // to what their topic takes. Once the limit is what it was everything goes on, without a restart.
 func TestOwnTopicsThatTakeLessThanBefore(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	const size, less = 300_000, "100000"
 	c := kafkatest.Shared(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/topics"
 )
@@ -47,7 +48,7 @@ const inStep = 20
 // changelog and the committed offset, and writes the marker. One broker goes and
 // comes for all four.
 func TestTransactionEndsWhileAPartitionOfItIsLeaderless(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Three(t)
 	victim := bystander(t, c, "any")

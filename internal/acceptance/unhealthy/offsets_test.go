@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -21,7 +22,7 @@ const offsetsTopic = "__consumer_offsets"
 // and its owner goes. The broker calls the transaction complete, and the stable
 // committed offset would not come ever after. The next take writes the marker.
 func TestAcquisitionRepairsALostMarkerOnGroupOffsets(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	c := kafkatest.Start(t, 3, kafkatest.WithProperty("offsets.topic.replication.factor", "1"))
 	requests := c.CreateTopic(t, 1, nil)

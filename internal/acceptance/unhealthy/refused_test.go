@@ -17,6 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/topics"
 )
@@ -170,7 +171,7 @@ func lateness(received []kafkatest.Received, from, to time.Time) (late []time.Du
 // takes over meanwhile claims the others. When it takes writes again, and nothing
 // else happens, everything fires, once.
 func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	const partitions = 4
 	r := startRefusals(t, partitions, topics.Changelog)
 	await.For(t, time.Until(r.stopped.Add(brokerDeath)))
@@ -221,7 +222,7 @@ func TestChangelogThatTakesNoWritesStallsItsPartitionAlone(t *testing.T) {
 // A partition of the dead letters takes no writes: what is refused there goes to
 // another one, and nobody is stalled for it.
 func TestDeadLettersThatAreNotTakenGoElsewhere(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	const partitions = 3
 	r := startRefusals(t, partitions, topics.DeadLetters)
 	dead := kafkatest.Collect(t, r.c, r.topic)
@@ -258,7 +259,7 @@ func TestDeadLettersThatAreNotTakenGoElsewhere(t *testing.T) {
 // timers of its request partition wait, and no others. When it takes writes again, and
 // nothing else happens, everything fires, once, and is told once.
 func TestEventsThatAreNotTakenStallTheirPartitionAlone(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	const partitions = 3
 	r := startRefusals(t, partitions, topics.Events)
 	told := kafkatest.Collect(t, r.c, r.topic)

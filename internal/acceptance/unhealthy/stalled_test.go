@@ -9,6 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 )
 
@@ -16,7 +17,7 @@ import (
 // steps and says so, another request topic of the same lane goes on. When the
 // leader is back everything fires, once.
 func TestChangelogWithoutLeaderStallsItsPartitionAlone(t *testing.T) {
-	kafkatest.NeedSlow(t) // three brokers, which go through it and its like one after the other
+	runs.NeedSlow(t) // three brokers, which go through it and its like one after the other
 	t.Parallel()
 	c := kafkatest.Three(t)
 	ill := kafkatest.Topic(t)

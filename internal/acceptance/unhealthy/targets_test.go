@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/topics"
 )
@@ -158,7 +159,7 @@ func (s *setup) within(what string, before time.Duration, from time.Time) {
 // was cancelled or replaced meanwhile does not, and two restarts of the instance
 // in between, the second without its directory, change nothing.
 func TestOtherTargetsNoticeOneGap(t *testing.T) {
-	kafkatest.NeedSlow(t)
+	runs.NeedSlow(t)
 	t.Parallel()
 	s := newSetup(t)
 	in, log := rig.ServeLogged(t, s.cfg, service.Options{})
