@@ -77,30 +77,27 @@ func (p *Partition) storeLocked(next meta, records []record, checkpoint []byte, 
 	defer w.close()
 	for i := range records {
 		c := &records[i]
-		w.change(p.prefix, c.id, Location{c.before, c.target}, c.after, c.encoded(&w.scratch))
+		w.change(c.ID, c.was(), c.After, c.encoded(&w.scratch))
 	}
 	if checkpoint != nil {
 		w.set(p.prefix.key(kindCheckpoint), checkpoint)
 	}
-	return w.commit(p, next)
+	return w.commit(next)
 }
 
 // recordsOf returns the changes of a batch, ordered by ID.
 func recordsOf(b *Batch, locator *locator) ([]record, error) {
 	records := make([]record, len(b.Changes))
 	for i := range b.Changes {
-		c := &b.Changes[i]
+		c := b.Changes[i]
 		err := checkID(c.ID)
-		var before Location
 		if err == nil {
-			before, err = locator.of(c.ID, c.Before)
+			records[i].target, err = locator.targetOf(&c)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("timer %q: %w", c.ID, err)
 		}
-		records[i] = record{
-			target: before.target, id: c.ID, row: c.Bytes, timer: c.Timer, before: before.ref, after: c.After,
-		}
+		records[i].Change = c
 	}
 	sortRecords(records)
 	return records, nil
@@ -155,18 +152,15 @@ func (l *locator) close() {
 	}
 }
 
-// of returns the location of a timer that is pending at ref, as the caller says. The caller is trusted: only
-// where the row lies is looked up.
-func (l *locator) of(id []byte, ref timer.Ref) (Location, error) {
-	if l == nil || ref.IsAbsent() {
-		return Location{ref: ref}, nil
+// targetOf returns the number of the target that the timer is parked for which was pending before a change; 0 if it is
+// not parked. The caller is trusted that it was pending: only where its row lies is looked up.
+func (l *locator) targetOf(c *Change) (uint32, error) {
+	if l == nil || c.Before.IsAbsent() {
+		return 0, nil
 	}
-	at, err := l.it.seek(l.p.prefix, id)
-	if err != nil {
-		return at, err
+	at, err := l.it.seek(l.p.prefix, c.ID)
+	if err != nil || at.ref != c.Before {
+		return 0, err
 	}
-	if at.ref != ref {
-		return Location{ref: ref}, nil
-	}
-	return at, l.p.targets.check(at)
+	return at.target, l.p.targets.check(at)
 }

@@ -45,8 +45,7 @@ func TestLayout(t *testing.T) {
 	m.Changelog = [16]byte{1, 15: 2}
 	m.Parked, m.Partitions, m.Misplaced = 1, 6, 1
 	m.Mark, m.Keeps = Mark{Named: true, Epoch: 8, Read: 5}, time.Hour
-	var row [metaSize]byte
-	m.put(row[:])
+	row := m.append(nil)
 	ref := timer.Ref{Due: 1, Offset: 2}
 	unhealthy := target{number: 7, name: "orders/3", count: 9, low: ref}
 	const topic = "aa0000000000000000000000000000bb" + "00000102"
@@ -60,7 +59,7 @@ func TestLayout(t *testing.T) {
 		{"ID key", topic + "69" + "6162", appendIDKey(nil, p, []byte("ab"))},
 		{"meta key", topic + "6d", p.key(kindMeta)},
 		{"meta row", "04" + goldenMeta[2:] + "0000000000000001" + "00000006" + "0000000000000001" +
-			"01" + "00000008" + "0000000000000005" + "000000000036ee80", row[:]},
+			"01" + "00000008" + "0000000000000005" + "000000000036ee80", row},
 		{"ID row", "8000000000000001" + "8000000000000002", appendLocation(nil, Location{ref: ref})},
 		{"ID row of a parked timer", "8000000000000001" + "8000000000000002" + "00000007", appendLocation(nil, Location{ref, 7})},
 		{"parked key", topic + "70" + "00000007" + "8000000000000001" + "8000000000000002", appendRowKey(nil, p, Location{ref, 7})},
@@ -139,9 +138,7 @@ func TestMetaRowsThatMakeNoSense(t *testing.T) {
 	} {
 		var m meta
 		m.Position, m.Pending, m.Parked, m.Partitions, m.Misplaced = c.position, c.pending, c.parked, c.partitions, c.misplaced
-		row := make([]byte, metaSize)
-		m.put(row)
-		_, err := decodeMeta(row)
+		_, err := decodeMeta(m.append(nil))
 		if !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -149,15 +146,12 @@ func TestMetaRowsThatMakeNoSense(t *testing.T) {
 }
 
 func FuzzDecodeMeta(f *testing.F) {
-	var row [metaSize]byte
 	m := emptyMeta()
 	m.Position = 7
-	m.put(row[:])
-	f.Add(row[:])
+	f.Add(m.append(nil))
 	m.Parked, m.Pending, m.Partitions, m.Misplaced = 2, 3, 4, 1
 	m.Mark, m.Keeps = Mark{Named: true, Epoch: 1, Read: 3}, time.Hour
-	all := make([]byte, metaSize)
-	m.put(all)
+	all := m.append(nil)
 	f.Add(all)
 	for format, size := range metaSizes {
 		all[0] = byte(format + 1)
@@ -170,8 +164,7 @@ func FuzzDecodeMeta(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again := make([]byte, metaSize)
-		m.put(again)
+		again := m.append(nil)
 		again[0] = b[0]
 		if !bytes.Equal(again[:len(b)], b) && !m.InSync.IsZero() {
 			t.Fatalf("%x came back as %x", b, again)

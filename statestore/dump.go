@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -15,19 +14,15 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// DumpOptions says what Dump writes.
-type DumpOptions struct {
-	// Payloads adds users' data: values, headers and keys of emissions, and the bytes of checkpoints. Timer IDs
-	// are always there.
-	Payloads bool
-}
-
 // Dump writes every row of the store to w in key order, one JSON object (dumpRow) a line. A row that makes no sense
 // becomes a line with an error, as does the point from which a partition cannot be read. Dump returns these errors
 // too; they wrap ErrCorrupt or ErrNewerFormat.
-func (s *Store) Dump(ctx context.Context, w io.Writer, o DumpOptions) error {
+//
+// payloads adds users' data: values, headers and keys of emissions, and the bytes of checkpoints. Timer IDs are always
+// there.
+func (s *Store) Dump(ctx context.Context, w io.Writer, payloads bool) error {
 	out := bufio.NewWriter(w)
-	d := &dumper{o: o, json: json.NewEncoder(out)}
+	d := &dumper{payloads: payloads, json: json.NewEncoder(out)}
 	d.json.SetEscapeHTML(false)
 	err := eachPartition(ctx, s, func(id PartitionID, met error) error { return d.dump(ctx, s, id, met) })
 	return errors.Join(err, d.failed, out.Flush())
@@ -149,7 +144,7 @@ func (r *dumpRow) recurs(t *timer.Timer) {
 
 // dumper writes the rows of one partition after the other.
 type dumper struct {
-	o         DumpOptions
+	payloads  bool
 	json      *json.Encoder
 	partition string
 	faults    error // of the partition, joined
@@ -183,19 +178,15 @@ func (d *dumper) fill(r *dumpRow, key, row []byte) error {
 	switch rest := key[idAt:]; key[kindAt] {
 	case kindCheckpoint:
 		r.Row, r.Bytes = "checkpoint", len(row)
-		if d.o.Payloads {
+		if d.payloads {
 			r.Checkpoint = bytes.Clone(row)
 		}
 	case kindDue:
 		r.Row = "timer"
-		return d.timer(r, rest, row)
+		return d.timer(r, key, row)
 	case kindParked:
 		r.Row = "parked"
-		if len(key) != parkedKeySize {
-			return ErrCorrupt
-		}
-		r.Target = binary.BigEndian.Uint32(key[numberAt:])
-		return d.timer(r, key[parkedAt:], row)
+		return d.timer(r, key, row)
 	case kindID:
 		r.Row = "id"
 		at, err := decodeLocation(row)
@@ -249,15 +240,13 @@ func (r *dumpRow) meta(row []byte) error {
 	return nil
 }
 
-func (d *dumper) timer(r *dumpRow, ref, row []byte) error {
-	t, err := decodeTimer(bytes.Clone(row))
+func (d *dumper) timer(r *dumpRow, key, row []byte) error {
+	t, at, err := rowTimer(key, row)
 	if err != nil {
 		return err
 	}
-	if at, err := decodeRef(ref); err != nil || at != t.Ref() {
-		return fmt.Errorf("the timer is of due %d, offset %d: %w", t.Due, t.Offset, ErrCorrupt)
-	}
 	r.id(t.ID)
+	r.Target = at.target
 	r.Due, r.Offset, r.Occurrence, r.Topic = &t.Due, &t.Offset, t.Occurrence, t.Target.Topic
 	r.Paused, r.Triggered = t.IsPaused(), t.IsTriggered()
 	r.recurs(t)
@@ -269,7 +258,7 @@ func (d *dumper) timer(r *dumpRow, ref, row []byte) error {
 	if t.Value != nil {
 		r.ValueBytes = &size
 	}
-	if d.o.Payloads {
+	if d.payloads {
 		r.EmitKey, r.EmitValue = t.Target.Key, t.Value
 		for _, h := range t.Headers {
 			r.EmitHeaders = append(r.EmitHeaders, dumpHeader{h.Key, h.Value})

@@ -66,5 +66,5 @@ func (p *Partition) refresh() error {
 	}
 	b := p.newBatchLocked()
 	defer b.close()
-	return b.commit(p, p.state)
+	return b.commit(p.state)
 }

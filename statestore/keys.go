@@ -65,6 +65,14 @@ func (l Location) Ref() timer.Ref { return l.ref }
 // Parked reports whether the timer is parked.
 func (l Location) Parked() bool { return l.target != 0 }
 
+// rowKeySize is the size of the row's key in bytes.
+func (l Location) rowKeySize() int {
+	if l.target != 0 {
+		return parkedKeySize
+	}
+	return dueKeySize
+}
+
 // prefix is what every key of a partition begins with.
 type prefix [prefixSize]byte
 
@@ -106,11 +114,6 @@ func appendDueKey(dst []byte, p prefix, r timer.Ref) []byte {
 func appendRef(dst []byte, r timer.Ref) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(r.Due)^signBit)
 	return binary.BigEndian.AppendUint64(dst, uint64(r.Offset)^signBit)
-}
-
-func putRef(dst []byte, r timer.Ref) {
-	binary.BigEndian.PutUint64(dst, uint64(r.Due)^signBit)
-	binary.BigEndian.PutUint64(dst[8:], uint64(r.Offset)^signBit)
 }
 
 func decodeRef(b []byte) (timer.Ref, error) {
@@ -182,10 +185,6 @@ func comparer() *pebble.Comparer {
 	c := *pebble.DefaultComparer
 	c.Name = "waterclock.v1"
 	c.Split = split
-	c.Compare = bytes.Compare
-	c.Equal = bytes.Equal
-	c.ComparePointSuffixes = bytes.Compare
-	c.CompareRangeSuffixes = bytes.Compare
 	c.ImmediateSuccessor = immediateSuccessor
 	return &c
 }

@@ -10,20 +10,12 @@ import (
 )
 
 // Partitions returns every partition of which the store holds rows, ordered by topic UUID and number.
-func (s *Store) Partitions() ([]PartitionID, error) {
-	if err := s.enter(); err != nil {
-		return nil, err
-	}
-	defer s.leave()
-	var ids []PartitionID
-	for from := (prefix{}); ; {
-		p, ok, err := firstIn(s.db, &pebble.IterOptions{LowerBound: from[:]})
-		if !ok || err != nil {
-			return ids, err
-		}
-		ids = append(ids, p.id())
-		from = p.next()
-	}
+func (s *Store) Partitions() (ids []PartitionID, err error) {
+	err = eachPartition(context.Background(), s, func(id PartitionID, met error) error {
+		ids = append(ids, id)
+		return met
+	})
+	return ids, err
 }
 
 // eachPartition calls fn for each partition, with an error if something between it and the one before could not be

@@ -63,7 +63,7 @@ func waitForRoom(ctx context.Context, k *Handle, replaying bool, spare int) erro
 		case <-ticker.C:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.upkeep.stop:
+		case <-s.upkeep.life.Done():
 			return ErrClosed
 		case <-deadline.C:
 			s.o.Logger.Warn("store does not keep up", "partition", k.p.id.String(), "level0_layers", layers)

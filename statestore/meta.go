@@ -78,28 +78,29 @@ type meta struct {
 
 func emptyMeta() meta { return meta{Meta: Meta{Position: noPosition}, low: last} }
 
-// put writes metaSize bytes.
-func (m *meta) put(dst []byte) {
-	inSync := int64(never)
+// append appends metaSize bytes.
+func (m *meta) append(dst []byte) []byte {
+	inSync, named := int64(never), byte(0)
 	if !m.InSync.IsZero() {
 		inSync = m.InSync.UnixMilli()
 	}
-	dst[0] = metaFormat
-	binary.BigEndian.PutUint64(dst[1:], uint64(m.Position))
-	copy(dst[9:], m.Changelog[:])
-	binary.BigEndian.PutUint64(dst[25:], uint64(m.Pending))
-	binary.BigEndian.PutUint64(dst[33:], uint64(inSync))
-	putRef(dst[41:], m.low)
-	rest := dst[inSyncSize:]
-	binary.BigEndian.PutUint64(rest, uint64(m.Parked))
-	binary.BigEndian.PutUint32(rest[8:], uint32(m.Partitions))
-	binary.BigEndian.PutUint64(rest[12:], uint64(m.Misplaced))
-	if rest[20] = 0; m.Named {
-		rest[20] = 1
+	if m.Named {
+		named = 1
 	}
-	binary.BigEndian.PutUint32(rest[21:], uint32(m.Epoch))
-	binary.BigEndian.PutUint64(rest[25:], uint64(m.Read))
-	binary.BigEndian.PutUint64(rest[33:], uint64(m.Keeps.Milliseconds()))
+	u32, u64 := binary.BigEndian.AppendUint32, binary.BigEndian.AppendUint64
+	dst = append(dst, metaFormat)
+	dst = u64(dst, uint64(m.Position))
+	dst = append(dst, m.Changelog[:]...)
+	dst = u64(dst, uint64(m.Pending))
+	dst = u64(dst, uint64(inSync))
+	dst = appendRef(dst, m.low)
+	dst = u64(dst, uint64(m.Parked))
+	dst = u32(dst, uint32(m.Partitions))
+	dst = u64(dst, uint64(m.Misplaced))
+	dst = append(dst, named)
+	dst = u32(dst, uint32(m.Epoch))
+	dst = u64(dst, uint64(m.Read))
+	return u64(dst, uint64(m.Keeps.Milliseconds()))
 }
 
 // decodeMeta reads a meta row. Errors wrap ErrNewerFormat or ErrCorrupt.

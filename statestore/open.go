@@ -31,14 +31,10 @@ func Open(o Options) (_ *Store, err error) {
 		}
 		close(s.opened)
 	}()
-	if err := s.openIdentity(); err != nil {
-		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
-	}
-	if err := s.openTables(); err != nil {
-		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
-	}
-	if err := s.openDatabase(); err != nil {
-		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
+	for _, open := range []func() error{s.openIdentity, s.openTables, s.openDatabase} {
+		if err := open(); err != nil {
+			return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
+		}
 	}
 	go s.upkeep.run()
 	return s, nil
@@ -191,7 +187,7 @@ func (s *Store) syncDirectory() error {
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) closeOnce() error {
-	close(s.upkeep.stop)
+	s.upkeep.stop()
 	if err := s.events.err(); err != nil {
 		return err
 	}

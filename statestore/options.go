@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"os"
@@ -63,18 +64,10 @@ func (o Options) withDefaults() Options {
 			o.Dir = abs
 		}
 	}
-	if o.Memory == 0 {
-		o.Memory = defaultMemory
-	}
-	if o.FlushInterval <= 0 {
-		o.FlushInterval = defaultFlushInterval
-	}
-	if o.FlushChanges <= 0 {
-		o.FlushChanges = defaultFlushChanges
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Memory = cmp.Or(o.Memory, defaultMemory)
+	o.FlushInterval = cmp.Or(o.FlushInterval, defaultFlushInterval)
+	o.FlushChanges = cmp.Or(o.FlushChanges, defaultFlushChanges)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Now == nil {
 		o.Now = time.Now
 	}

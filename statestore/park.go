@@ -65,14 +65,14 @@ func (p *Partition) parkLocked(name string, timers []*timer.Timer) error {
 			continue
 		}
 		at := Location{t.Ref(), number}
-		w.putRow(p.prefix, at, row)
-		w.deleteRow(p.prefix, Location{ref: at.ref})
-		w.putID(p.prefix, t.ID, at)
+		w.putRow(at, row)
+		w.deleteRow(Location{ref: at.ref})
+		w.putID(t.ID, at)
 	}
 	if err = errors.Join(err, it.Close()); err != nil || w.b.Empty() {
 		return err
 	}
-	return w.commit(p, p.state)
+	return w.commit(p.state)
 }
 
 // inOrder returns the timers in the order of their rows, without duplicates.
@@ -157,9 +157,9 @@ func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxByte
 			err = fmt.Errorf("parked row %x: %w", it.Key()[parkedAt:], err)
 			break
 		}
-		w.deleteRow(p.prefix, Location{x.Ref(), number})
-		w.putRow(p.prefix, Location{ref: x.Ref()}, row)
-		w.putID(p.prefix, x.ID, Location{ref: x.Ref()})
+		w.deleteRow(Location{x.Ref(), number})
+		w.putRow(Location{ref: x.Ref()}, row)
+		w.putID(x.ID, Location{ref: x.Ref()})
 		timers = append(timers, x)
 	}
 	next = first
@@ -178,7 +178,7 @@ func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxByte
 	if fromLow { // nothing is left before low
 		w.targets.raise(number, low)
 	}
-	return timers, next, w.commit(p, p.state)
+	return timers, next, w.commit(p.state)
 }
 
 // parkedIter makes an iterator over the parked rows of a target.

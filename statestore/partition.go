@@ -148,8 +148,8 @@ func (k *Handle) Meta() (Meta, error) {
 	return m, nil
 }
 
-// Look is Meta without a handle. It waits for no change under way: ok is false while there is one, if the store
-// holds nothing, or if it cannot be read.
+// Look is Meta without a handle, and keeps nothing of what it reads. It waits for no change under way: ok is false while
+// there is one, if the store holds nothing, or if it cannot be read.
 func (p *Partition) Look() (m Meta, ok bool) {
 	if p.s.enter() != nil {
 		return Meta{}, false
@@ -159,17 +159,11 @@ func (p *Partition) Look() (m Meta, ok bool) {
 		return Meta{}, false
 	}
 	defer p.write.Unlock()
-	m, err := p.lookLocked()
-	return m, err == nil && m.Position != noPosition
-}
-
-// lookLocked reads the meta row without keeping it; write is held.
-func (p *Partition) lookLocked() (Meta, error) {
-	if err := p.intact(); err != nil || p.loaded.Load() {
-		return p.state.Meta, err
+	read, err := p.state, p.intact()
+	if err == nil && !p.loaded.Load() {
+		read, err = readMeta(p.s.db, p.prefix)
 	}
-	m, err := readMeta(p.s.db, p.prefix)
-	return m.Meta, err
+	return read.Meta, err == nil && read.Position != noPosition
 }
 
 // setState sets state and the copies of it; p.write is held.

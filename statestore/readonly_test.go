@@ -66,7 +66,7 @@ func TestReadOnlyChangesNothing(t *testing.T) {
 		"park":    func() error { return k.Park(unhealthy, ts) },
 		"unpark":  func() error { _, err := k.Unpark(unhealthy, 10_000, 8<<20); return err },
 		"flush":   s.Flush,
-		"drop":    func() error { _, err := s.Drop(partition0, syncedBefore(testNow)); return err },
+		"drop":    func() error { _, err := s.Drop(PartitionID{Partition: 9}, syncedBefore(testNow)); return err },
 		"cluster": func() error { return s.BindCluster("c1") },
 	} {
 		if err := call(); !errors.Is(err, ErrReadOnly) {
@@ -217,7 +217,7 @@ func TestDump(t *testing.T) {
 	must(t, k1.Apply(batchAt(9, put(odd, timer.Absent))))
 
 	var out bytes.Buffer
-	must(t, s.Dump(t.Context(), &out, DumpOptions{}))
+	must(t, s.Dump(t.Context(), &out, false))
 	p0, p1 := partition0.String(), partition1.String()
 	clog := fmt.Sprintf("%x", changelog)
 	want := `
@@ -250,7 +250,7 @@ func TestDump(t *testing.T) {
 	}
 
 	out.Reset()
-	must(t, s.Dump(t.Context(), &out, DumpOptions{Payloads: true}))
+	must(t, s.Dump(t.Context(), &out, true))
 	var rows []dumpRow
 	for _, line := range lines(out.String()) {
 		var r dumpRow
@@ -273,7 +273,7 @@ func TestDumpOfFaults(t *testing.T) {
 	must(t, s.db.Set(p.key('x'), nil, pebble.NoSync))
 	must(t, s.Partition(partition1).Acquire().Apply(batchAt(9, put(ts[0], timer.Absent))))
 	var out bytes.Buffer
-	err := s.Dump(t.Context(), &out, DumpOptions{})
+	err := s.Dump(t.Context(), &out, false)
 	wantErr(t, err, ErrCorrupt)
 	if n := strings.Count(out.String(), `"error":`); n != 2 || strings.Count(out.String(), "\n") != 12+3 {
 		t.Fatalf("%d errors in\n%s", n, out.String())
@@ -285,9 +285,9 @@ func TestDumpOfFaults(t *testing.T) {
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	wantErr(t, s.Dump(canceled, &out, DumpOptions{}), context.Canceled)
+	wantErr(t, s.Dump(canceled, &out, false), context.Canceled)
 	full := errors.New("disk full")
-	wantErr(t, s.Dump(t.Context(), failingWriter{full}, DumpOptions{}), full)
+	wantErr(t, s.Dump(t.Context(), failingWriter{full}, false), full)
 }
 
 type failingWriter struct{ err error }

@@ -5,38 +5,25 @@ import (
 	"cmp"
 	"encoding/binary"
 	"slices"
-
-	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// record is a change of one ID. What is stored has one for each ID.
+// record is a change that is about to be stored: one for each ID. Its Before was looked up by Replay.resolve, or is as the
+// caller of Apply says.
 type record struct {
-	target uint32 // number of the target that before is parked for; 0: not parked
-	id     []byte
-	row    []byte       // bytes of the timer, nothing for a deletion
-	timer  *timer.Timer // instead of row, if that is nil
-	before timer.Ref    // place in the store: looked up by Replay.resolve, or the caller's Change.Before
-	after  timer.Ref    // Absent for a deletion
+	Change
+	target uint32 // number of the target that Before is parked for; 0: not parked
 }
+
+// was returns where the row of the timer lies that was pending before.
+func (c *record) was() Location { return Location{c.Before, c.target} }
 
 // encoded returns the bytes of a record's timer, in scratch if the record does not have them.
 func (c *record) encoded(scratch *[]byte) []byte {
-	if c.row != nil || c.timer == nil {
-		return c.row
+	if c.Timer == nil {
+		return c.Bytes
 	}
-	*scratch = c.timer.AppendTo((*scratch)[:0])
+	*scratch = c.Timer.AppendTo((*scratch)[:0])
 	return *scratch
-}
-
-// gain returns by how much a record changes the number of pending timers.
-func (c *record) gain() (n int64) {
-	if !c.before.IsAbsent() {
-		n--
-	}
-	if !c.after.IsAbsent() {
-		n++
-	}
-	return n
 }
 
 // ranked stands for a record while records are sorted. Comparing and moving the records themselves, of a
@@ -51,13 +38,13 @@ func sortRecords(records []record) {
 	common := commonPrefix(records)
 	order := make([]ranked, len(records))
 	for i := range records {
-		order[i] = ranked{head(records[i].id[common:]), int32(i)}
+		order[i] = ranked{head(records[i].ID[common:]), int32(i)}
 	}
 	slices.SortFunc(order, func(a, b ranked) int {
 		if a.head != b.head {
 			return cmp.Compare(a.head, b.head)
 		}
-		if c := bytes.Compare(records[a.at].id[common:], records[b.at].id[common:]); c != 0 {
+		if c := bytes.Compare(records[a.at].ID[common:], records[b.at].ID[common:]); c != 0 {
 			return c
 		}
 		return cmp.Compare(a.at, b.at)
@@ -70,10 +57,10 @@ func commonPrefix(records []record) int {
 	if len(records) == 0 {
 		return 0
 	}
-	first := records[0].id
+	first := records[0].ID
 	n := len(first)
 	for i := range records {
-		id := records[i].id
+		id := records[i].ID
 		n = min(n, len(id))
 		for !bytes.Equal(first[:n], id[:n]) {
 			n--

@@ -16,14 +16,14 @@ func TestSortRecords(t *testing.T) {
 		tails := rapid.SliceOf(rapid.SliceOfN(rapid.ByteRange('a', 'c'), 0, 12)).Draw(t, "tails")
 		var got []record
 		for i, tail := range tails {
-			got = append(got, record{id: slices.Concat(prefix, tail), target: uint32(i)})
+			got = append(got, record{Change: Change{ID: slices.Concat(prefix, tail)}, target: uint32(i)})
 		}
 		want := slices.Clone(got)
 		slices.SortStableFunc(want, func(a, b record) int {
-			return cmp.Or(bytes.Compare(a.id, b.id), cmp.Compare(a.target, b.target))
+			return cmp.Or(bytes.Compare(a.ID, b.ID), cmp.Compare(a.target, b.target))
 		})
 		sortRecords(got)
-		if !slices.EqualFunc(got, want, func(a, b record) bool { return bytes.Equal(a.id, b.id) && a.target == b.target }) {
+		if !slices.EqualFunc(got, want, func(a, b record) bool { return bytes.Equal(a.ID, b.ID) && a.target == b.target }) {
 			t.Fatalf("sorted %v, want %v", got, want)
 		}
 	})
@@ -34,7 +34,7 @@ func BenchmarkSort(b *testing.B) {
 	const n = 10_000
 	ids := make([]record, n)
 	for i := range ids {
-		ids[i].id = append([]byte("orders-"), benchID(int64(i))...)
+		ids[i].ID = append([]byte("orders-"), benchID(int64(i))...)
 	}
 	records := make([]record, n)
 	for b.Loop() {

@@ -97,12 +97,12 @@ func (r *Replay) add(id, row []byte, after timer.Ref) error {
 		return fmt.Errorf("replay partition %s: %d records: %w", r.k.p.id, len(r.records), ErrReplayFull)
 	}
 	r.bytes += len(id) + len(row)
-	r.records = append(r.records, record{
-		id:     r.arena.copy(id),
-		row:    r.arena.copy(row),
-		before: timer.Absent,
-		after:  after,
-	})
+	r.records = append(r.records, record{Change: Change{
+		ID:     r.arena.copy(id),
+		Bytes:  r.arena.copy(row),
+		Before: timer.Absent,
+		After:  after,
+	}})
 	return nil
 }
 
@@ -186,7 +186,7 @@ func anchorLocked(p *Partition, next meta) error {
 	next.Position, next.Checkpoint, next.Mark = 0, nil, Mark{}
 	w := p.newBatchLocked()
 	defer w.close()
-	return w.commit(p, next)
+	return w.commit(next)
 }
 
 // large reports whether the records, without duplicates, are worth a table.
@@ -199,8 +199,8 @@ func (r *Replay) dedupe() {
 	sortRecords(r.records)
 	kept := r.records[:0]
 	for i := range r.records {
-		if i+1 < len(r.records) && bytes.Equal(r.records[i].id, r.records[i+1].id) {
-			r.bytes -= len(r.records[i].id) + len(r.records[i].row)
+		if i+1 < len(r.records) && bytes.Equal(r.records[i].ID, r.records[i+1].ID) {
+			r.bytes -= len(r.records[i].ID) + len(r.records[i].Bytes)
 			continue
 		}
 		kept = append(kept, r.records[i])
@@ -220,15 +220,15 @@ func (r *Replay) resolve() (lookUps int, err error) {
 	}
 	for i := range r.records {
 		c := &r.records[i]
-		if p.s.filters.denies(f, c.id) {
+		if p.s.filters.denies(f, c.ID) {
 			continue
 		}
 		lookUps++
-		at, seekErr := it.seek(p.prefix, c.id)
+		at, seekErr := it.seek(p.prefix, c.ID)
 		if err = errors.Join(seekErr, p.targets.check(at)); err != nil {
 			break
 		}
-		c.before, c.target = at.ref, at.target
+		c.Before, c.target = at.ref, at.target
 	}
 	return lookUps, errors.Join(err, it.Close(), p.intact())
 }

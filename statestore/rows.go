@@ -2,6 +2,7 @@ package statestore
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -92,6 +93,22 @@ func (it *idIterator) timer(p prefix, id []byte) (*timer.Timer, Location, error)
 	}
 	t, err := decodeTimer(bytes.Clone(row))
 	return t, at, err
+}
+
+// rowTimer reads the timer of a row by due time, or of a parked row, and where the row lies. Errors are those of decodeTimer,
+// or wrap ErrCorrupt if the row has the key of another timer.
+func rowTimer(key, row []byte) (t *timer.Timer, at Location, err error) {
+	if t, err = decodeTimer(bytes.Clone(row)); err != nil {
+		return nil, at, err
+	}
+	at.ref = t.Ref()
+	if key[kindAt] == kindParked && len(key) == parkedKeySize {
+		at.target = binary.BigEndian.Uint32(key[numberAt:])
+	}
+	if !bytes.Equal(key, appendRowKey(nil, prefix(key[:prefixSize]), at)) {
+		return nil, at, fmt.Errorf("the timer is of due %d, offset %d: %w", t.Due, t.Offset, ErrCorrupt)
+	}
+	return t, at, nil
 }
 
 // decodeTimer reads the timer of a row. Errors wrap ErrNewerFormat or ErrCorrupt; in both cases the

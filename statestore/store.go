@@ -1,6 +1,7 @@
 package statestore
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -104,10 +105,12 @@ type tableMaker struct {
 type upkeep struct {
 	s *Store
 
-	stop, done chan struct{}
-	sweeps     chan *Partition // whose low bound is worth raising
-	learns     chan *Partition // whose filter may be worth learning
-	flush      beats.Signal    // too much has changed since the last flush
+	life   context.Context // ended by stop
+	stop   func()
+	done   chan struct{}   // closed when run has returned
+	sweeps chan *Partition // whose low bound is worth raising
+	learns chan *Partition // whose filter may be worth learning
+	flush  beats.Signal    // too much has changed since the last flush
 
 	behind atomic.Int64 // changes that the disk lacks: see Handle.Behind
 	dirty  atomic.Bool  // something was written since the last flush began

@@ -17,26 +17,15 @@ const (
 // position become valid with one synced edit of the manifest. p.write is held. The partition has no rows in
 // memtables when the table is ingested: doc.go says why that must be so.
 func (p *Partition) ingestLocked(next meta, records []record) error {
-	dues, lowest, deleted := dueRows(records)
-	parked := parkedRows(records)
-	targets := targetChanges{of: &p.targets}
-	for _, at := range parked {
-		targets.remove(at)
-	}
-	misplaced := p.tallyFor(p.state.Partitions)
-	for i := range records {
-		next.Pending += records[i].gain()
-		misplaced.add(records[i].id, records[i].before, records[i].after)
-	}
-	misplaced.addTo(&next)
-	next.Parked += targets.parked
-	next.low = p.low.put(lowest)
+	e := p.effectLocked()
+	rows := tableRows{p: p, meta: &next, records: records}
+	rows.add(&e)
+	e.behind(&next)
 	if err := p.flushLocked(); err != nil {
 		return err
 	}
 	fsys := p.s.o.fs()
 	path := fsys.PathJoin(p.s.o.Dir, tablesDir, fmt.Sprintf("%06d.sst", p.s.tables.made.Add(1)))
-	rows := tableRows{p, &next, dues, records, parked, targets.sorted()}
 	if err := rows.write(fsys, path); err != nil {
 		return errors.Join(p.s.events.writeError(err), fsys.Remove(path))
 	}
@@ -45,8 +34,6 @@ func (p *Partition) ingestLocked(next meta, records []record) error {
 		_ = fsys.Remove(path) // it may be gone; Open clears it in any case
 		return err
 	}
-	p.setState(next)
-	targets.install()
-	p.deleted(deleted)
+	e.install(next)
 	return nil
 }

@@ -42,9 +42,7 @@ func (r *tableRows) write(fsys vfs.FS, path string) (err error) {
 	if err := r.writeIDs(w); err != nil {
 		return err
 	}
-	row := make([]byte, metaSize)
-	r.meta.put(row)
-	if err := w.Set(r.p.prefix.key(kindMeta), row); err != nil {
+	if err := w.Set(r.p.prefix.key(kindMeta), r.meta.append(nil)); err != nil {
 		return err
 	}
 	return r.writeParked(w)
@@ -69,16 +67,16 @@ func (r *tableRows) writeDues(w *sstable.Writer) (err error) {
 
 func (r *tableRows) writeIDs(w *sstable.Writer) (err error) {
 	key := make([]byte, 0, idAt+maxIDSize)
-	var ref [refSize]byte
+	var ref []byte
 	for i := range r.records {
 		c := &r.records[i]
-		key = appendIDKey(key[:0], r.p.prefix, c.id)
+		key = appendIDKey(key[:0], r.p.prefix, c.ID)
 		switch {
-		case !c.after.IsAbsent():
-			r.p.ids.noteLocked(c.id)
-			putRef(ref[:], c.after)
-			err = w.Set(key, ref[:])
-		case !c.before.IsAbsent():
+		case !c.After.IsAbsent():
+			r.p.ids.noteLocked(c.ID)
+			ref = appendRef(ref[:0], c.After)
+			err = w.Set(key, ref)
+		case !c.Before.IsAbsent():
 			err = w.Delete(key)
 		}
 		if err != nil {
@@ -117,45 +115,35 @@ type dueRow struct {
 
 const deletion = -1
 
-// dueRows returns the rows by due time that the records put and delete, in order. It also returns the lowest
-// one that is put, and how many are deleted.
-func dueRows(records []record) (rows []dueRow, lowest timer.Ref, deleted int) {
-	rows = make([]dueRow, 0, len(records))
-	lowest = last
-	for i := range records {
-		c := &records[i]
-		if !c.after.IsAbsent() {
-			rows = append(rows, dueRow{c.after, int32(i)})
-			if c.after.Compare(lowest) < 0 {
-				lowest = c.after
+// add fills in the lists, and notes what the rows change.
+func (r *tableRows) add(e *effect) {
+	r.dues = make([]dueRow, 0, len(r.records))
+	for i := range r.records {
+		c := &r.records[i]
+		e.count(c.ID, c.Before, c.After)
+		now := Location{ref: c.After}
+		if !c.After.IsAbsent() {
+			r.dues = append(r.dues, dueRow{c.After, int32(i)})
+			e.put(now)
+		}
+		if was := c.was(); !c.Before.IsAbsent() && was != now {
+			e.remove(was)
+			if was.target != 0 {
+				r.parked = append(r.parked, was)
+			} else {
+				r.dues = append(r.dues, dueRow{c.Before, deletion})
 			}
 		}
-		if !c.before.IsAbsent() && c.before != c.after && c.target == 0 {
-			rows = append(rows, dueRow{c.before, deletion})
-			deleted++
-		}
 	}
-	slices.SortFunc(rows, func(a, b dueRow) int {
+	slices.SortFunc(r.dues, func(a, b dueRow) int {
 		if c := a.ref.Compare(b.ref); c != 0 {
 			return c
 		}
 		return cmp.Compare(b.of, a.of) // a put stands before the deletion of the same row, which is then left out
 	})
-	return slices.CompactFunc(rows, func(a, b dueRow) bool { return a.ref == b.ref }), lowest, deleted
-}
-
-// parkedRows returns the parked rows that the records delete, in order.
-func parkedRows(records []record) (rows []Location) {
-	for i := range records {
-		if c := &records[i]; c.target != 0 {
-			rows = append(rows, Location{c.before, c.target})
-		}
-	}
-	slices.SortFunc(rows, func(a, b Location) int {
-		if a.target != b.target {
-			return cmp.Compare(a.target, b.target)
-		}
-		return a.ref.Compare(b.ref)
+	r.dues = slices.CompactFunc(r.dues, func(a, b dueRow) bool { return a.ref == b.ref })
+	slices.SortFunc(r.parked, func(a, b Location) int {
+		return cmp.Or(cmp.Compare(a.target, b.target), a.ref.Compare(b.ref))
 	})
-	return rows
+	r.targets = e.targets.sorted()
 }

@@ -17,7 +17,8 @@ const beforeFlushWait = 10 * time.Second
 const maxWaiting = 64
 
 func (u *upkeep) init(s *Store) {
-	u.s, u.stop, u.done = s, make(chan struct{}), make(chan struct{})
+	u.s, u.done = s, make(chan struct{})
+	u.life, u.stop = context.WithCancel(context.Background())
 	u.sweeps, u.learns = make(chan *Partition, maxWaiting), make(chan *Partition, maxWaiting)
 	u.flush = beats.NewSignal()
 }
@@ -33,7 +34,7 @@ func (u *upkeep) run() {
 	u.lookAtSpace()
 	for {
 		select {
-		case <-u.stop:
+		case <-u.life.Done():
 			return
 		case p := <-u.sweeps:
 			p.sweepQueued.Store(false)
@@ -71,17 +72,8 @@ func (u *upkeep) beforeFlush() {
 	if u.s.o.BeforeFlush == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), beforeFlushWait)
+	ctx, cancel := context.WithTimeout(u.life, beforeFlushWait)
 	defer cancel()
-	returned := make(chan struct{})
-	defer close(returned)
-	go func() {
-		select {
-		case <-u.stop:
-			cancel()
-		case <-returned:
-		}
-	}()
 	u.s.o.BeforeFlush(ctx)
 }
 

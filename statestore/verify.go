@@ -1,9 +1,7 @@
 package statestore
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -80,16 +78,8 @@ func (v *verifier) row(key, row []byte) error {
 		return fmt.Errorf("key %x: %w", key, ErrCorrupt)
 	}
 	switch key[kindAt] {
-	case kindDue:
-		v.dues++
-		return v.timer(key, Location{}, v.low, row)
-	case kindParked:
-		if len(key) != parkedKeySize {
-			return fmt.Errorf("key %x: %w", key, ErrCorrupt)
-		}
-		number := binary.BigEndian.Uint32(key[numberAt:])
-		v.parked[number]++
-		return v.timer(key, Location{target: number}, v.targets.byNumber[number].low, row)
+	case kindDue, kindParked:
+		return v.timer(key, row)
 	case kindID:
 		v.ids++
 		id := key[idAt:]
@@ -104,14 +94,20 @@ func (v *verifier) row(key, row []byte) error {
 	return fmt.Errorf("key %x: %w", key, ErrCorrupt)
 }
 
-// timer checks that a timer's row has the right key and that its ID row points to it. at has no ref yet.
-func (v *verifier) timer(key []byte, at Location, low timer.Ref, row []byte) error {
-	t, err := decodeTimer(bytes.Clone(row))
+// timer counts a timer's row, and checks that it has the right key and that its ID row points to it.
+func (v *verifier) timer(key, row []byte) error {
+	t, at, err := rowTimer(key, row)
 	if err != nil {
 		return fmt.Errorf("key %x: %w", key, err)
 	}
-	at.ref = t.Ref()
-	if !bytes.Equal(key, appendRowKey(nil, v.p, at)) || at.ref.Compare(low) < 0 {
+	low := v.low
+	if at.target == 0 {
+		v.dues++
+	} else {
+		v.parked[at.target]++
+		low = v.targets.byNumber[at.target].low
+	}
+	if at.ref.Compare(low) < 0 {
 		return fmt.Errorf("key %x holds the timer %q of %v, low bound %v: %w", key, t.ID, at.ref, low, ErrCorrupt)
 	}
 	idRow, err := get(v.snap, appendIDKey(nil, v.p, t.ID))

@@ -96,24 +96,24 @@ func (v *View) Due(from, to timer.Ref, parkedOnly bool, fn func(*Row) (more bool
 		return err
 	}
 	defer parked.close()
-	due := &rowsByDue{}
-	if !parkedOnly {
-		if due, err = v.due(from, to); err != nil {
-			return err
-		}
-		defer due.close()
+	due, err := v.due(from, to)
+	if err != nil {
+		return fmt.Errorf("view partition %s: %w", p.id, err)
 	}
+	var row Row // of due
+	ok := !parkedOnly && due.First()
 	for more := true; more && err == nil; {
-		var r *Row
+		if ok {
+			row.Ref, err = decodeRef(due.Key()[idAt:])
+		}
 		switch first := parked.first(); {
-		case due.ok && (first == nil || due.row.Ref.Compare(first.Ref) < 0):
-			if r, err = due.get(); err != nil {
-				break
+		case err != nil:
+		case ok && (first == nil || row.Ref.Compare(first.Ref) < 0):
+			if row.value, err = due.ValueAndErr(); err == nil {
+				more, err = fn(&row)
 			}
-			if more, err = fn(r); err == nil && more {
-				err = due.next()
-			}
-		case first != nil:
+			ok = err == nil && more && due.Next()
+		case first != nil && due.Error() == nil:
 			if more, err = fn(first); err == nil && more {
 				err = parked.next()
 			}
@@ -121,60 +121,22 @@ func (v *View) Due(from, to timer.Ref, parkedOnly bool, fn func(*Row) (more bool
 			more = false
 		}
 	}
-	if err != nil {
+	if err = errors.Join(err, due.Close()); err != nil {
 		return fmt.Errorf("view partition %s: %w", p.id, err)
 	}
 	return nil
 }
 
-// rowsByDue iterates over the rows by due time.
-type rowsByDue struct {
-	it  *pebble.Iterator
-	ok  bool
-	row Row
-}
-
-func (v *View) due(from, to timer.Ref) (*rowsByDue, error) {
+// due makes an iterator over the rows by due time from one Ref up to another.
+func (v *View) due(from, to timer.Ref) (*pebble.Iterator, error) {
 	if v.low.Compare(from) > 0 {
 		from = v.low
 	}
-	if from.Compare(to) >= 0 {
-		return &rowsByDue{}, nil
+	if from.Compare(to) > 0 {
+		from = to
 	}
-	prefix := v.k.p.prefix
-	it, err := v.rows.NewIter(&pebble.IterOptions{LowerBound: appendDueKey(nil, prefix, from), UpperBound: appendDueKey(nil, prefix, to)})
-	if err != nil {
-		return nil, err
-	}
-	d := &rowsByDue{it: it}
-	if err = d.at(it.First()); err != nil {
-		d.close()
-		return nil, err
-	}
-	return d, nil
-}
-
-func (d *rowsByDue) next() error { return d.at(d.it.Next()) }
-
-func (d *rowsByDue) at(ok bool) (err error) {
-	if d.ok = ok; !ok {
-		return d.it.Error()
-	}
-	d.row.Ref, err = decodeRef(d.it.Key()[idAt:])
-	return err
-}
-
-// get reads the value of the row. Merging needs only its key.
-func (d *rowsByDue) get() (*Row, error) {
-	var err error
-	d.row.value, err = d.it.ValueAndErr()
-	return &d.row, err
-}
-
-func (d *rowsByDue) close() {
-	if d.it != nil {
-		d.it.Close() // rowsByDue.at has returned every error
-	}
+	p := v.k.p.prefix
+	return v.rows.NewIter(&pebble.IterOptions{LowerBound: appendDueKey(nil, p, from), UpperBound: appendDueKey(nil, p, to)})
 }
 
 // rowsByTarget merges the parked rows of all targets. One iterator serves them all. It reads a few rows ahead
@@ -347,13 +309,13 @@ func (v *View) Refs(from, to timer.Ref, fn func(timer.Ref) (more bool)) error {
 	if err != nil {
 		return fmt.Errorf("view partition %s: %w", v.k.p.id, err)
 	}
-	for rows.ok && err == nil && fn(rows.row.Ref) {
-		err = rows.next()
+	for more := rows.First(); more && err == nil; more = more && rows.Next() {
+		var at timer.Ref
+		if at, err = decodeRef(rows.Key()[idAt:]); err == nil {
+			more = fn(at)
+		}
 	}
-	if rows.it != nil {
-		err = errors.Join(err, rows.it.Close())
-	}
-	if err != nil {
+	if err = errors.Join(err, rows.Close()); err != nil {
 		return fmt.Errorf("view partition %s: %w", v.k.p.id, err)
 	}
 	return nil

@@ -204,7 +204,7 @@ func TestALongSlotLeavesNothing(t *testing.T) {
 func TestManyThatWereLateLeaveNothing(t *testing.T) {
 	table := New(1000, 6)
 	for i := range 2 * maxReady {
-		table.Put(table.AddObject(fmt.Sprint(i)), Soon, Key{Due: 900, Seq: int64(i)})
+		table.Put(table.AddObject(fmt.Sprint(i)), Soon, timer.Ref{Due: 900, Offset: int64(i)})
 	}
 	for at := table.Pop(1000); at != 0; at = table.Pop(1000) {
 		table.Forget(at.Number())
@@ -254,7 +254,7 @@ func TestATimerAboutToFireIsNotARecord(t *testing.T) {
 // before.
 func TestAnEvictedTimerIsARecord(t *testing.T) {
 	table := New(0, 6)
-	table.Put(table.AddObject("far"), Later, Key{Due: 5000})
+	table.Put(table.AddObject("far"), Later, timer.Ref{Due: 5000})
 	table.Approach(2000, nil)
 	b := waits("a", 1000, 0)
 	number := table.AddObject("a")
@@ -299,7 +299,7 @@ func TestObjectsThatLeaveTheOpenSlotLeaveNoEntries(t *testing.T) {
 		table := New(1000, 6)
 		put := func(id string, due int64) (number int32) {
 			number = table.AddObject(id)
-			table.Put(number, k, Key{Due: due})
+			table.Put(number, k, timer.Ref{Due: due})
 			return number
 		}
 		for i := range stay {

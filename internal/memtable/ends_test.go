@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Every due time works, up to the limits of the type, whatever the clock says and however
@@ -30,7 +32,7 @@ func TestEndsOfTime(t *testing.T) {
 					if due>>grain > now>>grain {
 						t.Fatalf("grain %d, at %d: what is due at %d is refused", grain, now, due)
 					}
-					table.Put(table.AddObject(id), Soon, Key{Due: due})
+					table.Put(table.AddObject(id), Soon, timer.Ref{Due: due})
 				}
 			}
 			forget := func(number int32) { table.Forget(number) }

@@ -18,10 +18,10 @@ import (
 // known is what a table knows of an ID.
 type known struct {
 	kind   Kind
-	number int32  // of an object
-	in     Kind   // Soon or Later, for an object in the order of firing or a record
-	key    Key    // there
-	record Record // for a record or a tombstone
+	number int32     // of an object
+	in     Kind      // Soon or Later, for an object in the order of firing or a record
+	key    timer.Ref // there
+	record Record    // for a record or a tombstone
 }
 
 // model is a table beside a map.
@@ -45,7 +45,7 @@ func (m *model) timer(id string, due int64, size int) []byte {
 	return t.AppendTo(nil)
 }
 
-func keyOf(b []byte) Key {
+func keyOf(b []byte) timer.Ref {
 	r := Record{Bytes: b}
 	return r.key()
 }
@@ -305,7 +305,7 @@ func (m *model) addObjects(t *rapid.T) {
 		x := known{kind: Object, number: m.table.AddObject(id), in: k}
 		if k != None {
 			m.seq++
-			x.key = Key{plus(due, rapid.Int64Range(0, 70).Draw(t, "more")), m.seq}
+			x.key = timer.Ref{Due: plus(due, rapid.Int64Range(0, 70).Draw(t, "more")), Offset: m.seq}
 			m.table.Put(x.number, k, x.key)
 		}
 		m.all[id] = x

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 func TestPutTwicePanics(t *testing.T) {
@@ -15,8 +17,8 @@ func TestPutTwicePanics(t *testing.T) {
 	}()
 	table := New(0, 0)
 	number := table.AddObject("a")
-	table.Put(number, Soon, Key{Due: 5})
-	table.Put(number, Later, Key{Due: 5})
+	table.Put(number, Soon, timer.Ref{Due: 5})
+	table.Put(number, Later, timer.Ref{Due: 5})
 }
 
 // Very many timers of one millisecond, in several orders, come out in order. If anything were quadratic, this
@@ -38,10 +40,10 @@ func TestOneMillisecond(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			table := New(c.now, 6)
 			for i := range n {
-				table.Put(table.AddObject(fmt.Sprint(i)), Soon, Key{due, c.seq(i)})
+				table.Put(table.AddObject(fmt.Sprint(i)), Soon, timer.Ref{Due: due, Offset: c.seq(i)})
 			}
 			for want := range int64(n) {
-				if k, ok := table.First(due); !ok || k.Seq != want {
+				if k, ok := table.First(due); !ok || k.Offset != want {
 					t.Fatalf("first is %v, %v, want seq %d", k, ok, want)
 				}
 				table.Pop(due)
@@ -60,7 +62,7 @@ func TestBelowTheHighMark(t *testing.T) {
 	table := New(now, 0)
 	table.Pop(now + hours)
 	for i, in := range []int64{5000, 10, hours + 1, 3_600_000, 10, 0} {
-		table.Put(table.AddObject(fmt.Sprint(i)), Soon, Key{Due: now + in, Seq: int64(i)})
+		table.Put(table.AddObject(fmt.Sprint(i)), Soon, timer.Ref{Due: now + in, Offset: int64(i)})
 	}
 	var got []int64
 	for table.Stats().Soon > 0 {
@@ -72,7 +74,7 @@ func TestBelowTheHighMark(t *testing.T) {
 			t.Errorf("%v is given out at %d", k, at-1)
 		}
 		for k, ok := table.First(at); ok; k, ok = table.First(at) {
-			got = append(got, k.Seq)
+			got = append(got, k.Offset)
 			table.Pop(at)
 		}
 	}
@@ -87,7 +89,7 @@ func TestAnOpenSlotThatIsNeverEmpty(t *testing.T) {
 	table := New(1000, 6)
 	next := 0
 	add := func() {
-		table.Put(table.AddObject(fmt.Sprint(next)), Soon, Key{Due: 900, Seq: int64(next)})
+		table.Put(table.AddObject(fmt.Sprint(next)), Soon, timer.Ref{Due: 900, Offset: int64(next)})
 		next++
 	}
 	for range 100 {
@@ -112,14 +114,14 @@ func BenchmarkOrder(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	table := New(0, 6)
 	for i := range pending {
-		table.Put(table.AddObject(fmt.Sprint(i)), Soon, Key{r.Int64N(60_000), int64(i)})
+		table.Put(table.AddObject(fmt.Sprint(i)), Soon, timer.Ref{Due: r.Int64N(60_000), Offset: int64(i)})
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := 0; i < b.N; {
 		now, _ := table.Next()
 		for at := table.Pop(now); at != 0; at = table.Pop(now) {
-			table.Put(at.Number(), Soon, Key{now + 1 + r.Int64N(60_000), int64(i)})
+			table.Put(at.Number(), Soon, timer.Ref{Due: now + 1 + r.Int64N(60_000), Offset: int64(i)})
 			i++
 		}
 	}

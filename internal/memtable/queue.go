@@ -1,5 +1,7 @@
 package memtable
 
+import "github.com/waterclock/waterclock/internal/timer"
+
 // maxReady is the number of entries for which memory is kept while none is ready. It is also the number by which the
 // entries of dead records may exceed half of all entries.
 const maxReady = 256
@@ -12,7 +14,7 @@ type queue struct {
 
 // entry is a record of the open slot.
 type entry struct {
-	key Key
+	key timer.Ref
 	at  place
 }
 

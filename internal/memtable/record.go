@@ -1,7 +1,6 @@
 package memtable
 
 import (
-	"cmp"
 	"encoding/binary"
 
 	"github.com/waterclock/waterclock/internal/timer"
@@ -56,18 +55,18 @@ func (r *Record) ID() []byte {
 	return id
 }
 
-func (r *Record) key() Key {
+func (r *Record) key() timer.Ref {
 	_, k := r.place()
 	return k
 }
 
 // place returns the record's place in the order of firing, and its ID unless it is a reference.
-func (r *Record) place() (id []byte, k Key) {
+func (r *Record) place() (id []byte, k timer.Ref) {
 	if r.State&reference != 0 {
-		return nil, Key{int64(binary.LittleEndian.Uint64(r.Bytes)), int64(binary.LittleEndian.Uint64(r.Bytes[8:]))}
+		return nil, timer.Ref{Due: int64(binary.LittleEndian.Uint64(r.Bytes)), Offset: int64(binary.LittleEndian.Uint64(r.Bytes[8:]))}
 	}
-	id, at, _ := timer.DecodePlace(r.Bytes)
-	return id, Key{Due: at.Due, Seq: at.Offset}
+	id, k, _ = timer.DecodePlace(r.Bytes)
+	return id, k
 }
 
 // length returns how many bytes of a chunk the record takes.
@@ -85,9 +84,10 @@ func (r *Record) length() int {
 	return n
 }
 
-func (k Key) appendReference(b []byte, number int32) []byte {
+// appendReference appends the bytes of a reference to an object.
+func appendReference(b []byte, k timer.Ref, number int32) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(k.Due))
-	b = binary.LittleEndian.AppendUint64(b, uint64(k.Seq))
+	b = binary.LittleEndian.AppendUint64(b, uint64(k.Offset))
 	return binary.LittleEndian.AppendUint32(b, uint32(number))
 }
 
@@ -98,17 +98,6 @@ func (r *Record) number() int32 { return int32(binary.LittleEndian.Uint32(r.Byte
 func (r Record) public() Record {
 	r.State &= Dirty | Flushing
 	return r
-}
-
-// Key places a timer in the order of firing: by Due, in Unix milliseconds, then by Seq.
-type Key struct{ Due, Seq int64 }
-
-// Compare orders keys: -1, 0 or +1.
-func (k Key) Compare(o Key) int {
-	if k.Due != o.Due {
-		return cmp.Compare(k.Due, o.Due)
-	}
-	return cmp.Compare(k.Seq, o.Seq)
 }
 
 // bucket is some records in chunks. New records are appended. A removed record stays where it is, dead.

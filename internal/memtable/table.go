@@ -150,13 +150,14 @@ func (t *Table) Forget(number int32) {
 	t.objects.release(number)
 }
 
-// Put puts an object into the order of firing, as soon or as later.
-func (t *Table) Put(number int32, k Kind, key Key) {
+// Put puts an object into the order of firing, as soon or as later. Its key is its place there: when its turn is, in Unix
+// milliseconds, and what decides among those of one millisecond.
+func (t *Table) Put(number int32, k Kind, key timer.Ref) {
 	o := &t.objects.all[number]
 	if o.at != 0 {
 		panic("memtable: an object is put into the order of firing twice")
 	}
-	t.scratch = key.appendReference(t.scratch[:0], number)
+	t.scratch = appendReference(t.scratch[:0], key, number)
 	o.at = t.order(k).add(&Record{Bytes: t.scratch, State: reference, Stored: timer.Absent}, key)
 }
 
@@ -171,12 +172,12 @@ func (t *Table) Remove(number int32) {
 
 // Place returns whether an object is soon or later, and its key. It returns None if the object is not in the order of
 // firing.
-func (t *Table) Place(number int32) (k Kind, key Key) {
+func (t *Table) Place(number int32) (k Kind, key timer.Ref) {
 	if at := t.objects.all[number].at; at != 0 {
 		r := t.order(at.Kind()).at(at.place())
 		return at.Kind(), r.key()
 	}
-	return None, Key{}
+	return None, timer.Ref{}
 }
 
 // AddStored adds a copy of a timer that the store has as a soon record. Nothing may be known of its ID. It returns
@@ -243,7 +244,7 @@ func (t *Table) Decode(at Ref) (number int32, id string, r Record) {
 func (t *Table) Next() (due int64, ok bool) { return t.soon.next() }
 
 // First returns the key of the first timer that is soon, and whether that timer is due.
-func (t *Table) First(now int64) (Key, bool) {
+func (t *Table) First(now int64) (timer.Ref, bool) {
 	e, due := t.soon.first(now)
 	return e.key, due
 }
@@ -283,12 +284,12 @@ func (t *Table) Approach(due int64, fn func(number int32)) {
 }
 
 // Farthest returns the key of the n-th soon timer from the far end; 1 <= n <= Stats.Soon.
-func (t *Table) Farthest(n int) Key { return t.soon.farthest(n) }
+func (t *Table) Farthest(n int) timer.Ref { return t.soon.farthest(n) }
 
 // Evict lowers the horizon: from a key on, timers are soon no more. Clean records are forgotten, the others become
 // later. Objects are taken out of the order of firing, and fn is called with their numbers. fn must not change soon
 // timers.
-func (t *Table) Evict(from Key, fn func(number int32)) {
+func (t *Table) Evict(from timer.Ref, fn func(number int32)) {
 	t.later.lower(from.Due)
 	for i := range t.layers.both {
 		t.layers.both[i].later.lower(from.Due)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // TestTranscript runs the transcripts in testdata; go test -rewrite writes what
@@ -55,10 +57,10 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			if !ok {
 				break
 			}
-			if at := s.table.Pop(now); at.Number() != s.numbers[k.Seq] {
+			if at := s.table.Pop(now); at.Number() != s.numbers[k.Offset] {
 				t.Fatalf("%s: %v is popped, first is %v", d.Pos, at, k)
 			}
-			fmt.Fprintf(&out, " %d/%d", k.Due, k.Seq)
+			fmt.Fprintf(&out, " %d/%d", k.Due, k.Offset)
 		}
 		out.WriteString("\n")
 	case "next":
@@ -69,13 +71,13 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		d.ScanArgs(t, "due", &due)
 		d.ScanArgs(t, "seq", &seq)
 		n := 0
-		s.table.Evict(Key{due, seq}, func(int32) { n++ })
+		s.table.Evict(timer.Ref{Due: due, Offset: seq}, func(int32) { n++ })
 		fmt.Fprintf(&out, "evicted %d\n", n)
 	case "farthest":
 		var n int
 		d.ScanArgs(t, "n", &n)
 		k := s.table.Farthest(n)
-		fmt.Fprintf(&out, "%d/%d\n", k.Due, k.Seq)
+		fmt.Fprintf(&out, "%d/%d\n", k.Due, k.Offset)
 	default:
 		t.Fatalf("%s: unknown command %q", d.Pos, d.Cmd)
 	}
@@ -91,6 +93,6 @@ func (s *script) insert(t *testing.T, d *datadriven.TestData) {
 		seq := s.seq
 		d.MaybeScanArgs(t, "seq", &seq)
 		s.numbers[seq] = s.table.AddObject(fmt.Sprint("id", seq))
-		s.table.Put(s.numbers[seq], Soon, Key{due, seq})
+		s.table.Put(s.numbers[seq], Soon, timer.Ref{Due: due, Offset: seq})
 	}
 }

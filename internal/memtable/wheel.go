@@ -3,6 +3,8 @@ package memtable
 import (
 	"math/bits"
 	"slices"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // wheel has records and references in the order of firing. It is a hierarchical timing wheel whose slots are buckets. So
@@ -33,16 +35,18 @@ func (w *wheel) ref(p place) Ref { return w.as | Ref(p) }
 
 // fits reports whether a timer can be a record. A large timer cannot, nor one that is due before the open slot ends,
 // because it would be decoded again soon.
-func (w *wheel) fits(r *Record, key Key) bool { return len(r.Bytes) <= MaxBytes && !w.isOpen(key.Due) }
+func (w *wheel) fits(r *Record, key timer.Ref) bool {
+	return len(r.Bytes) <= MaxBytes && !w.isOpen(key.Due)
+}
 
 // add adds a copy of a record.
-func (w *wheel) add(r *Record, key Key) Ref {
+func (w *wheel) add(r *Record, key timer.Ref) Ref {
 	w.count(r, 1)
 	return w.ref(w.put(r, key))
 }
 
 // put puts a record in its slot.
-func (w *wheel) put(r *Record, key Key) place {
+func (w *wheel) put(r *Record, key timer.Ref) place {
 	at := w.append(r, w.tick(key.Due))
 	if w.isOpen(key.Due) && w.occupied[0]>>w.open()&1 == 0 { // otherwise the slot is about to be opened
 		w.queue.late.push(entry{key, at})
@@ -190,7 +194,7 @@ func (w *wheel) mark(at place, s State) {
 
 // evict takes out every record with a key >= k and calls fn with each, in no order. It reads these records, those of
 // the slot that k lies in, and those of the open slot if k is due there.
-func (w *wheel) evict(k Key, fn func(r *Record, at place)) {
+func (w *wheel) evict(k timer.Ref, fn func(r *Record, at place)) {
 	from := w.tick(k.Due)
 	evict := func(level, slot int) {
 		w.each(level, slot, func(r *Record, at place) {
@@ -214,7 +218,7 @@ func (w *wheel) evict(k Key, fn func(r *Record, at place)) {
 
 // farthest returns the key of the n-th record from the far end, 1 <= n <= w.n. evict takes out n records from there. It
 // sorts one slot, which is acceptable because it is called only when memory has run short.
-func (w *wheel) farthest(n int) Key {
+func (w *wheel) farthest(n int) timer.Ref {
 	for level, slot := range w.backward {
 		has := w.buckets[level][slot].n
 		if has >= n {
@@ -226,10 +230,10 @@ func (w *wheel) farthest(n int) Key {
 }
 
 // nthLast returns the n-th largest key of a slot.
-func (w *wheel) nthLast(level, slot, n int) Key {
-	var keys []Key
+func (w *wheel) nthLast(level, slot, n int) timer.Ref {
+	var keys []timer.Ref
 	w.each(level, slot, func(r *Record, _ place) { keys = append(keys, r.key()) })
-	slices.SortFunc(keys, Key.Compare)
+	slices.SortFunc(keys, timer.Ref.Compare)
 	return keys[len(keys)-n]
 }
 

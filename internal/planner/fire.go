@@ -185,6 +185,6 @@ func (p *Planner) fireOne(it *Item, e *Entry, c *chunk, now int64) {
 	}
 	if it.near && it.ref.Due < now {
 		p.known.table.Remove(it.number)
-		p.known.table.Put(it.number, memtable.Soon, memtable.Key{Due: now, Seq: it.ref.Offset})
+		p.known.table.Put(it.number, memtable.Soon, timer.Ref{Due: now, Offset: it.ref.Offset})
 	}
 }

@@ -3,7 +3,6 @@ package planner
 import (
 	"math"
 
-	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -63,10 +62,10 @@ func (p *Planner) Resize(bytes int64) {
 }
 
 // Lower makes loads begin again at a place, because the store has timers there that a load has passed over.
-func (p *Planner) Lower(to timer.Ref) { p.known.evictFrom(key(to)) }
+func (p *Planner) Lower(to timer.Ref) { p.known.evictFrom(to) }
 
-func (k *known) evictFrom(from memtable.Key) {
-	at := timer.Ref{Due: from.Due, Offset: from.Seq}
+func (k *known) evictFrom(from timer.Ref) {
+	at := from
 	k.table.Evict(from, func(number int32) {
 		it := k.items[number]
 		k.left(it)

@@ -193,6 +193,3 @@ func (it *Item) own() {
 	}
 	it.timer = t
 }
-
-// key returns a place in the order of firing as a key of the table.
-func key(r timer.Ref) memtable.Key { return memtable.Key{Due: r.Due, Seq: r.Offset} }

@@ -87,7 +87,7 @@ func (k *known) drop(it *Item) {
 
 // insert makes an item soon that is neither soon nor later.
 func (k *known) insert(it *Item) {
-	k.table.Put(it.number, memtable.Soon, memtable.Key{Due: it.timer.FiresAt(), Seq: it.ref.Offset})
+	k.table.Put(it.number, memtable.Soon, timer.Ref{Due: it.timer.FiresAt(), Offset: it.ref.Offset})
 	k.dirty.bytes -= it.dirtyBytes()
 	it.near = true
 	k.dirty.bytes += it.dirtyBytes()
@@ -103,7 +103,7 @@ func (k *known) left(it *Item) {
 }
 
 // postpone makes an item later that is neither soon nor later.
-func (k *known) postpone(it *Item) { k.table.Put(it.number, memtable.Later, key(it.ref)) }
+func (k *known) postpone(it *Item) { k.table.Put(it.number, memtable.Later, it.ref) }
 
 // release looks at an item that the planner may no longer need. If it waited for its entries, it goes back to the wheel
 // and is looked at when due. If the store knows all of it and it does not fire soon, it is forgotten. If it only waits

@@ -85,8 +85,8 @@ func (p *Planner) Next() (due int64, ok bool) {
 
 // First returns the place of the timer that fires next, and whether it may fire now.
 func (p *Planner) First(now int64) (at timer.Ref, ok bool) {
-	first, ok := p.known.table.First(now)
-	return timer.Ref{Due: first.Due, Offset: first.Seq}, ok && p.open
+	at, ok = p.known.table.First(now)
+	return at, ok && p.open
 }
 
 // Stats returns what the planner has.

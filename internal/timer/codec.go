@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/bits"
 )
 
 // The bytes of one timer, format 1. Changelog values and store rows have this form.
@@ -193,7 +192,14 @@ func appendBytes[B []byte | string](dst []byte, b B) []byte {
 // becomes part of its encoded bytes, which Own returns. t's list of headers must not be
 // shared. Own does what AppendTo and Decode do, in place.
 func (t *Timer) Own() ([]byte, error) {
-	b := t.AppendTo(make([]byte, 0, t.encodedBytes()))
+	const most = 2048 // bytes for which there is room on the stack: those of most timers
+	var b []byte
+	if n := t.Size(); n > most { // a little more than the bytes need
+		b = t.AppendTo(make([]byte, 0, n))
+	} else {
+		var room [most]byte
+		b = bytes.Clone(t.AppendTo(room[:0]))
+	}
 	own := Timer{Headers: t.Headers[:0]}
 	r := reader{rest: b[2:]}
 	if r.timer(&own, b[1]); r.err != nil {
@@ -202,44 +208,3 @@ func (t *Timer) Own() ([]byte, error) {
 	*t = own
 	return b, nil
 }
-
-// encodedBytes returns how many bytes AppendTo appends, or a few more if there are
-// extensions. Each pending timer keeps the excess in memory.
-func (t *Timer) encodedBytes() int {
-	n := 2 + varintBytes(t.Offset) + varintBytes(t.Due) + sizedBytes(len(t.ID)) + sizedBytes(len(t.Target.Topic)) + uvarintBytes(uint64(len(t.Headers)))
-	f := t.flags()
-	if f&flagOccurrence != 0 {
-		n += varintBytes(t.Occurrence)
-	}
-	if f&(flagKeyIsID|flagKeyNull) == 0 {
-		n += sizedBytes(len(t.Target.Key))
-	}
-	if f&flagPartition != 0 {
-		n += varintBytes(int64(t.Target.Partition))
-	}
-	for i := range t.Headers {
-		value := len(t.Headers[i].Value)
-		n += sizedBytes(len(t.Headers[i].Key)) + uvarintBytes(uint64(value)+1) + value
-	}
-	if f&flagExtensions != 0 {
-		const numbers = 64
-		n += numbers
-		if r := t.Recurrence; r != nil {
-			n += len(r.Cron) + len(r.Zone)
-		}
-		if m := t.Remember; m != nil {
-			n += 12 + len(m.Token)
-		}
-	}
-	if f&flagValue != 0 {
-		n += sizedBytes(len(t.Value))
-	}
-	return n
-}
-
-// sizedBytes returns how many bytes n bytes take together with their length.
-func sizedBytes(n int) int { return uvarintBytes(uint64(n)) + n }
-
-func uvarintBytes(n uint64) int { return (bits.Len64(n|1) + 6) / 7 }
-
-func varintBytes(n int64) int { return uvarintBytes(uint64(n<<1) ^ uint64(n>>63)) }

@@ -4,6 +4,8 @@
 // package uses its terms.
 package timer
 
+import "cmp"
+
 // All instants in waterclock are Unix milliseconds.
 const (
 	// AnyPartition, as Target.Partition, means murmur2 of the key modulo the number of
@@ -64,17 +66,10 @@ func (r Ref) IsAbsent() bool { return r.Offset == NoOffset }
 
 // Compare orders refs by due time, then offset: -1, 0 or +1.
 func (r Ref) Compare(o Ref) int {
-	switch {
-	case r.Due < o.Due:
-		return -1
-	case r.Due > o.Due:
-		return 1
-	case r.Offset < o.Offset:
-		return -1
-	case r.Offset > o.Offset:
-		return 1
+	if r.Due != o.Due {
+		return cmp.Compare(r.Due, o.Due)
 	}
-	return 0
+	return cmp.Compare(r.Offset, o.Offset)
 }
 
 // Timer is one pending timer: everything that is stored, and everything that an

@@ -56,7 +56,7 @@ func StoreDump(ctx context.Context, dataDir string, payloads bool, out io.Writer
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	return s.Dump(ctx, out, statestore.DumpOptions{Payloads: payloads})
+	return s.Dump(ctx, out, payloads)
 }
 
 func openStopped(dataDir string) (*statestore.Store, error) {
