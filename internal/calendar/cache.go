@@ -25,8 +25,13 @@ type Cache struct {
 	// now has the schedules that were used recently, before those that were used earlier. When now
 	// reaches half of maxSchedules it becomes before.
 	now, before map[key]*Schedule
-	zones       map[string]*time.Location
-	unknown     map[string]time.Time // unknown zones, and when they were looked up
+	zones       map[string]knownZone
+}
+
+// knownZone is what looking up a zone has found.
+type knownZone struct {
+	loc *time.Location // nil: there were no rules
+	at  time.Time
 }
 
 type key struct{ expression, zone string }
@@ -97,39 +102,24 @@ func (c *Cache) Len() int {
 // load returns the rules of a zone. It reads them from a file if it has to, without the lock: that takes some 50 µs, whether it
 // succeeds or not, and longer if the disk is slow.
 func (c *Cache) load(name string) (*time.Location, error) {
-	loc, unknown := c.zone(name)
-	if loc != nil {
-		return loc, nil
-	}
-	if unknown {
+	c.mu.Lock()
+	z, known := c.zones[name]
+	c.mu.Unlock()
+	switch {
+	case z.loc != nil:
+		return z.loc, nil
+	case known && time.Since(z.at) < zoneAgain:
 		return nil, unknownHere(name)
 	}
 	loc, err := LoadZone(name)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err != nil {
-		if validZone(name) {
-			if c.unknown == nil || len(c.unknown) >= maxZones {
-				c.unknown = make(map[string]time.Time)
-			}
-			c.unknown[strings.Clone(name)] = time.Now()
-		}
+	if err != nil && !validZone(name) {
 		return nil, err
 	}
-	delete(c.unknown, name)
-	if c.zones == nil {
-		c.zones = make(map[string]*time.Location)
-	}
-	if len(c.zones) < maxZones { // there could be more if names differ only in case
-		c.zones[strings.Clone(name)] = loc
-	}
-	return loc, nil
-}
-
-// zone returns the cached rules of a zone. unknown reports that a recent look-up found none.
-func (c *Cache) zone(name string) (loc *time.Location, unknown bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at, in := c.unknown[name]
-	return c.zones[name], in && time.Since(at) < zoneAgain
+	if c.zones == nil || len(c.zones) >= maxZones { // there are more if names differ only in case, or are unknown
+		c.zones = make(map[string]knownZone)
+	}
+	c.zones[strings.Clone(name)] = knownZone{loc, time.Now()}
+	return loc, err
 }

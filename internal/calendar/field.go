@@ -3,6 +3,7 @@ package calendar
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -46,7 +47,8 @@ func (f *field) item(text string) (set uint64, err error) {
 	}
 	by := 1
 	if stepped {
-		if by, err = number(step); err != nil || by < 1 || by > f.high-f.low+1 {
+		var ok bool
+		if by, ok = number(step); !ok || by < 1 || by > f.high-f.low+1 {
 			return 0, fmt.Errorf("the step %s is not 1 to %d", quote(step), f.high-f.low+1)
 		}
 	}
@@ -85,7 +87,7 @@ func (f *field) span(text string, stepped bool) (low, high int, err error) {
 }
 
 func (f *field) value(text string) (int, error) {
-	if n, err := number(text); err == nil && n >= f.low && n <= f.high {
+	if n, ok := number(text); ok && n >= f.low && n <= f.high {
 		return n, nil
 	}
 	for i, name := range f.values {
@@ -102,19 +104,8 @@ func (f *field) value(text string) (int, error) {
 	return 0, fmt.Errorf("%s is not %d to %d", quote(text), f.low, f.high)
 }
 
-var errNumber = errors.New("no number")
-
 // number reads one to three digits.
-func number(text string) (n int, err error) {
-	if len(text) == 0 || len(text) > 3 {
-		return 0, errNumber
-	}
-	for i := range len(text) {
-		c := text[i]
-		if c < '0' || c > '9' {
-			return 0, errNumber
-		}
-		n = n*10 + int(c-'0')
-	}
-	return n, nil
+func number(text string) (int, bool) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return int(n), err == nil && len(text) <= 3
 }

@@ -60,14 +60,11 @@ func (c *Checkpoint) AppendTo(dst []byte) []byte {
 // DecodeCheckpoint decodes all of b as one checkpoint, which does not share b's memory. Errors wrap
 // ErrNewerFormat or ErrCorrupt.
 func DecodeCheckpoint(b []byte) (Checkpoint, error) {
-	d, err := open(b, checkpointFormat)
-	if err != nil {
-		return Checkpoint{}, fmt.Errorf("decode checkpoint: %w", err)
-	}
+	d := open(b, checkpointFormat)
 	c := Checkpoint{Request: d.uuid(), Changelog: d.uuid()}
 	c.Position, c.Time = d.offset(), d.varint()
 	c.Step, c.Group, c.Owner = d.text(), d.text(), d.text()
-	if b[0] == checkpointFormat {
+	if d.err == nil && b[0] == checkpointFormat {
 		c.Epoch = partlog.Epoch(d.positive32())
 	}
 	if err := d.end(); err != nil {

@@ -63,10 +63,7 @@ func (c Claim) Values() (values [ClaimRecords][]byte) {
 // DecodeClaim decodes all of b as one claim, which does not share b's memory. Errors wrap ErrNewerFormat or
 // ErrCorrupt.
 func DecodeClaim(b []byte) (Claim, error) {
-	d, err := open(b, claimFormat)
-	if err != nil {
-		return Claim{}, fmt.Errorf("decode claim: %w", err)
-	}
+	d := open(b, claimFormat)
 	c := Claim{Generation: d.int32(), Time: d.varint()}
 	c.Step, c.Group, c.Owner, c.Member = d.text(), d.text(), d.text(), d.text()
 	if err := d.end(); err != nil {

@@ -11,10 +11,10 @@ import (
 const (
 	notePrefix = "wc"
 	noteFormat = "wc1"
-	noteStep   = "step="
-	noteLast   = "last="
-	noteCount  = "partitions="
-	noteAPI    = "api="
+	noteStep   = "step"
+	noteLast   = "last"
+	noteCount  = "partitions"
+	noteAPI    = "api"
 )
 
 // ErrForeignNote says that another program committed an offset: the metadata is no note.
@@ -45,15 +45,15 @@ func (n CommitNote) Process() string {
 // String returns the note in ASCII. It is shorter than 4096 bytes, the brokers' default of
 // offset.metadata.max.bytes, if the names have at most 600 bytes each.
 func (n CommitNote) String() string {
-	s := noteFormat + " " + noteStep + url.QueryEscape(n.Step)
+	s := noteFormat + " " + noteStep + "=" + url.QueryEscape(n.Step)
 	if n.Last != "" {
-		s += " " + noteLast + url.QueryEscape(n.Last)
+		s += " " + noteLast + "=" + url.QueryEscape(n.Last)
 	}
 	if n.Partitions > 0 {
-		s += " " + noteCount + strconv.Itoa(int(n.Partitions))
+		s += " " + noteCount + "=" + strconv.Itoa(int(n.Partitions))
 	}
 	if n.API != "" {
-		s += " " + noteAPI + url.QueryEscape(n.API)
+		s += " " + noteAPI + "=" + url.QueryEscape(n.API)
 	}
 	return s
 }
@@ -61,28 +61,19 @@ func (n CommitNote) String() string {
 // ParseCommitNote reads the metadata of a committed offset. Errors wrap
 // ErrForeignNote or ErrNewerFormat.
 func ParseCommitNote(s string) (n CommitNote, err error) {
-	fields := strings.Split(s, " ")
-	if fields[0] != noteFormat {
-		return n, fmt.Errorf("parse note %.40q: %w", s, noteError(fields[0]))
+	format, rest, _ := strings.Cut(s, " ")
+	if format != noteFormat {
+		return n, fmt.Errorf("parse note %.40q: %w", s, noteError(format))
 	}
-	for _, f := range fields[1:] {
-		switch {
-		case strings.HasPrefix(f, noteStep):
-			n.Step, err = url.QueryUnescape(f[len(noteStep):])
-		case strings.HasPrefix(f, noteLast):
-			n.Last, err = url.QueryUnescape(f[len(noteLast):])
-		case strings.HasPrefix(f, noteCount):
-			var count uint64
-			count, err = strconv.ParseUint(f[len(noteCount):], 10, 31)
-			n.Partitions = int32(count)
-		case strings.HasPrefix(f, noteAPI):
-			n.API, err = url.QueryUnescape(f[len(noteAPI):])
-		}
-		if err != nil {
-			return CommitNote{}, fmt.Errorf("parse note %.40q: %w: %w", s, ErrForeignNote, err)
-		}
+	fields, err := url.ParseQuery(strings.ReplaceAll(rest, " ", "&"))
+	var count uint64
+	if err == nil && fields.Has(noteCount) {
+		count, err = strconv.ParseUint(fields.Get(noteCount), 10, 31)
 	}
-	return n, nil
+	if err != nil {
+		return n, fmt.Errorf("parse note %.40q: %w: %w", s, ErrForeignNote, err)
+	}
+	return CommitNote{fields.Get(noteStep), fields.Get(noteLast), int32(count), fields.Get(noteAPI)}, nil
 }
 
 // noteError distinguishes a later format ("wc2") from a foreign note.

@@ -22,26 +22,34 @@ func appendText(dst []byte, s string) []byte {
 }
 
 // decoder takes fields from the front of rest. After a field that is missing or malformed every further field
-// is zero, and end returns ErrCorrupt.
+// is zero.
 type decoder struct {
 	rest []byte
-	bad  bool
+	err  error // the first one
 }
 
 // open checks the format byte, which begins every value.
-func open(b []byte, format byte) (decoder, error) {
+func open(b []byte, format byte) (d decoder) {
 	switch {
 	case len(b) == 0 || b[0] == 0:
-		return decoder{}, ErrCorrupt
+		d.err = ErrCorrupt
 	case b[0] > format:
-		return decoder{}, ErrNewerFormat
+		d.err = ErrNewerFormat
+	default:
+		d.rest = b[1:]
 	}
-	return decoder{rest: b[1:]}, nil
+	return d
+}
+
+func (d *decoder) fail() {
+	if d.err == nil {
+		d.rest, d.err = nil, ErrCorrupt
+	}
 }
 
 func (d *decoder) take(n uint64) []byte {
-	if d.bad || n > uint64(len(d.rest)) {
-		d.bad = true
+	if n > uint64(len(d.rest)) {
+		d.fail()
 		return nil
 	}
 	b := d.rest[:n]
@@ -53,7 +61,7 @@ func (d *decoder) take(n uint64) []byte {
 func (d *decoder) uvarint() uint64 {
 	v, n := binary.Uvarint(d.rest)
 	if n <= 0 || n > 1 && d.rest[n-1] == 0 {
-		d.bad = true
+		d.fail()
 		return 0
 	}
 	d.take(uint64(n))
@@ -69,8 +77,7 @@ func (d *decoder) varint() int64 {
 func (d *decoder) offset() int64 {
 	u := d.uvarint()
 	if u > math.MaxInt64 {
-		d.bad = true
-		return 0
+		d.fail()
 	}
 	return int64(u)
 }
@@ -78,8 +85,7 @@ func (d *decoder) offset() int64 {
 func (d *decoder) int32() int32 {
 	v := d.varint()
 	if v != int64(int32(v)) {
-		d.bad = true
-		return 0
+		d.fail()
 	}
 	return int32(v)
 }
@@ -88,8 +94,7 @@ func (d *decoder) int32() int32 {
 func (d *decoder) positive32() int32 {
 	u := d.uvarint()
 	if u < 1 || u > math.MaxInt32 {
-		d.bad = true
-		return 0
+		d.fail()
 	}
 	return int32(u)
 }
@@ -101,10 +106,10 @@ func (d *decoder) uuid() (id [16]byte) {
 	return id
 }
 
-// end returns ErrCorrupt unless all fields were well-formed and nothing is left.
+// end returns an error unless all fields were well-formed and nothing is left.
 func (d *decoder) end() error {
-	if d.bad || len(d.rest) > 0 {
-		return ErrCorrupt
+	if len(d.rest) > 0 {
+		d.fail()
 	}
-	return nil
+	return d.err
 }
