@@ -3,7 +3,6 @@ package intake
 import (
 	"math"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -23,35 +22,35 @@ type Delayed struct {
 // the current rules.
 func (r *Rules) ValidateDelayed(rec *kgo.Record) (d Delayed, refusal *Refusal) {
 	r = r.Current()
-	var named, attempt []byte
-	hasTarget, hasAttempt, ours := false, false, 0
+	var h headers
+	var attempt *kgo.RecordHeader
 	for i := range rec.Headers {
-		h := &rec.Headers[i]
-		switch n := classify(h.Key); {
+		given := &rec.Headers[i]
+		switch n := classify(given.Key); {
 		case n == otherHeader:
-			continue
-		case n == ownHeader && h.Key != waterclock.HeaderAttempt:
-		case n == ownHeader && hasAttempt, n == targetTopicHeader && hasTarget:
-			return d, refuse(waterclock.ReasonDuplicateHeader, "the header %s is given twice: send it once.", h.Key)
+			h.others++
+		case n == ownHeader && given.Key != waterclock.HeaderAttempt:
+		case n == ownHeader && attempt != nil:
+			return d, refuse(waterclock.ReasonDuplicateHeader, "the header %s is given twice: send it once.", given.Key)
 		case n == ownHeader:
-			attempt, hasAttempt = h.Value, true
-		case n == targetTopicHeader && !utf8.Valid(h.Value):
-			return d, refuse(waterclock.ReasonNotUTF8, "the value of %s is not UTF-8: send it as text.", h.Key)
-		case n == targetTopicHeader:
-			named, hasTarget = h.Value, true
+			attempt = given
+		case n == targetTopicHeader, n == wrongCase, n == unknownTimer:
+			if refusal = h.take(n, given); refusal != nil {
+				return d, refusal
+			}
 		default:
-			return d, refuseDelayed(n, h.Key)
+			return d, refuse(waterclock.ReasonNoEffect,
+				"the header %s has no effect on a fixed-delay topic, where timer-target-topic alone is read: leave it out, or send the record to a request topic.", given.Key)
 		}
-		ours++
 	}
-	if d.Attempt, refusal = nextAttempt(attempt, hasAttempt); refusal != nil {
+	if d.Attempt, refusal = nextAttempt(attempt); refusal != nil {
 		return d, refusal
 	}
-	if d.Target, refusal = r.delayedTarget(named, hasTarget); refusal != nil {
+	if d.Target, refusal = r.targetTopic(&h); refusal != nil {
 		return d, refusal
 	}
-	if d.Headers = rec.Headers; ours > 0 {
-		d.Headers = make([]kgo.RecordHeader, 0, len(rec.Headers)-ours)
+	if d.Headers = rec.Headers; h.others < len(rec.Headers) {
+		d.Headers = make([]kgo.RecordHeader, 0, h.others)
 		for _, h := range rec.Headers {
 			if classify(h.Key) == otherHeader {
 				d.Headers = append(d.Headers, h)
@@ -61,39 +60,15 @@ func (r *Rules) ValidateDelayed(rec *kgo.Record) (d Delayed, refusal *Refusal) {
 	return d, nil
 }
 
-func (r *Rules) delayedTarget(named []byte, given bool) (string, *Refusal) {
-	switch {
-	case given:
-		return allowed(r, named)
-	case r.DefaultTarget == "":
-		return "", refuse(waterclock.ReasonNoTarget,
-			"there is no timer-target-topic and the fixed-delay topic %s has no target: add the header, or configure a target.", r.Topic)
-	}
-	return allowed(r, r.DefaultTarget)
-}
-
-// refuseDelayed says why a timer- header is rejected on a fixed-delay topic.
-func refuseDelayed(n name, key string) *Refusal {
-	switch n {
-	case unknownTimer:
-		return refuse(waterclock.ReasonUnknownHeader,
-			"the header %s is none that waterclock knows: correct its spelling, or rename it if it is your own.", quote(key))
-	case wrongCase:
-		return refuse(waterclock.ReasonHeaderCase, "the header %s has the wrong case: write it in lower case.", quote(key))
-	}
-	return refuse(waterclock.ReasonNoEffect,
-		"the header %s has no effect on a fixed-delay topic, where timer-target-topic alone is read: leave it out, or send the record to a request topic.", key)
-}
-
-// nextAttempt reads waterclock-attempt and counts one more.
-func nextAttempt(text []byte, given bool) (int64, *Refusal) {
-	if !given {
+// nextAttempt reads waterclock-attempt, nil if it is not given, and counts one more.
+func nextAttempt(given *kgo.RecordHeader) (int64, *Refusal) {
+	if given == nil {
 		return 1, nil
 	}
-	n, err := strconv.ParseInt(string(text), 10, 32)
-	if err != nil || n < 0 || n == math.MaxInt32 || !allDigits(text) {
+	n, err := strconv.ParseUint(string(given.Value), 10, 31)
+	if err != nil || n == math.MaxInt32 {
 		return 0, refuse(waterclock.ReasonBadAttempt,
-			"%s is %s: send on what the record came with, or leave the header out.", waterclock.HeaderAttempt, quote(text))
+			"%s is %s: send on what the record came with, or leave the header out.", given.Key, quote(given.Value))
 	}
-	return n + 1, nil
+	return int64(n) + 1, nil
 }

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -63,7 +64,7 @@ const (
 // read sorts the headers of a record. It allocates nothing.
 func (h *headers) read(list []kgo.RecordHeader, limits *Limits) *Refusal {
 	counted, size, traced := 0, 0, false
-	maxCount, maxSize := orDefault(limits.Headers, DefaultHeaders), orDefault(limits.HeaderBytes, DefaultHeaderBytes)
+	maxCount, maxSize := cmp.Or(limits.Headers, DefaultHeaders), cmp.Or(limits.HeaderBytes, DefaultHeaderBytes)
 	for i := range list {
 		n := classify(list[i].Key)
 		if n == ownHeader {

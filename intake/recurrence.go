@@ -2,6 +2,7 @@ package intake
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"time"
 
@@ -72,7 +73,7 @@ func (r *Rules) every(h *headers, of *timer.Recurrence) (refusal *Refusal) {
 	if of.Every, refusal = parseDuration(waterclock.HeaderEvery, waterclock.ReasonBadInterval, text); refusal != nil {
 		return refusal
 	}
-	if horizon := orDefault(r.Limits.Horizon, DefaultHorizon); of.Every > horizon.Milliseconds() {
+	if horizon := cmp.Or(r.Limits.Horizon, DefaultHorizon); of.Every > horizon.Milliseconds() {
 		return refuse(waterclock.ReasonBeyondHorizon,
 			"timer-every is %s, more than %s: send a shorter interval.", quote(text), span.String(horizon))
 	}
@@ -88,7 +89,7 @@ func (r *Rules) cron(h *headers, of *timer.Recurrence) *Refusal {
 	if err != nil {
 		return badCron(h, err)
 	}
-	if orDefault(r.Limits.Interval, DefaultInterval) <= time.Second {
+	if cmp.Or(r.Limits.Interval, DefaultInterval) <= time.Second {
 		return nil // the grain of expressions
 	}
 	return r.notShorter(waterclock.HeaderCron, h.values[cronHeader], s.Interval()*1000)
@@ -96,7 +97,7 @@ func (r *Rules) cron(h *headers, of *timer.Recurrence) *Refusal {
 
 // notShorter rejects an interval, in milliseconds, that is shorter than the limit.
 func (r *Rules) notShorter(header string, text []byte, interval int64) *Refusal {
-	limit := orDefault(r.Limits.Interval, DefaultInterval)
+	limit := cmp.Or(r.Limits.Interval, DefaultInterval)
 	if interval >= limit.Milliseconds() && interval > 0 {
 		return nil
 	}

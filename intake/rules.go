@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -249,7 +250,7 @@ func horizonFrom(rec *kgo.Record, now int64) int64 {
 
 // beyond rejects a due time further ahead than the horizon.
 func (r *Rules) beyond(due, now int64) *Refusal {
-	if horizon := orDefault(r.Limits.Horizon, DefaultHorizon); due > now && due-now > horizon.Milliseconds() {
+	if horizon := cmp.Or(r.Limits.Horizon, DefaultHorizon); due > now && due-now > horizon.Milliseconds() {
 		return refuse(waterclock.ReasonBeyondHorizon,
 			"the timer is due at %s, further ahead than %s: choose an earlier time, or send the request when it is nearer.", instant(due), span.String(horizon))
 	}
@@ -289,13 +290,6 @@ func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *Re
 			"%s counts from the record's timestamp, which is %d: let the producer set one, or send timer-at.", by, from)
 	}
 	return min(from, maxMillis) + after, nil
-}
-
-func orDefault[N int | time.Duration](n, otherwise N) N {
-	if n == 0 {
-		return otherwise
-	}
-	return n
 }
 
 // instant writes Unix milliseconds for a reader.

@@ -1,7 +1,8 @@
 package intake
 
 import (
-	"math"
+	"bytes"
+	"strconv"
 	"time"
 
 	"github.com/waterclock/waterclock"
@@ -59,7 +60,7 @@ func parseRFC3339(text []byte) (ms int64, fault string) {
 	if second == 60 && unix%(24*60*60) != 0 {
 		return 0, "has a leap second in the middle of a day"
 	}
-	return unix*1000 + fractionMillis(fraction), ""
+	return unix*1000 + fractionOf(fraction, 1000), ""
 }
 
 // cutFraction splits text into the digits after a leading point, if there is one, and the rest. A point
@@ -70,22 +71,6 @@ func cutFraction(text []byte) (fraction, rest []byte, ok bool) {
 	}
 	fraction, rest = cutDigits(text[1:])
 	return fraction, rest, len(fraction) > 0
-}
-
-// fractionMillis turns the decimals of a second into milliseconds, 0 to 1000,
-// rounded up.
-func fractionMillis(fraction []byte) (ms int64) {
-	const kept = 3
-	for i := range kept {
-		ms *= 10
-		if i < len(fraction) {
-			ms += int64(fraction[i] - '0')
-		}
-	}
-	if len(fraction) > kept && !allZeros(fraction[kept:]) {
-		ms++
-	}
-	return ms
 }
 
 // parseZone reads Z or ±hh:mm and returns seconds east of UTC.
@@ -127,13 +112,8 @@ func digits(text []byte) (n int) {
 }
 
 // number reads digits and saturates at math.MaxInt64.
-func number(text []byte) (n int64) {
-	for _, c := range text {
-		if n > (math.MaxInt64-9)/10 {
-			return math.MaxInt64
-		}
-		n = n*10 + int64(c-'0')
-	}
+func number(text []byte) int64 {
+	n, _ := strconv.ParseInt(string(text), 10, 64) // its only error is one of range
 	return n
 }
 
@@ -151,11 +131,4 @@ func allDigits(text []byte) bool {
 	return len(rest) == 0
 }
 
-func allZeros(text []byte) bool {
-	for _, c := range text {
-		if c != '0' {
-			return false
-		}
-	}
-	return true
-}
+func allZeros(text []byte) bool { return len(bytes.TrimLeft(text, "0")) == 0 }

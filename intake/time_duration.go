@@ -7,7 +7,12 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// Units of a duration, in nanoseconds. A day is 24 hours, a week seven days.
+// unit is a unit of a duration, in nanoseconds. A day is 24 hours, a week seven days.
+type unit struct {
+	name string
+	ns   int64
+}
+
 const (
 	nanosecond  int64 = 1
 	microsecond       = 1000 * nanosecond
@@ -18,6 +23,26 @@ const (
 	day               = 24 * hour
 	week              = 7 * day
 )
+
+var (
+	plainUnits = []unit{
+		{"w", week}, {"d", day}, {"h", hour}, {"m", minute}, {"s", second}, {"ms", millisecond},
+		{"us", microsecond}, {"µs", microsecond}, {"μs", microsecond}, // both of Unicode's micro signs, as Go has it
+		{"ns", nanosecond},
+	}
+	dateUnits = []unit{{"W", week}, {"D", day}} // of ISO 8601, before the T
+	timeUnits = []unit{{"H", hour}, {"M", minute}, {"S", second}}
+)
+
+// unitNamed returns the size of a unit, 0 if there is none of that name.
+func unitNamed(name []byte, units []unit) int64 {
+	for _, u := range units {
+		if u.name == string(name) {
+			return u.ns
+		}
+	}
+	return 0
+}
 
 // maxFraction is how many decimals of a number count. With 18 the error is less than a nanosecond of a
 // week. Further digits only round up.
@@ -63,52 +88,25 @@ func (s *sum) plain(text []byte) (fault string) {
 		if n, text, fault = cutDecimal(text); fault != "" {
 			return fault
 		}
-		unit, size := plainUnit(text)
-		if unit == 0 {
-			return "has an unknown unit or none"
+		size := 0
+		for size < len(text) && (text[size] < '0' || text[size] > '9') {
+			size++
 		}
-		text = text[size:]
-		if fault = s.add(n, unit); fault != "" {
+		if fault = s.add(n, unitNamed(text[:size], plainUnits)); fault != "" {
 			return fault
 		}
+		text = text[size:]
 	}
 	return ""
 }
 
-// plainUnit returns the unit at the start of text and its length in bytes, zeros if there is none. It takes
-// both of Unicode's micro signs, as Go does.
-func plainUnit(text []byte) (unit int64, size int) {
-	size = 0
-	for size < len(text) && (text[size] < '0' || text[size] > '9') {
-		size++
-	}
-	switch string(text[:size]) {
-	case "w":
-		return week, size
-	case "d":
-		return day, size
-	case "h":
-		return hour, size
-	case "m":
-		return minute, size
-	case "s":
-		return second, size
-	case "ms":
-		return millisecond, size
-	case "us", "µs", "μs":
-		return microsecond, size
-	case "ns":
-		return nanosecond, size
-	}
-	return 0, 0
-}
-
 // iso reads the text after the P.
 func (s *sum) iso(text []byte) (fault string) {
-	inTime := false
+	units, inTime := dateUnits, false
 	for len(text) > 0 {
 		if text[0] == 'T' && !inTime {
-			if inTime, text = true, text[1:]; len(text) == 0 {
+			units, inTime = timeUnits, true
+			if text = text[1:]; len(text) == 0 {
 				return "ends with T"
 			}
 		}
@@ -116,17 +114,14 @@ func (s *sum) iso(text []byte) (fault string) {
 		if n, text, fault = cutDecimal(text); fault != "" {
 			return fault
 		}
-		if len(text) == 0 {
-			return "has an unknown unit or none"
+		name := text[:min(1, len(text))]
+		if c := string(name); !inTime && (c == "Y" || c == "M") {
+			return "has years or months, which have no fixed length"
 		}
-		unit, fault := isoUnit(text[0], inTime)
-		if fault != "" {
+		if fault = s.add(n, unitNamed(name, units)); fault != "" {
 			return fault
 		}
-		text = text[1:]
-		if fault = s.add(n, unit); fault != "" {
-			return fault
-		}
+		text = text[len(name):]
 	}
 	if s.smallest == 0 {
 		return "has no number"
@@ -134,33 +129,17 @@ func (s *sum) iso(text []byte) (fault string) {
 	return ""
 }
 
-func isoUnit(letter byte, inTime bool) (unit int64, fault string) {
-	switch {
-	case !inTime && (letter == 'Y' || letter == 'M'):
-		return 0, "has years or months, which have no fixed length"
-	case !inTime && letter == 'W':
-		return week, ""
-	case !inTime && letter == 'D':
-		return day, ""
-	case inTime && letter == 'H':
-		return hour, ""
-	case inTime && letter == 'M':
-		return minute, ""
-	case inTime && letter == 'S':
-		return second, ""
-	}
-	return 0, "has an unknown unit or none"
-}
-
-// add adds n units, which must be smaller than the unit before.
+// add adds n units of some nanoseconds, 0 if the unit is not known. They must be smaller than the unit before.
 func (s *sum) add(n decimal, unit int64) (fault string) {
 	switch {
+	case unit == 0:
+		return "has an unknown unit or none"
 	case s.fraction:
 		return "has decimals before the last unit"
 	case s.smallest != 0 && unit >= s.smallest:
 		return "does not name its units once each, the largest first"
 	}
-	s.smallest, s.fraction = unit, n.decimals > 0
+	s.smallest, s.fraction = unit, len(n.decimals) > 0
 	switch {
 	case n.whole == math.MaxInt64: // saturated: of any unit, too long
 		s.grow(maxMillis)
@@ -172,7 +151,7 @@ func (s *sum) add(n decimal, unit int64) (fault string) {
 		s.grow(min(n.whole/per, maxMillis))
 		s.ns += n.whole % per * unit
 	}
-	s.ns += n.fractionOf(unit)
+	s.ns += fractionOf(n.decimals, unit)
 	return ""
 }
 
@@ -185,12 +164,10 @@ func (s *sum) millis() int64 {
 	return s.ms
 }
 
-// decimal is a number as written: whole plus fraction / 10^places.
+// decimal is a number as written.
 type decimal struct {
 	whole    int64  // saturated at math.MaxInt64
-	fraction uint64 // below 10^maxFraction
-	decimals int    // 0 to maxFraction
-	more     bool   // there are further digits, not all zero
+	decimals []byte // digits
 }
 
 // cutDecimal splits text after its leading number, which needs a digit before the point and, if there is a
@@ -204,29 +181,24 @@ func cutDecimal(text []byte) (n decimal, rest []byte, fault string) {
 		return n, nil, "lacks a number before a unit"
 	}
 	n.whole = number(whole)
-	fraction, rest, ok := cutFraction(rest)
-	if !ok {
+	var ok bool
+	if n.decimals, rest, ok = cutFraction(rest); !ok {
 		return n, nil, "has a decimal point without digits"
 	}
-	n.decimals = min(len(fraction), maxFraction)
-	for _, c := range fraction[:n.decimals] {
-		n.fraction = n.fraction*10 + uint64(c-'0')
-	}
-	n.more = !allZeros(fraction[n.decimals:])
 	return n, rest, ""
 }
 
-// fractionOf returns the decimals of n as nanoseconds of unit, rounded up; at
-// most unit.
-func (n *decimal) fractionOf(unit int64) int64 {
-	power := uint64(1)
-	for range n.decimals {
-		power *= 10
+// fractionOf returns how many parts of a unit its decimals are, rounded up: 0 to unit, which is the number of its parts.
+func fractionOf(decimals []byte, unit int64) int64 {
+	kept := decimals[:min(len(decimals), maxFraction)]
+	fraction, power := uint64(0), uint64(1)
+	for _, c := range kept {
+		fraction, power = fraction*10+uint64(c-'0'), power*10
 	}
-	high, low := bits.Mul64(n.fraction, uint64(unit))
-	ns, rest := bits.Div64(high, low, power) // no panic: fraction < power, so high < power
-	if rest > 0 || n.more {
-		ns++
+	high, low := bits.Mul64(fraction, uint64(unit))
+	parts, rest := bits.Div64(high, low, power) // no panic: fraction < power, so high < power
+	if rest > 0 || !allZeros(decimals[len(kept):]) {
+		parts++
 	}
-	return int64(ns)
+	return int64(parts)
 }
