@@ -2,6 +2,7 @@ package intake
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"maps"
 	"slices"
@@ -98,19 +99,13 @@ type avro struct {
 
 // long reads a zig-zag number of at most ten bytes.
 func (r *avro) long() int64 {
-	var n uint64
-	for i := range r.rest {
-		if i == 10 {
-			break
-		}
-		n |= uint64(r.rest[i]&0x7f) << (7 * i)
-		if r.rest[i] < 0x80 {
-			r.rest = r.rest[i+1:]
-			return int64(n>>1) ^ -int64(n&1)
-		}
+	n, size := binary.Varint(r.rest) // its zig-zag is Avro's
+	if size <= 0 {
+		r.rest, r.short = nil, true
+		return 0
 	}
-	r.rest, r.short = nil, true
-	return 0
+	r.rest = r.rest[size:]
+	return n
 }
 
 // bytes reads bytes after their length; the result is nil only if short.

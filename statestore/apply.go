@@ -2,6 +2,7 @@ package statestore
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/waterclock/waterclock/internal/timer"
@@ -43,23 +44,25 @@ func (k *Handle) Apply(b *Batch) error {
 		return err
 	}
 	defer k.leave()
+	if err := p.applyLocked(b, large); err != nil {
+		return fmt.Errorf("apply to partition %s: %w", p.id, err)
+	}
+	return nil
+}
+
+func (p *Partition) applyLocked(b *Batch, large bool) error {
 	next, err := p.advanceLocked(b.Position, b.Changelog)
 	if err != nil {
-		return fmt.Errorf("apply to partition %s: %w", p.id, err)
+		return err
 	}
-	locator, err := p.locatorLocked()
-	if err != nil {
-		return fmt.Errorf("apply to partition %s: %w", p.id, err)
-	}
-	defer locator.close()
 	if b.Checkpoint != nil {
 		next.Checkpoint, next.Named = bytes.Clone(b.Checkpoint), true
 	} else if len(b.Changes) > 0 {
 		next.Named = false
 	}
-	records, err := recordsOf(b, locator)
+	records, err := p.recordsLocked(b)
 	if err != nil {
-		return fmt.Errorf("apply to partition %s: %w", p.id, err)
+		return err
 	}
 	if large {
 		b.Changes = nil // lets go of as much memory as the records take
@@ -85,14 +88,24 @@ func (p *Partition) storeLocked(next meta, records []record, checkpoint []byte, 
 	return w.commit(next)
 }
 
-// recordsOf returns the changes of a batch, ordered by ID.
-func recordsOf(b *Batch, locator *locator) ([]record, error) {
-	records := make([]record, len(b.Changes))
-	for i := range b.Changes {
-		c := b.Changes[i]
+// recordsLocked returns the changes of a batch, ordered by ID. The caller is trusted that a timer was pending. Only in a
+// partition with parked timers is it looked up where the timer's row lies.
+func (p *Partition) recordsLocked(b *Batch) (records []record, err error) {
+	var it *idIterator // nil: nothing is parked
+	if p.state.Parked > 0 {
+		if it, err = newIDIterator(p.s.db); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, it.Close()) }()
+	}
+	records = make([]record, len(b.Changes))
+	for i, c := range b.Changes {
 		err := checkID(c.ID)
-		if err == nil {
-			records[i].target, err = locator.targetOf(&c)
+		if err == nil && it != nil && !c.Before.IsAbsent() {
+			var at Location
+			if at, err = it.seek(p.prefix, c.ID); err == nil && at.ref == c.Before {
+				records[i].target, err = at.target, p.targets.check(at)
+			}
 		}
 		if err != nil {
 			return nil, fmt.Errorf("timer %q: %w", c.ID, err)
@@ -129,38 +142,4 @@ func (p *Partition) advanceLocked(position int64, changelog [16]byte) (meta, err
 	}
 	next.Position, next.Changelog = position, changelog
 	return next, nil
-}
-
-// locator looks up where the rows of pending timers lie. It is nil, and looks up nothing, if the partition
-// has no parked timers.
-type locator struct {
-	p  *Partition
-	it *idIterator
-}
-
-func (p *Partition) locatorLocked() (*locator, error) {
-	if p.state.Parked == 0 {
-		return nil, nil
-	}
-	it, err := newIDIterator(p.s.db)
-	return &locator{p, it}, err
-}
-
-func (l *locator) close() {
-	if l != nil {
-		l.it.Close() // locator.of has returned every error
-	}
-}
-
-// targetOf returns the number of the target that the timer is parked for which was pending before a change; 0 if it is
-// not parked. The caller is trusted that it was pending: only where its row lies is looked up.
-func (l *locator) targetOf(c *Change) (uint32, error) {
-	if l == nil || c.Before.IsAbsent() {
-		return 0, nil
-	}
-	at, err := l.it.seek(l.p.prefix, c.ID)
-	if err != nil || at.ref != c.Before {
-		return 0, err
-	}
-	return at.target, l.p.targets.check(at)
 }

@@ -93,7 +93,7 @@ func (w *batch) commit(next meta) error {
 	p.unflushed = true
 	if err := w.b.Commit(pebble.NoSync); err != nil {
 		p.loaded.Store(false)
-		return fmt.Errorf("write to partition %s: %w", p.id, err)
+		return fmt.Errorf("write: %w", err)
 	}
 	p.s.upkeep.dirty.Store(true)
 	w.install(next)

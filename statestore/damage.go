@@ -98,16 +98,11 @@ func (d *damage) excise(first, last prefix) (prefix, prefix, error) {
 // first to last.
 func (d *damage) reach(first, last prefix) (low, high prefix, err error) {
 	low, high = first, last
-	levels, err := d.s.db.SSTables()
-	for _, tables := range levels {
-		for _, t := range tables {
-			var from, to prefix
-			copy(from[:], t.Smallest.UserKey)
-			copy(to[:], t.Largest.UserKey)
-			if to.compare(first) >= 0 && from.compare(last) <= 0 {
-				low = slices.MinFunc([]prefix{low, from}, prefix.compare)
-				high = slices.MaxFunc([]prefix{high, to}, prefix.compare)
-			}
+	tables, err := tableBounds(d.s.db)
+	for _, t := range tables {
+		if t.last.compare(first) >= 0 && t.first.compare(last) <= 0 {
+			low = slices.MinFunc([]prefix{low, t.first}, prefix.compare)
+			high = slices.MaxFunc([]prefix{high, t.last}, prefix.compare)
 		}
 	}
 	return low, high, err

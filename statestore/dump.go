@@ -129,8 +129,7 @@ type dumpRecurs struct {
 // recurs sets the fields that only some timers have.
 func (r *dumpRow) recurs(t *timer.Timer) {
 	if t.TooLate > 0 {
-		most := t.TooLate - 1
-		r.MaxLate = &most
+		r.MaxLate = new(t.TooLate - 1)
 	}
 	c := t.Recurrence
 	if c == nil {
@@ -213,8 +212,7 @@ func (d *dumper) fill(r *dumpRow, key, row []byte) error {
 
 func (r *dumpRow) id(id []byte) {
 	if utf8.Valid(id) {
-		text := string(id)
-		r.ID = &text
+		r.ID = new(string(id))
 		return
 	}
 	r.IDBytes = bytes.Clone(id)
@@ -234,8 +232,7 @@ func (r *dumpRow) meta(row []byte) error {
 	}
 	r.Named, r.Epoch, r.Read, r.Keeps = m.Named, m.Epoch, m.Read, m.Keeps.Milliseconds()
 	if !m.InSync.IsZero() {
-		ms := m.InSync.UnixMilli()
-		r.InSync = &ms
+		r.InSync = new(m.InSync.UnixMilli())
 	}
 	return nil
 }
@@ -253,10 +250,9 @@ func (d *dumper) timer(r *dumpRow, key, row []byte) error {
 	if t.Target.Partition != timer.AnyPartition {
 		r.ToPartition = &t.Target.Partition
 	}
-	headers, size := len(t.Headers), len(t.Value)
-	r.Headers = &headers
+	r.Headers = new(len(t.Headers))
 	if t.Value != nil {
-		r.ValueBytes = &size
+		r.ValueBytes = new(len(t.Value))
 	}
 	if d.payloads {
 		r.EmitKey, r.EmitValue = t.Target.Key, t.Value

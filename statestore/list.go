@@ -46,12 +46,16 @@ func partitionFrom(s *Store, from prefix) (p prefix, ok bool, err error) {
 		return p, ok, err
 	}
 	tables, boundsErr := tableBounds(s.db)
-	i := slices.IndexFunc(tables, func(t prefix) bool { return t.compare(from) >= 0 })
-	if i < 0 {
+	var ends []prefix
+	for _, t := range tables {
+		ends = append(ends, t.first, t.last)
+	}
+	ends = slices.DeleteFunc(ends, func(p prefix) bool { return p.compare(from) < 0 })
+	if len(ends) == 0 {
 		return p, false, errors.Join(err, boundsErr)
 	}
 	// The seek has read a table of each level, some of which may begin behind the bound.
-	bound := tables[i]
+	bound := slices.MinFunc(ends, prefix.compare)
 	if p, ok, err = firstIn(s.db, &pebble.IterOptions{LowerBound: from[:], UpperBound: bound[:]}); !ok {
 		p = bound
 	}
@@ -76,19 +80,19 @@ func firstIn(db *pebble.DB, o *pebble.IterOptions) (p prefix, ok bool, err error
 	return p, false, err
 }
 
-// tableBounds returns the partitions that tables begin and end with, in order. It reads no table.
-func tableBounds(db *pebble.DB) (ps []prefix, err error) {
+// bounds are the first and the last partition of a table.
+type bounds struct{ first, last prefix }
+
+// tableBounds returns the bounds of all tables. It reads no table.
+func tableBounds(db *pebble.DB) (all []bounds, err error) {
 	levels, err := db.SSTables()
 	for _, tables := range levels {
 		for _, t := range tables {
-			for _, key := range [][]byte{t.Smallest.UserKey, t.Largest.UserKey} {
-				var p prefix
-				if copy(p[:], key) == prefixSize {
-					ps = append(ps, p)
-				}
-			}
+			var b bounds
+			copy(b.first[:], t.Smallest.UserKey)
+			copy(b.last[:], t.Largest.UserKey)
+			all = append(all, b)
 		}
 	}
-	slices.SortFunc(ps, prefix.compare)
-	return slices.Compact(ps), err
+	return all, err
 }

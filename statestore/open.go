@@ -96,7 +96,7 @@ func lockDirectory(fsys vfs.FS, dir string) (io.Closer, error) {
 		return lock, nil
 	}
 	// A path error is about the file, any other error about the lock.
-	if path := (*fs.PathError)(nil); errors.As(err, &path) {
+	if _, file := errors.AsType[*fs.PathError](err); file {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	return nil, fmt.Errorf("open store: %s: %w", dir, ErrInUse)

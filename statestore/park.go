@@ -176,7 +176,7 @@ func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxByte
 		low = behind(timers[len(timers)-1])
 	}
 	if fromLow { // nothing is left before low
-		w.targets.raise(number, low)
+		w.targets.at(number).low = low
 	}
 	return timers, next, w.commit(p.state)
 }

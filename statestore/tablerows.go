@@ -19,7 +19,7 @@ type tableRows struct {
 	dues    []dueRow
 	records []record
 	parked  []Location // to delete
-	targets []target   // to write, or to delete if nothing is parked for them
+	targets []*target  // to write, or to delete if nothing is parked for them
 }
 
 // write makes the table: all rows in the order of their keys.
@@ -92,13 +92,13 @@ func (r *tableRows) writeParked(w *sstable.Writer) error {
 			return err
 		}
 	}
-	for i := range r.targets {
-		key := appendNumberKey(nil, r.p.prefix, kindTarget, r.targets[i].number)
+	for _, t := range r.targets {
+		key := appendNumberKey(nil, r.p.prefix, kindTarget, t.number)
 		var err error
-		if r.targets[i].count == 0 {
+		if t.count == 0 {
 			err = w.Delete(key)
 		} else {
-			err = w.Set(key, r.targets[i].encode())
+			err = w.Set(key, t.encode())
 		}
 		if err != nil {
 			return err

@@ -22,7 +22,10 @@ type target struct {
 	low    timer.Ref // Invariant: no parked row of the target is before low
 }
 
-const targetHead = 8 + refSize // bytes of a target row before the name
+const (
+	targetHead    = 8 + refSize // bytes of a target row before the name
+	maxTargetName = 1024        // bytes
+)
 
 func (t *target) encode() []byte {
 	row := binary.BigEndian.AppendUint64(nil, uint64(t.count))
@@ -105,8 +108,8 @@ func (ts *targets) check(at Location) error {
 // targetChanges is what one batch, or one table, changes in a partition's targets.
 type targetChanges struct {
 	of     *targets
-	next   map[uint32]target // new state of the targets that change
-	parked int64             // by how much the number of parked timers changes
+	next   map[uint32]*target // new state of the targets that change
+	parked int64              // by how much the number of parked timers changes
 }
 
 // number returns the number of the target with that name, a new one if it has none.
@@ -114,60 +117,51 @@ func (c *targetChanges) number(name string) uint32 {
 	if n := c.of.byName[name]; n != 0 {
 		return n
 	}
-	t := target{number: c.of.free(), name: name, low: last}
-	c.next = map[uint32]target{t.number: t}
+	t := &target{number: c.of.free(), name: name, low: last}
+	c.next = map[uint32]*target{t.number: t}
 	return t.number
 }
 
-// change changes a known target.
-func (c *targetChanges) change(number uint32, f func(*target)) {
-	t, ok := c.next[number]
-	if !ok {
-		t = c.of.byNumber[number]
+// at returns the new state of a target, for the caller to change.
+func (c *targetChanges) at(number uint32) *target {
+	t := c.next[number]
+	if t == nil {
+		t = new(c.of.byNumber[number])
 		if c.next == nil {
-			c.next = map[uint32]target{}
+			c.next = map[uint32]*target{}
 		}
+		c.next[number] = t
 	}
-	f(&t)
-	c.next[number] = t
+	return t
 }
 
 func (c *targetChanges) put(at Location) {
 	c.parked++
-	c.change(at.target, func(t *target) {
-		t.count++
-		if at.ref.Compare(t.low) < 0 {
-			t.low = at.ref
-		}
-	})
+	t := c.at(at.target)
+	t.count++
+	if at.ref.Compare(t.low) < 0 {
+		t.low = at.ref
+	}
 }
 
 func (c *targetChanges) remove(at Location) {
 	c.parked--
-	c.change(at.target, func(t *target) { t.count-- })
-}
-
-// raise records that no row of the target is left before low.
-func (c *targetChanges) raise(number uint32, low timer.Ref) {
-	c.change(number, func(t *target) { t.low = low })
+	c.at(at.target).count--
 }
 
 // sorted returns the changed targets in the order of their rows.
-func (c *targetChanges) sorted() []target {
-	return slices.SortedFunc(maps.Values(c.next), func(a, b target) int { return cmp.Compare(a.number, b.number) })
+func (c *targetChanges) sorted() []*target {
+	return slices.SortedFunc(maps.Values(c.next), func(a, b *target) int { return cmp.Compare(a.number, b.number) })
 }
 
 // install applies the changes to the partition's targets in memory. They must be stored already.
 func (c *targetChanges) install() {
 	for _, t := range c.next {
 		if t.count != 0 {
-			c.of.set(t)
+			c.of.set(*t)
 			continue
 		}
 		delete(c.of.byNumber, t.number)
 		delete(c.of.byName, t.name)
 	}
 }
-
-// maxTargetName bounds the name of a target in bytes.
-const maxTargetName = 1024
