@@ -14,8 +14,8 @@ type Change = timer.Change
 // Batch is what a sequence of committed steps has changed in one partition.
 type Batch struct {
 	Changes []Change // at most one per ID
-	// Position is the changelog offset behind the last step's last record. Before the stored one it is refused:
-	// ErrPosition.
+	// Position is the changelog offset behind the last step's last record. Apply refuses one before the stored
+	// position, with ErrPosition.
 	Position int64
 	// Changelog is the UUID of the changelog topic.
 	Changelog [16]byte

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Copies stay as they are until a reset, however large they are, and little is taken for few of them.
+// Copies of any size stay unchanged until a reset, and a few small copies take little memory.
 func TestArena(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := arena{block: rapid.SampledFrom([]int{slabSize, 4 * slabSize, replayBlock}).Draw(t, "block")}

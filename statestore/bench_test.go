@@ -38,7 +38,7 @@ func newWorkload() *workload {
 }
 
 func benchID(i int64) []byte {
-	// A bijection, so that IDs look random and absent ones are easily had.
+	// A bijection: IDs look random, and it is easy to make absent ones.
 	id := binary.LittleEndian.AppendUint64(nil, uint64(i)*0x9e3779b97f4a7c15)
 	return binary.BigEndian.AppendUint64(id, uint64(i))
 }
@@ -85,8 +85,8 @@ func (w *workload) insert(b *testing.B, k *Handle, n int64) {
 	}
 }
 
-// One operation is one timer in all benchmarks but those of look-ups; give
-// -benchtime a number of them, such as 2000000x.
+// One operation is one timer, except in the benchmarks of look-ups. Give
+// -benchtime a number of operations, such as 2000000x.
 
 func BenchmarkInsert(b *testing.B) {
 	k := benchStore(b).Partition(partition0).Acquire()
@@ -97,7 +97,7 @@ func BenchmarkInsert(b *testing.B) {
 	report(b, int64(b.N), start, cpu0)
 }
 
-// BenchmarkFire scans in order and deletes what it sees; afterwards a scan from
+// BenchmarkFire scans in order and deletes the timers that it finds. After that a scan from
 // the very beginning must be quick.
 func BenchmarkFire(b *testing.B) {
 	s := benchStore(b)
@@ -131,8 +131,8 @@ func BenchmarkFire(b *testing.B) {
 	b.ReportMetric(float64(time.Since(start).Microseconds()), "us/first-scan")
 }
 
-// BenchmarkPark parks timers as a scan gives them, BenchmarkUnpark moves them
-// back; both in steps of 500.
+// BenchmarkPark parks the timers of a scan, and BenchmarkUnpark moves them
+// back, both in steps of 500.
 func BenchmarkPark(b *testing.B) {
 	w := newWorkload()
 	s := benchStore(b)
@@ -258,8 +258,8 @@ func BenchmarkRestore(b *testing.B) {
 	})
 }
 
-// BenchmarkCatchUp folds changes of timers that are there: half are replaced,
-// half deleted.
+// BenchmarkCatchUp folds changes of pending timers: half are replaced, and
+// half are deleted.
 func BenchmarkCatchUp(b *testing.B) {
 	s := benchStore(b)
 	w := newWorkload()
@@ -275,8 +275,8 @@ func BenchmarkCatchUp(b *testing.B) {
 	})
 }
 
-// benchReplay takes b.N records in portions that are written as tables, or, if
-// BATCH is set, in portions that are just not.
+// benchReplay takes b.N records in portions that are written as tables. If
+// BATCH is set, the portions are just too small for that.
 func benchReplay(b *testing.B, s *Store, w *workload, add func(r *Replay, i int64) error) {
 	portion := int64(replayRecords)
 	if os.Getenv("BATCH") != "" {
@@ -300,7 +300,7 @@ func benchReplay(b *testing.B, s *Store, w *workload, add func(r *Replay, i int6
 	benchMerged(b, s, cpu0)
 }
 
-// benchMerged waits for the compactions, and says what all has taken.
+// benchMerged waits for the compactions, and reports how long everything took.
 func benchMerged(b *testing.B, s *Store, cpu0 time.Duration) {
 	for quiet := 0; quiet < int(2*replayRest/compactionsCheck); quiet++ {
 		await.For(b, compactionsCheck)
@@ -312,9 +312,9 @@ func benchMerged(b *testing.B, s *Store, cpu0 time.Duration) {
 	b.ReportMetric(float64(bytesWritten(s.db.Metrics()))/float64(b.N), "B-written/timer")
 }
 
-// BenchmarkPass has timers pass through the store as those do that wait for longer than
-// memory holds them: checkpoints write them, scans read them in order, checkpoints delete
-// them, in eight partitions.
+// BenchmarkPass does with timers of eight partitions what happens to those that wait too long to stay
+// in memory: a checkpoint writes them, a scan reads them in order, and a checkpoint deletes
+// them.
 func BenchmarkPass(b *testing.B) {
 	const partitions, wrote, fired = 8, 11_000, 20_000
 	s := benchStore(b)
@@ -380,8 +380,8 @@ func BenchmarkPass(b *testing.B) {
 	b.ReportMetric(float64(m.Compact.Count), "compactions")
 }
 
-// BenchmarkTakeIn has timers come that are due within the day, each ID looked up before, as
-// many as a checkpoint writes at a time; then it waits for the compactions.
+// BenchmarkTakeIn adds timers that are due within the day, as many at a time as a checkpoint writes.
+// Each ID is looked up first. At the end it waits for the compactions.
 func BenchmarkTakeIn(b *testing.B) {
 	const wrote = 30_000
 	s := benchStore(b)

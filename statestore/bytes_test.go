@@ -15,11 +15,11 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// goldenMeta is a meta row of format 1: the position, changelog, how many are pending, in sync, low.
+// goldenMeta is a meta row of format 1: position, changelog, number of pending timers, in-sync time, low.
 const goldenMeta = "01" + "0000000000000005" + "01000000000000000000000000000002" + "0000000000000002" +
 	"00000000000003e8" + "7fffffffffffffff" + "8000000000000003"
 
-// Meta rows of earlier versions are read: no step names their position, so that an
+// Meta rows of earlier versions can be read. No step names their position, so an
 // acquisition replays the partition.
 func TestEarlierMetaRows(t *testing.T) {
 	for row, want := range map[string]Meta{
@@ -90,7 +90,7 @@ func TestKeysOrderAsRefs(t *testing.T) {
 	})
 }
 
-// Pebble's own rules for a comparer, over keys as they may occur.
+// The comparer keeps Pebble's own rules, for all kinds of keys.
 func TestComparer(t *testing.T) {
 	topics := []PartitionID{{}, {Partition: 1}, {Topic: [16]byte{1}}}
 	var keys [][]byte

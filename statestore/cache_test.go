@@ -10,7 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// Blocks that were read stay in the room there is, and use it.
+// Blocks that were read stay in the cache, and fill its room.
 func TestCacheStaysInItsRoom(t *testing.T) {
 	const values, valueBytes, batch = 10_000, 4 << 10, 1000
 	o := testOptions(vfs.NewMem())

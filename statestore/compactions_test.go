@@ -12,9 +12,9 @@ import (
 	"github.com/waterclock/waterclock/internal/beats"
 )
 
-// A replay of many tables that all overlap: none is merged before it has ended, or rested,
-// but where there are too many layers; and all lie in level 0, so that they are merged at
-// once and not with what was there first.
+// A replay writes many tables that all overlap. None is merged before the replay has ended or
+// rested, unless there are too many layers. All of them are in level 0, so they are merged in one go
+// and not with older tables.
 func TestCompactionsWaitForReplays(t *testing.T) {
 	const tables = 2 * compactLayers
 	for name, c := range map[string]struct {
@@ -51,7 +51,7 @@ func TestCompactionsWaitForReplays(t *testing.T) {
 	}
 }
 
-// What ends the wait of compactions for a replay: its rest, too many layers, or a clock that is
+// Compactions wait for a replay until it rests, there are too many layers, or the clock is
 // set.
 func TestWhenCompactionsWait(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -77,7 +77,7 @@ func TestWhenCompactionsWait(t *testing.T) {
 	}
 }
 
-// A crash between the row that the first table overlaps with and that table leaves a
+// The first table overlaps with a row that is written before it. A crash between the two leaves a
 // partition of which nothing is folded.
 func TestReplayBeginsWithNothingFolded(t *testing.T) {
 	s := memStore(t)
@@ -94,8 +94,8 @@ func TestReplayBeginsWithNothingFolded(t *testing.T) {
 	wantIDs(t, k, "")
 }
 
-// A replay that looks up what it has stored, since timers have fired, does not hold compactions
-// up: each look-up asks all layers.
+// A replay of many timers that have fired looks up what it has stored. It does not hold compactions
+// up, because each look-up asks all layers.
 func TestCompactionsDoNotWaitForReplaysThatLookUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memStore(t)
@@ -112,7 +112,7 @@ func TestCompactionsDoNotWaitForReplaysThatLookUp(t *testing.T) {
 			time.Sleep(2 * compactionsCheck)
 			synctest.Wait()
 		}
-		// The first tables, before there was anything to look up, hold them up for a while.
+		// The first tables hold them up for a while, because there was nothing to look up then.
 		time.Sleep(replayRest / 10)
 		synctest.Wait()
 		if layers := s.level0Layers(); layers > compactLayers {
@@ -121,10 +121,10 @@ func TestCompactionsDoNotWaitForReplaysThatLookUp(t *testing.T) {
 	})
 }
 
-// restful is a database that has nothing to merge, and notes when it is asked.
+// restful is a database that has nothing to merge, and notes when it was asked.
 type restful struct{ asked atomic.Pointer[time.Time] }
 
-// last is when it was asked last.
+// last returns when it was asked last.
 func (r *restful) last() (at time.Time) {
 	if p := r.asked.Load(); p != nil {
 		at = *p

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	childEnv   = "WATERCLOCK_STATESTORE_CHILD" // what the child process does
+	childEnv   = "WATERCLOCK_STATESTORE_CHILD" // names the task of the child process
 	childDir   = "WATERCLOCK_STATESTORE_DIR"
 	childSeed  = "WATERCLOCK_STATESTORE_SEED"
 	crashRuns  = 12
@@ -119,7 +119,7 @@ func child(t *testing.T, what, dir string, seed uint64) *exec.Cmd {
 }
 
 // TestKill kills a process that applies, replays by table, parks, unparks and
-// wipes, at random points, and compares what it left with the fold at the stored
+// wipes, at random points. It compares the directory with the fold at the stored
 // position: each timer is there once, parked or not.
 func TestKill(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
@@ -186,7 +186,7 @@ func compareAfterKill(t *testing.T, dir string) map[int64]int {
 	return found
 }
 
-// childOpen says what opening the directory gives.
+// childOpen prints the result of opening the directory.
 func childOpen() {
 	_, err := Open(childOptions())
 	fmt.Println(errors.Is(err, ErrInUse), err)
@@ -211,7 +211,7 @@ func TestDirectoryInUse(t *testing.T) {
 	}
 }
 
-// Scans, look-ups and applies at the same time, for the race detector: a reader
+// Scans, look-ups and applies run at the same time, for the race detector. A reader
 // must never see a part of a batch.
 func TestReadersBesideWriter(t *testing.T) {
 	s := memStore(t)
@@ -228,7 +228,7 @@ func TestReadersBesideWriter(t *testing.T) {
 					return
 				default:
 				}
-				// An ID twice would be a batch seen in half.
+				// An ID that is there twice means that half of a batch was seen.
 				seen := map[string]bool{}
 				timers, _, _, err := k.Scan(timer.Ref{Due: -1 << 62}, last, 10_000, 8<<20)
 				if err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// withDamage returns the options of a store of three partitions, of which the
-// first two share a table that is damaged, in the rows of partition 0.
+// withDamage returns the options of a store of three partitions. The first two
+// share a table that is damaged in the rows of partition 0.
 func withDamage(t *testing.T) (o Options, parts []PartitionID) {
 	t.Helper()
 	o = testOptions(vfs.NewMem())
@@ -74,7 +74,7 @@ func soonRefused(t *testing.T, k *Handle) {
 	wantErr(t, err, ErrCorrupt)
 }
 
-// What is said of a damaged table names its file, and not what Pebble carries the details in.
+// The error about a damaged table names the table's file, and repeats no details of Pebble's.
 func TestDamageNamesTheTable(t *testing.T) {
 	o, _ := withDamage(t)
 	s, err := OpenReadOnly(o)
@@ -87,10 +87,10 @@ func TestDamageNamesTheTable(t *testing.T) {
 	}
 }
 
-// A damaged table is met by a read of one partition: that one and the other one
-// in the table are refused until they are wiped, and can be filled again; the
-// third, in a table of its own, notices nothing. Nothing of what was lost looks
-// as if it had never been there, also after a restart.
+// A read of one partition meets a damaged table. This partition and the other one
+// in the table are refused until they are wiped, and then they can be filled again. The
+// third has a table of its own and notices nothing. No lost timer looks as if it had never
+// been there, not even after a restart.
 func TestDamagedTableIsThrownAway(t *testing.T) {
 	o, parts := withDamage(t)
 	s := mustOpen(t, o)
@@ -123,7 +123,7 @@ func TestDamagedTableIsThrownAway(t *testing.T) {
 	if n := s.events.damagedTables.Load(); n != 1 {
 		t.Fatalf("%d damaged tables", n)
 	}
-	// The first is wiped and filled again, the second not before a restart.
+	// The first is wiped and filled again at once, the second only after a restart.
 	must(t, handles[0].Wipe())
 	must(t, handles[0].Apply(batchAt(5, put(newTimer("new", 1, 1), timer.Absent))))
 	wantIDs(t, handles[0], "new")
@@ -140,7 +140,7 @@ func TestDamagedTableIsThrownAway(t *testing.T) {
 	must(t, s.VerifyAll(t.Context(), nil))
 }
 
-// A compaction meets the damage, nobody else: the same, and the store goes on.
+// Only a compaction meets the damage. The same happens, and the store goes on.
 func TestDamageMetByACompaction(t *testing.T) {
 	o, parts := withDamage(t)
 	s := mustOpen(t, o)
@@ -149,7 +149,7 @@ func TestDamageMetByACompaction(t *testing.T) {
 	must(t, err)
 	must(t, k.Apply(batchAt(2, put(newTimer("timer-150x", 150, 1), timer.Absent)))) // between rows of the table
 	must(t, s.Flush())
-	_ = s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false) // fails, that is its point
+	_ = s.db.Compact(t.Context(), []byte{0}, []byte{0xff}, false) // it fails, which is why it is called
 	soonRefused(t, k)
 	must(t, k.Wipe())
 	must(t, k.Apply(batchAt(5, put(newTimer("new", 1, 1), timer.Absent))))
@@ -159,7 +159,7 @@ func TestDamageMetByACompaction(t *testing.T) {
 }
 
 // onDisk returns the options of a store whose files can be damaged while it is
-// open; a fatal error fails the test.
+// open. A fatal error fails the test.
 func onDisk(t *testing.T) Options {
 	o := testOptions(nil)
 	o.Dir = t.TempDir()
@@ -186,8 +186,8 @@ func compacted(t *testing.T, s *Store, parts int32, valueSize int) (handles []*H
 	return handles
 }
 
-// damageTables writes over every table of the store, at the offsets from its
-// start, or from its end where they are negative, that at returns for its size.
+// damageTables writes over every table of the store, at the offsets that at returns
+// for the table's size. Negative offsets count from its end.
 func damageTables(t *testing.T, o Options, at func(size int64) []int64) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(o.Dir, databaseDir, "*.sst"))
@@ -195,7 +195,7 @@ func damageTables(t *testing.T, o Options, at func(size int64) []int64) {
 	for _, name := range names {
 		f, err := os.OpenFile(name, os.O_RDWR, 0)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // Pebble deletes tables that it has merged when it comes to it
+			continue // it was merged, and Pebble has just deleted it
 		}
 		must(t, err)
 		size, err := f.Seek(0, io.SeekEnd)
@@ -208,7 +208,7 @@ func damageTables(t *testing.T, o Options, at func(size int64) []int64) {
 	}
 }
 
-// soonReadable wipes what cannot be read, as owners do, until everything can.
+// soonReadable wipes partitions that cannot be read, as owners do, until all can be read.
 func soonReadable(t *testing.T, s *Store, parts int32) {
 	t.Helper()
 	await.Until(t, 30*time.Second, "all partitions can be read, or be wiped", func() bool {
@@ -231,9 +231,9 @@ func soonReadable(t *testing.T, s *Store, parts int32) {
 	})
 }
 
-// One file goes bad in two places, and a wipe has made two tables of it. What is
-// met first must not hide the second: an excise that meets the damage beside its
-// cut takes the rows there for not there.
+// A wipe has made two tables of one file, and both are damaged. The damage that is
+// met first must not hide the other: an excise that meets damage next to its cut
+// treats the rows there as missing.
 func TestDamageInBothPartsOfACutTable(t *testing.T) {
 	for percent := int64(60); percent < 80; percent += 2 {
 		o := onDisk(t)
@@ -254,7 +254,7 @@ func TestDamageInBothPartsOfACutTable(t *testing.T) {
 	}
 }
 
-// The damage lies in what is no row (properties, index, footer): Pebble meets it
+// The damage is not in a row but in the properties, the index or the footer. Pebble meets it
 // when the store opens, and again and again.
 func TestDamageMetWhileOpening(t *testing.T) {
 	o := onDisk(t)
@@ -272,8 +272,8 @@ func TestDamageMetWhileOpening(t *testing.T) {
 	}
 }
 
-// Tables that share partitions are all damaged where they have to be read to be
-// cut.
+// Several tables share partitions. All are damaged at the places that have to be read to cut
+// them.
 func TestManyDamagedTables(t *testing.T) {
 	o := onDisk(t)
 	s := mustOpen(t, o)

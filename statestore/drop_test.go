@@ -15,7 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// used is what lies under a directory, in bytes.
+// used returns the size of all files below a directory, in bytes.
 func used(t *testing.T, dir string) (n int64) {
 	t.Helper()
 	must(t, filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
@@ -35,8 +35,8 @@ func used(t *testing.T, dir string) (n int64) {
 	return n
 }
 
-// A partition that went elsewhere gives its part of the disk back, and nothing
-// of its neighbours.
+// If a partition has moved to another instance, Drop gives its part of the disk back, and removes
+// nothing of its neighbours.
 func TestDropFreesTheDisk(t *testing.T) {
 	o := testOptions(nil)
 	o.Dir = t.TempDir()
@@ -84,7 +84,7 @@ func TestDropFreesTheDisk(t *testing.T) {
 	}
 }
 
-// Look tells what there is, of partitions with an owner and without, and waits for nothing.
+// Look returns the meta row of partitions with and without an owner, and waits for nothing.
 func TestLook(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewMem()))
 	p := s.Partition(partition0)

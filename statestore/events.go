@@ -26,8 +26,6 @@ type events struct {
 	onFatal  func(error)
 	onDamage func(pebble.DataCorruptionInfo) // called once or more for each damaged table
 
-	readOnly bool // a read of damaged rows returns the error, and nothing is thrown away
-
 	// opening is set while Open runs. A fatal error is then returned by Open.
 	opening  atomic.Bool
 	fatalErr atomic.Pointer[error] // the first one
@@ -102,11 +100,7 @@ func (e *events) Fatalf(format string, args ...any) {
 func (e *events) listener() *pebble.EventListener {
 	return &pebble.EventListener{
 		BackgroundError: e.backgroundError,
-		DataCorruption: func(info pebble.DataCorruptionInfo) {
-			if !e.readOnly {
-				e.onDamage(info)
-			}
-		},
+		DataCorruption:  e.onDamage,
 		FlushEnd: func(info pebble.FlushInfo) {
 			if info.Err == nil {
 				e.failed.Store(0)

@@ -19,7 +19,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// fullDisk fails writes of files with such a name while it is on.
+// fullDisk makes writes to files with such names fail while it is on.
 func fullDisk(file string) *errorfs.Toggle {
 	return &errorfs.Toggle{Injector: errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, file) {
@@ -30,7 +30,7 @@ func fullDisk(file string) *errorfs.Toggle {
 }
 
 // A full disk ends the store instead of blocking its writers forever, whether
-// the tables notice it or the manifest does.
+// a write of a table fails or one of the manifest.
 func TestFullDisk(t *testing.T) {
 	for _, file := range []string{".sst", "MANIFEST"} {
 		t.Run(file, func(t *testing.T) {
@@ -180,8 +180,8 @@ func TestBackgroundErrors(t *testing.T) {
 	}
 }
 
-// A burst of short stalls, as memtables that fill up make them, is counted and
-// not logged; a long one is, while it lasts and when it is over.
+// A burst of short stalls, which memtables that fill up cause, is counted and
+// not logged. A long stall is logged while it lasts and when it is over.
 func TestOnlyLongStallsAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder

@@ -10,7 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A filter says no to nearly all IDs that it has not, however it has grown.
+// A filter says no to nearly all IDs that were not added, however much it has grown.
 func TestFilter(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	o.Memory = 64 << 20
@@ -40,8 +40,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A replay of an empty partition in many flushes, by tables, batches and both,
-// whose IDs come again and go, also by an Apply, a Park or an Unpark between two
+// A replay of an empty partition has many flushes, as tables, as batches or both.
+// IDs come and go and come back, also by an Apply, a Park or an Unpark between two
 // flushes.
 func TestReplayRemembersWhatItStored(t *testing.T) {
 	remembered := 0
@@ -79,8 +79,8 @@ func TestReplayRemembersWhatItStored(t *testing.T) {
 	}
 }
 
-// A partition that was there when the store opened learns a filter while IDs are looked up in it and
-// others are stored, wiped or not.
+// A partition that was there when the store opened learns a filter. Meanwhile IDs are looked up and
+// stored, and the partition may be wiped.
 func TestPartitionLearnsItsFilter(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	s := mustOpen(t, o)
@@ -136,7 +136,7 @@ func TestPartitionLearnsItsFilter(t *testing.T) {
 	}
 }
 
-// What was read before a wipe says nothing of what comes behind it.
+// Rows that were read before a wipe do not count after it.
 func TestWipeEndsLearning(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewMem()))
 	p := s.Partition(partition0)
@@ -164,8 +164,8 @@ func TestWipeEndsLearning(t *testing.T) {
 	}
 }
 
-// Filters keep to their share of memory; that of a partition that is replayed may take more until the replay
-// ends. Where there is none, or a full one, look-ups are as right as ever.
+// Filters keep to their share of memory. Only the filter of a partition that is being replayed may take more, until the
+// replay ends. Without a filter, or with a full one, look-ups are as correct as ever.
 func TestFiltersKeepToTheirShare(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	o.Memory = 1 << 20

@@ -57,8 +57,8 @@ func TestEarlierHandlesAreRefused(t *testing.T) {
 	wantErr(t, second.Wipe(), ErrNotOwner)
 }
 
-// A step is committed, its apply is delayed past revoke and re-acquire: the batch
-// either lies wholly before the handle or is refused.
+// The apply of a committed step is delayed until the partition was revoked and acquired again. The batch
+// is either stored completely before the new handle, or refused.
 func TestAcquireWaitsForTheBatchUnderWay(t *testing.T) {
 	s := memStore(t)
 	p := s.Partition(partition0)
@@ -171,7 +171,7 @@ func TestWipeAndDrop(t *testing.T) {
 			t.Fatalf("dropped %v, %v, want %v", did, err, want)
 		}
 	}
-	drop(later, false) // it is taken
+	drop(later, false) // it has an owner
 	must(t, k1.Live(testNow, held))
 	k1.Release()
 	drop(testNow, false) // it may be in sync

@@ -114,7 +114,7 @@ func TestTablesOfACrashAreCleared(t *testing.T) {
 	}
 }
 
-// A partition whose meta row comes from the future is refused, may be wiped, and
+// A partition whose meta row was written by a later version is refused, and may be wiped. It
 // does not keep the others from being flushed.
 func TestNewerMetaRow(t *testing.T) {
 	s := memStore(t)
@@ -132,8 +132,8 @@ func TestNewerMetaRow(t *testing.T) {
 	}
 }
 
-// A timer's row that comes from the future, or makes no sense, says so to whoever
-// reads it: the partition may be wiped.
+// If a timer's row was written by a later version, or makes no sense, its reader gets an error that
+// says so, and the partition may be wiped.
 func TestUnreadableTimerRow(t *testing.T) {
 	for row, want := range map[string]error{"\x02\x00": ErrNewerFormat, "\x01": ErrCorrupt} {
 		s := memStore(t)

@@ -60,8 +60,8 @@ func TestLowBound(t *testing.T) {
 	wantIDs(t, k, "0")
 }
 
-// A sweep takes its snapshot, a put below what it will find is committed, the
-// sweep ends: the bound must not pass the put.
+// A sweep takes its snapshot. Then a put is committed below the row that the sweep will find. When the
+// sweep ends, the bound must not pass the put.
 func TestPutDuringSweepLowersTheBound(t *testing.T) {
 	b := newLowBound()
 	b.put(timer.Ref{Due: 10})
@@ -101,7 +101,7 @@ func TestScanPassesOverTombstones(t *testing.T) {
 	})
 }
 
-// The store flushes by itself when the interval is over.
+// The store flushes by itself after each interval.
 func TestPeriodicFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewCrashableMem()

@@ -13,8 +13,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// full returns a replay of a store that has no room as long as nothing merges
-// its tables, with one record put.
+// full returns a store, and a replay with one record. The replay has no room as long as nothing
+// merges the store's tables.
 func full(t *testing.T) (*Store, *Replay) {
 	s := memStore(t)
 	s.tables.leastIDs, s.roomLayers = 1, 0
@@ -103,8 +103,8 @@ func TestReplayWaitsForRoom(t *testing.T) {
 	})
 }
 
-// A replay that nobody waits for, that of a copy, leaves layers to others. Else the first flush of an acquisition would wait
-// until its tables are merged.
+// A replay that nobody waits for, such as that of a copy, leaves some layers to others. Otherwise the first flush of an
+// acquisition would wait until its tables are merged.
 func TestAReplayThatNobodyWaitsForLeavesRoom(t *testing.T) {
 	for _, leaves := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -141,8 +141,8 @@ func TestAReplayThatNobodyWaitsForLeavesRoom(t *testing.T) {
 	}
 }
 
-// A replay in many small tables that all overlap, with room for two layers:
-// compactions wake it, and there are never more.
+// A replay writes many small tables that all overlap. When level 0 is full, it waits until a compaction
+// wakes it, so there are never more layers than that.
 func TestReplayDoesNotOutrunCompactions(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewMem()))
 	s.tables.leastIDs, s.roomLayers = 1, compactLayers/replayRoom
@@ -166,7 +166,7 @@ func TestReplayDoesNotOutrunCompactions(t *testing.T) {
 	}
 }
 
-// A checkpoint of few changes becomes no table: it does not wait for those of others.
+// A checkpoint of few changes makes no table, so it does not wait until others are merged.
 func TestFewChangesNeedNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := full(t)
@@ -186,8 +186,8 @@ func TestFewChangesNeedNoRoom(t *testing.T) {
 	})
 }
 
-// Layers that a replay has left hold up no checkpoint, however long they take to be merged;
-// those that checkpoints add do.
+// Layers that a replay has left do not hold up checkpoints, however long it takes to merge them.
+// Layers that checkpoints add do.
 func TestWhatAReplayLeftHoldsUpNoCheckpoint(t *testing.T) {
 	s := memStore(t)
 	defer s.Close()
@@ -212,7 +212,7 @@ func TestWhatAReplayLeftHoldsUpNoCheckpoint(t *testing.T) {
 	}
 }
 
-// Nor do those that a replay of the process before has left.
+// Nor do layers that a replay of the former process has left.
 func TestWhatAReplayBeforeAStartLeftHoldsUpNoCheckpoint(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	s := mustOpen(t, o)
@@ -235,8 +235,8 @@ func TestWhatAReplayBeforeAStartLeftHoldsUpNoCheckpoint(t *testing.T) {
 	}
 }
 
-// Tables of batches are made in turns, which a small batch needs not and a fatal error ends; the
-// changes that one was made of are let go.
+// Only a few batches are made into tables at a time. Small batches need no turn, and a fatal error ends
+// the wait for one. The changes of a batch that became a table are let go.
 func TestTablesAreMadeInTurns(t *testing.T) {
 	batch := func(first, n int) *Batch {
 		b := &Batch{Changelog: changelog, Position: int64(first + n)}

@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// gathered are the values that the store shows.
+// gathered returns the values of the store's metrics.
 func gathered(t *testing.T, s *Store) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -28,9 +28,9 @@ func gathered(t *testing.T, s *Store) map[string]float64 {
 	return values
 }
 
-// What the store shows of troubles that no test makes a real disk have: writers
-// that wait for it, operations of seconds, failed flushes, replays that outrun
-// compactions. Pebble's part is played by calling what it calls.
+// The metrics of troubles that no test can give a real disk: writers that wait,
+// operations that take seconds, failed flushes, and replays that outrun
+// compactions. The test calls the functions that Pebble would call.
 func TestCollectorShowsTroubles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := full(t)
@@ -60,7 +60,7 @@ func TestCollectorShowsTroubles(t *testing.T) {
 	})
 }
 
-// Each metric shows what it is named for, also what is other than 0 for moments only.
+// Each metric shows what its name says, even if it is other than 0 only for moments.
 func TestCollectorShowsEachMetric(t *testing.T) {
 	s := memStore(t)
 	defer s.Close()

@@ -8,8 +8,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// A store that does not count misplaced timers does not show a number that was counted before: timers have come since
-// that it knows nothing of, although nothing of them is stored yet.
+// A store that does not count misplaced timers does not show a number that was counted before. There may be new timers
+// since then, even if none of them is stored yet.
 func TestNumberThatIsNotCountedAnyMore(t *testing.T) {
 	fs := vfs.NewMem()
 	counting := testOptions(fs)

@@ -43,7 +43,7 @@ func (l log) at(i int64) rec {
 	}
 	r := rec{id: fmt.Sprint("timer-", rng.IntN(l.names))}
 	if rng.IntN(3) > 0 {
-		// The past as well, often the same due time, and the ends of time: beyond those of what is triggered and paused.
+		// Also in the past, often at the same time, and at the ends of time, beyond triggered and paused timers.
 		r.after = newTimer(r.id, int64(rng.IntN(400)-100)*1000, i)
 		switch rng.IntN(24) {
 		case 0:
@@ -60,7 +60,7 @@ func (l log) at(i int64) rec {
 	return r
 }
 
-// state is a fold of a log, and what is parked, which no log tells.
+// state is the fold of a log, and the parked timers, of which the log knows nothing.
 type state struct {
 	l          log
 	position   int64
@@ -80,7 +80,7 @@ func (l log) fold(position int64) *state {
 	return s
 }
 
-// advance folds up to position and returns the records that did it.
+// advance folds the records up to position, and returns them.
 func (s *state) advance(position int64) (recs []rec) {
 	for i := max(s.position, 0); i < position; i++ {
 		r := s.l.at(i)
@@ -108,7 +108,7 @@ func (s *state) sorted() (ts []*timer.Timer) {
 	return ts
 }
 
-// unparked are what a scan sees.
+// unparked returns the timers that a scan sees.
 func (s *state) unparked() []*timer.Timer {
 	ts := slices.DeleteFunc(s.sorted(), func(t *timer.Timer) bool { return s.parked[string(t.ID)] != "" })
 	if len(ts) == 0 {
@@ -186,8 +186,8 @@ func (s *state) put(r *Replay, position int64) (err error) {
 	return nil
 }
 
-// park parks those of the timers called timer-n, n from lo to hi, that are
-// pending, and tries some that are not.
+// park parks the pending ones of the timers timer-lo to timer-hi, and tries to park
+// some that are not pending.
 func (s *state) park(k *Handle, target string, lo, hi int) error {
 	var ts []*timer.Timer
 	for n := hi; n >= lo; n-- {
@@ -292,7 +292,7 @@ func (s *state) parkedTargets() []ParkedTarget {
 	return list
 }
 
-// compare checks everything a handle can see against the fold s.
+// compare checks everything that a handle can see against the fold s.
 func (s *state) compare(k *Handle) error {
 	m, err := k.Meta()
 	if err != nil {
@@ -363,8 +363,8 @@ type machine struct {
 	synced  [2]int64 // position that a crash must not lose
 	learned int      // filters
 
-	// history is what was parked at each position since the last flush: a
-	// crash may go back to each of these, and to nothing else.
+	// history has the timers that were parked at each position since the last flush. A
+	// crash may go back to each of these states, and to no other.
 	history [2][]moment
 }
 
@@ -381,7 +381,7 @@ func (m *machine) remember() {
 	}
 }
 
-// flushed forgets what a crash cannot go back to.
+// flushed forgets the states that a crash cannot go back to.
 func (m *machine) flushed() {
 	for i, p := range m.parts {
 		m.synced[i], m.history[i] = p.position, nil
@@ -409,8 +409,8 @@ func check(t *rapid.T, err error) {
 	}
 }
 
-// crash takes what a power failure leaves, opens it, and rolls the model back to
-// the positions found.
+// crash opens the files that a power failure would leave, and rolls the model back to
+// the positions that it finds there.
 func (m *machine) crash(t *rapid.T, percent int, seed uint64) {
 	fs := m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(seed, 0))})
 	tableIDs := m.s.tables.leastIDs
@@ -501,7 +501,7 @@ func TestModel(t *testing.T) {
 					t.Fatalf("%s: %v, %+v, want %+v", id, ref, got, want)
 				}
 			},
-			"learn": func(t *rapid.T) { // some rows; whatever comes before the next ones
+			"learn": func(t *rapid.T) { // some rows; anything may happen before the next ones
 				p := m.s.Partition(m.ids[part(t)])
 				p.write.Lock()
 				if p.ids.learning == nil {

@@ -68,8 +68,9 @@ func newStore(o Options) *Store {
 func OpenReadOnly(o Options) (_ *Store, err error) {
 	s := newStore(o)
 	o = s.o
-	s.readOnly, s.events.readOnly = true, true
-	close(s.upkeep.done) // there is no upkeep
+	s.readOnly = true
+	s.events.onDamage = func(pebble.DataCorruptionInfo) {} // the reader gets the error, and nothing is thrown away
+	close(s.upkeep.done)                                   // there is no upkeep
 	id, err := readIdentity(o.fs(), o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
@@ -180,10 +181,11 @@ func (s *Store) syncDirectory() error {
 	return syncDir(fsys, s.o.Dir)
 }
 
-// Close flushes, waits for calls in progress and for open views, and closes the store. What is applied while it
-// runs may not reach the disk. Once it has returned, every call returns ErrClosed. Further calls of Close return the same error and do nothing. After a fatal error, even
-// one that comes meanwhile, Close returns that error and leaves the database alone: its locks may be held
-// forever. The directory then stays locked until the process ends.
+// Close flushes, waits for calls in progress and for open views, and closes the store. Changes that are applied
+// while it runs may not reach the disk. Once it has returned, every call returns ErrClosed. Further calls of Close
+// return the same error and do nothing. After a fatal error, even one that comes meanwhile, Close returns that
+// error and leaves the database alone, because its locks may be held forever. The directory then stays locked
+// until the process ends.
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) closeOnce() error {

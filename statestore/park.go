@@ -21,8 +21,8 @@ type ParkedTarget struct {
 
 // Park moves pending timers, in one batch, to the parked rows of a target. The target is an opaque name of 1
 // to 1,024 bytes. A Scan then skips them; look-ups, Apply, a replay and the number of pending timers treat
-// them as before. Park skips timers that are no longer pending, or are parked already. It goes by ID and
-// Ref, so it takes timers that Scan or GetAll returned, or that were applied.
+// them as before. Park skips timers that are no longer pending, or are parked already. It looks only at ID
+// and Ref of a timer, so the timer may come from Scan, from GetAll or from an applied change.
 //
 // Parking is local. It moves no position and leaves no trace in the changelog: a store that is replayed has
 // no parked timers. After a crash a timer is either parked or not.
@@ -82,7 +82,7 @@ func inOrder(timers []*timer.Timer) []*timer.Timer {
 	return slices.CompactFunc(sorted, func(a, b *timer.Timer) bool { return a.Ref() == b.Ref() })
 }
 
-// seekRow moves it forward to the row by due time at ref, and returns the row, nil if there is none. Mostly
+// seekRow moves it forward to the row by due time at ref, and returns the row, nil if there is none. Usually
 // that is the next row, which needs no seek. It never goes beyond ref, because many tombstones may stand
 // before the next row.
 func seekRow(it *pebble.Iterator, p prefix, ref timer.Ref) ([]byte, error) {

@@ -27,7 +27,7 @@ func withTimers(t *testing.T, s *Store) (k *Handle, ts []*timer.Timer) {
 	return k, ts
 }
 
-// wantParked wants as many timers parked for each target as IDs are named.
+// wantParked checks that as many timers are parked for each target as it names IDs.
 func wantParked(t *testing.T, k *Handle, want map[string]string) {
 	t.Helper()
 	parked, err := readParked(k)
@@ -137,8 +137,8 @@ func TestRowsOfParkedTimers(t *testing.T) {
 	wantIDs(t, k, "a c d e")
 }
 
-// A cancel, a replacement or a firing that was planned before the timer was
-// parked finds the parked row.
+// A timer is parked after its cancel, replacement or firing was planned. The change
+// finds the parked row.
 func TestApplyFindsParkedTimers(t *testing.T) {
 	replaced := newTimer("b", 5, 9)
 	same := newTimer("b", 20, 1)
@@ -196,7 +196,7 @@ func TestApplyFindsParkedTimers(t *testing.T) {
 	}
 }
 
-// The last parked timer goes by a replay's table: the target goes with it.
+// The table of a replay removes the last parked timer, and the target with it.
 func TestReplayOfTheLastParkedTimer(t *testing.T) {
 	s := memStore(t)
 	s.tables.leastIDs = 1
@@ -228,7 +228,7 @@ func TestParkPassesOverWhatIsNotPending(t *testing.T) {
 	wantIDs(t, k, "e b")
 	wantParked(t, k, map[string]string{unhealthy: "d", "mail/0": "c"})
 	before := s.db.Metrics().MemTable.Size
-	must(t, k.Park("nobody/0", ts[:4])) // nothing to park: no target comes of it
+	must(t, k.Park("nobody/0", ts[:4])) // nothing to park, so there is no target
 	wantParked(t, k, map[string]string{unhealthy: "d", "mail/0": "c"})
 	if after := s.db.Metrics().MemTable.Size; after != before {
 		t.Fatalf("parking nothing wrote something")
@@ -251,11 +251,11 @@ func TestParkRefusals(t *testing.T) {
 	wantIDs(t, k, "c d e")
 }
 
-// There is no number of targets that are too many: a partition that may not park
-// would be taken again forever.
+// No number of targets is too large. A partition that may not park timers would be acquired
+// again and again.
 func TestParkForAnyNumberOfTargets(t *testing.T) {
 	k, ts := withTimers(t, memStore(t))
-	for i := range 1 << 16 { // as if there were so many
+	for i := range 1 << 16 { // so many that a 16-bit number would not do
 		k.p.targets.byNumber[uint32(i+100)] = target{}
 	}
 	must(t, k.Park("one more", ts[:1]))
@@ -263,8 +263,8 @@ func TestParkForAnyNumberOfTargets(t *testing.T) {
 	wantIDs(t, k, "c d e")
 }
 
-// Parked rows are no obstacle: neither for a scan from the beginning, once the
-// low bound was raised, nor for unparking when most of them were cancelled.
+// Parked rows slow nothing down: neither a scan from the beginning, once the
+// low bound was raised, nor unparking after most of them were cancelled.
 func TestScanPassesOverParkedTimers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memStore(t)
@@ -378,8 +378,8 @@ func TestVerifyFindsFaults(t *testing.T) {
 	}
 }
 
-// Numbers of targets come round after 2^32 of them. None is 0, which stands for a timer
-// that is not parked: its row would be gone.
+// Numbers of targets wrap around after 2^32. None is 0, which means that a timer is not
+// parked: its row would not be found.
 func TestNumbersOfTargetsComeRound(t *testing.T) {
 	s := memStore(t)
 	k := s.Partition(partition0).Acquire()
@@ -407,7 +407,7 @@ func TestNumbersOfTargetsComeRound(t *testing.T) {
 	wantIDs(t, k, "id0 id1 id2 id3")
 }
 
-// Those that match are unparked, some rows at a time, and a look begins where the last
+// Timers that match are unparked, some rows at a time. Each call begins where the last
 // one ended.
 func TestUnparkIf(t *testing.T) {
 	k, ts := withTimers(t, mustOpen(t, testOptions(vfs.NewMem())))

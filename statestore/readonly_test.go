@@ -20,7 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// files are the names and bytes of all files below dir.
+// files returns the names and bytes of all files below dir.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -117,9 +117,9 @@ func TestReadOnlyRefusals(t *testing.T) {
 	}
 }
 
-// Bytes of a table are flipped, one place after another: whatever is hit is
-// found, or nothing can be told from before; what is found names the partition
-// it lies in, and the other one is verified all the same.
+// Bytes of a table are flipped, one place after another. Either the fault is found, or the
+// store reads as before. An error names the partition that was hit, and the other
+// partition is verified all the same.
 func TestVerifyAllNamesTheDamagedPartition(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	s := mustOpen(t, o)
@@ -162,7 +162,7 @@ func TestVerifyAllNamesTheDamagedPartition(t *testing.T) {
 			err = s.VerifyAll(t.Context(), func(id PartitionID, _ Meta, err error) { said[id] = err })
 			must(t, s.Close())
 			if err == nil {
-				continue // a filter, or what pads
+				continue // a filter, or padding
 			}
 			found++
 			if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), victim.String()) {
@@ -264,7 +264,7 @@ func TestDump(t *testing.T) {
 	}
 }
 
-// Rows that make no sense are lines with an error, and the rest is there.
+// A row that makes no sense becomes a line with an error, and all other lines are there.
 func TestDumpOfFaults(t *testing.T) {
 	s := memStore(t)
 	k, ts := withTimers(t, s)

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Records are in the order of their IDs, and those of one ID in that of the log.
+// Records are in the order of their IDs, and those of one ID in the order of the log.
 func TestSortRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		prefix := rapid.SliceOfN(rapid.Byte(), 0, 12).Draw(t, "prefix")
@@ -29,7 +29,7 @@ func TestSortRecords(t *testing.T) {
 	})
 }
 
-// BenchmarkSort sorts what a checkpoint writes, of IDs that begin alike.
+// BenchmarkSort sorts the records of a checkpoint, whose IDs begin alike.
 func BenchmarkSort(b *testing.B) {
 	const n = 10_000
 	ids := make([]record, n)

@@ -6,8 +6,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A replay is ended by a later one, a wipe, its Close or a Flush that failed, and whatever is done to it then does not
-// concern the one that follows.
+// A later replay, a wipe, Close or a failed Flush ends a replay. Calls of an ended replay do not affect the next
+// one.
 func TestAReplayIsEnded(t *testing.T) {
 	s := mustOpen(t, testOptions(vfs.NewMem()))
 	defer s.Close()

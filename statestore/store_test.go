@@ -28,10 +28,10 @@ type clock struct{ now time.Time }
 
 func newClock() *clock { return &clock{testNow} }
 
-// testNow is the brokers' time where no clock is set.
+// testNow is the brokers' time in tests without a clock of their own.
 var testNow = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 
-// testOptions are those of a small silent store that flushes when told to.
+// testOptions returns the options of a small silent store that flushes only when told to.
 func testOptions(fs vfs.FS) Options {
 	return Options{
 		Dir: "/store", FS: fs, Memory: 4 << 20, FlushInterval: time.Hour,
@@ -160,8 +160,8 @@ func TestApplyAndReopen(t *testing.T) {
 	must(t, err)
 }
 
-// What a restart after a kill would have to replay is bounded in number too, not only by
-// the time between flushes.
+// The number of changes that a restart after a kill has to replay is bounded, and not only the
+// time between flushes.
 func TestManyChangesGoToDiskBeforeTheirTime(t *testing.T) {
 	applied := make(chan struct{}, 10)
 	o := testOptions(vfs.NewMem())
@@ -190,7 +190,7 @@ func TestManyChangesGoToDiskBeforeTheirTime(t *testing.T) {
 	flushes(1, true)
 }
 
-// A store's directory, which has what timers carry, is nobody else's.
+// Only its owner may read a store's directory, because it holds the payloads of timers.
 func TestDirectoryIsPrivate(t *testing.T) {
 	o := testOptions(nil)
 	o.FS, o.Dir = vfs.Default, filepath.Join(t.TempDir(), "data", "store")

@@ -41,8 +41,8 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// A disk that is nearly full is said before it is full, and now and then while it stays so; how
-// much is free is a metric.
+// The store warns before the disk is full, and repeats the warning now and then. The free space is
+// a metric.
 func TestDiskThatIsNearlyFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedBuffer

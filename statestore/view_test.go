@@ -22,8 +22,8 @@ type viewed struct {
 	parked bool
 }
 
-// A view shows all that is pending at one moment, parked for any number of targets or
-// not, in both orders, from any place; and nothing of what comes behind it.
+// A view shows all timers that are pending at one moment, parked for any number of targets or
+// not, in both orders and from any place. It shows nothing that happens later.
 func TestViewIsOneMoment(t *testing.T) {
 	s := memStore(t)
 	k := s.Partition(partition0).Acquire()
@@ -112,8 +112,8 @@ func TestViewIsOneMoment(t *testing.T) {
 	}
 }
 
-// A timer goes to the parked rows and back, and the bound of scans is raised each time: no view,
-// of whatever moment, misses it or has it twice.
+// A timer goes to the parked rows and back, and the bound of scans is raised each time. No view of
+// any moment misses it or has it twice.
 func TestAViewMissesNothingThatIsParkedMeanwhile(t *testing.T) {
 	s := memStore(t)
 	defer s.Close()
@@ -123,7 +123,7 @@ func TestAViewMissesNothingThatIsParkedMeanwhile(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	var viewers sync.WaitGroup
-	for range 8 { // more than there are processors: they stand still anywhere
+	for range 8 { // more than there are processors, so that they stop anywhere
 		viewers.Go(func() {
 			for ctx.Err() == nil {
 				v, err := k.View()
@@ -150,7 +150,7 @@ func TestAViewMissesNothingThatIsParkedMeanwhile(t *testing.T) {
 	viewers.Wait()
 }
 
-// Close waits for a view that is open. The calls beside it do not: they are refused at once.
+// Close waits for open views. Other calls do not wait: they are refused at once.
 func TestViewHoldsUpOnlyClose(t *testing.T) {
 	s := memStore(t)
 	k := s.Partition(partition0).Acquire()

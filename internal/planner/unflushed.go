@@ -1,9 +1,8 @@
 package planner
 
 import (
-	"bytes"
-	"hash/maphash"
 	"slices"
+	"unsafe"
 
 	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -42,11 +41,9 @@ type Unflushed struct {
 	items  []itemState
 	chunks []memtable.Chunk
 
-	all   []timer.Change // no two of them have the same ID
-	room  int            // how many IDs bytes has counted in advance
-	seed  maphash.Seed
-	first map[uint64]int32 // by the sum of the ID: place in all, counted from 1
-	next  []int32          // by place: the next one with the same sum
+	all   []timer.Change      // no two of them have the same ID
+	ids   map[string]struct{} // those of all, whose memory they share
+	room  int                 // how many IDs bytes has counted in advance
 	bytes int64
 }
 
@@ -61,7 +58,7 @@ const pauseEvery = 1000
 
 // NewUnflushed returns an empty Unflushed with room for n IDs.
 func NewUnflushed(n int) *Unflushed {
-	return &Unflushed{room: n, bytes: int64(n) * unflushedMemory, seed: maphash.MakeSeed()}
+	return &Unflushed{room: n, bytes: int64(n) * unflushedMemory}
 }
 
 // Collect notes what the store may lack of all planners of a partition. It takes whole steps and whole chunks of
@@ -88,7 +85,7 @@ func (u *Unflushed) Collect(planners []*Planner) {
 
 // Index makes u ready to be read. It calls pause now and then and at the end, and stops if pause returns an error.
 func (u *Unflushed) Index(pause func() error) error {
-	u.all, u.next, u.first = make([]timer.Change, 0, u.room), make([]int32, 0, u.room), make(map[uint64]int32, u.room)
+	u.all, u.ids = make([]timer.Change, 0, u.room), make(map[string]struct{}, u.room)
 	paused := 0
 	mayPause := func() error {
 		if len(u.all) < paused+pauseEvery {
@@ -133,12 +130,11 @@ func (u *Unflushed) Index(pause func() error) error {
 
 // add adds the pending timer of an ID, unless a later step has changed it.
 func (u *Unflushed) add(c timer.Change) {
-	sum := maphash.Bytes(u.seed, c.ID)
-	if u.has(sum, c.ID) {
+	id := unsafe.String(unsafe.SliceData(c.ID), len(c.ID)) // no byte of it changes
+	if _, has := u.ids[id]; has {
 		return
 	}
-	u.all, u.next = append(u.all, c), append(u.next, u.first[sum])
-	u.first[sum] = int32(len(u.all))
+	u.all, u.ids[id] = append(u.all, c), struct{}{}
 	if len(u.all) > u.room {
 		u.bytes += unflushedMemory
 	}
@@ -150,16 +146,8 @@ func (u *Unflushed) add(c timer.Change) {
 
 // Has reports whether u says what is pending under an ID.
 func (u *Unflushed) Has(id []byte) bool {
-	return len(u.all) > 0 && u.has(maphash.Bytes(u.seed, id), id)
-}
-
-func (u *Unflushed) has(sum uint64, id []byte) bool {
-	for i := u.first[sum]; i > 0; i = u.next[i-1] {
-		if bytes.Equal(u.all[i-1].ID, id) {
-			return true
-		}
-	}
-	return false
+	_, has := u.ids[string(id)]
+	return has
 }
 
 // All returns what is pending under each ID: see [TimerOf].

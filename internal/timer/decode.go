@@ -173,8 +173,8 @@ func (r *reader) extensions(t *Timer) {
 		case tag&mustUnderstand != 0:
 			list.newer(fmt.Sprintf("extension %d", tag))
 		}
-		r.fails(&list)
-		r.fails(&content)
+		r.fail(list.err, list.what)
+		r.fail(content.err, content.what)
 		last = tag
 	}
 }
@@ -199,26 +199,18 @@ func (r *reader) steering() *Steering {
 	return s
 }
 
-// fails takes over the fault of a reader of one part.
-func (r *reader) fails(part *reader) {
-	if r.err == nil && part.err != nil {
-		r.err, r.what, r.rest = part.err, part.what, nil
+// fail records a fault, unless err is nil or there was one before.
+func (r *reader) fail(err error, what string) {
+	if r.err == nil && err != nil {
+		r.err, r.what, r.rest = err, what, nil
 	}
 }
 
 // newer records that the timer is not corrupt: a later version of waterclock can read
 // it.
-func (r *reader) newer(what string) {
-	if r.err == nil {
-		r.err, r.what, r.rest = ErrNewerFormat, what, nil
-	}
-}
+func (r *reader) newer(what string) { r.fail(ErrNewerFormat, what) }
 
-func (r *reader) corrupt(what string) {
-	if r.err == nil {
-		r.err, r.what, r.rest = ErrCorrupt, what, nil
-	}
-}
+func (r *reader) corrupt(what string) { r.fail(ErrCorrupt, what) }
 
 func (r *reader) varint() int64 {
 	u := r.uvarint()
