@@ -27,41 +27,33 @@ const (
 	natsFields = 6
 )
 
-// natsHeaders are all headers of the scheduler.
-func natsHeaders() []string {
-	return []string{
-		natsSchedule, natsTarget, natsTTL, natsZone, "Nats-Schedule-Source", "Nats-Schedule-Rollup", "Nats-Schedule-Next", "Nats-Scheduler", "Nats-TTL", "Nats-Rollup",
-	}
-}
-
-// natsUnsayable says why a header is rejected, "" if it is not.
-func natsUnsayable(name string) string {
-	switch name {
-	case "Nats-Schedule-Source":
-		return "no record is read from elsewhere when a timer fires"
-	case "Nats-Schedule-Rollup", "Nats-Rollup":
-		return "records of Kafka take the place of others by compaction: have the target topic compacted"
-	case "Nats-Schedule-Next", "Nats-Scheduler":
-		return "a schedule is cancelled by a null value with its own key"
-	case "Nats-TTL":
-		return "records of Kafka have no lifetime of their own: set the retention of the target topic"
-	}
-	return ""
+// natsUnsayable are the scheduler's headers that are rejected, and why.
+var natsUnsayable = [...]struct{ name, why string }{
+	{"Nats-Schedule-Source", "no record is read from elsewhere when a timer fires"},
+	{"Nats-Schedule-Rollup", "records of Kafka take the place of others by compaction: have the target topic compacted"},
+	{"Nats-Schedule-Next", "a schedule is cancelled by a null value with its own key"},
+	{"Nats-Scheduler", "a schedule is cancelled by a null value with its own key"},
+	{"Nats-TTL", "records of Kafka have no lifetime of their own: set the retention of the target topic"},
+	{"Nats-Rollup", "records of Kafka take the place of others by compaction: have the target topic compacted"},
 }
 
 // fromNATS uses the record's key as the ID, for which JetStream has the schedule's subject, and the target
 // subject as the topic.
 func fromNATS(rec *kgo.Record) (*kgo.Record, *Refusal) {
-	f, refusal := (&vocabulary{known: natsHeaders(), prefix: natsSchedule}).parse(rec.Headers)
+	v := vocabulary{known: []string{natsSchedule, natsTarget, natsTTL, natsZone}, prefix: natsSchedule}
+	for i := range natsUnsayable {
+		v.known = append(v.known, natsUnsayable[i].name)
+	}
+	f, refusal := v.parse(rec.Headers)
 	switch {
 	case refusal != nil:
 		return nil, refusal
 	case len(f.said) == 0:
 		return rec, nil
 	}
-	for _, name := range natsHeaders() {
-		if why := natsUnsayable(name); why != "" && f.has(name) {
-			return nil, refuse(waterclock.ReasonUnsupported, "the header %s is rejected: %s.", name, why)
+	for _, h := range natsUnsayable {
+		if f.has(h.name) {
+			return nil, refuse(waterclock.ReasonUnsupported, "the header %s is rejected: %s.", h.name, h.why)
 		}
 	}
 	if ttl := f.said[natsTTL]; len(ttl) > 0 && string(ttl) != natsNever {

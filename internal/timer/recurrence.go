@@ -19,15 +19,10 @@ const (
 
 // String is the policy's name, as in a request.
 func (c CatchUp) String() string {
-	switch c {
-	case CatchUpLatest:
-		return "latest"
-	case CatchUpAll:
-		return "all"
-	case CatchUpNone:
-		return "none"
+	if c >= catchUps {
+		return ""
 	}
-	return ""
+	return [catchUps]string{CatchUpLatest: "latest", CatchUpAll: "all", CatchUpNone: "none"}[c]
 }
 
 // NoUntil, as Recurrence.Until, means that the recurrence has no last instant.
