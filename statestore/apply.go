@@ -44,10 +44,7 @@ func (k *Handle) Apply(b *Batch) error {
 		return err
 	}
 	defer k.leave()
-	if err := p.applyLocked(b, large); err != nil {
-		return fmt.Errorf("apply to partition %s: %w", p.id, err)
-	}
-	return nil
+	return p.during("apply to", p.applyLocked(b, large))
 }
 
 func (p *Partition) applyLocked(b *Batch, large bool) error {

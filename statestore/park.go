@@ -166,7 +166,7 @@ func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxByte
 	if err == nil && ok {
 		next, err = decodeRef(it.Key()[parkedAt:])
 	}
-	if err = errors.Join(err, it.Error(), it.Close()); err == nil && match == nil && len(timers) == 0 {
+	if err = errors.Join(err, it.Close()); err == nil && match == nil && len(timers) == 0 {
 		err = fmt.Errorf("no row of %d parked timers: %w", t.count, ErrCorrupt)
 	}
 	if err != nil || len(timers) == 0 {

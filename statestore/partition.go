@@ -193,12 +193,12 @@ func (k *Handle) Wipe() error {
 	p.wipes++
 	p.loaded.Store(false) // if the excise fails, the state is read again
 	if err := p.flushLocked(); err != nil {
-		return fmt.Errorf("wipe partition %s: %w", p.id, err)
+		return p.during("wipe", err)
 	}
 	next := p.prefix.next()
 	span := pebble.KeyRange{Start: p.prefix[:], End: next[:]}
 	if err := p.s.db.Excise(context.Background(), span); err != nil {
-		return fmt.Errorf("wipe partition %s: %w", p.id, err)
+		return p.during("wipe", err)
 	}
 	p.setState(emptyMeta())
 	p.targets = newTargets()
@@ -229,6 +229,14 @@ func (p *Partition) intact() error {
 		return fmt.Errorf("partition %s was in a damaged table: %w", p.id, ErrCorrupt)
 	}
 	return nil
+}
+
+// during adds to an error what was done to the partition; nil stays nil.
+func (p *Partition) during(action string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s partition %s: %w", action, p.id, err)
 }
 
 // dueIter makes an iterator over the rows by due time that come before the key end.

@@ -36,10 +36,7 @@ func (k *Handle) LookupAll(ids [][]byte, refs []timer.Ref) error {
 		return err
 	}
 	defer k.p.s.leave()
-	if err := errors.Join(lookUp(k.p, ids, refs), k.p.intact()); err != nil {
-		return fmt.Errorf("look up timers in partition %s: %w", k.p.id, err)
-	}
-	return nil
+	return k.p.during("look up timers in", errors.Join(lookUp(k.p, ids, refs), k.p.intact()))
 }
 
 func lookUp(p *Partition, ids [][]byte, refs []timer.Ref) (err error) {
@@ -77,7 +74,7 @@ func (k *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err
 	defer k.p.s.leave()
 	it, err := newIDIterator(k.p.s.db)
 	if err != nil {
-		return nil, nil, fmt.Errorf("get timers of partition %s: %w", k.p.id, err)
+		return nil, nil, k.p.during("get timers of", err)
 	}
 	timers, parked = make([]*timer.Timer, len(ids)), make([]bool, len(ids))
 	for i := 0; i < len(ids) && err == nil; i++ {
@@ -86,7 +83,7 @@ func (k *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err
 		parked[i] = at.target != 0
 	}
 	if err = errors.Join(err, it.Close(), k.p.intact()); err != nil {
-		return nil, nil, fmt.Errorf("get timers of partition %s: %w", k.p.id, err)
+		return nil, nil, k.p.during("get timers of", err)
 	}
 	return timers, parked, nil
 }
@@ -98,7 +95,7 @@ func (k *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err
 func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64) (timers []*timer.Timer, next timer.Ref, done bool, err error) {
 	defer func() {
 		if err != nil {
-			timers, next, done, err = nil, from, false, fmt.Errorf("scan partition %s: %w", k.p.id, err)
+			timers, next, done, err = nil, from, false, k.p.during("scan", err)
 		}
 	}()
 	if err := k.enterRead(); err != nil {

@@ -68,7 +68,7 @@ func (k *Handle) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
 func (r *Replay) Put(id, value []byte, t *timer.Timer) (err error) {
 	if t == nil {
 		if t, err = timer.Decode(value); err != nil {
-			return fmt.Errorf("replay partition %s: %w", r.k.p.id, err)
+			return r.k.p.during("replay", err)
 		}
 	}
 	if value == nil {
@@ -91,7 +91,7 @@ func (r *Replay) At(m Mark) { r.mark = m }
 
 func (r *Replay) add(id, row []byte, after timer.Ref) error {
 	if err := checkID(id); err != nil {
-		return fmt.Errorf("replay partition %s: %w", r.k.p.id, err)
+		return r.k.p.during("replay", err)
 	}
 	if len(r.records) >= replayExcess*replayRecords || r.bytes >= replayExcess*replayBytes {
 		return fmt.Errorf("replay partition %s: %d records: %w", r.k.p.id, len(r.records), ErrReplayFull)

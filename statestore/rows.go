@@ -41,7 +41,7 @@ func eachRow(r reader, from, to []byte, fn func(key, row []byte) error) error {
 			err = fn(it.Key(), row)
 		}
 	}
-	return errors.Join(err, it.Error(), it.Close())
+	return errors.Join(err, it.Close())
 }
 
 // idIterator looks IDs up, one after another.

@@ -41,7 +41,7 @@ type Row struct {
 
 // ID returns the ID of the row's timer, which the caller must not keep.
 func (r *Row) ID() ([]byte, error) {
-	id, err := timer.DecodeID(r.value)
+	id, _, err := timer.DecodePlace(r.value)
 	if err != nil {
 		_, err = decodeTimer(r.value)
 	}
@@ -67,7 +67,7 @@ func (k *Handle) View() (*View, error) {
 		rows, err = k.p.s.db.NewIter(&pebble.IterOptions{LowerBound: k.p.prefix[:], UpperBound: next[:]})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("view partition %s: %w", k.p.id, err)
+		return nil, k.p.during("view", err)
 	}
 	k.p.s.views.Add(1)
 	return &View{k: k, rows: frozen{rows}, low: low}, nil
@@ -81,10 +81,7 @@ func (v *View) Close() error {
 	}
 	err = errors.Join(err, v.k.p.intact(), v.k.check())
 	v.k.p.s.views.Done()
-	if err != nil {
-		return fmt.Errorf("view partition %s: %w", v.k.p.id, err)
-	}
-	return nil
+	return v.k.p.during("view", err)
 }
 
 // Due calls fn with the rows with from <= Ref < to, parked or not, in order, until fn returns false. With
@@ -98,7 +95,7 @@ func (v *View) Due(from, to timer.Ref, parkedOnly bool, fn func(*Row) (more bool
 	defer parked.close()
 	due, err := v.due(from, to)
 	if err != nil {
-		return fmt.Errorf("view partition %s: %w", p.id, err)
+		return p.during("view", err)
 	}
 	var row Row // of due
 	ok := !parkedOnly && due.First()
@@ -121,10 +118,7 @@ func (v *View) Due(from, to timer.Ref, parkedOnly bool, fn func(*Row) (more bool
 			more = false
 		}
 	}
-	if err = errors.Join(err, due.Close()); err != nil {
-		return fmt.Errorf("view partition %s: %w", p.id, err)
-	}
-	return nil
+	return p.during("view", errors.Join(err, due.Close()))
 }
 
 // due makes an iterator over the rows by due time from one Ref up to another.
@@ -255,7 +249,7 @@ func (v *View) IDs(from, prefix []byte, fn func(id []byte, at Location) (more bo
 	}
 	it, err := v.rows.NewIter(&pebble.IterOptions{LowerBound: appendIDKey(nil, p.prefix, from), UpperBound: behindAll(appendIDKey(nil, p.prefix, prefix))})
 	if err != nil {
-		return fmt.Errorf("view partition %s: %w", p.id, err)
+		return p.during("view", err)
 	}
 	more := true
 	for ok := it.First(); ok && more && err == nil; ok = more && it.Next() {
@@ -270,10 +264,7 @@ func (v *View) IDs(from, prefix []byte, fn func(id []byte, at Location) (more bo
 		}
 		more, err = fn(it.Key()[idAt:], at)
 	}
-	if err = errors.Join(err, it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("view partition %s: %w", p.id, err)
-	}
-	return nil
+	return p.during("view", errors.Join(err, it.Close()))
 }
 
 // behindAll returns the first key behind all keys that begin with key. It relies on a kind that is not 0xff.
@@ -307,7 +298,7 @@ func (v *View) Row(at Location) (*Row, error) {
 func (v *View) Refs(from, to timer.Ref, fn func(timer.Ref) (more bool)) error {
 	rows, err := v.due(from, to)
 	if err != nil {
-		return fmt.Errorf("view partition %s: %w", v.k.p.id, err)
+		return v.k.p.during("view", err)
 	}
 	for more := rows.First(); more && err == nil; more = more && rows.Next() {
 		var at timer.Ref
@@ -315,8 +306,5 @@ func (v *View) Refs(from, to timer.Ref, fn func(timer.Ref) (more bool)) error {
 			more = fn(at)
 		}
 	}
-	if err = errors.Join(err, rows.Close()); err != nil {
-		return fmt.Errorf("view partition %s: %w", v.k.p.id, err)
-	}
-	return nil
+	return v.k.p.during("view", errors.Join(err, rows.Close()))
 }

@@ -35,15 +35,8 @@ func Decode(b []byte) (*Timer, error) {
 	return t, nil
 }
 
-// DecodeID reads only the ID, which aliases b. It returns the same errors as Decode but
-// finds fewer faults.
-func DecodeID(b []byte) ([]byte, error) {
-	id, _, err := DecodePlace(b)
-	return id, err
-}
-
-// DecodePlace reads the ID, as DecodeID does, and the Ref. The Ref is right only for a
-// timer that is not steered.
+// DecodePlace reads only the ID, which aliases b, and the Ref, which is right only for a
+// timer that is not steered. It returns the same errors as Decode but finds fewer faults.
 func DecodePlace(b []byte) (id []byte, at Ref, err error) {
 	if len(b) < 2 || b[0] != format {
 		_, err := Decode(b)
