@@ -29,6 +29,11 @@ func TestParseIdentity(t *testing.T) {
 		{"no format", "waterclock store\nformat x\nstore a\ncluster -\n", ErrForeignDirectory},
 		{"cut short", "waterclock store\nformat 1\nstore a\n", ErrForeignDirectory},
 		{"newer", "waterclock store\nformat 2\nanything\n", ErrNewerFormat},
+		{"a number with a sign", "waterclock store\nformat +1\nstore a\ncluster -\n", ErrForeignDirectory},
+		{"a blank too many", "waterclock store\nformat 1\nstore  a\ncluster -\n", ErrForeignDirectory},
+		{"a line too many", "waterclock store\nformat 1\nstore a\ncluster -\nmore\n", ErrForeignDirectory},
+		{"no end of the line", "waterclock store\nformat 1\nstore a\ncluster -", ErrForeignDirectory},
+		{"no cluster", "waterclock store\nformat 1\nstore a\ncluster \n", ErrForeignDirectory},
 		{"a cluster with a blank", "waterclock store\nformat 1\nstore a\ncluster a b\n", ErrForeignDirectory},
 	} {
 		if _, err := parseIdentity(c.text); err == nil {

@@ -98,3 +98,6 @@ func layersOf(k *Handle) (int, error) {
 	}
 	return s.level0Layers(), nil
 }
+
+// level0Layers returns how many layers of tables level 0 has.
+func (s *Store) level0Layers() int { return int(s.db.Metrics().Levels[0].Sublevels) }

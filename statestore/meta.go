@@ -70,6 +70,9 @@ var last = timer.Ref{Due: math.MaxInt64, Offset: math.MaxInt64}
 // first is at or before every Ref.
 var first = timer.Ref{Due: math.MinInt64, Offset: math.MinInt64}
 
+// behind returns the first Ref after r.
+func behind(r timer.Ref) timer.Ref { return timer.Ref{Due: r.Due, Offset: r.Offset + 1} }
+
 // meta is the meta row together with the checkpoint, which has a row of its own.
 type meta struct {
 	Meta

@@ -88,9 +88,6 @@ func (s *Store) metrics() (all []metric) {
 	return all
 }
 
-// level0Layers returns how many layers of tables level 0 has.
-func (s *Store) level0Layers() int { return int(s.db.Metrics().Levels[0].Sublevels) }
-
 // bytesWritten is what flushes, compactions and ingests have written. Ingested tables are among those
 // that Pebble's total counts as flushed.
 func bytesWritten(m *pebble.Metrics) uint64 {

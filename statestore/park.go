@@ -173,7 +173,7 @@ func (p *Partition) unparkLocked(number uint32, from timer.Ref, max int, maxByte
 		return nil, next, err
 	}
 	if low == last {
-		low = behind(timers[len(timers)-1])
+		low = behind(timers[len(timers)-1].Ref())
 	}
 	if fromLow { // nothing is left before low
 		w.targets.at(number).low = low

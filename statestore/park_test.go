@@ -92,7 +92,7 @@ func TestPark(t *testing.T) {
 		t.Fatalf("unparked %q", ids(got))
 	}
 	wantIDs(t, k, "a b c")
-	if low := k.p.targets.byNumber[k.p.targets.byName[unhealthy]].low; low != behind(ts[1]) {
+	if low := k.p.targets.byNumber[k.p.targets.byName[unhealthy]].low; low != behind(ts[1].Ref()) {
 		t.Fatalf("the next unparking begins at %v", low)
 	}
 	wantParked(t, k, map[string]string{unhealthy: "d", "mail/0": "e"})

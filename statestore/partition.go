@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-
-	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Partition is what the store holds of one request partition.
@@ -73,6 +71,17 @@ func (p *Partition) Acquire() *Handle {
 	p.write.Lock()
 	defer p.write.Unlock()
 	p.owner.Store(k)
+	return k
+}
+
+// acquireIdle is Acquire for a partition without an owner. If there is an owner, it returns nil.
+func (p *Partition) acquireIdle() *Handle {
+	p.write.Lock()
+	defer p.write.Unlock()
+	k := &Handle{p: p}
+	if !p.owner.CompareAndSwap(nil, k) {
+		return nil
+	}
 	return k
 }
 
@@ -242,22 +251,4 @@ func (p *Partition) during(action string, err error) error {
 // dueIter makes an iterator over the rows by due time that come before the key end.
 func (p *Partition) dueIter(end []byte) (*pebble.Iterator, error) {
 	return p.s.db.NewIter(&pebble.IterOptions{LowerBound: p.prefix.key(kindDue), UpperBound: end})
-}
-
-// behind returns the first Ref after t's.
-func behind(t *timer.Timer) timer.Ref {
-	at := t.Ref()
-	at.Offset++
-	return at
-}
-
-// acquireIdle is Acquire for a partition without an owner. If there is an owner, it returns nil.
-func (p *Partition) acquireIdle() *Handle {
-	p.write.Lock()
-	defer p.write.Unlock()
-	k := &Handle{p: p}
-	if !p.owner.CompareAndSwap(nil, k) {
-		return nil
-	}
-	return k
 }

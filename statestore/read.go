@@ -115,7 +115,7 @@ func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64) (timers []*ti
 	copies := arena{block: slabSize}
 	for ok := it.SeekGE(appendDueKey(nil, k.p.prefix, start)); ok; ok = it.Next() {
 		if len(timers) > 0 && (len(timers) >= max || maxBytes <= 0) {
-			next, done = behind(timers[len(timers)-1]), false
+			next, done = behind(timers[len(timers)-1].Ref()), false
 			break
 		}
 		row, err := it.ValueAndErr()

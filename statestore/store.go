@@ -1,18 +1,13 @@
 package statestore
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/sstable"
-
-	"github.com/waterclock/waterclock/internal/beats"
 )
 
 const (
@@ -90,41 +85,6 @@ func (s *Store) Partition(id PartitionID) *Partition {
 		s.partitions[id] = p
 	}
 	return p
-}
-
-// tableMaker is what all tables of a store share.
-type tableMaker struct {
-	options  sstable.WriterOptions
-	made     atomic.Uint64
-	turns    chan struct{} // one for each batch that is being made into a table; taken before life and a partition's locks
-	leastIDs int           // see tableIDs; tests change it
-}
-
-// upkeep is the store's background goroutine. It flushes, raises low bounds, learns filters and watches
-// the disk. Others send it work through the channels.
-type upkeep struct {
-	s *Store
-
-	life   context.Context // ended by stop
-	stop   func()
-	done   chan struct{}   // closed when run has returned
-	sweeps chan *Partition // whose low bound is worth raising
-	learns chan *Partition // whose filter may be worth learning
-	flush  beats.Signal    // too much has changed since the last flush
-
-	behind atomic.Int64 // changes that the disk lacks: see Handle.Behind
-	dirty  atomic.Bool  // something was written since the last flush began
-	busy   sync.Mutex   // held over one flush or sweep, I/O included
-
-	full beats.Reminder // for warnings that the disk is nearly full; only run uses it
-}
-
-// changed counts changes that the disk lacks, and asks for a flush if there are too many.
-func (u *upkeep) changed(n int) {
-	if u.behind.Add(int64(n)) < u.s.o.FlushChanges {
-		return
-	}
-	u.flush.Send()
 }
 
 // known returns the partitions that callers have asked for so far.

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/sstable"
 )
 
 const (
@@ -12,6 +15,14 @@ const (
 	tableIDs   = 4_000
 	tableBytes = 4 << 20
 )
+
+// tableMaker is what all tables of a store share.
+type tableMaker struct {
+	options  sstable.WriterOptions
+	made     atomic.Uint64
+	turns    chan struct{} // one for each batch that is being made into a table; taken before life and a partition's locks
+	leastIDs int           // see tableIDs; tests change it
+}
 
 // ingestLocked stores records, sorted by ID and resolved, and next in one table. Rows, deletions, checkpoint and
 // position become valid with one synced edit of the manifest. p.write is held. The partition has no rows in

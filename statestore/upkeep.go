@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/beats"
@@ -15,6 +17,25 @@ const beforeFlushWait = 10 * time.Second
 // maxWaiting bounds the queues of upkeep. A partition that finds one full asks again after more changes or look-ups; the
 // next flush sweeps it in any case.
 const maxWaiting = 64
+
+// upkeep is the store's background goroutine. It flushes, raises low bounds, learns filters and watches
+// the disk. Others send it work through the channels.
+type upkeep struct {
+	s *Store
+
+	life   context.Context // ended by stop
+	stop   func()
+	done   chan struct{}   // closed when run has returned
+	sweeps chan *Partition // whose low bound is worth raising
+	learns chan *Partition // whose filter may be worth learning
+	flush  beats.Signal    // too much has changed since the last flush
+
+	behind atomic.Int64 // changes that the disk lacks: see Handle.Behind
+	dirty  atomic.Bool  // something was written since the last flush began
+	busy   sync.Mutex   // held over one flush or sweep, I/O included
+
+	full beats.Reminder // for warnings that the disk is nearly full; only run uses it
+}
 
 func (u *upkeep) init(s *Store) {
 	u.s, u.done = s, make(chan struct{})
@@ -65,6 +86,14 @@ func (u *upkeep) run() {
 		}
 		timer.Reset(o.FlushInterval)
 	}
+}
+
+// changed counts changes that the disk lacks, and asks for a flush if there are too many.
+func (u *upkeep) changed(n int) {
+	if u.behind.Add(int64(n)) < u.s.o.FlushChanges {
+		return
+	}
+	u.flush.Send()
 }
 
 // beforeFlush lets the owners apply waiting changes, for at most beforeFlushWait.

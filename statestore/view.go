@@ -198,8 +198,7 @@ func (l *rowsByTarget) read(a *ahead) error {
 		a.rows = append(a.rows, Row{Ref: ref, Parked: true, value: bytes.Clone(value)})
 	}
 	if a.from = l.to; ok {
-		a.from = a.rows[len(a.rows)-1].Ref
-		a.from.Offset++
+		a.from = behind(a.rows[len(a.rows)-1].Ref)
 	}
 	a.n = min(2*a.n, mostAhead)
 	return l.it.Error()
