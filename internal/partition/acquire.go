@@ -8,7 +8,6 @@ import (
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
-	"github.com/waterclock/waterclock/statestore"
 )
 
 // acquired is the result of an acquisition.
@@ -20,11 +19,11 @@ type acquired struct {
 
 // acquire makes this process the partition's owner (DESIGN.md, "Acquiring a
 // partition"), and makes what serves it.
-func (p *Partition) acquire(ctx context.Context, store *statestore.Handle, l *lane) (*acquired, error) {
+func (p *Partition) acquire(ctx context.Context, l *lane) (*acquired, error) {
 	// When ctx ends, losing the handle ends a replay's wait for the disk, which may take half a minute.
-	stop := context.AfterFunc(ctx, store.Release)
+	stop := context.AfterFunc(ctx, l.store.Release)
 	defer stop()
-	p.local.Handle = store
+	p.local.Handle = l.store
 	got, err := p.life.Acquire(ctx, p.follower(), p.begin)
 	if err != nil {
 		return nil, err
@@ -34,14 +33,14 @@ func (p *Partition) acquire(ctx context.Context, store *statestore.Handle, l *la
 	if err != nil {
 		return nil, err
 	}
-	meta, err := store.Meta()
+	meta, err := l.store.Meta()
 	if err != nil {
 		return nil, err
 	}
-	if err := store.Live(got.Now, p.o.Token.Confirmed); err != nil {
+	if err := l.store.Live(got.Now, p.o.Token.Confirmed); err != nil {
 		return nil, err
 	}
-	s := p.newServed(l, store, from, meta.Pending)
+	s := p.newServed(l, from, meta.Pending)
 	if err := s.keeper.open(); err != nil {
 		return nil, err
 	}

@@ -34,12 +34,11 @@ type arrival struct {
 	at    int64 // Unix ms
 }
 
-// begin forgets all arrivals. Reading begins at the offset from.
-func (a *arrivals) begin(from int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.list = []arrival{{from, math.MinInt64}}
+// newArrivals returns arrivals of requests that are read from an offset on.
+func newArrivals(from int64) *arrivals {
+	a := &arrivals{list: []arrival{{from, math.MinInt64}}}
 	a.opened.Store(math.MaxInt64)
+	return a
 }
 
 // read notes that everything below an offset is read by now.

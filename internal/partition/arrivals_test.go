@@ -8,8 +8,7 @@ import (
 )
 
 func TestArrivals(t *testing.T) {
-	var a arrivals
-	a.begin(100)
+	a := newArrivals(100)
 	a.read(110, 1000)
 	a.read(120, 1000+arrivalGrain-1)
 	a.read(130, 1000+arrivalGrain)
@@ -66,10 +65,10 @@ func TestOwnLateness(t *testing.T) {
 	c.seal(10)
 	own("sealed late", 1, 0.3)
 	plan(2, 0)
-	if c.s.lane.steps.late(c.now) {
+	if c.s.lane.late(c.now) {
 		t.Error("what was due when it was read, just now, is late by our own doing")
 	}
-	if c.pass(20); !c.s.lane.steps.late(c.now) {
+	if c.pass(20); !c.s.lane.late(c.now) {
 		t.Error("what was read 20 ms ago, and could be sealed then, is not late")
 	}
 	c.seal(1)
@@ -82,10 +81,10 @@ func TestOwnLateness(t *testing.T) {
 	own("not due", 2, 0.32)
 	c.s.arrivals.opened.Store(c.now + 1000)
 	c.pass(1000)
-	if c.s.lane.steps.late(c.now) {
+	if c.s.lane.late(c.now) {
 		t.Error("what was missed while nobody ran is late by our own doing")
 	}
-	if c.pass(200); !c.s.lane.steps.late(c.now) {
+	if c.pass(200); !c.s.lane.late(c.now) {
 		t.Error("200 ms after the catch-up barrier opened what has fallen due since waits behind what was missed, and nothing is late")
 	}
 	c.seal(10)
@@ -103,10 +102,10 @@ func TestOwnLatenessAfterTheClockIsSetBack(t *testing.T) {
 	c.deliver(1)
 	c.work()
 	c.step(10)
-	if c.pass(1000); c.s.lane.steps.late(c.now) {
+	if c.pass(1000); c.s.lane.late(c.now) {
 		t.Error("what is due just now is late")
 	}
-	if c.pass(300); !c.s.lane.steps.late(c.now) {
+	if c.pass(300); !c.s.lane.late(c.now) {
 		t.Error("what was due 300 ms ago is not late by our own doing")
 	}
 	c.finish()

@@ -48,15 +48,6 @@ func newBacklog(intake, emitted *budget.Account) *backlog {
 	return b
 }
 
-// reset forgets all counts.
-func (b *backlog) reset() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.requests, b.firings, b.committed, b.starved = timer.Size{}, timer.Size{}, timer.Size{}, false
-	b.out, b.flow = 0, flow{}
-	b.tell()
-}
-
 // tell tells the budgets, and reports whether intake has used its memory. b.mu is held.
 func (b *backlog) tell() (full bool) {
 	b.emitted.Set(QueueBytes(b.firings))

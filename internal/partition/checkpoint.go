@@ -24,9 +24,7 @@ const checkpointPause = 500 * time.Millisecond
 // One goroutine, the keeper's, both ends checkpoints and scans the store. So no planner forgets a change between a scan
 // and the load of its result.
 type checkpoints struct {
-	*owned
-	store    *statestore.Handle
-	subs     *subPartitions
+	*shared
 	forecast *forecast
 	asks     asks
 	aside    func(func()) // begins the function that writes a checkpoint; tests change it
@@ -42,8 +40,8 @@ type checkpoints struct {
 	lost    bool            // one has failed: nothing more can be stored
 }
 
-func newCheckpoints(own *owned, store *statestore.Handle, p *subPartitions, f *forecast) *checkpoints {
-	return &checkpoints{owned: own, store: store, forecast: f, subs: p, done: make(chan error, 1), aside: func(f func()) { go f() }}
+func newCheckpoints(sh *shared, f *forecast) *checkpoints {
+	return &checkpoints{shared: sh, forecast: f, done: make(chan error, 1), aside: func(f func()) { go f() }}
 }
 
 // asks are callers that wait for a checkpoint.

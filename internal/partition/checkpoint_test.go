@@ -307,7 +307,7 @@ func TestLoadsWaitForParking(t *testing.T) {
 	}
 	rounds()
 	waiting := 0
-	for _, x := range c.s.keeper.parking.inbox.list {
+	for _, x := range c.s.keeper.parking.toPark.list {
 		for _, l := range x.what {
 			waiting += len(l.Timers)
 		}

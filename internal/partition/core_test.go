@@ -179,7 +179,7 @@ func newRooms(o Options) (*Partition, *served) {
 		o.Targets = targets.NewMetadata(nil, targets.MetadataOptions{})
 	}
 	p := New(o)
-	return p, p.newServed(newLane(p.owned), nil, 0, 0)
+	return p, p.newServed(p.newLane(nil), 0, 0)
 }
 
 func newCore(t must, g *setup, wheelBytes int64, queue int) *core {
@@ -278,7 +278,7 @@ func (c *core) acquire() {
 	c.storeIsFold(store)
 	meta, err = store.Meta()
 	c.ok(err)
-	s := p.newServed(newLane(p.owned), store, c.position, meta.Pending)
+	s := p.newServed(p.newLane(store), c.position, meta.Pending)
 	s.keeper.checkpoints.aside = func(write func()) { c.write = write }
 	p.served.Store(s)
 	p.ledger.pending.Store(0)

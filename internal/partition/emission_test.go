@@ -128,7 +128,7 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 		c.apply()
 		c.load()
 		c.pass(30)
-		step, _ := c.s.lane.steps.step(timer.Size{Entries: n, Bytes: 1 << 20})
+		step, _ := c.s.lane.step(timer.Size{Entries: n, Bytes: 1 << 20})
 		if step == nil || step.Segments[0].Firings.Entries != n {
 			t.Fatalf("%+v is due, want %d firings", step, n)
 		}

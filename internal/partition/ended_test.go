@@ -86,7 +86,7 @@ func TestAKeeperThatFailsToOpenWaitsForNothing(t *testing.T) {
 	c.ok(err)
 	c.ok(c.s.keeper.store.Park("zzz, which is no partition", other))
 	c.s.keeper.parking.waiter.Close()
-	s := c.p.newServed(newLane(c.p.owned), c.s.keeper.store, c.position, 2)
+	s := c.p.newServed(c.p.newLane(c.s.keeper.store), c.position, 2)
 	if err := s.keeper.open(); err == nil {
 		t.Fatal("it is open")
 	}

@@ -27,16 +27,15 @@ const turnRows = 1024
 // A scan must see the store as the last checkpoint has left it. A checkpoint is written in one batch, between freeze
 // and stored. The view is opened under mu, and only if none is being written.
 type forecast struct {
-	*owned
-	store *statestore.Handle
+	*shared
 
 	mu      sync.Mutex // guards what follows; held over opening a view, which reads no disk
 	counts  *upcoming.Counts
 	writing bool // a checkpoint is being written
 }
 
-func newForecast(own *owned, store *statestore.Handle) *forecast {
-	return &forecast{owned: own, store: store, counts: upcoming.New(own.clock.millis())}
+func newForecast(sh *shared) *forecast {
+	return &forecast{shared: sh, counts: upcoming.New(sh.clock.millis())}
 }
 
 // apply counts the timers that a step has added and removed.

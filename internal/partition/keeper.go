@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -19,15 +20,9 @@ import (
 // keeper keeps the store: it applies committed steps, writes checkpoints, loads timers that fire soon, and moves parked
 // timers. The goroutine that calls loop owns all of it, but another one writes each checkpoint.
 type keeper struct {
-	*owned
-	store       *statestore.Handle
-	subs        *subPartitions
-	backlog     *backlog
-	arrivals    *arrivals
+	*shared
 	lane        *lane
 	requests    *receiver
-	ledger      *ledger
-	handover    *handover
 	parking     *parking
 	checkpoints *checkpoints
 	forecast    *forecast
@@ -36,14 +31,9 @@ type keeper struct {
 	raised time.Time     // since when the setting has been longer than noted; zero: it is not
 }
 
-func newKeeper(own *owned, store *statestore.Handle, s *served, toPark *parkInbox, parked *parkedCounts, l *ledger) *keeper {
-	f := newForecast(own, store)
-	return &keeper{
-		forecast: f, owned: own, store: store, subs: s.subs, backlog: s.backlog, arrivals: s.arrivals, lane: s.lane, requests: s.requests,
-		ledger: l, handover: s.lane.handover,
-		parking:     newParking(own, store, s.subs, toPark, parked, s.lane.wakeForDue),
-		checkpoints: newCheckpoints(own, store, s.subs, f),
-	}
+func newKeeper(l *lane, r *receiver) *keeper {
+	f := newForecast(l.shared)
+	return &keeper{shared: l.shared, lane: l, requests: r, forecast: f, parking: newParking(l), checkpoints: newCheckpoints(l.shared, f)}
 }
 
 // open reads what the store holds of the partition. If it returns an error, there is nothing to stop.
@@ -76,9 +66,9 @@ func (k *keeper) stop() {
 		k.life.Log.Warn("the last changes are not in the local store and will be replayed", "err", err)
 	}
 	k.handover.clear()
-	k.backlog.reset()
-	k.o.Memory.Wheel.Set(0)
-	k.o.Memory.Dirty.Set(0)
+	for _, a := range []*budget.Account{k.o.Memory.Requests, k.o.Memory.Firings, k.o.Memory.Wheel, k.o.Memory.Dirty} {
+		a.Set(0)
+	}
 }
 
 // applyRest counts and applies the committed steps that are left, and writes the last checkpoint. First it waits for the checkpoint under way. If one has
@@ -234,7 +224,7 @@ func (k *keeper) countAndApply(j *job) {
 
 // count counts what a committed step did. It comes before apply, which releases the entries.
 func (k *keeper) count(j *job) {
-	k.o.Metrics.committed(k.owned, k.arrivals, k.ledger, j.sealed, j.committed, j.step.Entries())
+	k.o.Metrics.committed(k.owned, k.arrivals, j.sealed, j.committed, j.step.Entries())
 }
 
 // apply applies a step to the memtables.

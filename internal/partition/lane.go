@@ -5,26 +5,31 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition/questions"
+	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/transaction"
+	"github.com/waterclock/waterclock/statestore"
 )
 
-// lane is the partition as the lanes of package transaction see it. It seals what stepPlanner takes into a share of a
-// transaction, and hands committed steps to the keeper. It implements transaction.Source. Its calls follow each other
-// (see ownership.Steps), except Wait and wakeForDue, which are safe for concurrent use.
+// lane is the partition as the lanes of package transaction see it. It plans the content of the next step, takes it from
+// the planners, seals it into a share of a transaction, and hands committed steps to the keeper. It implements
+// transaction.Source. Its calls follow each other (see ownership.Steps), except Wait and wakeForDue, which are safe for
+// concurrent use.
 type lane struct {
-	*owned
-	steps     *stepPlanner // nil until the partition is acquired
+	*shared
 	questions *questions.Questions
-	handover  *handover
 
 	suspects int          // how many uncommitted entries are suspects
+	turn     int          // which sub-partition gets leftover room first
+	last     int          // entries of the last step
+	at       int64        // when the last step was taken, Unix ms
 	nextDue  atomic.Int64 // when Seal may find something without being woken, Unix ms; never: nothing in memory will be due
 }
 
-func newLane(own *owned) *lane {
-	l := &lane{owned: own, handover: newHandover()}
+func (p *Partition) newLane(store *statestore.Handle) *lane {
+	l := &lane{shared: &shared{owned: p.owned, store: store, handover: newHandover()}, questions: p.Questions}
 	l.nextDue.Store(never)
 	return l
 }
@@ -49,7 +54,7 @@ func (l *lane) seal(name string, room *transaction.Room) *transaction.Share {
 	if l.suspects > 0 {
 		within = timer.Size{Entries: 1, Bytes: 1} // one chunk: each suspect costs a round trip
 	}
-	step, next := l.steps.step(within)
+	step, next := l.step(within)
 	if step == nil {
 		l.nextDue.Store(next) // until here it was never, so a timer that was loaded meanwhile wakes the lanes
 		return nil
@@ -71,7 +76,7 @@ func (l *lane) Wait() time.Duration {
 
 // wakeForDue wakes the lanes if a timer in memory falls due earlier than they expect.
 func (l *lane) wakeForDue() {
-	if due, ok := l.steps.subs.next(); ok && due < l.nextDue.Load() {
+	if due, ok := l.subs.next(); ok && due < l.nextDue.Load() {
 		l.o.Lanes.Wake()
 	}
 }
@@ -83,4 +88,142 @@ func (l *lane) within(room timer.Size) timer.Size {
 	}
 	entries := max(1, min(room.Entries/2, int(room.Bytes/(2*eventBytes))))
 	return timer.Size{Entries: entries, Bytes: room.Bytes - int64(entries)*eventBytes}
+}
+
+// passPause is ownership.PassPause in ms.
+const passPause = int64(ownership.PassPause / time.Millisecond)
+
+// step plans firings of due timers and takes a prefix of everything planned, which is out until commit or putBack. If
+// there is nothing to take, it returns nil and when to look again without being woken.
+func (l *lane) step(room timer.Size) (step *planner.Step, next int64) {
+	now := l.clock.millis()
+	l.arrivals.notOpenedAhead(now)
+	fire := l.roomToFire(room, timer.Size{})
+	l.fire(now, fire)
+	if l.subs.any((*planner.Planner).Relieved) {
+		l.life.Wake.Send()
+	}
+	step = l.take(room, l.mayPass(now))
+	if step != nil && l.backlog.sealed(now, room, step, l.late(now)) {
+		l.life.Wake.Send() // intake that was held back goes on
+	}
+	due, ok := l.subs.next()
+	switch {
+	case step != nil:
+		l.at = now
+		if ok && due <= now {
+			l.fireAhead(room, step.Firings())
+		}
+		return step, never
+	case !ok || fire.IsUsedUp():
+		due = never
+	}
+	if l.couldPass() {
+		due = min(due, l.at+passPause)
+	}
+	return nil, due
+}
+
+// mayPass reports whether a step without entries may raise the position. A transaction leaves a marker behind
+// its requests, and may leave aborted records. Usually the position passes those together with the requests before
+// them. If they are read later, or if there are no requests before them, no step would pass them, and Kafka's
+// tools would show a lag forever. Such a step costs as much as any, so there is at most one a second.
+func (l *lane) mayPass(now int64) bool {
+	return now < l.at || now >= l.at+passPause // earlier: the clock was set back
+}
+
+// couldPass reports whether a step without requests would raise the position.
+func (l *lane) couldPass() bool {
+	return l.subs.progress.bound() > l.subs.Position() && !l.subs.any(func(x *planner.Planner) bool { _, requests := x.Ready(); return requests })
+}
+
+// roomToFire returns how many firings may be planned for a step: see flow. out is the size of the firings in the step
+// that is out, if there is one.
+func (l *lane) roomToFire(step, out timer.Size) timer.Size {
+	room := l.backlog.roomToFire()
+	ready, requests := l.ready()
+	if requests {
+		step = l.backlog.share(step)
+	}
+	return room.Min(step.Minus(ready.Minus(out).Max(timer.Size{})))
+}
+
+// ready returns what waits to be taken: see planner.Ready.
+func (l *lane) ready() (firings timer.Size, requests bool) {
+	l.subs.ask(func(s *subPartition) {
+		n, waits := s.planner.Ready()
+		firings = firings.Plus(n)
+		requests = requests || waits
+	})
+	return firings, requests
+}
+
+// fire plans firings of due timers. Each sub-partition gets an even part of the room, so a burst in one leaves the
+// others theirs. Room that some do not need goes to those that have more.
+func (l *lane) fire(now int64, room timer.Size) {
+	all := l.subs.all
+	n := len(all)
+	part, fired, behind := room.Over(n), make([]timer.Size, n), l.backlog.behind(n)
+	l.subs.each(min(part.Entries, l.last), func(s *subPartition) { fired[s.number] = s.fire(now, part, behind) })
+	for _, f := range fired {
+		room = room.Minus(f)
+	}
+	l.turn++
+	for i := 0; i < n && n > 1; i++ {
+		s := all[(l.turn+i)%n]
+		if part.Minus(fired[s.number]).IsUsedUp() {
+			room = room.Minus(s.fire(now, room, behind))
+		}
+	}
+}
+
+// fireAhead makes the sub-partitions plan firings for the next step while this one is out, so that the lane need not
+// wait for planning, which takes about as long as a transaction. Each gets an even part of the room. step is the room
+// that this step had, and out the size of its firings. The planned firings are due, and stand where they would if the
+// next step were taken now. That step takes those that are planned by then, plans the rest itself, and checks the clock
+// and the targets again. No more is planned than a step has room for.
+func (l *lane) fireAhead(step, out timer.Size) {
+	room := l.roomToFire(step, out)
+	if room.IsUsedUp() {
+		return
+	}
+	for _, s := range l.subs.all {
+		s.inbox.putAhead(room.Over(len(l.subs.all)))
+	}
+}
+
+// take takes a step: see planner.Take. With pass it may be empty, if that raises the position.
+func (l *lane) take(room timer.Size, pass bool) *planner.Step {
+	bound := l.subs.progress.bound()
+	l.subs.lock()
+	defer l.subs.unlock()
+	step := planner.Take(l.subs.planners, room, pass, bound)
+	if l.last = 0; step != nil {
+		l.last = step.Len()
+	}
+	return step
+}
+
+// commit takes the step that is out off the sequences.
+func (l *lane) commit() {
+	l.subs.lock()
+	defer l.subs.unlock()
+	planner.Commit(l.subs.planners)
+}
+
+// putBack ends the step that is out as if it had never been taken.
+func (l *lane) putBack() {
+	l.subs.lock()
+	defer l.subs.unlock()
+	planner.Return(l.subs.planners)
+}
+
+// late reports whether a sub-partition has timers that are late by our own doing: they should have been in an earlier
+// step. It looks at the timer that fires next. One that was missed while no instance ran counts from when the partition
+// went live, because timers that fall due since then wait behind it: they fire in the order of their due times.
+func (l *lane) late(now int64) bool {
+	return l.subs.any(func(x *planner.Planner) bool {
+		at, ok := x.First(now)
+		return ok && now-max(at.Due, l.arrivals.at(at.Generation()), l.arrivals.opened.Load()) > arrivalGrain
+	})
 }

@@ -22,7 +22,7 @@ func TestAcquiredAgainSealsNothingOfBefore(t *testing.T) {
 	}
 	c.p.life.Steps.Leave(c.s.lane)
 	c.p.life = ownership.New(c.o.Options, c.o.Metrics)
-	again := newLane(c.p.owned)
+	again := c.p.newLane(c.s.store)
 	c.p.life.Steps.Join(again)
 	if share := again.Seal("early", &transaction.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
 		t.Errorf("before its claim a partition seals %d records and %d emissions planned by an earlier acquisition", len(share.Records), len(share.Emissions))
@@ -37,7 +37,7 @@ func TestALaneOfAFormerAcquisitionSealsNothing(t *testing.T) {
 	c.deliver(1)
 	c.work()
 	c.p.life.Steps.Leave(c.s.lane)
-	c.p.life.Steps.Join(newLane(c.p.owned))
+	c.p.life.Steps.Join(c.p.newLane(c.s.store))
 	if late := c.s.lane.Seal("late", &transaction.Room{Entries: 10, Bytes: 1 << 20}); late != nil {
 		t.Errorf("%d emissions and %d records are sealed that the present acquisition seals too", len(late.Emissions), len(late.Records))
 	}

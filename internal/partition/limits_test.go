@@ -298,9 +298,9 @@ func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 
 // chunks counts what is planned, and the number of steps it needs at least.
 func (c *core) chunks() (entries, chunks int) {
-	for s := c.s.lane.steps.take(timer.Size{Entries: 1, Bytes: 1}, false); s != nil; s = c.s.lane.steps.take(timer.Size{Entries: 1, Bytes: 1}, false) {
+	for s := c.s.lane.take(timer.Size{Entries: 1, Bytes: 1}, false); s != nil; s = c.s.lane.take(timer.Size{Entries: 1, Bytes: 1}, false) {
 		entries, chunks = entries+s.Len(), chunks+1
-		c.s.lane.steps.commit()
+		c.s.lane.commit()
 	}
 	return entries, chunks
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // committed counts what a committed step did. sealed and committed are when that happened to the step, in Unix ms.
-func (m *Metrics) committed(p *owned, a *arrivals, l *ledger, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
+func (m *Metrics) committed(p *owned, a *arrivals, sealed, committed int64, entries iter.Seq[*planner.Entry]) {
 	topic := p.o.Topics.Request.Name
 	toSeal, toCommit, own, ownToEnd := m.sealed.tally(), m.delivered.tally(), m.own.tally(), m.ownToEnd.tally()
 	var counts [timer.Outcomes]int
@@ -49,7 +49,7 @@ func (m *Metrics) committed(p *owned, a *arrivals, l *ledger, sealed, committed 
 	if n := counts[timer.Scheduled] + counts[timer.Replaced]; n > 0 {
 		m.accepted.WithLabelValues(topic).Add(float64(n))
 	}
-	l.add(&counts, recur+remembered)
+	p.ledger.add(&counts, recur+remembered)
 	for o, n := range counts {
 		if n > 0 && outcomeNames[timer.Outcome(o)] != "" {
 			m.outcomes.WithLabelValues(topic, outcomeNames[timer.Outcome(o)]).Add(float64(n))

@@ -13,7 +13,6 @@ import (
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/statestore"
 )
 
 const (
@@ -28,13 +27,10 @@ const (
 // no scan steps over them. So are timers for a topic whose existence or partitions are unknown
 // (timer.Unplaced), and timers with a null key while no partition of their topic is healthy (timer.AnyPartition).
 //
-// The keeper's goroutine owns it. inbox and shown are safe for concurrent use.
+// The keeper's goroutine owns it.
 type parking struct {
-	*owned
-	store      *statestore.Handle
-	subs       *subPartitions
-	inbox      *parkInbox
-	wakeForDue func() // wakes the lanes if a timer in memory is due
+	*shared
+	lane *lane
 
 	waiter *targets.Waiter                // waits for the targets of parked timers
 	counts map[timer.TopicPartition]int64 // about how many timers are parked, by target
@@ -43,8 +39,6 @@ type parking struct {
 	// that it has not finished.
 	looked  time.Time
 	reached map[timer.TopicPartition]timer.Ref
-
-	shown *parkedCounts // the partition's
 }
 
 // parkedCounts are what Status shows of parked timers. They are safe for concurrent use. They outlive the acquisition,
@@ -55,9 +49,9 @@ type parkedCounts struct {
 	by     atomic.Pointer[map[timer.TopicPartition]int64]
 }
 
-func newParking(own *owned, store *statestore.Handle, p *subPartitions, in *parkInbox, shown *parkedCounts, wakeForDue func()) *parking {
+func newParking(l *lane) *parking {
 	return &parking{
-		owned: own, store: store, subs: p, inbox: in, shown: shown, wakeForDue: wakeForDue, waiter: own.o.Health.Waiter(own.life.Wake.Send),
+		shared: l.shared, lane: l, waiter: l.o.Health.Waiter(l.life.Wake.Send),
 		counts: make(map[timer.TopicPartition]int64), reached: make(map[timer.TopicPartition]timer.Ref),
 	}
 }
@@ -77,7 +71,7 @@ func (c *parkedCounts) show(s *ownership.Status, now int64) {
 
 // muchToPark reports whether so many timers wait to be parked that no more are to be loaded. No memtable counts them,
 // and while a checkpoint is written none is parked.
-func (k *parking) muchToPark() bool { return k.inbox.held() >= k.o.Memory.Dirty.Limit() }
+func (k *parking) muchToPark() bool { return k.toPark.held() >= k.o.Memory.Dirty.Limit() }
 
 // round parks and unparks timers.
 func (k *parking) round() error { return errors.Join(k.parkAll(), k.unpark(), k.expire()) }
@@ -85,7 +79,7 @@ func (k *parking) round() error { return errors.Join(k.parkAll(), k.unpark(), k.
 // parkAll parks the timers in the inbox. It runs on the goroutine that loads timers. So an earlier load found these
 // timers in memory, and a later one finds no rows.
 func (k *parking) parkAll() error {
-	for _, x := range k.inbox.takeAll() {
+	for _, x := range k.toPark.takeAll() {
 		for to, l := range x.what {
 			if err := k.store.Park(targetName(to), l.Timers); err != nil {
 				return fmt.Errorf("park timers of %s: %w", targetName(to), err)
@@ -161,7 +155,7 @@ func (k *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets
 		})
 	}
 	k.admit(due, permit, now)
-	k.wakeForDue()
+	k.lane.wakeForDue()
 	return len(later) > 0, nil
 }
 
@@ -197,7 +191,7 @@ func (k *parking) unparked(to timer.TopicPartition, n int) {
 // be computed once it can be.
 func (k *parking) expire() error {
 	if len(k.counts) == 0 {
-		k.shown.oldest.Store(0)
+		k.parked.oldest.Store(0)
 		return nil
 	}
 	if time.Since(k.looked) < lookForLate {
@@ -261,7 +255,7 @@ func (k *parking) lookForOldest() error {
 			oldest = t.Oldest
 		}
 	}
-	k.shown.oldest.Store(oldest)
+	k.parked.oldest.Store(oldest)
 	return nil
 }
 
@@ -283,7 +277,7 @@ func (k *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer
 	}
 	k.unparked(to, len(timers))
 	k.admit(timers, nil, now)
-	k.wakeForDue()
+	k.lane.wakeForDue()
 	return nil
 }
 
@@ -294,7 +288,7 @@ func (k *parking) open() error {
 		return fmt.Errorf("read parked timers: %w", err)
 	}
 	k.moved = true
-	k.shown.n.Store(0)
+	k.parked.n.Store(0)
 	for _, t := range parked {
 		to, err := parseTarget(t.Target)
 		if err != nil {
@@ -312,7 +306,7 @@ func (k *parking) count(to timer.TopicPartition, more int64) {
 	if k.counts[to] += more; k.counts[to] <= 0 {
 		delete(k.counts, to)
 	}
-	k.shown.n.Add(more)
+	k.parked.n.Add(more)
 	k.moved = true
 }
 
@@ -323,11 +317,11 @@ func (k *parking) publish() {
 	}
 	k.moved = false
 	if len(k.counts) == 0 {
-		k.shown.by.Store(nil)
+		k.parked.by.Store(nil)
 		return
 	}
 	by := maps.Clone(k.counts)
-	k.shown.by.Store(&by)
+	k.parked.by.Store(&by)
 }
 
 func targetName(p timer.TopicPartition) string {

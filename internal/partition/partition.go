@@ -5,9 +5,11 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition/questions"
 	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/upcoming"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -17,12 +19,8 @@ type Partition struct {
 	*owned
 	Questions *questions.Questions
 
-	local   ownership.Local     // only Run's goroutine uses it
-	standby *ownership.Follower // from Take, until the first acquisition; nil: none. Only Run's goroutine uses it
-	strayed atomic.Bool         // a request has come whose ID belongs on another partition
-	lag     lag
-	ledger  ledger
-	parked  parkedCounts
+	local   ownership.Local        // only Run's goroutine uses it
+	standby *ownership.Follower    // from Take, until the first acquisition; nil: none. Only Run's goroutine uses it
 	served  atomic.Pointer[served] // of the present acquisition; nil if there is none
 }
 
@@ -32,12 +30,54 @@ type Partition struct {
 //	lane      seals requests and due timers into steps
 //	keeper    brings committed steps into the store
 type served struct {
-	subs     *subPartitions
-	backlog  *backlog
-	arrivals *arrivals
+	*shared
 	requests *receiver
 	lane     *lane
 	keeper   *keeper
+}
+
+// shared is what these structs share. What is in it is safe for concurrent use.
+type shared struct {
+	*owned
+	store    *statestore.Handle
+	handover *handover
+	// The following fields are nil until the partition is acquired.
+	subs     *subPartitions
+	backlog  *backlog
+	arrivals *arrivals
+	toPark   *parkInbox
+}
+
+// owned is embedded by every struct that works for the partition. It outlives acquisitions.
+type owned struct {
+	o       Options
+	life    *ownership.Life
+	clock   clock
+	strayed atomic.Bool // a request has come whose ID belongs on another partition
+	lag     lag
+	ledger  ledger
+	parked  parkedCounts
+}
+
+// source names the record that a generation of this partition comes from: a request or, if the timer was moved here,
+// a changelog record.
+func (w *owned) source(generation int64) waterclock.Source {
+	generation = timer.Ref{Offset: generation}.Generation()
+	if at, moved := timer.MovedAt(generation); moved {
+		return waterclock.Source{Topic: w.o.Topics.Changelog.Name, Partition: w.o.Partition, Offset: at}
+	}
+	return waterclock.Source{Topic: w.o.Topics.Request.Name, Partition: w.o.Partition, Offset: generation}
+}
+
+// hasEvents reports whether events are written for the request topic.
+func (w *owned) hasEvents() bool { return w.o.Topics.Events.Name != "" }
+
+// warn logs a warning. suppressed is how many warnings of this kind were left out before it.
+func (w *owned) warn(suppressed int, msg string, attrs ...any) {
+	if suppressed > 0 {
+		attrs = append(attrs, "not_logged_before", suppressed)
+	}
+	w.life.Log.Warn(msg, attrs...)
 }
 
 // New returns a partition that Run will acquire.
@@ -112,18 +152,13 @@ func (p *Partition) Checkpoint(ctx context.Context) {
 
 // newServed makes everything that serves an acquisition, around its lane, which exists already because it sealed the
 // claim.
-func (p *Partition) newServed(l *lane, store *statestore.Handle, from, pending int64) *served {
-	s := &served{backlog: newBacklog(p.o.Memory.Requests, p.o.Memory.Firings), arrivals: new(arrivals), lane: l}
-	s.arrivals.begin(from)
+func (p *Partition) newServed(l *lane, from, pending int64) *served {
 	p.ledger.open(pending)
-	toPark := &parkInbox{wake: p.life.Wake.Send}
-	with := &planning{owned: p.owned, store: store, backlog: s.backlog, arrivals: s.arrivals, toPark: toPark, strayed: &p.strayed, busy: p.o.Metrics.planningTime(p.o.Topics.Request.Name, p.o.Partition)}
-	s.subs = newSubPartitions(with, from, pending)
-	s.requests = newReceiver(s.subs, with, &p.lag, from)
-	l.steps = &stepPlanner{owned: p.owned, subs: s.subs, backlog: s.backlog, arrivals: s.arrivals}
-	l.questions = p.Questions
-	s.keeper = newKeeper(p.owned, store, s, toPark, &p.parked, &p.ledger)
-	return s
+	l.backlog, l.arrivals = newBacklog(p.o.Memory.Requests, p.o.Memory.Firings), newArrivals(from)
+	l.toPark = &parkInbox{wake: p.life.Wake.Send}
+	l.subs = newSubPartitions(l.shared, from, pending)
+	r := newReceiver(l.shared, from)
+	return &served{shared: l.shared, requests: r, lane: l, keeper: newKeeper(l, r)}
 }
 
 // serve acquires the partition and serves it until ctx ends or something fails. At the end it stops planning, then
@@ -132,9 +167,9 @@ func (p *Partition) serve(ctx context.Context) error {
 	p.life.SetState(ownership.Acquiring)
 	store := p.o.Store.Acquire()
 	defer store.Release()
-	l := newLane(p.owned)
+	l := p.newLane(store)
 	p.life.Steps.Join(l)
-	a, err := p.acquire(ctx, store, l)
+	a, err := p.acquire(ctx, l)
 	if err != nil {
 		p.life.Steps.Leave(l)
 		return err

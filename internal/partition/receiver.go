@@ -21,12 +21,7 @@ import (
 // receiver takes delivered requests and hands them to the goroutines that plan. It implements intake.Sink, on the
 // reader's goroutine.
 type receiver struct {
-	*owned
-	subs     *subPartitions
-	backlog  *backlog
-	arrivals *arrivals
-	lag      *lag
-
+	*shared
 	delivered atomic.Int64 // every request below this offset is delivered
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
@@ -35,8 +30,8 @@ type receiver struct {
 	paused  bool
 }
 
-func newReceiver(subs *subPartitions, with *planning, l *lag, from int64) *receiver {
-	r := &receiver{owned: with.owned, subs: subs, backlog: with.backlog, arrivals: with.arrivals, lag: l}
+func newReceiver(sh *shared, from int64) *receiver {
+	r := &receiver{shared: sh}
 	r.delivered.Store(from)
 	return r
 }

@@ -51,9 +51,9 @@ func (s *sealedStep) build(step string) {
 	s.mark, s.began = l.clock.mark(), time.Now()
 	s.at = s.mark.Wall
 	s.share = &transaction.Share{Token: l.o.Token, Done: s.done}
-	s.parts = make([]sealedPart, len(l.steps.subs.all))
+	s.parts = make([]sealedPart, len(l.subs.all))
 	entries := s.step.Len()
-	l.steps.subs.each(entries, func(x *subPartition) {
+	l.subs.each(entries, func(x *subPartition) {
 		k := &s.parts[x.number]
 		k.sub, k.segment, k.buffers = x, s.step.Segments[x.number], bufferPool.Get().(*buffers)
 		s.route(k)
@@ -68,7 +68,7 @@ func (s *sealedStep) build(step string) {
 	s.buffers = s.parts[0].buffers
 	s.emitted, s.share.Emissions = room(s.buffers.emitted, emissions)[:emissions], room(s.buffers.emissions, emissions)[:emissions]
 	s.share.Records = room(s.buffers.list, s.changelog+1)[:s.changelog]
-	l.steps.subs.each(entries, func(x *subPartition) {
+	l.subs.each(entries, func(x *subPartition) {
 		k := &s.parts[x.number]
 		s.emit(k)
 		s.changes(k)
@@ -271,9 +271,9 @@ func (s *sealedStep) done(o transaction.Outcome) {
 // commit hands the step to the keeper, and tells watchers.
 func (s *sealedStep) commit() {
 	l := s.l
-	l.steps.commit()
+	l.commit()
 	l.questions.Decide(s.step)
-	l.steps.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began))
+	l.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began))
 	l.handover.put(s.job())
 	l.life.Wake.Send()
 }
@@ -293,8 +293,8 @@ func (s *sealedStep) giveBack() {
 			e.Refusal = nil
 		}
 	}
-	s.l.steps.putBack()
-	s.l.steps.backlog.returned()
+	s.l.putBack()
+	s.l.backlog.returned()
 }
 
 // verdicts notes the answers of targets to the emissions of an aborted step, and rolls back those whose targets are

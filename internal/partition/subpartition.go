@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -41,7 +40,7 @@ func (s *subPartition) planHanded() error {
 		s.o.Lanes.Wake()
 	}
 	if ahead != (timer.Size{}) { // after the requests, since there may be cancels among them
-		s.fire(s.clock.millis(), ahead, s.backlog.behind(s.planners))
+		s.fire(s.clock.millis(), ahead, s.backlog.behind(len(s.subs.all)))
 		s.o.Lanes.Wake()
 	}
 	return nil
@@ -67,7 +66,7 @@ func (s *subPartition) plan(d *delivery) error {
 		if err != nil {
 			return err
 		}
-		s.progress.planned(s.number, b.Position)
+		s.subs.progress.planned(s.number, b.Position)
 	}
 	return nil
 }
@@ -166,7 +165,7 @@ func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (d
 	case misplaced && refused != nil && refused.Reason == waterclock.ReasonWrongPartition:
 		s.o.Metrics.misplaced(rec.Topic) // the refusal reports it
 	case misplaced:
-		s.misplaced(rec, s.strayed)
+		s.misplaced(rec)
 	}
 	if refused != nil {
 		b.Refuse(rec, rec.Offset, plannersRefusal(refused))
@@ -187,9 +186,9 @@ func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (d
 }
 
 // misplaced counts and logs a request that is not on the partition of its key.
-func (w *owned) misplaced(rec *kgo.Record, strayed *atomic.Bool) {
+func (w *owned) misplaced(rec *kgo.Record) {
 	w.o.Metrics.misplaced(rec.Topic)
-	strayed.Store(true)
+	w.strayed.Store(true)
 	ok, suppressed := w.o.Metrics.warnings.allow(warning{rec.Topic, misplacedWarning}, time.Now())
 	if !ok {
 		return

@@ -3,15 +3,11 @@ package partition
 import (
 	"hash/maphash"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/tracker"
-	"github.com/waterclock/waterclock/statestore"
 )
 
 // subPartitions are the sub-partitions of a partition. Each has one planner. A hash of the ID chooses the
@@ -38,7 +34,6 @@ import (
 // Mostly it is held for less than a millisecond. A commit holds all of them, so a caller that holds all of them sees
 // each step whole or not at all.
 type subPartitions struct {
-	*owned
 	all      []*subPartition
 	planners []*planner.Planner // of all, each guarded by its lock
 	count    *planner.Count
@@ -48,26 +43,13 @@ type subPartitions struct {
 
 // subPartition is one sub-partition: a planner and what feeds it.
 type subPartition struct {
-	*planning
+	*shared
 	number int
 	inbox  *inbox
 	work   work
 
 	mu      sync.Mutex // guards planner
 	planner *planner.Planner
-}
-
-// planning is what the goroutines that plan share.
-type planning struct {
-	*owned
-	store    *statestore.Handle
-	backlog  *backlog
-	arrivals *arrivals
-	progress *progress
-	toPark   *parkInbox
-	strayed  *atomic.Bool // a request has come whose ID belongs on another partition
-	planners int          // how many goroutines plan
-	busy     prometheus.Counter
 }
 
 // progress is how far the sub-partitions have planned what they were handed. It is safe for concurrent use.
@@ -81,18 +63,17 @@ const muchToDo = 1000
 
 // newSubPartitions makes planners for a partition whose requests are settled below from. All planners of a
 // request topic share one cache of schedules, so a tenant's expressions are held once.
-func newSubPartitions(with *planning, from, pending int64) *subPartitions {
-	with.planners = 1
-	if with.o.SubPartitions != nil {
-		with.planners = with.o.SubPartitions()
+func newSubPartitions(sh *shared, from, pending int64) *subPartitions {
+	n := 1
+	if sh.o.SubPartitions != nil {
+		n = sh.o.SubPartitions()
 	}
-	with.progress = &progress{tracker: tracker.New(with.planners, from)}
-	subs := &subPartitions{owned: with.owned, seed: maphash.MakeSeed(), progress: with.progress}
-	subs.count = planner.NewCount(pending)
-	for i := range with.planners {
-		x := planner.New(from, with.clock.millis(), with.o.Memory.Wheel.Limit()/int64(with.planners))
-		x.Share(subs.count, with.o.Rules.Schedules())
-		subs.all = append(subs.all, &subPartition{planning: with, number: i, inbox: newInbox(), work: work{busy: with.busy, share: 1 / float64(with.planners)}, planner: x})
+	subs := &subPartitions{seed: maphash.MakeSeed(), progress: &progress{tracker: tracker.New(n, from)}, count: planner.NewCount(pending)}
+	busy := sh.o.Metrics.planningTime(sh.o.Topics.Request.Name, sh.o.Partition)
+	for i := range n {
+		x := planner.New(from, sh.clock.millis(), sh.o.Memory.Wheel.Limit()/int64(n))
+		x.Share(subs.count, sh.o.Rules.Schedules())
+		subs.all = append(subs.all, &subPartition{shared: sh, number: i, inbox: newInbox(), work: work{busy: busy, share: 1 / float64(n)}, planner: x})
 		subs.planners = append(subs.planners, x)
 	}
 	return subs

@@ -277,7 +277,7 @@ func TestFiringsArePlannedDuringAStep(t *testing.T) {
 		c.load()
 		c.step(100)
 		ready := func() int {
-			firings, _ := c.s.lane.steps.ready()
+			firings, _ := c.s.lane.ready()
 			return firings.Entries
 		}
 		c.pass(1000)
@@ -329,9 +329,9 @@ func TestASubThatWaitsPlansAheadOnce(t *testing.T) {
 		for range 10 {
 			c.step(room)
 		}
-		before, _ := c.s.lane.steps.ready()
+		before, _ := c.s.lane.ready()
 		c.work()
-		if after, _ := c.s.lane.steps.ready(); after.Entries > before.Entries+room {
+		if after, _ := c.s.lane.ready(); after.Entries > before.Entries+room {
 			t.Errorf("%d subs: %d firings are planned ahead for a step of %d", subs, after.Entries-before.Entries, room)
 		}
 		c.finish()
