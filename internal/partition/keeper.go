@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -237,28 +235,21 @@ func (k *keeper) apply(j *job) {
 	k.checkpoints.note(j)
 	k.store.Behind(j.step.Len())
 	k.forecast.apply(j.step)
-	k.ledger.pending.Add(k.applySegments(j.step))
+	k.subs.each(j.step.Len(), func(s *subPartition) {
+		for done := false; !done; {
+			var more int
+			s.mu.Lock()
+			more, done = s.planner.Apply(j.step.Segments[s.number], applyAtOnce)
+			s.mu.Unlock()
+			k.ledger.pending.Add(int64(more))
+		}
+	})
 	k.lane.wakeForDue()
 }
 
 // applyAtOnce is about how many changes and entries are applied while the planner is
 // locked: half a millisecond's worth.
 const applyAtOnce = 2000
-
-// applySegments applies a step's segments to the planners, and returns by how many more timers are pending.
-func (k *keeper) applySegments(step *planner.Step) int64 {
-	var pending atomic.Int64
-	k.subs.each(step.Len(), func(s *subPartition) {
-		for done := false; !done; {
-			var more int
-			s.mu.Lock()
-			more, done = s.planner.Apply(step.Segments[s.number], applyAtOnce)
-			s.mu.Unlock()
-			pending.Add(int64(more))
-		}
-	})
-	return pending.Load()
-}
 
 // A raised delete.retention.ms is noted only after it has been in force for raiseAfter. By then
 // the store's in-sync time is later than the change, and the store has every deletion that was stamped before the

@@ -204,20 +204,6 @@ func (l *lane) take(room timer.Size, pass bool) *planner.Step {
 	return step
 }
 
-// commit takes the step that is out off the sequences.
-func (l *lane) commit() {
-	l.subs.lock()
-	defer l.subs.unlock()
-	planner.Commit(l.subs.planners)
-}
-
-// putBack ends the step that is out as if it had never been taken.
-func (l *lane) putBack() {
-	l.subs.lock()
-	defer l.subs.unlock()
-	planner.Return(l.subs.planners)
-}
-
 // late reports whether a sub-partition has timers that are late by our own doing: they should have been in an earlier
 // step. It looks at the timer that fires next. One that was missed while no instance ran counts from when the partition
 // went live, because timers that fall due since then wait behind it: they fire in the order of their due times.

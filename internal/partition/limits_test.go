@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/transaction"
 )
@@ -300,7 +301,9 @@ func TestRequestsJoinUpToMaxBatch(t *testing.T) {
 func (c *core) chunks() (entries, chunks int) {
 	for s := c.s.lane.take(timer.Size{Entries: 1, Bytes: 1}, false); s != nil; s = c.s.lane.take(timer.Size{Entries: 1, Bytes: 1}, false) {
 		entries, chunks = entries+s.Len(), chunks+1
-		c.s.lane.commit()
+		c.s.subs.lock()
+		planner.Commit(c.s.subs.planners)
+		c.s.subs.unlock()
 	}
 	return entries, chunks
 }

@@ -271,19 +271,17 @@ func (s *sealedStep) done(o transaction.Outcome) {
 // commit hands the step to the keeper, and tells watchers.
 func (s *sealedStep) commit() {
 	l := s.l
-	l.commit()
+	l.subs.lock()
+	planner.Commit(l.subs.planners)
+	l.subs.unlock()
 	l.questions.Decide(s.step)
 	l.backlog.commit(s.step.Requests(), s.step.Firings(), time.Since(s.began))
-	l.handover.put(s.job())
-	l.life.Wake.Send()
-}
-
-func (s *sealedStep) job() *job {
-	j := &job{step: s.step, sealed: s.at, committed: max(s.at, s.l.clock.millis()), checkpoint: s.checkpoint}
+	j := &job{step: s.step, sealed: s.at, committed: max(s.at, l.clock.millis()), checkpoint: s.checkpoint}
 	for _, r := range s.share.Records[:s.changelog] {
 		j.position = max(j.position, r.Offset+1)
 	}
-	return j
+	l.handover.put(j)
+	l.life.Wake.Send()
 }
 
 // giveBack puts the step back. The next seal looks at the targets again.
@@ -293,7 +291,9 @@ func (s *sealedStep) giveBack() {
 			e.Refusal = nil
 		}
 	}
-	s.l.putBack()
+	s.l.subs.lock()
+	planner.Return(s.l.subs.planners)
+	s.l.subs.unlock()
 	s.l.backlog.returned()
 }
 

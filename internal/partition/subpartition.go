@@ -2,15 +2,63 @@ package partition
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 )
+
+// inbox holds, in order, the deliveries that the goroutine of a sub-partition has yet to take.
+type inbox struct {
+	wake beats.Signal
+
+	mu    sync.Mutex // guards the following fields
+	list  []delivery
+	ahead timer.Size // room for firings of the next step; zero: plan none
+}
+
+// delivery is a run of requests that are planned as one batch, or one batch of the log that is too large to be
+// decompressed, or the message that opens the catch-up barrier.
+type delivery struct {
+	recs     []*kgo.Record
+	position int64            // just behind the last one
+	bytes    int64            // of memory that the records hold
+	refusal  *planner.Refusal // set if the one record stands for a batch that is too large
+	open     bool
+	at       time.Time // when it was put here
+}
+
+func newInbox() *inbox { return &inbox{wake: beats.NewSignal()} }
+
+func (in *inbox) put(d delivery) {
+	d.at = time.Now()
+	in.mu.Lock()
+	in.list = append(in.list, d)
+	in.mu.Unlock()
+	in.wake.Send()
+}
+
+// putAhead makes the goroutine plan firings: see lane.fireAhead.
+func (in *inbox) putAhead(room timer.Size) {
+	in.mu.Lock()
+	in.ahead = room
+	in.mu.Unlock()
+	in.wake.Send()
+}
+
+func (in *inbox) takeAll() (list []delivery, ahead timer.Size) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	list, ahead = in.list, in.ahead
+	in.list, in.ahead = nil, timer.Size{}
+	return list, ahead
+}
 
 // planAll plans what the sub-partition is handed, on a goroutine of its own, until ctx ends. It waits for the store if it
 // has to look up IDs. Firings do not wait for it, nor do other sub-partitions. If a look-up fails, the partition is
@@ -84,12 +132,21 @@ func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 	return fired
 }
 
-// planBatch passes a batch to Meet, looks up the unknown IDs in the store, without the lock, and plans it.
-func (s *subPartition) planBatch(b *planner.Batch) error {
+// planBatch plans a batch. It looks up the IDs that the planner does not know in the store, without the lock.
+func (s *subPartition) planBatch(b *planner.Batch) (err error) {
 	s.mu.Lock()
 	unknown := s.planner.Meet(b)
 	s.mu.Unlock()
-	refs, timers, parked, err := s.lookUp(&unknown)
+	refs, timers, parked := make([]timer.Ref, len(unknown.IDs)), []*timer.Timer(nil), []bool(nil)
+	if !unknown.Empty() {
+		if s.o.BeforeLookup != nil {
+			s.o.BeforeLookup(unknown.IDs)
+		}
+		err = s.store.LookupAll(unknown.IDs, refs)
+	}
+	if err == nil && len(unknown.Whole) > 0 {
+		timers, parked, err = s.store.GetAll(unknown.Whole)
+	}
 	if err != nil {
 		return err
 	}
@@ -98,22 +155,6 @@ func (s *subPartition) planBatch(b *planner.Batch) error {
 	unknown.Found(refs, timers, parked, s.clock.millis())
 	s.backlog.delivered(timer.Size{Bytes: s.planner.Plan(b)})
 	return nil
-}
-
-// lookUp asks the store for the IDs that the planner does not know: refs belong to unknown.IDs, timers and parked to
-// unknown.Whole.
-func (s *subPartition) lookUp(unknown *planner.Lookup) (refs []timer.Ref, timers []*timer.Timer, parked []bool, err error) {
-	if unknown.Empty() {
-		return nil, nil, nil, nil
-	}
-	if s.o.BeforeLookup != nil {
-		s.o.BeforeLookup(unknown.IDs)
-	}
-	refs = make([]timer.Ref, len(unknown.IDs))
-	if err = s.store.LookupAll(unknown.IDs, refs); err == nil && len(unknown.Whole) > 0 {
-		timers, parked, err = s.store.GetAll(unknown.Whole)
-	}
-	return refs, timers, parked, err
 }
 
 // validateSome takes records off the delivery and makes a batch of requests of them. It takes all of them, or as many as

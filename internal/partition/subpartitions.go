@@ -24,7 +24,7 @@ import (
 // checkpoint freezes all planners between two steps.
 //
 // This type chooses planners and takes their locks. Everything else is done where it belongs: receiver hands out
-// requests, stepPlanner plans and takes steps, and keeper, checkpoints and parking apply, flush, load and park. The last
+// requests, lane plans and takes steps, and keeper, checkpoints and parking apply, flush, load and park. The last
 // five methods are for package questions.
 //
 // Each planner has a lock, subPartition.mu. These goroutines take it: planAll of the sub-partition, the lane's, the

@@ -26,7 +26,7 @@ func bugs() []bug { return slices.Concat(breaks(), mends()) }
 func breaks() []bug {
 	return []bug{
 		{"an acquisition begins to read one request too late", "loss", "", []change{
-			{"internal/partition/acquire.go", "p.newServed(l, store, from, meta.Pending)", "p.newServed(l, store, from+1, meta.Pending)"},
+			{"internal/partition/acquire.go", "p.newServed(l, from, meta.Pending)", "p.newServed(l, from+1, meta.Pending)"},
 		}},
 		{"of a step's emissions three are sent", "loss", "", []change{
 			{"internal/transaction/produce.go", "	for _, e := range emissions {\n		if e.Alone {", "	for _, e := range emissions[:min(3, len(emissions))] {\n		if e.Alone {"},
@@ -126,11 +126,11 @@ func breaks() []bug {
 			{"internal/planner/committed.go", "	if it.entries > 0 {", "	if false {"},
 		}},
 		{"the offset that a step commits is that of the step before", "lag", "", []change{
-			{"internal/partition/seal.go", "Offset(s.step.Position, wire.CommitNote{Step: step})", "Offset(l.steps.subs.Position(), wire.CommitNote{Step: step})"},
+			{"internal/partition/seal.go", "Offset(s.step.Position, wire.CommitNote{Step: step})", "Offset(l.subs.Position(), wire.CommitNote{Step: step})"},
 		}},
 		{"offsets do not pass markers at the log's end", "lag", "", []change{
-			{"internal/partition/stepplanner.go", "	return now < p.at || now >= p.at+passPause // earlier: the clock was set back", "	return false"},
-			{"internal/partition/stepplanner.go", "	return p.subs.progress.bound() > p.subs.Position() &&", "	return false && p.subs.progress.bound() > p.subs.Position() &&"},
+			{"internal/partition/lane.go", "	return now < l.at || now >= l.at+passPause // earlier: the clock was set back", "	return false"},
+			{"internal/partition/lane.go", "	return l.subs.progress.bound() > l.subs.Position() &&", "	return false && l.subs.progress.bound() > l.subs.Position() &&"},
 		}},
 		{"a firing that is rolled back does not wait to fire again", "liveness", "", []change{
 			{"internal/planner/rollback.go", "		it.waiting = true\n", ""},

@@ -207,7 +207,7 @@ func mends() []bug {
 			{"internal/ownership/follower.go", "f.replay.Part, f.replay.Between = backgroundPart,", "f.replay.Part, f.replay.Between = 0,"},
 		}},
 		{"offsets do not pass markers", "22 A2", "./internal/partition TestPositionPassesMarkers", []change{
-			{"internal/partition/stepplanner.go", "	return now < p.at || now >= p.at+passPause // earlier: the clock was set back", "	return false"},
+			{"internal/partition/lane.go", "	return now < l.at || now >= l.at+passPause // earlier: the clock was set back", "	return false"},
 		}},
 		{"an assignment that others made is taken", "22 A1", "./internal/membership TestAssignmentOfOthers", []change{
 			{"internal/membership/balance.go", "	if err != nil {\n		b.lease.breakUp(fmt.Errorf(\"%w: %w\", ErrLost, err))\n		return nil, err\n	}\n", "	_ = fmt.Errorf\n	_ = err\n"},
