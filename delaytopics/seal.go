@@ -180,8 +180,7 @@ func (s *sealed) verdicts() {
 	for i := range s.share.Emissions {
 		em, it := &s.share.Emissions[i], &s.r.queue.items[s.emitted[i]]
 		if em.Err != nil && !errors.Is(em.Err, transaction.ErrUnhealthy) {
-			reason, detail := partition.TargetRefusal(em.Err, em.Record)
-			it.refusal, it.undelivered = &intake.Refusal{Reason: waterclock.Reason(reason), Detail: detail}, true
+			it.refusal, it.undelivered = partition.RefusalOf(em.Err, em.Record), true
 		}
 		it.suspect = em.Suspect || it.suspect && !em.Cleared
 	}

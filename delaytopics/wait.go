@@ -5,7 +5,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/partition"
 	"github.com/waterclock/waterclock/internal/targets"
@@ -33,19 +32,15 @@ func (r *relay) route(it *item) (to timer.TopicPartition, refusal *intake.Refusa
 	n := int32(len(target.Leader))
 	switch {
 	case target.Err != nil:
-		return to, refused(partition.TargetRefusal(target.Err, &kgo.Record{Topic: to.Topic}))
+		return to, partition.RefusalOf(target.Err, &kgo.Record{Topic: to.Topic})
 	case target.Compacted && it.rec.Key == nil:
-		return to, refused(partition.NoKey(to.Topic, "record"))
+		return to, partition.NoKey(to.Topic, "record")
 	case it.rec.Key == nil:
 		to.Partition = r.o.Partition % n
 	default:
 		to.Partition = intake.Murmur2Partition(it.rec.Key, n)
 	}
 	return to, nil
-}
-
-func refused(reason, detail string) *intake.Refusal {
-	return &intake.Refusal{Reason: waterclock.Reason(reason), Detail: detail}
 }
 
 // mayGo reports whether an item may go now, and with which permit. If it may not, everything behind it waits too, and

@@ -201,8 +201,8 @@ func TestAQuestionHasTheStoreFlushed(t *testing.T) {
 	if _, err := c.p.Questions.List(t.Context(), query.Page{}); !errors.Is(err, query.ErrBusy) {
 		t.Fatalf("%v, where there is room for a few timers", err)
 	}
-	c.s.keeper.checkpoints.asks.open()
-	defer c.s.keeper.checkpoints.close()
+	checkpoints := c.s.keeper.checkpoints
+	checkpoints.running = t.Context()
 	listed := make(chan error)
 	var l query.List
 	go func() {
@@ -214,10 +214,11 @@ func TestAQuestionHasTheStoreFlushed(t *testing.T) {
 	for done := false; !done; {
 		select {
 		case <-c.p.life.Wake:
-			if w := c.s.keeper.checkpoints.asks.takeAll(); w != nil {
+			for len(checkpoints.asked) > 0 {
+				answered := <-checkpoints.asked
 				asked++
 				c.checkpoint()
-				release(w)
+				close(answered)
 			}
 		case err := <-listed:
 			c.ok(err)

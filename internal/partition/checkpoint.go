@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/planner"
@@ -15,7 +14,11 @@ import (
 // checkpointPause is the pause between two checkpoints that are written so that timers can be parked.
 const checkpointPause = 500 * time.Millisecond
 
-// checkpoints bring the planners' dirty timers into the store. The keeper's goroutine owns them, except asks.
+// maxAsked is how many callers may ask for a checkpoint in one round of the keeper. Further ones wait for the next round.
+const maxAsked = 16
+
+// checkpoints bring the planners' dirty timers into the store. The keeper's goroutine owns them. Any goroutine may send to
+// asked.
 //
 // A checkpoint is written before the store is flushed, which bounds what a restart after a kill has to replay. It is
 // also written when dirty timers have used their memory, and when timers are to be parked whose rows the store does not
@@ -26,7 +29,9 @@ const checkpointPause = 500 * time.Millisecond
 type checkpoints struct {
 	*shared
 	forecast *forecast
-	asks     asks
+	asked    chan chan struct{} // callers that wait for a checkpoint, taken by beginIfDue
+	running  context.Context    // ends when no more checkpoints are written
+	stop     context.CancelFunc
 	aside    func(func()) // begins the function that writes a checkpoint; tests change it
 
 	since      time.Time // when the first step was applied after the last checkpoint began; zero: none
@@ -41,60 +46,15 @@ type checkpoints struct {
 }
 
 func newCheckpoints(sh *shared, f *forecast) *checkpoints {
-	return &checkpoints{shared: sh, forecast: f, done: make(chan error, 1), aside: func(f func()) { go f() }}
-}
-
-// asks are callers that wait for a checkpoint.
-type asks struct {
-	mu      sync.Mutex // guards what follows
-	running bool       // the keeper writes checkpoints
-	waiting []chan struct{}
-}
-
-// ask returns a channel that is closed when the next checkpoint has ended; nil if the keeper does not run.
-func (a *asks) ask() chan struct{} {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.running {
-		return nil
-	}
-	done := make(chan struct{})
-	a.waiting = append(a.waiting, done)
-	return done
-}
-
-func (a *asks) takeAll() []chan struct{} {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	all := a.waiting
-	a.waiting = nil
-	return all
-}
-
-func (a *asks) open() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.running = true
-}
-
-func (a *asks) close() {
-	a.mu.Lock()
-	a.running = false
-	a.mu.Unlock()
-	release(a.takeAll())
+	c := &checkpoints{shared: sh, forecast: f, asked: make(chan chan struct{}, maxAsked), done: make(chan error, 1), aside: func(f func()) { go f() }}
+	c.running, c.stop = context.WithCancel(context.Background())
+	return c
 }
 
 func release(waiters []chan struct{}) {
 	for _, w := range waiters {
 		close(w)
 	}
-}
-
-// close releases all callers that wait.
-func (c *checkpoints) close() {
-	c.asks.close()
-	release(c.waiters)
-	c.waiters = nil
 }
 
 // note notes that a step is about to be applied.
@@ -140,7 +100,10 @@ func (c *checkpoints) beginIfDue(ctx context.Context) {
 	if c.writing {
 		return
 	}
-	wanted, asked := c.subs.any(func(x *planner.Planner) bool { return x.Stats().Wanted }), c.asks.takeAll()
+	wanted, asked := c.subs.any(func(x *planner.Planner) bool { return x.Stats().Wanted }), []chan struct{}(nil)
+	for len(c.asked) > 0 {
+		asked = append(asked, <-c.asked)
+	}
 	switch {
 	case c.since.IsZero():
 		release(asked)

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -143,12 +144,10 @@ func TestCallersOfCheckpointAreAnswered(t *testing.T) {
 	c := newLazyCore(t)
 	ask := func() chan struct{} {
 		answered := make(chan struct{})
-		asked := len(c.s.keeper.checkpoints.asks.waiting)
+		asked := len(c.s.keeper.checkpoints.asked)
 		go func() { c.p.Checkpoint(t.Context()); close(answered) }()
 		await.Within(10*time.Second, func() bool {
-			c.s.keeper.checkpoints.asks.mu.Lock()
-			defer c.s.keeper.checkpoints.asks.mu.Unlock()
-			return len(c.s.keeper.checkpoints.asks.waiting) > asked || !c.s.keeper.checkpoints.asks.running
+			return len(c.s.keeper.checkpoints.asked) > asked || c.s.keeper.checkpoints.running.Err() != nil
 		})
 		return answered
 	}
@@ -161,7 +160,8 @@ func TestCallersOfCheckpointAreAnswered(t *testing.T) {
 		}
 	}
 	within(ask(), "while it is taken")
-	c.s.keeper.checkpoints.asks.open()
+	var stop context.CancelFunc
+	c.s.keeper.checkpoints.running, stop = context.WithCancel(t.Context())
 	first := ask()
 	c.s.keeper.checkpoints.beginIfDue(t.Context())
 	within(first, "though nothing has changed")
@@ -183,7 +183,7 @@ func TestCallersOfCheckpointAreAnswered(t *testing.T) {
 	c.thaw()
 	within(second, "to the next checkpoint")
 	third := ask()
-	c.s.keeper.checkpoints.close()
+	stop()
 	within(third, "at the end")
 	c.finish()
 }

@@ -178,6 +178,10 @@ func newRooms(o Options) (*Partition, *served) {
 	if o.Targets == nil {
 		o.Targets = targets.NewMetadata(nil, targets.MetadataOptions{})
 	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(prometheus.NewRegistry())
+	}
+	o.Health, o.SubPartitions = targets.NewHealth(targets.HealthOptions{Targets: o.Targets, Logger: o.Logger}), func() int { return 1 }
 	p := New(o)
 	return p, p.newServed(p.newLane(nil), 0, 0)
 }
@@ -280,6 +284,7 @@ func (c *core) acquire() {
 	c.ok(err)
 	s := p.newServed(p.newLane(store), c.position, meta.Pending)
 	s.keeper.checkpoints.aside = func(write func()) { c.write = write }
+	s.keeper.checkpoints.stop() // nobody answers Partition.Checkpoint unless a test does
 	p.served.Store(s)
 	p.ledger.pending.Store(0)
 	p.Questions.Open(questions.Acquisition{Planners: s.subs, Store: store, Flush: p.Checkpoint})

@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -115,19 +115,24 @@ func (m *emissions) own(key, prefix string, numbers ...int64) {
 	m.headers = append(m.headers, kgo.RecordHeader{Key: key, Value: m.text[first:len(m.text):len(m.text)]})
 }
 
-// refusalOf describes a target's error as a refusal.
-func refusalOf(err error, r *kgo.Record) *planner.Refusal {
+// RefusalOf describes a target's error as a refusal.
+func RefusalOf(err error, r *kgo.Record) *intake.Refusal {
 	switch {
 	case targets.TooLarge(err):
-		return &planner.Refusal{Reason: string(waterclock.ReasonTargetTooLarge), Detail: fmt.Sprintf("topic %s refuses a record of this size: raise its max.message.bytes or send less", r.Topic)}
+		return &intake.Refusal{Reason: waterclock.ReasonTargetTooLarge, Detail: fmt.Sprintf("topic %s refuses a record of this size: raise its max.message.bytes or send less", r.Topic)}
 	case targets.NotAuthorized(err):
-		return &planner.Refusal{Reason: string(waterclock.ReasonTargetNotAuthorized), Detail: topics.MayNotWrite(r.Topic)}
+		return &intake.Refusal{Reason: waterclock.ReasonTargetNotAuthorized, Detail: topics.MayNotWrite(r.Topic)}
 	case targets.UnknownTopic(err):
-		return &planner.Refusal{Reason: string(waterclock.ReasonTargetUnknown), Detail: fmt.Sprintf("topic %s did not exist when the timer fired: create it", r.Topic)}
+		return &intake.Refusal{Reason: waterclock.ReasonTargetUnknown, Detail: fmt.Sprintf("topic %s did not exist when the timer fired: create it", r.Topic)}
 	}
-	return &planner.Refusal{Reason: string(waterclock.ReasonTargetRefused), Detail: fmt.Sprintf("topic %s refuses the record: %v; change the topic's settings or what is sent, and schedule the timer again", r.Topic, err)}
+	return &intake.Refusal{Reason: waterclock.ReasonTargetRefused, Detail: fmt.Sprintf("topic %s refuses the record: %v; change the topic's settings or what is sent, and schedule the timer again", r.Topic, err)}
 }
 
-func noPartition(topic string, partition, n int32) *planner.Refusal {
-	return &planner.Refusal{Reason: string(waterclock.ReasonTargetPartitionUnknown), Detail: fmt.Sprintf("topic %s had %d partitions when the timer fired, and no partition %d: give it more, or name one that it has", topic, n, partition)}
+// NoKey describes why a compacted target refuses something without a key.
+func NoKey(topic, what string) *intake.Refusal {
+	return &intake.Refusal{Reason: waterclock.ReasonTargetRefused, Detail: "topic " + topic + " is compacted and takes no record without a key: give the " + what + " a key"}
+}
+
+func noPartition(topic string, partition, n int32) *intake.Refusal {
+	return &intake.Refusal{Reason: waterclock.ReasonTargetPartitionUnknown, Detail: fmt.Sprintf("topic %s had %d partitions when the timer fired, and no partition %d: give it more, or name one that it has", topic, n, partition)}
 }

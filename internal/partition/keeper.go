@@ -43,16 +43,21 @@ func (k *keeper) open() error {
 	return err
 }
 
-// flush brings what is committed into the store. It returns when that is done, ctx has ended, or loop does not run.
+// flush brings what is committed into the store. It returns when that is done, ctx has ended, or loop has ended.
 func (k *keeper) flush(ctx context.Context) {
-	done := k.checkpoints.asks.ask()
-	if done == nil {
-		return
-	}
-	k.life.Wake.Send()
-	select {
-	case <-done:
-	case <-ctx.Done():
+	c, done := k.checkpoints, make(chan struct{})
+	for ask := c.asked; ; {
+		select {
+		case ask <- done:
+			ask = nil
+			k.life.Wake.Send()
+		case <-done:
+			return
+		case <-c.running.Done():
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -88,8 +93,7 @@ func (k *keeper) applyRest() error {
 
 // loop applies committed steps, writes checkpoints, and loads timers that fire soon.
 func (k *keeper) loop(ctx context.Context) error {
-	k.checkpoints.asks.open()
-	defer k.checkpoints.close()
+	defer k.checkpoints.stop()
 	var counting sync.WaitGroup
 	defer counting.Wait()
 	ctx, cancel := context.WithCancel(ctx) // ends the checkpoint that is being written, too

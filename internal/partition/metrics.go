@@ -111,9 +111,6 @@ func (m *Metrics) setLag(topic string, partition int32, records int64, age time.
 
 // planningTime returns the counter of the time that a partition's planners are at work. dropSeries removes it.
 func (m *Metrics) planningTime(topic string, partition int32) prometheus.Counter {
-	if m == nil {
-		return prometheus.NewCounter(prometheus.CounterOpts{})
-	}
 	return m.planningN.WithLabelValues(topic, strconv.Itoa(int(partition)))
 }
 

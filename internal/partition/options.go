@@ -43,7 +43,7 @@ type Options struct {
 	Metrics      *Metrics
 	Traces       *tracing.Firings // nil: emissions carry the trace context of their requests
 	ClockSkew    *ClockSkew       // nil: the clock is compared at acquisitions alone
-	// SubPartitions is called at each acquisition. It returns the number of planners, at least 1. nil: one.
+	// SubPartitions is called at each acquisition. It returns the number of planners, at least 1.
 	SubPartitions func() int
 	// BeforeApply is for tests, nil otherwise. It is called before a committed step is applied.
 	BeforeApply func(topic string, partition int32)

@@ -2,7 +2,7 @@ package partition
 
 import (
 	"iter"
-	"time"
+	"log/slog"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -62,8 +62,8 @@ func (m *Metrics) warnRefused(p *owned, e *planner.Entry) {
 	if m.warnings.muted {
 		return
 	}
-	ok, suppressed := m.warnings.allow(warning{p.o.Topics.Request.Name, e.Refusal.Reason}, time.Now())
-	if !ok {
+	log := m.warnings.logger(p.life.Log, p.o.Topics.Request.Name, e.Refusal.Reason)
+	if log == nil {
 		return
 	}
 	msg, id, source, trace := "a timer could not be delivered and is a dead letter now", e.ID, "", ""
@@ -76,5 +76,32 @@ func (m *Metrics) warnRefused(p *owned, e *planner.Entry) {
 	if trace != "" {
 		attrs = append(attrs, "trace_id", trace)
 	}
-	p.warn(suppressed, msg, attrs...)
+	log.Warn(msg, attrs...)
+}
+
+// Passed counts, for package delaytopics, the records of a fixed-delay topic that a step has passed on. sealed, committed
+// and the due times are in Unix ms.
+func (m *Metrics) Passed(topic string, sealed, committed int64, due []int64) {
+	m.outcomes.WithLabelValues(topic, outcomeNames[timer.Fired]).Add(float64(len(due)))
+	toSeal, toCommit := m.sealed.tally(), m.delivered.tally()
+	for _, at := range due {
+		toSeal.add(sealed - at)
+		toCommit.add(committed - at)
+	}
+	m.sealed.add("", &toSeal)
+	m.delivered.add(topic, &toCommit)
+}
+
+// Refused counts, for the same package, a record that became a dead letter, and logs it with the given attributes.
+// undelivered: its target has refused it; otherwise the record itself is invalid.
+func (m *Metrics) Refused(log *slog.Logger, topic, reason string, undelivered bool, attrs ...any) {
+	outcome := outcomeNames[timer.Refused]
+	if undelivered {
+		outcome = outcomeNames[timer.Undeliverable]
+	}
+	m.outcomes.WithLabelValues(topic, outcome).Inc()
+	m.reasons.WithLabelValues(topic, reason).Inc()
+	if log = m.warnings.logger(log, topic, reason); log != nil {
+		log.Warn("a record could not be passed on and is a dead letter now", append([]any{"reason", reason}, attrs...)...)
+	}
 }

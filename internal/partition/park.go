@@ -99,9 +99,9 @@ func (k *parking) parkAll() error {
 
 // warnUnreckoned logs that timers wait for the rules of their time zone.
 func (m *Metrics) warnUnreckoned(p *owned, t *timer.Timer) {
-	if ok, suppressed := m.warnings.allow(warning{p.o.Topics.Request.Name, unreckonedWarning}, time.Now()); ok {
-		p.life.Log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on its machine",
-			"zone", t.Recurrence.Zone, "timer", string(t.ID[:min(len(t.ID), warnedID)]), "not_logged_before", suppressed)
+	if log := m.warnings.logger(p.life.Log, p.o.Topics.Request.Name, unreckonedWarning); log != nil {
+		log.Error("timers wait: this instance has no rules for their time zone; upgrade it, or install zone data on its machine",
+			"zone", t.Recurrence.Zone, "timer", shortID(t.ID))
 	}
 }
 
@@ -146,15 +146,8 @@ func (k *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets
 	k.unparked(to, len(timers))
 	now := k.clock.millis()
 	due, later := dueAt(timers, now)
-	if len(later) > 0 {
-		parts := k.subs.split(later)
-		k.subs.ask(func(s *subPartition) {
-			if part := parts[s.number]; len(part) > 0 {
-				s.planner.Lower(part[0].Ref())
-			}
-		})
-	}
-	k.admit(due, permit, now)
+	k.subs.give(later, func(x *planner.Planner, part []*timer.Timer) { x.Lower(part[0].Ref()) })
+	k.subs.give(due, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, permit, now) })
 	k.lane.wakeForDue()
 	return len(later) > 0, nil
 }
@@ -233,16 +226,6 @@ func (k *parking) expire() error {
 	return nil
 }
 
-// admit lets timers that are not parked any more fire: see planner.Admit.
-func (k *parking) admit(timers []*timer.Timer, permit any, now int64) {
-	parts := k.subs.split(timers)
-	k.subs.ask(func(s *subPartition) {
-		if part := parts[s.number]; len(part) > 0 {
-			s.planner.Admit(part, permit, now)
-		}
-	})
-}
-
 // lookForOldest notes the due time of the oldest parked timer.
 func (k *parking) lookForOldest() error {
 	targets, err := k.store.Parked()
@@ -276,7 +259,7 @@ func (k *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer
 		return nil
 	}
 	k.unparked(to, len(timers))
-	k.admit(timers, nil, now)
+	k.subs.give(timers, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, nil, now) })
 	k.lane.wakeForDue()
 	return nil
 }

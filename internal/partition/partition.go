@@ -8,7 +8,6 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition/questions"
-	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/upcoming"
 	"github.com/waterclock/waterclock/statestore"
@@ -72,19 +71,8 @@ func (w *owned) source(generation int64) waterclock.Source {
 // hasEvents reports whether events are written for the request topic.
 func (w *owned) hasEvents() bool { return w.o.Topics.Events.Name != "" }
 
-// warn logs a warning. suppressed is how many warnings of this kind were left out before it.
-func (w *owned) warn(suppressed int, msg string, attrs ...any) {
-	if suppressed > 0 {
-		attrs = append(attrs, "not_logged_before", suppressed)
-	}
-	w.life.Log.Warn(msg, attrs...)
-}
-
 // New returns a partition that Run will acquire.
 func New(o Options) *Partition {
-	if o.Health == nil {
-		o.Health = targets.NewHealth(targets.HealthOptions{Targets: o.Targets, Logger: o.Logger})
-	}
 	own := &owned{o: o, life: ownership.New(o.Options, o.Metrics), clock: clock{now: o.Now}}
 	return &Partition{
 		owned: own,

@@ -95,7 +95,10 @@ func (r *receiver) refuseBatch(first, next int64) {
 	refusal := &planner.Refusal{Reason: string(waterclock.ReasonBatchTooLarge), Detail: fmt.Sprintf(
 		"the batch of requests at the offsets %d to %d is larger when decompressed than the service takes, and none of them was looked at: send them again in smaller batches.",
 		first, next-1)}
-	r.handOne(delivery{recs: []*kgo.Record{rec}, position: next, bytes: recordSize(rec), refusal: refusal})
+	s, runs := r.subs.of(rec.Key), make([]tracker.Run, len(r.subs.all))
+	runs[s.number] = tracker.Run{First: first, Behind: next}
+	r.subs.progress.handed(runs, next)
+	r.put(s, delivery{recs: []*kgo.Record{rec}, position: next, bytes: recordSize(rec), refusal: refusal})
 	r.delivered.Store(next)
 }
 
@@ -179,15 +182,6 @@ func (r *receiver) hand(recs []*kgo.Record, next int64) {
 			part = part[n:]
 		}
 	}
-}
-
-// handOne gives a sub-partition one request that stands for all up to a position.
-func (r *receiver) handOne(d delivery) {
-	s := r.subs.of(d.recs[0].Key)
-	runs := make([]tracker.Run, len(r.subs.all))
-	runs[s.number] = tracker.Run{First: d.recs[0].Offset, Behind: d.position}
-	r.subs.progress.handed(runs, d.position)
-	r.put(s, d)
 }
 
 func (r *receiver) put(s *subPartition, d delivery) {

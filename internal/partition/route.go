@@ -4,7 +4,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/intake"
-	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -12,20 +11,19 @@ import (
 // route chooses the partition of an emission, as a Java client would. It asks no broker. If it cannot choose one yet,
 // it returns a number that stands for what the timer must wait for, which Health does not allow: metadata of the topic,
 // a turn to ask for it, or partitions that the topic does not have yet.
-func (w *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *planner.Refusal) {
+func (w *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *intake.Refusal) {
 	to = timer.TopicPartition{Topic: t.Topic, Partition: timer.Unplaced}
 	target, known := w.o.Targets.Cached(t.Topic)
 	if !known {
 		return w.o.Targets.Examine(t.Topic), nil
 	}
 	if target.Err != nil {
-		return to, refusalOf(target.Err, &kgo.Record{Topic: t.Topic, Partition: t.Partition})
+		return to, RefusalOf(target.Err, &kgo.Record{Topic: t.Topic, Partition: t.Partition})
 	}
 	n := int32(len(target.Leader))
 	switch {
 	case target.Compacted && t.Key == nil:
-		reason, detail := NoKey(t.Topic, "timer")
-		return to, &planner.Refusal{Reason: reason, Detail: detail}
+		return to, NoKey(t.Topic, "timer")
 	case t.Partition >= n:
 		if w.o.Targets.Lacks(timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}) {
 			return to, noPartition(t.Topic, t.Partition, n)

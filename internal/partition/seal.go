@@ -106,7 +106,7 @@ func (s *sealedStep) route(k *sealedPart) {
 		case e.Emit.IsTooLate(s.at):
 			late = append(late, e)
 		case refused != nil:
-			e.Refusal, k.dead = refused, true
+			e.Refusal, k.dead = plannersRefusal(refused), true
 			k.refused = append(k.refused, e)
 		case !s.l.o.Health.Allow(to, permit):
 			if to.Partition < 0 {
@@ -307,7 +307,7 @@ func (s *sealedStep) verdicts(k *sealedPart) {
 		case errors.Is(em.Err, transaction.ErrUnhealthy):
 			unhealthy = append(unhealthy, e)
 		case em.Err != nil:
-			e.Refusal = refusalOf(em.Err, em.Record)
+			e.Refusal = plannersRefusal(RefusalOf(em.Err, em.Record))
 		}
 		switch {
 		case em.Suspect && !e.Suspect:

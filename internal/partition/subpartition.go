@@ -230,12 +230,10 @@ func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (d
 func (w *owned) misplaced(rec *kgo.Record) {
 	w.o.Metrics.misplaced(rec.Topic)
 	w.strayed.Store(true)
-	ok, suppressed := w.o.Metrics.warnings.allow(warning{rec.Topic, misplacedWarning}, time.Now())
-	if !ok {
-		return
+	if log := w.o.Metrics.warnings.logger(w.life.Log, rec.Topic, misplacedWarning); log != nil {
+		log.Warn("a producer uses another partitioner: cancels and replacements by others will miss its timers; set its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
+			"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on", intake.Murmur2Partition(rec.Key, w.o.Topics.Request.Partitions))
 	}
-	w.warn(suppressed, "a producer uses another partitioner: cancels and replacements by others will miss its timers; set its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
-		"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on", intake.Murmur2Partition(rec.Key, w.o.Topics.Request.Partitions))
 }
 
 // plannersRefusal converts a refusal to the planner's type.

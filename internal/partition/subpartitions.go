@@ -64,10 +64,7 @@ const muchToDo = 1000
 // newSubPartitions makes planners for a partition whose requests are settled below from. All planners of a
 // request topic share one cache of schedules, so a tenant's expressions are held once.
 func newSubPartitions(sh *shared, from, pending int64) *subPartitions {
-	n := 1
-	if sh.o.SubPartitions != nil {
-		n = sh.o.SubPartitions()
-	}
+	n := sh.o.SubPartitions()
 	subs := &subPartitions{seed: maphash.MakeSeed(), progress: &progress{tracker: tracker.New(n, from)}, count: planner.NewCount(pending)}
 	busy := sh.o.Metrics.planningTime(sh.o.Topics.Request.Name, sh.o.Partition)
 	for i := range n {
@@ -121,6 +118,16 @@ func (a *subPartitions) split(timers []*timer.Timer) [][]*timer.Timer {
 		parts[n] = append(parts[n], t)
 	}
 	return parts
+}
+
+// give calls f for each sub-partition that some of the timers belong to, with those and with its lock held.
+func (a *subPartitions) give(timers []*timer.Timer, f func(*planner.Planner, []*timer.Timer)) {
+	parts := a.split(timers)
+	a.ask(func(s *subPartition) {
+		if part := parts[s.number]; len(part) > 0 {
+			f(s.planner, part)
+		}
+	})
 }
 
 // lock takes all locks.

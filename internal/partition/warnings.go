@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -56,6 +57,18 @@ func (w *warnings) allow(of warning, now time.Time) (ok bool, suppressed int) {
 	k.lines++
 	suppressed, k.suppressed = k.suppressed, 0
 	return true, suppressed
+}
+
+// logger returns the log for a line of a kind, nil if none may be written now. It says how many were left out.
+func (w *warnings) logger(log *slog.Logger, topic, reason string) *slog.Logger {
+	ok, suppressed := w.allow(warning{topic, reason}, time.Now())
+	switch {
+	case !ok:
+		return nil
+	case suppressed > 0:
+		return log.With("not_logged_before", suppressed)
+	}
+	return log
 }
 
 func shortID(id []byte) string {
