@@ -105,10 +105,6 @@ type breaker struct {
 	away, only bool
 }
 
-func newBreaker(now time.Time) *breaker {
-	return &breaker{delay: breakerMin, since: now, idle: now, waiters: make(map[*Waiter]struct{})}
-}
-
 // Permit lets an emission pass a breaker that is half-open. It is valid for one window of that breaker.
 type Permit struct {
 	To     timer.TopicPartition
@@ -169,12 +165,8 @@ func (h *Health) Suspect(p timer.TopicPartition) {
 
 // suspect is Suspect with the lock held.
 func (h *Health) suspect(p timer.TopicPartition) *breaker {
-	b := h.breakers[p]
-	if b == nil {
-		now := h.o.Now()
-		b = newBreaker(now)
-		b.next = now
-		h.open(p, b)
+	b, opened := h.breakerOf(p, 0)
+	if opened {
 		h.wakeRun()
 	}
 	return b
@@ -198,15 +190,13 @@ func (h *Health) Trip(ps map[timer.TopicPartition]error) {
 			waiting++
 			continue
 		}
-		b := h.breakers[p]
-		if b == nil {
-			b = newBreaker(now)
+		b, opened := h.breakerOf(p, 0)
+		if opened {
 			h.o.Logger.Warn("target partition is unhealthy, its timers wait", "topic", p.Topic, "partition", p.Partition, "err", err)
 		} else if b.window > 0 {
 			b.delay = min(2*b.delay, breakerMax)
 		}
 		b.window, b.admitted, b.next, b.clock, b.only = 0, 0, now.Add(b.delay), clock, false
-		h.open(p, b)
 	}
 	if waiting > 0 {
 		h.o.Logger.Warn("several target partitions fail at once: waiting for new leaders", "partitions", waiting)
@@ -218,18 +208,22 @@ func (h *Health) Trip(ps map[timer.TopicPartition]error) {
 func (h *Health) Avoid(p timer.TopicPartition, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.breakers[p] != nil {
-		return
+	if _, opened := h.breakerOf(p, breakerMin); opened {
+		h.o.Logger.Warn("dead letters go to another partition, this one takes none", "topic", p.Topic, "partition", p.Partition, "err", err)
 	}
-	b := newBreaker(h.o.Now())
-	b.next = b.since.Add(breakerMin)
-	h.o.Logger.Warn("dead letters go to another partition, this one takes none", "topic", p.Topic, "partition", p.Partition, "err", err)
-	h.open(p, b)
 }
 
-func (h *Health) open(p timer.TopicPartition, b *breaker) {
+// breakerOf returns the breaker of a partition. If it has none, one is opened, and the partition is probed after the
+// given time. The lock is held.
+func (h *Health) breakerOf(p timer.TopicPartition, after time.Duration) (b *breaker, opened bool) {
+	if b = h.breakers[p]; b != nil {
+		return b, false
+	}
+	now := h.o.Now()
+	b = &breaker{delay: breakerMin, next: now.Add(after), since: now, idle: now, waiters: make(map[*Waiter]struct{})}
 	h.breakers[p] = b
 	h.unhealthy.Store(int32(len(h.breakers)))
+	return b, true
 }
 
 // Committed notes that n emissions to p were committed.

@@ -33,13 +33,8 @@ func (w *Waiter) Wait(p timer.TopicPartition) {
 
 // missed returns the breaker of a partition that is away and for which something waits. The lock is held.
 func (h *Health) missed(p timer.TopicPartition) *breaker {
-	b := h.breakers[p]
-	if b == nil {
-		b = newBreaker(h.o.Now())
-		b.only = true
-		h.open(p, b)
-	}
-	b.away = true
+	b, opened := h.breakerOf(p, 0)
+	b.away, b.only = true, b.only || opened
 	return b
 }
 
