@@ -137,10 +137,7 @@ func quote[B []byte | string](text B) string {
 // record is not on the partition that murmur2 of its key names; it is always false if
 // PartitionerCheck is Off.
 func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
-	return r.Current().validate(rec, now)
-}
-
-func (r *Rules) validate(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
+	r = r.Current()
 	req = timer.Request{ID: rec.Key, Offset: rec.Offset}
 	if len(rec.Key) == 0 || len(rec.Key) > waterclock.MaxIDBytes {
 		return req, false, refuse(waterclock.ReasonBadKey,
