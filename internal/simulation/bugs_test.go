@@ -91,7 +91,7 @@ func breaks() []bug {
 			{"internal/ownership/steps.go", "	err := s.tail.check(records, leader)\n", "	err := s.tail.check(records, leader)\n	err = nil\n"},
 		}},
 		{"a step goes on although the group does not know the member, and the fence lets it pass", "writer", "", []change{
-			{"internal/transaction/commitoffsets.go", "			return fmt.Errorf(\"%w: %w\", errRefused, err)\n		default:", "			return nil\n		default:"},
+			{"internal/transaction/commitoffsets.go", "			err = fmt.Errorf(\"%w: %w\", errRefused, err)\n", "			return nil\n"},
 			{"internal/ownership/steps.go", "	err := s.tail.check(records, leader)\n", "	err := s.tail.check(records, leader)\n	err = nil\n"},
 		}},
 		{"a step that is aborted is applied", "fold", "", []change{

@@ -117,13 +117,6 @@ func (c *txnClient) leaderOf(r *kgo.Record) int32 {
 	return epoch
 }
 
-// commit sends EndTxn. The answer comes through c.answer, however late.
-func (c *txnClient) commit(ctx context.Context) {
-	answer := make(chan error, 1)
-	c.answer = answer
-	go func() { answer <- c.EndTransaction(ctx, kgo.TryCommit) }()
-}
-
 // answered reports whether an answer has said that the transaction is committed.
 func (c *txnClient) answered() bool {
 	select {
@@ -186,20 +179,18 @@ func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (cul
 	start := time.Now()
 	for {
 		resp, err := targets.Within(ctx, func() (*kmsg.AddPartitionsToTxnResponse, error) { return req.RequestWith(ctx, c.Client) })
+		if err == nil {
+			culprits, err = announceErrors(resp)
+		}
+		waited := time.Since(start)
+		if errors.Is(err, kerr.ConcurrentTransactions) && waited <= patience && beats.Sleep(ctx, concurrentBackoff) {
+			continue
+		}
+		c.retire = c.retire || waited > retireAfterConcurrent
 		if err != nil {
-			return nil, fmt.Errorf("announce partitions: %w", err)
+			err = fmt.Errorf("announce partitions: %w", err)
 		}
-		culprits, err = announceErrors(resp)
-		if waited := time.Since(start); !errors.Is(err, kerr.ConcurrentTransactions) || waited > patience {
-			c.retire = c.retire || waited > retireAfterConcurrent
-			if err != nil {
-				err = fmt.Errorf("announce partitions: %w", err)
-			}
-			return culprits, err
-		}
-		if !beats.Sleep(ctx, concurrentBackoff) {
-			return nil, fmt.Errorf("announce partitions: %w", kerr.ConcurrentTransactions)
-		}
+		return culprits, err
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/targets"
@@ -144,10 +145,12 @@ func (l *Lane) begin(ctx context.Context, parts map[string][]int32) (c *txnClien
 func (l *Lane) end(ctx context.Context, c *txnClient) error {
 	bounded, cancel := context.WithTimeout(ctx, l.o.CommitTimeout)
 	defer cancel()
-	c.commit(l.background.ctx)
+	answer := make(chan error, 1)
+	c.answer = answer
+	go func() { answer <- c.EndTransaction(l.background.ctx, kgo.TryCommit) }()
 	var err error
 	select {
-	case err = <-c.answer:
+	case err = <-answer:
 		c.answer = nil
 	case <-bounded.Done():
 		err = context.Cause(bounded)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -38,28 +39,25 @@ func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*S
 		req.ProducerID, req.ProducerEpoch = pid, epoch
 		req.MemberID, req.Generation, req.InstanceID = m.ID, m.Generation, m.InstanceID
 		resp, err := targets.Within(ctx, func() (*kmsg.TxnOffsetCommitResponse, error) { return req.RequestWith(ctx, c.Client) })
-		if errors.Is(err, syscall.ECONNREFUSED) && beats.Sleep(ctx, minBackoff) {
-			continue // not sent: the group has no new coordinator yet
+		if err == nil {
+			err = firstOffsetError(resp)
 		}
-		if err != nil {
-			return fmt.Errorf("commit offsets in the transaction: %w", err)
-		}
-		switch err := firstOffsetError(resp); {
+		var pause time.Duration // 0: it is not sent again
+		switch {
 		case err == nil:
 			return nil
-		case holdOffsets(resp, shares):
-			return fmt.Errorf("commit offsets in the transaction: %w: %w", errHeld, err)
+		case errors.Is(err, syscall.ECONNREFUSED):
+			pause = minBackoff // not sent: the group has no new coordinator yet
+		case resp != nil && holdOffsets(resp, shares):
+			err = fmt.Errorf("%w: %w", errHeld, err)
 		case errors.Is(err, kerr.IllegalGeneration), errors.Is(err, kerr.RebalanceInProgress):
-			if !beats.Sleep(ctx, generationBackoff) {
-				return fmt.Errorf("commit offsets in the transaction: %w", kerr.IllegalGeneration)
-			}
+			pause = generationBackoff
 		case errors.Is(err, kerr.ConcurrentTransactions), errors.Is(err, kerr.CoordinatorLoadInProgress), errors.Is(err, kerr.NotCoordinator), errors.Is(err, kerr.CoordinatorNotAvailable):
-			if !beats.Sleep(ctx, concurrentBackoff) {
-				return fmt.Errorf("commit offsets in the transaction: %w", err)
-			}
+			pause = concurrentBackoff
 		case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedInstanceID):
-			return fmt.Errorf("%w: %w", errRefused, err)
-		default:
+			err = fmt.Errorf("%w: %w", errRefused, err)
+		}
+		if pause == 0 || !beats.Sleep(ctx, pause) {
 			return fmt.Errorf("commit offsets in the transaction: %w", err)
 		}
 	}

@@ -122,7 +122,16 @@ func (l *Lane) finish(ctx context.Context, shares []*Share, start time.Time, err
 	if err == nil {
 		l.passed(shares)
 	}
-	l.settle(shares, err)
+	for _, s := range shares {
+		switch {
+		case err == nil:
+			s.Done(Committed)
+		case errors.Is(err, errRefused), s.Token.Err() != nil:
+			s.Done(Lost)
+		default:
+			s.Done(Aborted)
+		}
+	}
 	l.of.settled(ctx, shares)
 	l.o.Metrics.step(err, time.Since(start))
 }
@@ -163,20 +172,6 @@ func (l *Lane) seal(name string) (shares []*Share) {
 		}
 		if len(shares) > 0 || !others && (!several || l.of.wakes.Load() == wakes) {
 			return shares
-		}
-	}
-}
-
-// settle tells each share its outcome.
-func (l *Lane) settle(shares []*Share, err error) {
-	for _, s := range shares {
-		switch {
-		case err == nil:
-			s.Done(Committed)
-		case errors.Is(err, errRefused), s.Token.Err() != nil:
-			s.Done(Lost)
-		default:
-			s.Done(Aborted)
 		}
 	}
 }

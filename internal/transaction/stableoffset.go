@@ -68,7 +68,7 @@ func passes(err error) bool {
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, kgo.ErrClientClosed) // a transport problem
 }
 
-func (o *StableOffset) try(ctx context.Context) (int64, string, error) {
+func (o *StableOffset) try(ctx context.Context) (at int64, metadata string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*RequestTimeout)
 	defer cancel()
 	m, err := o.Member()
@@ -79,10 +79,13 @@ func (o *StableOffset) try(ctx context.Context) (int64, string, error) {
 	if err == nil {
 		err = o.heartbeat(ctx, broker, m)
 	}
+	if err == nil {
+		at, metadata, err = o.fetch(ctx, broker)
+	}
 	if err != nil {
 		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", o.Topic, o.Partition, err)
 	}
-	return o.fetch(ctx, broker)
+	return at, metadata, nil
 }
 
 func (o *StableOffset) coordinator(ctx context.Context) (*kgo.Broker, error) {
@@ -103,9 +106,9 @@ func (o *StableOffset) coordinator(ctx context.Context) (*kgo.Broker, error) {
 func (o *StableOffset) heartbeat(ctx context.Context, broker *kgo.Broker, m Member) error {
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.Group, req.MemberID, req.Generation, req.InstanceID = o.Group, m.ID, m.Generation, m.InstanceID
-	resp, err := broker.Request(ctx, req)
+	resp, err := req.RequestWith(ctx, broker)
 	if err == nil {
-		err = kerr.ErrorForCode(resp.(*kmsg.HeartbeatResponse).ErrorCode)
+		err = kerr.ErrorForCode(resp.ErrorCode)
 	}
 	if errors.Is(err, kerr.RebalanceInProgress) {
 		return nil // the group is rebalancing to the next generation, so the broker knows this one
@@ -123,43 +126,30 @@ func (o *StableOffset) fetch(ctx context.Context, broker *kgo.Broker) (int64, st
 	t.Topic, t.TopicID, t.Partitions = o.Topic, o.TopicID, []int32{o.Partition}
 	g.Group, g.Topics = o.Group, append(g.Topics, t)
 	req.Groups = append(req.Groups, g)
-	resp, err := broker.Request(ctx, req)
+	resp, err := req.RequestWith(ctx, broker)
 	if err != nil {
-		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", o.Topic, o.Partition, err)
+		return 0, "", err
 	}
-	at, metadata, err := o.answer(resp.(*kmsg.OffsetFetchResponse))
-	if err != nil {
-		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", o.Topic, o.Partition, err)
-	}
-	return at, metadata, nil
-}
-
-func (o *StableOffset) answer(resp *kmsg.OffsetFetchResponse) (int64, string, error) {
-	for i := range resp.Groups {
-		if err := kerr.ErrorForCode(resp.Groups[i].ErrorCode); err != nil {
+	for _, g := range resp.Groups {
+		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
 			return 0, "", err
 		}
-		for _, t := range resp.Groups[i].Topics {
+		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
-				if p.Partition == o.Partition { // of the one topic that was asked for
-					return committedOffset(&p)
+				err := kerr.ErrorForCode(p.ErrorCode)
+				switch {
+				case p.Partition != o.Partition: // of the one topic that was asked for
+				case err != nil:
+					return 0, "", err
+				case p.Offset < 0:
+					return NoOffset, "", nil
+				case p.Metadata == nil:
+					return p.Offset, "", nil
+				default:
+					return p.Offset, *p.Metadata, nil
 				}
 			}
 		}
 	}
 	return 0, "", errors.New("the group coordinator does not answer for it")
-}
-
-func committedOffset(p *kmsg.OffsetFetchResponseGroupTopicPartition) (int64, string, error) {
-	if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-		return 0, "", err
-	}
-	if p.Offset < 0 {
-		return NoOffset, "", nil
-	}
-	metadata := ""
-	if p.Metadata != nil {
-		metadata = *p.Metadata
-	}
-	return p.Offset, metadata, nil
 }
