@@ -224,18 +224,15 @@ func TestATokenThatDiesLeavesNoStepOut(t *testing.T) {
 	c := newLazyCore(t)
 	c.schedule(1, 100_000)
 	c.turn(0)
-	j := func() *job {
-		for id := 2; id < 4; id++ {
-			c.schedule(id, 100_000)
-			c.deliver(1)
-			c.work()
-			c.seal(5)
-			c.commit(true)
-		}
-		return c.s.keeper.nextJob()
-	}()
-	c.o.Token.Refused(errors.New("lost"))
-	c.s.keeper.countAndApply(j)
+	for id := 2; id < 4; id++ {
+		c.schedule(id, 100_000)
+		c.deliver(1)
+		c.work()
+		c.seal(5)
+		c.commit(true)
+	}
+	c.p.o.BeforeApply = func(string, int32) { c.o.Token.Refused(errors.New("lost")) }
+	c.s.keeper.applyNext()
 	c.settle()
 	c.acquire()
 	c.finish()

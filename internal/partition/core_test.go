@@ -767,11 +767,8 @@ func (c *core) abort() {
 }
 
 func (c *core) apply() {
-	if j := c.s.keeper.nextJob(); j != nil {
-		c.s.keeper.countAndApply(j)
-		if !c.lazy {
-			c.checkpoint()
-		}
+	if c.s.keeper.applyNext() && !c.lazy {
+		c.checkpoint()
 	}
 }
 

@@ -15,19 +15,12 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-const (
-	// emissionBuffer is for how many emissions more text is allocated at a time, if the first estimate was too low.
-	emissionBuffer = 128
-	// emissionNumbers bounds the digits and separators in one emission's header values: at most six numbers of up to 20
-	// bytes, and dots.
-	emissionNumbers = 128
-	// usualNumbers is about how many bytes they usually are.
-	usualNumbers = 40
-)
+// usualNumbers is about how many bytes the numbers in one emission's header values usually are.
+const usualNumbers = 40
 
 // emissions builds the records of one seal. Built one by one, each record would take eight allocations. Here they share
 // buffers, and live as long as the step. Each slice that a record gets is cut to its length, so that appending to it
-// does not overwrite its neighbour.
+// does not overwrite its neighbour. A buffer that was too small grows, and what records have of the old one stays valid.
 type emissions struct {
 	now     time.Time
 	request origin
@@ -55,23 +48,15 @@ func (w *owned) newEmissions(now int64, n, headers int, in *buffers) emissions {
 		buffers: in,
 	}
 	in.records, in.headers = room(in.records, n), room(in.headers, headers)
-	if n > 0 {
-		in.text = room(in.text, n*(len(m.request.source)+len(m.request.event)+usualNumbers)+emissionNumbers)
-	}
+	in.text = room(in.text, n*(len(m.request.source)+len(m.request.event)+usualNumbers))
 	return m
 }
 
 // record builds the emission of t. Its timestamp is the owner's clock at this seal.
 func (m *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
-	if n := len(t.Headers) + ownHeaders; cap(m.headers)-len(m.headers) < n {
-		m.headers = make([]kgo.RecordHeader, 0, n)
-	}
 	from, at := &m.request, t.Offset
 	if offset, moved := timer.MovedAt(t.Offset); moved {
 		from, at = &m.moved, offset
-	}
-	if n := len(from.source) + len(from.event) + emissionNumbers; cap(m.text)-len(m.text) < n {
-		m.text = make([]byte, 0, emissionBuffer*n)
 	}
 	first := len(m.headers)
 	for _, h := range t.Headers {

@@ -27,7 +27,7 @@ func emissionPartition() *owned {
 // TestEmissions checks the records of one seal. They must not share anything that one of
 // them may change, whether their buffers are new, too small or reused.
 func TestEmissions(t *testing.T) {
-	const n = 3*emissionBuffer + 1
+	const n = 385
 	used := new(buffers)
 	for _, room := range []int{n, n, 0, n / 2} {
 		testEmissions(t, emissionPartition().newEmissions(1_700_000_000_123, room, room*ownHeaders, used), n)

@@ -146,11 +146,9 @@ func (k *keeper) round(ctx context.Context) (more bool, err error) {
 		}
 	}
 	for range maxUnapplied { // later steps wait for the next round, or a checkpoint might never begin
-		j := k.nextJob()
-		if j == nil {
+		if !k.applyNext() {
 			break
 		}
-		k.countAndApply(j)
 	}
 	k.requests.resumeIfFree()
 	k.checkpoints.beginIfDue(ctx)
@@ -201,17 +199,16 @@ func (k *keeper) roomToLoad() (from timer.Ref, wheels int64, ok bool) {
 	return from, wheels, ok
 }
 
-// nextJob returns the next committed step to apply. It returns nil if there is none, or if there is no memory for more
-// dirty timers until the checkpoint under way has ended.
-func (k *keeper) nextJob() *job {
+// applyNext counts the next committed step and applies it, even if the token is dead. It returns false if there is none,
+// or if there is no memory for more dirty timers until the checkpoint under way has ended.
+func (k *keeper) applyNext() bool {
 	if k.checkpoints.writing && k.checkpoints.full() {
-		return nil
+		return false
 	}
-	return k.handover.next()
-}
-
-// countAndApply counts a committed step and applies it. It does so even if the token is dead.
-func (k *keeper) countAndApply(j *job) {
+	j := k.handover.next()
+	if j == nil {
+		return false
+	}
 	k.count(j)
 	if k.o.BeforeApply != nil {
 		k.o.BeforeApply(k.o.Topics.Request.Name, k.o.Partition)
@@ -222,6 +219,7 @@ func (k *keeper) countAndApply(j *job) {
 	if starved {
 		k.o.Lanes.Wake()
 	}
+	return true
 }
 
 // count counts what a committed step did. It comes before apply, which releases the entries.

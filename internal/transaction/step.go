@@ -169,19 +169,6 @@ const (
 	Lost
 )
 
-// fenced calls all fences, even after one that refuses: each share learns what it can.
-func fenced(shares []*Share, c *txnClient) (err error) {
-	for _, s := range shares {
-		if s.Fence == nil {
-			continue
-		}
-		if why := s.Fence(c.leaderOf(s.Records[0])); why != nil {
-			err = fmt.Errorf("%w: %w", errFence, why)
-		}
-	}
-	return err
-}
-
 var (
 	// errRefused: the group refuses the member; every partition is lost.
 	errRefused = errors.New("group refuses the member")
