@@ -201,11 +201,11 @@ func askOthers(ctx context.Context, client Brokers, answers map[string]*kmsg.Met
 // had another leader. The lock is held.
 func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began time.Time) (moved []timer.TopicPartition) {
 	got := TopicInfo{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
-	epochs, leaders, isr := make([]int32, len(rt.Partitions)), make([]int32, len(rt.Partitions)), make([][]int32, len(rt.Partitions))
+	leaders := make([]partitionLeader, len(rt.Partitions))
 	for _, p := range rt.Partitions {
 		if int(p.Partition) < len(got.Leader) {
-			got.Leader[p.Partition], leaders[p.Partition], epochs[p.Partition] = p.Leader >= 0, p.Leader, p.LeaderEpoch
-			isr[p.Partition] = p.ISR
+			got.Leader[p.Partition] = p.Leader >= 0
+			leaders[p.Partition] = partitionLeader{node: p.Leader, epoch: p.LeaderEpoch, isr: p.ISR}
 		}
 	}
 	same := e.id == rt.TopicID
@@ -225,10 +225,10 @@ func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began ti
 		e.beyond = time.Time{}
 	}
 	got.Compacted = e.Compacted && same
-	before := t.Leaders.learn(*rt.Topic, leaders, epochs, isr)
+	before := t.Leaders.learn(*rt.Topic, leaders)
 	if same {
-		for p := range min(len(before), len(epochs)) {
-			if before[p] != epochs[p] || e.Leader[p] && !got.Leader[p] {
+		for p := range min(len(before), len(leaders)) {
+			if before[p].epoch != leaders[p].epoch || e.Leader[p] && !got.Leader[p] {
 				moved = append(moved, timer.TopicPartition{Topic: *rt.Topic, Partition: int32(p)})
 			}
 		}

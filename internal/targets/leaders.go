@@ -57,18 +57,18 @@ type Leaders struct {
 	now func() time.Time
 
 	mu     sync.Mutex
-	topics map[string]*topicLeaders
-	hosts  map[int32]string // addresses of brokers by node ID
-	fast   time.Time        // metadata is requested often until then while a leader cannot be reached
+	topics map[string][]partitionLeader // by topic and partition
+	hosts  map[int32]string             // addresses of brokers by node ID
+	fast   time.Time                    // metadata is requested often until then while a leader cannot be reached
 }
 
-// topicLeaders are the leaders of a topic's partitions.
-type topicLeaders struct {
-	nodes    []int32             // node IDs by partition, -1 for none
-	epochs   []int32             // their leader epochs
-	isr      [][]int32           // node IDs of the in-sync replicas by partition
-	newUntil map[int32]time.Time // until when new leaders are left alone
-	excluded map[int32]bool      // see Exclude
+// partitionLeader is what is known of a partition's leader.
+type partitionLeader struct {
+	node     int32 // its node ID, -1 for none
+	epoch    int32
+	isr      []int32   // node IDs of the in-sync replicas
+	newUntil time.Time // until when it is left alone, because it is new
+	excluded bool      // see Exclude
 }
 
 // NewLeaders returns Leaders that know no partition. If reach is nil, all brokers can be reached.
@@ -76,7 +76,7 @@ func NewLeaders(reach Reach, now func() time.Time) *Leaders {
 	if reach == nil {
 		reach = allThere{}
 	}
-	return &Leaders{Reach: reach, now: now, topics: make(map[string]*topicLeaders), hosts: make(map[int32]string)}
+	return &Leaders{Reach: reach, now: now, topics: make(map[string][]partitionLeader), hosts: make(map[int32]string)}
 }
 
 // Dying reports whether a broker has died or become unresponsive so recently that the others may not have given it up.
@@ -93,16 +93,16 @@ func (l *Leaders) Away(p timer.TopicPartition) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.of(p)
-	return t != nil && (l.unreachable(t.nodes[p.Partition]) || l.waits(t, p.Partition))
+	x := l.of(p)
+	return x != nil && (l.unreachable(x.node) || l.waits(x))
 }
 
 // Leaderless reports that a partition was last seen without a leader.
 func (l *Leaders) Leaderless(p timer.TopicPartition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.of(p)
-	return t != nil && t.nodes[p.Partition] < 0
+	x := l.of(p)
+	return x != nil && x.node < 0
 }
 
 // Stalled reports whether a partition was last seen without a leader, or is away.
@@ -115,19 +115,19 @@ func (l *Leaders) Stalled(topic string, partition int32) bool {
 func (l *Leaders) Epoch(topic string, partition int32) int32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.of(timer.TopicPartition{Topic: topic, Partition: partition})
-	if t == nil {
+	x := l.of(timer.TopicPartition{Topic: topic, Partition: partition})
+	if x == nil {
 		return -1
 	}
-	return t.epochs[partition]
+	return x.epoch
 }
 
 // unled reports whether a partition has no leader, or one that cannot be reached.
 func (l *Leaders) unled(p timer.TopicPartition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.of(p)
-	return t != nil && (t.nodes[p.Partition] < 0 || !l.AllReachable() && l.unreachable(t.nodes[p.Partition]))
+	x := l.of(p)
+	return x != nil && (x.node < 0 || !l.AllReachable() && l.unreachable(x.node))
 }
 
 // Exclude notes that a partition takes no writes while others do. If a broker that cannot be reached is in its in-sync
@@ -137,36 +137,33 @@ func (l *Leaders) unled(p timer.TopicPartition) bool {
 func (l *Leaders) Exclude(p timer.TopicPartition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.of(p)
-	if t == nil || !l.burdened(t, p.Partition) {
+	x := l.of(p)
+	if x == nil || !l.burdened(x) {
 		return false
 	}
-	if t.excluded == nil {
-		t.excluded = make(map[int32]bool)
-	}
-	t.excluded[p.Partition] = true
+	x.excluded = true
 	return true
 }
 
-// of returns the leaders of the topic of a partition, nil if the partition is not known. The lock is held.
-func (l *Leaders) of(p timer.TopicPartition) *topicLeaders {
+// of returns the leader of a partition, nil if the partition is not known. The lock is held.
+func (l *Leaders) of(p timer.TopicPartition) *partitionLeader {
 	t := l.topics[p.Topic]
-	if t == nil || p.Partition < 0 || int(p.Partition) >= len(t.nodes) {
+	if p.Partition < 0 || int(p.Partition) >= len(t) {
 		return nil
 	}
-	return t
+	return &t[p.Partition]
 }
 
 // waits reports whether a partition is to be left alone although its leader is
 // there. The lock is held.
-func (l *Leaders) waits(t *topicLeaders, partition int32) bool {
-	return l.now().Before(t.newUntil[partition]) || t.excluded[partition] && l.burdened(t, partition)
+func (l *Leaders) waits(x *partitionLeader) bool {
+	return l.now().Before(x.newUntil) || x.excluded && l.burdened(x)
 }
 
 // burdened reports whether a partition's in-sync replicas hold a broker that died or
 // became unresponsive so recently that it may stay there for now. The lock is held.
-func (l *Leaders) burdened(t *topicLeaders, partition int32) bool {
-	return l.Dying() && slices.ContainsFunc(t.isr[partition], l.unreachable)
+func (l *Leaders) burdened(x *partitionLeader) bool {
+	return l.Dying() && slices.ContainsFunc(x.isr, l.unreachable)
 }
 
 // unreachable reports whether a broker cannot be reached. The lock is held.
@@ -185,30 +182,22 @@ func (l *Leaders) meet(brokers []kmsg.MetadataResponseBroker) {
 }
 
 // learn takes in the leaders and in-sync replicas of a topic's partitions. A leader that replaces an unreachable one is
-// left alone for newLeaderTime. It returns the leader epochs before, nil if the topic was not known.
-func (l *Leaders) learn(topic string, nodes, epochs []int32, isr [][]int32) (before []int32) {
+// left alone for newLeaderTime. It returns the leaders before, nil if the topic was not known.
+func (l *Leaders) learn(topic string, all []partitionLeader) (before []partitionLeader) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := l.topics[topic]
-	if t == nil {
-		t = new(topicLeaders)
-		l.topics[topic] = t
-	}
+	before = l.topics[topic]
+	l.topics[topic] = all
 	if l.AllReachable() {
-		t.newUntil, t.excluded = nil, nil
-	} else {
-		for p := range min(len(t.nodes), len(nodes)) {
-			was, is := t.nodes[p], nodes[p]
-			if is >= 0 && is != was && (was < 0 || l.unreachable(was)) {
-				if t.newUntil == nil {
-					t.newUntil = make(map[int32]time.Time)
-				}
-				t.newUntil[int32(p)] = l.now().Add(newLeaderTime)
-			}
+		return before // no leader is left alone
+	}
+	for p := range min(len(before), len(all)) {
+		was, is := &before[p], &all[p]
+		is.newUntil, is.excluded = was.newUntil, was.excluded
+		if is.node >= 0 && is.node != was.node && (was.node < 0 || l.unreachable(was.node)) {
+			is.newUntil = l.now().Add(newLeaderTime)
 		}
 	}
-	before = t.epochs
-	t.nodes, t.epochs, t.isr = nodes, epochs, isr
 	return before
 }
 
@@ -244,8 +233,8 @@ func (l *Leaders) pressing() bool {
 	defer l.mu.Unlock()
 	tired := time.Now().After(l.fast)
 	for _, t := range l.topics {
-		for p, node := range t.nodes {
-			if !tired && l.unreachable(node) || l.waits(t, int32(p)) {
+		for p := range t {
+			if !tired && l.unreachable(t[p].node) || l.waits(&t[p]) {
 				return true
 			}
 		}
