@@ -211,174 +211,84 @@ const (
 )
 
 // Reasons lists every reason that this version of the service gives.
-func Reasons() []Reason {
-	return []Reason{
-		ReasonBadKey,
-		ReasonTooManyHeaders,
-		ReasonHeadersTooLarge,
-		ReasonValueTooLarge,
-		ReasonUnsupported,
-		ReasonBadValue,
-		ReasonBatchTooLarge,
-		ReasonHeaderCase,
-		ReasonUnknownHeader,
-		ReasonDuplicateHeader,
-		ReasonNotUTF8,
-		ReasonConflictingHeaders,
-		ReasonBadCancel,
-		ReasonBadTrigger,
-		ReasonBadPause,
-		ReasonBadResume,
-		ReasonTwoActions,
-		ReasonSteeringDueTime,
-		ReasonBadIf,
-		ReasonNoDueTime,
-		ReasonBadTime,
-		ReasonSecondsNotMillis,
-		ReasonBadDuration,
-		ReasonNoTimestamp,
-		ReasonBeyondHorizon,
-		ReasonNoRecurrence,
-		ReasonBadInterval,
-		ReasonIntervalTooShort,
-		ReasonBadCron,
-		ReasonCronNeverDue,
-		ReasonUnknownZone,
-		ReasonBadUntil,
-		ReasonUntilBeforeFirst,
-		ReasonBadCount,
-		ReasonBadJitter,
-		ReasonBadCatchUp,
-		ReasonBadMaxLate,
-		ReasonBadRemember,
-		ReasonNoTarget,
-		ReasonBadTarget,
-		ReasonTargetNotAllowed,
-		ReasonBadTargetKeyNull,
-		ReasonBadPartition,
-		ReasonWrongPartition,
-		ReasonMovedMeanwhile,
-		ReasonOverQuota,
-		ReasonBadAttempt,
-		ReasonNoEffect,
-		ReasonTargetUnknown,
-		ReasonTargetPartitionUnknown,
-		ReasonTargetTooLarge,
-		ReasonTargetNotAuthorized,
-		ReasonTargetRefused,
+func Reasons() (all []Reason) {
+	for _, r := range meanings() {
+		all = append(all, r.reason)
 	}
+	return all
 }
 
 // Meaning explains r in one English sentence. It returns "" for a reason that this
-// version does not know. It is one long switch because it is the table of the reasons.
+// version does not know.
 func (r Reason) Meaning() string {
-	switch r {
-	case ReasonBadKey:
-		return "The record's key, which is the timer's ID, is missing, empty or longer than 512 bytes."
-	case ReasonTooManyHeaders:
-		return "The request has more headers than the limit (128, those of waterclock itself not counted)."
-	case ReasonHeadersTooLarge:
-		return "Names and values of the headers are together larger than the limit (64 KiB, those of waterclock itself not counted)."
-	case ReasonValueTooLarge:
-		return "The value is larger than the limit set for the service."
-	case ReasonUnsupported:
-		return "A request in another scheduler's format asks for something that waterclock does not do."
-	case ReasonBadValue:
-		return "The request topic takes requests in another scheduler's format, whose value is the schedule, and this value is not one."
-	case ReasonBatchTooLarge:
-		return "A batch of requests is larger, when decompressed, than the service takes. None of them was read; this letter stands for all of them."
-	case ReasonHeaderCase:
-		return "A timer- header is spelt with upper-case letters: Timer-At."
-	case ReasonUnknownHeader:
-		return "A header begins with timer- and is not known; it is probably misspelt."
-	case ReasonDuplicateHeader:
-		return "A timer- header is given twice."
-	case ReasonNotUTF8:
-		return "The value of a timer- header is not UTF-8 text."
-	case ReasonConflictingHeaders:
-		return "Two headers exclude each other: two due times, a due time with a cancel or a recurrence, a key with a null key."
-	case ReasonBadCancel:
-		return "The value of timer-cancel is not true."
-	case ReasonBadTrigger:
-		return "The value of timer-trigger is not true."
-	case ReasonBadPause:
-		return "The value of timer-pause is not true."
-	case ReasonBadResume:
-		return "The value of timer-resume is not true."
-	case ReasonTwoActions:
-		return "The request has two of timer-cancel, -trigger, -pause and -resume."
-	case ReasonSteeringDueTime:
-		return "The request has one of timer-trigger, -pause and -resume together with a due time."
-	case ReasonBadIf:
-		return "The value of timer-if is not absent, present or the waterclock-source of a timer."
-	case ReasonNoDueTime:
-		return "The request has no due time: neither timer-at, timer-after, timer-every nor timer-cron is there, and it is not a cancel."
-	case ReasonBadTime:
-		return "The value of timer-at is neither RFC 3339 with a zone nor Unix milliseconds."
-	case ReasonSecondsNotMillis:
-		return "The value of timer-at or timer-until is a number below 100000000000: probably seconds instead of milliseconds."
-	case ReasonBadDuration:
-		return "The value of timer-after is not a duration with units that have a fixed length."
-	case ReasonNoTimestamp:
-		return "The due time counts from the record's timestamp, and the record has none."
-	case ReasonBeyondHorizon:
-		return "The due time lies further ahead than the limit (100 years)."
-	case ReasonNoRecurrence:
-		return "The request has timer-zone, -until, -count, -jitter or -catch-up, but neither timer-every nor timer-cron."
-	case ReasonBadInterval:
-		return "The value of timer-every is not a duration with units that have a fixed length."
-	case ReasonIntervalTooShort:
-		return "Occurrences of the timer are closer to each other than the limit (100 ms)."
-	case ReasonBadCron:
-		return "The value of timer-cron is not a cron expression of 5 or 6 fields."
-	case ReasonCronNeverDue:
-		return "No date matches timer-cron, for example the 30th of February."
-	case ReasonUnknownZone:
-		return "The value of timer-zone is not the IANA name of a time zone that the service knows."
-	case ReasonBadUntil:
-		return "The value of timer-until is neither RFC 3339 with a zone nor Unix milliseconds."
-	case ReasonUntilBeforeFirst:
-		return "The value of timer-until is before the first occurrence."
-	case ReasonBadCount:
-		return "The value of timer-count is not a number from 1 on."
-	case ReasonBadJitter:
-		return "The value of timer-jitter is not a duration with units that have a fixed length."
-	case ReasonBadCatchUp:
-		return "The value of timer-catch-up is not all, latest or none."
-	case ReasonBadMaxLate:
-		return "The value of timer-max-late is not a duration with units that have a fixed length."
-	case ReasonBadRemember:
-		return "The value of timer-remember is not a duration of up to 7 days, optionally followed by one space and a token of 1 to 64 printable characters."
-	case ReasonNoTarget:
-		return "The request has no timer-target-topic, and the request topic has no default target."
-	case ReasonBadTarget:
-		return "The value of timer-target-topic is not a valid name of a Kafka topic."
-	case ReasonTargetNotAllowed:
-		return "The target topic is not among those that requests of this topic may name."
-	case ReasonBadTargetKeyNull:
-		return "The value of timer-target-key-null is not true."
-	case ReasonBadPartition:
-		return "The value of timer-target-partition is not a number from 0 to 2147483647."
-	case ReasonWrongPartition:
-		return "The record is not on the partition that its key belongs to, so a cancel from another producer would miss it."
-	case ReasonMovedMeanwhile:
-		return "The timers were moved to other partitions, or to a new topic, before the request was read, and it depends on a pending timer: send it again."
-	case ReasonOverQuota:
-		return "The request topic has more requests a second, or more pending timers, than its configuration allows."
-	case ReasonBadAttempt:
-		return "The value of waterclock-attempt, on a record of a fixed-delay topic, is not a number from 0 to 2147483646."
-	case ReasonNoEffect:
-		return "A record of a fixed-delay topic has a timer- header that only requests may have; only timer-target-topic is read there."
-	case ReasonTargetUnknown:
-		return "The target topic has not existed for 10 s."
-	case ReasonTargetPartitionUnknown:
-		return "The target topic has not had a partition of this number for 10 s."
-	case ReasonTargetTooLarge:
-		return "The emission is larger than the target topic takes."
-	case ReasonTargetNotAuthorized:
-		return "The service is not allowed to write to the target topic."
-	case ReasonTargetRefused:
-		return "The target topic refuses the record for another reason, which the detail gives."
+	for _, known := range meanings() {
+		if known.reason == r {
+			return known.meaning
+		}
 	}
 	return ""
+}
+
+type meaning struct {
+	reason  Reason
+	meaning string
+}
+
+// meanings is the table of all reasons.
+func meanings() []meaning {
+	return []meaning{
+		{ReasonBadKey, "The record's key, which is the timer's ID, is missing, empty or longer than 512 bytes."},
+		{ReasonTooManyHeaders, "The request has more headers than the limit (128, those of waterclock itself not counted)."},
+		{ReasonHeadersTooLarge, "Names and values of the headers are together larger than the limit (64 KiB, those of waterclock itself not counted)."},
+		{ReasonValueTooLarge, "The value is larger than the limit set for the service."},
+		{ReasonUnsupported, "A request in another scheduler's format asks for something that waterclock does not do."},
+		{ReasonBadValue, "The request topic takes requests in another scheduler's format, whose value is the schedule, and this value is not one."},
+		{ReasonBatchTooLarge, "A batch of requests is larger, when decompressed, than the service takes. None of them was read; this letter stands for all of them."},
+		{ReasonHeaderCase, "A timer- header is spelt with upper-case letters: Timer-At."},
+		{ReasonUnknownHeader, "A header begins with timer- and is not known; it is probably misspelt."},
+		{ReasonDuplicateHeader, "A timer- header is given twice."},
+		{ReasonNotUTF8, "The value of a timer- header is not UTF-8 text."},
+		{ReasonConflictingHeaders, "Two headers exclude each other: two due times, a due time with a cancel or a recurrence, a key with a null key."},
+		{ReasonBadCancel, "The value of timer-cancel is not true."},
+		{ReasonBadTrigger, "The value of timer-trigger is not true."},
+		{ReasonBadPause, "The value of timer-pause is not true."},
+		{ReasonBadResume, "The value of timer-resume is not true."},
+		{ReasonTwoActions, "The request has two of timer-cancel, -trigger, -pause and -resume."},
+		{ReasonSteeringDueTime, "The request has one of timer-trigger, -pause and -resume together with a due time."},
+		{ReasonBadIf, "The value of timer-if is not absent, present or the waterclock-source of a timer."},
+		{ReasonNoDueTime, "The request has no due time: neither timer-at, timer-after, timer-every nor timer-cron is there, and it is not a cancel."},
+		{ReasonBadTime, "The value of timer-at is neither RFC 3339 with a zone nor Unix milliseconds."},
+		{ReasonSecondsNotMillis, "The value of timer-at or timer-until is a number below 100000000000: probably seconds instead of milliseconds."},
+		{ReasonBadDuration, "The value of timer-after is not a duration with units that have a fixed length."},
+		{ReasonNoTimestamp, "The due time counts from the record's timestamp, and the record has none."},
+		{ReasonBeyondHorizon, "The due time lies further ahead than the limit (100 years)."},
+		{ReasonNoRecurrence, "The request has timer-zone, -until, -count, -jitter or -catch-up, but neither timer-every nor timer-cron."},
+		{ReasonBadInterval, "The value of timer-every is not a duration with units that have a fixed length."},
+		{ReasonIntervalTooShort, "Occurrences of the timer are closer to each other than the limit (100 ms)."},
+		{ReasonBadCron, "The value of timer-cron is not a cron expression of 5 or 6 fields."},
+		{ReasonCronNeverDue, "No date matches timer-cron, for example the 30th of February."},
+		{ReasonUnknownZone, "The value of timer-zone is not the IANA name of a time zone that the service knows."},
+		{ReasonBadUntil, "The value of timer-until is neither RFC 3339 with a zone nor Unix milliseconds."},
+		{ReasonUntilBeforeFirst, "The value of timer-until is before the first occurrence."},
+		{ReasonBadCount, "The value of timer-count is not a number from 1 on."},
+		{ReasonBadJitter, "The value of timer-jitter is not a duration with units that have a fixed length."},
+		{ReasonBadCatchUp, "The value of timer-catch-up is not all, latest or none."},
+		{ReasonBadMaxLate, "The value of timer-max-late is not a duration with units that have a fixed length."},
+		{ReasonBadRemember, "The value of timer-remember is not a duration of up to 7 days, optionally followed by one space and a token of 1 to 64 printable characters."},
+		{ReasonNoTarget, "The request has no timer-target-topic, and the request topic has no default target."},
+		{ReasonBadTarget, "The value of timer-target-topic is not a valid name of a Kafka topic."},
+		{ReasonTargetNotAllowed, "The target topic is not among those that requests of this topic may name."},
+		{ReasonBadTargetKeyNull, "The value of timer-target-key-null is not true."},
+		{ReasonBadPartition, "The value of timer-target-partition is not a number from 0 to 2147483647."},
+		{ReasonWrongPartition, "The record is not on the partition that its key belongs to, so a cancel from another producer would miss it."},
+		{ReasonMovedMeanwhile, "The timers were moved to other partitions, or to a new topic, before the request was read, and it depends on a pending timer: send it again."},
+		{ReasonOverQuota, "The request topic has more requests a second, or more pending timers, than its configuration allows."},
+		{ReasonBadAttempt, "The value of waterclock-attempt, on a record of a fixed-delay topic, is not a number from 0 to 2147483646."},
+		{ReasonNoEffect, "A record of a fixed-delay topic has a timer- header that only requests may have; only timer-target-topic is read there."},
+		{ReasonTargetUnknown, "The target topic has not existed for 10 s."},
+		{ReasonTargetPartitionUnknown, "The target topic has not had a partition of this number for 10 s."},
+		{ReasonTargetTooLarge, "The emission is larger than the target topic takes."},
+		{ReasonTargetNotAuthorized, "The service is not allowed to write to the target topic."},
+		{ReasonTargetRefused, "The target topic refuses the record for another reason, which the detail gives."},
+	}
 }
