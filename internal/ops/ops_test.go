@@ -121,28 +121,10 @@ func TestPortTaken(t *testing.T) {
 	defer l.Close()
 	addr := l.Addr().String()
 	s := NewServer(addr, prometheus.NewRegistry(), fakeReady{}, slog.New(slog.DiscardHandler))
-	err = s.Run(t.Context())
+	err = s.Listen()
 	if err == nil || !strings.Contains(err.Error(), "another process has taken "+addr) || !strings.Contains(err.Error(), "--http") {
 		t.Errorf("err = %v", err)
 	}
-}
-
-func TestListenTwice(t *testing.T) {
-	s := NewServer("127.0.0.1:0", prometheus.NewRegistry(), fakeReady{}, slog.New(slog.DiscardHandler))
-	if got := s.Addr(); got != "127.0.0.1:0" {
-		t.Errorf("addr before listen: %s", got)
-	}
-	for range 2 {
-		if err := s.Listen(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	defer s.listener.Close()
-	c, err := net.Dial("tcp", s.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = c.Close()
 }
 
 func TestRunReportsABrokenListener(t *testing.T) {
@@ -160,6 +142,9 @@ func TestRunStopsAtOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := NewServer("127.0.0.1:0", prometheus.NewRegistry(), fakeReady{}, slog.New(slog.DiscardHandler))
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Run(ctx); err != nil {
 		t.Errorf("err = %v", err)
 	}

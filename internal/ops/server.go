@@ -18,12 +18,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/exporter-toolkit/web"
 
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/metric"
@@ -54,9 +54,7 @@ type Server struct {
 	writeTimeout time.Duration
 	web          string // path of the web configuration; empty: plain HTTP
 	log          *slog.Logger
-
-	mu       sync.Mutex // guards listener
-	listener net.Listener
+	listener     net.Listener // nil before Listen
 }
 
 // NewServer returns a server for addr, as host:port. Port 0 means any free port; see [Server.Addr].
@@ -84,49 +82,31 @@ func readyMetric(ready Readiness) prometheus.Gatherer {
 	return reg
 }
 
-// Secure makes the server speak TLS, and ask for a user and a password, as the web configuration at path says; see
-// [CheckWeb]. It is called before Listen.
+// Secure makes the server speak TLS, and ask for a user and a password, as the web configuration at path says. The format is
+// Prometheus's own, see https://prometheus.io/docs/prometheus/latest/configuration/https/. It is called before Listen.
 func (s *Server) Secure(path string) { s.web = path }
 
-// Listen binds the address, so that the caller learns of a port that is taken before it starts anything else. Run calls it,
-// too. A second call does nothing.
-func (s *Server) Listen() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener != nil {
-		return nil
+// Listen binds the address, so that the caller learns of a port that is taken before it starts anything else.
+func (s *Server) Listen() (err error) {
+	if err := web.Validate(s.web); err != nil {
+		return fmt.Errorf("web configuration %s: %w", s.web, err)
 	}
-	if err := CheckWeb(s.web); err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", s.addr)
+	s.listener, err = net.Listen("tcp", s.addr)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("listen for HTTP: another process has taken %s; choose another address with --%s", s.addr, s.setting)
 	}
 	if err != nil {
 		return fmt.Errorf("listen for HTTP: %w", err)
 	}
-	s.listener = l
 	return nil
 }
 
-// Addr returns the address that the server listens on, with its real port. Before Listen it is the address that was asked
-// for.
-func (s *Server) Addr() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener == nil {
-		return s.addr
-	}
-	return s.listener.Addr().String()
-}
+// Addr returns the address that the server listens on since Listen, with its real port.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Run serves until ctx is done. Then it gives requests in flight 2 s to end, and returns nil. Otherwise it returns why it
+// Run serves on the address that Listen has bound, until ctx is done. Then it gives requests in flight 2 s to end, and returns nil. Otherwise it returns why it
 // could not serve. It may be called once.
 func (s *Server) Run(ctx context.Context) error {
-	if err := s.Listen(); err != nil {
-		return err
-	}
 	srv := &http.Server{
 		Handler:        s.named(),
 		ReadTimeout:    readTimeout,
@@ -145,7 +125,7 @@ func (s *Server) Run(ctx context.Context) error {
 			srv.Close()
 		}
 	})
-	err := serveWeb(s.listener, srv, s.web, s.log)
+	err := s.serve(srv)
 	if !stop() {
 		<-stopped
 	}
@@ -153,6 +133,15 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serve HTTP: %w", err)
 	}
 	return nil
+}
+
+// serve serves as the web configuration says, which is read again at each connection and request: users and certificates
+// change without a restart. Without one it is plain HTTP, open to all who can reach it.
+func (s *Server) serve(srv *http.Server) error {
+	if s.web == "" {
+		return srv.Serve(s.listener)
+	}
+	return web.Serve(s.listener, srv, &web.FlagConfig{WebConfigFile: &s.web}, s.log)
 }
 
 // named makes a server on the loopback interface answer only under the names of this machine. Otherwise a page of another

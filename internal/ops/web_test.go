@@ -139,11 +139,11 @@ func TestWrongWebConfiguration(t *testing.T) {
 			write(t, path, []byte(c.text))
 			s := NewServer("127.0.0.1:0", prometheus.NewRegistry(), fakeReady{}, slog.New(slog.DiscardHandler))
 			s.Secure(path)
-			err := s.Run(t.Context())
+			err := s.Listen()
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
 				t.Errorf("err = %v, want the path and %q", err, c.want)
 			}
-			if s.Addr() != "127.0.0.1:0" {
+			if s.listener != nil {
 				t.Error("it listens")
 			}
 		})
