@@ -125,11 +125,6 @@ func embeddedBroker(addr, dir string) (*kfake.Cluster, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("listen address %q: port is no number", addr)
 	}
-	if port == 0 {
-		if port, err = freePort(host); err != nil {
-			return nil, "", err
-		}
-	}
 	cluster, err := kfake.NewCluster(
 		kfake.NumBrokers(1), kfake.Ports(port), kfake.DataDir(dir), kfake.ClusterID(connect.DevCluster),
 		kfake.DefaultNumPartitions(devPartitions),
@@ -209,15 +204,6 @@ func createOnUse(cluster *kfake.Cluster) {
 		})
 		return nil, nil, false
 	})
-}
-
-func freePort(host string) (int, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // devTopics makes the request topics, the fixed-delay topics and the demo's target. Fixed-delay topics must have the
