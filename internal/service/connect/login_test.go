@@ -122,7 +122,7 @@ func TestRefusal(t *testing.T) {
 		{"password", password, kerr.SaslAuthenticationFailed, "the brokers refuse user wc (PLAIN): there is no such user, or the password in /run/pw is wrong"},
 		{"token", token, kerr.SaslAuthenticationFailed, "the brokers refuse the token in /run/token"},
 		{"mechanism", password, kerr.UnsupportedSaslMechanism, "the brokers at k:1 do not offer PLAIN"},
-		{"secret", password, &secretError{errors.New("read secret: gone")}, "read secret: gone"},
+		{"secret", password, &localError{errors.New("read secret: gone")}, "read secret: gone"},
 		{"authority", cert, x509.UnknownAuthorityError{}, "--tls-ca"},
 		{"plain text", cert, tls.RecordHeaderError{Msg: "first record"}, "do not speak TLS on that port"},
 		{"alert", cert, errors.New("read: remote error: tls: bad certificate"), "refuse the client certificate /run/cert.pem (bad certificate)"},
@@ -162,7 +162,7 @@ func TestSecretsAreReadAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			var gone *secretError
+			var gone *localError
 			if _, _, err := mech.Authenticate(t.Context(), "host:1"); !errors.As(err, &gone) {
 				t.Errorf("without the file: %v", err)
 			}

@@ -106,7 +106,7 @@ func mechanism(cfg *config.Config) (sasl.Mechanism, error) {
 		}
 		s, err := config.ReadSecret(path)
 		if err != nil {
-			return "", &secretError{err}
+			return "", &localError{err}
 		}
 		return s.Reveal(), nil
 	}

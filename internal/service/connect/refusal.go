@@ -5,11 +5,9 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -35,20 +33,17 @@ func Refusal(cfg *config.Config, err error) string {
 	var (
 		invalid   x509.CertificateInvalidError
 		authority x509.UnknownAuthorityError
-		host      x509.HostnameError
+		unfit     *tls.CertificateVerificationError
 		header    tls.RecordHeaderError
 		closed    *kgo.ErrFirstReadEOF
-		expired   *expiredError
-		secret    *secretError
+		here      *localError
 	)
 	brokers := strings.Join(cfg.Brokers, ", ")
 	switch {
 	case err == nil:
 		return ""
-	case errors.As(err, &expired):
-		return expired.Error()
-	case errors.As(err, &secret):
-		return secret.Error()
+	case errors.As(err, &here):
+		return here.Error()
 	case cfg.SASLMechanism == config.SASLOAuth && (errors.Is(err, kerr.SaslAuthenticationFailed) || strings.Contains(err.Error(), oauthRefused)):
 		return fmt.Sprintf("the brokers refuse the token in %s (OAUTHBEARER): it is wrong, expired or not for them", cfg.SASLTokenFile)
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
@@ -62,8 +57,8 @@ func Refusal(cfg *config.Config, err error) string {
 			brokers, invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
 	case errors.As(err, &authority):
 		return fmt.Sprintf("the certificate of a broker at %s is signed by an authority that is not trusted here: name the authority's certificate with --tls-ca", brokers)
-	case errors.As(err, &invalid), errors.As(err, &host):
-		return fmt.Sprintf("the certificate of a broker at %s is not good: %v", brokers, rootCause(err))
+	case errors.As(err, &unfit):
+		return fmt.Sprintf("the certificate of a broker at %s is not good: %v", brokers, unfit.Err)
 	case errors.As(err, &header):
 		return notTLS(brokers)
 	case strings.Contains(err.Error(), "remote error: tls: "):
@@ -90,33 +85,9 @@ func notTLS(brokers string) string {
 	return fmt.Sprintf("the brokers at %s do not speak TLS on that port: name their TLS port, or leave out --tls", brokers)
 }
 
-// rootCause returns the innermost error.
-func rootCause(err error) error {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err
-		}
-		err = inner
-	}
-}
-
-// secretError says that the file of a secret cannot be read.
-type secretError struct{ err error }
-
-func (e *secretError) Error() string { return e.err.Error() }
-func (e *secretError) Unwrap() error { return e.err }
-
-// expiredError says that a client certificate is not valid now, so every broker would refuse it.
-type expiredError struct {
-	path      string
-	from, end time.Time
-}
-
-func (e *expiredError) Error() string {
-	return fmt.Sprintf("the client certificate %s is valid from %s to %s and now is %s: replace it; it is read again at each connection", e.path,
-		e.from.UTC().Format(time.RFC3339), e.end.UTC().Format(time.RFC3339), time.Now().UTC().Format(time.RFC3339))
-}
+// localError is a fault of a file of this machine: a secret that cannot be read, or a client certificate that is not valid
+// now, so that every broker would refuse it.
+type localError struct{ error }
 
 // checkValidity returns an error if a client certificate is not valid now. Brokers would refuse it too, but under TLS 1.3 only
 // after the handshake, and without saying why.
@@ -124,7 +95,8 @@ func checkValidity(path string, tc *tls.Config) error {
 	for _, pair := range tc.Certificates {
 		leaf := pair.Leaf
 		if now := time.Now(); leaf != nil && (now.Before(leaf.NotBefore) || now.After(leaf.NotAfter)) {
-			return &expiredError{path, leaf.NotBefore, leaf.NotAfter}
+			return &localError{fmt.Errorf("the client certificate %s is valid from %s to %s and now is %s: replace it; it is read again at each connection", path,
+				leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))}
 		}
 	}
 	return nil
@@ -144,7 +116,7 @@ func Principal(cfg *config.Config) string {
 	case cfg.SASLMechanism != config.SASLNone:
 		return "User:" + cfg.SASLUsername
 	case cfg.TLS && cfg.TLSCert != "":
-		return certificatePrincipal(cfg.TLSCert)
+		return certificatePrincipal(cfg)
 	}
 	return "User:ANONYMOUS"
 }
@@ -168,18 +140,10 @@ func tokenPrincipal(path string) string {
 }
 
 // certificatePrincipal returns the subject of the client certificate, as Java writes it (RFC 2253).
-func certificatePrincipal(path string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
+func certificatePrincipal(cfg *config.Config) string {
+	tc, err := cfg.TLSConfig()
+	if err != nil || tc.Certificates[0].Leaf == nil {
 		return unknownPrincipal
 	}
-	block, _ := pem.Decode(data)
-	if block == nil {
-		return unknownPrincipal
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return unknownPrincipal
-	}
-	return "User:" + cert.Subject.String()
+	return "User:" + tc.Certificates[0].Leaf.Subject.String()
 }
