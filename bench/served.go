@@ -24,10 +24,11 @@ const (
 // of thousands of timers.
 func (r *run) awaitServed(ctx context.Context) error {
 	id, limit := r.name+"-probe", min(servedTimeout, r.Timeout/2)
-	sent, err := commands.Schedule(ctx, r.Cluster, commands.ScheduleRequest{Topic: r.requests, ID: id, To: r.target, Partition: -1, Wait: limit})
+	probe := []waterclock.Option{waterclock.After(0), waterclock.To(r.target), waterclock.NullValue()}
+	sent, err := commands.Send(ctx, r.Cluster, commands.Request{Topic: r.requests, ID: id, Options: probe, Wait: limit})
 	switch {
 	case errors.Is(err, commands.ErrUndecided):
-		_, cancelled := commands.Steer(ctx, r.Cluster, commands.SteerRequest{Topic: r.requests, ID: id, Action: commands.Cancel})
+		_, cancelled := commands.Send(ctx, r.Cluster, commands.Request{Topic: r.requests, ID: id, Action: commands.Cancel})
 		return errors.Join(fmt.Errorf("look for the instances that serve %s: %w", r.requests, err), cancelled)
 	case err != nil:
 		return fmt.Errorf("look for the instances that serve %s: %w", r.requests, err)

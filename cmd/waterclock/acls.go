@@ -52,7 +52,7 @@ lists those of one topic only, so that each team can have principals of its own.
 				}
 			}
 		}
-		return p.backend.acls(cfg, o, p.stdout)
+		return commands.ACLs(cfg, o, p.stdout)
 	})
 	return cmd
 }

@@ -319,10 +319,10 @@ func TestSteerGoesWhereTheTimerIs(t *testing.T) {
 		for _, action := range []commands.Action{commands.Cancel, commands.Trigger, commands.Pause, commands.Resume} {
 			var got calls
 			code, _, stderr := runWith(&got, []string{config.EnvURL + "=" + s.URL}, "", append([]string{string(action), "--id", "a1"}, c.args...)...)
-			if code != exitOK || stderr != c.said || !reflect.DeepEqual(got.steered.Partition, c.want) {
-				t.Errorf("%s of one that is %s: exit %d, %q, written to %v", action, name, code, stderr, got.steered.Partition)
+			if code != exitOK || stderr != c.said || !reflect.DeepEqual(got.request.Partition, c.want) {
+				t.Errorf("%s of one that is %s: exit %d, %q, written to %v", action, name, code, stderr, got.request.Partition)
 			}
-			if h := got.home; (h.ID != "") != (c.said != "") || h.Partition != nil || h.Wait != 0 { // a timer that was just scheduled is there
+			if h := got.before; (h.ID != "") != (c.said != "") || h.Partition != nil || h.Wait != 0 { // a timer that was just scheduled is there
 				t.Errorf("%s of one that is %s: written to where the ID belongs: %+v", action, name, h)
 			}
 		}

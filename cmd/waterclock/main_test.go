@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/service/commands"
 	"github.com/waterclock/waterclock/internal/service/dev"
 )
@@ -61,15 +63,12 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 
 // calls is a backend that notes what it is called with and returns err.
 type calls struct {
-	steered     commands.SteerRequest // the last one
-	home        commands.SteerRequest // the one before it
+	request     commands.Request // the last one
+	before      commands.Request // the one before it
 	err         error
 	cfg         *config.Config
 	dev         dev.Options
-	request     commands.ScheduleRequest
 	outcome     *commands.Outcome
-	topic       string
-	id          string
 	create      bool
 	repartition commands.RepartitionOptions
 	audit       commands.AuditOptions
@@ -79,7 +78,7 @@ type calls struct {
 func (c *calls) backend() backend {
 	due := time.Date(2030, 1, 1, 8, 0, 0, 0, time.UTC)
 	return backend{
-		run: func(_ context.Context, cfg *config.Config, _ <-chan *config.Config, log *slog.Logger) error {
+		run: func(_ context.Context, cfg *config.Config, log *slog.Logger, _ service.Options) error {
 			log.Info("here")
 			c.cfg = cfg
 			return c.err
@@ -88,13 +87,12 @@ func (c *calls) backend() backend {
 			c.dev = o
 			return c.err
 		},
-		schedule: func(_ context.Context, cfg *config.Config, r commands.ScheduleRequest) (commands.Sent, error) {
-			c.cfg, c.request = cfg, r
+		send: func(_ context.Context, cfg *config.Config, r commands.Request) (commands.Sent, error) {
+			c.cfg, c.before, c.request = cfg, c.request, r
+			if r.Action != "" {
+				return commands.Sent{Topic: r.Topic, Partition: 3, Offset: 18, Outcome: c.outcome}, c.err
+			}
 			return commands.Sent{Topic: r.Topic, Partition: 3, Offset: 17, Due: due, Outcome: c.outcome}, c.err
-		},
-		steer: func(_ context.Context, cfg *config.Config, r commands.SteerRequest) (commands.Sent, error) {
-			c.cfg, c.home, c.steered, c.topic, c.id = cfg, c.steered, r, r.Topic, r.ID
-			return commands.Sent{Topic: r.Topic, Partition: 3, Offset: 18, Outcome: c.outcome}, c.err
 		},
 		topics: func(_ context.Context, cfg *config.Config, create bool, out io.Writer) error {
 			c.cfg, c.create = cfg, create
@@ -112,6 +110,23 @@ func (c *calls) backend() backend {
 			return c.err
 		},
 	}
+}
+
+// written returns what a request writes: topic, ID, headers and value.
+func written(t *testing.T, r *commands.Request) string {
+	t.Helper()
+	rec, err := r.Record()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := r.Topic + "/" + r.ID
+	for _, h := range rec.Headers {
+		text += fmt.Sprintf(" %s=%s", h.Key, h.Value)
+	}
+	if rec.Value == nil {
+		return text + " null"
+	}
+	return text + fmt.Sprintf(" %q", rec.Value)
 }
 
 // runWith runs one command line against c.
@@ -205,7 +220,7 @@ func TestExitCodes(t *testing.T) {
 // then is exit code 0.
 func TestSIGTERM(t *testing.T) {
 	b := (&calls{}).backend()
-	b.run = func(ctx context.Context, _ *config.Config, _ <-chan *config.Config, _ *slog.Logger) error {
+	b.run = func(ctx context.Context, _ *config.Config, _ *slog.Logger, _ service.Options) error {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 			return err
 		}
@@ -234,7 +249,7 @@ func TestSIGHUP(t *testing.T) {
 	write("brokers: a:1\nrequests: [t]\ntargets: [x]\n")
 	var log syncBuffer
 	b := (&calls{}).backend()
-	b.run = func(ctx context.Context, first *config.Config, reload <-chan *config.Config, _ *slog.Logger) error {
+	b.run = func(ctx context.Context, first *config.Config, _ *slog.Logger, o service.Options) error {
 		hangUp := func() {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 				t.Error(err)
@@ -247,14 +262,14 @@ func TestSIGHUP(t *testing.T) {
 			return nil
 		}
 		select {
-		case got := <-reload:
+		case got := <-o.Reload:
 			t.Errorf("a wrong file is passed on: %+v", got)
 		default:
 		}
 		write("brokers: a:1\nrequests: [t]\ntargets: [y]\ntenants: {t: {limit-rate: 5}}\n")
 		hangUp()
 		select {
-		case got := <-reload:
+		case got := <-o.Reload:
 			if got.TargetsOf("t")[0] != "y" || got.PolicyOf("t").LimitRate != 5 || got.Group != "g" || first.TargetsOf("t")[0] != "x" {
 				t.Errorf("got %+v, had %+v", got, first)
 			}
@@ -344,8 +359,8 @@ func TestFollow(t *testing.T) {
 func TestCancel(t *testing.T) {
 	var c calls
 	code, stdout, stderr := runWith(&c, nil, "", "cancel", "--id", "a1", "--topic", "slow")
-	if code != exitOK || c.id != "a1" || c.topic != "slow" || stdout != "cancel of a1 written to slow/3/18\n" {
-		t.Errorf("exit %d, %q, %q, %+v", code, stdout, stderr, c)
+	if code != exitOK || c.request.ID != "a1" || c.request.Topic != "slow" || stdout != "cancel of a1 written to slow/3/18\n" {
+		t.Errorf("exit %d, %q, %q, %+v", code, stdout, stderr, c.request)
 	}
 }
 
@@ -354,13 +369,13 @@ func TestSteer(t *testing.T) {
 	for _, action := range []commands.Action{commands.Cancel, commands.Trigger, commands.Pause, commands.Resume} {
 		var c calls
 		code, stdout, stderr := runWith(&c, nil, "", string(action), "--id", "a1", "--topic", "slow", "--if", "slow/3/17")
-		want := commands.SteerRequest{Topic: "slow", ID: "a1", Action: action, If: "slow/3/17"}
-		if code != exitOK || c.steered != want || stdout != string(action)+" of a1 written to slow/3/18\n" {
-			t.Errorf("%s: exit %d, %q, %q, %+v", action, code, stdout, stderr, c.steered)
+		want := "slow/a1 timer-" + string(action) + "=true timer-if=slow/3/17 null"
+		if code != exitOK || written(t, &c.request) != want || c.request.Action != action || stdout != string(action)+" of a1 written to slow/3/18\n" {
+			t.Errorf("%s: exit %d, %q, %q, %+v", action, code, stdout, stderr, c.request)
 		}
 	}
 	var c calls
-	if code, _, stderr := runWith(&c, nil, "", "schedule", "--id", "a1", "--in", "1s", "--to", "x", "--if", "absent"); code != exitOK || c.request.If != "absent" {
+	if code, _, stderr := runWith(&c, nil, "", "schedule", "--id", "a1", "--in", "1s", "--to", "x", "--if", "absent"); code != exitOK || written(t, &c.request) != `timers/a1 timer-after=1000ms timer-if=absent timer-target-topic=x ""` {
 		t.Errorf("schedule: exit %d, %q, %+v", code, stderr, c.request)
 	}
 }
@@ -382,8 +397,8 @@ func TestRequestTopic(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var got calls
 			code, _, stderr := runWith(&got, c.env, "", append([]string{"cancel", "--id", "a"}, c.args...)...)
-			if got.topic != c.want || (code == exitUsage) != (c.want == "") {
-				t.Errorf("exit %d, topic %q, want %q; %s", code, got.topic, c.want, stderr)
+			if got.request.Topic != c.want || (code == exitUsage) != (c.want == "") {
+				t.Errorf("exit %d, topic %q, want %q; %s", code, got.request.Topic, c.want, stderr)
 			}
 		})
 	}

@@ -1,12 +1,13 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/calendar"
-	"github.com/waterclock/waterclock/internal/service/commands"
 	"github.com/waterclock/waterclock/internal/span"
 )
 
@@ -35,60 +36,66 @@ func (f *recurrenceFlags) by() string {
 	return "--every"
 }
 
-// read checks the flags, and reports whether the timer recurs.
-func (f *recurrenceFlags) read(given func(flag string) bool, r *commands.Recurrence) (recurs bool, err error) {
+// options checks the flags and returns their options; none if the timer does not recur.
+func (f *recurrenceFlags) options(given func(flag string) bool) ([]waterclock.Option, error) {
 	switch every, cron := given("every"), given("cron"); {
 	case every && cron:
-		return false, usagef("--every and --cron exclude each other")
+		return nil, usagef("--every and --cron exclude each other")
 	case !every && !cron:
 		for _, flag := range []string{"zone", "until", "count", "jitter", "catch-up"} {
 			if given(flag) {
-				return false, usagef("--%s needs --every or --cron: it is about a recurring timer", flag)
+				return nil, usagef("--%s needs --every or --cron: it is about a recurring timer", flag)
 			}
 		}
-		return false, nil
+		return nil, nil
 	case every && given("zone"):
-		return false, usagef("--zone and --every exclude each other: a zone is that of --cron")
+		return nil, usagef("--zone and --every exclude each other: a zone is that of --cron")
 	case every:
-		if r.Every, err = span.Parse(f.every); err != nil || r.Every == 0 {
-			return false, usagef("--every is %q, needs a duration above zero, such as 250ms, 10s, 1h30m or 7d", f.every)
+		interval, err := span.Parse(f.every)
+		if err != nil || interval == 0 {
+			return nil, usagef("--every is %q, needs a duration above zero, such as 250ms, 10s, 1h30m or 7d", f.every)
 		}
-	default:
-		if _, err := calendar.Parse(f.cron); err != nil {
-			return false, usagef("--cron is %q: %v", f.cron, err)
-		}
-		r.Cron, r.Zone = f.cron, f.zone
+		return f.rest(given, waterclock.Every(interval))
 	}
-	return true, f.rest(given, r)
+	if _, err := calendar.Parse(f.cron); err != nil {
+		return nil, usagef("--cron is %q: %v", f.cron, err)
+	}
+	return f.rest(given, waterclock.Cron(f.cron))
 }
 
-func (f *recurrenceFlags) rest(given func(flag string) bool, r *commands.Recurrence) (err error) {
+func (f *recurrenceFlags) rest(given func(flag string) bool, opts ...waterclock.Option) ([]waterclock.Option, error) {
 	if given("zone") {
 		if _, err := calendar.LoadZone(f.zone); err != nil || f.zone == "" {
-			return usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", f.zone, calendar.DidYouMean(f.zone))
+			return nil, usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", f.zone, calendar.DidYouMean(f.zone))
 		}
+		opts = append(opts, waterclock.Zone(f.zone))
 	}
 	if given("until") {
-		if r.Until, err = instant("until", f.until); err != nil {
-			return err
+		until, err := instant("until", f.until)
+		if err != nil {
+			return nil, err
 		}
+		opts = append(opts, waterclock.Until(until))
 	}
-	if r.Count = f.count; given("count") && f.count < 1 {
-		return usagef("--count is %d, needs 1 or more", f.count)
+	if given("count") {
+		if f.count < 1 {
+			return nil, usagef("--count is %d, needs 1 or more", f.count)
+		}
+		opts = append(opts, waterclock.Count(f.count))
 	}
 	if given("jitter") {
-		most, err := span.Parse(f.jitter)
+		most, err := duration("jitter", f.jitter)
 		if err != nil {
-			return usagef("--jitter is %q, %v", f.jitter, err)
+			return nil, err
 		}
-		r.Jitter = &most
+		opts = append(opts, waterclock.Jitter(most))
 	}
-	switch r.CatchUp = strings.ToLower(f.catchUp); r.CatchUp {
-	case "all", "latest", "none":
-	default:
-		if given("catch-up") {
-			return usagef("--catch-up is %q, needs all, latest or none", f.catchUp)
+	if given("catch-up") {
+		policy := waterclock.CatchUpPolicy(strings.ToLower(f.catchUp))
+		if !slices.Contains([]waterclock.CatchUpPolicy{waterclock.CatchUpAll, waterclock.CatchUpLatest, waterclock.CatchUpNone}, policy) {
+			return nil, usagef("--catch-up is %q, needs all, latest or none", f.catchUp)
 		}
+		opts = append(opts, waterclock.CatchUp(policy))
 	}
-	return nil
+	return opts, nil
 }

@@ -22,7 +22,6 @@ import (
 const (
 	defaultBroker   = "127.0.0.1:9092" // where dev listens
 	defaultRequests = "timers"         // what dev serves
-	maxID           = 512              // bytes
 )
 
 // scheduleFlags has the flags of schedule that are not settings. They belong to one request, so they are neither in the file
@@ -89,9 +88,9 @@ in waterclock dead-letters list.
 			return err
 		}
 		req.Topic = f.topic
-		s, err := p.backend.schedule(cmd.Context(), cfg, req)
+		s, err := p.backend.send(cmd.Context(), cfg, req)
 		if s.Topic != "" {
-			fmt.Fprintf(p.stdout, "%s written to %s/%d/%d%s\n", req.ID, s.Topic, s.Partition, s.Offset, saysDue(&req, s.Due))
+			fmt.Fprintf(p.stdout, "%s written to %s/%d/%d%s\n", req.ID, s.Topic, s.Partition, s.Offset, f.saysDue(s.Due))
 		}
 		switch {
 		case s.Note != "":
@@ -99,18 +98,18 @@ in waterclock dead-letters list.
 		case req.To == "" && req.Wait == 0:
 			fmt.Fprintln(p.stderr, "note: without --to the timer goes to the target topic that the service is configured with; if it has none, the request becomes a dead letter. --wait tells")
 		}
-		this := asked{id: req.ID, condition: req.If, maxLate: req.MaxLate != nil}
+		this := asked{id: req.ID, condition: f.condition, maxLate: f.given("max-late")}
 		return this.said(p.stdout, &s, err)
 	}
 	return cmd
 }
 
 // saysDue returns the end of a line, which says when the timer is due, or first due.
-func saysDue(req *commands.ScheduleRequest, due time.Time) string {
+func (f *scheduleFlags) saysDue(due time.Time) string {
 	switch text := due.UTC().Format(time.RFC3339Nano); {
 	case due.IsZero():
 		return ""
-	case req.Recur != commands.Recurrence{}:
+	case f.given("every") || f.given("cron"):
 		return ", first due " + text
 	default:
 		return ", due " + text
@@ -118,36 +117,51 @@ func saysDue(req *commands.ScheduleRequest, due time.Time) string {
 }
 
 // request checks the flags and returns their request.
-func (f *scheduleFlags) request(stdin io.Reader) (commands.ScheduleRequest, error) {
-	req := commands.ScheduleRequest{ID: f.id, To: f.to, If: f.condition, Partition: f.partition, NullKey: f.nullKey}
+func (f *scheduleFlags) request(stdin io.Reader) (commands.Request, error) {
+	req := commands.Request{ID: f.id, To: f.to}
 	switch {
 	case !f.given("id"):
 		req.ID = rand.Text()
-	case req.ID == "" || len(req.ID) > maxID:
-		return req, usagef("--id has %d bytes, needs 1 to %d; without --id the timer gets a random one", len(req.ID), maxID)
+	case req.ID == "" || len(req.ID) > waterclock.MaxIDBytes:
+		return req, usagef("--id has %d bytes, needs 1 to %d; without --id the timer gets a random one", len(req.ID), waterclock.MaxIDBytes)
 	}
-	if f.given("partition") && f.partition < 0 {
+	switch {
+	case f.given("partition") && f.partition < 0:
 		return req, usagef("--partition is %d, needs 0 or more", f.partition)
-	}
-	if f.given("key") && f.nullKey {
+	case f.given("key") && f.nullKey:
 		return req, usagef("--key and --null-key exclude each other")
 	}
-	if f.given("key") {
-		req.Key = []byte(f.key)
-	}
-	if err := f.due(&req); err != nil {
-		return req, err
-	}
 	var err error
-	if req.MaxLate, err = f.duration("max-late", f.maxLate); err != nil {
+	if req.Options, err = f.due(); err != nil {
 		return req, err
 	}
-	if req.Remember, err = f.duration("remember", f.remember); err != nil {
-		return req, err
+	add := func(given bool, o waterclock.Option) {
+		if given {
+			req.Options = append(req.Options, o)
+		}
+	}
+	if f.given("max-late") {
+		late, err := duration("max-late", f.maxLate)
+		if err != nil {
+			return req, err
+		}
+		add(true, waterclock.MaxLate(late))
+	}
+	if f.given("remember") {
+		window, err := duration("remember", f.remember)
+		if err != nil {
+			return req, err
+		}
+		add(true, waterclock.Remember(window))
 	}
 	if req.Wait, err = f.wait.read(f.given("wait")); err != nil {
 		return req, err
 	}
+	add(f.condition != "", waterclock.If(f.condition))
+	add(f.to != "", waterclock.To(f.to))
+	add(f.nullKey, waterclock.NullKey())
+	add(f.given("key"), waterclock.Key([]byte(f.key)))
+	add(f.given("partition"), waterclock.Partition(f.partition))
 	for _, h := range f.headers {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok || name == "" {
@@ -156,21 +170,20 @@ func (f *scheduleFlags) request(stdin io.Reader) (commands.ScheduleRequest, erro
 		if err := notOwn(name); err != nil {
 			return req, err
 		}
-		req.Headers = append(req.Headers, header{Key: name, Value: []byte(value)})
+		add(true, waterclock.Header(name, []byte(value)))
 	}
-	return req, f.payload(&req, stdin)
+	value, err := f.payload(stdin)
+	add(true, waterclock.Value(value))
+	return req, err
 }
 
-// duration reads a flag that is a duration; nil if it is not given.
-func (f *scheduleFlags) duration(flag, text string) (*time.Duration, error) {
-	if !f.given(flag) {
-		return nil, nil
-	}
+// duration reads a flag that is a duration.
+func duration(flag, text string) (time.Duration, error) {
 	d, err := span.Parse(text)
 	if err != nil {
-		return nil, usagef("--%s is %q, %v", flag, text, err)
+		return 0, usagef("--%s is %q, %v", flag, text, err)
 	}
-	return &d, nil
+	return d, nil
 }
 
 // setBy maps each header of a request to the flag or command that sets it.
@@ -201,35 +214,32 @@ func notOwn(name string) error {
 	return usagef("--header names %q, which speaks to the service: %s sets it", name, by)
 }
 
-func (f *scheduleFlags) due(req *commands.ScheduleRequest) error {
-	recurs, err := f.recur.read(f.given, &req.Recur)
+// due returns the options that say when the timer is due.
+func (f *scheduleFlags) due() ([]waterclock.Option, error) {
+	recurs, err := f.recur.options(f.given)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	in, at := f.given("in"), f.given("at")
 	switch {
-	case recurs && in:
-		return usagef("--in and %s exclude each other: --at says when a timer with --every is first due", f.recur.by())
+	case recurs != nil && in:
+		return nil, usagef("--in and %s exclude each other: --at says when a timer with --every is first due", f.recur.by())
 	case f.recur.cron != "" && at:
-		return usagef("--at and --cron exclude each other: the first time is the first that the expression says")
+		return nil, usagef("--at and --cron exclude each other: the first time is the first that the expression says")
 	case in && at:
-		return usagef("--in and --at exclude each other: give one of them, to say when the timer is due")
-	case recurs && !at:
-		return nil
+		return nil, usagef("--in and --at exclude each other: give one of them, to say when the timer is due")
+	case recurs != nil && !at:
+		return recurs, nil
 	case !in && !at:
-		return usagef("needs --in or --at, or --every or --cron, to say when the timer is due")
+		return nil, usagef("needs --in or --at, or --every or --cron, to say when the timer is due")
+	case in && strings.HasPrefix(f.in, "-"):
+		return nil, usagef("--in is %q, which is in the past: needs a duration from now on; --in 0s fires at once", f.in)
 	case in:
-		if strings.HasPrefix(f.in, "-") {
-			return usagef("--in is %q, which is in the past: needs a duration from now on; --in 0s fires at once", f.in)
-		}
-		after, err := f.duration("in", f.in)
-		if err == nil {
-			req.In = *after
-		}
-		return err
+		after, err := duration("in", f.in)
+		return []waterclock.Option{waterclock.After(after)}, err
 	}
-	req.At, err = instant("at", f.at)
-	return err
+	first, err := instant("at", f.at)
+	return append([]waterclock.Option{waterclock.At(first)}, recurs...), err
 }
 
 // instant reads a flag that is a time.
@@ -244,30 +254,29 @@ func instant(flag, text string) (time.Time, error) {
 // maxPayload bounds how much of a file is read. Topics usually allow far less, and then the broker rejects it.
 const maxPayload = math.MaxInt32
 
-func (f *scheduleFlags) payload(req *commands.ScheduleRequest, stdin io.Reader) error {
+// payload returns the payload; nil for none.
+func (f *scheduleFlags) payload(stdin io.Reader) ([]byte, error) {
 	if one, file := f.given("value"), f.given("value-file"); one && file || f.nullValue && (one || file) {
-		return usagef("--value, --value-file and --null-value exclude each other")
+		return nil, usagef("--value, --value-file and --null-value exclude each other")
 	}
 	if f.nullValue {
-		return nil
+		return nil, nil
 	}
 	if !f.given("value-file") {
-		req.Value = []byte(f.value)
-		return nil
+		return []byte(f.value), nil
 	}
 	in := stdin
 	if f.valueFile != "-" {
 		file, err := os.Open(f.valueFile)
 		if err != nil {
-			return usagef("--value-file: %v", err)
+			return nil, usagef("--value-file: %v", err)
 		}
 		defer file.Close()
 		in = file
 	}
-	data, err := io.ReadAll(io.LimitReader(in, maxPayload))
+	data, err := io.ReadAll(io.LimitReader(in, maxPayload)) // never nil
 	if err != nil {
-		return usagef("--value-file: %v", err)
+		return nil, usagef("--value-file: %v", err)
 	}
-	req.Value = data // never nil
-	return nil
+	return data, nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -18,36 +17,33 @@ func TestSchedule(t *testing.T) {
 	if err := os.WriteFile(file, []byte("from a file\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	base := commands.ScheduleRequest{Topic: "timers", ID: "a1", In: 10 * time.Second, To: "orders", Partition: -1, Value: []byte{}}
+	const plain = "timers/a1 timer-after=10000ms timer-target-topic=orders"
 	for _, c := range []struct {
 		name string
 		args []string
-		want func(*commands.ScheduleRequest)
+		want string
+		wait time.Duration
 	}{
-		{"plain", nil, func(*commands.ScheduleRequest) {}},
-		{"value", []string{"--value", "v"}, func(r *commands.ScheduleRequest) { r.Value = []byte("v") }},
-		{"file", []string{"--value-file", file}, func(r *commands.ScheduleRequest) { r.Value = []byte("from a file\n") }},
-		{"standard input", []string{"--value-file", "-"}, func(r *commands.ScheduleRequest) { r.Value = []byte("piped") }},
-		{"null value", []string{"--null-value"}, func(r *commands.ScheduleRequest) { r.Value = nil }},
-		{"key", []string{"--key", "k"}, func(r *commands.ScheduleRequest) { r.Key = []byte("k") }},
-		{"empty key", []string{"--key", ""}, func(r *commands.ScheduleRequest) { r.Key = []byte{} }},
-		{"null key", []string{"--null-key"}, func(r *commands.ScheduleRequest) { r.NullKey = true }},
-		{"wait", []string{"--wait"}, func(r *commands.ScheduleRequest) { r.Wait = 30 * time.Second }},
-		{"wait so long", []string{"--wait=2m"}, func(r *commands.ScheduleRequest) { r.Wait = 2 * time.Minute }},
-		{"remember", []string{"--remember", "7d"}, func(r *commands.ScheduleRequest) { r.Remember = new(7 * 24 * time.Hour) }},
-		{"partition", []string{"--partition", "7"}, func(r *commands.ScheduleRequest) { r.Partition = 7 }},
-		{"headers", []string{"--header", "a=1", "--header", "b=x=y,z", "--header", "a="}, func(r *commands.ScheduleRequest) {
-			r.Headers = append(r.Headers, header{"a", []byte("1")}, header{"b", []byte("x=y,z")}, header{"a", []byte{}})
-		}},
+		{"plain", nil, plain + ` ""`, 0},
+		{"value", []string{"--value", "v"}, plain + ` "v"`, 0},
+		{"file", []string{"--value-file", file}, plain + ` "from a file\n"`, 0},
+		{"standard input", []string{"--value-file", "-"}, plain + ` "piped"`, 0},
+		{"null value", []string{"--null-value"}, plain + " null", 0},
+		{"key", []string{"--key", "k"}, plain + ` timer-target-key=k ""`, 0},
+		{"empty key", []string{"--key", ""}, plain + ` timer-target-key= ""`, 0},
+		{"null key", []string{"--null-key"}, plain + ` timer-target-key-null=true ""`, 0},
+		{"wait", []string{"--wait"}, plain + ` ""`, 30 * time.Second},
+		{"wait so long", []string{"--wait=2m"}, plain + ` ""`, 2 * time.Minute},
+		{"remember", []string{"--remember", "7d"}, `timers/a1 timer-after=10000ms timer-remember=604800000ms timer-target-topic=orders ""`, 0},
+		{"partition", []string{"--partition", "7"}, plain + ` timer-target-partition=7 ""`, 0},
+		{"headers", []string{"--header", "a=1", "--header", "b=x=y,z", "--header", "a="}, plain + ` a=1 b=x=y,z a= ""`, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			want := base
-			c.want(&want)
 			var got calls
 			args := append([]string{"schedule", "--id", "a1", "--in", "10s", "--to", "orders"}, c.args...)
 			code, stdout, stderr := runWith(&got, nil, "piped", args...)
-			if code != exitOK || !reflect.DeepEqual(got.request, want) {
-				t.Errorf("exit %d, %s\n got %+v\nwant %+v", code, stderr, got.request, want)
+			if is := written(t, &got.request); code != exitOK || is != c.want || got.request.To != "orders" || got.request.Wait != c.wait || got.request.Partition != nil {
+				t.Errorf("exit %d, %s\n got %s, %+v\nwant %s", code, stderr, is, got.request, c.want)
 			}
 			if stdout != "a1 written to timers/3/17, due 2030-01-01T08:00:00Z\n" {
 				t.Errorf("printed %q", stdout)
@@ -62,9 +58,8 @@ func TestSchedule(t *testing.T) {
 func TestScheduleAt(t *testing.T) {
 	var c calls
 	code, _, stderr := runWith(&c, nil, "", "schedule", "--at", "2030-01-01T09:00:00.5+01:00")
-	want := time.Date(2030, 1, 1, 8, 0, 0, 500_000_000, time.UTC)
-	if code != exitOK || !c.request.At.Equal(want) || c.request.In != 0 {
-		t.Errorf("exit %d, %s, %+v", code, stderr, c.request)
+	if is := written(t, &c.request); code != exitOK || !strings.HasSuffix(is, ` timer-at=1893484800500 ""`) {
+		t.Errorf("exit %d, %s, %s", code, stderr, is)
 	}
 	if len(c.request.ID) < 20 {
 		t.Errorf("generated ID %q", c.request.ID)
@@ -72,23 +67,20 @@ func TestScheduleAt(t *testing.T) {
 }
 
 func TestScheduleRecurring(t *testing.T) {
-	lagos := commands.Recurrence{Cron: "0 9 * * mon-fri", Zone: "Africa/Lagos"}
-	until := time.Date(2030, 12, 31, 23, 59, 59, 0, time.UTC)
 	for _, c := range []struct {
 		args []string
-		want commands.ScheduleRequest
+		want string
 	}{
-		{[]string{"--every", "15m", "--count", "4"}, commands.ScheduleRequest{Recur: commands.Recurrence{Every: 15 * time.Minute, Count: 4}}},
-		{[]string{"--every", "1d", "--at", "2030-12-31T23:59:59Z"}, commands.ScheduleRequest{At: until, Recur: commands.Recurrence{Every: 24 * time.Hour}}},
-		{[]string{"--cron", lagos.Cron, "--zone", lagos.Zone}, commands.ScheduleRequest{Recur: lagos}},
+		{[]string{"--every", "15m", "--count", "4"}, "timer-every=900000ms timer-count=4"},
+		{[]string{"--every", "1d", "--at", "2030-12-31T23:59:59Z"}, "timer-at=1924991999000 timer-every=86400000ms"},
+		{[]string{"--cron", "0 9 * * mon-fri", "--zone", "Africa/Lagos"}, "timer-cron=0 9 * * mon-fri timer-zone=Africa/Lagos"},
 		{[]string{"--cron", "@daily", "--until", "2030-12-31T23:59:59Z", "--jitter", "5m", "--catch-up", "none", "--max-late", "1h"},
-			commands.ScheduleRequest{Recur: commands.Recurrence{Cron: "@daily", Until: until, Jitter: new(5 * time.Minute), CatchUp: "none"}, MaxLate: new(time.Hour)}},
+			"timer-cron=@daily timer-until=1924991999000 timer-jitter=300000ms timer-catch-up=none timer-max-late=3600000ms"},
 	} {
 		var got calls
 		code, stdout, stderr := runWith(&got, nil, "", append([]string{"schedule", "--id", "a1"}, c.args...)...)
-		c.want.Topic, c.want.ID, c.want.Value, c.want.Partition = "timers", "a1", []byte{}, -1
-		if code != exitOK || !reflect.DeepEqual(got.request, c.want) {
-			t.Errorf("%q: exit %d, %s\n got %+v\nwant %+v", c.args, code, stderr, got.request, c.want)
+		if is := written(t, &got.request); code != exitOK || is != "timers/a1 "+c.want+` ""` {
+			t.Errorf("%q: exit %d, %s\n got %s\nwant %s", c.args, code, stderr, is, c.want)
 		}
 		if stdout != "a1 written to timers/3/17, first due 2030-01-01T08:00:00Z\n" {
 			t.Errorf("%q: printed %q", c.args, stdout)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/ops"
+	"github.com/waterclock/waterclock/internal/service"
 )
 
 func serveCommand(p *process) *cobra.Command {
@@ -49,7 +50,7 @@ the file has problems, they are logged and nothing changes.`,
 		signal.Notify(hangUps, syscall.SIGHUP)
 		defer signal.Stop(hangUps)
 		reading.Go(func() { rereadOn(ctx, hangUps, load, reload, log) })
-		return p.backend.run(ctx, cfg, reload, log)
+		return p.backend.run(ctx, cfg, log, service.Options{Reload: reload, WholeProcess: true})
 	}
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/client"
 	"github.com/waterclock/waterclock/internal/service/commands"
@@ -79,8 +80,8 @@ With --prefix, or another filter, it starts a job for many timers: see cancel.
 }
 
 func checkID(id string) error {
-	if id == "" || len(id) > maxID {
-		return usagef("--id has %d bytes, needs 1 to %d, as in --id a1", len(id), maxID)
+	if id == "" || len(id) > waterclock.MaxIDBytes {
+		return usagef("--id has %d bytes, needs 1 to %d, as in --id a1", len(id), waterclock.MaxIDBytes)
 	}
 	return nil
 }
@@ -137,12 +138,12 @@ func (a *asking) lies(cmd *cobra.Command, topic, id string) (*int32, error) {
 
 // steerCommand returns a command that writes one request for a pending timer.
 func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra.Command {
-	r := commands.SteerRequest{Action: action}
+	r := commands.Request{Action: action}
 	cmd.Use = string(action)
 	load := clientSettings(p, cmd, &r.Topic)
 	cmd.Flags().StringVar(&r.ID, "id", "", "timer `ID`")
 	partition := cmd.Flags().Int32("partition", -1, "write to partition `NUMBER` of the request topic (default: where the HTTP API finds the timer; by the ID, as Java clients do, if no API answers)")
-	cmd.Flags().StringVar(&r.If, "if", "", conditionUsage)
+	condition := cmd.Flags().String("if", "", conditionUsage)
 	var wait waiting
 	wait.flag(cmd)
 	many := job{asking: asking{p: p}}
@@ -159,6 +160,9 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 				return usagef("--partition is %d, needs 0 or more", *partition)
 			}
 		}
+		if *condition != "" {
+			r.Options = []waterclock.Option{waterclock.If(*condition)}
+		}
 		var err error
 		if r.Wait, err = wait.read(cmd.Flags().Changed("wait")); err != nil {
 			return err
@@ -170,8 +174,8 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 		if chosen {
 			return many.run(cmd, string(action), r.Topic)
 		}
-		write := func(r commands.SteerRequest) (commands.Sent, error) {
-			s, err := p.backend.steer(cmd.Context(), cfg, r)
+		write := func(r commands.Request) (commands.Sent, error) {
+			s, err := p.backend.send(cmd.Context(), cfg, r)
 			if s.Topic != "" {
 				fmt.Fprintf(p.stdout, "%s of %s written to %s/%d/%d\n", action, r.ID, s.Topic, s.Partition, s.Offset)
 			}
@@ -192,7 +196,7 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 			r.Partition = astray
 		}
 		s, err := write(r)
-		this := asked{id: r.ID, action: action, condition: r.If}
+		this := asked{id: r.ID, action: action, condition: *condition}
 		err = this.said(p.stdout, &s, err)
 		if s.Outcome != nil && s.Outcome.Type == commands.NothingDone {
 			err = errors.Join(err, many.isNow(cmd, r.Topic, r.ID, s.Partition))

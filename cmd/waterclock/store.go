@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 func storeCommand(p *process) *cobra.Command {
@@ -35,7 +36,7 @@ line for each partition and exits 1 if one is damaged.`,
 	}
 	dir := dataDir(p, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.backend.storeVerify(cmd.Context(), *dir, p.stdout)
+		return commands.StoreVerify(cmd.Context(), *dir, p.stdout)
 	}
 	return cmd
 }
@@ -51,7 +52,7 @@ IDs; it prints values, headers and keys only with --payloads.`,
 	dir := dataDir(p, cmd)
 	payloads := cmd.Flags().Bool("payloads", false, "print values, headers and keys of emissions too")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return p.backend.storeDump(cmd.Context(), *dir, *payloads, p.stdout)
+		return commands.StoreDump(cmd.Context(), *dir, *payloads, p.stdout)
 	}
 	return cmd
 }

@@ -18,7 +18,9 @@ import (
 // sendAndWait schedules one timer and waits for its outcome.
 func sendAndWait(t *testing.T, cfg *config.Config, id, to string, in, wait time.Duration) (commands.Sent, error) {
 	t.Helper()
-	return commands.Schedule(t.Context(), cfg, commands.ScheduleRequest{Topic: requests, ID: id, In: in, To: to, Value: []byte("v"), Partition: -1, Wait: wait})
+	return commands.Send(t.Context(), cfg, commands.Request{
+		Topic: requests, ID: id, Options: []waterclock.Option{waterclock.After(in), waterclock.To(to), waterclock.Value([]byte("v"))}, To: to, Wait: wait,
+	})
 }
 
 // A caller that waits for the outcome of a request learns it: pending, refused, or gone already,
@@ -47,26 +49,28 @@ func TestOutcomeOfARequest(t *testing.T) {
 // outcomes are those of all kinds of requests for an ID under which nothing is pending.
 func outcomes(t *testing.T, cfg *config.Config, id string, events bool) {
 	t.Helper()
-	hour, none := time.Hour, time.Duration(0)
+	hour := waterclock.After(time.Hour)
 	either := func(told, without waterclock.EventType) waterclock.EventType {
 		if events {
 			return told
 		}
 		return without
 	}
-	send := func(r commands.ScheduleRequest) func() (commands.Sent, error) {
-		r.Topic, r.ID, r.Value, r.Partition, r.Wait = requests, id, []byte("v"), -1, limit
-		if r.To == "" {
-			r.To = target
+	send := func(opts ...waterclock.Option) func() (commands.Sent, error) {
+		opts = append(opts, waterclock.To(target), waterclock.Value([]byte("v")))
+		return func() (commands.Sent, error) {
+			return commands.Send(t.Context(), cfg, commands.Request{Topic: requests, ID: id, Options: opts, To: target, Wait: limit})
 		}
-		return func() (commands.Sent, error) { return commands.Schedule(t.Context(), cfg, r) }
 	}
 	steer := func(action commands.Action, condition string) func() (commands.Sent, error) {
 		return func() (commands.Sent, error) {
-			return commands.Steer(t.Context(), cfg, commands.SteerRequest{Topic: requests, ID: id, Action: action, If: condition, Wait: limit})
+			r := commands.Request{Topic: requests, ID: id, Action: action, Wait: limit}
+			if condition != "" {
+				r.Options = []waterclock.Option{waterclock.If(condition)}
+			}
+			return commands.Send(t.Context(), cfg, r)
 		}
 	}
-	past := time.Now().Add(-hour)
 	for _, c := range []struct {
 		name string
 		send func() (commands.Sent, error)
@@ -74,19 +78,19 @@ func outcomes(t *testing.T, cfg *config.Config, id string, events bool) {
 	}{
 		{"nothing to cancel", steer(commands.Cancel, ""), commands.NothingDone},
 		{"nothing to pause", steer(commands.Pause, ""), commands.NothingDone},
-		{"not present", send(commands.ScheduleRequest{In: hour, If: "present"}), either(waterclock.EventConditionNotMet, "")},
-		{"scheduled", send(commands.ScheduleRequest{In: hour, If: "absent"}), waterclock.EventScheduled},
-		{"not absent", send(commands.ScheduleRequest{In: hour, If: "absent"}), either(waterclock.EventConditionNotMet, "")},
+		{"not present", send(hour, waterclock.If("present")), either(waterclock.EventConditionNotMet, "")},
+		{"scheduled", send(hour, waterclock.If("absent")), waterclock.EventScheduled},
+		{"not absent", send(hour, waterclock.If("absent")), either(waterclock.EventConditionNotMet, "")},
 		{"not to be cancelled", steer(commands.Cancel, "timers/0/999999"), either(waterclock.EventConditionNotMet, commands.NothingDone)},
-		{"replaced", send(commands.ScheduleRequest{In: hour}), either(waterclock.EventReplaced, waterclock.EventScheduled)},
-		{"refused", send(commands.ScheduleRequest{In: 72 * hour}), waterclock.EventRejected},
+		{"replaced", send(hour), either(waterclock.EventReplaced, waterclock.EventScheduled)},
+		{"refused", send(waterclock.After(72 * time.Hour)), waterclock.EventRejected},
 		{"paused", steer(commands.Pause, ""), waterclock.EventPaused},
 		{"paused already", steer(commands.Pause, ""), commands.NothingDone},
 		{"resumed", steer(commands.Resume, ""), waterclock.EventResumed},
 		{"triggered", steer(commands.Trigger, ""), waterclock.EventTriggered},
-		{"due at once", send(commands.ScheduleRequest{}), either(waterclock.EventFired, "")},
-		{"expired", send(commands.ScheduleRequest{At: past, MaxLate: &none}), either(waterclock.EventExpired, "")},
-		{"scheduled again", send(commands.ScheduleRequest{In: hour}), waterclock.EventScheduled},
+		{"due at once", send(waterclock.After(0)), either(waterclock.EventFired, "")},
+		{"expired", send(waterclock.At(time.Now().Add(-time.Hour)), waterclock.MaxLate(0)), either(waterclock.EventExpired, "")},
+		{"scheduled again", send(hour), waterclock.EventScheduled},
 		{"cancelled", steer(commands.Cancel, ""), waterclock.EventCancelled},
 	} {
 		sent, err := c.send()

@@ -80,11 +80,6 @@ type Options struct {
 	Assigned func(*partition.Partition)
 }
 
-// Serve is RunWith for an instance that has the process to itself. Its settings may change while it runs.
-func Serve(ctx context.Context, cfg *config.Config, reload <-chan *config.Config, log *slog.Logger) error {
-	return RunWith(ctx, cfg, log, Options{Reload: reload, WholeProcess: true})
-}
-
 // RunWith runs an instance until ctx ends, and then stops it in order (see the package comment). It returns nil after a
 // clean stop.
 func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) error {

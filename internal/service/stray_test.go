@@ -39,7 +39,7 @@ func TestTimerOffItsPartition(t *testing.T) {
 		partition *int32
 		want      waterclock.EventType
 	}{{nil, commands.NothingDone}, {&rec.Partition, waterclock.EventCancelled}} {
-		sent, err := commands.Steer(t.Context(), cfg, commands.SteerRequest{Topic: requests, ID: "a1", Action: commands.Cancel, Partition: x.partition, Wait: limit})
+		sent, err := commands.Send(t.Context(), cfg, commands.Request{Topic: requests, ID: "a1", Action: commands.Cancel, Partition: x.partition, Wait: limit})
 		if err != nil || sent.Outcome == nil || sent.Outcome.Type != x.want {
 			t.Errorf("%+v, %+v, %v; want %s", sent, sent.Outcome, err, x.want)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/kafkatest"
@@ -205,11 +206,13 @@ func (w *setup) nothing(t *testing.T) {
 	if err := commands.Topics(t.Context(), cfg, true, new(strings.Builder)); err == nil || strings.Count(err.Error(), "User:waterclock lacks the right ") != 3 {
 		t.Errorf("topics: %v", err)
 	}
-	if _, err := commands.Schedule(t.Context(), cfg, commands.ScheduleRequest{Topic: requests, ID: "a", To: target, Partition: -1}); err == nil ||
+	timer := commands.Request{Topic: requests, ID: "a", Options: []waterclock.Option{waterclock.After(0), waterclock.To(target)}}
+	if _, err := commands.Send(t.Context(), cfg, timer); err == nil ||
 		!strings.Contains(err.Error(), "User:waterclock lacks the right Write on topic "+requests+"; grant it with: kafka-acls.sh") {
 		t.Errorf("schedule: %v", err)
 	}
-	if sent, err := commands.Schedule(t.Context(), cfg, commands.ScheduleRequest{Topic: requests, ID: "a", To: target, Partition: -1, Wait: patience}); err == nil || sent.Topic != "" ||
+	timer.Wait = patience
+	if sent, err := commands.Send(t.Context(), cfg, timer); err == nil || sent.Topic != "" ||
 		!strings.Contains(err.Error(), "--wait: User:waterclock lacks the right Read on topic "+deadLetters(requests)) {
 		t.Errorf("schedule --wait: %+v, %v", sent, err)
 	}
@@ -239,7 +242,7 @@ func (w *setup) wrongPassword(t *testing.T) {
 	cfg.SASLPasswordFile = file(t, "password", "wrong-horse")
 	in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
 	says(t, in, log, "the brokers refuse user waterclock (SCRAM-SHA-512)", cfg.SASLPasswordFile)
-	if _, err := commands.Steer(t.Context(), cfg, commands.SteerRequest{Topic: requests, ID: "a", Action: commands.Cancel}); err == nil || !strings.Contains(err.Error(), "the brokers refuse user waterclock") {
+	if _, err := commands.Send(t.Context(), cfg, commands.Request{Topic: requests, ID: "a", Action: commands.Cancel}); err == nil || !strings.Contains(err.Error(), "the brokers refuse user waterclock") {
 		t.Errorf("cancel: %v", err)
 	}
 	put(t, cfg.SASLPasswordFile, password)
@@ -271,7 +274,7 @@ func (w *setup) wrongPort(t *testing.T) {
 		if !c.sasl {
 			cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLNone, "", ""
 		}
-		if _, err := commands.Steer(t.Context(), cfg, commands.SteerRequest{Topic: requests, ID: "a", Action: commands.Cancel}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := commands.Send(t.Context(), cfg, commands.Request{Topic: requests, ID: "a", Action: commands.Cancel}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -361,7 +364,7 @@ func (w *setup) mechanisms(t *testing.T) {
 	expired := w.config(t, "unused")
 	expired.SASLMechanism, expired.SASLUsername, expired.SASLPasswordFile = config.SASLOAuth, "", ""
 	expired.SASLTokenFile = file(t, "token", token("bearer", time.Now().Add(-time.Minute)))
-	if _, err := commands.Steer(t.Context(), expired, commands.SteerRequest{Topic: "unused", ID: "a", Action: commands.Cancel}); err == nil || !strings.Contains(err.Error(), "the brokers refuse the token in "+expired.SASLTokenFile) {
+	if _, err := commands.Send(t.Context(), expired, commands.Request{Topic: "unused", ID: "a", Action: commands.Cancel}); err == nil || !strings.Contains(err.Error(), "the brokers refuse the token in "+expired.SASLTokenFile) {
 		t.Errorf("an expired token: %v", err)
 	}
 }

@@ -58,9 +58,7 @@ var ErrUndecided = errors.New("nobody has taken the request in")
 type watcher struct {
 	cfg    *config.Config
 	client *kgo.Client // asks for the ends of logs
-	topic  string      // the request topic
-	id     string      // of the timer
-	kind   Action      // "" for a request that schedules
+	req    *Request    // whose outcome is watched
 	// letters is the topic of dead letters, and events the topic of events. events is "" if there is no such topic, or
 	// if the watcher is not allowed to read it.
 	letters, events string
@@ -75,26 +73,26 @@ type watcher struct {
 	until   map[string]map[int32]int64 // how far letters and events must be read; nil until the request is decided
 }
 
-// watch begins to watch for the outcome of a request on a topic.
-func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic, id string, kind Action) (*watcher, error) {
-	w := &watcher{cfg: cfg, client: cl, topic: topic, id: id, kind: kind, letters: policy.DeadLetters(cfg, topic), events: topics.Events(topic),
+// watch begins to watch for the outcome of a request.
+func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, r *Request) (*watcher, error) {
+	w := &watcher{cfg: cfg, client: cl, req: r, letters: policy.DeadLetters(cfg, r.Topic), events: topics.Events(r.Topic),
 		from: make(map[string]map[int32]kgo.Offset), read: make(map[string]map[int32]int64)}
 	if err := w.mayRead(ctx); err != nil {
 		return nil, err
 	}
-	if _, err := w.ends(ctx, topic); errors.Is(err, kerr.UnknownTopicOrPartition) {
-		return nil, noRequestTopic(topic)
+	if _, err := w.ends(ctx, r.Topic); errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return nil, noRequestTopic(r.Topic)
 	} else if err != nil {
 		return nil, err
 	}
-	for _, own := range []string{topics.Changelog(topic), w.letters, w.events} {
+	for _, own := range []string{topics.Changelog(r.Topic), w.letters, w.events} {
 		ends, err := w.ends(ctx, own)
 		switch {
 		case own == w.events && (errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.TopicAuthorizationFailed)):
 			w.events = ""
 			continue
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
-			return nil, fmt.Errorf("there is no topic %s: nobody has ever served %s as a request topic (a fixed-delay topic takes no timers); start waterclock serve", own, topic)
+			return nil, fmt.Errorf("there is no topic %s: nobody has ever served %s as a request topic (a fixed-delay topic takes no timers); start waterclock serve", own, r.Topic)
 		case err != nil:
 			return nil, err
 		}
@@ -109,7 +107,7 @@ func watch(ctx context.Context, cfg *config.Config, cl *kgo.Client, topic, id st
 
 func (w *watcher) mayRead(ctx context.Context) error {
 	var grants []topics.Grant
-	for _, own := range []string{topics.Changelog(w.topic), w.letters, w.events} {
+	for _, own := range []string{topics.Changelog(w.req.Topic), w.letters, w.events} {
 		grants = append(grants, topics.Grant{Resource: kmsg.ACLResourceTypeTopic, Name: own, Operations: []kmsg.ACLOperation{kmsg.ACLOperationRead}})
 	}
 	missing, err := connect.MissingTopics(ctx, w.client, grants)
@@ -143,7 +141,7 @@ func (w *watcher) ends(ctx context.Context, topic string) (map[int32]int64, erro
 // await returns the outcome of the request that was sent, or ErrUndecided after the limit.
 func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Outcome, error) {
 	w.sent, w.outcome.Source = sent, waterclock.Source{Topic: sent.Topic, Partition: sent.Partition, Offset: sent.Offset}
-	for _, log := range []string{topics.Changelog(w.topic), w.events} {
+	for _, log := range []string{topics.Changelog(w.req.Topic), w.events} {
 		if w.from[log] != nil { // only the partition of the same number can show the outcome
 			w.from[log] = map[int32]kgo.Offset{sent.Partition: w.from[log][sent.Partition]}
 		}
@@ -164,7 +162,7 @@ func (w *watcher) await(ctx context.Context, sent Sent, limit time.Duration) (Ou
 		fetches := cl.PollFetches(ctx)
 		if ctx.Err() != nil {
 			return Outcome{}, fmt.Errorf("%w within %s: does waterclock serve run for %s, with these brokers?",
-				ErrUndecided, span.String(limit), w.topic)
+				ErrUndecided, span.String(limit), w.req.Topic)
 		}
 		fetches.EachRecord(w.record)
 		if w.decided && w.until == nil {
@@ -234,7 +232,7 @@ func (w *watcher) record(r *kgo.Record) {
 // does.
 func (w *watcher) mine(e *waterclock.Event) bool {
 	is := w.outcome.Source
-	return e.Request == is || e.Cancel == is || w.kind == "" && (e.Source == is || e.Previous == is)
+	return e.Request == is || e.Cancel == is || w.req.Action == "" && (e.Source == is || e.Previous == is)
 }
 
 // change takes in a record of the changelog. It ignores unknown records, which a later version may have written.
@@ -242,7 +240,7 @@ func (w *watcher) change(r *kgo.Record) {
 	kind, id, err := wire.ParseKey(r.Key)
 	switch {
 	case err != nil:
-	case kind == wire.KindTimer && string(id) == w.id:
+	case kind == wire.KindTimer && string(id) == w.req.ID:
 		w.touched, w.left = true, nil
 		if t, err := timer.Decode(r.Value); err == nil {
 			w.left = t
@@ -266,16 +264,16 @@ func (w *watcher) conclude() {
 	case f.Type != "":
 	case f.Refused != nil:
 		f.Type = waterclock.EventRejected
-	case w.kind == "":
+	case w.req.Action == "":
 		if w.left != nil && w.left.Offset == w.sent.Offset {
 			f.Type = waterclock.EventScheduled
 		}
 	case !w.touched:
 		f.Type = NothingDone
-	case w.left == nil && (w.kind == Cancel || w.kind == Trigger):
-		f.Type = steered[w.kind]
+	case w.left == nil && (w.req.Action == Cancel || w.req.Action == Trigger):
+		f.Type = steered[w.req.Action]
 	case w.left != nil && w.left.Offset < w.sent.Offset && (w.left.Steering == nil || w.left.Steering.By == w.sent.Offset):
-		f.Type = steered[w.kind]
+		f.Type = steered[w.req.Action]
 	}
 }
 

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -10,76 +11,62 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 )
 
-// TestScheduleRequestDue: what is said of when a timer is first due is what the
-// service would say, and what is sent asks for it.
-func TestScheduleRequestDue(t *testing.T) {
+// What is said of when a timer is first due is what the service would say.
+func TestDue(t *testing.T) {
 	stamp := time.Date(2026, 3, 1, 9, 0, 0, 500_000_000, time.UTC)
 	at := stamp.Add(-time.Hour)
 	for _, tt := range []struct {
 		name string
-		req  ScheduleRequest
+		opts []waterclock.Option
 		want time.Time
 	}{
-		{"in", ScheduleRequest{In: time.Minute}, stamp.Add(time.Minute)},
-		{"at", ScheduleRequest{At: at}, at},
-		{"every", ScheduleRequest{Recur: Recurrence{Every: time.Hour}}, stamp.Add(time.Hour)},
-		{"every, at", ScheduleRequest{At: at, Recur: Recurrence{Every: time.Hour, Count: 3}}, at},
-		{"cron", ScheduleRequest{Recur: Recurrence{Cron: "0 10 * * *", Zone: "Africa/Lagos"}}, stamp.Truncate(time.Second).Add(24 * time.Hour)},
-		{"cron in a zone that is not known here", ScheduleRequest{Recur: Recurrence{Cron: "0 10 * * *", Zone: "Mars/Olympus"}}, time.Time{}},
+		{"in", []waterclock.Option{waterclock.After(time.Minute)}, stamp.Add(time.Minute)},
+		{"at", []waterclock.Option{waterclock.At(at)}, at},
+		{"every", []waterclock.Option{waterclock.Every(time.Hour)}, stamp.Add(time.Hour)},
+		{"every, at", []waterclock.Option{waterclock.At(at), waterclock.Every(time.Hour), waterclock.Count(3)}, at},
+		{"cron", []waterclock.Option{waterclock.Cron("0 10 * * *"), waterclock.Zone("Africa/Lagos"), waterclock.Jitter(time.Hour)}, stamp.Truncate(time.Second).Add(24 * time.Hour)},
+		{"cron in a zone that is not known here", []waterclock.Option{waterclock.Cron("0 10 * * *"), waterclock.Zone("Mars/Olympus")}, time.Time{}},
 	} {
-		if got := tt.req.due(stamp); !got.Equal(tt.want) {
+		rec, err := (&Request{Topic: "timers", ID: "a1", Options: tt.opts}).Record()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := due(rec, stamp); !got.Equal(tt.want) {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
 		}
 	}
-	five := 5 * time.Second
-	r := ScheduleRequest{Partition: -1, Recur: Recurrence{Cron: "@daily", Zone: "Africa/Lagos", Until: stamp, Count: 3, Jitter: &five, CatchUp: "all"}}
-	rec, err := waterclock.Schedule("timers", "id", r.options()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"timer-cron", "timer-zone", "timer-until", "timer-count", "timer-jitter", "timer-catch-up"}
-	for i, h := range rec.Headers {
-		if h.Key != want[i] {
-			t.Errorf("header %d is %s, want %s", i, h.Key, want[i])
-		}
-	}
-	if len(rec.Headers) != len(want) {
-		t.Errorf("headers %v", rec.Headers)
+	rec, err := (&Request{Topic: "timers", ID: "a1", Action: Cancel}).Record()
+	if err != nil || !due(rec, stamp).IsZero() {
+		t.Errorf("a cancel is due %v, %v", due(rec, stamp), err)
 	}
 }
 
 // What no setting of a service allows is refused before it is sent: there is no broker here.
-func TestScheduleRefusesBeforeSending(t *testing.T) {
+func TestSendRefusesBeforeSending(t *testing.T) {
 	nobody := &config.Config{Brokers: []string{"127.0.0.1:1"}}
-	hour := time.Hour
+	hour := waterclock.After(time.Hour)
 	for _, tt := range []struct {
 		name string
-		req  ScheduleRequest
+		opts []waterclock.Option
 		want waterclock.Reason // "": it is sent, in vain
 	}{
-		{"too often", ScheduleRequest{Recur: Recurrence{Every: 10 * time.Millisecond}}, waterclock.ReasonIntervalTooShort},
-		{"over before it begins", ScheduleRequest{Recur: Recurrence{Every: hour, Until: time.Now()}}, waterclock.ReasonUntilBeforeFirst},
-		{"too far ahead", ScheduleRequest{At: time.Now().AddDate(101, 0, 0)}, waterclock.ReasonBeyondHorizon},
-		{"to Kafka's own topic", ScheduleRequest{In: hour, To: "__consumer_offsets"}, waterclock.ReasonTargetNotAllowed},
-		{"to the request topic", ScheduleRequest{In: hour, To: "timers"}, waterclock.ReasonTargetNotAllowed},
-		{"fine", ScheduleRequest{In: hour, To: "orders", Remember: &hour}, ""},
-		{"fine, to the default target", ScheduleRequest{In: hour}, ""},
-		{"a zone that is not known here", ScheduleRequest{Recur: Recurrence{Cron: "@daily", Zone: "Mars/Olympus"}}, ""},
+		{"too often", []waterclock.Option{waterclock.Every(10 * time.Millisecond)}, waterclock.ReasonIntervalTooShort},
+		{"over before it begins", []waterclock.Option{waterclock.Every(time.Hour), waterclock.Until(time.Now())}, waterclock.ReasonUntilBeforeFirst},
+		{"too far ahead", []waterclock.Option{waterclock.At(time.Now().AddDate(101, 0, 0))}, waterclock.ReasonBeyondHorizon},
+		{"to Kafka's own topic", []waterclock.Option{hour, waterclock.To("__consumer_offsets")}, waterclock.ReasonTargetNotAllowed},
+		{"to the request topic", []waterclock.Option{hour, waterclock.To("timers")}, waterclock.ReasonTargetNotAllowed},
+		{"fine", []waterclock.Option{hour, waterclock.To("orders"), waterclock.Remember(time.Hour)}, ""},
+		{"fine, to the default target", []waterclock.Option{hour}, ""},
+		{"a zone that is not known here", []waterclock.Option{waterclock.Cron("@daily"), waterclock.Zone("Mars/Olympus")}, ""},
 	} {
-		tt.req.Topic, tt.req.ID, tt.req.Partition = "timers", "a1", -1
-		rec, err := waterclock.Schedule(tt.req.Topic, tt.req.ID, tt.req.options()...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		refusal := refusedAnywhere(rec, tt.req.Topic, time.Now())
+		ctx, cancel := context.WithCancel(t.Context())
 		if tt.want == "" {
-			if refusal != nil {
-				t.Errorf("%s: %+v", tt.name, refusal)
-			}
-			continue
+			cancel() // the search for a broker ends at once
 		}
-		sent, err := Schedule(t.Context(), nobody, tt.req)
-		if sent.Topic != "" || !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), "a1 is not sent, for it would be refused: "+string(tt.want)) {
+		sent, err := Send(ctx, nobody, Request{Topic: "timers", ID: "a1", Options: tt.opts})
+		cancel()
+		refused := errors.Is(err, config.ErrInvalid) && strings.Contains(err.Error(), "a1 is not sent, for it would be refused: "+string(tt.want))
+		if sent.Topic != "" || err == nil || refused != (tt.want != "") {
 			t.Errorf("%s: %+v, %v", tt.name, sent, err)
 		}
 	}
@@ -91,12 +78,12 @@ func TestNothingIsSentToTopicsOfTheService(t *testing.T) {
 	nobody := &config.Config{Brokers: []string{"127.0.0.1:1"}}
 	for _, topic := range []string{"timers.waterclock.changelog", "timers.waterclock.dead-letters", "timers.waterclock.events", "timers.waterclock.checkpoints", "__consumer_offsets"} {
 		want := topic + " is no request topic"
-		_, err := Schedule(t.Context(), nobody, ScheduleRequest{Topic: topic, ID: "a1", In: time.Hour, To: "orders"})
-		if !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("schedule on %s: %v", topic, err)
-		}
-		for _, action := range []Action{Cancel, Trigger, Pause, Resume} {
-			_, err := Steer(t.Context(), nobody, SteerRequest{Topic: topic, ID: "a1", Action: action})
+		for _, action := range []Action{"", Cancel, Trigger, Pause, Resume} {
+			r := Request{Topic: topic, ID: "a1", Action: action}
+			if action == "" {
+				r.Options = []waterclock.Option{waterclock.After(time.Hour), waterclock.To("orders")}
+			}
+			_, err := Send(t.Context(), nobody, r)
 			if !errors.Is(err, config.ErrInvalid) || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s on %s: %v", action, topic, err)
 			}

@@ -18,8 +18,6 @@ const (
 	CommandTimeout = 30 * time.Second
 	// commandID is the client ID of commands.
 	commandID = "waterclock-cli"
-	// ByKey, as a record's partition, means that the record's key decides.
-	ByKey = -1
 )
 
 // CommandOptions returns the options of a command's clients. Such a client logs nothing, because the command returns an error.
@@ -27,13 +25,13 @@ func CommandOptions(cfg *config.Config) ([]kgo.Opt, error) {
 	return Options(cfg, commandID, slog.New(slog.DiscardHandler))
 }
 
-// Open returns the client of a command, once a broker has answered.
-func Open(ctx context.Context, cfg *config.Config) (*kgo.Client, error) {
+// Open returns the client of a command, with more options, once a broker has answered.
+func Open(ctx context.Context, cfg *config.Config, more ...kgo.Opt) (*kgo.Client, error) {
 	opts, err := CommandOptions(cfg)
 	if err != nil {
 		return nil, err
 	}
-	cl, err := kgo.NewClient(append(opts, kgo.RetryTimeout(connectTimeout), kgo.UnknownTopicRetries(2), kgo.RecordPartitioner(chosen{}))...)
+	cl, err := kgo.NewClient(append(append(opts, kgo.RetryTimeout(connectTimeout), kgo.UnknownTopicRetries(2)), more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("build client: %w", err)
 	}
@@ -47,22 +45,4 @@ func Open(ctx context.Context, cfg *config.Config) (*kgo.Client, error) {
 		return nil, errors.New(sentence)
 	}
 	return nil, fmt.Errorf("no broker can be reached at %s: %w", strings.Join(cfg.Brokers, ", "), err)
-}
-
-// chosen is a partitioner that takes the partition that a record names. If the record names ByKey, its key decides.
-type chosen struct{}
-
-// ForTopic implements kgo.Partitioner.
-func (chosen) ForTopic(topic string) kgo.TopicPartitioner {
-	return chosenOf{kgo.StickyKeyPartitioner(nil).ForTopic(topic)}
-}
-
-type chosenOf struct{ kgo.TopicPartitioner }
-
-// Partition implements kgo.TopicPartitioner.
-func (p chosenOf) Partition(r *kgo.Record, n int) int {
-	if r.Partition != ByKey {
-		return int(r.Partition) // a partition out of range fails the record
-	}
-	return p.TopicPartitioner.Partition(r, n)
 }
