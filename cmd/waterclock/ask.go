@@ -80,11 +80,7 @@ func (f *filter) flags(fs *pflag.FlagSet) {
 // query returns the filter as parameters of the API.
 func (f *filter) query() (url.Values, error) {
 	if f.state != "" && !slices.Contains(states, f.state) {
-		meant := ""
-		if best := near.Name(f.state, "", states); best != "" {
-			meant = "; did you mean " + best + "?"
-		}
-		return nil, usagef("--state is %q, needs one of %s%s", f.state, strings.Join(states, ", "), meant)
+		return nil, usagef("--state is %q, needs one of %s%s", f.state, strings.Join(states, ", "), near.Hint(f.state, "", states))
 	}
 	q := texts("prefix", f.prefix, "target", f.target, "state", f.state)
 	for name, value := range map[string]string{"due-after": f.dueAfter, "due-before": f.dueBefore} {
@@ -109,18 +105,26 @@ func texts(namesAndValues ...string) url.Values {
 // setTime sets a parameter of a query to the time that a flag has, unless the flag is empty. The flag is an instant, or a
 // duration: sign times the duration is added to now. relative describes such a duration.
 func setTime(q url.Values, name, flag, value string, sign time.Duration, relative string) error {
-	if value == "" {
-		return nil
+	at, err := timeOf(flag, value, sign, relative)
+	if err == nil && value != "" {
+		q.Set(name, strconv.FormatInt(at.UnixMilli(), 10))
 	}
-	at, err := time.Parse(time.RFC3339Nano, value)
+	return err
+}
+
+// timeOf reads a flag as setTime does, to the millisecond; zero if the flag is empty.
+func timeOf(flag, value string, sign time.Duration, relative string) (at time.Time, err error) {
+	if value == "" {
+		return at, nil
+	}
+	at, err = time.Parse(time.RFC3339Nano, value)
 	if d, bad := parseSpan(value); bad == nil {
 		at, err = time.Now().Add(sign*d), nil
 	}
 	if err != nil {
-		return usagef("--%s is %q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or %s", flag, value, relative)
+		return at, usagef("--%s is %q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or %s", flag, value, relative)
 	}
-	q.Set(name, strconv.FormatInt(at.UnixMilli(), 10))
-	return nil
+	return at.UTC().Truncate(time.Millisecond), nil
 }
 
 func getCommand(p *process) *cobra.Command {

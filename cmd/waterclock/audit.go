@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,10 +40,11 @@ interrupted continues.`,
 	fs.StringVar(&o.Dir, "dir", "", "keep what was read in `DIRECTORY`, and continue an audit that is there (default: a temporary directory)")
 	fs.BoolVar(&o.JSON, "json", false, "print JSON")
 	cmd.RunE = configured(load, func(ctx context.Context, cfg *config.Config) (err error) {
-		if o.From, err = instantOf("from", from); err != nil {
+		const ago = "how long ago, as in 24h"
+		if o.From, err = timeOf("from", from, -1, ago); err != nil {
 			return err
 		}
-		if o.Until, err = instantOf("until", until); err != nil {
+		if o.Until, err = timeOf("until", until, -1, ago); err != nil {
 			return err
 		}
 		if !o.From.IsZero() && !o.Until.IsZero() && !o.From.Before(o.Until) {
@@ -56,14 +56,4 @@ interrupted continues.`,
 		return p.backend.audit(ctx, cfg, o, p.stdout)
 	})
 	return cmd
-}
-
-// instantOf reads a flag that is a time, or how long ago.
-func instantOf(flag, value string) (at time.Time, err error) {
-	q := texts()
-	if err := setTime(q, flag, flag, value, -1, "how long ago, as in 24h"); err != nil || value == "" {
-		return at, err
-	}
-	ms, err := strconv.ParseInt(q.Get(flag), 10, 64)
-	return time.UnixMilli(ms).UTC(), err
 }

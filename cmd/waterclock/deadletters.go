@@ -55,11 +55,7 @@ func (f *letterFlags) note(w io.Writer) {
 	if f.reason == "" || slices.Contains(known, f.reason) {
 		return
 	}
-	meant := ""
-	if best := near.Name(f.reason, "", known); best != "" {
-		meant = "; did you mean " + best + "?"
-	}
-	fmt.Fprintf(w, "note: this version of waterclock does not know the --reason %q%s\n", f.reason, meant)
+	fmt.Fprintf(w, "note: this version of waterclock does not know the --reason %q%s\n", f.reason, near.Hint(f.reason, "", known))
 }
 
 // query returns the filter as parameters of the API.

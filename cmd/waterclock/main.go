@@ -94,13 +94,5 @@ func run(p process) int {
 	return exitError
 }
 
-// usageError is a command line that is rejected. Like every problem of the
-// configuration it wraps config.ErrInvalid.
-type usageError struct{ text string }
-
-func (e *usageError) Error() string { return e.text }
-func (e *usageError) Unwrap() error { return config.ErrInvalid }
-
-func usagef(format string, args ...any) error {
-	return &usageError{fmt.Sprintf(format, args...)}
-}
+// usagef returns the error of a command line that is rejected.
+func usagef(format string, args ...any) error { return config.Invalid(fmt.Errorf(format, args...)) }

@@ -43,15 +43,6 @@ func list[T ~string](values []T, sep string) string {
 	return strings.Join(names, sep)
 }
 
-// The values that a choice may have, in the order the help shows them.
-func onStops() []OnStop       { return []OnStop{Leave, Stay} }
-func checks() []Check         { return []Check{CheckOff, CheckWarn, CheckDeadLetter} }
-func logFormats() []LogFormat { return []LogFormat{LogText, LogJSON} }
-func tracings() []Tracing     { return []Tracing{TracingOff, TracingPass, TracingLink} }
-func saslMechanisms() []SASL {
-	return []SASL{SASLNone, SASLPlain, SASLScram256, SASLScram512, SASLOAuth, SASLAWS}
-}
-
 // level is the pflag.Value of a slog.Level.
 type level slog.Level
 

@@ -29,7 +29,7 @@ func (c *Config) bind(g Group, fs *pflag.FlagSet) {
 		bindInstance(c, fs)
 	case Log:
 		fs.Var((*level)(&c.LogLevel), "log-level", "least severe `LEVEL` to log: debug, info, warn or error")
-		fs.Var(choice[LogFormat]{&c.LogFormat, logFormats()}, "log-format", "`FORMAT` of log lines: text or json")
+		fs.Var(choice[LogFormat]{&c.LogFormat, []LogFormat{LogText, LogJSON}}, "log-format", "`FORMAT` of log lines: text or json")
 	case DevOnly:
 		fs.StringVar(&c.Listen, "listen", c.Listen, "`ADDRESS` of the embedded broker, host:port")
 		fs.BoolVar(&c.Demo, "demo", c.Demo, "schedule a few timers at the start")
@@ -53,7 +53,7 @@ func bindClient(c *Config, fs *pflag.FlagSet) {
 	fs.StringVar(&c.TLSCA, "tls-ca", c.TLSCA, "PEM `FILE` of trusted authorities (default: the system's)")
 	fs.StringVar(&c.TLSCert, "tls-cert", c.TLSCert, "PEM `FILE` of the client certificate, with --tls-key")
 	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "PEM `FILE` of the client certificate's private key")
-	fs.Var(choice[SASL]{&c.SASLMechanism, saslMechanisms()}, "sasl-mechanism",
+	fs.Var(choice[SASL]{&c.SASLMechanism, []SASL{SASLNone, SASLPlain, SASLScram256, SASLScram512, SASLOAuth, SASLAWS}}, "sasl-mechanism",
 		"authenticate by `NAME`: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM")
 	fs.StringVar(&c.SASLUsername, "sasl-username", c.SASLUsername, "user `NAME`; for AWS_MSK_IAM the access key ID")
 	fs.StringVar(&c.SASLPasswordFile, "sasl-password-file", c.SASLPasswordFile,
@@ -70,7 +70,7 @@ func bindTopics(c *Config, fs *pflag.FlagSet) {
 		"target topics that requests may name: `GLOB,...`, or TOPIC:GLOB for one request or fixed-delay topic; others are rejected")
 	fs.StringSliceVar(&c.DefaultTarget, "default-target", c.DefaultTarget,
 		"target of requests that name none: `TOPIC`, or REQUEST-TOPIC:TOPIC,...")
-	fs.Var(choice[Check]{&c.PartitionerCheck, checks()}, "partitioner-check",
+	fs.Var(choice[Check]{&c.PartitionerCheck, []Check{CheckOff, CheckWarn, CheckDeadLetter}}, "partitioner-check",
 		"`ACTION` for a key that is not on its murmur2 partition: off, warn or dead-letter")
 	fs.BoolVar(&c.CreateTopics, "create-topics", c.CreateTopics, "create missing topics of the service")
 	fs.IntVar(&c.ReplicationFactor, "replication-factor", c.ReplicationFactor,
@@ -98,7 +98,7 @@ func bindInstance(c *Config, fs *pflag.FlagSet) {
 	fs.Var((*duration)(&c.SessionTimeout), "session-timeout", "the group drops an instance that has not answered for `DURATION`")
 	fs.Var((*duration)(&c.RebalanceTimeout), "rebalance-timeout",
 		"instances have `DURATION` to join a rebalance; at least the session timeout")
-	fs.Var(choice[OnStop]{&c.OnStop, onStops()}, "on-stop",
+	fs.Var(choice[OnStop]{&c.OnStop, []OnStop{Leave, Stay}}, "on-stop",
 		"`ACTION` at a stop: leave the group, or stay in it until the session times out (needs --instance-id)")
 	fs.IntVar(&c.Standbys, "standbys", c.Standbys, "`N` other instances, up to 3, keep a copy of each partition, and can take it over without a replay; 0 for none")
 	fs.IntVar(&c.Lanes, "lanes", c.Lanes, "run up to `N` loops of transactions in parallel, more only if those are full; 0 chooses by cores")
@@ -109,7 +109,7 @@ func bindInstance(c *Config, fs *pflag.FlagSet) {
 	fs.Var((*duration)(&c.TransactionTimeout), "transaction-timeout",
 		"the broker aborts a transaction open for `DURATION`; at least 30s")
 	fs.Var(&c.Memory, "memory", "use `SIZE` of memory in all, 256MiB or more; 0 chooses a quarter of what the cgroup or the machine has, up to 4GiB")
-	fs.Var(choice[Tracing]{&c.Tracing, tracings()}, "tracing",
+	fs.Var(choice[Tracing]{&c.Tracing, []Tracing{TracingOff, TracingPass, TracingLink}}, "tracing",
 		"`MODE` of the trace context of emissions: off for none, pass for the request's, link for a trace of each firing, which is exported as the OTEL_ variables say")
 }
 

@@ -1,11 +1,14 @@
 package config
 
 import (
+	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Policy is what the requests of one request topic are allowed to do: the settings of a tenant. Read it through
@@ -61,12 +64,6 @@ const (
 	DialectPulsar   Dialect = "pulsar"
 )
 
-func overLimits() []OverLimit { return []OverLimit{OverDeadLetter, OverDelay} }
-func cleanups() []Cleanup     { return []Cleanup{CleanupDelete, CleanupCompact} }
-func dialects() []Dialect {
-	return []Dialect{DialectNone, DialectETF1, DialectSky, DialectSkyJSON, DialectRabbitMQ, DialectNATS, DialectPulsar}
-}
-
 // Limits of a tenant's settings.
 const (
 	MaxLimitRate  = 10_000_000
@@ -75,6 +72,14 @@ const (
 
 // tenantsSetting is the only key of the YAML file whose value has settings: those of request topics, by topic.
 const tenantsSetting = "tenants"
+
+// Allows reports whether requests may name a target.
+func (p *Policy) Allows(target string) bool {
+	return slices.ContainsFunc(p.Targets, func(glob string) bool {
+		ok, err := path.Match(glob, target)
+		return ok && err == nil
+	})
+}
 
 // PolicyOf returns the policy of a request topic: its tenant's, or the one that follows from the settings for all.
 func (c *Config) PolicyOf(requests string) Policy {
@@ -116,13 +121,13 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 	fs.Var((*duration)(&p.LimitInterval), "limit-interval", "refuse timers that recur more often than every `DURATION`; 0s for what the service takes")
 	fs.IntVar(&p.LimitPending, "limit-pending", p.LimitPending, "at most `N` timers are pending, in equal shares of the partitions; 0 for no limit")
 	fs.IntVar(&p.LimitRate, "limit-rate", p.LimitRate, "at most `N` requests a second, in equal shares of the partitions; 0 for no limit")
-	fs.Var(choice[OverLimit]{&p.OverLimit, overLimits()}, "over-limit",
+	fs.Var(choice[OverLimit]{&p.OverLimit, []OverLimit{OverDeadLetter, OverDelay}}, "over-limit",
 		"`ACTION` for requests beyond limit-rate: dead-letter, or delay, which reads more slowly and excludes limit-pending")
 	fs.BoolVar(&p.Events, "events", p.Events, "write the outcomes of timers to a topic of their own")
-	fs.Var(choice[Cleanup]{&p.EventsCleanup, cleanups()}, "events-cleanup",
+	fs.Var(choice[Cleanup]{&p.EventsCleanup, []Cleanup{CleanupDelete, CleanupCompact}}, "events-cleanup",
 		"`POLICY` of that topic: delete, by age, or compact, which keeps the last event of each timer")
 	fs.StringVar(&p.DeadLetters, "dead-letters", p.DeadLetters, "`TOPIC` of dead letters (default: the request topic's name and .waterclock.dead-letters)")
-	fs.Var(choice[Dialect]{&p.Dialect, dialects()}, "dialect",
+	fs.Var(choice[Dialect]{&p.Dialect, []Dialect{DialectNone, DialectETF1, DialectSky, DialectSkyJSON, DialectRabbitMQ, DialectNATS, DialectPulsar}}, "dialect",
 		"also understand requests of `SCHEDULER`: etf1, sky, sky-json, rabbitmq, nats or pulsar (default: none)")
 }
 
@@ -212,7 +217,7 @@ func (p *problems) tenants(c *Config) {
 			continue
 		}
 		name := tenantKey(topic, "dead-letters")
-		p.want(isTopic(own) && !isReserved(own) && !slices.Contains(c.Requests, own), name, own,
+		p.want(timer.ValidTopicName(own) && !isReserved(own) && !slices.Contains(c.Requests, own), name, own,
 			"the name of a topic that neither begins with __ nor belongs to the service nor is a request topic")
 		other, taken := letters[own]
 		p.want(!taken, name, own, "a topic of its own: "+other+" has this one")
@@ -238,9 +243,9 @@ func (p *problems) policy(c *Config, topic string, t *Policy) {
 		p.want(!c.neverTarget(glob), key("targets"), glob, neverTargets)
 	}
 	if name := t.DefaultTarget; name != "" {
-		p.want(isTopic(name), key("default-target"), name, "the name of a topic")
+		p.want(timer.ValidTopicName(name), key("default-target"), name, "the name of a topic")
 		p.want(!c.neverTarget(name), key("default-target"), name, neverTargets)
-		p.want(matchAny(t.Targets, name), key("default-target"), name, "to be one of the targets of "+topic)
+		p.want(t.Allows(name), key("default-target"), name, "to be one of the targets of "+topic)
 	}
 	between(p, key("limit-horizon"), t.LimitHorizon, time.Second, MaxHorizon)
 	between(p, key("limit-headers"), t.LimitHeaders, 1, MaxHeaders)

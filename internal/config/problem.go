@@ -39,6 +39,14 @@ func (p *Problem) Error() string {
 // Unwrap makes errors.Is(err, ErrInvalid) true.
 func (p *Problem) Unwrap() error { return ErrInvalid }
 
+// Invalid makes an error wrap ErrInvalid too: trying again will not help.
+func Invalid(err error) error { return &invalidError{err} }
+
+type invalidError struct{ error }
+
+// Unwrap implements what errors.Is and errors.As use.
+func (e *invalidError) Unwrap() []error { return []error{e.error, ErrInvalid} }
+
 // pathless strips the path from a file error, for messages that name it already.
 func pathless(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
@@ -65,10 +73,7 @@ func hint(found, prefix string, known []string) string {
 	if why := Replaced(setting); why != "" {
 		return "; " + why
 	}
-	if best := near.Name(found, prefix, known); best != "" {
-		return fmt.Sprintf("; did you mean %s?", best)
-	}
-	return ""
+	return near.Hint(found, prefix, known)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

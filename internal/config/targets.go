@@ -3,6 +3,8 @@ package config
 import (
 	"slices"
 	"strings"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // TargetsOf returns the globs (as in path.Match) of the targets that requests
@@ -15,7 +17,7 @@ func (c *Config) TargetNames() []string {
 	for _, topic := range c.Requests {
 		p := c.PolicyOf(topic)
 		for _, name := range append(p.Targets, p.DefaultTarget) {
-			if isTopic(name) && !slices.Contains(names, name) {
+			if timer.ValidTopicName(name) && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/span"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Validate returns every problem of the settings of an instance at once, joined,
@@ -108,7 +108,7 @@ func (p *problems) instance(c *Config) {
 func (p *problems) requests(c *Config) {
 	p.want(len(c.Requests) > 0 || len(c.Delay) > 0, "requests", "", "at least one request topic, as in timers, or delay a fixed-delay topic")
 	for i, t := range c.Requests {
-		p.want(isTopic(t) && len(t) <= maxRequestTopic, "requests", t,
+		p.want(timer.ValidTopicName(t) && len(t) <= maxRequestTopic, "requests", t,
 			fmt.Sprintf("topic names: 1 to %d of letters, digits, dot, underscore and hyphen", maxRequestTopic))
 		p.want(!isReserved(t), "requests", t, "topics that neither begin with __ nor belong to the service")
 		p.want(!slices.Contains(c.Requests[:i], t), "requests", t, "each topic once")
@@ -119,13 +119,13 @@ func (p *problems) requests(c *Config) {
 
 func (p *problems) delay(c *Config) {
 	for i, d := range c.Delay {
-		p.want(isTopic(d.Topic) && len(d.Topic) <= maxRequestTopic && !isReserved(d.Topic), delaySetting, d,
+		p.want(timer.ValidTopicName(d.Topic) && len(d.Topic) <= maxRequestTopic && !isReserved(d.Topic), delaySetting, d,
 			fmt.Sprintf("topic names: 1 to %d of letters, digits, dot, underscore and hyphen, that neither begin with __ nor belong to the service", maxRequestTopic))
 		p.want(!slices.Contains(c.Requests, d.Topic) && !slices.Contains(c.DelayTopics()[:i], d.Topic), delaySetting, d, "each topic once, and none of the request topics")
 		p.want(d.Delay >= MinDelay && d.Delay <= MaxDelay && d.Delay%time.Millisecond == 0, delaySetting, d,
 			"delays of whole milliseconds, "+show(MinDelay)+" to "+show(MaxDelay))
 		if d.Target != "" {
-			p.want(isTopic(d.Target), delaySetting, d, "the name of a topic as target")
+			p.want(timer.ValidTopicName(d.Target), delaySetting, d, "the name of a topic as target")
 			p.want(!c.neverTarget(d.Target) && !slices.Contains(c.DelayTopics(), d.Target), delaySetting, d,
 				"a target that neither begins with __ nor belongs to the service nor is a request topic or a fixed-delay topic")
 		}
@@ -145,21 +145,23 @@ func (p *problems) targets(c *Config) {
 	seen := map[string]bool{}
 	for _, t := range c.DefaultTarget {
 		topic, name := splitTopic(t)
-		p.want(isTopic(name), "default-target", t, "the name of a topic")
+		p.want(timer.ValidTopicName(name), "default-target", t, "the name of a topic")
 		p.want(!c.neverTarget(name), "default-target", t, neverTargets)
 		p.want(topic == "" || slices.Contains(c.Requests, topic), "default-target", t, "a prefix that is one of the request topics")
 		p.want(!seen[topic], "default-target", t, "one entry for each request topic")
 		seen[topic] = true
 	}
 	for _, d := range c.Delay {
-		p.want(d.Target == "" || matchAny(c.TargetsOf(d.Topic), d.Target), delaySetting, d, "a target that is one of the targets of "+d.Topic)
+		policy := c.PolicyOf(d.Topic)
+		p.want(d.Target == "" || policy.Allows(d.Target), delaySetting, d, "a target that is one of the targets of "+d.Topic)
 	}
 	for _, topic := range c.Requests {
 		if _, ok := c.Tenants[topic]; ok {
 			continue // checked below
 		}
-		name := c.PolicyOf(topic).DefaultTarget
-		p.want(name == "" || matchAny(c.TargetsOf(topic), name), "default-target", name,
+		policy := c.PolicyOf(topic)
+		name := policy.DefaultTarget
+		p.want(name == "" || policy.Allows(name), "default-target", name,
 			"to be one of the targets of "+topic)
 	}
 	for _, topic := range sortedKeys(c.Tenants) {
@@ -188,13 +190,6 @@ func (c *Config) serves(topic string) bool {
 	return topic == "" || slices.Contains(c.Requests, topic) || slices.Contains(c.DelayTopics(), topic)
 }
 
-func matchAny(globs []string, name string) bool {
-	return slices.ContainsFunc(globs, func(g string) bool {
-		ok, err := path.Match(g, name)
-		return ok && err == nil
-	})
-}
-
 func (p *problems) topics(c *Config) {
 	p.want(c.ReplicationFactor == -1 || c.ReplicationFactor >= 1 && c.ReplicationFactor <= 32767,
 		"replication-factor", c.ReplicationFactor, "-1 or 1 to 32767")
@@ -207,7 +202,7 @@ func (p *problems) topics(c *Config) {
 
 func (p *problems) member(c *Config) {
 	p.want(c.Group != "", "group", "", "a name")
-	p.want(c.InstanceID == "" || isTopic(c.InstanceID), "instance-id", c.InstanceID,
+	p.want(c.InstanceID == "" || timer.ValidTopicName(c.InstanceID), "instance-id", c.InstanceID,
 		"1 to 249 letters, digits, dots, underscores and hyphens")
 	between(p, "session-timeout", c.SessionTimeout, MinSessionTimeout, MaxSessionTimeout)
 	// Otherwise a static member could miss a generation without being dropped.
@@ -280,18 +275,11 @@ func setOrNot(needed bool) string {
 }
 
 const (
-	maxTopic = 249 // Kafka's Topic.MAX_NAME_LENGTH
 	// maxRequestTopic leaves room for the longest name that is made of it.
-	maxRequestTopic = maxTopic - len(ownInfix+"dead-letters")
+	maxRequestTopic = timer.MaxTopicNameBytes - len(ownInfix+"dead-letters")
 	// ownInfix is part of the name of every topic of the service.
 	ownInfix = ".waterclock."
 )
-
-// isTopic reports whether Kafka accepts s as the name of a topic. It has the same rule for a group.instance.id.
-func isTopic(s string) bool {
-	ok, _ := regexp.MatchString(`^[a-zA-Z0-9._-]+$`, s)
-	return ok && len(s) <= maxTopic && s != "." && s != ".."
-}
 
 // isReserved reports whether a topic is Kafka's own or the service's.
 func isReserved(topic string) bool {

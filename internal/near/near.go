@@ -23,6 +23,14 @@ func Name(found, prefix string, known []string) string {
 	return best
 }
 
+// Hint asks whether Name was meant; "" if there is none.
+func Hint(found, prefix string, known []string) string {
+	if best := Name(found, prefix, known); best != "" {
+		return "; did you mean " + best + "?"
+	}
+	return ""
+}
+
 // Header is what Name finds for the name of a header of a request, or what others call such a header.
 func Header(found string, known []string) string {
 	found = strings.ToLower(found)

@@ -46,7 +46,7 @@ type access struct {
 	problems []string   // sentences; the instance is not ready while there is one
 	advice   []string   // sentences about single targets; timers for other targets fire
 	again    beats.Reminder
-	targets  *config.Config // the settings whose targets count; cfg if nil
+	targets  *config.Config // the settings whose targets count
 }
 
 // use replaces the settings whose targets count.
@@ -60,10 +60,7 @@ func (a *access) use(cfg *config.Config) {
 func (a *access) wanted() topics.Access {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.targets != nil {
-		return policy.Access(a.targets)
-	}
-	return policy.Access(a.cfg)
+	return policy.Access(a.targets)
 }
 
 // Problems returns what keeps the instance from working, as sentences.

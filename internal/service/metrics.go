@@ -55,33 +55,30 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(descForeign, prometheus.GaugeValue, foreign)
 	type sums struct {
 		states    [ownership.Gone]int
-		pending   int64
-		misplaced int64
 		uncounted bool // misplaced timers are not counted in some partition
-		parked    int64
-		remain    int64
-		ledger    int64
-		queued    int
-		bytes     int64
-		overdue   time.Duration
-		waits     time.Duration
+		of        map[*prometheus.Desc]float64
 	}
 	parkedBy := make(map[[3]string]int64)
 	all := make(map[string]*sums)
 	var held []prometheus.Metric
 	for _, name := range c.topics.names() {
-		all[name] = &sums{}
+		all[name] = &sums{uncounted: !c.misplaced, of: make(map[*prometheus.Desc]float64)}
+		for _, desc := range []*prometheus.Desc{descPending, descMisplaced, descParked, descReplay, descLedger, descQueued, descQueuedBytes, descOverdue, descUncommitted} {
+			all[name].of[desc] = 0
+		}
 	}
 	for at, s := range c.partitions.Status() {
 		sum := all[at.Topic]
 		sum.states[s.State]++
-		sum.pending += s.Pending
-		sum.misplaced, sum.uncounted = sum.misplaced+max(s.Misplaced, 0), sum.uncounted || s.Misplaced < 0
-		sum.parked += s.Parked
-		sum.ledger += s.Ledger
-		sum.queued += s.Queued
-		sum.bytes += s.QueuedBytes
-		sum.overdue, sum.waits = max(sum.overdue, s.Overdue), max(sum.waits, s.Uncommitted)
+		sum.of[descPending] += float64(s.Pending)
+		sum.of[descMisplaced] += float64(s.Misplaced)
+		sum.uncounted = sum.uncounted || s.Misplaced < 0
+		sum.of[descParked] += float64(s.Parked)
+		sum.of[descLedger] += float64(s.Ledger)
+		sum.of[descQueued] += float64(s.Queued)
+		sum.of[descQueuedBytes] += float64(s.QueuedBytes)
+		sum.of[descOverdue] = max(sum.of[descOverdue], s.Overdue.Seconds())
+		sum.of[descUncommitted] = max(sum.of[descUncommitted], s.Uncommitted.Seconds())
 		if h := s.Held; h != nil {
 			held = append(held, prometheus.MustNewConstMetric(descHeld, prometheus.GaugeValue, max(0, time.Since(h.Since).Seconds()),
 				at.Topic, strconv.Itoa(int(at.Partition)), h.ProducerID, h.TransactionalID))
@@ -90,20 +87,17 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 			parkedBy[[3]string{at.Topic, to.Topic, to.Label()}] += n
 		}
 		if s.State == ownership.Replaying {
-			sum.remain += max(0, s.ReplayEnd-s.Replayed)
+			sum.of[descReplay] += float64(max(0, s.ReplayEnd-s.Replayed))
 		}
 	}
 	for topic, sum := range all {
 		for st, n := range sum.states {
 			ch <- prometheus.MustNewConstMetric(descPartitions, prometheus.GaugeValue, float64(n), topic, ownership.State(st).String())
 		}
-		if !sum.uncounted && c.misplaced {
-			ch <- prometheus.MustNewConstMetric(descMisplaced, prometheus.GaugeValue, float64(sum.misplaced), topic)
+		if sum.uncounted {
+			delete(sum.of, descMisplaced)
 		}
-		for desc, value := range map[*prometheus.Desc]float64{
-			descPending: float64(sum.pending), descParked: float64(sum.parked), descLedger: float64(sum.ledger), descQueued: float64(sum.queued), descQueuedBytes: float64(sum.bytes),
-			descOverdue: sum.overdue.Seconds(), descUncommitted: sum.waits.Seconds(), descReplay: float64(sum.remain),
-		} {
+		for desc, value := range sum.of {
 			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, topic)
 		}
 	}

@@ -30,7 +30,7 @@ func TestTakeOver(t *testing.T) {
 	defer func() { cancel(); _ = reader.Run(ctx) }() // which closes it
 	var log bytes.Buffer
 	r := &reloader{
-		running: cfg, log: slog.New(slog.NewTextHandler(&log, nil)), reader: reader, access: &access{cfg: cfg},
+		running: cfg, log: slog.New(slog.NewTextHandler(&log, nil)), reader: reader, access: &access{cfg: cfg, targets: cfg},
 		topics: newServedTopics(map[string]*served{"timers": {set: policytest.SetOf("timers"), rules: policy.Rules(cfg, policytest.SetOf("timers"))}}),
 	}
 	judge := r.topics.of("timers").rules.Validate
@@ -76,7 +76,7 @@ func TestTakeOverOfFixedDelayTopics(t *testing.T) {
 	set := policytest.SetOf("retry")
 	set.Delay = d.Delay
 	r := &reloader{
-		running: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg},
+		running: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg, targets: cfg},
 		topics: newServedTopics(map[string]*served{"retry": {set: set, rules: policy.DelayRules(cfg, d, set)}}),
 	}
 	refused := func() bool {

@@ -144,11 +144,7 @@ func (t *servedTopics) largestRequest() (n int) {
 
 // stop stops a topic until a restart.
 func (t *servedTopics) stop(name string, problems []topics.Problem) (why error) {
-	lines := make([]string, len(problems))
-	for i, p := range problems {
-		lines[i] = p.String()
-	}
-	why = fmt.Errorf("%s %s is stopped: %s", t.of(name).kind(), name, strings.Join(lines, "; "))
+	why = fmt.Errorf("%s %s is stopped: %w", t.of(name).kind(), name, &topics.ProblemsError{Problems: problems})
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.stopped[name] = why

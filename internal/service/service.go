@@ -292,7 +292,7 @@ func (in *instance) openAPI(p *pipeline) (stop func(), err error) {
 
 // awaitAccess waits until the brokers let this process do what it needs.
 func (in *instance) awaitAccess(ctx context.Context) error {
-	in.access = &access{cfg: in.cfg, client: in.cluster.client, log: in.log, probe: hanging.TransactionalIDPrefix(in.cfg.Group) + in.process + "/rights"}
+	in.access = &access{cfg: in.cfg, targets: in.cfg, client: in.cluster.client, log: in.log, probe: hanging.TransactionalIDPrefix(in.cfg.Group) + in.process + "/rights"}
 	in.ready.setAccess(in.access)
 	metric.In(in.o.Registry).GaugeFunc("waterclock_access_problems", "Rights that the brokers do not grant this instance, and logins that they refuse.", in.access.count)
 	return in.access.await(ctx)

@@ -42,117 +42,112 @@ type Grant struct {
 	Why string
 }
 
+const (
+	read            = kmsg.ACLOperationRead
+	write           = kmsg.ACLOperationWrite
+	describeConfigs = kmsg.ACLOperationDescribeConfigs
+)
+
+func topicGrant(name, why string, ops ...kmsg.ACLOperation) Grant {
+	return Grant{Resource: kmsg.ACLResourceTypeTopic, Name: name, Operations: ops, Why: why}
+}
+
+// groupGrant is what members of a group need of it.
+func groupGrant(name, why string) Grant {
+	return Grant{Resource: kmsg.ACLResourceTypeGroup, Name: name, Operations: []kmsg.ACLOperation{read}, Why: why}
+}
+
 // Service returns the rights of an instance: all that it uses, and no more. Write and Read include Describe. It needs no
 // right on the cluster.
 func (a Access) Service() []Grant {
-	forCallers := func(op kmsg.ACLOperation, ops ...kmsg.ACLOperation) []kmsg.ACLOperation {
-		if a.API {
-			return append([]kmsg.ACLOperation{op}, ops...)
-		}
-		return ops
+	input, own := []kmsg.ACLOperation{read, describeConfigs}, []kmsg.ACLOperation{read, write, describeConfigs}
+	if a.Create {
+		own = append(own, kmsg.ACLOperationCreate)
 	}
-	own := func(ops ...kmsg.ACLOperation) []kmsg.ACLOperation {
-		if a.Create {
-			ops = append(ops, kmsg.ACLOperationCreate)
-		}
-		return ops
+	told := own[1:] // of topics that are read for callers of the API only
+	if a.API {
+		input, told = []kmsg.ACLOperation{write, read, describeConfigs}, own
 	}
 	grants := []Grant{
-		{kmsg.ACLResourceTypeGroup, a.Group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
-			"Instances share the partitions as members of the group, and commit offsets in it."},
-		{kmsg.ACLResourceTypeTransactionalId, a.TransactionalIDs, true, []kmsg.ACLOperation{kmsg.ACLOperationWrite},
+		groupGrant(a.Group, "Instances share the partitions as members of the group, and commit offsets in it."),
+		{kmsg.ACLResourceTypeTransactionalId, a.TransactionalIDs, true, []kmsg.ACLOperation{write},
 			"Every step is a transaction; whoever acquires a partition ends those of an owner that is gone."},
 	}
 	for _, r := range a.Requests {
 		grants = append(grants,
-			Grant{kmsg.ACLResourceTypeTopic, r, false, forCallers(kmsg.ACLOperationWrite, kmsg.ACLOperationRead, kmsg.ACLOperationDescribeConfigs),
-				"Requests are read, and the topic's settings are checked."},
-			Grant{kmsg.ACLResourceTypeTopic, Changelog(r), false, own(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs),
-				"The changelog holds what is pending; it is written, and read when a partition is acquired."},
-			Grant{kmsg.ACLResourceTypeTopic, a.deadLetters(r), false, own(forCallers(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs)...),
-				"Rejected requests are written there."},
-		)
+			topicGrant(r, "Requests are read, and the topic's settings are checked.", input...),
+			topicGrant(Changelog(r), "The changelog holds what is pending; it is written, and read when a partition is acquired.", own...),
+			topicGrant(a.deadLetters(r), "Rejected requests are written there.", told...))
 		if slices.Contains(a.Events, r) {
-			grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, Events(r), false, own(forCallers(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs)...),
-				"What becomes of timers is written there."})
+			grants = append(grants, topicGrant(Events(r), "What becomes of timers is written there.", told...))
 		}
 	}
 	for _, d := range a.Delayed {
 		grants = append(grants,
-			Grant{kmsg.ACLResourceTypeTopic, d, false, forCallers(kmsg.ACLOperationWrite, kmsg.ACLOperationRead, kmsg.ACLOperationDescribeConfigs),
-				"Records are read when they are due, and the topic's settings are checked."},
-			Grant{kmsg.ACLResourceTypeTopic, Checkpoints(d), false, own(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs),
-				"The checkpoints say how far records are passed on; they are written, and read when a partition is acquired."},
-			Grant{kmsg.ACLResourceTypeTopic, DeadLetters(d), false, own(forCallers(kmsg.ACLOperationRead, kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs)...),
-				"Records that cannot be passed on are written there."},
-		)
+			topicGrant(d, "Records are read when they are due, and the topic's settings are checked.", input...),
+			topicGrant(Checkpoints(d), "The checkpoints say how far records are passed on; they are written, and read when a partition is acquired.", own...),
+			topicGrant(DeadLetters(d), "Records that cannot be passed on are written there.", told...))
 	}
-	return append(grants, a.targets("Timers fire there; the settings tell what size the topic takes.",
-		kmsg.ACLOperationWrite, kmsg.ACLOperationDescribeConfigs)...)
+	return append(grants, a.targets("Timers fire there; the settings tell what size the topic takes.", write, describeConfigs)...)
 }
 
 // Repair returns the rights that an instance needs in addition, to write transaction markers that a broker has lost
 // (KAFKA-20734). One is a right on the cluster, and far-reaching. Without it such a partition waits for an operator.
 func (a Access) Repair() []Grant {
+	const why = "The topic's open transactions are looked at."
 	grants := []Grant{
-		{kmsg.ACLResourceTypeCluster, "kafka-cluster", false, []kmsg.ACLOperation{kmsg.ACLOperationAlter},
-			"The marker of a transaction is written again."},
-		{kmsg.ACLResourceTypeTopic, "__consumer_offsets", false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
-			"Open transactions of the group's offsets are looked at."},
+		{kmsg.ACLResourceTypeCluster, "kafka-cluster", false, []kmsg.ACLOperation{kmsg.ACLOperationAlter}, "The marker of a transaction is written again."},
+		topicGrant("__consumer_offsets", "Open transactions of the group's offsets are looked at.", read),
 	}
 	for _, r := range slices.Concat(a.Requests, a.Delayed) {
-		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, a.deadLetters(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
-			"The topic's open transactions are looked at."})
+		grants = append(grants, topicGrant(a.deadLetters(r), why, read))
 		if slices.Contains(a.Events, r) {
-			grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, Events(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
-				"The topic's open transactions are looked at."})
+			grants = append(grants, topicGrant(Events(r), why, read))
 		}
 	}
-	return append(grants, a.targets("The topic's open transactions are looked at.", kmsg.ACLOperationRead)...)
+	return append(grants, a.targets(why, read)...)
 }
 
 // Producers returns the rights of programs that schedule and cancel timers. One that uses transactions also needs Write
 // on its own transactional ID.
-func (a Access) Producers() []Grant {
-	var grants []Grant
+func (a Access) Producers() (grants []Grant) {
 	for _, r := range a.Requests {
-		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, r, false, []kmsg.ACLOperation{kmsg.ACLOperationWrite}, "Requests are written there."})
+		grants = append(grants, topicGrant(r, "Requests are written there.", write))
 	}
 	for _, d := range a.Delayed {
-		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, d, false, []kmsg.ACLOperation{kmsg.ACLOperationWrite}, "Records that are to come later are written there."})
+		grants = append(grants, topicGrant(d, "Records that are to come later are written there.", write))
 	}
 	return grants
 }
 
 // Consumers returns the rights of consumers of emissions that are members of group.
 func (a Access) Consumers(group string) []Grant {
-	return append([]Grant{{kmsg.ACLResourceTypeGroup, group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Its members share the partitions of the targets."}},
-		a.targets("What fires is read, with isolation.level=read_committed.", kmsg.ACLOperationRead)...)
+	return append([]Grant{groupGrant(group, "Its members share the partitions of the targets.")},
+		a.targets("What fires is read, with isolation.level=read_committed.", read)...)
 }
 
 // DeadLetterReaders returns the rights of readers of dead letters that are members of group. They are separate because
 // dead letters hold the payloads of all producers.
 func (a Access) DeadLetterReaders(group string) []Grant {
-	grants := []Grant{{kmsg.ACLResourceTypeGroup, group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Its members share the partitions of the dead letters."}}
+	grants := []Grant{groupGrant(group, "Its members share the partitions of the dead letters.")}
 	for _, r := range slices.Concat(a.Requests, a.Delayed) {
-		grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, a.deadLetters(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Dead letters are read."})
+		grants = append(grants, topicGrant(a.deadLetters(r), "Dead letters are read.", read))
 	}
 	return grants
 }
 
 // EventReaders returns the rights of readers of events that are members of group; none if there are no events.
 func (a Access) EventReaders(group string) []Grant {
-	var grants []Grant
+	grants := []Grant{groupGrant(group, "Its members share the partitions of the events.")}
 	for _, r := range a.Requests {
 		if slices.Contains(a.Events, r) {
-			grants = append(grants, Grant{kmsg.ACLResourceTypeTopic, Events(r), false, []kmsg.ACLOperation{kmsg.ACLOperationRead},
-				"Events are read, with isolation.level=read_committed."})
+			grants = append(grants, topicGrant(Events(r), "Events are read, with isolation.level=read_committed.", read))
 		}
 	}
-	if len(grants) == 0 {
+	if len(grants) == 1 {
 		return nil
 	}
-	return append([]Grant{{kmsg.ACLResourceTypeGroup, group, false, []kmsg.ACLOperation{kmsg.ACLOperationRead}, "Its members share the partitions of the events."}}, grants...)
+	return grants
 }
 
 // targets turns globs into the patterns that Kafka has: a name, a prefix, or all. If a glob says more than that, the
@@ -160,7 +155,7 @@ func (a Access) EventReaders(group string) []Grant {
 func (a Access) targets(why string, ops ...kmsg.ACLOperation) []Grant {
 	var grants []Grant
 	for _, glob := range a.Targets {
-		g := Grant{Resource: kmsg.ACLResourceTypeTopic, Name: glob, Operations: ops, Why: why}
+		g := topicGrant(glob, why, ops...)
 		if at := strings.IndexAny(glob, `*?[\`); at >= 0 {
 			g.Name, g.Prefixed = glob[:at], true
 			if g.Name == "" {
@@ -200,10 +195,11 @@ func (g Grant) Command(server string, principals ...string) string {
 	for _, op := range g.Operations {
 		b.WriteString(" --operation " + OperationName(op))
 	}
+	b.WriteString(" --" + strings.ReplaceAll(strings.ToLower(g.Resource.String()), "_", "-"))
 	if g.Resource == kmsg.ACLResourceTypeCluster {
-		return b.String() + " --cluster"
+		return b.String()
 	}
-	b.WriteString(" " + resourceFlag(g.Resource) + " " + quote(g.Name))
+	b.WriteString(" " + quote(g.Name))
 	if g.Prefixed {
 		b.WriteString(" --resource-pattern-type prefixed")
 	}
@@ -232,8 +228,7 @@ func (g Grant) missing(who, server, principal string) string {
 // MayNotWrite is the sentence for a target that refuses the service, if neither the service's principal nor the
 // administrator's way to the cluster is known.
 func MayNotWrite(topic string) string {
-	g := Grant{Resource: kmsg.ACLResourceTypeTopic, Name: topic, Operations: []kmsg.ACLOperation{kmsg.ACLOperationWrite}}
-	return g.missing("the service", "--bootstrap-server HOST:PORT", "User:NAME")
+	return topicGrant(topic, "", write).missing("the service", "--bootstrap-server HOST:PORT", "User:NAME")
 }
 
 // ResourceName names the resource, for people.
@@ -246,16 +241,6 @@ func (g Grant) ResourceName() string {
 		return fmt.Sprintf("each %s that begins with %s", kind, g.Name)
 	}
 	return kind + " " + g.Name
-}
-
-func resourceFlag(t kmsg.ACLResourceType) string {
-	switch t {
-	case kmsg.ACLResourceTypeGroup:
-		return "--group"
-	case kmsg.ACLResourceTypeTransactionalId:
-		return "--transactional-id"
-	}
-	return "--topic"
 }
 
 // OperationName is the name of an operation as Kafka's tools take it.

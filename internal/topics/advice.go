@@ -3,7 +3,7 @@ package topics
 import (
 	"encoding/base64"
 	"fmt"
-	"strings"
+	"time"
 )
 
 // FollowAdvice says what to do if the request topic is no longer the one for which its changelog was written.
@@ -11,14 +11,6 @@ const FollowAdvice = "stop every instance and run waterclock topics follow, see 
 
 // LostAdvice says what to do if a changelog no longer exists.
 const LostAdvice = "keep the data directories of all instances, from which waterclock topics follow --restore takes what is pending: see \"A changelog that was lost\" in docs/OPERATIONS.md"
-
-// RecreatedAdvice says what to do about one of a service's topics that was recreated.
-func RecreatedAdvice(topic string) string {
-	if strings.HasSuffix(topic, changelogSuffix) {
-		return LostAdvice
-	}
-	return FollowAdvice
-}
 
 // RestartAdvice says what to do if a fixed-delay topic was recreated or has grown.
 const RestartAdvice = "restart every instance: a topic that was recreated is read from its start, further partitions are served then"
@@ -29,17 +21,17 @@ const LostCheckpointsAdvice = "restart the instances, once with --accept-lost-ch
 // ChangedAdvice says what to do about one of a set's topics that was recreated.
 func (s *Set) ChangedAdvice(topic string) string {
 	switch {
+	case topic != s.Changelog.Name:
+		return partitionsAdvice(s.Delay)
 	case s.Delay == 0:
-		return RecreatedAdvice(topic)
-	case topic == s.Changelog.Name:
-		return LostCheckpointsAdvice
+		return LostAdvice
 	}
-	return RestartAdvice
+	return LostCheckpointsAdvice
 }
 
-// partitionsAdvice says what to do if the number of partitions has changed.
-func (s *Set) partitionsAdvice() string {
-	if s.Delay == 0 {
+// partitionsAdvice says what to do if the number of partitions has changed of a request topic, or of a fixed-delay topic.
+func partitionsAdvice(delay time.Duration) string {
+	if delay == 0 {
 		return FollowAdvice
 	}
 	return RestartAdvice

@@ -75,7 +75,7 @@ func (n *Inspection) since(before Set) (stop, alert []Problem) {
 			stop = append(stop, Problem{was.Name, "ID", TopicID(is.ID), fmt.Sprintf("%s, as before: it was recreated; %s", TopicID(was.ID), before.ChangedAdvice(was.Name)), true})
 		}
 		if was.Partitions != is.Partitions {
-			stop = append(stop, Problem{was.Name, "partitions", fmt.Sprint(is.Partitions), fmt.Sprintf("%d, as before: %s", was.Partitions, before.partitionsAdvice()), true})
+			stop = append(stop, Problem{was.Name, "partitions", fmt.Sprint(is.Partitions), fmt.Sprintf("%d, as before: %s", was.Partitions, partitionsAdvice(before.Delay)), true})
 		}
 	}
 	for _, c := range n.Checks {

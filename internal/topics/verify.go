@@ -194,8 +194,12 @@ func (v *verifier) own(request *found, delay time.Duration) bool {
 	if !v.present(fmt.Sprintf("a topic with %d partitions: let the service create it (--create-topics)", request.partitions)) {
 		return false
 	}
+	advice := ""
+	if v.topic.partitions < request.partitions { // no topic shrinks
+		advice = ": " + partitionsAdvice(delay)
+	}
 	v.check(v.topic.partitions == request.partitions, true, "partitions",
-		fmt.Sprint(v.topic.partitions), fmt.Sprintf("%d, as of %s%s", request.partitions, request.name, v.partitionsAdvice(request, delay)))
+		fmt.Sprint(v.topic.partitions), fmt.Sprintf("%d, as of %s%s", request.partitions, request.name, advice))
 	v.check(v.topic.replication >= request.replication, true, "replication",
 		fmt.Sprint(v.topic.replication), fmt.Sprintf("at least %d, as of %s", request.replication, request.name))
 	needed := neededMessageBytes(request)
@@ -206,18 +210,6 @@ func (v *verifier) own(request *found, delay time.Duration) bool {
 	v.atLeast(minInSync, false, request.number(minInSync))
 	v.setting(uncleanElection, false, "false", func(value string) bool { return value != "true" })
 	return true
-}
-
-// partitionsAdvice says what to do about a request topic that has grown. No topic shrinks.
-func (v *verifier) partitionsAdvice(request *found, delay time.Duration) string {
-	switch {
-	case v.topic.partitions >= request.partitions:
-	case delay != 0:
-		return ": " + RestartAdvice
-	default:
-		return ": " + FollowAdvice
-	}
-	return ""
 }
 
 func neededMessageBytes(request *found) int64 {

@@ -83,13 +83,13 @@ type Sent struct {
 func Send(ctx context.Context, cfg *config.Config, r Request) (Sent, error) {
 	rec, err := r.Record()
 	if err != nil {
-		return Sent{}, invalid(err)
+		return Sent{}, config.Invalid(err)
 	}
 	if _, refusal := validate(rec, time.Now()); r.Action == "" && refusal != nil && refusal.Reason != waterclock.ReasonUnknownZone { // the service may have newer time zone rules
-		return Sent{}, invalid(fmt.Errorf("%s is not sent, for it would be refused: %s: %s", r.ID, refusal.Reason, refusal.Detail))
+		return Sent{}, config.Invalid(fmt.Errorf("%s is not sent, for it would be refused: %s: %s", r.ID, refusal.Reason, refusal.Detail))
 	}
 	if topics.IsOwn(rec.Topic) || strings.HasPrefix(rec.Topic, "__") {
-		return Sent{}, invalid(fmt.Errorf("%s is no request topic, but one of the service or of Kafka: choose a request topic with --topic", rec.Topic))
+		return Sent{}, config.Invalid(fmt.Errorf("%s is no request topic, but one of the service or of Kafka: choose a request topic with --topic", rec.Topic))
 	}
 	var opts []kgo.Opt
 	if r.Partition != nil {
@@ -146,15 +146,6 @@ func due(rec *kgo.Record, stamp time.Time) time.Time {
 	}
 	return time.UnixMilli(req.Schedule.Scheduled())
 }
-
-// invalid marks an error as a usage error: trying again will not help.
-func invalid(err error) error { return &invalidError{err} }
-
-type invalidError struct{ err error }
-
-func (e *invalidError) Error() string { return e.err.Error() }
-
-func (e *invalidError) Unwrap() []error { return []error{e.err, config.ErrInvalid} }
 
 func write(ctx context.Context, cfg *config.Config, cl *kgo.Client, rec *kgo.Record) (Sent, error) {
 	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)

@@ -3,7 +3,6 @@
 package policy
 
 import (
-	"path"
 	"slices"
 	"time"
 
@@ -30,13 +29,7 @@ func Rules(cfg *config.Config, set topics.Set) *intake.Rules {
 	return &intake.Rules{
 		Topic: set.Request.Name, Changelog: set.Changelog.Name, Partitions: set.Request.Partitions, DefaultTarget: policy.DefaultTarget,
 		PartitionerCheck: check, Limits: limits, Quota: Quota(cfg, set), DefaultMaxLate: policy.DefaultMaxLate, LimitPast: policy.LimitPast, Dialect: intake.Dialect(policy.Dialect),
-		Never: Never(cfg),
-		Allow: func(topic string) bool {
-			return slices.ContainsFunc(policy.Targets, func(glob string) bool {
-				ok, err := path.Match(glob, topic)
-				return ok && err == nil
-			})
-		},
+		Never: Never(cfg), Allow: policy.Allows,
 	}
 }
 
