@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -41,34 +42,24 @@ const (
 // partition (servedPartition.SetLogEnd). It only reports. The catch-up barrier of package partition decides how long an
 // acquisition waits. A cancel that is held up counts as if it were written when the transaction ends.
 //
-// The goroutine of Run owns all fields that change, and it waits for brokers only when it ends. Other goroutines ask
-// the brokers: one about producers, one about leaders, and one for each leader of logs. Each asks one question at a
-// time, and sends the answer through its channel. So a broker that does not answer delays only the figures of its own
-// logs.
+// The goroutine of Run waits for brokers only when it ends. Other goroutines ask the brokers: one about producers, one
+// about leaders, and one for each leader of logs. Each asks one question, without the lock, and then takes the answer. So
+// a broker that does not answer delays only the figures of its own logs.
 type edges struct {
 	partitions *partitions
 	topics     *servedTopics
 	client     *kgo.Client
 	reader     *intake.Reader
 	log        *slog.Logger
+	asking     sync.WaitGroup // the goroutines that ask
 
-	held  map[timer.TopicPartition]*openTransaction // by partition, for those whose logs are held up now
-	named chan map[timer.TopicPartition]producer
-	asked bool // a question about producers is in progress
-
-	leaders map[partlog.Log]int32 // by log, as last looked up; logs that are missing here are asked about together
-	led     chan map[partlog.Log]int32
-	leading bool           // leaders are being looked up
-	ledAt   time.Time      // when the last lookup of leaders began; zero if the next one is due at once
-	looks   map[int32]bool // leaders that have yet to answer
-	looked  chan edgesOf
-}
-
-// edgesOf is a leader's answer: where its logs end. all says that no log is missing.
-type edgesOf struct {
-	leader int32
-	found  map[partlog.Log]partlog.Edge
-	all    bool
+	mu      sync.Mutex                                // guards what follows
+	held    map[timer.TopicPartition]*openTransaction // by partition, for those whose logs are held up now
+	asked   bool                                      // a question about producers is in progress
+	leaders map[partlog.Log]int32                     // by log, as last looked up; logs that are missing here are asked about together
+	leading bool                                      // leaders are being looked up
+	ledAt   time.Time                                 // when the last lookup of leaders began; zero if the next one is due at once
+	looks   map[int32]bool                            // leaders that have yet to answer
 }
 
 // openTransaction is the transaction at the last stable offset of a partition. It is forgotten when that offset moves,
@@ -90,49 +81,23 @@ type producer struct {
 }
 
 func newEdges(ps *partitions, t *servedTopics, cl *kgo.Client, r *intake.Reader, log *slog.Logger) *edges {
-	return &edges{
-		partitions: ps, topics: t, client: cl, reader: r, log: log, held: make(map[timer.TopicPartition]*openTransaction), named: make(chan map[timer.TopicPartition]producer, 1),
-		led: make(chan map[partlog.Log]int32, 1), looks: make(map[int32]bool), looked: make(chan edgesOf),
-	}
+	return &edges{partitions: ps, topics: t, client: cl, reader: r, log: log, held: make(map[timer.TopicPartition]*openTransaction), looks: make(map[int32]bool)}
 }
 
 // Run looks until ctx ends.
 func (e *edges) Run(ctx context.Context) error {
-	t := beats.NewTicker(edgeEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			if e.asked {
-				<-e.named
-			}
-			if e.leading {
-				<-e.led
-			}
-			for range e.looks {
-				<-e.looked
-			}
-			return nil
-		case led := <-e.led:
-			e.leading = false
-			if led != nil {
-				e.leaders = led
-			}
-		case of := <-e.looked:
-			delete(e.looks, of.leader)
-			e.tell(of)
-		case found := <-e.named:
-			e.asked = false
-			e.take(found)
-		case <-t.C:
-			e.look(ctx)
-			e.ask(ctx)
-		}
-	}
+	beats.Every(ctx, edgeEvery, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.look(ctx)
+		e.ask(ctx)
+	})
+	e.asking.Wait()
+	return nil
 }
 
 // look asks the leaders for the ends of the logs of all partitions that read requests. It leaves out leaders that have
-// not answered the last question yet.
+// not answered the last question yet. The lock is held.
 func (e *edges) look(ctx context.Context) {
 	parts := e.reading()
 	maps.DeleteFunc(e.held, func(k timer.TopicPartition, _ *openTransaction) bool { return parts[k] == nil })
@@ -149,20 +114,27 @@ func (e *edges) look(ctx context.Context) {
 			continue
 		}
 		e.looks[leader] = true
-		go func() {
+		e.asking.Go(func() {
 			found := partlog.Edges(ctx, e.client, leader, logs, edgeTimeout)
-			e.looked <- edgesOf{leader, found, len(found) == len(logs)}
-		}()
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			delete(e.looks, leader)
+			if len(found) < len(logs) {
+				e.ledAt = time.Time{} // some may have another leader by now
+			}
+			e.tell(leader, found)
+		})
 	}
 	if len(all) > 0 && !e.leading && time.Since(e.ledAt) >= leadersEvery {
 		e.leading, e.ledAt = true, time.Now()
-		go func() {
+		e.asking.Go(func() {
 			led, err := partlog.Leaders(ctx, e.client, all, leadersEvery)
-			if err != nil {
-				led = nil // the old leaders are a better guess than none
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if e.leading = false; err == nil { // otherwise the old leaders are a better guess than none
+				e.leaders = led
 			}
-			e.led <- led
-		}()
+		})
 	}
 }
 
@@ -173,14 +145,12 @@ func (e *edges) leaderOf(l partlog.Log) int32 {
 	return partlog.NoLeader
 }
 
-// tell tells partitions where their logs end. It ignores the answer of a broker that no longer leads the log.
-func (e *edges) tell(of edgesOf) {
-	if !of.all {
-		e.ledAt = time.Time{} // some may have another leader by now
-	}
+// tell tells partitions where their logs end by the answer of a leader. It ignores the answer of a broker that no longer
+// leads the log. The lock is held.
+func (e *edges) tell(leader int32, found map[partlog.Log]partlog.Edge) {
 	for k, p := range e.reading() {
 		l := partlog.Log{Topic: k.Topic, Partition: k.Partition}
-		if edge, ok := of.found[l]; ok && e.leaderOf(l) == of.leader {
+		if edge, ok := found[l]; ok && e.leaderOf(l) == leader {
 			p.SetLogEnd(e.judge(k, edge, time.Now()))
 		}
 	}
@@ -218,7 +188,8 @@ func (e *edges) judge(k timer.TopicPartition, edge partlog.Edge, now time.Time) 
 	return end
 }
 
-// ask asks the brokers about producers whose transactions are old enough, unless a question is in progress.
+// ask asks the brokers about producers whose transactions are old enough, unless a question is in progress. The lock is
+// held.
 func (e *edges) ask(ctx context.Context) {
 	now, at := time.Now(), make(map[timer.TopicPartition]int64)
 	for k, h := range e.held {
@@ -231,7 +202,7 @@ func (e *edges) ask(ctx context.Context) {
 		return
 	}
 	e.asked = true
-	go func() {
+	e.asking.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, nameTimeout)
 		defer cancel()
 		found := make(map[timer.TopicPartition]producer, len(at))
@@ -243,8 +214,11 @@ func (e *edges) ask(ctx context.Context) {
 			}
 			found[tp] = producer{offset, holder, e.stamp(ctx, tp, offset)}
 		}
-		e.named <- found
-	}()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.asked = false
+		e.take(found)
+	})
 }
 
 // reading returns the partitions of this instance that read requests.
@@ -270,7 +244,7 @@ func (e *edges) stamp(ctx context.Context, tp timer.TopicPartition, offset int64
 	return page.Records[0].Timestamp
 }
 
-// take notes the answers about producers.
+// take notes the answers about producers. The lock is held.
 func (e *edges) take(found map[timer.TopicPartition]producer) {
 	for k, n := range found {
 		h := e.held[k]

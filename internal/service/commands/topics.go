@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,46 +57,35 @@ func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer)
 	if err := checkTopicRights(ctx, cfg, cl, create); err != nil {
 		return err
 	}
-	i := inspector{cfg: cfg, create: create, adm: kadm.NewClient(cl), out: out}
+	adm := kadm.NewClient(cl)
+	var wrong error // the first thing that is wrong
+	inspect := func(name string, delay time.Duration) error {
+		o := policy.TopicOptions(cfg, name, delay, create)
+		if create {
+			_, _, err := topics.Ensure(ctx, adm, name, o)
+			wrong = cmp.Or(wrong, err)
+		}
+		in, err := topics.Inspect(ctx, adm, name, o)
+		if err != nil {
+			return err
+		}
+		printTopics(out, in)
+		if n := fatal(in.Checks); n > 0 && wrong == nil {
+			wrong = fmt.Errorf("%d settings of the topics of %s are wrong: see above", n, name)
+		}
+		return nil
+	}
 	for _, name := range cfg.Requests {
-		if err := i.inspect(ctx, name, 0); err != nil {
+		if err := inspect(name, 0); err != nil {
 			return err
 		}
 	}
 	for _, d := range cfg.Delay {
-		if err := i.inspect(ctx, d.Topic, d.Delay); err != nil {
+		if err := inspect(d.Topic, d.Delay); err != nil {
 			return err
 		}
 	}
-	return i.wrong
-}
-
-// inspector prints what it finds. wrong is the first thing that is wrong.
-type inspector struct {
-	cfg    *config.Config
-	create bool
-	adm    *kadm.Client
-	out    io.Writer
-	wrong  error
-}
-
-// inspect inspects one request topic, or one fixed-delay topic, with the topics that belong to it.
-func (i *inspector) inspect(ctx context.Context, name string, delay time.Duration) error {
-	o := policy.TopicOptions(i.cfg, name, delay, i.create)
-	if i.create {
-		if _, _, err := topics.Ensure(ctx, i.adm, name, o); err != nil && i.wrong == nil {
-			i.wrong = err
-		}
-	}
-	in, err := topics.Inspect(ctx, i.adm, name, o)
-	if err != nil {
-		return err
-	}
-	printTopics(i.out, in)
-	if n := fatal(in.Checks); n > 0 && i.wrong == nil {
-		i.wrong = fmt.Errorf("%d settings of the topics of %s are wrong: see above", n, name)
-	}
-	return nil
+	return wrong
 }
 
 func fatal(checks []topics.Check) (n int) {
