@@ -10,17 +10,8 @@ import (
 
 var descDueWithin = prometheus.NewDesc("waterclock_due_within", "Pending timers of owned partitions that fall due within the window from now. Exact but for the last second of the window, of which a part is taken. Of a recurring timer the next occurrence counts. Paused, parked and overdue timers do not. Counting takes some seconds after an acquisition, a minute with ten millions in the hour.", []string{"topic", "window"}, nil)
 
-// forecastCollector shows how many timers fall due soon.
-type forecastCollector struct {
-	partitions *partitions
-	topics     *servedTopics
-}
-
-// Describe implements prometheus.Collector.
-func (c *forecastCollector) Describe(ch chan<- *prometheus.Desc) { ch <- descDueWithin }
-
-// Collect implements prometheus.Collector.
-func (c *forecastCollector) Collect(ch chan<- prometheus.Metric) {
+// forecast shows how many timers fall due soon.
+func (c *stateCollector) forecast(ch chan<- prometheus.Metric) {
 	all := make(map[string]*upcoming.Due)
 	for name := range c.topics.requests() {
 		all[name] = new(upcoming.Due)

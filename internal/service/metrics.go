@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock/internal/ownership"
 )
 
-// stateCollector shows partitions by state and pending timers.
+// stateCollector shows partitions by state, pending timers and those that fall due soon.
 type stateCollector struct {
 	partitions *partitions
 	topics     *servedTopics
@@ -40,7 +40,7 @@ var (
 // Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descPartitions, descPending, descMisplaced, descParked, descReplay, descLedger, descQueued, descQueuedBytes, descOverdue, descUncommitted, descHeld, descForeign, descParkedBy,
+		descPartitions, descPending, descMisplaced, descParked, descReplay, descLedger, descQueued, descQueuedBytes, descOverdue, descUncommitted, descHeld, descForeign, descParkedBy, descDueWithin,
 	} {
 		ch <- d
 	}
@@ -105,6 +105,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- m
 	}
 	showParked(ch, parkedBy)
+	c.forecast(ch)
 }
 
 // maxParkedShown is how many target partitions with parked timers have a metric of their own: those with the most

@@ -122,7 +122,6 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		return nil, err
 	}
 	in.o.Registry.MustRegister(&stateCollector{in.partitions, in.topics, p.member.group, cfg.PartitionerCheck != config.CheckOff})
-	in.o.Registry.MustRegister(&forecastCollector{in.partitions, in.topics})
 	c.lanes.Store(lanes)
 	watch := &hanging.Watch{
 		Client: c.client, Group: cfg.Group, Process: in.process, Timeout: cfg.TransactionTimeout, Markers: markers, Logger: log, Metrics: repairs,
