@@ -20,48 +20,36 @@ import (
 // Validate returns every problem of the settings of an instance at once, joined,
 // or nil. It opens the files that settings name, and nothing else.
 func (c *Config) Validate() error {
-	var p problems
-	p.client(c)
-	p.instance(c)
-	return errors.Join(p...)
+	return c.check((*problems).client, (*problems).instance)
 }
 
 // ValidateDev is Validate for an instance with an embedded broker. It checks Listen and not Brokers.
 func (c *Config) ValidateDev() error {
-	var p problems
-	p.want(isAddress(c.Listen, false), "listen", c.Listen, "host:port")
-	p.want(!c.TLS, "tls", c.TLS, "to be unset: the embedded broker speaks plain text")
-	p.want(c.SASLMechanism == SASLNone, "sasl-mechanism", c.SASLMechanism, "to be unset: the embedded broker knows no users")
-	p.want(len(c.Requests) > 0, "requests", "", "at least one request topic, as in timers")
-	p.instance(c)
-	return errors.Join(p...)
+	return c.check((*problems).broker, (*problems).instance)
 }
 
 // ValidateClient is Validate for a client, which only needs to reach Kafka.
 func (c *Config) ValidateClient() error {
-	var p problems
-	p.client(c)
-	return errors.Join(p...)
+	return c.check((*problems).client)
 }
 
 // ValidateTopics is Validate for commands that look after topics: how to reach
 // Kafka, the request topics, and how the service's own topics are created.
 func (c *Config) ValidateTopics() error {
-	var p problems
-	p.client(c)
-	p.requests(c)
-	p.topics(c)
-	return errors.Join(p...)
+	return c.check((*problems).client, (*problems).requests, (*problems).topics)
 }
 
 // ValidateACLs is Validate for the settings that rights depend on: how to reach Kafka, the
 // request topics and their targets, and the group.
 func (c *Config) ValidateACLs() error {
+	return c.check((*problems).client, (*problems).requests, (*problems).targets, (*problems).group)
+}
+
+func (c *Config) check(parts ...func(*problems, *Config)) error {
 	var p problems
-	p.client(c)
-	p.requests(c)
-	p.targets(c)
-	p.want(c.Group != "", "group", "", "a name")
+	for _, part := range parts {
+		part(&p, c)
+	}
 	return errors.Join(p...)
 }
 
@@ -94,6 +82,14 @@ func (p *problems) client(c *Config) {
 	}
 	p.tls(c)
 	p.sasl(c)
+}
+
+// broker checks the embedded broker.
+func (p *problems) broker(c *Config) {
+	p.want(isAddress(c.Listen, false), "listen", c.Listen, "host:port")
+	p.want(!c.TLS, "tls", c.TLS, "to be unset: the embedded broker speaks plain text")
+	p.want(c.SASLMechanism == SASLNone, "sasl-mechanism", c.SASLMechanism, "to be unset: the embedded broker knows no users")
+	p.want(len(c.Requests) > 0, "requests", "", "at least one request topic, as in timers")
 }
 
 func (p *problems) instance(c *Config) {
@@ -200,8 +196,10 @@ func (p *problems) topics(c *Config) {
 	between(p, "limit-header-bytes", c.LimitHeaderBytes, 1, MaxHeaderBytes)
 }
 
+func (p *problems) group(c *Config) { p.want(c.Group != "", "group", "", "a name") }
+
 func (p *problems) member(c *Config) {
-	p.want(c.Group != "", "group", "", "a name")
+	p.group(c)
 	p.want(c.InstanceID == "" || timer.ValidTopicName(c.InstanceID), "instance-id", c.InstanceID,
 		"1 to 249 letters, digits, dots, underscores and hyphens")
 	between(p, "session-timeout", c.SessionTimeout, MinSessionTimeout, MaxSessionTimeout)

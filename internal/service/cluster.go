@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -46,7 +47,8 @@ func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logge
 	}
 	c.dialer = dialer.New(dial, log, o.Registry)
 	c.options = append(c.options, kgo.Dialer(c.dialer.Dial))
-	if c.client, err = kgo.NewClient(connect.RequestOptions(c.options)...); err != nil {
+	// Each request of this client has a time limit, because other parts wait for the answers.
+	if c.client, err = kgo.NewClient(append(slices.Clone(c.options), kgo.RequestTimeoutOverhead(transaction.RequestTimeout))...); err != nil {
 		return nil, fmt.Errorf("build client: %w", err)
 	}
 	c.targets = targets.NewMetadata(c.client, targets.MetadataOptions{AutoCreate: o.AutoCreateTargets, MissingAfter: o.MissingAfter, Reach: c.dialer, Changed: c.reached})

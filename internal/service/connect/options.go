@@ -22,7 +22,6 @@ import (
 
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/dialer"
-	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 const (
@@ -173,11 +172,6 @@ func CheckBrokers(ctx context.Context, cl *kgo.Client) error {
 			"kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=%d", level, transactionVersion, transactionVersion)}
 	}
 	return nil
-}
-
-// RequestOptions adds a time limit for each request to opts. It is for clients whose answers other parts wait for.
-func RequestOptions(opts []kgo.Opt) []kgo.Opt {
-	return append(append([]kgo.Opt{}, opts...), kgo.RequestTimeoutOverhead(transaction.RequestTimeout))
 }
 
 // quiet returns a log for the Kafka client that keeps only errors, unless log has level debug. While a broker is away,
