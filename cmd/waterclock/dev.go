@@ -35,8 +35,7 @@ change.`,
 		if err != nil {
 			return err
 		}
-		opts := dev.Options{Config: cfg, Listen: cfg.Listen, Demo: cfg.Demo, Program: p.program, Out: p.stdout}
-		return p.backend.dev(cmd.Context(), opts, log)
+		return p.backend.dev(cmd.Context(), dev.Options{Config: cfg, Program: p.program, Out: p.stdout}, log)
 	}
 	return cmd
 }

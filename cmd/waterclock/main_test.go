@@ -311,7 +311,7 @@ func TestDev(t *testing.T) {
 	var c calls
 	code, _, stderr := runWith(&c, nil, "", "dev", "--listen", "127.0.0.1:19", "--demo=false")
 	cfg := c.dev.Config
-	if code != exitOK || c.dev.Listen != "127.0.0.1:19" || c.dev.Demo || c.dev.Out == nil ||
+	if code != exitOK || cfg.Listen != "127.0.0.1:19" || cfg.Demo || c.dev.Out == nil ||
 		cfg.Requests[0] != "timers" || cfg.Targets[0] != "*" ||
 		cfg.DataDir != "./waterclock-dev" || cfg.LogLevel != slog.LevelWarn || c.dev.Program != "./waterclock" {
 		t.Errorf("exit %d, %s, %+v", code, stderr, c.dev)

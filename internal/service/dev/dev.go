@@ -39,10 +39,8 @@ const (
 
 // Options are the options of Run.
 type Options struct {
-	Config  *config.Config
-	Listen  string // address of the embedded broker, host:port; port 0 stands for any free port
-	Demo    bool   // schedule a few timers first
-	Program string // how the user starts the program, for the commands that are printed
+	Config  *config.Config // port 0 of Listen stands for any free port
+	Program string         // how the user starts the program, for the commands that are printed
 	Out     io.Writer
 }
 
@@ -55,27 +53,27 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 		return err
 	}
 	defer lock.Close()
-	cluster, addr, err := embeddedBroker(o.Listen, filepath.Join(cfg.DataDir, "broker"))
+	cluster, addr, err := embeddedBroker(cfg.Listen, filepath.Join(cfg.DataDir, "broker"))
 	if err != nil {
 		return err
 	}
 	defer cluster.Close()
 	cfg.Brokers, cfg.Tenants = []string{addr}, withEvents(&cfg)
-	if err := devTopics(ctx, &cfg, o.Demo); err != nil {
+	if err := devTopics(ctx, &cfg); err != nil {
 		return err
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := &show{cfg: &cfg, program: o.Program, out: o.Out, registry: prometheus.NewRegistry(), since: time.Now()}
-	if host, port, _ := net.SplitHostPort(o.Listen); host == "" || net.ParseIP(host).IsUnspecified() {
+	if host, port, _ := net.SplitHostPort(cfg.Listen); host == "" || net.ParseIP(host).IsUnspecified() {
 		s.listen = net.JoinHostPort(host, port)
 	}
 	var showing sync.WaitGroup
 	defer showing.Wait()
 	defer cancel()
 	showing.Go(func() {
-		if err := s.run(ctx, o.Demo); err != nil && ctx.Err() == nil {
+		if err := s.run(ctx); err != nil && ctx.Err() == nil {
 			fmt.Fprintf(o.Out, "what becomes of timers can no longer be shown: %v\n", err)
 		}
 	})
@@ -208,14 +206,14 @@ func createOnUse(cluster *kfake.Cluster) {
 
 // devTopics makes the request topics, the fixed-delay topics and the demo's target. Fixed-delay topics must have the
 // broker's timestamps.
-func devTopics(ctx context.Context, cfg *config.Config, demo bool) error {
+func devTopics(ctx context.Context, cfg *config.Config) error {
 	cl, err := connect.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
 	names, delayed := slices.Concat(cfg.Requests, cfg.DelayTopics()), cfg.DelayTopics()
-	if demo {
+	if cfg.Demo {
 		names = append(names, demoTopic)
 	}
 	for _, n := range names {

@@ -58,7 +58,7 @@ func TestTopicsThatDevMakesAreAsTheyShouldBe(t *testing.T) {
 	cfg := config.Default()
 	cfg.Brokers, cfg.Requests, cfg.ReplicationFactor = []string{addr}, []string{"timers"}, 1
 	cfg.Delay = []config.DelayTopic{{Topic: "retry", Delay: time.Second, Target: "orders"}}
-	if err := devTopics(t.Context(), &cfg, true); err != nil {
+	if err := devTopics(t.Context(), &cfg); err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder

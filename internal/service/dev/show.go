@@ -60,7 +60,7 @@ func (s *show) servesHTTP(addr string) { s.http.Store(&addr) }
 
 func (s *show) servesAPI(url string) { s.api.Store(&url) }
 
-func (s *show) run(ctx context.Context, demo bool) error {
+func (s *show) run(ctx context.Context) error {
 	if err := s.awaitLive(ctx); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (s *show) run(ctx context.Context, demo bool) error {
 	}
 	defer cl.Close()
 	var expected map[waterclock.Source]bool
-	if demo {
+	if s.cfg.Demo {
 		if expected, err = s.schedule(ctx, cl); err != nil {
 			return err
 		}
