@@ -36,4 +36,7 @@ func TestExpiredClientCertificate(t *testing.T) {
 	if got := refusal(); got != "" {
 		t.Errorf("replaced: %q, want only that nobody listens", got)
 	}
+	if got := Principal(&cfg); got != "User:CN=client" {
+		t.Errorf("the principal is %s", got)
+	}
 }

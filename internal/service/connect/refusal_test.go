@@ -1,9 +1,14 @@
 package connect
 
 import (
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,5 +41,24 @@ func TestRefusalOfTheWrongPort(t *testing.T) {
 		if got := Refusal(cfg, c.err); !strings.Contains(got, "the brokers at a:1") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+// A certificate of a trusted authority that is for another name: the sentence says for which.
+func TestRefusalOfAnotherName(t *testing.T) {
+	s := httptest.NewTLSServer(nil) // for 127.0.0.1 and example.com
+	t.Cleanup(s.Close)
+	cfg := &config.Config{TLS: true, TLSCA: filepath.Join(t.TempDir(), "ca.pem")}
+	if err := os.WriteFile(cfg.TLSCA, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Brokers = []string{"localhost:" + port}
+	_, err = Dial(cfg)(t.Context(), "tcp", cfg.Brokers[0])
+	if got := Refusal(cfg, err); !strings.Contains(got, "at "+cfg.Brokers[0]+" is not good: x509: certificate is valid for ") {
+		t.Errorf("%q, of %v", got, err)
 	}
 }
