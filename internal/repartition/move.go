@@ -15,19 +15,11 @@ import (
 
 // write writes everything. The package comment gives the reasons for the order.
 func (j *job) write(ctx context.Context) error {
-	for i := range j.before() {
-		if err := j.takeLeaving(ctx, i); err != nil {
-			return err
-		}
-	}
-	for i := range j.before() {
-		if err := j.move(ctx, i); err != nil {
-			return err
-		}
-	}
-	for i := range j.before() {
-		if err := j.takeStaying(ctx, i); err != nil {
-			return err
+	for _, phase := range []func(ctx context.Context, i int) error{j.takeLeaving, j.move, j.takeStaying} {
+		for i := range j.before() {
+			if err := phase(ctx, i); err != nil {
+				return err
+			}
 		}
 	}
 	for i := range j.parts {

@@ -14,23 +14,20 @@ const fitRounds, leastFit = 20_000, 0.001
 // least, and nothing costs less than leastFit. There should be points with the same rate and different numbers of
 // transactions, and the other way round. Constants of brokers stay as they are if their time is not known, which is 0.
 func (c *Constants) Fit(points []Point) {
-	var service, broker []float64
-	for _, p := range points {
-		service, broker = append(service, p.Service), append(broker, p.Broker)
-	}
-	set := func(cores []float64, timer, transaction, base *float64) {
+	set := func(cores func(p Point) float64, timer, transaction, base *float64) {
 		var rows [][3]float64
-		for i, p := range points {
-			if cores[i] <= 0 {
+		for _, p := range points {
+			n := cores(p)
+			if n <= 0 {
 				return
 			}
-			rows = append(rows, [3]float64{p.Rate / cores[i], p.Transactions / cores[i], 1 / cores[i]})
+			rows = append(rows, [3]float64{p.Rate / n, p.Transactions / n, 1 / n})
 		}
 		x := fit(rows)
 		*timer, *transaction, *base = max(leastFit, x[0]*1e6), max(leastFit, x[1]*1e3), max(leastFit, x[2])
 	}
-	set(service, &c.ServiceTimer, &c.ServiceTransaction, &c.ServiceBase)
-	set(broker, &c.BrokerTimer, &c.BrokerTransaction, &c.BrokerBase)
+	set(func(p Point) float64 { return p.Service }, &c.ServiceTimer, &c.ServiceTransaction, &c.ServiceBase)
+	set(func(p Point) float64 { return p.Broker }, &c.BrokerTimer, &c.BrokerTransaction, &c.BrokerBase)
 }
 
 // fit returns the x, of which none is negative, with the least sum of (row·x - 1)²: coordinate by coordinate, again and

@@ -86,11 +86,7 @@ type family struct {
 }
 
 func (t *family) set() Set {
-	s := Set{Request: t.request.topic(), Changelog: t.changelog.topic(), DeadLetters: t.deadLetters.topic(), Delay: t.delay}
-	if t.events.name != "" {
-		s.Events = t.events.topic()
-	}
-	return s
+	return Set{Request: t.request.topic(), Changelog: t.changelog.topic(), DeadLetters: t.deadLetters.topic(), Events: t.events.topic(), Delay: t.delay}
 }
 
 // own are the service's own topics.
