@@ -270,22 +270,19 @@ func (m *standbyMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- descStandb
 
 // Collect implements prometheus.Collector.
 func (m *standbyMetrics) Collect(ch chan<- prometheus.Metric) {
-	states := make(map[string][2]int)
+	const caught, behind = "caught_up", "behind"
+	counts := make(map[[2]string]int) // by topic and state
 	for name := range m.standbys.o.topics.requests() {
-		states[name] = [2]int{}
+		counts[[2]string{name, caught}], counts[[2]string{name, behind}] = 0, 0
 	}
 	for _, c := range m.standbys.copies() {
-		n := states[c.Topic]
+		state := behind
 		if c.CaughtUp {
-			n[0]++
-		} else {
-			n[1]++
+			state = caught
 		}
-		states[c.Topic] = n
+		counts[[2]string{c.Topic, state}]++
 	}
-	for topic, n := range states {
-		for i, state := range []string{"caught_up", "behind"} {
-			ch <- prometheus.MustNewConstMetric(descStandbys, prometheus.GaugeValue, float64(n[i]), topic, state)
-		}
+	for of, n := range counts {
+		ch <- prometheus.MustNewConstMetric(descStandbys, prometheus.GaugeValue, float64(n), of[:]...)
 	}
 }

@@ -109,11 +109,10 @@ func mechanism(cfg *config.Config) (sasl.Mechanism, error) {
 		}
 		return s.Reveal(), nil
 	}
-	if _, err := read(cfg.SASLPasswordFile); err != nil {
-		return nil, err
-	}
-	if _, err := read(cfg.SASLTokenFile); err != nil {
-		return nil, err
+	for _, path := range []string{cfg.SASLPasswordFile, cfg.SASLTokenFile} {
+		if _, err := read(path); err != nil {
+			return nil, err
+		}
 	}
 	switch cfg.SASLMechanism {
 	case config.SASLPlain:
@@ -122,14 +121,14 @@ func mechanism(cfg *config.Config) (sasl.Mechanism, error) {
 			return plain.Auth{User: cfg.SASLUsername, Pass: pass}, err
 		}), nil
 	case config.SASLScram256, config.SASLScram512:
-		auth := func(context.Context) (scram.Auth, error) {
+		method := scram.Sha512
+		if cfg.SASLMechanism == config.SASLScram256 {
+			method = scram.Sha256
+		}
+		return method(func(context.Context) (scram.Auth, error) {
 			pass, err := read(cfg.SASLPasswordFile)
 			return scram.Auth{User: cfg.SASLUsername, Pass: pass}, err
-		}
-		if cfg.SASLMechanism == config.SASLScram256 {
-			return scram.Sha256(auth), nil
-		}
-		return scram.Sha512(auth), nil
+		}), nil
 	case config.SASLOAuth:
 		return oauth.Oauth(func(context.Context) (oauth.Auth, error) {
 			token, err := read(cfg.SASLTokenFile)
