@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/waterclock/waterclock/internal/api"
@@ -18,18 +19,13 @@ import (
 const stepsAtOnce = 8
 
 // bulkActions returns the actions that the API has jobs for.
-func bulkActions() (all []action) {
-	for _, a := range actions() {
-		if a.Do != "trigger" {
-			all = append(all, a)
-		}
-	}
-	return all
+func bulkActions() []action {
+	return slices.DeleteFunc(actions(), func(a action) bool { return a.Do == "trigger" })
 }
 
 // bulkOf returns the search that a bulk action is for, and the parameters of its job.
 func (v *visit) bulkOf() (s search, do *action, path []string, q url.Values, err error) {
-	s = search{Topic: v.query("topic"), Q: v.raw("q"), From: v.query("from"), To: v.query("to"), Target: v.query("target"), State: v.query("state")}
+	s = v.search()
 	do = actionOf(v.query("do"))
 	if s.Topic == "" || do == nil || do.Do == "trigger" {
 		return s, nil, nil, nil, wrong(http.StatusBadRequest, "the address does not say what to do with timers of which topic; go back to the list of timers")
@@ -46,7 +42,6 @@ func (c *Console) bulkAsk(v *visit) error {
 	if err != nil {
 		return err
 	}
-	at := []string{"topic", s.Topic, "q", s.Q, "from", asInstant(q.Get("due-after")), "to", asInstant(q.Get("due-before")), "target", s.Target, "state", s.State}
 	p := &bulkPage{
 		Title: do.Label + ": all", Topic: s.Topic, Filter: filterWords(q), Danger: do.Danger, Rate: "5000",
 		Question: map[string]string{
@@ -54,7 +49,7 @@ func (c *Console) bulkAsk(v *visit) error {
 			"pause":  "They stay pending and do not fire until they are resumed.",
 			"resume": "They fire when they are due; what is past due fires at once.",
 		}[do.Do],
-		Back: link("/timers", at...), Action: link("/bulk", append(at, "do", do.Do)...),
+		Back: link("/timers", s.pairs(q)...), Action: link("/bulk", s.pairs(q, "do", do.Do)...),
 	}
 	preview, err := v.preview(path, q)
 	if err != nil {

@@ -44,8 +44,7 @@ func again(p *api.Problem) bool {
 
 // asProblem returns an error of ask as a problem.
 func asProblem(err error) *api.Problem {
-	var p *api.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return p
 	}
 	return wrong(http.StatusBadGateway, err.Error())
@@ -93,43 +92,34 @@ func (a *asker) ask(c call, out any) error { return a.askWithin(a.r.Context(), c
 
 // askWithin is ask with a context, which is derived from that of the page's request.
 func (a *asker) askWithin(ctx context.Context, c call, out any) error {
-	w, err := a.do(ctx, c)
+	var body io.Reader = http.NoBody // which a server has in place of nil
+	if c.body != nil {
+		b, err := json.Marshal(c.body)
+		if err != nil {
+			return fmt.Errorf("encode a call of the API: %w", err)
+		}
+		body = bytes.NewReader(b)
+	}
+	r, err := http.NewRequestWithContext(ctx, cmp.Or(c.method, http.MethodGet), c.target(), body)
 	if err != nil {
-		return err
+		return fmt.Errorf("make a call of the API: %w", err)
 	}
-	if w.status >= http.StatusBadRequest {
+	maps.Copy(r.Header, c.header)
+	r.Host, r.RemoteAddr, r.TLS, r.RequestURI = a.r.Host, a.r.RemoteAddr, a.r.TLS, c.target()
+	w := &answer{header: make(http.Header)}
+	a.api.ServeHTTP(w, r)
+	switch {
+	case w.cut:
+		return fmt.Errorf("the API answers with more than %d MiB, which no page shows", maxAnswer>>20)
+	case w.status >= http.StatusBadRequest:
 		return w.problem()
-	}
-	if out == nil || w.body.Len() == 0 {
+	case out == nil || w.body.Len() == 0:
 		return nil
 	}
 	if err := json.Unmarshal(w.body.Bytes(), out); err != nil {
 		return fmt.Errorf("the answer of the API cannot be read: %w", err)
 	}
 	return nil
-}
-
-func (a *asker) do(ctx context.Context, c call) (*answer, error) {
-	var body io.Reader = http.NoBody // which a server has in place of nil
-	if c.body != nil {
-		b, err := json.Marshal(c.body)
-		if err != nil {
-			return nil, fmt.Errorf("encode a call of the API: %w", err)
-		}
-		body = bytes.NewReader(b)
-	}
-	r, err := http.NewRequestWithContext(ctx, cmp.Or(c.method, http.MethodGet), c.target(), body)
-	if err != nil {
-		return nil, fmt.Errorf("make a call of the API: %w", err)
-	}
-	maps.Copy(r.Header, c.header)
-	r.Host, r.RemoteAddr, r.TLS, r.RequestURI = a.r.Host, a.r.RemoteAddr, a.r.TLS, c.target()
-	w := &answer{header: make(http.Header)}
-	a.api.ServeHTTP(w, r)
-	if w.cut {
-		return nil, fmt.Errorf("the API answers with more than %d MiB, which no page shows", maxAnswer>>20)
-	}
-	return w, nil
 }
 
 // answer is an http.ResponseWriter that keeps what is written. Handlers set deadlines, which have no effect on it.
@@ -189,9 +179,7 @@ func (a *asker) deadLetters() *api.DeadLetterCountList {
 
 // topics returns the request topics that the caller may read.
 func (a *asker) topics() ([]api.TopicInfo, error) {
-	var all struct {
-		Topics []api.TopicInfo `json:"topics"`
-	}
+	var all api.TopicList
 	err := a.ask(call{path: []string{"topics"}}, &all)
 	return all.Topics, err
 }

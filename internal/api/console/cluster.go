@@ -1,6 +1,8 @@
 package console
 
 import (
+	"slices"
+
 	"github.com/waterclock/waterclock/internal/api"
 )
 
@@ -19,13 +21,7 @@ func (c *Console) cluster(v *visit) error {
 		return err
 	}
 	if p.Only == "not-live" {
-		some := p.Partitions[:0:0]
-		for _, one := range p.Partitions {
-			if one.State != "live" {
-				some = append(some, one)
-			}
-		}
-		p.Partitions = some
+		p.Partitions = slices.DeleteFunc(p.Partitions, func(one api.OwnedPartition) bool { return one.State == "live" })
 	}
 	if n := len(p.Partitions); n > maxRows {
 		p.Partitions, p.Left = p.Partitions[:maxRows], n-maxRows

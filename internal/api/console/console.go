@@ -11,7 +11,6 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -53,8 +52,8 @@ type page struct {
 }
 
 type asset struct {
-	name, etag string
-	body       []byte
+	name, kind, etag string
+	body             []byte
 }
 
 // New returns a console in front of an API.
@@ -77,10 +76,10 @@ func New(o Options) *Console {
 		"/job":          {get: c.job, post: c.stopJob},
 		"/cluster":      {get: c.cluster},
 	}
-	for _, name := range []string{"console.css", "console.js", "icon.svg"} {
+	for name, kind := range map[string]string{"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
 		body := mustRead("static/" + name)
 		sum := sha256.Sum256(body)
-		c.static["/static/"+name] = asset{name, strconv.Quote(hex.EncodeToString(sum[:8])), body}
+		c.static["/static/"+name] = asset{name, kind, strconv.Quote(hex.EncodeToString(sum[:8])), body}
 	}
 	for _, name := range []string{"overview", "timers", "timer", "confirm", "schedule", "dead-letters", "dead-letter", "bulk", "selected", "job", "topics", "cluster", "problem"} {
 		// They are the same in each process, and tests make each of them.
@@ -154,8 +153,7 @@ func (p page) serve(v *visit) error {
 
 // unreadable is the problem of a form that could not be read.
 func unreadable(err error) *api.Problem {
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return wrong(http.StatusRequestEntityTooLarge, fmt.Sprintf(
 			"the form has more than %d bytes as it is sent, the limit (api-body-limit): PUT what is large over the API", large.Limit))
 	}
@@ -168,14 +166,7 @@ func (a *asset) serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", a.etag)
-	switch path.Ext(a.name) {
-	case ".css":
-		h.Set("Content-Type", "text/css; charset=utf-8")
-	case ".js":
-		h.Set("Content-Type", "text/javascript; charset=utf-8")
-	case ".svg":
-		h.Set("Content-Type", "image/svg+xml")
-	}
+	h.Set("Content-Type", a.kind)
 	http.ServeContent(w, r, a.name, time.Time{}, bytes.NewReader(a.body))
 }
 

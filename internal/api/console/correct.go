@@ -70,17 +70,9 @@ func correctionOf(d *api.DeadLetter) correction {
 	c := correction{Payload: payloadOf(d)}
 	targeted := false
 	for _, h := range d.Headers {
-		f := field{Name: h.Name, As: asBase64, Value: base64.StdEncoding.EncodeToString(h.ValueBase64)}
-		switch {
-		case h.ValueNull:
-			f = field{Name: h.Name, As: asNull}
-		case h.Value != nil && !strings.ContainsFunc(*h.Value, unicode.IsControl):
-			f = field{Name: h.Name, As: asText, Value: *h.Value}
-		case h.Value != nil: // a field has one line
-			f.Value = base64.StdEncoding.EncodeToString([]byte(*h.Value))
-		}
+		value, as := inField(h.Value, h.ValueBase64, h.ValueNull, "")
 		targeted = targeted || h.Name == waterclock.HeaderTargetTopic
-		c.Headers = append(c.Headers, f)
+		c.Headers = append(c.Headers, field{h.Name, value, as})
 	}
 	if !targeted {
 		c.Headers = append(c.Headers, field{Name: waterclock.HeaderTargetTopic, As: asText})
@@ -88,12 +80,29 @@ func correctionOf(d *api.DeadLetter) correction {
 	return c
 }
 
+// inField returns a value as a form returns it unchanged, and the way in which it stands there: as text if it is text, and
+// has no control characters except some that the field keeps.
+func inField(text *string, raw []byte, null bool, keeps string) (value, as string) {
+	switch {
+	case null:
+		return "", asNull
+	case text == nil:
+		return base64.StdEncoding.EncodeToString(raw), asBase64
+	case hasControl(*text, keeps):
+		return base64.StdEncoding.EncodeToString([]byte(*text)), asBase64
+	}
+	return *text, asText
+}
+
+// hasControl reports whether a text has a control character that is not one of some.
+func hasControl(text, but string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(but, r) })
+}
+
 // isTyped reports whether the payload is text that a form returns unchanged. Browsers replace some characters that do not
 // print.
 func isTyped(d *api.DeadLetter) bool {
-	return d.Payload != nil && d.Payload.Text != nil && !strings.ContainsFunc(*d.Payload.Text, func(r rune) bool {
-		return unicode.IsControl(r) && !strings.ContainsRune("\r\n\t", r)
-	})
+	return d.Payload != nil && d.Payload.Text != nil && !hasControl(*d.Payload.Text, "\r\n\t")
 }
 
 // payloadOf returns the payload as a form returns it; empty if it is not text.

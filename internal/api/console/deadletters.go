@@ -79,10 +79,7 @@ func rowOfDead(topic string, delay bool, d api.DeadLetter) deadRow {
 }
 
 func (c *Console) deadLetters(v *visit) error {
-	p := &deadLettersPage{Now: v.now, deadSearch: deadSearch{
-		Reason: v.query("reason"), Prefix: v.raw("prefix"), From: v.query("from"), To: v.query("to"),
-	}}
-	p.Done = doneWords(v.query("done"), v.query("request"))
+	p := &deadLettersPage{Now: v.now, deadSearch: v.deadSearch(), Done: doneWords(v.query("done"), v.query("request"))}
 	var err error
 	if p.Topic, p.Topics, err = v.chosen(); err == nil {
 		p.count(v)
@@ -127,6 +124,16 @@ func (a *asker) isDelay(topic string) bool {
 	return all != nil && slices.ContainsFunc(all.Topics, func(t api.DeadLetterCounts) bool { return t.Topic == topic && t.FixedDelay })
 }
 
+// deadSearch returns the search that the page's address has.
+func (v *visit) deadSearch() deadSearch {
+	return deadSearch{Topic: v.query("topic"), Reason: v.query("reason"), Prefix: v.raw("prefix"), From: v.query("from"), To: v.query("to")}
+}
+
+// pairs returns the search as parameters of a page: see search.pairs.
+func (s *deadSearch) pairs(q url.Values) []string {
+	return []string{"topic", s.Topic, "reason", s.Reason, "prefix", s.Prefix, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before"))}
+}
+
 // filter returns the search as parameters of the API.
 func (s *deadSearch) filter(now time.Time) (url.Values, error) {
 	q, err := between(now, "after", s.From, "before", s.To)
@@ -148,7 +155,7 @@ func (p *deadLettersPage) find(v *visit) error {
 		return wrong(http.StatusBadRequest, err.Error())
 	}
 	// Times relative to now become instants, so that all pages of the search have the same filter.
-	again := append([]string{"topic", p.Topic, "reason", p.Reason, "prefix", p.Prefix}, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before")))
+	again := p.pairs(q)
 	p.Resend = link("/resend", again...)
 	q.Set("limit", deadLettersOnPage)
 	if cursor := v.query("cursor"); cursor != "" {

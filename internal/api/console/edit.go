@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/waterclock/waterclock/internal/api"
 )
@@ -93,35 +92,22 @@ func formOfTimer(t *api.Timer) (f form) {
 	k := kept{KeyNull: t.Target.KeyNull, KeyBase64: t.Target.KeyBase64}
 	switch key := t.Target.Key; {
 	case key == nil || *key == t.ID:
-	case strings.ContainsFunc(*key, unicode.IsControl):
+	case hasControl(*key, ""):
 		k.KeyBase64 = []byte(*key)
 	default:
 		f.TargetKey = *key
 	}
 	var lines []string
 	for _, h := range t.Headers {
-		if h.Value == nil || strings.ContainsFunc(h.Name+*h.Value, unicode.IsControl) || strings.ContainsAny(h.Name, ":") || strings.TrimSpace(h.Name) != h.Name {
+		if h.Value == nil || hasControl(h.Name+*h.Value, "") || strings.ContainsAny(h.Name, ":") || strings.TrimSpace(h.Name) != h.Name {
 			k.Headers = append(k.Headers, h)
 			continue
 		}
 		lines = append(lines, fmt.Sprintf("%s: %s", h.Name, *h.Value))
 	}
 	f.Headers, f.Kept = strings.Join(lines, "\n"), k.encode()
-	f.setPayload(t.Payload)
-	return f
-}
-
-// setPayload shows text as text if a form returns it unchanged.
-func (f *form) setPayload(p *api.Payload) {
-	switch {
-	case p == nil:
-	case p.Null:
-		f.As = asNull
-	case p.Text != nil && !strings.ContainsFunc(*p.Text, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }):
-		f.Payload = *p.Text
-	case p.Text != nil:
-		f.As, f.Payload = asBase64, base64.StdEncoding.EncodeToString([]byte(*p.Text))
-	default:
-		f.As, f.Payload = asBase64, base64.StdEncoding.EncodeToString(p.Base64)
+	if p := t.Payload; p != nil {
+		f.Payload, f.As = inField(p.Text, p.Base64, p.Null, "\n\t")
 	}
+	return f
 }

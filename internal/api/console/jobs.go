@@ -87,8 +87,7 @@ func (c *Console) resendAsk(v *visit) error {
 	}
 	p := &bulkPage{
 		Title: "Resend dead letters", Topic: s.Topic, Filter: filterWords(q), Letters: true, Delay: v.isDelay(s.Topic), Rate: "1000",
-		Back:   link("/dead-letters", "topic", s.Topic, "reason", s.Reason, "prefix", s.Prefix, "from", s.From, "to", s.To),
-		Action: link("/resend", "topic", s.Topic, "reason", s.Reason, "prefix", s.Prefix, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before"))),
+		Back: link("/dead-letters", s.pairs(q)...), Action: link("/resend", s.pairs(q)...),
 	}
 	preview, err := v.preview(path, q)
 	if err != nil {
@@ -120,7 +119,7 @@ func (v *visit) preview(path []string, q url.Values) (*api.JobStarted, error) {
 
 // resending returns the search that a page is to send again, and the parameters of its job.
 func (v *visit) resending() (s deadSearch, path []string, q url.Values, err error) {
-	s = deadSearch{Topic: v.query("topic"), Reason: v.query("reason"), Prefix: v.raw("prefix"), From: v.query("from"), To: v.query("to")}
+	s = v.deadSearch()
 	if s.Topic == "" {
 		return s, nil, nil, wrong(http.StatusBadRequest, "the address does not say of which topic; go back to the page of dead letters")
 	}

@@ -144,8 +144,7 @@ func (f *form) timer() (*api.NewTimer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("partition of the target: %q is no number", f.TargetPartition)
 		}
-		n.Target.Partition = new(int32)
-		*n.Target.Partition = int32(p)
+		n.Target.Partition = new(int32(p))
 	}
 	if f.TargetKey != "" {
 		n.Target.Key = &f.TargetKey

@@ -91,24 +91,13 @@ func show(text *string, raw []byte, null, asHex bool) shown {
 	}
 	s := shown{Bytes: len(b), Null: null}
 	if text != nil && !asHex {
-		cut := cutText(*text, maxText)
-		s.Text, s.Cut = cut, len(b)-len(cut)
+		s.Text = strings.ToValidUTF8((*text)[:min(len(*text), maxText)], "") // without the part of a character at its end
+		s.Cut = len(b) - len(s.Text)
 		return s
 	}
 	n := min(len(b), maxHex)
 	s.Hex, s.Cut = hex.Dump(b[:n]), len(b)-n
 	return s
-}
-
-// cutText returns the first n bytes of a text at most, in whole characters.
-func cutText(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }
 
 // link returns an address of the console. Pairs are names and values in turn; empty values are left out.

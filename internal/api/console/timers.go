@@ -66,10 +66,8 @@ func rawID(t *api.Timer) string {
 func (c *Console) timers(v *visit) error {
 	p := &timersPage{Now: v.now}
 	topic, names, err := v.chosen()
-	p.search = search{
-		Topic: topic, Topics: names, Q: cmp.Or(v.query("q"), v.query("prefix")), From: v.query("from"), To: v.query("to"),
-		Target: v.query("target"), State: v.query("state"), Order: v.query("order"),
-	}
+	p.search = v.search()
+	p.Topic, p.Topics, p.Q = topic, names, cmp.Or(v.query("q"), v.query("prefix"))
 	switch {
 	case err != nil:
 		p.Wrong = asProblem(err)
@@ -81,6 +79,20 @@ func (c *Console) timers(v *visit) error {
 		p.Wrong = p.find(v)
 	}
 	return v.show(p.Wrong, "timers", "Timers", p)
+}
+
+// search returns the search that the page's address has.
+func (v *visit) search() search {
+	return search{
+		Topic: v.query("topic"), Q: v.raw("q"), From: v.query("from"), To: v.query("to"),
+		Target: v.query("target"), State: v.query("state"), Order: v.query("order"),
+	}
+}
+
+// pairs returns the search as parameters of a page, with more of them. q is the search as parameters of the API: times
+// relative to now become instants.
+func (s *search) pairs(q url.Values, more ...string) []string {
+	return append([]string{"topic", s.Topic, "q", s.Q, "from", asInstant(q.Get("due-after")), "to", asInstant(q.Get("due-before")), "target", s.Target, "state", s.State}, more...)
 }
 
 // filter returns the search as parameters of the API.
@@ -159,7 +171,7 @@ func (p *timersPage) find(v *visit) *api.Problem {
 	}
 	p.Select = link("/selected", "topic", p.Topic)
 	for _, a := range bulkActions() {
-		p.Bulk = append(p.Bulk, actionLink{a, link("/bulk", "topic", p.Topic, "q", p.Q, "from", asInstant(q.Get("due-after")), "to", asInstant(q.Get("due-before")), "target", p.Target, "state", p.State, "do", a.Do)})
+		p.Bulk = append(p.Bulk, actionLink{a, link("/bulk", p.pairs(q, "do", a.Do)...)})
 	}
 	if list.Cursor != "" {
 		p.Next = p.page(list.Cursor, strconv.FormatInt(since.UnixMilli(), 10))
