@@ -184,8 +184,8 @@ func (c *Client) Events(ctx context.Context, path string, query url.Values, bega
 		if began {
 			lost = time.Now()
 		}
-		var p *Problem
-		refused := errors.As(err, &p) && p.Status != http.StatusServiceUnavailable && p.Status != http.StatusTooManyRequests
+		p, ok := errors.AsType[*Problem](err)
+		refused := ok && p.Status != http.StatusServiceUnavailable && p.Status != http.StatusTooManyRequests
 		over := !began && (refused || time.Since(lost) >= c.patience)
 		if over || ctx.Err() != nil || s.failed != nil || s.last == "" {
 			return errors.Join(s.failed, err)
@@ -286,12 +286,10 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 
 // unreachable describes why there is no answer.
 func (c *Client) unreachable(err error) error {
-	var wrong *url.Error
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*url.Error](err); ok {
 		err = wrong.Err
 	}
-	var network *net.OpError
-	if errors.As(err, &network) && network.Op == "dial" {
+	if network, ok := errors.AsType[*net.OpError](err); ok && network.Op == "dial" {
 		return fmt.Errorf("no HTTP API at %s: %w; dev has one, serve with --api; --url or WATERCLOCK_URL names it", c.base, err)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
