@@ -30,16 +30,14 @@ const (
 	latenessMetric = "waterclock_commit_lateness_seconds" // as consumers see it
 )
 
-// History is a ring of samples of a process's own metrics, some 200 KB. It is empty when the process starts. It is
+// History has the last samples of a process's own metrics, some 200 KB. It is empty when the process starts. It is
 // safe for concurrent use.
 type History struct {
 	from prometheus.Gatherer
 	log  *slog.Logger
 
-	mu   sync.Mutex // guards what follows
-	ring [samples]sample
-	next int // where the next sample goes
-	n    int // how many there are
+	mu  sync.Mutex // guards what follows
+	all []sample   // the oldest first
 }
 
 // sample is the values of counters at one moment, over all topics.
@@ -81,9 +79,8 @@ func (h *History) Run(ctx context.Context) {
 func (h *History) add(s sample) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ring[h.next] = s
-	h.next = (h.next + 1) % samples
-	h.n = min(h.n+1, samples)
+	h.all = append(h.all, s)
+	h.all = slices.Delete(h.all, 0, max(0, len(h.all)-samples))
 }
 
 // read takes a sample of metrics.
@@ -157,8 +154,8 @@ func (h *History) Points() []Point {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := make([]Point, 0, samples/perPoint)
-	for newest := h.n - 1; newest > 0; newest -= perPoint {
-		all = append(all, between(h.at(max(0, newest-perPoint)), h.at(newest)))
+	for newest := len(h.all) - 1; newest > 0; newest -= perPoint {
+		all = append(all, between(&h.all[max(0, newest-perPoint)], &h.all[newest]))
 	}
 	slices.Reverse(all)
 	return all
@@ -169,14 +166,12 @@ func (h *History) Points() []Point {
 func (h *History) Last(d time.Duration) (Point, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.n < 2 {
+	newest := len(h.all) - 1
+	if newest < 1 {
 		return Point{}, false
 	}
-	return between(h.at(max(0, h.n-1-int(d/sampleEvery))), h.at(h.n-1)), true
+	return between(&h.all[max(0, newest-int(d/sampleEvery))], &h.all[newest]), true
 }
-
-// at is the i-th sample, 0 the oldest; mu is held.
-func (h *History) at(i int) *sample { return &h.ring[(h.next-h.n+i+2*samples)%samples] }
 
 func between(a, b *sample) Point {
 	p := Point{From: a.at, To: b.at}
