@@ -39,17 +39,19 @@ type pair struct{ Name, Value string }
 
 // filterWords returns the parameters of a filter as people read them.
 func filterWords(q url.Values) (all []pair) {
-	names := map[string]string{
-		"prefix": "ID begins with", "reason": "Reason", "target": "Target topic", "state": "State",
-		"due-after": "Due from", "due-before": "Due before", "after": "Written from", "before": "Written before",
-	}
-	for _, name := range slices.Sorted(maps.Keys(q)) {
-		value := q.Get(name)
-		if at := asInstant(value); at != "" && names[name] != "" && name != "prefix" && name != "reason" && name != "target" && name != "state" {
-			value = at
+	for _, f := range []struct {
+		name, words string
+		instant     bool
+	}{
+		{"after", "Written from", true}, {"before", "Written before", true}, {"due-after", "Due from", true}, {"due-before", "Due before", true},
+		{"prefix", "ID begins with", false}, {"reason", "Reason", false}, {"state", "State", false}, {"target", "Target topic", false},
+	} {
+		value := q.Get(f.name)
+		if f.instant {
+			value = asInstant(value)
 		}
-		if names[name] != "" && value != "" {
-			all = append(all, pair{names[name], value})
+		if value != "" {
+			all = append(all, pair{f.words, value})
 		}
 	}
 	return all
