@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -19,10 +20,11 @@ import (
 type Asker interface {
 	Ask(ctx context.Context, c *route.Call) (route.Answer, error)
 	Produce(ctx context.Context, at timer.TopicPartition, requests []route.Request) []route.Written
-	Find(ctx context.Context, topic string, id []byte) *route.Shown
+	Find(ctx context.Context, topic string, id []byte) *query.Timer
 	Instances(ctx context.Context) ([]route.Instance, map[timer.TopicPartition]route.Owner)
 	Job(ctx context.Context, id string, stop bool) (*Job, error)
 	AllJobs(ctx context.Context) ([]Job, []route.Instance, error)
+	http.Handler // answers other instances, at route.Path
 }
 
 // Options of an API.
@@ -30,11 +32,8 @@ type Options struct {
 	Version string
 	Process string // ID of this process, which is part of the IDs of its jobs
 	Asker   Asker
-	// Internal answers other instances, at route.Path; nil: none.
-	Internal http.Handler
-	Topics   map[string]Topic // request topics
-	Delays   map[string]Topic // fixed-delay topics, whose dead letters are shown
-	Logs     Logs
+	Topics  map[string]Topic // request topics, and fixed-delay topics, whose dead letters are shown
+	Logs    Logs
 	// PartitionOf returns the partition of the requests for an ID, in a topic with n partitions.
 	PartitionOf func(id []byte, n int32) int32
 	// OfTarget says what is odd about a target topic, such as that it does not exist; "" means nothing.
@@ -49,7 +48,7 @@ type Options struct {
 
 // API answers HTTP. It is safe for concurrent use. Close it to end its jobs and streams.
 type API struct {
-	internal http.Handler // answers other instances; may be nil
+	internal http.Handler // answers other instances
 	public   http.Handler // answers all other calls
 	jobs     *jobs
 	life     *lifetime
@@ -62,7 +61,7 @@ func New(o Options) *API {
 	}
 	o.Logs = newBoundedLogs(o.Logs)
 	life := newLifetime()
-	ts := &topics{requests: o.Topics, delays: o.Delays, rights: o.Rights, partitionOf: o.PartitionOf}
+	ts := &topics{all: o.Topics, rights: o.Rights, partitionOf: o.PartitionOf}
 	one := &timers{topics: ts, asker: o.Asker, ofTarget: o.OfTarget}
 	all := &lists{topics: ts, asker: o.Asker, now: o.Now}
 	run := newJobs(life, ts, all, o)
@@ -80,7 +79,7 @@ func New(o Options) *API {
 	(&service{topics: ts, asker: o.Asker, now: o.Now}).register(h)
 	serveDocument(mux, h.OpenAPI())
 	front := &front{mux: mux, metrics: newMetrics(o.Registry), log: o.Logger, tracer: o.Tracer}
-	return &API{internal: o.Internal, public: withRequest(front), jobs: run, life: life}
+	return &API{internal: o.Asker, public: withRequest(front), jobs: run, life: life}
 }
 
 // Close stops all jobs and streams, and waits for the end of the jobs.
@@ -94,7 +93,7 @@ func (a *API) JobsHere(ctx context.Context, id string, stop bool) ([]Job, error)
 // ServeHTTP implements http.Handler. It does not use a mux: a mux redirects paths that are not clean
 // before front sees them.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == route.Path && a.internal != nil {
+	if r.URL.Path == route.Path {
 		a.internal.ServeHTTP(w, r)
 		return
 	}

@@ -62,7 +62,10 @@ func start(t *testing.T, f *fake, process string, forwards bool) *instance {
 // listed in quiet have no events.
 func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Logs, quiet ...string) *instance {
 	t.Helper()
-	topics := map[string]api.Topic{"timers": {Partitions: partitions, MaxBytes: 1 << 20, Events: "events", DeadLetters: "timers.dead"}}
+	topics := map[string]api.Topic{
+		"timers": {Partitions: partitions, MaxBytes: 1 << 20, Events: "events", DeadLetters: "timers.dead"},
+		"retry":  {Partitions: partitions, MaxBytes: 1 << 20, Delay: true, DeadLetters: "retry.dead"},
+	}
 	for _, name := range quiet {
 		topics[name] = api.Topic{Partitions: partitions, MaxBytes: 1 << 20}
 	}
@@ -77,8 +80,7 @@ func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Lo
 	}
 	router := route.New(o)
 	a := api.New(api.Options{
-		Version: "test", Process: process, Rights: api.Rights{May: f.allows, Some: f.some}, Asker: router, Internal: router, Topics: topics,
-		Delays:      map[string]api.Topic{"retry": {Partitions: partitions, MaxBytes: 1 << 20, DeadLetters: "retry.dead"}},
+		Version: "test", Process: process, Rights: api.Rights{May: f.allows, Some: f.some}, Asker: router, Topics: topics,
 		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: logs,
 	})
 	router.HaveJobs(a)

@@ -159,7 +159,7 @@ func (b *batches) used(ctx context.Context, y *idempotency, made []bool, request
 
 // batch writes timers. The timers of each partition keep their order.
 func (b *batches) batch(ctx context.Context, name, wait string, y idempotency, timers []NewTimer) ([]BatchResult, error) {
-	topic := b.topics.requests[name] // it exists: some has found it
+	topic := b.topics.all[name] // it exists: some has found it
 	// The caller may have a right to only some of the IDs. Then each timer is checked.
 	each := b.topics.may(ctx, access.Write, name, "") != nil
 	results := make([]BatchResult, len(timers))

@@ -42,7 +42,7 @@ func (l boundedLogs) Bounds(ctx context.Context, topic string) (map[int32][2]int
 
 // Read implements Logs. An error of fn is returned as it is.
 func (l boundedLogs) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error {
-	turn := l.free.Acquire(ctx, 1, nil)
+	turn := l.free.Acquire(ctx, 1)
 	if turn == nil {
 		return problem(http.StatusServiceUnavailable, access.ReasonOverloaded, "%d calls read logs on this instance, %d of them one caller's, and no more do at a time: ask again", logReads, logReadsEach)
 	}

@@ -63,15 +63,10 @@ type counts struct {
 
 func newCounts(ts *topics, o Options, life *lifetime) *counts {
 	c := &counts{topics: ts, logs: o.Logs, now: o.Now, life: life}
-	for _, of := range []struct {
-		topics map[string]Topic
-		delay  bool
-	}{{ts.requests, false}, {ts.delays, true}} {
-		for name, topic := range of.topics {
-			t := &tally{name: name, topic: topic, delay: of.delay}
-			t.forget()
-			c.tallies = append(c.tallies, t)
-		}
+	for name, topic := range ts.all {
+		t := &tally{name: name, topic: topic}
+		t.forget()
+		c.tallies = append(c.tallies, t)
 	}
 	slices.SortFunc(c.tallies, func(x, y *tally) int { return cmp.Compare(x.name, y.name) })
 	return c
@@ -114,7 +109,6 @@ func (c *counts) register(h huma.API) {
 type tally struct {
 	name  string
 	topic Topic
-	delay bool
 
 	// Only the look under way uses these. Letters from back.low to next are counted, in each partition.
 	back backward
@@ -279,7 +273,7 @@ func reasonOf[V any](r *Record, known map[string]V) string {
 func (t *tally) counts(now time.Time) DeadLetterCounts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := DeadLetterCounts{Topic: t.name, FixedDelay: t.delay, Exact: t.whole && t.problem == "", Reasons: []ReasonCount{}, Problem: t.problem}
+	c := DeadLetterCounts{Topic: t.name, FixedDelay: t.topic.Delay, Exact: t.whole && t.problem == "", Reasons: []ReasonCount{}, Problem: t.problem}
 	by := make(map[string]*ReasonCount)
 	for of, n := range t.minutes {
 		at := time.Unix(of.minute*60, 0)

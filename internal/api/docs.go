@@ -2,12 +2,9 @@ package api
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"html/template"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -25,51 +22,16 @@ table{border-collapse:collapse;width:100%}td,th{text-align:left;vertical-align:t
 {{with .Description}}<p>{{.}}</p>{{end}}
 {{if .Parameters}}<table><thead><tr><th scope="col">Parameter</th><th scope="col">In</th><th scope="col">Meaning</th></tr></thead><tbody>
 {{range .Parameters}}<tr><td><code>{{.Name}}</code></td><td>{{.In}}</td><td>{{.Description}}</td></tr>{{end}}</tbody></table>{{end}}
-{{if .Bodies}}<p>Body: {{range .Bodies}}<code>{{.}}</code> {{end}}</p>{{end}}
+{{with .RequestBody}}<p>Body: {{range $type, $_ := .Content}}<code>{{$type}}</code> {{end}}</p>{{end}}
 <table><thead><tr><th scope="col">Answer</th><th scope="col">Meaning</th></tr></thead><tbody>
-{{range .Answers}}<tr><td>{{.Status}}</td><td>{{.Description}}</td></tr>{{end}}</tbody></table></details>
+{{range $status, $answer := .Responses}}<tr><td>{{$status}}</td><td>{{$answer.Description}}</td></tr>{{end}}</tbody></table></details>
 {{end}}</main></body></html>
 `))
 
-type docsOperation struct {
-	Method, Path, Summary, Description string
-	Parameters                         []*huma.Param
-	Bodies                             []string
-	Answers                            []docsAnswer
-}
-
-type docsAnswer struct{ Status, Description string }
-
 // docsPage is the document for people.
 func docsPage(o *huma.OpenAPI) []byte {
-	var all []docsOperation
-	for path, item := range o.Paths {
-		for method, op := range map[string]*huma.Operation{"GET": item.Get, "PUT": item.Put, "POST": item.Post, "DELETE": item.Delete} {
-			if op == nil {
-				continue
-			}
-			d := docsOperation{Method: method, Path: path, Summary: op.Summary, Description: op.Description, Parameters: op.Parameters}
-			if op.RequestBody != nil {
-				for contentType := range op.RequestBody.Content {
-					d.Bodies = append(d.Bodies, contentType)
-				}
-			}
-			for status, r := range op.Responses {
-				d.Answers = append(d.Answers, docsAnswer{status, r.Description})
-			}
-			slices.Sort(d.Bodies)
-			slices.SortFunc(d.Answers, func(a, b docsAnswer) int { return strings.Compare(a.Status, b.Status) })
-			all = append(all, d)
-		}
-	}
-	slices.SortFunc(all, func(a, b docsOperation) int {
-		return cmp.Or(strings.Compare(a.Path, b.Path), strings.Compare(a.Method, b.Method))
-	})
 	var page bytes.Buffer
-	err := docsTemplate.Execute(&page, struct {
-		Description string
-		Operations  []docsOperation
-	}{o.Info.Description, all})
+	err := docsTemplate.Execute(&page, map[string]any{"Description": o.Info.Description, "Operations": operations(o)})
 	if err != nil {
 		panic("the page of the API cannot be made: " + err.Error()) // it is the same in each process
 	}

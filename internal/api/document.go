@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -61,23 +62,35 @@ var statuses = map[int]string{
 	http.StatusServiceUnavailable:          "moving, partition-failed, kafka-unreachable, not-written, unknown-outcome, overloaded, issuer-unavailable: ask again later; of unknown-outcome the request may be in the log.",
 }
 
+// operations returns all operations of a document, by path and method.
+func operations(o *huma.OpenAPI) (all []*huma.Operation) {
+	for _, at := range o.Paths {
+		all = append(all, at.Get, at.Put, at.Post, at.Delete)
+	}
+	all = slices.DeleteFunc(all, func(op *huma.Operation) bool { return op == nil })
+	slices.SortFunc(all, func(a, b *huma.Operation) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Method, b.Method))
+	})
+	return all
+}
+
 // problemsOf returns the statuses of problems that an operation can have.
-func problemsOf(path, method string, op *huma.Operation) []int {
+func problemsOf(op *huma.Operation) []int {
 	all := []int{400, 401, 403, 414, 421, 429, 431, 500, 503}
-	if strings.Contains(path, "{") || op.OperationID == "countDeadLetters" {
+	if strings.Contains(op.Path, "{") || op.OperationID == "countDeadLetters" {
 		all = append(all, 404)
 	}
-	changes := method != http.MethodGet && strings.Contains(path, "{topic}")
+	changes := op.Method != http.MethodGet && strings.Contains(op.Path, "{topic}")
 	if op.RequestBody != nil {
 		all = append(all, 408, 413)
-		if path != onePath {
+		if op.Path != onePath {
 			all = append(all, 415)
 		}
 	}
 	if changes {
 		all = append(all, 409, 412, 413)
 	}
-	if strings.HasSuffix(path, "/events") {
+	if strings.HasSuffix(op.Path, "/events") {
 		all = append(all, 409)
 	}
 	switch op.OperationID {
@@ -104,30 +117,25 @@ func complete(o *huma.OpenAPI) {
 		schemas["Problem"].Properties["reason"].Enum = append(schemas["Problem"].Properties["reason"].Enum, r)
 	}
 	shown := examples()
-	for path, item := range o.Paths {
-		for method, op := range map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPut: item.Put, http.MethodPost: item.Post, http.MethodDelete: item.Delete} {
-			if op == nil {
-				continue
+	for _, op := range operations(o) {
+		for _, status := range problemsOf(op) {
+			op.Responses[strconv.Itoa(status)] = problemResponse(op.Responses["default"], status)
+		}
+		for _, p := range op.Parameters {
+			p.Example = parameterExamples[p.Name]
+		}
+		for _, r := range op.Responses {
+			if r.Headers == nil {
+				r.Headers = map[string]*huma.Param{}
 			}
-			for _, status := range problemsOf(path, method, op) {
-				op.Responses[strconv.Itoa(status)] = problemResponse(op.Responses["default"], status)
+			r.Headers[access.RequestHeader] = &huma.Param{
+				Description: "By what the call is known in the audit: what came as X-Request-Id, if it has 1 to 128 letters, digits or ._~:/+=@-, or a new one.",
+				Schema:      &huma.Schema{Type: "string"}, Example: "0f7c1b2a9d3e4f56",
 			}
-			for _, p := range op.Parameters {
-				p.Example = parameterExamples[p.Name]
-			}
-			for _, r := range op.Responses {
-				if r.Headers == nil {
-					r.Headers = map[string]*huma.Param{}
-				}
-				r.Headers[access.RequestHeader] = &huma.Param{
-					Description: "By what the call is known in the audit: what came as X-Request-Id, if it has 1 to 128 letters, digits or ._~:/+=@-, or a new one.",
-					Schema:      &huma.Schema{Type: "string"}, Example: "0f7c1b2a9d3e4f56",
-				}
-				exemplify(r.Content, shown)
-			}
-			if op.RequestBody != nil {
-				exemplify(op.RequestBody.Content, shown)
-			}
+			exemplify(r.Content, shown)
+		}
+		if op.RequestBody != nil {
+			exemplify(op.RequestBody.Content, shown)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 	case in.ID != "" && in.Prefix != "":
 		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "id and prefix are given: give one of them")
 	}
-	hold := e.streams.Acquire(ctx, 1, nil)
+	hold := e.streams.Acquire(ctx, 1)
 	if hold == nil {
 		return nil, problem(http.StatusTooManyRequests, ReasonTooManyStreams, "this instance has %d streams of events, and no more at a time; the caller has its share of them", maxStreams)
 	}

@@ -277,6 +277,8 @@ func (a *answering) Decision(_ context.Context, offset int64) (query.Decision, e
 
 func (a *answering) Close() {}
 
+func (a *answering) Explain(err error) error { return err }
+
 // fire fires everything that is pending, which may then be remembered, and forgets what was
 // remembered before.
 func (f *fake) fire() {

@@ -173,7 +173,7 @@ func (j *jobs) start(ctx context.Context, action, header, name string, f *Filter
 	if dry {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		n, err := j.lists.count(ctx, name, topic, &q)
+		n, err := j.lists.count(ctx, name, topic, &q, nil)
 		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &n}}, err
 	}
 	one := &job{topic: topic, show: Job{Topic: name, Action: action, Prefix: q.Prefix}}
@@ -182,7 +182,7 @@ func (j *jobs) start(ctx context.Context, action, header, name string, f *Filter
 
 // launch starts a job that may write perSecond requests a second.
 func (j *jobs) launch(ctx context.Context, one *job, perSecond int, run func(context.Context) error) (*startedJob, error) {
-	hold := j.free.Acquire(ctx, 1, nil)
+	hold := j.free.Acquire(ctx, 1)
 	if hold == nil {
 		return nil, problem(http.StatusTooManyRequests, ReasonTooManyJobs, "%d jobs of a caller run on an instance at a time, and %d of all: wait for one, or stop one", runningEach, maxRunning)
 	}
@@ -355,19 +355,27 @@ func (j *jobs) steerPart(ctx context.Context, one *job, header string, timers []
 
 // count adds the outcomes of requests.
 func count(j *Job, all []route.Written) {
-	for _, w := range all {
-		j.Seen++
-		outcome := ""
-		if w.Decision != nil {
-			outcome = w.Decision.Outcome
+	for i := range all {
+		w := &all[i]
+		switch d := w.Decision; {
+		case w.Offset < 0:
+			fail(j, w.Problem)
+		case d == nil && w.Why != "":
+			fail(j, "it is in the log, but its outcome is unknown: "+w.Why)
+		case d != nil && d.Outcome == string(waterclock.EventRejected):
+			fail(j, cmp.Or(d.Reason, "rejected")+": "+d.Detail)
+		case d != nil && (d.Outcome == string(waterclock.EventConditionNotMet) || d.Outcome == "not-found"):
+			j.Seen, j.Spared = j.Seen+1, j.Spared+1
+		default: // without a decision: of a fixed-delay topic
+			j.Seen, j.Changed = j.Seen+1, j.Changed+1
 		}
-		switch cmp.Or(outcome, "unknown") {
-		case string(waterclock.EventCancelled), string(waterclock.EventPaused), string(waterclock.EventResumed), string(waterclock.EventCompleted):
-			j.Changed++
-		case string(waterclock.EventConditionNotMet), "not-found":
-			j.Spared++
-		default:
-			j.Failed++
-		}
+	}
+}
+
+// fail counts a timer, or a letter, whose request was refused or may not be in the log. Of letters, it keeps the reason of
+// the first one.
+func fail(j *Job, why string) {
+	if j.Seen, j.Failed = j.Seen+1, j.Failed+1; j.Action == "resend" {
+		j.Failure = cmp.Or(j.Failure, why)
 	}
 }

@@ -232,9 +232,8 @@ func (l *letters) resend(ctx context.Context, in *OneLetter, wait string, c *Cor
 	if err != nil {
 		return nil, err
 	}
-	_, delay := l.topics.delays[in.Topic]
-	request, err := c.request(r, delay)
-	if delay {
+	request, err := c.request(r, topic.Delay)
+	if topic.Delay {
 		return l.delayAgain(ctx, in.Topic, topic, r, request, err)
 	}
 	return l.timers.change(ctx, &OneTimer{Topic: in.Topic, ID: string(request.ID)}, wait, request, false, err)
@@ -252,12 +251,7 @@ func (l *letters) delayAgain(ctx context.Context, name string, topic Topic, r *R
 	if err := finish(ctx, &request, topic); err != nil {
 		return nil, err
 	}
-	at := delayedAt(r, topic)
-	all, err := write(ctx, l.asker, at, "written", []route.Request{request})
-	if err != nil {
-		return nil, err
-	}
-	status, result, wrongs := decided(at, string(request.ID), &all[0])
+	status, result, wrongs := writeOne(ctx, l.asker, delayedAt(r, topic), "written", request)
 	if wrongs != nil {
 		return nil, wrongs
 	}

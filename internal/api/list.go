@@ -146,10 +146,7 @@ func (l *lists) register(h huma.API) {
 		if err != nil {
 			return n, err
 		}
-		if len(until) > 0 {
-			return l.countUntil(ctx, in.Topic, topic, &f, until)
-		}
-		return l.count(ctx, in.Topic, topic, &f)
+		return l.count(ctx, in.Topic, topic, &f, until)
 	})
 }
 
@@ -168,36 +165,33 @@ func instants(texts []string) (all []int64, err error) {
 	return all, nil
 }
 
-// countUntil counts the timers that fire before each of some instants.
-func (l *lists) countUntil(ctx context.Context, name string, topic Topic, f *query.Filter, until []int64) (TimerCount, error) {
+// count adds up the counts of all partitions. With until it counts the timers that fire before each of these instants.
+func (l *lists) count(ctx context.Context, name string, topic Topic, f *query.Filter, until []int64) (TimerCount, error) {
+	all := TimerCount{Exact: true}
+	for _, at := range until {
+		all.Until = append(all.Until, CountUntil{At: instantOf(at), Exact: true})
+	}
 	answers, err := l.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}, Until: until})
 	if err != nil {
-		return TimerCount{}, err
+		return all, err
 	}
-	all := make([]CountUntil, len(until))
-	for i, at := range until {
-		all[i] = CountUntil{At: instantOf(at), Exact: true}
-		for _, answer := range answers {
-			if len(answer.Counts) != len(until) {
-				return TimerCount{}, fmt.Errorf("an owner counts for %d instants of %d", len(answer.Counts), len(until))
-			}
-			all[i].Count, all[i].Exact = all[i].Count+answer.Counts[i].N, all[i].Exact && answer.Counts[i].Exact
-		}
-	}
-	last := all[len(all)-1]
-	return TimerCount{Count: last.Count, Exact: last.Exact, Until: all}, nil
-}
-
-// count adds up the counts of all partitions.
-func (l *lists) count(ctx context.Context, name string, topic Topic, f *query.Filter) (TimerCount, error) {
-	all := TimerCount{Exact: true}
-	answers, err := l.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}})
 	for _, answer := range answers {
-		if answer.Count != nil {
-			all.Count, all.Exact = all.Count+answer.Count.N, all.Exact && answer.Count.Exact
+		if len(answer.Counts) != len(until) {
+			return all, fmt.Errorf("an owner counts for %d instants of %d", len(answer.Counts), len(until))
+		}
+		for i, n := range answer.Counts {
+			sum := &all.Until[i]
+			sum.Count, sum.Exact = sum.Count+n.N, sum.Exact && n.Exact
+		}
+		if n := answer.Count; n != nil {
+			all.Count, all.Exact = all.Count+n.N, all.Exact && n.Exact
 		}
 	}
-	return all, err
+	if len(until) > 0 {
+		last := all.Until[len(until)-1]
+		all.Count, all.Exact = last.Count, last.Exact
+	}
+	return all, nil
 }
 
 // askAll sends the same call to all partitions of a topic.
@@ -236,7 +230,7 @@ func parseCursor(text string, order query.Order, filter string) (query.Cursor, e
 	}
 	of, sum, _ := strings.Cut(text, "~")
 	place, err := query.ParseCursor(of)
-	if err != nil || place.Order() != order || sum != sumOf(filter) {
+	if err != nil || place.Order != order || sum != sumOf(filter) {
 		return place, problem(http.StatusBadRequest, ReasonBadRequest,
 			"the cursor is not one of this list: give the cursor of the page before, with the same filter and order, or none")
 	}
@@ -269,7 +263,7 @@ func (l *lists) list(ctx context.Context, name string, f *Filter, order query.Or
 	}
 	list = TimerList{Timers: make([]*Timer, len(found.Timers)), Cursor: cursor(found.Next, text)}
 	for i, t := range found.Timers {
-		list.Timers[i] = viewOf(t, false)
+		list.Timers[i] = view(t, false)
 	}
 	return list, nil
 }
@@ -320,10 +314,7 @@ func (l *lists) page(ctx context.Context, name string, topic Topic, p query.Page
 		}
 		parts := make([]query.List, len(answers))
 		for i, answer := range answers {
-			parts[i].Next = answer.Next
-			for _, s := range answer.Timers {
-				parts[i].Timers = append(parts[i].Timers, s.Timer)
-			}
+			parts[i] = answer.List
 		}
 		next := query.Merge(p.Order, limit-len(all.Timers), parts)
 		all.Timers, all.Next = append(all.Timers, next.Timers...), next.Next

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,8 +89,7 @@ func (s *resends) register(h huma.API) {
 		if _, err := topics.withLetters(ctx, access.Admin, in.Topic, in.Prefix); err != nil {
 			return nil, err
 		}
-		_, delay := topics.delays[in.Topic]
-		r := &resendJob{filter: f, replace: in.Replace, delay: delay}
+		r := &resendJob{filter: f, replace: in.Replace, delay: topic.Delay}
 		j := &job{topic: topic, show: Job{Topic: in.Topic, Action: "resend", Prefix: in.Prefix}}
 		return s.jobs.launch(ctx, j, in.Rate, func(ctx context.Context) error { return s.resendAll(ctx, j, r) })
 	})
@@ -237,7 +235,7 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 		if err != nil {
 			return err
 		}
-		s.jobs.update(j, func(shown *Job) { resent(shown, all) })
+		s.jobs.update(j, func(shown *Job) { count(shown, all) })
 	}
 	return nil
 }
@@ -261,30 +259,4 @@ func (r *resendJob) request(topics *topics, j *job, l *Record) (q route.Request,
 func delayedAt(l *Record, topic Topic) timer.TopicPartition {
 	s, _ := waterclock.ParseSource(l.header(waterclock.HeaderSource)) // the filter has parsed it
 	return timer.TopicPartition{Topic: s.Topic, Partition: s.Partition % max(1, topic.Partitions)}
-}
-
-// resent counts the outcomes of requests.
-func resent(j *Job, all []route.Written) {
-	for i := range all {
-		w := &all[i]
-		switch {
-		case w.Offset < 0:
-			fail(j, w.Problem)
-		case w.Decision == nil && w.Why != "":
-			fail(j, "it is in the log, but its outcome is unknown: "+w.Why)
-		case w.Decision == nil: // of a fixed-delay topic
-			j.Seen, j.Changed = j.Seen+1, j.Changed+1
-		case w.Decision.Outcome == string(waterclock.EventRejected):
-			fail(j, cmp.Or(w.Decision.Reason, "rejected")+": "+w.Decision.Detail)
-		case w.Decision.Outcome == string(waterclock.EventConditionNotMet) || w.Decision.Outcome == "not-found":
-			j.Seen, j.Spared = j.Seen+1, j.Spared+1
-		default:
-			j.Seen, j.Changed = j.Seen+1, j.Changed+1
-		}
-	}
-}
-
-// fail counts a letter that was not sent or was refused again, and keeps the reason of the first one.
-func fail(j *Job, why string) {
-	j.Seen, j.Failed, j.Failure = j.Seen+1, j.Failed+1, cmp.Or(j.Failure, why)
 }

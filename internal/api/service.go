@@ -72,8 +72,8 @@ func (s *service) register(h huma.API) {
 	reads(h, operation("service", http.MethodGet, "/v1/topics", "listTopics", "List the request topics"),
 		func(ctx context.Context, _ *struct{}) (TopicList, error) {
 			l := TopicList{Topics: []TopicInfo{}}
-			for _, name := range slices.Sorted(maps.Keys(s.topics.requests)) {
-				if t := s.topics.requests[name]; s.topics.may(ctx, access.Read, name, "") == nil {
+			for _, name := range slices.Sorted(maps.Keys(s.topics.all)) {
+				if t := s.topics.all[name]; !t.Delay && s.topics.may(ctx, access.Read, name, "") == nil {
 					l.Topics = append(l.Topics, TopicInfo{name, t.Partitions, t.MaxBytes})
 				}
 			}
@@ -153,10 +153,10 @@ func (s *service) cluster(ctx context.Context) *Cluster {
 			known[at] = OwnedPartition{owner.Process, route.PartitionStatus{Topic: at.Topic, Partition: at.Partition, State: "unknown", OldestUnknown: true}}
 		}
 	}
-	for name, t := range s.topics.requests {
+	for name, t := range s.topics.all {
 		for p := range t.Partitions {
 			at := timer.TopicPartition{Topic: name, Partition: p}
-			if _, told := known[at]; !told {
+			if _, told := known[at]; !told && !t.Delay {
 				known[at] = OwnedPartition{"", route.PartitionStatus{Topic: name, Partition: p, State: other, OldestUnknown: true}}
 			}
 		}

@@ -169,11 +169,7 @@ func (t *timers) change(ctx context.Context, in *OneTimer, wait string, r route.
 	if err := finish(ctx, &r, topic); err != nil {
 		return nil, err
 	}
-	all, err := write(ctx, t.asker, at, wait, []route.Request{r})
-	if err != nil {
-		return nil, err
-	}
-	status, result, wrongs := decided(at, in.ID, &all[0])
+	status, result, wrongs := writeOne(ctx, t.asker, at, wait, r)
 	note, nothing := "", wrongs != nil && wrongs.Pending == nil && (wrongs.Reason == ReasonNotFound || wrongs.Reason == ReasonConditionNotMet)
 	if steers && nothing || status == http.StatusCreated {
 		if found := t.asker.Find(ctx, in.Topic, r.ID); found != nil {
@@ -183,10 +179,7 @@ func (t *timers) change(ctx context.Context, in *OneTimer, wait string, r route.
 	}
 	switch {
 	case note != "" && steers:
-		if all, err = write(ctx, t.asker, at, wait, []route.Request{r}); err != nil {
-			return nil, err
-		}
-		status, result, wrongs = decided(at, in.ID, &all[0])
+		status, result, wrongs = writeOne(ctx, t.asker, at, wait, r)
 	case note != "":
 		note = "another timer of this ID is pending, which this one does not replace: " + note
 	}

@@ -11,7 +11,8 @@ import (
 // Topic is a topic that is served.
 type Topic struct {
 	Partitions int32
-	MaxBytes   int // of a record
+	MaxBytes   int  // of a record
+	Delay      bool // it is a fixed-delay topic, and not a request topic
 	// DeadLetters and Events are the names of those topics; Events is empty if there is none.
 	DeadLetters, Events string
 }
@@ -30,9 +31,9 @@ type Rights struct {
 
 // topics has the topics that are served, and what a caller may do with them.
 type topics struct {
-	requests, delays map[string]Topic // request topics and fixed-delay topics
-	rights           Rights
-	partitionOf      func(id []byte, n int32) int32
+	all         map[string]Topic
+	rights      Rights
+	partitionOf func(id []byte, n int32) int32
 }
 
 // caller returns the name of the caller.
@@ -83,9 +84,9 @@ func (t *topics) mayAny(ctx context.Context, role access.Role, name string) erro
 }
 
 func (t *topics) served(name string) (Topic, error) {
-	topic, ok := t.requests[name]
-	if !ok {
-		return topic, problem(http.StatusNotFound, ReasonNoTopic, "%.100q is none of the request topics that are served: see /v1/topics", name)
+	topic, ok := t.all[name]
+	if !ok || topic.Delay {
+		return Topic{}, problem(http.StatusNotFound, ReasonNoTopic, "%.100q is none of the request topics that are served: see /v1/topics", name)
 	}
 	return topic, nil
 }
@@ -95,11 +96,13 @@ func (t *topics) at(name string, topic Topic, id []byte) timer.TopicPartition {
 	return timer.TopicPartition{Topic: name, Partition: t.partitionOf(id, topic.Partitions)}
 }
 
-// largest returns the size of the largest body, as JSON, that any topic takes.
+// largest returns the size of the largest body, as JSON, that any request topic takes.
 func (t *topics) largest() int64 {
 	n := 0
-	for _, topic := range t.requests {
-		n = max(n, topic.MaxBytes)
+	for _, topic := range t.all {
+		if !topic.Delay {
+			n = max(n, topic.MaxBytes)
+		}
 	}
 	return int64(n)*maxJSONFactor + 64<<10
 }
@@ -107,7 +110,7 @@ func (t *topics) largest() int64 {
 // withLetters returns a topic with dead letters, which is a request topic or a fixed-delay topic, if the
 // caller may use it in this way.
 func (t *topics) withLetters(ctx context.Context, role access.Role, name, id string) (Topic, error) {
-	if topic, ok := t.delays[name]; ok {
+	if topic := t.all[name]; topic.Delay {
 		return topic, t.may(ctx, role, name, id)
 	}
 	return t.topic(ctx, role, name, id)

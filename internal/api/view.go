@@ -6,7 +6,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -69,15 +68,11 @@ type Recurrence struct {
 	CatchUp string     `json:"catchUp" enum:"latest,all,none"`
 }
 
-// view returns a timer as callers see it.
-func view(s *route.Shown, payload bool) *Timer {
-	if s == nil || s.Timer == nil {
+// view returns a timer as callers see it; nil for nil.
+func view(q *query.Timer, payload bool) *Timer {
+	if q == nil {
 		return nil
 	}
-	return viewOf(s.Timer, payload)
-}
-
-func viewOf(q *query.Timer, payload bool) *Timer {
 	t := q.Timer
 	v := &Timer{
 		Topic: q.Topic, Partition: q.Partition, Source: q.Source, State: string(q.State),

@@ -80,6 +80,15 @@ func write(ctx context.Context, asker Asker, at timer.TopicPartition, wait strin
 	return all, nil
 }
 
+// writeOne writes one request, and returns what a caller is told about it.
+func writeOne(ctx context.Context, asker Asker, at timer.TopicPartition, wait string, r route.Request) (status int, result *Result, p *Problem) {
+	all, err := write(ctx, asker, at, wait, []route.Request{r})
+	if err != nil {
+		return 0, nil, routed(err)
+	}
+	return decided(at, string(r.ID), &all[0])
+}
+
 // fit returns how many requests go with one call, at least one.
 func fit(rs []route.Request) int {
 	size := 0

@@ -17,10 +17,10 @@ import (
 // same version: once it fires and recurs, or is replaced or steered, it has another one. The zero
 // value is before every timer, in either order.
 type Cursor struct {
-	order     Order // empty: before every timer
-	ref       timer.Ref
-	id        string
-	partition int32
+	Order     Order     // of the list; empty: before every timer
+	Ref       timer.Ref // ByDue: the position in the order of firing
+	ID        string    // ByID: the timer's ID
+	Partition int32     // tells cursors apart that are the same otherwise
 }
 
 // maxID is the length of the longest ID, in bytes.
@@ -29,45 +29,23 @@ const maxID = 512
 // ErrCursor says that a text is no Cursor.
 var ErrCursor = errors.New("no place in a list of timers")
 
-// DueCursor returns a cursor in the order by due time.
-func DueCursor(ref timer.Ref, partition int32) Cursor {
-	return Cursor{order: ByDue, ref: ref, partition: partition}
-}
-
-// IDCursor returns a cursor in the order by ID.
-func IDCursor(id []byte, partition int32) Cursor {
-	return Cursor{order: ByID, id: string(id), partition: partition}
-}
-
 // CursorOf returns the cursor of a timer in a list of that order.
 func CursorOf(o Order, t *Timer) Cursor {
 	if o == ByID {
-		return IDCursor(t.ID, t.Partition)
+		return Cursor{Order: ByID, ID: string(t.ID), Partition: t.Partition}
 	}
-	return DueCursor(t.Ref(), t.Partition)
+	return Cursor{Order: ByDue, Ref: t.Ref(), Partition: t.Partition}
 }
 
 // IsZero reports whether p is before every timer.
-func (p Cursor) IsZero() bool { return p.order == "" }
-
-// Order returns the order of the list; empty for the zero value.
-func (p Cursor) Order() Order { return p.order }
-
-// Ref returns the position in the order of firing, of a cursor by due time.
-func (p Cursor) Ref() timer.Ref { return p.ref }
-
-// ID returns the timer ID of a cursor by ID.
-func (p Cursor) ID() string { return p.id }
-
-// Partition returns the partition. It tells cursors apart that are the same otherwise.
-func (p Cursor) Partition() int32 { return p.partition }
+func (p Cursor) IsZero() bool { return p.Order == "" }
 
 // Compare compares cursors of one order: -1, 0 or +1.
 func (p Cursor) Compare(o Cursor) int {
 	if p.IsZero() || o.IsZero() {
-		return cmp.Compare(len(p.order), len(o.order))
+		return cmp.Compare(len(p.Order), len(o.Order))
 	}
-	return cmp.Or(p.ref.Compare(o.ref), strings.Compare(p.id, o.id), cmp.Compare(p.partition, o.partition))
+	return cmp.Or(p.Ref.Compare(o.Ref), strings.Compare(p.ID, o.ID), cmp.Compare(p.Partition, o.Partition))
 }
 
 // String writes a cursor as a text that ParseCursor reads, of letters, digits and "._-":
@@ -77,11 +55,11 @@ func (p Cursor) Compare(o Cursor) int {
 //
 // It is empty for the zero value.
 func (p Cursor) String() string {
-	switch p.order {
+	switch p.Order {
 	case ByDue:
-		return fmt.Sprintf("d.%d.%d.%d", p.ref.Due, p.ref.Offset, p.partition)
+		return fmt.Sprintf("d.%d.%d.%d", p.Ref.Due, p.Ref.Offset, p.Partition)
 	case ByID:
-		return fmt.Sprintf("i.%d.%s", p.partition, base64.RawURLEncoding.EncodeToString([]byte(p.id)))
+		return fmt.Sprintf("i.%d.%s", p.Partition, base64.RawURLEncoding.EncodeToString([]byte(p.ID)))
 	}
 	return ""
 }
@@ -100,14 +78,14 @@ func ParseCursor(text string) (Cursor, error) {
 		var errDue, errOffset error
 		due, errDue = strconv.ParseInt(part[1], 10, 64)
 		offset, errOffset = strconv.ParseInt(part[2], 10, 64)
-		p = DueCursor(timer.Ref{Due: due, Offset: offset}, parsePartition(part[3]))
+		p = Cursor{Order: ByDue, Ref: timer.Ref{Due: due, Offset: offset}, Partition: parsePartition(part[3])}
 		err = errors.Join(errDue, errOffset)
 	case part[0] == "i" && len(part) == 3:
 		var id []byte
 		id, err = base64.RawURLEncoding.DecodeString(part[2])
-		p = IDCursor(id, parsePartition(part[1]))
+		p = Cursor{Order: ByID, ID: string(id), Partition: parsePartition(part[1])}
 	}
-	if err != nil || p.partition < 0 || p.order == ByID && (len(p.id) == 0 || len(p.id) > maxID) || p.String() != text {
+	if err != nil || p.Partition < 0 || p.Order == ByID && (len(p.ID) == 0 || len(p.ID) > maxID) || p.String() != text {
 		return Cursor{}, fmt.Errorf("%.40q: %w", text, ErrCursor)
 	}
 	return p, nil

@@ -18,9 +18,9 @@ func places(o Order) *rapid.Generator[Cursor] {
 	partition := rapid.OneOf(rapid.Int32Range(0, 3), rapid.Int32Range(0, math.MaxInt32))
 	return rapid.Custom(func(t *rapid.T) Cursor {
 		if o == ByID {
-			return IDCursor(rapid.SliceOfN(rapid.Byte(), 1, maxID).Draw(t, "id"), partition.Draw(t, "partition"))
+			return Cursor{Order: ByID, ID: string(rapid.SliceOfN(rapid.Byte(), 1, maxID).Draw(t, "id")), Partition: partition.Draw(t, "partition")}
 		}
-		return DueCursor(timer.Ref{Due: number.Draw(t, "due"), Offset: number.Draw(t, "offset")}, partition.Draw(t, "partition"))
+		return Cursor{Order: ByDue, Ref: timer.Ref{Due: number.Draw(t, "due"), Offset: number.Draw(t, "offset")}, Partition: partition.Draw(t, "partition")}
 	})
 }
 

@@ -15,8 +15,8 @@ type Page struct {
 // there are no more. Any other Next promises nothing: one question may look at only so many timers, so
 // a page can be short, or empty, although more follow.
 type List struct {
-	Timers []*Timer
-	Next   Cursor
+	Timers []*Timer `json:"timers,omitempty"`
+	Next   Cursor   `json:"next"`
 }
 
 // Cut shortens the list to so many bytes, payloads not counted, but keeps at least one timer. With no

@@ -48,6 +48,31 @@ type Timer struct {
 	State     State
 }
 
+// timerJSON is the JSON of a Timer: the timer as its stored bytes.
+type timerJSON struct {
+	Timer     []byte `json:"timer"`
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Source    string `json:"source"`
+	State     State  `json:"state"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t *Timer) MarshalJSON() ([]byte, error) {
+	return json.Marshal(timerJSON{t.AppendTo(nil), t.Topic, t.Partition, t.Source, t.State})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Timer) UnmarshalJSON(b []byte) error {
+	var w timerJSON
+	if err := json.Unmarshal(b, &w); err != nil {
+		return err
+	}
+	decoded, err := timer.Decode(w.Timer)
+	*t = Timer{decoded, w.Topic, w.Partition, w.Source, w.State}
+	return err
+}
+
 // Filter selects timers; its zero value selects all.
 type Filter struct {
 	DueAfter  int64  // Unix ms, due then or later; 0: whenever
@@ -101,10 +126,10 @@ const (
 type Decision struct {
 	// Outcome is in the words of the outcome events (waterclock.EventType), or
 	// "not-found" of a request that found nothing pending.
-	Outcome string
-	Reason  string // of a rejected request, as its dead letter has it
-	Detail  string // of a rejected request, for people
+	Outcome string `json:"outcome"`
+	Reason  string `json:"reason,omitempty"` // of a rejected request, as its dead letter has it
+	Detail  string `json:"detail,omitempty"` // of a rejected request, for people
 	// Pending is what was pending under the ID right behind the request; nil: nothing, or
 	// a rejected request, which is not held against what is pending.
-	Pending *Timer
+	Pending *Timer `json:"pending,omitempty"`
 }

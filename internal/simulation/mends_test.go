@@ -108,7 +108,7 @@ func mends() []bug {
 			{"internal/service/commands/outcome.go", "		if w.left != nil && w.left.Offset == w.sent.Offset {", "		if w.sent.Offset >= 0 {"},
 		}},
 		{"a partition that has failed is said to move", "19 C25", "./internal/service TestFailedPartitionIsNotMoving", []change{
-			{"internal/service/apiserver/partition.go", "errors.As(err, &notLive) && notLive.Failed {", "errors.As(err, &notLive) && notLive.Failed && notLive.Reason == \"\" {"},
+			{"internal/service/apiserver/partition.go", "; ok && notLive.Failed {", "; ok && notLive.Failed && notLive.Reason == \"\" {"},
 		}},
 		{"a timer off its partition is not looked for", "19 C26", "./internal/service TestTimerOffItsPartition", []change{
 			{"internal/api/route/stray.go", "	strays := r.o.Local.Strays(c.Topic)\n", "	strays := r.o.Local.Strays(c.Topic)[:0]\n"},

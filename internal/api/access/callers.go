@@ -59,22 +59,22 @@ type callers struct {
 
 // CheckCallers returns what is wrong with a file of callers.
 func CheckCallers(path string) error {
+	_, err := loadCallers(path)
+	return err
+}
+
+func loadCallers(path string) (*callers, error) {
 	text, err := readFile(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = parseCallers(text)
-	return err
+	return parseCallers(text)
 }
 
 // UnservedGrants returns the grants of a file of callers, each with its caller, that cover none of the topics. That is no
 // error: other instances may serve other topics.
 func UnservedGrants(path string, topics []string) (names []string, err error) {
-	text, err := readFile(path)
-	if err != nil {
-		return nil, err
-	}
-	c, err := parseCallers(text)
+	c, err := loadCallers(path)
 	if err != nil {
 		return nil, err
 	}
@@ -195,8 +195,7 @@ func decodeCallers(data []byte) (file callersFile, err error) {
 		}
 	}()
 	if err := yaml.UnmarshalWithOptions(data, &file, yaml.Strict()); err != nil {
-		var own *scalarError
-		if errors.As(err, &own) {
+		if own, ok := errors.AsType[*scalarError](err); ok {
 			return file, own
 		}
 		hint := ""

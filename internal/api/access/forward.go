@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"path"
@@ -108,10 +107,10 @@ func checkBody(r *http.Request, want [sha256.Size]byte) *Problem {
 }
 
 // signer is an http.RoundTripper that signs calls with the first key, in the name of the
-// caller of their context.
+// caller of their context. It takes requests as http.NewRequest makes them, with a body that can be read twice, and with
+// canonical names of headers. The receiver rejects any other, because its signature does not hold.
 type signer struct {
 	keys *watched[[][]byte]
-	max  int64 // bytes of a body
 	next http.RoundTripper
 	// peers are globs of the hosts that calls may go to; without any, all hosts are allowed. The addresses of instances come
 	// from the group's offsets, which anyone with the right to commit for the group can write.
@@ -150,28 +149,26 @@ func (s *signer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := s.may(r.URL.Hostname()); err != nil {
 		return nil, s.fail(r, err)
 	}
-	body, err := s.body(r)
-	if err != nil {
-		return nil, s.fail(r, err)
+	var body []byte
+	if r.GetBody != nil {
+		again, err := r.GetBody()
+		if err == nil {
+			body, err = io.ReadAll(again)
+		}
+		if err != nil {
+			return nil, s.fail(r, fmt.Errorf("read body: %w", err))
+		}
 	}
 	out := r.Clone(r.Context())
-	out.Header = canonical(r.Header)
-	if body != nil {
-		out.ContentLength = int64(len(body))
-		out.Body = io.NopCloser(bytes.NewReader(body))
-		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	}
 	out.Header.Del("Authorization") // credentials stay on the instance that got them
 	if id := RequestOf(r.Context()); id != "" {
 		out.Header.Set(hopHeader, id)
 	}
 	propagation.TraceContext{}.Inject(r.Context(), propagation.HeaderCarrier(out.Header))
-	if s.keys != nil {
-		sig := signed{at: time.Now(), name: c.Name, body: sha256.Sum256(body)}
-		_, _ = rand.Read(sig.nonce[:]) // never fails
-		mac := sign(s.keys.get()[0], method(out), hostOf(out), out.URL.RequestURI(), out.Header, sig)
-		out.Header.Set(forwardHeader, sig.header(mac))
-	}
+	sig := signed{at: time.Now(), name: c.Name, body: sha256.Sum256(body)}
+	_, _ = rand.Read(sig.nonce[:]) // never fails
+	mac := sign(s.keys.get()[0], out.Method, out.Host, out.URL.RequestURI(), out.Header, sig)
+	out.Header.Set(forwardHeader, sig.header(mac))
 	return s.next.RoundTrip(out)
 }
 
@@ -180,46 +177,4 @@ func (s *signer) fail(r *http.Request, err error) error {
 		r.Body.Close() // as a RoundTripper must
 	}
 	return fmt.Errorf("forward call: %w", err)
-}
-
-// body reads the body to be sent; nil if there is none.
-func (s *signer) body(r *http.Request) ([]byte, error) {
-	if r.Body == nil || r.Body == http.NoBody {
-		return nil, nil
-	}
-	defer r.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(r.Body, s.max+1))
-	if err != nil {
-		return nil, fmt.Errorf("read body: %w", err)
-	}
-	if int64(len(body)) > s.max {
-		return nil, tooLarge(s.max)
-	}
-	return body, nil
-}
-
-// method returns the method that the other side sees.
-func method(r *http.Request) string {
-	if r.Method == "" {
-		return http.MethodGet
-	}
-	return r.Method
-}
-
-// canonical returns h with names as the other side sees them.
-func canonical(h http.Header) http.Header {
-	out := make(http.Header, len(h))
-	for _, name := range slices.Sorted(maps.Keys(h)) {
-		for _, v := range h[name] {
-			out.Add(name, v)
-		}
-	}
-	return out
-}
-
-func hostOf(r *http.Request) string {
-	if r.Host != "" {
-		return r.Host
-	}
-	return r.URL.Host
 }

@@ -101,7 +101,7 @@ func (p *pair) send(t testing.TB, c Caller, method, target, body string, headers
 	}
 	for _, line := range headers {
 		name, value, _ := strings.Cut(line, ": ")
-		r.Header[name] = append(r.Header[name], value) // even if the name is in another case
+		r.Header.Add(name, value)
 	}
 	before := maps.Clone(r.Header)
 	a, err := s.RoundTrip(r)
@@ -150,7 +150,7 @@ func TestForwarded(t *testing.T) {
 func TestForwardedWithoutSecrets(t *testing.T) {
 	key := keysFile(t, newKey)
 	p := newPair(t, key, key)
-	wantForwarded(t, p.ask(t, "shop", "GET", "/", "", "authorization: Basic x", "Authorization: Basic y", "Waterclock-Forward: v1"), "shop")
+	wantForwarded(t, p.ask(t, "shop", "GET", "/", "", "Authorization: Basic x", "Authorization: Basic y", "Waterclock-Forward: v1"), "shop")
 	if p.last.Header.Get("Authorization") != "" || len(p.last.Header.Values(forwardHeader)) != 1 {
 		t.Errorf("headers %v", p.last.Header)
 	}
@@ -357,8 +357,9 @@ func TestRotation(t *testing.T) {
 	}
 	none := newPair(t, keysFile(t, newKey), "")
 	wantProblem(t, none.ask(t, "ops", "GET", "/", ""), http.StatusUnauthorized, ReasonForwardRefused)
-	unsigned := newPair(t, "", keysFile(t, newKey))
-	wantProblem(t, unsigned.ask(t, "ops", "GET", "/", ""), http.StatusUnauthorized, ReasonUnauthenticated)
+	if here, _ := guard(t, options(t)); here.Peers() != nil {
+		t.Error("an instance without a key asks others")
+	}
 }
 
 // The name is looked up where the call arrives. If files differ, a caller has no more
@@ -392,16 +393,13 @@ func TestNamesAreLookedUp(t *testing.T) {
 	wantProblem(t, p.ask(t, "ops", "GET", "/", ""), http.StatusForbidden, ReasonUnknownCaller)
 }
 
-// A call that has no caller, was forwarded already, or has too large a body is not sent.
+// A call that has no caller, or was forwarded already, is not sent.
 func TestNotForwarded(t *testing.T) {
 	key := keysFile(t, newKey)
 	p := newPair(t, key, key)
 	p.tamper = func(*http.Request) { t.Error("something was sent") }
 	if _, err := p.send(t, Caller{Name: "shop", Forwarded: true}, "GET", "/", ""); !errors.Is(err, ErrTwoHops) {
 		t.Errorf("err = %v", err)
-	}
-	if _, err := p.send(t, Caller{Name: "shop"}, "PUT", "/", strings.Repeat("x", 1<<20+1)); err == nil {
-		t.Error("too large a body")
 	}
 	r := httptest.NewRequest("GET", "/", nil)
 	if a, err := p.here.Peers().RoundTrip(r); err == nil {
@@ -462,7 +460,8 @@ func FuzzParseForward(f *testing.F) {
 // Calls go only to hosts that are allowed for instances. Nothing is sent to others.
 func TestPeersThatAreAllowed(t *testing.T) {
 	asked := 0
-	s := &signer{max: 1000, peers: []string{"*.timers.svc", "10.0.0.*"}, next: roundTripper(func(*http.Request) (*http.Response, error) {
+	p := newPair(t, keysFile(t, newKey), keysFile(t, newKey))
+	s := &signer{keys: p.here.forward.keys, peers: []string{"*.timers.svc", "10.0.0.*"}, next: roundTripper(func(*http.Request) (*http.Response, error) {
 		asked++
 		return httptest.NewRecorder().Result(), nil
 	})}

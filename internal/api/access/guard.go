@@ -222,7 +222,7 @@ func (g *Guard) serve(w *Recorder, r *http.Request, c *call, h http.Handler) *Pr
 		c.current = func() []Grant { return g.callers.get().grantsOf(a.caller.Name) }
 	}
 	r = r.WithContext(withCall(r.Context(), c))
-	c.memory = g.memory.Reservation(r.Context(), nil)
+	c.memory = g.memory.Reservation(r.Context())
 	defer c.memory.Release()
 	// An answer that the caller does not read is cut when another caller needs the room.
 	w.begun = func() { c.memory.Cuttable(func() { CutOff(w.ResponseWriter) }) }

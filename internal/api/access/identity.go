@@ -1,12 +1,12 @@
 package access
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
-	"net/textproto"
 	"slices"
 	"strings"
 	"unicode"
@@ -63,12 +63,10 @@ func parseProxy(e *proxyEntry) (*proxy, error) {
 	if e == nil {
 		return nil, nil
 	}
-	p := &proxy{certificates: make(map[string]bool), user: userHeader, groups: groupsHeader}
-	if e.UserHeader != "" {
-		p.user = textproto.CanonicalMIMEHeaderKey(string(e.UserHeader))
-	}
-	if e.GroupsHeader != "" {
-		p.groups = textproto.CanonicalMIMEHeaderKey(string(e.GroupsHeader))
+	p := &proxy{
+		certificates: make(map[string]bool),
+		user:         http.CanonicalHeaderKey(cmp.Or(string(e.UserHeader), userHeader)),
+		groups:       http.CanonicalHeaderKey(cmp.Or(string(e.GroupsHeader), groupsHeader)),
 	}
 	if p.user == p.groups || p.user == "Authorization" || p.groups == "Authorization" {
 		return nil, errors.New("proxy: user-header and groups-header need to be two headers, and not Authorization")

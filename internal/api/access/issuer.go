@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -58,7 +59,7 @@ type issuer struct {
 }
 
 func newIssuer(e identityEntry) (*issuer, error) {
-	e.UserClaim, e.GroupsClaim = or(e.UserClaim, issuerUserClaim), or(e.GroupsClaim, issuerGroups)
+	e.UserClaim, e.GroupsClaim = cmp.Or(e.UserClaim, issuerUserClaim), cmp.Or(e.GroupsClaim, issuerGroups)
 	if err := checkURL(string(e.Issuer)); err != nil {
 		return nil, fmt.Errorf("identity: issuer is %q, needs %w", e.Issuer, err)
 	}
@@ -89,13 +90,6 @@ func (e *identityEntry) roots() (*x509.CertPool, error) {
 		return nil, fmt.Errorf("ca: %s has no certificate", e.CA)
 	}
 	return pool, nil
-}
-
-func or(t text, otherwise text) text {
-	if t == "" {
-		return otherwise
-	}
-	return t
 }
 
 // checkURL checks an address of keys: anyone who could change the keys in transit could be any person.

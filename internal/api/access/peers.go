@@ -16,17 +16,16 @@ const (
 )
 
 // Peers returns the transport for calls to other instances, in the name of the caller of a request's context: over
-// HTTP/2, with TLS if this instance has a certificate, signed if there is a key. Make one and keep it, because it has
-// the connections.
+// HTTP/2, signed, and with TLS if this instance has a certificate. Without a key there is none, and it returns nil.
+// Make one and keep it, because it has the connections.
 //
 // A request that changes something is signed once. If the connection breaks and the transport sends it again by itself,
 // which it does with an Idempotency-Key, it is rejected the second time, and the outcome of the first is not known.
 func (g *Guard) Peers() http.RoundTripper {
-	s := &signer{max: g.options.BodyLimit, next: g.transport(), peers: g.options.Peers}
-	if g.forward != nil {
-		s.keys = g.forward.keys
+	if g.forward == nil {
+		return nil
 	}
-	return s
+	return &signer{keys: g.forward.keys, next: g.transport(), peers: g.options.Peers}
 }
 
 // Scheme returns the scheme of this instance's address, which is also that of the others: http or https.

@@ -74,17 +74,15 @@ func NewPool(whole, each int64, wait time.Duration) *Pool {
 	return &Pool{whole: whole, each: each, wait: wait, callers: make(map[string]*holder)}
 }
 
-// Reservation returns an empty reservation for the caller of ctx. If another caller needs the room, cut is called once,
-// to end what the reservation is for. It must not block, and must not release the reservation by itself. It is not
-// called after Release, and Release waits for its end: afterwards the connection that it ends may be another call's.
-func (p *Pool) Reservation(ctx context.Context, cut func()) *Reservation {
+// Reservation returns an empty reservation for the caller of ctx. It cannot be cut: see [Reservation.Cuttable].
+func (p *Pool) Reservation(ctx context.Context) *Reservation {
 	c, _ := CallerOf(ctx)
-	return &Reservation{pool: p, name: c.share(), cut: cut}
+	return &Reservation{pool: p, name: c.share()}
 }
 
 // Acquire returns a reservation of n; nil if there is no room.
-func (p *Pool) Acquire(ctx context.Context, n int64, cut func()) *Reservation {
-	h := p.Reservation(ctx, cut)
+func (p *Pool) Acquire(ctx context.Context, n int64) *Reservation {
+	h := p.Reservation(ctx)
 	if !h.Grow(ctx, n) {
 		return nil
 	}
@@ -137,7 +135,9 @@ func (h *Reservation) Shrink(n int64) {
 	p.give(h, min(n, h.n))
 }
 
-// Cuttable sets the function that cuts the reservation. It is called at once if another caller waits for the room. With
+// Cuttable sets the function that cuts the reservation, to end what it is for. It is called once, if another caller needs
+// the room, and at once if one waits for it. It must not block, and must not release the reservation by itself. It is not
+// called after Release, and Release waits for its end: afterwards the connection that it ends may be another call's. With
 // nil the reservation cannot be cut for now.
 func (h *Reservation) Cuttable(cut func()) {
 	p := h.pool
@@ -320,7 +320,7 @@ func Outlive(ctx context.Context) (life context.Context, release func()) {
 	if c == nil || c.memory == nil {
 		return life, func() {}
 	}
-	own := &call{caller: c.caller, request: c.request, current: c.current, memory: c.memory.pool.Reservation(ctx, nil)}
+	own := &call{caller: c.caller, request: c.request, current: c.current, memory: c.memory.pool.Reservation(ctx)}
 	return withCall(life, own), own.memory.Release
 }
 

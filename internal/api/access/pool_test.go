@@ -32,8 +32,10 @@ func TestPoolIsShared(t *testing.T) {
 		p := NewPool(32, 32, time.Second)
 		var ended int
 		take := func(name string) *Reservation {
-			var h *Reservation
-			h = p.Acquire(as(name), 1, func() { ended++; go h.Release() })
+			h := p.Acquire(as(name), 1)
+			if h != nil {
+				h.Cuttable(func() { ended++; go h.Release() })
+			}
 			return h
 		}
 		for range 32 {
@@ -67,20 +69,20 @@ func TestPoolHasLimits(t *testing.T) {
 	p := NewPool(16, 4, 0)
 	var all []*Reservation
 	for range 4 {
-		all = append(all, p.Acquire(as("a"), 1, nil))
+		all = append(all, p.Acquire(as("a"), 1))
 	}
-	if p.Acquire(as("a"), 1, nil) != nil || p.Acquire(as("b"), 1, nil) == nil {
+	if p.Acquire(as("a"), 1) != nil || p.Acquire(as("b"), 1) == nil {
 		t.Error("the limit of a caller")
 	}
 	all[0].Release()
 	all[0].Release()
-	if p.Acquire(as("a"), 1, nil) == nil {
+	if p.Acquire(as("a"), 1) == nil {
 		t.Error("what was given back is not there")
 	}
 	p = NewPool(10, 10, 0)
 	p.least = 3
-	p.Acquire(as("a"), 10, nil)
-	if p.Acquire(as("b"), 3, nil) == nil || p.Acquire(as("b"), 1, nil) != nil {
+	p.Acquire(as("a"), 10)
+	if p.Acquire(as("b"), 3) == nil || p.Acquire(as("b"), 1) != nil {
 		t.Error("the least of a caller")
 	}
 }
@@ -90,10 +92,10 @@ func TestPoolServesTheLeastFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(2, 2, time.Minute)
 		var order []string
-		a1, a2 := p.Acquire(as("a"), 1, nil), p.Acquire(as("a"), 1, nil)
+		a1, a2 := p.Acquire(as("a"), 1), p.Acquire(as("a"), 1)
 		for _, name := range []string{"a", "a", "b"} {
 			go func() {
-				if h := p.Acquire(as(name), 1, nil); h != nil {
+				if h := p.Acquire(as(name), 1); h != nil {
 					order = append(order, name)
 				}
 			}()
@@ -135,12 +137,10 @@ func TestPoolKeepsShares(t *testing.T) {
 			cut = nil
 			switch rapid.IntRange(0, 3).Draw(t, "what") {
 			case 0, 1:
-				var h *Reservation
-				var end func()
+				h := p.Reservation(as(name))
 				if rapid.Bool().Draw(t, "can be cut") {
-					end = func() { cut = append(cut, h) }
+					h.Cuttable(func() { cut = append(cut, h) })
 				}
-				h = p.Reservation(as(name), end)
 				if h.Grow(as(name), n) {
 					held[h] = n
 				}
@@ -313,7 +313,7 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 	for range 7 {
 		stuck = append(stuck, get("r0-")) //nolint:bodyclose // get does
 	}
-	rest := g.memory.Acquire(as("r0"), g.memory.whole-int64(len(stuck))*size, nil) // and more for the same caller
+	rest := g.memory.Acquire(as("r0"), g.memory.whole-int64(len(stuck))*size) // and more for the same caller
 	if rest == nil {
 		t.Fatal("not all was free")
 	}
@@ -337,19 +337,19 @@ func TestAnswersThatAreNotTaken(t *testing.T) {
 // Only work in progress is cut: once a reservation has been given back its connection belongs to another call.
 func TestPoolDoesNotCutReleasedReservations(t *testing.T) {
 	p := NewPool(100, 100, 0)
-	var late *Reservation
 	over := false
-	late = p.Acquire(as("greedy"), 30, func() {
+	late := p.Acquire(as("greedy"), 30)
+	late.Cuttable(func() {
 		if over {
 			t.Error("a hold is cut that was given back")
 		}
 	})
-	p.Acquire(as("greedy"), 40, func() { // it is the larger one, and is cut first; meanwhile the other's call ends
+	p.Acquire(as("greedy"), 40).Cuttable(func() { // it is the larger one, and is cut first; meanwhile the other's call ends
 		late.Release()
 		over = true
 	})
-	p.Acquire(as("greedy"), 28, nil)
-	p.Acquire(as("good"), 50, nil)
+	p.Acquire(as("greedy"), 28)
+	p.Acquire(as("good"), 50)
 	if !over {
 		t.Fatal("nothing was cut")
 	}
@@ -361,13 +361,13 @@ func TestLargeRequestsToAPoolDelayNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(100, 100, time.Second)
 		p.least = 3
-		p.Acquire(as("busy"), 50, nil)
+		p.Acquire(as("busy"), 50)
 		for range 3 {
-			go p.Acquire(as("large"), 60, nil)
+			go p.Acquire(as("large"), 60)
 		}
 		synctest.Wait()
 		began := time.Now()
-		if p.Acquire(as("small"), 3, nil) == nil || p.Acquire(as("good"), 40, nil) == nil {
+		if p.Acquire(as("small"), 3) == nil || p.Acquire(as("good"), 40) == nil {
 			t.Error("there is no room")
 		}
 		if waited := time.Since(began); waited > 0 {
@@ -381,12 +381,12 @@ func TestLargeRequestsToAPoolDelayNobody(t *testing.T) {
 func TestPoolServesWhenOneGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(100, 100, time.Hour)
-		p.Acquire(as("a"), 50, nil)
+		p.Acquire(as("a"), 50)
 		ctx, cancel := context.WithCancel(as("b"))
-		go p.Acquire(ctx, 60, nil)
+		go p.Acquire(ctx, 60)
 		synctest.Wait()
 		served := make(chan *Reservation, 1)
-		go func() { served <- p.Acquire(as("a"), 50, nil) }()
+		go func() { served <- p.Acquire(as("a"), 50) }()
 		synctest.Wait()
 		began := time.Now()
 		cancel()
@@ -400,9 +400,9 @@ func TestPoolServesWhenOneGivesUp(t *testing.T) {
 func TestPoolCutsReservationsThatBecomeCuttable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPool(100, 100, time.Second)
-		h := p.Acquire(as("greedy"), 100, nil)
+		h := p.Acquire(as("greedy"), 100)
 		served := make(chan *Reservation, 1)
-		go func() { served <- p.Acquire(as("good"), 40, nil) }()
+		go func() { served <- p.Acquire(as("good"), 40) }()
 		synctest.Wait()
 		began := time.Now()
 		h.Cuttable(func() { go h.Release() })
@@ -419,14 +419,15 @@ func TestPoolOfPeopleInSeveralGroups(t *testing.T) {
 	var cut int
 	for i, name := range []string{"billing", "billing+shop", "billing+ops+shop", "billing+ops"} {
 		for range 2 {
-			var h *Reservation
-			if h = p.Acquire(as(name), 1, func() { cut++; go h.Release() }); h == nil {
+			h := p.Acquire(as(name), 1)
+			if h == nil {
 				t.Fatalf("caller %d has nothing", i)
 			}
+			h.Cuttable(func() { cut++; go h.Release() })
 		}
 	}
 	for i := range 4 { // half of it, beside one caller and not four
-		if p.Acquire(as("other"), 1, nil) == nil {
+		if p.Acquire(as("other"), 1) == nil {
 			t.Fatalf("another caller has %d of 8", i)
 		}
 	}
@@ -440,7 +441,7 @@ func TestPoolOfPeopleInSeveralGroups(t *testing.T) {
 func TestOutlive(t *testing.T) {
 	p := NewPool(8, 8, 0)
 	call := withCall(t.Context(), &call{caller: Caller{Name: "a"}, request: "r1"})
-	callOf(call).memory = p.Reservation(call, nil)
+	callOf(call).memory = p.Reservation(call)
 	life, release := Outlive(call)
 	callOf(call).memory.Release() // the call is over
 	if c, _ := CallerOf(life); c.Name != "a" || RequestOf(life) != "r1" {

@@ -50,8 +50,5 @@ func (r *Recorder) Final(ended bool) int {
 	return r.status
 }
 
-// Flush implements http.Flusher, for handlers that do not know http.ResponseController.
-func (r *Recorder) Flush() { _ = http.NewResponseController(r.ResponseWriter).Flush() }
-
 // Unwrap is for http.ResponseController.
 func (r *Recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

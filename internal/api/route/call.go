@@ -110,11 +110,10 @@ func (r *Request) UnmarshalJSON(b []byte) error {
 
 // Answer is the owner's answer. The call decides which field is set.
 type Answer struct {
-	Timer  *Shown       `json:"timer,omitempty"`  // Get, Find; nil: nothing is pending
-	Clean  bool         `json:"clean,omitempty"`  // Find: the instance owns no partition of the topic with strays
-	Timers []Shown      `json:"timers,omitempty"` // List, without payloads
-	Next   query.Cursor `json:"next"`             // List, see query.List
-	Count  *query.Count `json:"count,omitempty"`
+	Timer *query.Timer `json:"timer,omitempty"` // Get, Find; nil: nothing is pending
+	Clean bool         `json:"clean,omitempty"` // Find: the instance owns no partition of the topic with strays
+	query.List
+	Count *query.Count `json:"count,omitempty"`
 	// Counts are the results of a Count with Until.
 	Counts   []query.Count `json:"counts,omitempty"`
 	Written  []Written     `json:"written,omitempty"` // Write, in the order of the requests
@@ -126,56 +125,10 @@ type Answer struct {
 type Written struct {
 	Offset int64 `json:"offset"` // in its partition; -1: it is not known to be in the log
 	// Unknown is used with Offset -1: the request may be in the log nevertheless.
-	Unknown  bool      `json:"unknown,omitempty"`
-	Problem  string    `json:"problem,omitempty"`  // why it is not in the log, or why that is not known
-	Decision *Decision `json:"decision,omitempty"` // nil: not known here
-	Why      string    `json:"why,omitempty"`      // if there is no decision: why it is not known
-}
-
-// Decision is the form in which a query.Decision is sent.
-type Decision struct {
-	Outcome string `json:"outcome"`
-	Reason  string `json:"reason,omitempty"`
-	Detail  string `json:"detail,omitempty"`
-	Pending *Shown `json:"pending,omitempty"`
-}
-
-// Shown is the form in which a query.Timer is sent: the timer as its stored bytes.
-type Shown struct{ *query.Timer }
-
-type shownJSON struct {
-	Timer     []byte      `json:"timer"`
-	Topic     string      `json:"topic"`
-	Partition int32       `json:"partition"`
-	Source    string      `json:"source"`
-	State     query.State `json:"state"`
-}
-
-// MarshalJSON implements json.Marshaler.
-func (s Shown) MarshalJSON() ([]byte, error) {
-	return json.Marshal(shownJSON{s.AppendTo(nil), s.Topic, s.Partition, s.Source, s.State})
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (s *Shown) UnmarshalJSON(b []byte) error {
-	var w shownJSON
-	if err := json.Unmarshal(b, &w); err != nil {
-		return err
-	}
-	t, err := timer.Decode(w.Timer)
-	if err != nil {
-		return err
-	}
-	s.Timer = &query.Timer{Timer: t, Topic: w.Topic, Partition: w.Partition, Source: w.Source, State: w.State}
-	return nil
-}
-
-// show returns t as a Shown, nil for nil.
-func show(t *query.Timer) *Shown {
-	if t == nil {
-		return nil
-	}
-	return &Shown{t}
+	Unknown  bool            `json:"unknown,omitempty"`
+	Problem  string          `json:"problem,omitempty"`  // why it is not in the log, or why that is not known
+	Decision *query.Decision `json:"decision,omitempty"` // nil: not known here
+	Why      string          `json:"why,omitempty"`      // if there is no decision: why it is not known
 }
 
 // Instance is what an instance reports about itself.
@@ -238,9 +191,11 @@ type Local interface {
 	Status() Instance
 }
 
-// Partition answers for one owned partition. If it cannot answer now, because it is being
-// acquired or was lost, the error wraps ErrMoving, or is a StuckError.
+// Partition answers for one owned partition.
 type Partition interface {
+	// Explain returns an error of the methods below in the words of this package: if the partition cannot answer
+	// now, because it is being acquired or was lost, the error wraps ErrMoving, or is a StuckError.
+	Explain(err error) error
 	Get(ctx context.Context, id []byte) (*query.Timer, error) // nil: nothing is pending
 	List(ctx context.Context, p query.Page) (query.List, error)
 	Count(ctx context.Context, f query.Filter) (query.Count, error)
@@ -252,8 +207,8 @@ type Partition interface {
 
 // Watch reports the outcomes of requests that are written after it has begun.
 type Watch interface {
-	// Decision waits until the outcome of the request at an offset is known. The error wraps
-	// ErrMoving if it will not become known here.
+	// Decision waits until the outcome of the request at an offset is known. The error wraps ctx's error, or
+	// query.ErrForgotten; any other one says that the outcome will not become known here.
 	Decision(ctx context.Context, offset int64) (query.Decision, error)
 	Close()
 }

@@ -13,10 +13,15 @@ import (
 
 // answer answers a call for a partition that is owned here.
 func answer(ctx context.Context, l Local, p Partition, c *Call) (Answer, error) {
+	a, err := compute(ctx, l, p, c)
+	return a, p.Explain(err)
+}
+
+func compute(ctx context.Context, l Local, p Partition, c *Call) (Answer, error) {
 	switch c.Kind {
 	case Get:
 		t, err := p.Get(ctx, c.ID)
-		return Answer{Timer: show(t)}, err
+		return Answer{Timer: t}, err
 	case List:
 		return listed(ctx, p, c)
 	case Count:
@@ -47,19 +52,16 @@ func listed(ctx context.Context, p Partition, c *Call) (Answer, error) {
 		return Answer{}, err
 	}
 	found.Cut(cmp.Or(c.Page.Order, query.ByDue), c.Page.Bytes)
-	a := Answer{Timers: make([]Shown, len(found.Timers)), Next: found.Next}
 	for i, t := range found.Timers {
-		s, err := slim(t)
-		if err != nil {
+		if found.Timers[i], err = slim(t); err != nil {
 			return Answer{}, err
 		}
-		a.Timers[i] = *s
 	}
-	return a, nil
+	return Answer{List: found}, nil
 }
 
 // slim returns a timer without its payload; nil for nil.
-func slim(t *query.Timer) (*Shown, error) {
+func slim(t *query.Timer) (*query.Timer, error) {
 	if t == nil {
 		return nil, nil
 	}
@@ -71,7 +73,7 @@ func slim(t *query.Timer) (*Shown, error) {
 			return nil, fmt.Errorf("copy a timer without its payload: %w", err)
 		}
 	}
-	return &Shown{&slim}, nil
+	return &slim, nil
 }
 
 // sharedValue is the longest payload that a listed timer may keep in memory: all parts of a timer that was
@@ -98,14 +100,13 @@ func written(ctx context.Context, l Local, p Partition, c *Call) (Answer, error)
 			all[i].Why = undecided(err)
 			continue
 		}
-		pending := show(d.Pending)
 		if len(c.Requests) > 1 { // nobody is shown the payloads of a batch, and there may be a thousand large ones
-			if pending, err = slim(d.Pending); err != nil {
+			if d.Pending, err = slim(d.Pending); err != nil {
 				all[i].Why = undecided(query.ErrForgotten)
 				continue
 			}
 		}
-		all[i].Decision = &Decision{Outcome: d.Outcome, Reason: d.Reason, Detail: d.Detail, Pending: pending}
+		all[i].Decision = &d
 	}
 	return Answer{Written: all}, nil
 }
@@ -115,8 +116,7 @@ func undecided(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		why := "the request is in the log and was not decided in time; it will be"
-		var stuck *StuckError
-		if errors.As(err, &stuck) {
+		if stuck, ok := errors.AsType[*StuckError](err); ok {
 			why += ": " + stuck.Detail
 		}
 		return why

@@ -82,8 +82,8 @@ type counter struct{ n *int }
 
 func (c counter) Write(b []byte) (int, error) { *c.n += len(b); return len(b), nil }
 
-func timerOf(size int) *Shown {
-	return &Shown{&query.Timer{Timer: &timer.Timer{ID: []byte("a"), Target: timer.Target{Topic: "orders"}, Value: make([]byte, size)}, Topic: at.Topic, Partition: at.Partition, State: query.Pending}}
+func timerOf(size int) *query.Timer {
+	return &query.Timer{Timer: &timer.Timer{ID: []byte("a"), Target: timer.Target{Topic: "orders"}, Value: make([]byte, size)}, Topic: at.Topic, Partition: at.Partition, State: query.Pending}
 }
 
 // owning is an instance that owns a partition with one large timer, which it returns for everything.
@@ -92,14 +92,15 @@ type owning struct {
 	Partition
 }
 
+func (owning) Explain(err error) error                { return err }
 func (o owning) Owned(timer.TopicPartition) Partition { return o }
 func (owning) Get(context.Context, []byte) (*query.Timer, error) {
-	return timerOf(1 << 20).Timer, nil
+	return timerOf(1 << 20), nil
 }
 func (o owning) Watch() (Watch, error) { return o, nil }
 func (owning) Close()                  {}
 func (owning) Decision(context.Context, int64) (query.Decision, error) {
-	return query.Decision{Outcome: "condition-not-met", Pending: timerOf(1 << 20).Timer}, nil
+	return query.Decision{Outcome: "condition-not-met", Pending: timerOf(1 << 20)}, nil
 }
 
 func (owning) Produce(_ context.Context, _ timer.TopicPartition, rs []Request) []Written {

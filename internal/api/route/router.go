@@ -221,12 +221,10 @@ func (r *Router) take(ctx context.Context, to string, k Kind, body io.Reader) (d
 
 // broken distinguishes a call that was not sent from one that may have been.
 func broken(to string, k Kind, err error) error {
-	var dial *net.OpError
-	var parts *url.Error
-	if errors.As(err, &parts) {
+	if parts, ok := errors.AsType[*url.Error](err); ok {
 		err = parts.Err // without the URL, which is shown already
 	}
-	if errors.As(err, &dial) && dial.Op == "dial" {
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return fmt.Errorf("%s %w: %w", to, errNotOwner, err)
 	}
 	return fmt.Errorf("%w: %s was asked and has not answered: %w", lost(k), to, err)

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+
+	"github.com/waterclock/waterclock/internal/query"
 )
 
 // ServeHTTP answers other instances: GET for calls that only read, POST for writes. It asks nobody
@@ -71,14 +73,14 @@ func (r *Router) fits(ctx context.Context, c *Call, a *Answer) error {
 
 // size returns about how many bytes of memory the timers of an answer take.
 func (a *Answer) size() (n int64) {
-	of := func(s *Shown) {
-		if s != nil {
-			n += int64(s.Size())
+	of := func(t *query.Timer) {
+		if t != nil {
+			n += int64(t.Size())
 		}
 	}
 	of(a.Timer)
-	for i := range a.Timers {
-		of(&a.Timers[i])
+	for _, t := range a.Timers {
+		of(t)
 	}
 	for i := range a.Written {
 		if d := a.Written[i].Decision; d != nil {

@@ -40,6 +40,7 @@ func (o *owned) Produce(_ context.Context, _ timer.TopicPartition, rs []route.Re
 	return make([]route.Written, len(rs))
 }
 
+func (o *owned) Explain(err error) error                                    { return err }
 func (o *owned) Status() route.Instance                                     { return route.Instance{Name: "b"} }
 func (o *owned) Get(context.Context, []byte) (*query.Timer, error)          { return nil, nil }
 func (o *owned) List(context.Context, query.Page) (l query.List, err error) { return l, nil }

@@ -47,7 +47,7 @@ func (c *clean) note(topic string) {
 // Find returns the timer of an ID that lies on another partition of a topic than the one on which
 // it belongs, which has been asked; nil: no instance that answers has one. It is a help for people,
 // so what cannot be asked is no error.
-func (r *Router) Find(ctx context.Context, topic string, id []byte) *Shown {
+func (r *Router) Find(ctx context.Context, topic string, id []byte) *query.Timer {
 	if r.clean.is(topic) {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (r *Router) find(ctx context.Context, c *Call) Answer {
 	strays := r.o.Local.Strays(c.Topic)
 	for _, p := range strays {
 		if t, err := p.Get(ctx, c.ID); err == nil && t != nil && t.State != query.Remembered {
-			return Answer{Timer: show(t)}
+			return Answer{Timer: t}
 		}
 	}
 	return Answer{Clean: len(strays) == 0}

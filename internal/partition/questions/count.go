@@ -93,7 +93,7 @@ func (q *Questions) CountUntil(ctx context.Context, f query.Filter, bounds []int
 	var n int64
 	for i, bound := range bounds {
 		n += counts[i].N
-		counts[i] = query.Count{N: n, Exact: done || beyond || !reached.IsZero() && bound <= reached.Ref().Due}
+		counts[i] = query.Count{N: n, Exact: done || beyond || !reached.IsZero() && bound <= reached.Ref.Due}
 	}
 	return counts, nil
 }

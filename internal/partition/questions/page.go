@@ -32,7 +32,7 @@ func (q *Questions) List(ctx context.Context, page query.Page) (query.List, erro
 	if page.Order == "" {
 		page.Order = query.ByDue
 	}
-	if at := page.After.Order(); page.Order != query.ByDue && page.Order != query.ByID || at != "" && at != page.Order {
+	if at := page.After.Order; page.Order != query.ByDue && page.Order != query.ByID || at != "" && at != page.Order {
 		return query.List{}, fmt.Errorf("list in the order %q, after a place in the order %q: they must be the same, %s or %s", page.Order, at, query.ByDue, query.ByID)
 	}
 	if page.Limit < 1 || page.Limit > maxPage {
@@ -112,8 +112,8 @@ func (b *builder) findOverlay(ctx context.Context, r *reading) error {
 	if page.Order == query.ByID {
 		by = inOrderOfID
 	}
-	start := timer.Change{ID: []byte(page.After.ID()), After: page.After.Ref()}
-	ties := b.a.q.partition() > page.After.Partition()
+	start := timer.Change{ID: []byte(page.After.ID), After: page.After.Ref}
+	ties := b.a.q.partition() > page.After.Partition
 	var last *timer.Change // whatever comes after it is not among the first
 	found := b.overlay
 	trim := func() {

@@ -83,14 +83,14 @@ func spans(f *query.Filter) []span {
 func (s *scan) byDue(ctx context.Context, fn func(ref timer.Ref, row *statestore.Row) (more bool, err error)) (done bool, err error) {
 	all, done := *s.f == (query.Filter{}), true
 	for _, x := range spans(s.f) {
-		if from := s.after.Ref(); !s.after.IsZero() && x.from.Compare(from) < 0 {
+		if from := s.after.Ref; !s.after.IsZero() && x.from.Compare(from) < 0 {
 			x.from = from
 		}
 		if !done || x.from.Compare(x.to) >= 0 {
 			continue
 		}
 		err = s.view.Due(x.from, x.to, x.parked, func(row *statestore.Row) (more bool, err error) {
-			place := query.DueCursor(row.Ref, s.partition)
+			place := query.Cursor{Order: query.ByDue, Ref: row.Ref, Partition: s.partition}
 			if place.Compare(s.after) <= 0 {
 				return true, nil
 			}
@@ -145,8 +145,8 @@ func (s *scan) byID(ctx context.Context, whole bool, fn func(id []byte, row *sta
 	rest.Prefix = ""
 	all := rest == query.Filter{}
 	done = true
-	err = s.view.IDs([]byte(s.after.ID()), []byte(s.f.Prefix), func(id []byte, at statestore.Location) (more bool, err error) {
-		place := query.IDCursor(id, s.partition)
+	err = s.view.IDs([]byte(s.after.ID), []byte(s.f.Prefix), func(id []byte, at statestore.Location) (more bool, err error) {
+		place := query.Cursor{Order: query.ByID, ID: string(id), Partition: s.partition}
 		if place.Compare(s.after) <= 0 {
 			return true, nil
 		}

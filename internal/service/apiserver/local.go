@@ -81,7 +81,7 @@ func newLocal(in *Instance, url string) (*local, error) {
 // Owned implements route.Local.
 func (l *local) Owned(at timer.TopicPartition) route.Partition {
 	if p := l.in.Partitions.Owned(at); p != nil {
-		return answering{p, l.in}
+		return answering{p.Questions, p, l.in}
 	}
 	return nil
 }
@@ -92,7 +92,7 @@ func (l *local) Strays(topic string) (strays []route.Partition) {
 		set := &l.in.Topics[i].Request
 		for n := int32(0); set.Name == topic && n < set.Partitions; n++ {
 			if p := l.in.Partitions.Owned(timer.TopicPartition{Topic: topic, Partition: n}); p != nil && p.HasStrays() {
-				strays = append(strays, answering{p, l.in})
+				strays = append(strays, answering{p.Questions, p, l.in})
 			}
 		}
 	}

@@ -180,35 +180,30 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 	if err != nil {
 		return func() {}, err
 	}
-	history, forget := remember(s.registry, s.log)
-	local.history = history
-	o := route.Options{
-		Local: local, Directory: &directory{in, s.cfg}, Process: in.Process, MaxBody: int64(s.cfg.APIBodyLimit), May: mayForwarded, Room: callRoom{},
-	}
-	if s.cfg.APIKeyFile != "" {
-		o.Transport = s.guard.Peers()
-	}
-	router := route.New(o)
-	requests, delays := make(map[string]api.Topic), make(map[string]api.Topic)
+	// What the instance does is remembered for the API and the console.
+	local.history = recent.New(s.registry, s.log)
+	remembering, forget := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { local.history.Run(remembering) })
+	router := route.New(route.Options{
+		Local: local, Directory: &directory{in, s.cfg}, Process: in.Process, Transport: s.guard.Peers(), MaxBody: int64(s.cfg.APIBodyLimit), May: mayForwarded, Room: callRoom{},
+	})
+	served := make(map[string]api.Topic)
 	for i := range in.Topics {
 		set := &in.Topics[i]
-		t := api.Topic{Partitions: set.Request.Partitions, MaxBytes: set.Request.MaxMessageBytes, DeadLetters: set.DeadLetters.Name}
-		if set.Delay != 0 {
-			delays[set.Request.Name] = t
-			continue
+		served[set.Request.Name] = api.Topic{
+			Partitions: set.Request.Partitions, MaxBytes: set.Request.MaxMessageBytes, Delay: set.Delay != 0, DeadLetters: set.DeadLetters.Name, Events: set.Events.Name,
 		}
-		t.Events = set.Events.Name
-		requests[set.Request.Name] = t
 	}
 	a := api.New(api.Options{
 		OfTarget: in.noteOfTarget,
-		Version:  ops.ReadBuild().Version, Process: in.Process, Asker: router, Internal: router, Topics: requests, Delays: delays, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: s.log, Registry: s.registry, Tracer: in.Tracer,
+		Version:  ops.ReadBuild().Version, Process: in.Process, Asker: router, Topics: served, Logs: &logs{in}, PartitionOf: intake.Murmur2Partition, Logger: s.log, Registry: s.registry, Tracer: in.Tracer,
 		Rights: api.Rights{May: apiaccess.May, Some: apiaccess.MaySome, Caller: callerName},
 	})
 	router.HaveJobs(a)
 	var h http.Handler = a
 	if s.cfg.Console {
-		h = console.New(console.Options{API: a, History: history, Logger: s.log, Now: in.Now})
+		h = console.New(console.Options{API: a, History: local.history, Logger: s.log, Now: in.Now})
 	}
 	s.handler.Store(&h)
 	return func() {
@@ -216,19 +211,8 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 		a.Close()
 		local.producer.Close()
 		forget()
-	}, nil
-}
-
-// remember records what the instance does, for the API and the console, until stop is called.
-func remember(registry *prometheus.Registry, log *slog.Logger) (h *recent.History, stop func()) {
-	h = recent.New(registry, log)
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { h.Run(ctx) })
-	return h, func() {
-		cancel()
 		running.Wait()
-	}
+	}, nil
 }
 
 // noteOfTarget returns a note if a target topic does not exist; "" otherwise, and in dev, which creates topics on first
