@@ -49,7 +49,6 @@ type LetterMatches struct {
 type resendJob struct {
 	filter  letterFilter
 	replace bool
-	delay   bool
 }
 
 // resends has the jobs that send dead letters again.
@@ -89,7 +88,7 @@ func (s *resends) register(h huma.API) {
 		if _, err := topics.withLetters(ctx, access.Admin, in.Topic, in.Prefix); err != nil {
 			return nil, err
 		}
-		r := &resendJob{filter: f, replace: in.Replace, delay: topic.Delay}
+		r := &resendJob{filter: f, replace: in.Replace}
 		j := &job{topic: topic, show: Job{Topic: in.Topic, Action: "resend", Prefix: in.Prefix}}
 		return s.jobs.launch(ctx, j, in.Rate, func(ctx context.Context) error { return s.resendAll(ctx, j, r) })
 	})
@@ -141,11 +140,12 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	if err != nil {
 		return err
 	}
+	newestFirst := !r.replace && !j.topic.Delay
 	for _, partition := range slices.Sorted(maps.Keys(bounds)) {
 		b, window := bounds[partition], int64(resendWindow)
 		for b[0] < b[1] {
 			span := [2]int64{b[0], min(b[1], b[0]+window)}
-			if r.newestFirst() {
+			if newestFirst {
 				span = [2]int64{max(b[0], b[1]-window), b[1]}
 			}
 			var found []*Record
@@ -154,14 +154,13 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 				return err
 			})
 			if errors.Is(err, errLargeSpan) && window > 1 {
-				window /= historyGrowth
-				window = max(1, window)
+				window = max(1, window/historyGrowth)
 				continue
 			}
 			if err != nil {
 				return err
 			}
-			if r.newestFirst() {
+			if newestFirst {
 				slices.Reverse(found)
 				b[1] = span[0]
 			} else {
@@ -179,8 +178,6 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	}
 	return nil
 }
-
-func (r *resendJob) newestFirst() bool { return !r.replace && !r.delay }
 
 // readLetters reads the letters of a span that a job wants. If it returns errLargeSpan, the span must be
 // read in parts.
@@ -218,14 +215,14 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 		}
 		requests[at] = append(requests[at], q)
 	}
+	wait := "decided"
+	if j.topic.Delay {
+		wait = "written"
+	}
 	for at, rs := range requests {
 		var all []route.Written
 		err := s.jobs.insist(ctx, j, func() (err error) {
-			if r.delay {
-				all, err = write(ctx, s.jobs.asker, at, "written", rs)
-			} else {
-				all, err = write(ctx, s.jobs.asker, at, "decided", rs)
-			}
+			all, err = write(ctx, s.jobs.asker, at, wait, rs)
 			if errors.Is(err, route.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) {
 				all = slices.Repeat([]route.Written{{Offset: -1, Unknown: true, Problem: err.Error()}}, len(rs))
 				return nil
@@ -242,10 +239,10 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 
 // request returns the request of a letter, unchanged, and the partition for it.
 func (r *resendJob) request(topics *topics, j *job, l *Record) (q route.Request, at timer.TopicPartition, err error) {
-	if q, err = (*Correction)(nil).request(l, r.delay); err != nil {
+	if q, err = (*Correction)(nil).request(l, j.topic.Delay); err != nil {
 		return q, at, err
 	}
-	if r.delay {
+	if j.topic.Delay {
 		return q, delayedAt(l, j.topic), nil
 	}
 	own := slices.ContainsFunc(q.Headers, func(h timer.Header) bool { return strings.EqualFold(h.Key, waterclock.HeaderIf) })
