@@ -10,7 +10,6 @@ import (
 	"path"
 	"strconv"
 	"strings"
-	"time"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 	"github.com/waterclock/waterclock"
@@ -24,19 +23,20 @@ type APIConfig struct {
 	Callers      int
 	Pending      int // timers that are listed
 
-	idle, lists       int     // PUTs, and lists, of one caller
-	getRate, listRate float64 // calls a second during the steady rate
-	ahead             time.Duration
-	longestPage       int
-	verifiedSample    int
+	idle, lists int // PUTs, and lists, of one caller
 }
+
+const (
+	getRate, listRate = 200, 5 // calls a second during the steady rate
+	longestPage       = 1000   // timers that a list may have
+	verifiedSample    = 50     // timers that are read after they were put
+)
 
 // DefaultAPI returns the usual calls.
 func DefaultAPI() APIConfig {
 	c := APIConfig{
 		SteadyConfig: DefaultSteady(), Puts: 20_000, Gets: 100_000, Callers: 64, Pending: 200_000,
-		idle: 300, lists: 50, getRate: 200, listRate: 5,
-		ahead: 24 * time.Hour, longestPage: 1000, verifiedSample: 50,
+		idle: 300, lists: 50,
 	}
 	c.Rates = []float64{10_000}
 	return c
@@ -49,17 +49,17 @@ func (c *APIConfig) check() error {
 
 // measure measures calls next to bare HTTP servers, and a steady rate of timers with and without calls at the same time.
 func (c *APIConfig) measure(ctx context.Context, r *run) error {
-	a := &apiRun{run: r, c: c, rep: r.report("api")}
+	rep := r.report("api", "PUTs a second / bare server that writes", "of the service for a PUT / of the bare server")
+	a := &apiRun{run: r, c: c, rep: rep}
 	a.api = true
-	a.rep.RatioIs, a.rep.CPURatioIs = "PUTs a second / bare server that writes", "of the service for a PUT / of the bare server"
 	if err := serveWarm(ctx, r); err != nil {
 		return err
 	}
-	err := c.rounds(func() error { return a.each(ctx, a.idle, a.puts, a.gets) })
+	err := c.rounds(func() error { return inTurn(ctx, a.idle, a.puts, a.gets) })
 	if err != nil {
 		return err
 	}
-	return a.each(ctx, a.load, a.lists, a.beside)
+	return inTurn(ctx, a.load, a.lists, a.beside)
 }
 
 // apiRun is a run of calls.
@@ -71,13 +71,13 @@ type apiRun struct {
 	last    string
 }
 
-func (a *apiRun) each(ctx context.Context, measures ...func(context.Context) error) error {
-	for _, measure := range measures {
-		if err := measure(ctx); err != nil {
-			return err
-		}
+// measured makes calls and adds them to the report.
+func (a *apiRun) measured(ctx context.Context, t traffic) (*Calls, error) {
+	c, err := drive(ctx, a.run, t)
+	if err == nil {
+		a.rep.Calls = append(a.rep.Calls, c)
 	}
-	return nil
+	return c, err
 }
 
 // url returns the address of a path.
@@ -132,13 +132,11 @@ func (a *apiRun) limitOf(ctx context.Context, t traffic, o order, want int) (*Ca
 	if _, err := drive(ctx, a.run, warm); err != nil {
 		return nil, err
 	}
-	c, err := drive(ctx, a.run, t)
-	if err != nil {
-		return nil, err
+	c, err := a.measured(ctx, t)
+	if err == nil {
+		c.Name, c.Bare = "bare "+t.name, true
 	}
-	c.Name, c.Bare = "bare "+t.name, true
-	a.rep.Calls = append(a.rep.Calls, c)
-	return c, nil
+	return c, err
 }
 
 // warmCalls is how many calls are made before the measurement.
@@ -192,22 +190,29 @@ func (a *apiRun) puts(ctx context.Context) error {
 
 // put makes the calls and checks that each has become a timer: it compares the number of timers, and reads some of them.
 func (a *apiRun) put(ctx context.Context, t traffic, b *batch) (*Calls, error) {
-	c, err := drive(ctx, a.run, t)
+	c, err := a.measured(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	a.rep.Calls = append(a.rep.Calls, c)
-	a.pending += t.calls
-	p := &Phase{Name: t.name}
-	if err := a.serving.allPending(ctx, p, a.pending, pendingTimeout); err != nil {
-		a.rep.Phases = append(a.rep.Phases, p)
+	if err := a.allPending(ctx, t.name, t.calls); err != nil {
 		return nil, err
 	}
-	sample := min(t.calls, a.c.verifiedSample)
+	sample := min(t.calls, verifiedSample)
 	verified := a.getting(t.name+", verified", b, func(i int) int { return i * t.calls / sample })
 	verified.calls = sample
 	_, err = drive(ctx, a.run, verified)
 	return c, err
+}
+
+// allPending waits until further timers are pending. The report has a phase for them if they are not.
+func (a *apiRun) allPending(ctx context.Context, name string, further int) error {
+	a.pending += further
+	p := &Phase{Name: name}
+	err := a.serving.allPending(ctx, p, a.pending, pendingTimeout)
+	if err != nil {
+		a.rep.add(p)
+	}
+	return err
 }
 
 // timerJSON has the parts of a timer that are verified.
@@ -258,11 +263,10 @@ func (a *apiRun) gets(ctx context.Context) error {
 		return err
 	}
 	defer a.profile("get")()
-	got, err := drive(ctx, a.run, t)
+	got, err := a.measured(ctx, t)
 	if err != nil {
 		return err
 	}
-	a.rep.Calls = append(a.rep.Calls, got)
 	a.rep.ratio("GETs a second / bare server that answers the same", got.PerSecond, bare.PerSecond)
 	a.rep.ratio("of the service for a GET / of the bare server", got.CPU.own(), bare.CPU.own())
 	return nil
@@ -273,16 +277,10 @@ const pendingPrefix = "pending-"
 
 // load schedules the timers that are listed.
 func (a *apiRun) load(ctx context.Context) error {
-	if err := scheduleFar(ctx, a.run, newBatch(pendingPrefix, a.ValueBytes, 0), a.c.Pending, a.c.ahead); err != nil {
+	if err := a.scheduleFar(ctx, newBatch(pendingPrefix, a.ValueBytes, 0), a.c.Pending); err != nil {
 		return err
 	}
-	a.pending += a.c.Pending
-	p := &Phase{Name: "load"}
-	err := a.serving.allPending(ctx, p, a.pending, pendingTimeout)
-	if err != nil {
-		a.rep.Phases = append(a.rep.Phases, p)
-	}
-	return err
+	return a.allPending(ctx, "load", a.c.Pending)
 }
 
 // lists measures lists in either order, one call after the other.
@@ -295,19 +293,18 @@ func (a *apiRun) lists(ctx context.Context) error {
 			return err
 		}
 		stop := a.profile("list by " + order)
-		c, err := drive(ctx, a.run, t)
+		_, err := a.measured(ctx, t)
 		stop()
 		if err != nil {
 			return err
 		}
-		a.rep.Calls = append(a.rep.Calls, c)
 	}
 	return nil
 }
 
 // listing returns lists of one page, which must be in order, and full unless there are further pages.
 func (a *apiRun) listing(order string, calls int) traffic {
-	page := min(a.c.longestPage, a.c.Pending)
+	page := min(longestPage, a.c.Pending)
 	return traffic{
 		name: fmt.Sprintf("list of %d of %d by %s", page, a.pending, order), addr: a.serving.api, pid: a.serving.pid(), calls: calls, callers: 1,
 		ask: func(int) request {
@@ -347,7 +344,7 @@ func (a *apiRun) beside(ctx context.Context) error {
 	gets := a.getting("GETs beside the steady rate", newBatch(pendingPrefix, a.ValueBytes, 0), func(i int) int { return i * stride % a.c.Pending })
 	lists := a.listing("due", 0)
 	lists.check = status(http.StatusOK) // a list may be short because timers fire; a full check would take processor time from the service
-	gets.rate, lists.rate = a.c.getRate, a.c.listRate
+	gets.rate, lists.rate = getRate, listRate
 
 	life, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -90,7 +90,6 @@ type Common struct {
 
 	// linger is how long a phase continues to read after it is complete, because duplicates may follow.
 	linger time.Duration
-	stub   server // in place of an instance, in tests
 }
 
 // DefaultCommon returns the usual settings. The caller sets Cluster, Serve, Bare, Dir and Logs.
@@ -108,7 +107,7 @@ func (c *Common) Shared() *Common { return c }
 func (c *Common) check() error {
 	return errors.Join(c.checkBare(),
 		want(!c.Events || c.Local && c.Requests == "", "events", c.Events, "--local: other instances have settings of their own"),
-		want(c.Local || c.stub != nil || c.Requests != "", "requests", c.Requests, "the request topic that the instances serve, or --local"))
+		want(c.Local || c.Requests != "", "requests", c.Requests, "the request topic that the instances serve, or --local"))
 }
 
 // checkBare is check for a run that needs no instance.
@@ -127,7 +126,7 @@ func (c *Common) checkBare() error {
 
 // checkOwn is check for a workload that needs an instance of the run's own.
 func (c *Common) checkOwn() error {
-	return errors.Join(c.check(), want((c.Local || c.stub != nil) && c.Requests == "", "local", c.Local, "true: this needs instances of the run's own (--local)"))
+	return errors.Join(c.check(), want(c.Local && c.Requests == "", "local", c.Local, "true: this needs instances of the run's own (--local)"))
 }
 
 // between checks that there is a value and that each is within limits.
@@ -165,6 +164,16 @@ func (l Lives) lead() time.Duration { return l.Least + l.Spread }
 func (c *Common) rounds(do func() error) error {
 	for range c.Rounds {
 		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inTurn calls each function, until one fails.
+func inTurn(ctx context.Context, do ...func(context.Context) error) error {
+	for _, f := range do {
+		if err := f(ctx); err != nil {
 			return err
 		}
 	}

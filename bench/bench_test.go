@@ -35,14 +35,15 @@ import (
 	"github.com/waterclock/waterclock/internal/service"
 )
 
-// This test binary is an instance, or a bare loop, as the command line would be.
+// This test binary is an instance, or a bare loop, as the command line would be, or a stub of an instance that makes a fault.
 const (
 	asServe = "serve"
 	asBare  = "bare"
+	asStub  = "stub"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == asServe || os.Args[1] == asBare) {
+	if len(os.Args) > 1 && slices.Contains([]string{asServe, asBare, asStub}, os.Args[1]) {
 		if err := play(os.Args[1], os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -66,6 +67,7 @@ func play(role string, args []string) error {
 	loader := config.NewLoader(config.Default())
 	fs := pflag.NewFlagSet(role, pflag.ContinueOnError)
 	loader.AddFlags(fs, config.Client, config.Topics, config.Instance, config.Log)
+	fault := fs.String("fault", "", "")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -77,6 +79,8 @@ func play(role string, args []string) error {
 		return err
 	case role == asBare:
 		return RunBare(ctx, cfg, DefaultCommon().Log, os.Stdin, os.Stdout)
+	case role == asStub:
+		return stub(ctx, cfg, faults()[*fault])
 	}
 	return service.RunWith(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)), service.Options{})
 }
@@ -373,74 +377,80 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// stub serves requests as waterclock would, without exactness: it fires each
-// timer once it is due, and fault may change what becomes of number n.
-func stub(seeds []string, fault func(n int, r *kgo.Record) []*kgo.Record) server {
-	return func(ctx context.Context, cfg *config.Config, started func(string)) error {
-		cl, err := kgo.NewClient(kgo.SeedBrokers(seeds...), kgo.ConsumeTopics(cfg.Requests...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
-		if err != nil {
-			return err
-		}
-		defer cl.Close()
-		web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+// stub serves requests as waterclock would, without exactness: it fires each timer once it is due, and makes a fault once.
+func stub(ctx context.Context, cfg *config.Config, fault fault) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...), kgo.ConsumeTopics(cfg.Requests...), kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	web, err := net.Listen("tcp", cfg.HTTP)
+	if err != nil {
+		return err
+	}
+	defer web.Close()
+	go func() {
+		_ = http.Serve(web, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintf(w, `{"detail":{"topics":{%q:{"0":{"state":"live"},"1":{"state":"live"}}}}}`, cfg.Requests[0])
 		}))
-		defer web.Close()
-		started(web.Listener.Addr().String())
-		for n := 0; ctx.Err() == nil; {
-			cl.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
-				due, _ := strconv.ParseInt(string(r.Headers[0].Value), 10, 64)
-				select {
-				case <-time.After(time.Until(time.UnixMilli(due))): // a stub: it has nothing to be woken by
-				case <-ctx.Done():
-				}
-				out := &kgo.Record{Topic: cfg.Targets[0], Key: r.Key, Value: r.Value, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
-					{Key: waterclock.HeaderID, Value: r.Key}, {Key: waterclock.HeaderDue, Value: r.Headers[0].Value}}}
-				for _, o := range fault(n, out) {
-					cl.Produce(ctx, o, nil)
-				}
-				n++
-			})
-		}
-		return nil
+	}()
+	for n := 0; ctx.Err() == nil; {
+		cl.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+			due, _ := strconv.ParseInt(string(r.Headers[0].Value), 10, 64)
+			select {
+			case <-time.After(time.Until(time.UnixMilli(due))): // a stub: it has nothing to be woken by
+			case <-ctx.Done():
+			}
+			out := []*kgo.Record{{Topic: cfg.Targets[0], Key: r.Key, Value: r.Value, Timestamp: time.Now(), Headers: []kgo.RecordHeader{
+				{Key: waterclock.HeaderID, Value: r.Key}, {Key: waterclock.HeaderDue, Value: r.Headers[0].Value}}}}
+			if n == warmTimers+fault.at && fault.do != nil {
+				out = fault.do(out[0])
+			}
+			for _, o := range out {
+				cl.Produce(ctx, o, nil)
+			}
+			n++
+		})
+	}
+	return nil
+}
+
+// warmTimers come before those of the phase.
+const warmTimers = 50
+
+// fault is what a stub makes of one of the phase's 200 timers.
+type fault struct {
+	at   int // its number
+	do   func(*kgo.Record) []*kgo.Record
+	want history.Counts
+}
+
+func faults() map[string]fault {
+	return map[string]fault{
+		"none":     {want: history.Counts{Received: 200}},
+		"one lost": {17, func(*kgo.Record) []*kgo.Record { return nil }, history.Counts{Received: 199, Lost: 1}},
+		"the last one duplicated": {199, func(r *kgo.Record) []*kgo.Record {
+			again := *r
+			return []*kgo.Record{r, &again}
+		}, history.Counts{Received: 200, Duplicated: 1}},
+		"one early": {17, func(r *kgo.Record) []*kgo.Record {
+			r.Timestamp = r.Timestamp.Add(-time.Hour)
+			return []*kgo.Record{r}
+		}, history.Counts{Received: 200, Early: 1}},
 	}
 }
 
 // TestPlantedFaults: a run against a service that goes wrong once must say so.
 func TestPlantedFaults(t *testing.T) {
 	t.Parallel()
-	const warm = 50 // timers come before those of the phase
-	at := func(n int, do func(*kgo.Record) []*kgo.Record) func(int, *kgo.Record) []*kgo.Record {
-		return func(i int, r *kgo.Record) []*kgo.Record {
-			if i == n+warm {
-				return do(r)
-			}
-			return []*kgo.Record{r}
-		}
-	}
-	for _, c := range []struct {
-		name  string
-		fault func(int, *kgo.Record) []*kgo.Record
-		want  history.Counts
-	}{
-		{"none", at(-1-warm, nil), history.Counts{Received: 200}},
-		{"one lost", at(17, func(*kgo.Record) []*kgo.Record { return nil }), history.Counts{Received: 199, Lost: 1}},
-		{"the last one duplicated", at(199, func(r *kgo.Record) []*kgo.Record {
-			again := *r
-			return []*kgo.Record{r, &again}
-		}), history.Counts{Received: 200, Duplicated: 1}},
-		{"one early", at(17, func(r *kgo.Record) []*kgo.Record {
-			r.Timestamp = r.Timestamp.Add(-time.Hour)
-			return []*kgo.Record{r}
-		}), history.Counts{Received: 200, Early: 1}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
+	for name, c := range faults() {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := DefaultLife()
 			l.Common, l.Timers, l.Least, l.Spread = common(t), 200, 0, 10*time.Millisecond
 			l.Timeout = 10 * time.Second // which ends the wait for what is lost
-			l.PassRecords, l.Steps, l.linger = warm, []int{warm}, time.Second
-			l.stub = stub(l.Cluster.Brokers, c.fault)
+			l.PassRecords, l.Steps, l.linger = warmTimers, []int{warmTimers}, time.Second
+			l.Serve = []string{l.Serve[0], asStub, "--fault", name}
 			reports, err := Run(t.Context(), &l)
 			c.want.Scheduled = 200
 			if exact := c.want.Received == 200 && c.want.Duplicated+c.want.Early == 0; errors.Is(err, ErrInexact) == exact || exact && err != nil {

@@ -22,8 +22,7 @@ func (c *BurstConfig) check() error { return errors.Join(c.Common.check(), wantT
 
 // measure measures a burst next to a pass-through of 1 record in and 1 out. Taking in and firing are measured separately.
 func (c *BurstConfig) measure(ctx context.Context, r *run) error {
-	rep := r.report("burst")
-	rep.RatioIs, rep.CPURatioIs = "fired a second / bare 1:1", "of the service for a firing / of bare 1:1 for a record"
+	rep := r.report("burst", "fired a second / bare 1:1", "of the service for a firing / of bare 1:1 for a record")
 	return atOnce(ctx, r, rep, c.Timers, offer{}, func(p *phase) error {
 		_, err := p.takenIn(ctx, rep)
 		return err
@@ -53,8 +52,7 @@ func (c *FixedConfig) measure(ctx context.Context, r *run) error {
 		return err
 	}
 	r.delayed = config.DelayTopic{Topic: topic, Delay: c.Delay, Target: r.target}
-	rep := r.report("fixed")
-	rep.RatioIs, rep.CPURatioIs = "passed on a second / bare 1:1", "of the service for a record / of bare 1:1"
+	rep := r.report("fixed", "passed on a second / bare 1:1", "of the service for a record / of bare 1:1")
 	return atOnce(ctx, r, rep, c.Records, offer{topic: topic, delay: c.Delay}, func(*phase) error { return nil })
 }
 

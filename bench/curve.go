@@ -42,7 +42,7 @@ func (c *CurveConfig) check() error {
 
 // measure measures each rate with each interval.
 func (c *CurveConfig) measure(ctx context.Context, r *run) error {
-	rep := r.report(curve)
+	rep := r.report(curve, "", "")
 	if err := rest(ctx, r, rep, c.Rest); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func rest(ctx context.Context, r *run, rep *Report, span time.Duration) error {
 	idle := func(pid int) *CPU {
 		m := &meter{r: r}
 		defer r.profile("idle")()
-		<-m.during(ctx, pid, windowAfter(time.Now(), Lives{Least: restDelay}, span))
+		m.during(ctx, pid, windowAfter(time.Now(), Lives{Least: restDelay}, span))()
 		// Per second instead of per timer: a µs is a millionth of a core.
 		return m.end.since(m.begin, int(span/time.Second))
 	}

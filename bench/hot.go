@@ -39,7 +39,7 @@ func (c *HotConfig) measure(ctx context.Context, r *run) (err error) {
 	if r.requests, err = r.makeTopic(ctx, "hot"); err != nil {
 		return err
 	}
-	rep := r.report("hot")
+	rep := r.report("hot", "", "")
 	most, err := r.bare.limit(ctx, rep, oneToOne)
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (c *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*
 	if err != nil {
 		return nil, err
 	}
-	rep.Phases = append(rep.Phases, taken)
+	rep.add(taken)
 	stop := r.profile(p.name)
 	fired, err := p.fireAt(ctx, rep, due)
 	stop()

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,32 +30,23 @@ const (
 	getTimeout = 2 * time.Second
 )
 
-// server serves the request topic of a configuration until ctx ends. It calls
-// started, at most once, with the address at which it serves HTTP.
-type server func(ctx context.Context, cfg *config.Config, started func(http string)) error
-
-// instance is a running instance of the service: a process, or a stub.
+// instance is a running instance of the service.
 type instance struct {
-	*process // nil for a stub
-	http     string
-	pprof    string       // address of its profiler; empty: none
-	api      string       // address of its HTTP API; empty: none
-	end      func() error // of a stub
-	dir      string       // its data directory
+	*process
+	http  string
+	pprof string // address of its profiler; empty: none
+	api   string // address of its HTTP API; empty: none
+	dir   string // its data directory
 }
 
 // serve starts the run's instance, if it has one, and waits until it is ready.
 func (r *run) serve(ctx context.Context) (err error) {
+	if r.serving != nil || !r.Local {
+		return nil
+	}
 	partitions := r.partitions
 	if r.delayed.Topic != "" {
 		partitions += r.Partitions
-	}
-	switch {
-	case r.serving != nil || !r.Local && r.stub == nil:
-		return nil
-	case r.stub != nil:
-		r.serving = startStub(ctx, r)
-		return awaitReady(ctx, r.serving.http, partitions)
 	}
 	cfg := r.settings()
 	if r.serving, err = r.launch(&cfg); err != nil {
@@ -119,24 +111,15 @@ func (r *run) launch(cfg *config.Config) (i *instance, err error) {
 		args = append(args, flag, *a.addr)
 	}
 	cmd := exec.Command(r.Serve[0], append(r.Serve[1:len(r.Serve):len(r.Serve)], args...)...)
-	i.process, err = startProcess(cmd, filepath.Join(r.Logs, "service.log"))
-	return i, err
-}
-
-func startStub(ctx context.Context, r *run) *instance {
-	cfg := r.settings()
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	started, done := make(chan string, 1), make(chan error, 1)
-	go func() { done <- r.stub(life, &cfg, func(http string) { started <- http }) }()
-	return &instance{http: <-started, end: func() error {
-		cancel()
-		return <-done
-	}}
+	if i.process, err = startProcess(cmd, filepath.Join(r.Logs, "service.log")); err != nil {
+		return nil, err
+	}
+	return i, nil
 }
 
 // pid returns 0 if no process is known.
 func (i *instance) pid() int {
-	if i == nil || i.process == nil {
+	if i == nil {
 		return 0
 	}
 	return i.Pid()
@@ -146,12 +129,9 @@ func (i *instance) pid() int {
 func (i *instance) ready(ctx context.Context, partitions int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() {
-		select {
-		case <-i.Exited():
-			cancel()
-		case <-ctx.Done():
-		}
+	go func() { // until the process has ended
+		<-i.Exited()
+		cancel()
 	}()
 	err := awaitReady(ctx, i.http, partitions)
 	if err != nil && !i.Alive() {
@@ -162,37 +142,34 @@ func (i *instance) ready(ctx context.Context, partitions int) error {
 
 // awaitReady waits until an instance is ready and owns all partitions.
 func awaitReady(ctx context.Context, addr string, partitions int) error {
-	live := 0
+	var live []int
 	return poll(ctx, readyPoll, func() (ready bool, _ error) {
-		ready, live = askReady(ctx, addr)
-		return ready && live == partitions, nil
+		ready, live, _ = askReady(ctx, addr)
+		return ready && len(live) == partitions, nil
 	}, func() error {
-		return fmt.Errorf("wait for %d live partitions, %d are: %w", partitions, live, ctx.Err())
+		return fmt.Errorf("wait for %d live partitions, %d are: %w", partitions, len(live), ctx.Err())
 	})
 }
 
-// readyz has the parts of /readyz that are read.
-type readyz struct {
-	Detail struct {
-		Topics map[string]map[string]struct{ State string } // by topic and partition
-	}
-}
-
-// askReady asks /readyz once. No answer counts as not ready.
-func askReady(ctx context.Context, addr string) (ready bool, live int) {
+// askReady asks /readyz once. It returns the live partitions of all topics. Without an answer the instance is not ready.
+func askReady(ctx context.Context, addr string) (ready bool, live []int, err error) {
 	status, b, err := get(ctx, "http://"+addr+"/readyz", getTimeout)
-	var body readyz
-	if err != nil || json.Unmarshal(b, &body) != nil {
-		return false, 0
+	var body struct {
+		Detail struct {
+			Topics map[string]map[int]struct{ State string } // by topic and partition
+		}
+	}
+	if err = cmp.Or(err, json.Unmarshal(b, &body)); err != nil {
+		return false, nil, err
 	}
 	for _, ps := range body.Detail.Topics {
-		for _, p := range ps {
+		for n, p := range ps {
 			if p.State == "live" {
-				live++
+				live = append(live, n)
 			}
 		}
 	}
-	return status == http.StatusOK, live
+	return status == http.StatusOK, live, nil
 }
 
 func get(ctx context.Context, url string, timeout time.Duration) (status int, body []byte, err error) {
@@ -211,9 +188,6 @@ func get(ctx context.Context, url string, timeout time.Duration) (status int, bo
 
 // stop ends the instance with SIGTERM, and waits.
 func (i *instance) stop() error {
-	if i.process == nil {
-		return i.end()
-	}
 	if !i.Alive() {
 		return fmt.Errorf("instance ended by itself: %w\n%s", errors.Join(i.Wait()), i.tail())
 	}

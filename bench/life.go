@@ -27,8 +27,7 @@ func (c *LifeConfig) check() error {
 
 // measure measures lives next to a pass-through of 1 record in and 3 out.
 func (c *LifeConfig) measure(ctx context.Context, r *run) error {
-	rep := r.report("life")
-	rep.RatioIs, rep.CPURatioIs = "lives a second / bare 1:3", "of the service for a life / of bare 1:3 for a record"
+	rep := r.report("life", "lives a second / bare 1:3", "of the service for a life / of bare 1:3 for a record")
 	return c.rounds(func() error {
 		three, err := r.limitThenServe(ctx, rep, oneToThree)
 		if err != nil {
@@ -65,8 +64,7 @@ const (
 // a bare loop, which does the least that firing timers takes: it writes emission and tombstone at the rate at which timers
 // fall due, in steps that are as frequent as the service's.
 func (c *WaitConfig) measure(ctx context.Context, r *run) error {
-	rep := r.report("wait")
-	rep.RatioIs, rep.CPURatioIs = "taken in a second / bare 1:1", "of the service for a life / of bare 1:1 and a bare firing"
+	rep := r.report("wait", "taken in a second / bare 1:1", "of the service for a life / of bare 1:1 and a bare firing")
 	return c.rounds(func() error {
 		one, err := r.bare.limit(ctx, rep, oneToOne)
 		if err != nil {

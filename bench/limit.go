@@ -58,7 +58,7 @@ func DefaultLimit() LimitConfig { return LimitConfig{DefaultCommon()} }
 func (c *LimitConfig) check() error { return c.checkBare() }
 
 func (c *LimitConfig) measure(ctx context.Context, r *run) error {
-	rep := r.report("limit")
+	rep := r.report("limit", "", "")
 	return c.rounds(func() error {
 		_, one := r.bare.limit(ctx, rep, oneToOne)
 		if one != nil {
@@ -206,7 +206,7 @@ func (r *bareLoops) steps(ctx context.Context, rep *Report, lives Lives, d time.
 		if err == nil {
 			p.finish(ctx)
 		}
-		<-over
+		over()
 		if err != nil {
 			return err
 		}

@@ -13,30 +13,24 @@ import (
 
 // LoadConfig measures many timers that are due far in the future, and the lateness of others meanwhile.
 type LoadConfig struct {
-	SteadyConfig               // what is measured before and on top
-	Pending      int           // timers
-	Ahead        time.Duration // they are due between Ahead and twice that
+	SteadyConfig     // what is measured before and on top
+	Pending      int // timers
 }
 
 // DefaultLoad returns the usual workload.
 func DefaultLoad() LoadConfig {
-	c := LoadConfig{SteadyConfig: DefaultSteady(), Pending: 2_000_000, Ahead: 24 * time.Hour}
+	c := LoadConfig{SteadyConfig: DefaultSteady(), Pending: 2_000_000}
 	c.Rates, c.Local = []float64{10_000}, true
 	return c
 }
 
 func (c *LoadConfig) check() error {
-	return errors.Join(c.SteadyConfig.check(), c.checkOwn(), wantTimers(c.Pending), wantAhead(c.Ahead), between("rounds", 1, 1, c.Rounds))
-}
-
-func wantAhead(d time.Duration) error {
-	return want(d >= time.Hour, "ahead", d, "at least 1h: these timers may not fire during the run")
+	return errors.Join(c.SteadyConfig.check(), c.checkOwn(), wantTimers(c.Pending), between("rounds", 1, 1, c.Rounds))
 }
 
 // measure compares accepting timers with a 1:1 pass-through, and each rate on top of them with the same rate before.
 func (c *LoadConfig) measure(ctx context.Context, r *run) error {
-	rep := r.report("load")
-	rep.RatioIs, rep.CPURatioIs = "taken in a second / bare 1:1", "of the service for a timer / of bare 1:1 for a record"
+	rep := r.report("load", "taken in a second / bare 1:1", "of the service for a timer / of bare 1:1 for a record")
 	one, err := r.limitThenServe(ctx, rep, oneToOne)
 	if err != nil {
 		return err
@@ -51,9 +45,8 @@ func (c *LoadConfig) measure(ctx context.Context, r *run) error {
 		return err
 	}
 	for i, rate := range c.Rates {
-		top := r.report("steady on top of load")
+		top := r.report("steady on top of load", "p99 by receipt / without the load", "of the service for a timer / without the load")
 		top.Rate = rate
-		top.RatioIs, top.CPURatioIs = "p99 by receipt / without the load", "of the service for a timer / without the load"
 		p, err := c.paced(ctx, r, top, rate, fmt.Sprintf("%.0f/s on top", rate))
 		if err != nil {
 			return err
@@ -68,13 +61,12 @@ func (c *LoadConfig) load(ctx context.Context, r *run, rep *Report, one *limit) 
 	m := &meter{r: r}
 	defer r.profile("load")()
 	m.start(r.serving.pid())
-	if err := scheduleFar(ctx, r, r.nextBatch(0), c.Pending, c.Ahead); err != nil {
+	if err := r.scheduleFar(ctx, r.nextBatch(0), c.Pending); err != nil {
 		return err
 	}
 	m.stop()
-	p := &Phase{Name: "load"}
+	p := rep.add(&Phase{Name: "load"})
 	m.measure(p, c.Pending)
-	rep.Phases = append(rep.Phases, p)
 	p.perSecond(c.Pending, m.begin.at, m.end.at)
 	_, p.PeakRSS = memory(r.serving.pid())
 	disk, err := diskUse(r.settings().DataDir)
@@ -86,15 +78,18 @@ func (c *LoadConfig) load(ctx context.Context, r *run, rep *Report, one *limit) 
 	return r.serving.allPending(ctx, p, c.Pending, pendingTimeout)
 }
 
+// farAhead is how long it takes at least until timers are due that stay pending. It may take twice as long.
+const farAhead = 24 * time.Hour
+
 // scheduleFar schedules timers that are not due during the run, and waits until they have been accepted.
-func scheduleFar(ctx context.Context, r *run, b *batch, timers int, ahead time.Duration) error {
+func (r *run) scheduleFar(ctx context.Context, b *batch, timers int) error {
 	bar := r.bar("scheduling", timers)
 	random := rand.New(rand.NewPCG(3, 4))
 	err := r.schedule(ctx, b, offer{timers: timers, unbooked: true, due: func(i int, now time.Time) int64 {
 		if i%1024 == 0 {
 			_ = bar.Set(i)
 		}
-		return now.Add(ahead).UnixMilli() + random.Int64N(ahead.Milliseconds())
+		return now.Add(farAhead).UnixMilli() + random.Int64N(farAhead.Milliseconds())
 	}})
 	if err != nil {
 		return err

@@ -54,7 +54,7 @@ func TestLocal(t *testing.T) {
 
 // curveOf1000 measures 1,000 timers a second without and with a firing interval.
 func curveOf1000(ctx context.Context, r *run) error {
-	rep := r.report(curve)
+	rep := r.report(curve, "", "")
 	c := DefaultSteady()
 	c.Duration, c.Least, c.Spread = 2*time.Second, time.Second, time.Second
 	for _, interval := range []time.Duration{0, 100 * time.Millisecond} {

@@ -3,7 +3,6 @@ package bench
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -50,24 +49,23 @@ const (
 type MoveConfig struct {
 	Common
 	Lives
-	Pending int           // timers that stay pending
-	Ahead   time.Duration // they are due between Ahead and twice that
-	Rate    float64       // timers a second that fire
-	Cases   []string      // events, in the order in which they happen
+	Pending int      // timers that stay pending
+	Rate    float64  // timers a second that fire
+	Cases   []string // events, in the order in which they happen
 }
 
 // DefaultMove returns the usual workload.
 func DefaultMove() MoveConfig {
 	c := MoveConfig{
 		Common: DefaultCommon(), Lives: Lives{Least: 500 * time.Millisecond, Spread: 500 * time.Millisecond},
-		Pending: 2_000_000, Ahead: 24 * time.Hour, Rate: 5_000, Cases: moveEvents(),
+		Pending: 2_000_000, Rate: 5_000, Cases: moveEvents(),
 	}
 	c.Local, c.Partitions = true, 12
 	return c
 }
 
 func (c *MoveConfig) check() error {
-	errs := []error{c.checkOwn(), c.Lives.check(), wantTimers(c.Pending), wantAhead(c.Ahead), between("rate", 1, 1_000_000, c.Rate)}
+	errs := []error{c.checkOwn(), c.Lives.check(), wantTimers(c.Pending), between("rate", 1, MaxRate, c.Rate)}
 	for _, x := range c.Cases {
 		errs = append(errs, want(slices.Contains(moveEvents(), x), "cases", x, "some of "+strings.Join(moveEvents(), ",")))
 	}
@@ -95,7 +93,7 @@ type arrival struct {
 }
 
 func (c *MoveConfig) measure(ctx context.Context, r *run) (err error) {
-	m := &mover{run: r, c: c, rep: r.report(fmt.Sprintf("move, standbys %d, %d pending", r.cfg.Standbys, c.Pending))}
+	m := &mover{run: r, c: c, rep: r.report(fmt.Sprintf("move, standbys %d, %d pending", r.cfg.Standbys, c.Pending), "", "")}
 	defer func() {
 		for _, i := range m.peers {
 			if i.Alive() {
@@ -111,7 +109,7 @@ func (c *MoveConfig) measure(ctx context.Context, r *run) (err error) {
 	if err := m.calm(ctx); err != nil {
 		return err
 	}
-	if err := scheduleFar(ctx, r, r.nextBatch(0), c.Pending, c.Ahead); err != nil {
+	if err := r.scheduleFar(ctx, r.nextBatch(0), c.Pending); err != nil {
 		return err
 	}
 	if err := m.calm(ctx); err != nil {
@@ -149,8 +147,7 @@ func (m *mover) beside(ctx context.Context, do func() error) error {
 		return err
 	}
 	p.finish(ctx)
-	told := &Phase{Name: p.name, Rate: m.c.Rate}
-	m.rep.Phases = append(m.rep.Phases, told)
+	told := m.rep.add(&Phase{Name: p.name, Rate: m.c.Rate})
 	told.late(p.batch, window{})
 	return told.verify(p.batch)
 }
@@ -289,15 +286,12 @@ func (m *mover) dismiss(how func(*instance) error) error {
 func (m *mover) owners(ctx context.Context) (map[int]*instance, error) {
 	all := make(map[int]*instance)
 	for _, i := range m.peers {
-		_, b, err := get(ctx, "http://"+i.http+"/readyz", getTimeout)
-		var body readyz
-		if err = cmp.Or(err, json.Unmarshal(b, &body)); err != nil {
+		_, live, err := askReady(ctx, i.http)
+		if err != nil {
 			return nil, err
 		}
-		for n, p := range body.Detail.Topics[m.requests] {
-			if number, err := strconv.Atoi(n); err == nil && p.State == "live" {
-				all[number] = i
-			}
+		for _, p := range live {
+			all[p] = i
 		}
 	}
 	return all, nil
@@ -309,11 +303,12 @@ func (m *mover) calm(ctx context.Context) error {
 	return poll(ctx, movePoll, func() (bool, error) {
 		live, copies, least, most := 0, 0, m.partitions, 0
 		for _, i := range m.peers {
-			ready, n := askReady(ctx, i.http)
+			ready, partitions, _ := askReady(ctx, i.http)
 			if !ready {
 				what = i.http + " is not ready"
 				return false, nil
 			}
+			n := len(partitions)
 			live, least, most = live+n, min(least, n), max(most, n)
 			samples, _ := i.samples(ctx, "waterclock_standby_partitions") // without an answer copies are missing
 			for labels, n := range samples {
@@ -347,7 +342,7 @@ func (m *mover) tell(event string, from, to time.Time, moved map[int]bool) {
 			name = event + ", moved"
 		}
 		late, silence, n := m.within(from, to, parts)
-		m.rep.Phases = append(m.rep.Phases, &Phase{
+		m.rep.add(&Phase{
 			Name: name, Rate: m.c.Rate, Seconds: to.Sub(from).Seconds(), ByReceipt: late, Silence: float64(silence.Milliseconds()),
 			Exact: history.Counts{Scheduled: n, Received: n}, Note: fmt.Sprintf("%d partitions, silent for %s at most", len(parts), silence.Round(time.Millisecond)),
 		})

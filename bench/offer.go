@@ -152,8 +152,7 @@ func (s *sender) produce(rec *kgo.Record) {
 type hold struct {
 	settled atomic.Int64 // requests accepted since the hold was made
 	ahead   atomic.Int64 // how many more may be sent
-	cancel  context.CancelFunc
-	done    chan struct{}
+	stop    func()
 }
 
 type look struct {
@@ -166,11 +165,9 @@ func newHold(ctx context.Context, r *run) (*hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	h := &hold{cancel: cancel, done: make(chan struct{})}
+	h := &hold{}
 	h.ahead.Store(minAhead)
-	go func() {
-		defer close(h.done)
+	h.stop = background(ctx, func(ctx context.Context) {
 		past := []look{{time.Now(), before}} // of the last maxAhead
 		for beats.Sleep(ctx, settledPoll) {
 			n, err := r.settled(ctx)
@@ -184,17 +181,12 @@ func newHold(ctx context.Context, r *run) (*hold, error) {
 			h.settled.Store(n - before)
 			h.ahead.Store(max(minAhead, n-past[0].settled))
 		}
-	}()
+	})
 	return h, nil
 }
 
 // behind reports whether the instances are too far behind when that many requests were sent.
 func (h *hold) behind(sent int64) bool { return sent-h.settled.Load() > h.ahead.Load() }
-
-func (h *hold) stop() {
-	h.cancel()
-	<-h.done
-}
 
 // pace calls do for 0 to n-1: with a rate, in one burst each tick; without one, as fast as hold allows.
 func pace(ctx context.Context, n int, rate float64, hold func() bool, do func(i int, now time.Time)) error {

@@ -111,7 +111,7 @@ type stream struct {
 }
 
 func (c *OverloadConfig) measure(ctx context.Context, r *run) error {
-	o := &overload{run: r, c: c, name: c.one, rep: r.report("overload, " + c.one), capacity: c.Capacity}
+	o := &overload{run: r, c: c, name: c.one, rep: r.report("overload, "+c.one, "", ""), capacity: c.Capacity}
 	if err := serveWarm(ctx, o.run); err != nil {
 		return err
 	}
@@ -144,25 +144,11 @@ func (o *overload) measureCapacity(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer s.stopReading()
-	s.start(o.serving.pid())
-	if err := o.schedule(ctx, s.batch, s.offer(o.c.Timers, 0)); err != nil {
-		return err
+	p, err := s.phase.capacity(ctx, o.rep, s.offer(o.c.Timers, 0), o.c.Lives)
+	if err == nil {
+		o.capacity = p.PerSecond
 	}
-	if err := o.awaitSettled(ctx); err != nil {
-		return err
-	}
-	taken := time.Now()
-	s.finish(ctx)
-	s.stop()
-	p, err := s.tell(o.rep, s.meter.begin.at)
-	if err != nil {
-		return err
-	}
-	// At first no timer is due, and at the end none is accepted.
-	p.perSecond(o.c.Timers, s.meter.begin.at, taken.Add(o.c.lead()/2))
-	o.capacity = p.PerSecond
-	return nil
+	return err
 }
 
 // offer returns the next timers of the stream, at a rate; 0 for as fast as they are accepted.
@@ -325,29 +311,20 @@ func (o *overload) tell(before, over, drain, after window) error {
 	middle := over.from.Add(over.to.Sub(over.from) / 2)
 	rss := func(s *glance) float64 { return s.rss }
 	rep.ratio("memory in the second half of the overload / in the first", o.watch.most(window{middle, over.to}, rss), o.watch.most(window{over.from, middle}, rss))
-	err := o.whole(o.all, "all of them")
+	err := rep.add(&Phase{Name: "all of them"}).verify(o.all.batch)
 	if o.beside != nil {
-		p, q := &Phase{Name: "the other partitions before"}, &Phase{Name: "the other partitions meanwhile"}
+		p, q := rep.add(&Phase{Name: "the other partitions before"}), rep.add(&Phase{Name: "the other partitions meanwhile"})
 		p.late(o.beside.batch, before)
 		q.late(o.beside.batch, over)
-		rep.Phases = append(rep.Phases, p, q)
 		rep.ratio("p99 by receipt on the other partitions, meanwhile / before", q.ByReceipt.p99(), p.ByReceipt.p99())
-		err = errors.Join(err, o.whole(o.beside, "all on the other partitions"))
+		err = errors.Join(err, rep.add(&Phase{Name: "all on the other partitions"}).verify(o.beside.batch))
 	}
 	return err
 }
 
-// whole verifies a whole stream.
-func (o *overload) whole(s *stream, name string) error {
-	p := &Phase{Name: name}
-	o.rep.Phases = append(o.rep.Phases, p)
-	return p.verify(s.batch)
-}
-
 // tellPhase reports the time of w. A timer counts half when it is accepted, and half when it is received.
 func (o *overload) tellPhase(name string, w window, share float64) *Phase {
-	p := &Phase{Name: name, Rate: share * o.capacity}
-	o.rep.Phases = append(o.rep.Phases, p)
+	p := o.rep.add(&Phase{Name: name, Rate: share * o.capacity})
 	first, last := o.watch.within(w)
 	timers := int((last.settled - first.settled + last.received - first.received) / 2)
 	p.Exact = history.Counts{Scheduled: timers, Received: timers}
@@ -359,8 +336,8 @@ func (o *overload) tellPhase(name string, w window, share float64) *Phase {
 	p.OwnP50, p.OwnP99 = last.late.since(first.late)
 	if share == overBefore {
 		p.late(o.all.batch, w)
-	} else if p.Seconds = last.at.Sub(first.at).Seconds(); p.Seconds > 0 {
-		p.PerSecond = float64(timers) / p.Seconds
+	} else {
+		p.perSecond(timers, first.at, last.at)
 	}
 	return p
 }

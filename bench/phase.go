@@ -20,10 +20,8 @@ type phase struct {
 	meter
 	name   string
 	timers int
-
-	client *kgo.Client   // the consumer; its one goroutine books into the batch
-	done   chan struct{} // closed when that has ended
-	cancel context.CancelFunc
+	// stopReading ends the consumer, which books into the batch. It may be called twice.
+	stopReading func()
 }
 
 // nextBatch returns n timers that no earlier phase had.
@@ -48,10 +46,7 @@ func (r *run) collect(ctx context.Context, name, topic string, b *batch, n int) 
 	if err != nil {
 		return nil, err
 	}
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	p := &phase{batch: b, meter: meter{r: r}, name: name, timers: n, client: cl, done: make(chan struct{}), cancel: cancel}
-	go func() {
-		defer close(p.done)
+	stop := background(context.WithoutCancel(ctx), func(life context.Context) {
 		for life.Err() == nil {
 			fetches, at := cl.PollFetches(life), time.Now()
 			fetches.EachRecord(func(rec *kgo.Record) {
@@ -61,8 +56,11 @@ func (r *run) collect(ctx context.Context, name, topic string, b *batch, n int) 
 				}
 			})
 		}
-	}()
-	return p, nil
+	})
+	return &phase{batch: b, meter: meter{r: r}, name: name, timers: n, stopReading: func() {
+		stop()
+		cl.Close()
+	}}, nil
 }
 
 // finish ends the scheduling. It waits until every timer has fired and then some time more, or until ctx ends, and stops
@@ -84,18 +82,10 @@ func (p *phase) finish(ctx context.Context) {
 	p.stopReading()
 }
 
-// stopReading may be called twice.
-func (p *phase) stopReading() {
-	p.cancel()
-	<-p.done
-	p.client.Close()
-}
-
 // tell adds the phase to the report: its speed between a moment and the last receipt, its cost, and the lateness of its
 // timers. It fails unless the emissions were exact.
 func (p *phase) tell(rep *Report, from time.Time) (*Phase, error) {
-	told := &Phase{Name: p.name}
-	rep.Phases = append(rep.Phases, told)
+	told := rep.add(&Phase{Name: p.name})
 	_, last := p.Span()
 	told.perSecond(p.timers, from, last)
 	p.measure(told, p.timers)
@@ -107,14 +97,33 @@ func (p *phase) tell(rep *Report, from time.Time) (*Phase, error) {
 	return told, nil
 }
 
+// capacity measures how many timers a second the instance can handle, which it gets as fast as it accepts them.
+func (p *phase) capacity(ctx context.Context, rep *Report, o offer, l Lives) (*Phase, error) {
+	defer p.stopReading()
+	p.start(p.r.serving.pid())
+	if err := p.r.schedule(ctx, p.batch, o); err != nil {
+		return nil, err
+	}
+	if err := p.r.awaitSettled(ctx); err != nil {
+		return nil, err
+	}
+	taken := time.Now()
+	p.finish(ctx)
+	p.stop()
+	told, err := p.tell(rep, p.meter.begin.at)
+	if err == nil { // At first no timer is due, and at the end none is accepted.
+		told.perSecond(p.timers, p.meter.begin.at, taken.Add(l.lead()/2))
+	}
+	return told, err
+}
+
 // takenIn waits until all requests have been accepted, and adds that as a phase to the report.
 func (p *phase) takenIn(ctx context.Context, rep *Report) (*Phase, error) {
 	if err := p.r.awaitSettled(ctx); err != nil {
 		return nil, err
 	}
 	p.stop()
-	told := &Phase{Name: "taking in", Exact: history.Counts{Scheduled: p.timers}}
-	rep.Phases = append(rep.Phases, told)
+	told := rep.add(&Phase{Name: "taking in", Exact: history.Counts{Scheduled: p.timers}})
 	told.perSecond(p.timers, p.meter.begin.at, p.end.at)
 	p.measure(told, p.timers)
 	_, told.PeakRSS = memory(p.pid)

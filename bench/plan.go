@@ -51,11 +51,9 @@ type planner struct {
 }
 
 func (c *PlanConfig) measure(ctx context.Context, r *run) error {
-	p := &planner{run: r, c: c, rep: r.report("plan")}
-	for _, measure := range []func(context.Context) error{p.costs, p.partition, p.pending} {
-		if err := measure(ctx); err != nil {
-			return err
-		}
+	p := &planner{run: r, c: c, rep: r.report("plan", "", "")}
+	if err := inTurn(ctx, p.costs, p.partition, p.pending); err != nil {
+		return err
 	}
 	p.rep.Constants = constantsOf(p.measured)
 	if c.Out == "" {
@@ -101,22 +99,10 @@ func (p *planner) partition(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer ph.stopReading()
-	ph.start(p.serving.pid())
-	if err := p.schedule(ctx, ph.batch, offer{timers: p.c.Timers, due: p.c.due()}); err != nil {
-		return err
-	}
-	if err := p.awaitSettled(ctx); err != nil {
-		return err
-	}
-	taken := time.Now()
-	ph.finish(ctx)
-	ph.stop()
-	told, err := ph.tell(p.rep, ph.meter.begin.at)
+	told, err := ph.capacity(ctx, p.rep, offer{timers: p.c.Timers, due: p.c.due()}, p.c.Lives)
 	if err != nil {
 		return err
 	}
-	told.perSecond(p.c.Timers, ph.meter.begin.at, taken.Add(p.c.lead()/2)) // like the capacity of an overload
 	p.measured.Partition = told.PerSecond
 	return p.unserve()
 }

@@ -23,16 +23,13 @@ func (r *run) profile(name string) (stop func()) {
 	if r.Profiles == "" || r.serving.pid() == 0 {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
 	name = strings.Map(func(c rune) rune {
 		if c == '/' || c == ' ' {
 			return '-'
 		}
 		return c
 	}, name)
-	go func() {
-		defer close(done)
+	stop = background(context.Background(), func(ctx context.Context) {
 		for n := 1; ctx.Err() == nil; n++ {
 			path := filepath.Join(r.Profiles, fmt.Sprintf("service-%s-%d.pprof", name, n))
 			what := fmt.Sprintf("profile?seconds=%d", profileSpan/time.Second)
@@ -41,10 +38,9 @@ func (r *run) profile(name string) (stop func()) {
 				return
 			}
 		}
-	}()
+	})
 	return func() {
-		cancel()
-		<-done
+		stop()
 		for _, what := range []string{"allocs", "block", "mutex"} {
 			path := filepath.Join(r.Profiles, fmt.Sprintf("service-%s-%s.pprof", name, what))
 			if err := fetchProfile(context.Background(), r.serving.pprof, what, path); err != nil {

@@ -3,7 +3,6 @@ package bench
 import (
 	"encoding/json"
 	"io"
-	"runtime"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/history"
@@ -117,12 +116,10 @@ type Sizes struct {
 	PeakMemory float64 `json:"peak_memory_bytes_per_timer"` // the same of the peak while scheduling
 }
 
-func newReport(r *run, workload string) *Report {
-	m := Machine{CPUs: runtime.NumCPU(), Load: load(), Partitions: r.partitions, ValueBytes: r.ValueBytes, Events: r.Events}
-	if r.cluster != nil {
-		m.Brokers = len(r.cluster.Brokers)
-	}
-	return &Report{Workload: workload, Machine: m}
+// add adds a phase, which it returns.
+func (rep *Report) add(p *Phase) *Phase {
+	rep.Phases = append(rep.Phases, p)
+	return p
 }
 
 // round adds the ratios of one round, if there are figures to compare with.

@@ -16,19 +16,18 @@ import (
 type RestartConfig struct {
 	Common
 	Pending int
-	Overdue int           // timers that fall due while no instance runs, at each clean stop
-	Ahead   time.Duration // pending timers are due between Ahead and twice that
+	Overdue int // timers that fall due while no instance runs, at each clean stop
 }
 
 // DefaultRestart returns the usual workload.
 func DefaultRestart() RestartConfig {
-	c := RestartConfig{Common: DefaultCommon(), Pending: 2_000_000, Overdue: 1_000, Ahead: 24 * time.Hour}
+	c := RestartConfig{Common: DefaultCommon(), Pending: 2_000_000, Overdue: 1_000}
 	c.Local = true
 	return c
 }
 
 func (c *RestartConfig) check() error {
-	return errors.Join(c.checkOwn(), wantTimers(c.Pending), wantAhead(c.Ahead), between("overdue", 0, MaxTimers, c.Overdue))
+	return errors.Join(c.checkOwn(), wantTimers(c.Pending), between("overdue", 0, MaxTimers, c.Overdue))
 }
 
 // restart is a run whose instance is started several times. The instance is a static member of the run's own group, so its
@@ -42,7 +41,7 @@ type restart struct {
 
 // measure measures each start. A start without the directory is compared with a plain consumer of the changelog.
 func (c *RestartConfig) measure(ctx context.Context, r *run) error {
-	return newRestart(c, r, r.report("restart")).starts(ctx)
+	return newRestart(c, r, r.report("restart", "", "")).starts(ctx)
 }
 
 func newRestart(c *RestartConfig, r *run, rep *Report) *restart {
@@ -57,7 +56,7 @@ func (s *restart) starts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := scheduleFar(ctx, s.run, s.nextBatch(0), s.c.Pending, s.c.Ahead); err != nil {
+	if err := s.scheduleFar(ctx, s.nextBatch(0), s.c.Pending); err != nil {
 		return err
 	}
 	_, peak := memory(s.serving.pid())
@@ -106,10 +105,9 @@ func (s *restart) consume(ctx context.Context) (*Phase, error) {
 		return nil, err
 	}
 	m.stop()
-	p := &Phase{Name: "plain consumer", Bare: true, Exact: history.Counts{Scheduled: n, Received: n}}
+	p := s.rep.add(&Phase{Name: "plain consumer", Bare: true, Exact: history.Counts{Scheduled: n, Received: n}})
 	p.perSecond(n, m.begin.at, m.end.at)
 	m.measure(p, n)
-	s.rep.Phases = append(s.rep.Phases, p)
 	return p, nil
 }
 
@@ -163,8 +161,7 @@ func (s *restart) again(ctx context.Context, name, overdue string, wipe bool) (*
 	if _, last := p.Span(); last.After(ready) {
 		st.OverdueSeconds = last.Sub(ready).Seconds()
 	}
-	told := &Phase{Name: overdue}
-	s.rep.Phases = append(s.rep.Phases, told)
+	told := s.rep.add(&Phase{Name: overdue})
 	told.late(p.batch, window{})
 	return st, told.verify(p.batch)
 }

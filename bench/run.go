@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -22,10 +24,8 @@ import (
 	"github.com/waterclock/waterclock/internal/service/connect"
 )
 
-const (
-	// cleanupTimeout bounds the deletion of a run's topics.
-	cleanupTimeout = 15 * time.Second
-)
+// cleanupTimeout bounds the deletion of a run's topics.
+const cleanupTimeout = 15 * time.Second
 
 // run is one run of a workload, with its brokers, topics, clients and instance.
 type run struct {
@@ -46,9 +46,13 @@ type run struct {
 	reports    []*Report
 }
 
-// report begins a report of the run.
-func (r *run) report(workload string) *Report {
-	rep := newReport(r, workload)
+// report begins a report of the run. ratioIs and cpuRatioIs say what its ratios compare, if it has any.
+func (r *run) report(workload, ratioIs, cpuRatioIs string) *Report {
+	m := Machine{CPUs: runtime.NumCPU(), Load: load(), Partitions: r.partitions, ValueBytes: r.ValueBytes, Events: r.Events}
+	if r.cluster != nil {
+		m.Brokers = len(r.cluster.Brokers)
+	}
+	rep := &Report{Workload: workload, RatioIs: ratioIs, CPURatioIs: cpuRatioIs, Machine: m}
 	r.reports = append(r.reports, rep)
 	return rep
 }
@@ -83,7 +87,7 @@ func (r *run) open(ctx context.Context) (err error) {
 		r.group = r.name
 		return nil
 	}
-	if r.Local || r.stub != nil {
+	if r.Local {
 		return nil
 	}
 	return r.awaitServed(ctx)
@@ -184,6 +188,17 @@ func poll(ctx context.Context, every time.Duration, done func() (bool, error), w
 			return err
 		}
 		beats.Sleep(ctx, every)
+	}
+}
+
+// background runs do beside its caller. stop, which may be called twice, ends do's context and waits for do.
+func background(ctx context.Context, do func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { do(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
 	}
 }
 

@@ -37,9 +37,8 @@ func (c *SteadyConfig) check() error {
 // measure measures a bare loop of steps and then the service at each rate. Each rate has a report of its own.
 func (c *SteadyConfig) measure(ctx context.Context, r *run) error {
 	for _, rate := range c.Rates {
-		rep := r.report("steady")
+		rep := r.report("steady", "p99 by receipt / bare loop of steps", "of the service for a timer / of the bare loop for one")
 		rep.Rate = rate
-		rep.RatioIs, rep.CPURatioIs = "p99 by receipt / bare loop of steps", "of the service for a timer / of the bare loop for one"
 		if err := c.rounds(func() error { return c.steady(ctx, r, rep, rate) }); err != nil {
 			return err
 		}
@@ -78,7 +77,7 @@ func (c *SteadyConfig) paced(ctx context.Context, r *run, rep *Report, rate floa
 	w := windowAfter(time.Now(), c.Lives, c.Duration)
 	over := m.during(ctx, r.serving.pid(), w)
 	err := l.fire(ctx, r, nil)
-	<-over
+	over()
 	if err != nil {
 		return nil, err
 	}

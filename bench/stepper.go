@@ -73,10 +73,14 @@ func (s *stepper) step(ctx context.Context, positions map[int32]int64, recs []*k
 	if err := cl.BeginTransaction(); err != nil {
 		return fmt.Errorf("begin transaction: %w", err)
 	}
-	if err := announce(ctx, cl, id, recs); err != nil {
+	pid, epoch, err := cl.ProducerID(ctx)
+	if err != nil {
+		return fmt.Errorf("look up the producer ID: %w", err)
+	}
+	if err := announce(ctx, cl, id, pid, epoch, recs); err != nil {
 		return fmt.Errorf("announce partitions: %w", err)
 	}
-	if err := s.commitPositions(ctx, cl, id, positions); err != nil {
+	if err := s.commitPositions(ctx, cl, id, pid, epoch, positions); err != nil {
 		return fmt.Errorf("commit offsets in the transaction: %w", err)
 	}
 	if err := write(ctx, cl, recs); err != nil {
@@ -107,11 +111,7 @@ func write(ctx context.Context, cl *kgo.Client, recs []*kgo.Record) error {
 	return nil
 }
 
-func announce(ctx context.Context, cl *kgo.Client, id string, recs []*kgo.Record) error {
-	pid, epoch, err := cl.ProducerID(ctx)
-	if err != nil {
-		return err
-	}
+func announce(ctx context.Context, cl *kgo.Client, id string, pid int64, epoch int16, recs []*kgo.Record) error {
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = id, pid, epoch
 	touched := make(kadm.TopicsSet)
@@ -139,11 +139,7 @@ func announce(ctx context.Context, cl *kgo.Client, id string, recs []*kgo.Record
 
 // commitPositions commits offsets like the service's fence. The group has no members, so the broker does not look one up; that
 // saves it little.
-func (s *stepper) commitPositions(ctx context.Context, cl *kgo.Client, id string, positions map[int32]int64) error {
-	pid, epoch, err := cl.ProducerID(ctx)
-	if err != nil {
-		return err
-	}
+func (s *stepper) commitPositions(ctx context.Context, cl *kgo.Client, id string, pid int64, epoch int16, positions map[int32]int64) error {
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
 	req.TransactionalID, req.Group, req.ProducerID, req.ProducerEpoch, req.Generation = id, s.group, pid, epoch, -1
 	t := kmsg.NewTxnOffsetCommitRequestTopic()

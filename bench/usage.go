@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -42,24 +43,25 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 
 // cpuTime returns the processor time of a process so far.
 func cpuTime(pid int) time.Duration {
-	p, err := procfs.NewProc(pid)
-	if err != nil {
-		return -1
-	}
-	stat, err := p.Stat()
+	stat, err := ofSystem(func() (procfs.Proc, error) { return procfs.NewProc(pid) }, procfs.Proc.Stat)
 	if err != nil {
 		return -1
 	}
 	return seconds(stat.CPUTime())
 }
 
+// ofSystem opens a part of /proc and reads something of it.
+func ofSystem[P, T any](open func() (P, error), read func(P) (T, error)) (found T, err error) {
+	part, err := open()
+	if err != nil {
+		return found, err
+	}
+	return read(part)
+}
+
 // machineTime returns the processor time of all processes and the kernel so far.
 func machineTime() time.Duration {
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return -1
-	}
-	stat, err := fs.Stat()
+	stat, err := ofSystem(procfs.NewDefaultFS, procfs.FS.Stat)
 	if err != nil {
 		return -1
 	}
@@ -69,11 +71,7 @@ func machineTime() time.Duration {
 
 // memory returns the resident size of a process and its peak, in bytes; 0 if unknown.
 func memory(pid int) (rss, peak int64) {
-	p, err := procfs.NewProc(pid)
-	if err != nil {
-		return 0, 0
-	}
-	status, err := p.NewStatus()
+	status, err := ofSystem(func() (procfs.Proc, error) { return procfs.NewProc(pid) }, procfs.Proc.NewStatus)
 	if err != nil {
 		return 0, 0
 	}
@@ -82,11 +80,7 @@ func memory(pid int) (rss, peak int64) {
 
 // load returns the machine's load over the last minute; 0 if unknown.
 func load() float64 {
-	fs, err := procfs.NewDefaultFS()
-	if err != nil {
-		return 0
-	}
-	avg, err := fs.LoadAvg()
+	avg, err := ofSystem(procfs.NewDefaultFS, procfs.FS.LoadAvg)
 	if err != nil {
 		return 0
 	}
@@ -145,19 +139,18 @@ func (m *meter) start(pid int) {
 
 func (m *meter) stop() { m.end = usageOf(m.r, m.pid) }
 
-// during measures within w, which has not begun. done is closed when w or ctx ends.
-func (m *meter) during(ctx context.Context, pid int, w window) (done <-chan struct{}) {
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
+// during measures within w, which has not begun. over waits until w or ctx ends.
+func (m *meter) during(ctx context.Context, pid int, w window) (over func()) {
+	var measuring sync.WaitGroup
+	measuring.Go(func() {
 		if !sleepUntil(ctx, w.from) {
 			return
 		}
 		m.start(pid)
 		sleepUntil(ctx, w.to)
 		m.stop()
-	}()
-	return over
+	})
+	return measuring.Wait
 }
 
 func sleepUntil(ctx context.Context, at time.Time) bool {

@@ -18,9 +18,8 @@ const watchEvery = 250 * time.Millisecond
 
 // watch reads figures of the instances of an overload at an interval. Its one goroutine fills the list.
 type watch struct {
-	o      *overload
-	cancel context.CancelFunc
-	done   chan struct{}
+	o    *overload
+	stop func()
 
 	mu     sync.Mutex // guards what follows
 	second *instance
@@ -40,15 +39,9 @@ type glance struct {
 type latenesses map[float64]float64
 
 func (o *overload) newWatch(ctx context.Context) *watch {
-	ctx, cancel := context.WithCancel(ctx)
-	w := &watch{o: o, cancel: cancel, done: make(chan struct{})}
-	go w.run(ctx)
+	w := &watch{o: o}
+	w.stop = background(ctx, w.run)
 	return w
-}
-
-func (w *watch) stop() {
-	w.cancel()
-	<-w.done
 }
 
 func (w *watch) joined(i *instance) {
@@ -58,7 +51,6 @@ func (w *watch) joined(i *instance) {
 }
 
 func (w *watch) run(ctx context.Context) {
-	defer close(w.done)
 	for {
 		if g, ok := w.look(ctx); ok {
 			w.mu.Lock()
