@@ -191,19 +191,14 @@ func (i *instance) stop() error {
 	if !i.Alive() {
 		return fmt.Errorf("instance ended by itself: %w\n%s", errors.Join(i.Wait()), i.tail())
 	}
-	if err := i.Signal(child.Term); err != nil {
+	if err := i.End(child.Term, termTimeout); err != nil {
+		i.kill()
 		return fmt.Errorf("stop the instance: %w", err)
 	}
-	select {
-	case <-i.Exited():
-		if err := i.Wait(); err != nil {
-			return fmt.Errorf("instance ended: %w\n%s", err, i.tail())
-		}
-		return nil
-	case <-time.After(termTimeout):
-		i.kill()
-		return fmt.Errorf("instance still ran %s after SIGTERM", termTimeout)
+	if err := i.Wait(); err != nil {
+		return fmt.Errorf("instance ended: %w\n%s", err, i.tail())
 	}
+	return nil
 }
 
 // metric sums the samples of a counter or gauge.

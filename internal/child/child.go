@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+	"time"
 )
 
 // Process is a program that was started. Its methods may be called from several
@@ -79,6 +80,19 @@ func (p *Process) Signal(sig syscall.Signal) error {
 		return ErrEnded
 	}
 	return signalGroup(p.cmd, sig)
+}
+
+// End sends sig and waits until the process is gone. It fails if that takes longer than limit.
+func (p *Process) End(sig syscall.Signal, limit time.Duration) error {
+	if err := p.Signal(sig); err != nil {
+		return err
+	}
+	select {
+	case <-p.exited:
+		return nil
+	case <-time.After(limit):
+		return fmt.Errorf("process %d has not ended within %s", p.Pid(), limit)
+	}
 }
 
 // Pause stops the process where it stands, and returns when every thread of it

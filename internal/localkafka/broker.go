@@ -172,44 +172,32 @@ func (b *Broker) Pid() int {
 }
 
 // disturb has do act on a running broker's process; for one that ended it is an error.
-func (b *Broker) disturb(do func(*child.Process) error) (*life, error) {
+func (b *Broker) disturb(do func(*child.Process) error) error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.life.alive() {
-		return nil, fmt.Errorf("broker %d is not running", b.id)
+	l := b.life
+	b.mu.Unlock()
+	if !l.alive() {
+		return fmt.Errorf("broker %d is not running", b.id)
 	}
-	if err := do(b.life.Process); err != nil {
-		return nil, fmt.Errorf("signal broker %d: %w", b.id, err)
+	if err := do(l.Process); err != nil {
+		return fmt.Errorf("signal broker %d: %w", b.id, err)
 	}
-	return b.life, nil
+	return nil
 }
 
 // Signal sends sig to a running broker; to one that ended it is an error.
 func (b *Broker) Signal(sig syscall.Signal) error {
-	_, err := b.disturb(func(p *child.Process) error { return p.Signal(sig) })
-	return err
+	return b.disturb(func(p *child.Process) error { return p.Signal(sig) })
 }
 
 // Pause stops a running broker and waits until it stands still.
 func (b *Broker) Pause() error {
-	_, err := b.disturb((*child.Process).Pause)
-	return err
+	return b.disturb((*child.Process).Pause)
 }
 
 // End signals a running broker and waits until it is gone.
 func (b *Broker) End(sig syscall.Signal) error {
-	l, err := b.disturb(func(p *child.Process) error { return p.Signal(sig) })
-	if err != nil {
-		return err
-	}
-	limit := time.NewTimer(stopTimeout)
-	defer limit.Stop()
-	select {
-	case <-l.Exited():
-		return nil
-	case <-limit.C:
-		return fmt.Errorf("broker %d did not end within %v", b.id, stopTimeout)
-	}
+	return b.disturb(func(p *child.Process) error { return p.End(sig, stopTimeout) })
 }
 
 // LogSize is how much the broker has logged so far, in bytes.

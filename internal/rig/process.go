@@ -2,7 +2,6 @@ package rig
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,16 +13,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/waterclock/waterclock/internal/child"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
 // Process is a run of the real binary.
 type Process struct {
 	Web
-	cmd  *exec.Cmd
-	out  *Output
-	done chan struct{}
-	code int
+	cmd   *exec.Cmd
+	child *child.Process
+	out   *Output
 }
 
 var build struct {
@@ -100,31 +99,30 @@ func Exec(t testing.TB, env []string, args ...string) *Process {
 // ExecFile is Exec with another binary.
 func ExecFile(t testing.TB, path string, env []string, args ...string) *Process {
 	t.Helper()
-	p := &Process{Web: Web{t: t}, out: &Output{}, done: make(chan struct{})}
-	p.cmd = exec.Command(path, args...)
-	p.cmd.Env = append(environ(), env...)
-	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
-	if err := p.cmd.Start(); err != nil {
-		t.Fatalf("rig: start %v: %v", args, err)
+	cmd := exec.Command(path, args...)
+	cmd.Env = append(environ(), env...)
+	return run(t, cmd)
+}
+
+// run starts a command. What it writes is kept, but for streams that the caller has set.
+func run(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+	p := &Process{Web: Web{t: t}, cmd: cmd, out: &Output{}}
+	if cmd.Stderr = p.out; cmd.Stdout == nil {
+		cmd.Stdout = p.out
 	}
-	go func() {
-		defer close(p.done)
-		err := p.cmd.Wait()
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			p.code = exit.ExitCode()
-		} else if err != nil {
-			p.code = -1
-		}
-	}()
+	var err error
+	if p.child, err = child.Start(cmd); err != nil {
+		t.Fatalf("rig: start %v: %v", cmd.Args, err)
+	}
 	t.Cleanup(func() {
 		p.noteLast()
-		if p.runs() {
+		if p.child.Alive() {
 			p.atRest()
 		}
 		p.Kill()
 		if t.Failed() {
-			t.Logf("process %v wrote:\n%s", args, tail(p.out.String()))
+			t.Logf("process %v wrote:\n%s", cmd.Args[1:], tail(p.out.String()))
 		}
 	})
 	return p
@@ -142,20 +140,10 @@ func tail(s string) string {
 // Output returns what the process has written so far.
 func (p *Process) Output() string { return p.out.String() }
 
-func (p *Process) runs() bool {
-	select {
-	case <-p.done:
-		return false
-	default:
-		return true
-	}
-}
-
 // Kill ends the process at once (SIGKILL) and waits until it is gone.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Process.Signal(syscall.SIGCONT)
-	<-p.done
+	_ = p.child.Signal(child.Kill)
+	<-p.child.Exited()
 }
 
 // Term asks the process to stop (SIGTERM).
@@ -175,17 +163,17 @@ func (p *Process) signal(s syscall.Signal) {
 }
 
 // Signal sends a signal to the process, which may have ended by itself.
-func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
+func (p *Process) Signal(s syscall.Signal) error { return p.child.Signal(s) }
 
 // Ended is closed when the process is gone.
-func (p *Process) Ended() <-chan struct{} { return p.done }
+func (p *Process) Ended() <-chan struct{} { return p.child.Exited() }
 
 // Exit waits for the end of the process and returns its exit code.
 func (p *Process) Exit(limit time.Duration) int {
 	p.t.Helper()
 	select {
-	case <-p.done:
-		return p.code
+	case <-p.child.Exited():
+		return p.cmd.ProcessState.ExitCode()
 	case <-time.After(limit):
 		p.t.Fatalf("rig: process still runs after %s", limit)
 		return -1
@@ -193,7 +181,7 @@ func (p *Process) Exit(limit time.Duration) int {
 }
 
 // Pid returns the process's ID.
-func (p *Process) Pid() int { return p.cmd.Process.Pid }
+func (p *Process) Pid() int { return p.child.Pid() }
 
 // Output is a buffer that may be read while it is written to. mu guards b.
 type Output struct {

@@ -10,8 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -81,11 +79,9 @@ func tellHeld(held *kafkatest.Fault) {
 // Victim is an instance in a process of the test binary, which holds requests to the
 // brokers on command.
 type Victim struct {
-	Web
-	cmd   *exec.Cmd
+	*Process
 	in    io.Writer
-	lines chan string
-	dead  bool
+	lines chan string // what it has written to stdout
 }
 
 // victimSays limits how long a victim may take to answer.
@@ -99,31 +95,22 @@ func StartVictim(t testing.TB, cfg *config.Config) *Victim {
 	if err != nil {
 		t.Fatalf("rig: %v", err)
 	}
-	v := &Victim{Web: Web{t: t}, cmd: exec.Command(os.Args[0]), lines: make(chan string, 10)}
-	v.cmd.Env = append(environ(), envVictim+"="+string(text))
-	said := &strings.Builder{}
-	v.cmd.Stderr = said
-	if v.in, err = v.cmd.StdinPipe(); err != nil {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(environ(), envVictim+"="+string(text))
+	v := &Victim{lines: make(chan string, 10)}
+	if v.in, err = cmd.StdinPipe(); err != nil {
 		t.Fatalf("rig: %v", err)
 	}
-	out, err := v.cmd.StdoutPipe()
+	out, write, err := os.Pipe() // StdoutPipe would lose what is not read when the victim ends
 	if err != nil {
 		t.Fatalf("rig: %v", err)
 	}
-	if err := v.cmd.Start(); err != nil {
-		t.Fatalf("rig: start a victim: %v", err)
-	}
-	t.Cleanup(func() {
-		if !v.dead {
-			v.atRest()
-		}
-		v.Kill()
-		if t.Failed() {
-			t.Logf("the victim wrote:\n%s", said)
-		}
-	})
+	cmd.Stdout = write
+	v.Process = run(t, cmd)
+	_ = write.Close() // the victim has its own
 	go func() {
 		defer close(v.lines)
+		defer out.Close()
 		for s := bufio.NewScanner(out); s.Scan(); {
 			v.lines <- s.Text()
 		}
@@ -174,31 +161,9 @@ func (v *Victim) Held() {
 	v.says("held")
 }
 
-// Kill is kill -9.
-func (v *Victim) Kill() {
-	if v.dead {
-		return
-	}
-	v.dead = true
-	_ = v.cmd.Process.Kill()
-	for range v.lines { // until its output ends
-	}
-	_ = v.cmd.Wait()
-}
-
-// Pause stops the process where it stands.
-func (v *Victim) Pause() { v.signal(syscall.SIGSTOP) }
-
 // GoOn lets the process continue, and releases what it held.
 func (v *Victim) GoOn() {
 	v.t.Helper()
-	v.signal(syscall.SIGCONT)
+	v.Continue()
 	v.tell(goOn)
-}
-
-func (v *Victim) signal(s syscall.Signal) {
-	v.t.Helper()
-	if err := v.cmd.Process.Signal(s); err != nil {
-		v.t.Errorf("rig: signal the victim: %v", err)
-	}
 }
