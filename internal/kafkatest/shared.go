@@ -32,22 +32,74 @@ const (
 	parallel = 10
 )
 
-var errNoMain = errors.New(`kafkatest: Shared and Three need "func TestMain(m *testing.M) { kafkatest.Main(m) }" in the package`)
-
-// processState is what the tests of one process share. mu guards the fields
-// below it and is held while the shared cluster starts.
+// processState is what the tests of one process share.
 type processState struct {
-	lock *machineLock
+	lock   *machineLock
+	tools  func() (localkafka.Tools, error)
+	main   bool // Main runs the tests; it is set before they begin
+	shared kept
+	three  kept // the test that has it holds its lock
 
-	mu      sync.Mutex
-	main    bool // Main runs the tests
-	tools   func() (localkafka.Tools, error)
-	shared  *Cluster
-	dir     string // of the shared cluster
-	err     error  // why the shared cluster did not start
-	three   lent
+	mu      sync.Mutex // guards the fields below
 	counted map[string]bool
 	ends    []func()
+}
+
+// kept is a cluster that outlives the test that starts it.
+type kept struct {
+	mu      sync.Mutex          // guards the fields below
+	cluster *localkafka.Cluster // nil before the first test, and after one that has damaged it
+	dir     string
+	err     error // why it did not start
+}
+
+// running returns the cluster, of n brokers, which it starts if need be; mu is held.
+func (k *kept) running(t testing.TB, n int) *localkafka.Cluster {
+	t.Helper()
+	tools := process.require(t)
+	if !process.main {
+		t.Fatal(`kafkatest: Shared and Three need "func TestMain(m *testing.M) { kafkatest.Main(m) }" in the package`)
+	}
+	if k.cluster == nil && k.err == nil {
+		process.lockMachine(t)
+		if k.err = k.start(tools, n); k.err != nil {
+			process.lock.release()
+		}
+	}
+	if k.err != nil {
+		t.Fatalf("kafkatest: start a cluster of %d: %v", n, k.err)
+	}
+	return k.cluster
+}
+
+func (k *kept) start(tools localkafka.Tools, n int) (err error) {
+	if k.dir, err = os.MkdirTemp("", "waterclock-kafka-"); err != nil {
+		return err
+	}
+	cluster, err := localkafka.Start(context.Background(), tools, k.dir, n)
+	if err != nil {
+		_ = os.RemoveAll(k.dir)
+		return err
+	}
+	k.cluster = cluster
+	return nil
+}
+
+// discard ends the cluster; mu is held.
+func (k *kept) discard() {
+	if k.cluster == nil {
+		return
+	}
+	k.cluster.Close()
+	k.cluster = nil
+	_ = os.RemoveAll(k.dir)
+	process.lock.release()
+}
+
+func (k *kept) end() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.discard()
 }
 
 // process is a variable because there is exactly one process.
@@ -64,11 +116,9 @@ func Main(m interface{ Run() int }) {
 	if err := flag.Set("test.parallel", strconv.Itoa(parallel)); err != nil {
 		panic(err)
 	}
-	process.mu.Lock()
 	process.main = true
-	process.mu.Unlock()
 	code := m.Run()
-	process.endShared()
+	process.shared.end()
 	process.three.end()
 	for _, end := range process.ends {
 		end()
@@ -90,11 +140,9 @@ func AtEnd(do func()) {
 // their own, see Topic.
 func Shared(t testing.TB) *Cluster {
 	t.Helper()
-	tools := process.require(t)
-	c, err := process.shareOne(t, tools)
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
+	process.shared.mu.Lock()
+	defer process.shared.mu.Unlock()
+	c := &Cluster{Cluster: process.shared.running(t, 1)}
 	c.showLogs(t, c.logSizes())
 	process.count(t)
 	return c
@@ -183,48 +231,6 @@ func (p *processState) lockMachine(t testing.TB) {
 	}
 	if waited := time.Since(begin); waited > time.Second {
 		t.Logf("kafkatest: waited %v for another process's Kafka", waited.Round(time.Second))
-	}
-}
-
-func (p *processState) shareOne(t testing.TB, tools localkafka.Tools) (*Cluster, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.main {
-		return nil, errNoMain
-	}
-	if p.shared != nil || p.err != nil {
-		return p.shared, p.err
-	}
-	p.lockMachine(t)
-	if p.err = p.startShared(tools); p.err != nil {
-		p.lock.release()
-		p.err = fmt.Errorf("kafkatest: start the shared cluster: %w", p.err)
-	}
-	return p.shared, p.err
-}
-
-// startShared starts a cluster that belongs to no test: it must outlive them.
-func (p *processState) startShared(tools localkafka.Tools) (err error) {
-	if p.dir, err = os.MkdirTemp("", "waterclock-kafka-"); err != nil {
-		return err
-	}
-	cluster, err := localkafka.Start(context.Background(), tools, p.dir, 1)
-	if err == nil {
-		p.shared = &Cluster{Cluster: cluster}
-	}
-	return err
-}
-
-func (p *processState) endShared() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.shared != nil {
-		p.shared.Close()
-		p.lock.release()
-		p.shared = nil
-	}
-	if p.dir != "" {
-		_ = os.RemoveAll(p.dir)
 	}
 }
 

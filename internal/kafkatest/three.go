@@ -3,8 +3,6 @@ package kafkatest
 import (
 	"context"
 	"fmt"
-	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,78 +16,26 @@ import (
 // inSyncTimeout bounds how long brokers that are back may take to catch up.
 const inSyncTimeout = time.Minute
 
-// lent is a cluster of three brokers that is passed from test to test. The test that
-// has it holds mu, which guards the other fields.
-type lent struct {
-	mu      sync.Mutex
-	cluster *localkafka.Cluster // nil before the first test, and after one that has damaged it
-	dir     string
-}
-
 // Three lends the three-broker cluster that the tests of a package share, to one test
 // at a time: others wait. Unlike Shared it may be disturbed. At first all brokers are
 // running and all replicas in sync; what earlier tests wrote is still there. It is
 // started at its first use and ended by Main.
 func Three(t testing.TB) *Cluster {
 	t.Helper()
-	tools := process.require(t)
-	process.mu.Lock()
-	main := process.main
-	process.mu.Unlock()
-	if !main {
-		t.Fatalf("%v", errNoMain)
-	}
-	l := &process.three
-	l.mu.Lock()
-	t.Cleanup(l.mu.Unlock)
-	if l.cluster == nil {
-		process.lockMachine(t)
-		if err := l.start(t.Context(), tools); err != nil {
-			process.lock.release()
-			t.Fatalf("kafkatest: start the cluster of three: %v", err)
-		}
-	}
-	c := &Cluster{l.cluster, t}
+	k := &process.three
+	k.mu.Lock()
+	t.Cleanup(k.mu.Unlock)
+	c := &Cluster{k.running(t, 3), t}
 	t.Cleanup(func() {
 		if err := c.fix(); err != nil {
 			t.Errorf("kafkatest: after the test: %v", err)
-			l.discard()
+			k.discard()
 		}
 	})
 	c.showLogs(t, c.logSizes())
 	c.AwaitInSync(t)
 	process.count(t)
 	return c
-}
-
-func (l *lent) start(ctx context.Context, tools localkafka.Tools) (err error) {
-	if l.dir, err = os.MkdirTemp("", "waterclock-kafka-"); err != nil {
-		return err
-	}
-	// It outlives the test that starts it.
-	l.cluster, err = localkafka.Start(context.WithoutCancel(ctx), tools, l.dir, 3)
-	if err != nil {
-		l.cluster = nil
-		_ = os.RemoveAll(l.dir)
-	}
-	return err
-}
-
-// discard ends the cluster; mu is held.
-func (l *lent) discard() {
-	if l.cluster == nil {
-		return
-	}
-	l.cluster.Close()
-	l.cluster = nil
-	_ = os.RemoveAll(l.dir)
-	process.lock.release()
-}
-
-func (l *lent) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.discard()
 }
 
 // fix makes every broker run, including those that a test has left paused or dead.
