@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -201,12 +202,14 @@ func (i *instance) stop() error {
 	return nil
 }
 
-// metric sums the samples of a counter or gauge.
-func (i *instance) metric(ctx context.Context, name string) (int64, error) {
+// metric sums the samples of a counter or gauge whose labels contain all of some texts.
+func (i *instance) metric(ctx context.Context, name string, with ...string) (int64, error) {
 	samples, err := i.samples(ctx, name)
 	sum := 0.0
-	for _, v := range samples {
-		sum += v
+	for labels, v := range samples {
+		if !slices.ContainsFunc(with, func(text string) bool { return !strings.Contains(labels, text) }) {
+			sum += v
+		}
 	}
 	return int64(sum), err
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -222,7 +221,7 @@ func (o *overload) overload(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		o.all.Cancelled(n - cancelled)
+		o.all.Cancelled(int(n - cancelled))
 	}
 	o.all.finish(ctx)
 	if o.beside != nil {
@@ -280,14 +279,8 @@ func (o *overload) atRest(ctx context.Context) error {
 }
 
 // cancelled returns how many timers were cancelled, according to the first instance.
-func (o *overload) cancelled(ctx context.Context) (n int, err error) {
-	samples, err := o.serving.samples(ctx, "waterclock_outcomes_total")
-	for labels, v := range samples {
-		if strings.Contains(labels, `outcome="cancelled"`) {
-			n += int(v)
-		}
-	}
-	return n, err
+func (o *overload) cancelled(ctx context.Context) (int64, error) {
+	return o.serving.metric(ctx, "waterclock_outcomes_total", `outcome="cancelled"`)
 }
 
 // tell reports what was measured.

@@ -79,7 +79,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		clients = append(clients, cl)
 	}
 	p := &planner{plan: plan, topics: o.Topics, from: o.From, until: o.Until, spill: s, client: clients[0]}
-	r := &reader{planner: p, plan: plan, from: o.From, spill: s, sorter: &sorter{o.Topics}, clients: clients, progress: o.Progress}
+	r := &reader{planner: p, sorter: &sorter{o.Topics}, clients: clients, progress: o.Progress}
 	for stage := range stages {
 		if len(plan.Stages) > stage+1 {
 			continue // it was read before the next one was planned

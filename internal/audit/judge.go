@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -134,10 +135,7 @@ func (v *verdict) setScope() {
 	s := &v.scope
 	s.Pending, s.Compacted, s.BrokersOff = true, true, true
 	s.From, s.To = make(map[history.Log]int64), make(map[history.Log]int64)
-	s.Settled, s.Unseen, s.Events = make(map[history.Log]int64), make(map[string]int64), make(map[string]bool)
-	for topic, before := range v.plan.Unseen {
-		s.Unseen[topic] = before
-	}
+	s.Settled, s.Unseen, s.Events = make(map[history.Log]int64), maps.Clone(v.plan.Unseen), make(map[string]bool)
 	for _, t := range v.topics {
 		s.Events[t.Name] = t.Events != "" && s.Unseen[t.Events] != math.MaxInt64
 		if before := v.plan.Unseen[t.Letters]; before > 0 { // the rules know it by its usual name
@@ -269,11 +267,7 @@ func (v *verdict) strays(q *history.Request) bool {
 
 // tooMany notes an ID with more facts than are judged.
 func (v *verdict) tooMany(f *facts, h *history.History) {
-	fates := make([]history.Fate, len(h.Requests))
-	for i := range fates {
-		fates[i] = history.Unknown
-	}
-	v.count(f.requests, h, fates)
+	v.count(f.requests, h, slices.Repeat([]history.Fate{history.Unknown}, len(h.Requests)))
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.report.Notes = append(v.report.Notes, fmt.Sprintf("%s: timer %q has %d records, more than are judged: what became of its requests is not known", f.requests, f.id, len(f.rows)+f.more))

@@ -33,10 +33,7 @@ const (
 
 // reader reads logs into the spill.
 type reader struct {
-	planner  *planner
-	plan     *plan
-	from     time.Time // that of the span
-	spill    *spill
+	*planner
 	sorter   *sorter
 	clients  []*kgo.Client
 	progress func(stage string, done, total int64)
@@ -97,7 +94,7 @@ func (r *reader) read(ctx context.Context, cl *kgo.Client, stage int, j *job, to
 			return nil
 		}
 		asked = time.Now()
-		if err := r.planner.cut(ctx, j); err != nil {
+		if err := r.cut(ctx, j); err != nil {
 			return err
 		}
 		r.plan.cutAt(asked)
@@ -182,11 +179,11 @@ func (r *reader) without(stage int, j *job, err error) error {
 
 // tooOld returns an error if compaction may have removed deletions that were written since the audit began.
 func (r *reader) tooOld(stage int, j *job) error {
-	i := slices.IndexFunc(r.sorter.topics, func(t Topic) bool { return t.Changelog == j.Log.Topic })
+	i := slices.IndexFunc(r.topics, func(t Topic) bool { return t.Changelog == j.Log.Topic })
 	if i < 0 || stage != cutStage && stage != afterStage {
 		return nil
 	}
-	if keeps := r.sorter.topics[i].Keeps; keeps > 0 && time.Since(r.plan.Began) > keeps {
+	if keeps := r.topics[i].Keeps; keeps > 0 && time.Since(r.plan.Began) > keeps {
 		return fmt.Errorf("the audit began at %s, and %s keeps deletions for %s (delete.retention.ms): begin again, with another directory",
 			r.plan.Began.Format(time.RFC3339), j.Log.Topic, keeps)
 	}

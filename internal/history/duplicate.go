@@ -5,8 +5,8 @@ package history
 func duplicate(x *index, f *facts) {
 	twice(x, f)
 	beyondTriggers(x, f)
-	t := f.pending
-	if t == nil || t.Remembered || f.moves {
+	t := f.pending.unfired()
+	if t == nil || f.moves {
 		return
 	}
 	for _, m := range f.emissions {

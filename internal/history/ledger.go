@@ -24,7 +24,7 @@ func ledger(x *index) {
 			a = new(account)
 			accounts[f.Log] = a
 		}
-		if f.pending != nil && !f.pending.Remembered {
+		if f.pending.unfired() != nil {
 			a.pending++
 		}
 		for _, e := range f.events {

@@ -1,6 +1,9 @@
 package history
 
-import "time"
+import (
+	"iter"
+	"time"
+)
 
 // stale: an answer was true at some moment between the question and the answer. So it reflects every change that
 // a consumer had seen before the question, and no change that was never committed.
@@ -49,23 +52,36 @@ func asked(x *index, a *Answer) (asked []*facts) {
 
 // was reports whether t was pending under the ID, by the changelog, at some moment after a given one; nil: nothing was.
 func (f *facts) was(t *Timer, after time.Time) bool {
-	if t != nil && t.Remembered {
-		t = nil
-	}
-	for i, c := range f.changes {
-		if i == 0 && c.Seen.After(after) && t == nil {
-			return true // it was not there yet
-		}
-		is := c.Timer
-		if is != nil && is.Remembered {
-			is = nil
-		}
-		past := i+1 < len(f.changes) && !f.changes[i+1].Seen.After(after) // the next one had been seen
-		if !past && (is == nil) == (t == nil) && (is == nil || same(is, t)) {
+	t = t.unfired()
+	for is := range f.states(after) {
+		if is == t || is != nil && t != nil && same(is, t) {
 			return true
 		}
 	}
-	return len(f.changes) == 0 && t == nil
+	return false
+}
+
+// states yields what was pending under the ID at moments after a given one; nil: nothing was.
+func (f *facts) states(after time.Time) iter.Seq[*Timer] {
+	return func(yield func(*Timer) bool) {
+		if (len(f.changes) == 0 || f.changes[0].Seen.After(after)) && !yield(nil) { // it was not there yet
+			return
+		}
+		for i, c := range f.changes {
+			past := i+1 < len(f.changes) && !f.changes[i+1].Seen.After(after) // the next one had been seen
+			if !past && !yield(c.Timer.unfired()) {
+				return
+			}
+		}
+	}
+}
+
+// unfired returns the timer, unless it has fired and is only remembered. Then it returns nil, as it does without a timer.
+func (t *Timer) unfired() *Timer {
+	if t == nil || t.Remembered {
+		return nil
+	}
+	return t
 }
 
 func wrongAnswer(x *index, a *Answer, f *facts, t *Timer) {
@@ -84,15 +100,8 @@ func countOf(x *index, a *Answer) {
 	least, most := int64(0), int64(0)
 	for _, f := range asked(x, a) {
 		may, must := false, true
-		for i, c := range f.changes {
-			if i == 0 && c.Seen.After(a.Asked) {
-				must = false
-			}
-			if i+1 < len(f.changes) && !f.changes[i+1].Seen.After(a.Asked) {
-				continue
-			}
-			pending := c.Timer != nil && !c.Timer.Remembered
-			may, must = may || pending, must && pending
+		for is := range f.states(a.Asked) {
+			may, must = may || is != nil, must && is != nil
 		}
 		if may {
 			most++

@@ -61,24 +61,27 @@ func CollectAs(t testing.TB, cluster *Cluster, opts []kgo.Opt, topics ...string)
 		kgo.KeepControlRecords(), // they mark the end of what is there
 	}, opts...)...)
 	c := &Collector{t: t, adm: kadm.NewClient(cl), topics: topics, read: make(map[partition]int64), changed: make(chan struct{})}
+	Poll(t, cl, c.add)
+	return c
+}
+
+// Poll calls do with what a client of the test fetches, until the test ends.
+func Poll(t testing.TB, cl *kgo.Client, do func(fetches kgo.Fetches, at time.Time)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { c.run(ctx, cl) })
+	wg.Go(func() {
+		for {
+			fetches := cl.PollFetches(ctx)
+			if ctx.Err() != nil || fetches.IsClientClosed() {
+				return
+			}
+			do(fetches, time.Now())
+		}
+	})
 	t.Cleanup(func() { // runs before the client's own cleanup
 		cancel()
 		wg.Wait()
 	})
-	return c
-}
-
-func (c *Collector) run(ctx context.Context, cl *kgo.Client) {
-	for {
-		fetches := cl.PollFetches(ctx)
-		if ctx.Err() != nil || fetches.IsClientClosed() {
-			return
-		}
-		c.add(fetches, time.Now())
-	}
 }
 
 // add keeps the records. Errors are ignored: brokers may be away in a test.

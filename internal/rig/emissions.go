@@ -1,10 +1,8 @@
 package rig
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -141,17 +139,8 @@ func Receive(t testing.TB, c *kafkatest.Cluster, book *history.Book, topics ...s
 	t.Helper()
 	cl := c.Client(t, kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()))
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for ctx.Err() == nil {
-			fetches, at := cl.PollFetches(ctx), time.Now()
-			fetches.EachRecord(func(r *kgo.Record) { book.Receive(history.Received{Record: r, At: at}) })
-		}
-	})
-	t.Cleanup(func() { // runs before the client's own cleanup
-		cancel()
-		wg.Wait()
+	kafkatest.Poll(t, cl, func(fetches kgo.Fetches, at time.Time) {
+		fetches.EachRecord(func(r *kgo.Record) { book.Receive(history.Received{Record: r, At: at}) })
 	})
 }
 
