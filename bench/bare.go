@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
@@ -186,27 +185,24 @@ type portion struct {
 // divided gives each of n loops its partitions of In. If there are more loops than partitions, each loop gets an equal part of
 // a partition.
 func (b *bare) divided(ctx context.Context, cl *kgo.Client, n int) ([]portion, error) {
-	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, b.In)
-	if err == nil {
-		err = ends.Error()
-	}
+	ends, err := (&admin{client: cl}).ends(ctx, b.In)
 	if err != nil {
-		return nil, fmt.Errorf("look up the ends of %s: %w", b.In, err)
+		return nil, err
 	}
 	parts := make([]portion, n)
 	for i := range parts {
 		parts[i].from = make(map[int32]kgo.Offset)
 	}
-	all := len(ends.Offsets()[b.In])
-	ends.Each(func(o kadm.ListedOffset) {
-		runs := max(1, (n-int(o.Partition)+all-1)/all)
+	for partition, end := range ends {
+		offset := end.EpochOffset().Offset
+		runs := max(1, (n-int(partition)+len(ends)-1)/len(ends))
 		for i := range runs {
-			first, behind := o.Offset*int64(i)/int64(runs), o.Offset*int64(i+1)/int64(runs)
-			loop := (int(o.Partition) + i*all) % n
-			parts[loop].from[o.Partition] = kgo.NewOffset().At(first)
+			first, behind := offset*int64(i)/int64(runs), offset*int64(i+1)/int64(runs)
+			loop := (int(partition) + i*len(ends)) % n
+			parts[loop].from[partition] = kgo.NewOffset().At(first)
 			parts[loop].records += int(behind - first)
 		}
-	})
+	}
 	return parts, nil
 }
 

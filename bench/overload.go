@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -95,9 +96,9 @@ type overload struct {
 	rep      *Report
 	capacity float64 // timers a second
 
-	all    *stream // of the overload
-	beside *stream // on other partitions; nil for none
-	second *instance
+	all    *stream                  // of the overload
+	beside *stream                  // on other partitions; nil for none
+	second atomic.Pointer[instance] // nil until it was started
 	watch  *watch
 }
 
@@ -245,8 +246,7 @@ func (o *overload) joinLater(ctx context.Context) <-chan error {
 		cfg.DataDir = filepath.Join(o.Dir, "second")
 		second, err := o.launch(&cfg)
 		if err == nil {
-			o.watch.joined(second)
-			o.second = second
+			o.second.Store(second)
 			err = second.ready(ctx, o.partitions/2)
 		}
 		joined <- err
@@ -255,14 +255,14 @@ func (o *overload) joinLater(ctx context.Context) <-chan error {
 }
 
 func (o *overload) stopSecond() {
-	if o.second != nil {
-		o.second.kill()
+	if second := o.second.Load(); second != nil {
+		second.kill()
 	}
 }
 
 // atRest waits until no timer is pending.
 func (o *overload) atRest(ctx context.Context) error {
-	for _, i := range []*instance{o.serving, o.second} {
+	for _, i := range []*instance{o.serving, o.second.Load()} {
 		if i == nil {
 			continue
 		}

@@ -21,9 +21,8 @@ type watch struct {
 	o    *overload
 	stop func()
 
-	mu     sync.Mutex // guards what follows
-	second *instance
-	list   []*glance
+	mu   sync.Mutex // guards list
+	list []*glance
 }
 
 // glance is what one look has read.
@@ -44,12 +43,6 @@ func (o *overload) newWatch(ctx context.Context) *watch {
 	return w
 }
 
-func (w *watch) joined(i *instance) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.second = i
-}
-
 func (w *watch) run(ctx context.Context) {
 	for {
 		if g, ok := w.look(ctx); ok {
@@ -65,9 +58,7 @@ func (w *watch) run(ctx context.Context) {
 
 // look returns false if an instance or a broker does not answer.
 func (w *watch) look(ctx context.Context) (g *glance, ok bool) {
-	w.mu.Lock()
-	second := w.second
-	w.mu.Unlock()
+	second := w.o.second.Load()
 	g = &glance{usage: usageOf(w.o.run, w.o.serving.pid()), late: make(latenesses)}
 	for _, i := range []*instance{w.o.serving, second} {
 		if i == nil {
@@ -104,31 +95,26 @@ func (w *watch) look(ctx context.Context) (g *glance, ok bool) {
 	return g, true
 }
 
-// within returns the first and the last look in a window. They are zero if there is none.
-func (w *watch) within(in window) (first, last *glance) {
+// looks returns the looks in a window.
+func (w *watch) looks(in window) []*glance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	first, last = &glance{}, &glance{}
-	for _, g := range w.list {
-		if g.at.Before(in.from) || g.at.After(in.to) {
-			continue
-		}
-		if first.at.IsZero() {
-			first = g
-		}
-		last = g
+	return slices.DeleteFunc(slices.Clone(w.list), func(g *glance) bool { return g.at.Before(in.from) || g.at.After(in.to) })
+}
+
+// within returns the first and the last look in a window. They are zero if there is none.
+func (w *watch) within(in window) (first, last *glance) {
+	looks := w.looks(in)
+	if len(looks) == 0 {
+		return &glance{}, &glance{}
 	}
-	return first, last
+	return looks[0], looks[len(looks)-1]
 }
 
 // most returns the largest value in a window.
 func (w *watch) most(in window, of func(*glance) float64) (most float64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, g := range w.list {
-		if !g.at.Before(in.from) && !g.at.After(in.to) {
-			most = max(most, of(g))
-		}
+	for _, g := range w.looks(in) {
+		most = max(most, of(g))
 	}
 	return most
 }

@@ -2,7 +2,6 @@ package rig
 
 import (
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/config"
@@ -22,25 +21,20 @@ func ServeLogged(t testing.TB, cfg *config.Config, o service.Options) (*Instance
 	return start(t, cfg, lines, o), lines
 }
 
-// Log is what an instance has logged. mu guards lines.
+// Log is what an instance has logged.
 type Log struct {
-	test  testLog
-	mu    sync.Mutex
-	lines []string
+	test testLog
+	all  Output
 }
 
 func (l *Log) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	l.lines = append(l.lines, string(b))
-	l.mu.Unlock()
+	_, _ = l.all.Write(b) // never fails
 	return l.test.Write(b)
 }
 
 // Lines returns the lines so far that contain text.
 func (l *Log) Lines(text string) (found []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, line := range l.lines {
+	for line := range strings.Lines(l.all.String()) {
 		if strings.Contains(line, text) {
 			found = append(found, line)
 		}
