@@ -94,8 +94,7 @@ func (c *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*
 	if err != nil {
 		return nil, err
 	}
-	cfg := r.settings()
-	if r.serving, err = r.launch(&cfg); err != nil {
+	if r.serving, err = r.launch(r.settings()); err != nil {
 		return nil, err
 	}
 	taken, err := drain(ctx, r, "requests, "+name, c.Timers, before)

@@ -49,8 +49,7 @@ func (r *run) serve(ctx context.Context) (err error) {
 	if r.delayed.Topic != "" {
 		partitions += r.Partitions
 	}
-	cfg := r.settings()
-	if r.serving, err = r.launch(&cfg); err != nil {
+	if r.serving, err = r.launch(r.settings()); err != nil {
 		return err
 	}
 	return r.serving.ready(ctx, partitions)
@@ -64,14 +63,14 @@ func (r *run) unserve() error {
 }
 
 // settings returns the settings of the run's instance.
-func (r *run) settings() config.Config {
+func (r *run) settings() *config.Config {
 	cfg := r.cfg
 	cfg.Requests, cfg.Targets, cfg.Group = []string{r.requests}, []string{r.target}, r.group
 	if r.delayed.Topic != "" {
 		cfg.Delay = []config.DelayTopic{r.delayed}
 	}
 	cfg.DataDir = filepath.Join(r.Dir, "data")
-	return cfg
+	return &cfg
 }
 
 // launch starts an instance as a process.

@@ -16,7 +16,6 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/child"
-	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/history"
 )
 
@@ -171,12 +170,12 @@ func (m *mover) received(r history.Received) {
 }
 
 func (m *mover) launchPeer() error {
-	cfg := m.settings()
-	cfg.DataDir = filepath.Join(m.Dir, fmt.Sprint("data-", m.made))
-	return m.launchAt(&cfg)
+	return m.launchAt(filepath.Join(m.Dir, fmt.Sprint("data-", m.made)))
 }
 
-func (m *mover) launchAt(cfg *config.Config) error {
+func (m *mover) launchAt(dir string) error {
+	cfg := m.settings()
+	cfg.DataDir = dir
 	i, err := m.launch(cfg)
 	if err == nil {
 		m.made++
@@ -261,13 +260,12 @@ func (m *mover) do(ctx context.Context, name string, before map[int]*instance, m
 		m.peers = append(m.peers, last)
 	case moveRoll:
 		for range moveInstances {
-			cfg := m.settings()
-			cfg.DataDir = m.peers[0].dir
+			dir := m.peers[0].dir
 			if err := m.peers[0].stop(); err != nil {
 				return err
 			}
 			m.peers = m.peers[1:]
-			if err := errors.Join(m.launchAt(&cfg), m.calm(ctx), note()); err != nil {
+			if err := errors.Join(m.launchAt(dir), m.calm(ctx), note()); err != nil {
 				return err
 			}
 		}

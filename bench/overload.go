@@ -244,7 +244,7 @@ func (o *overload) joinLater(ctx context.Context) <-chan error {
 		beats.Sleep(ctx, o.c.Over/2)
 		cfg := o.settings()
 		cfg.DataDir = filepath.Join(o.Dir, "second")
-		second, err := o.launch(&cfg)
+		second, err := o.launch(cfg)
 		if err == nil {
 			o.second.Store(second)
 			err = second.ready(ctx, o.partitions/2)

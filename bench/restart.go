@@ -35,7 +35,7 @@ func (c *RestartConfig) check() error {
 type restart struct {
 	*run
 	c   *RestartConfig
-	cfg config.Config
+	cfg *config.Config
 	rep *Report
 }
 
@@ -114,7 +114,7 @@ func (s *restart) consume(ctx context.Context) (*Phase, error) {
 // launched starts the instance and measures until it is ready.
 func (s *restart) launched(ctx context.Context, name string, pending int) (*Start, error) {
 	start := time.Now()
-	i, err := s.launch(&s.cfg)
+	i, err := s.launch(s.cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -34,9 +34,7 @@ func Start(t testing.TB, n int, opts ...Option) *Cluster {
 	process.lockMachine(t)
 	t.Cleanup(process.lock.release)
 	cluster, err := localkafka.Start(t.Context(), tools, t.TempDir(), n, opts...)
-	if err != nil {
-		t.Fatalf("kafkatest: %v", err)
-	}
+	must(t, err)
 	c := &Cluster{cluster, t}
 	t.Cleanup(c.Close)
 	c.showLogs(t, make([]int64, n))
@@ -135,8 +133,6 @@ func Java(t testing.TB, args ...string) *exec.Cmd {
 func Tool(t testing.TB, class string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd, err := process.require(t).Tool(t.Context(), class, args...)
-	if err != nil {
-		t.Fatalf("kafkatest: %v", err)
-	}
+	must(t, err)
 	return cmd
 }

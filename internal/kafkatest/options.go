@@ -22,8 +22,6 @@ func WithListener(name, protocol string) Option { return localkafka.WithListener
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	addrs, err := localkafka.FreeAddrs(1)
-	if err != nil {
-		t.Fatalf("kafkatest: %v", err)
-	}
+	must(t, err)
 	return addrs[0]
 }

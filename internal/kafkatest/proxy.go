@@ -29,9 +29,7 @@ func (w *Wire) Listen(t testing.TB, c *Cluster, n int) (seeds []string) {
 	t.Cleanup(func() { cancel(); proxies.Wait() }) // runs before the wire's own cleanup
 	for _, broker := range c.Listener(proxyName(n)) {
 		_, port, err := net.SplitHostPort(broker)
-		if err != nil {
-			t.Fatalf("kafkatest: %v", err)
-		}
+		must(t, err)
 		addr := net.JoinHostPort(proxyHost(n), port)
 		proxies.Go(func() {
 			for ctx.Err() == nil {

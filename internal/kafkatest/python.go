@@ -25,23 +25,17 @@ const Confluent = "confluent-kafka==2.16.1"
 func Python(t testing.TB, packages ...string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sum := sha256.New()
 	for _, p := range packages {
 		sum.Write([]byte(p + "\n"))
 	}
 	tools := filepath.Join(cache, "waterclock", "tools")
-	if err := os.MkdirAll(tools, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(tools, 0o755))
 	dir := filepath.Join(tools, "python-"+hex.EncodeToString(sum.Sum(nil)[:8]))
 	python := filepath.Join(dir, "bin", "python")
 	unlock, err := lockedfile.MutexAt(dir + ".lock").Lock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unlock()
 	done := filepath.Join(dir, "complete")
 	if _, err := os.Stat(done); err == nil {
@@ -55,9 +49,7 @@ func Python(t testing.TB, packages ...string) string {
 			missing(t, "Python cannot be had with "+packages[0]+" (Debian: apt-get install python3 python3-venv): "+err.Error()+"\n"+string(out))
 		}
 	}
-	if err := os.WriteFile(done, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(done, nil, 0o600))
 	return python
 }
 

@@ -46,15 +46,12 @@ func Secured(t testing.TB, plain map[string]string) (*Security, []Option) {
 	s := &Security{dir: t.TempDir()}
 	s.CA = filepath.Join(s.dir, "ca.pem")
 	var err error
-	if s.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatalf("kafkatest: %v", err)
-	}
+	s.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
 	s.authority = template("authority", time.Now().Add(time.Hour))
 	s.authority.IsCA, s.authority.BasicConstraintsValid, s.authority.KeyUsage = true, true, x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, s.authority, s.authority, &s.key.PublicKey, s.key)
-	if err != nil {
-		t.Fatalf("kafkatest: %v", err)
-	}
+	must(t, err)
 	writePEM(t, s.CA, &pem.Block{Type: "CERTIFICATE", Bytes: der})
 	good := s.keystore(t, "broker", time.Now().Add(time.Hour))
 	old := s.keystore(t, "old-broker", time.Now().Add(-time.Minute))
@@ -108,17 +105,11 @@ func (s *Security) keystore(t testing.TB, name string, until time.Time) string {
 func (s *Security) issue(t testing.TB, name string, until time.Time) (cert, key *pem.Block) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatalf("kafkatest: %v", err)
-	}
+	must(t, err)
 	der, err := x509.CreateCertificate(rand.Reader, template(name, until), s.authority, &private.PublicKey, s.key)
-	if err != nil {
-		t.Fatalf("kafkatest: %v", err)
-	}
+	must(t, err)
 	raw, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatalf("kafkatest: %v", err)
-	}
+	must(t, err)
 	return &pem.Block{Type: "CERTIFICATE", Bytes: der}, &pem.Block{Type: "PRIVATE KEY", Bytes: raw}
 }
 
@@ -141,9 +132,7 @@ func writePEM(t testing.TB, path string, blocks ...*pem.Block) {
 	for _, b := range blocks {
 		data = slices.Concat(data, pem.EncodeToMemory(b))
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatalf("kafkatest: %v", err)
-	}
+	must(t, os.WriteFile(path, data, 0o600))
 }
 
 // SetPassword gives a user a password for both SCRAM mechanisms, a new one too.

@@ -226,9 +226,7 @@ func (p *processState) lockMachine(t testing.TB) {
 		}
 	}
 	begin := time.Now()
-	if err := p.lock.acquire(ctx); err != nil {
-		t.Fatalf("kafkatest: %v", err)
-	}
+	must(t, p.lock.acquire(ctx))
 	if waited := time.Since(begin); waited > time.Second {
 		t.Logf("kafkatest: waited %v for another process's Kafka", waited.Round(time.Second))
 	}

@@ -41,9 +41,7 @@ func Config(t testing.TB, seeds []string, requests ...string) *config.Config {
 // ends, and its log is shown if the test failed.
 func Serve(t testing.TB, cfg *config.Config, o service.Options) *Instance {
 	t.Helper()
-	if err := cfg.Validate(); err != nil {
-		t.Fatalf("rig: %v", err)
-	}
+	must(t, cfg.Validate())
 	return start(t, cfg, &testLog{t: t}, o)
 }
 

@@ -14,9 +14,7 @@ func (w *Web) Metrics() string {
 	if err == nil {
 		_, err = parseMetrics(body)
 	}
-	if err != nil {
-		w.t.Fatalf("rig: %v", err)
-	}
+	must(w.t, err)
 	return body
 }
 

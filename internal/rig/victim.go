@@ -92,19 +92,14 @@ const victimSays = time.Minute
 func StartVictim(t testing.TB, cfg *config.Config) *Victim {
 	t.Helper()
 	text, err := json.Marshal(cfg)
-	if err != nil {
-		t.Fatalf("rig: %v", err)
-	}
+	must(t, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(environ(), envVictim+"="+string(text))
 	v := &Victim{lines: make(chan string, 10)}
-	if v.in, err = cmd.StdinPipe(); err != nil {
-		t.Fatalf("rig: %v", err)
-	}
+	v.in, err = cmd.StdinPipe()
+	must(t, err)
 	out, write, err := os.Pipe() // StdoutPipe would lose what is not read when the victim ends
-	if err != nil {
-		t.Fatalf("rig: %v", err)
-	}
+	must(t, err)
 	cmd.Stdout = write
 	v.Process = run(t, cmd)
 	_ = write.Close() // the victim has its own

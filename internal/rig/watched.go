@@ -45,7 +45,7 @@ func (w *Watched) Look(in *Web, group string) {
 	w.t.Helper()
 	asked := time.Now()
 	families, err := in.families()
-	w.must(err)
+	must(w.t, err)
 	atRest := sum(families[queueMetric]) == 0
 	w.said.Ledgers = append(w.said.Ledgers, ledgersOf(families, atRest)...)
 	w.said.Gauges = append(w.said.Gauges, history.Gauge{
@@ -60,7 +60,7 @@ func (w *Watched) Look(in *Web, group string) {
 		return err == nil
 	})
 	ends, err := w.adm.ListCommittedOffsets(w.t.Context(), w.rules.Topic)
-	w.must(err)
+	must(w.t, err)
 	for p := range w.rules.Partitions {
 		position, ok := positions.Lookup(w.rules.Topic, p)
 		end, listed := ends.Lookup(w.rules.Topic, p)
@@ -76,17 +76,17 @@ func (w *Watched) Look(in *Web, group string) {
 func (w *Watched) Stored(dataDir string) {
 	w.t.Helper()
 	s, err := statestore.OpenReadOnly(statestore.Options{Dir: datadir.Store(dataDir), Logger: slog.New(slog.DiscardHandler)})
-	w.must(err)
+	must(w.t, err)
 	defer s.Close()
 	ids, err := s.Partitions()
-	w.must(err)
+	must(w.t, err)
 	for _, id := range ids {
 		v := history.View{Instance: dataDir, Requests: w.rules.Topic, Partition: id.Partition}
 		m, err := s.Timers(id, func(t *timer.Timer) error {
 			v.Timers = append(v.Timers, *observe.Timer(w.rules.Topic, w.rules.Changelog, id.Partition, t))
 			return nil
 		})
-		w.must(err)
+		must(w.t, err)
 		v.Position = m.Position
 		w.said.Views = append(w.said.Views, v)
 	}
@@ -122,13 +122,6 @@ func (w *Watched) Take(h *history.History) {
 func (w *Watched) add(h *history.History, records []kafkatest.Received) {
 	w.t.Helper()
 	for _, r := range records {
-		w.must(observe.Add(h, w.rules, r.Record, r.At))
-	}
-}
-
-func (w *Watched) must(err error) {
-	w.t.Helper()
-	if err != nil {
-		w.t.Fatalf("rig: %v", err)
+		must(w.t, observe.Add(h, w.rules, r.Record, r.At))
 	}
 }

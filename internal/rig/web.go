@@ -32,9 +32,7 @@ func (w *Web) get(path string) (int, string) {
 
 func (w *Web) getWithin(ctx context.Context, path string) (int, string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
-	if err != nil {
-		w.t.Fatalf("rig: %v", err)
-	}
+	must(w.t, err)
 	req.Header.Set("Accept-Encoding", "identity") // packing and unpacking on the same machine would be a waste
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -69,16 +67,12 @@ func (w *Web) Ready(n int, limit time.Duration) time.Duration {
 func (w *Web) Metric(name string, labels ...string) float64 {
 	w.t.Helper()
 	body, err := w.scrape()
-	if err != nil {
-		w.t.Fatalf("rig: %v", err)
-	}
+	must(w.t, err)
 	if !w.parseAll() {
 		body = familyOf(body, name)
 	}
 	families, err := parseMetrics(body)
-	if err != nil {
-		w.t.Fatalf("rig: %v", err)
-	}
+	must(w.t, err)
 	return sum(families[name], labels...)
 }
 
