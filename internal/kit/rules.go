@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/prometheus/common/model"
 )
 
 // Runbook is the document that the alerts link to.
@@ -23,7 +23,7 @@ func Rules() ([]byte, error) {
 	for _, a := range Alerts() {
 		rule := yaml.MapSlice{{Key: "alert", Value: a.Name}, {Key: "expr", Value: a.Expr}}
 		if a.For > 0 {
-			rule = append(rule, yaml.MapItem{Key: "for", Value: duration(a.For)})
+			rule = append(rule, yaml.MapItem{Key: "for", Value: model.Duration(a.For).String()})
 		}
 		rules = append(rules, append(rule,
 			yaml.MapItem{Key: "labels", Value: yaml.MapSlice{{Key: "severity", Value: string(a.Severity)}}},
@@ -39,12 +39,4 @@ func Rules() ([]byte, error) {
 		return nil, fmt.Errorf("encode rules: %w", err)
 	}
 	return b.Bytes(), nil
-}
-
-// duration writes d as Prometheus does: whole minutes or seconds.
-func duration(d time.Duration) string {
-	if d%time.Minute == 0 {
-		return fmt.Sprintf("%dm", d/time.Minute)
-	}
-	return fmt.Sprintf("%ds", d/time.Second)
 }

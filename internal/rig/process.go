@@ -25,37 +25,30 @@ type Process struct {
 	out   *Output
 }
 
-var build struct {
-	once sync.Once
-	path string
-	err  error
-}
+// build builds cmd/waterclock. go run keeps what it links in Go's cache, but go build links each time: four seconds of
+// processor time for each package of tests.
+var build = sync.OnceValues(func() (path string, err error) {
+	_, file, _, _ := runtime.Caller(0)
+	dir, err := os.MkdirTemp("", "waterclock-test-")
+	if err != nil {
+		return "", err
+	}
+	kafkatest.AtEnd(func() { _ = os.RemoveAll(dir) })
+	path = filepath.Join(dir, "waterclock")
+	cmd := exec.Command("go", "run", "-exec", "cp", "./cmd/waterclock", path)
+	cmd.Dir = filepath.Join(filepath.Dir(file), "..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the binary: %w: %s", err, out)
+	}
+	return path, nil
+})
 
-// Binary builds cmd/waterclock, once per test process, and returns its path. go run keeps what it
-// links in Go's cache, but go build links each time: four seconds of processor time for each
-// package of tests.
+// Binary builds cmd/waterclock, once per test process, and returns its path.
 func Binary(t testing.TB) string {
 	t.Helper()
-	build.once.Do(func() {
-		_, file, _, _ := runtime.Caller(0)
-		root := filepath.Join(filepath.Dir(file), "..", "..")
-		dir, err := os.MkdirTemp("", "waterclock-test-") //nolint:usetesting // it outlives the first test
-		if err != nil {
-			build.err = err
-			return
-		}
-		kafkatest.AtEnd(func() { _ = os.RemoveAll(dir) })
-		build.path = filepath.Join(dir, "waterclock")
-		cmd := exec.Command("go", "run", "-exec", "cp", "./cmd/waterclock", build.path)
-		cmd.Dir = root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			build.err = fmt.Errorf("build the binary: %w: %s", err, out)
-		}
-	})
-	if build.err != nil {
-		t.Fatalf("rig: %v", build.err)
-	}
-	return build.path
+	path, err := build()
+	must(t, err)
+	return path
 }
 
 // FreeAddr returns a loopback address that nobody listens on. The system gives it to no client
