@@ -189,20 +189,18 @@ const (
 
 func newPlacement(cb *kgo.ConsumerBalancer, topics map[string]int32) *placement {
 	p := &placement{loads: make([]int, len(cb.Members()))}
-	names := slices.Sorted(maps.Keys(topics))
-	first := make(map[string]int, len(names))
-	for _, name := range names {
+	first := make(map[string]int, len(topics))
+	for _, name := range slices.Sorted(maps.Keys(topics)) {
 		first[name] = len(p.parts)
 		for n := range topics[name] {
 			p.parts = append(p.parts, part{topic: name, partition: n, owner: -1, at: -1, claimed: -1})
 		}
 	}
 	find := func(topic string, n int32) *part {
-		at, known := first[topic]
-		if !known || n < 0 || n >= topics[topic] {
+		if n < 0 || n >= topics[topic] {
 			return nil
 		}
-		return &p.parts[at+int(n)]
+		return &p.parts[first[topic]+int(n)]
 	}
 	cb.EachMember(func(_ *kmsg.JoinGroupResponseMember, meta *kmsg.ConsumerMemberMetadata) {
 		member := len(p.members)

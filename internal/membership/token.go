@@ -161,33 +161,28 @@ func (l *lease) bind(cl *kgo.Client) {
 	l.metadata = cl.GroupMetadata
 }
 
-// view returns what the group client would send now.
-func (l *lease) view() (member string, generation int32) {
-	l.mu.Lock()
-	metadata := l.metadata
-	l.mu.Unlock()
-	return metadata()
-}
-
 // sends returns the identity that the group client would send now. It is not checked against the lease: an assignment
 // is known before assigned has renewed the lease, and comparing the two in between would break it.
 func (l *lease) sends() transaction.Member {
-	member, generation := l.view()
+	l.mu.Lock()
+	metadata := l.metadata
+	l.mu.Unlock()
+	member, generation := metadata()
 	return transaction.Member{ID: member, Generation: generation, InstanceID: l.instance}
 }
 
 // renew adopts the current membership of the group client as the lease, if nothing is held under another one.
 func (l *lease) renew(held bool) {
-	member, generation := l.view()
+	m := l.sends()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.member == "" || !held {
-		l.member, l.generation = member, generation
+		l.member, l.generation = m.ID, m.Generation
 		return
 	}
-	l.compare(member, generation)
+	l.compare(m)
 	if l.broken == nil {
-		l.generation = generation
+		l.generation = m.Generation
 	}
 }
 
@@ -207,25 +202,25 @@ func (l *lease) joining(generation int32) {
 
 // check compares the lease with what kgo would send now.
 func (l *lease) check() (transaction.Member, error) {
-	member, generation := l.view()
+	m := l.sends()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.compare(member, generation)
+	l.compare(m)
 	if l.broken != nil {
 		return transaction.Member{}, l.broken
 	}
-	return transaction.Member{ID: member, Generation: generation, InstanceID: l.instance}, nil
+	return m, nil
 }
 
-func (l *lease) compare(member string, generation int32) {
+func (l *lease) compare(m transaction.Member) {
 	switch {
 	case l.broken != nil:
-	case member == "" || generation < 0:
+	case m.ID == "" || m.Generation < 0:
 		l.broken = fmt.Errorf("%w: no member of the group", ErrLost)
-	case member != l.member:
-		l.broken = fmt.Errorf("%w: member ID changed from %s to %s", ErrLost, l.member, member)
-	case l.instance != nil && (generation < l.generation || generation > l.generation+1):
-		l.broken = fmt.Errorf("%w: static member jumped from generation %d to %d", ErrLost, l.generation, generation)
+	case m.ID != l.member:
+		l.broken = fmt.Errorf("%w: member ID changed from %s to %s", ErrLost, l.member, m.ID)
+	case l.instance != nil && (m.Generation < l.generation || m.Generation > l.generation+1):
+		l.broken = fmt.Errorf("%w: static member jumped from generation %d to %d", ErrLost, l.generation, m.Generation)
 	}
 }
 
