@@ -42,7 +42,7 @@ type Outcome struct {
 
 // NothingDone is the outcome of a request that had nothing to do: nothing was pending, or the timer was already in the
 // state that was asked for. There is no event for it.
-const NothingDone waterclock.EventType = "not-found"
+const NothingDone waterclock.EventType = "nothing-done"
 
 // ErrUndecided says that no instance has decided the request yet.
 var ErrUndecided = errors.New("nobody has taken the request in")
