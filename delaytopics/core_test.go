@@ -112,7 +112,7 @@ func (c *core) take() {
 	c.r.begin(c.at, 0)
 	c.p.relay.Store(c.r)
 	c.p.life.Steps.Join(c.r)
-	c.p.life.Own(ownership.Claimed{Behind: c.end})
+	c.p.life.Own(ownership.Claimed{Behind: c.end, Leader: 1})
 	c.given, c.share = int(c.at), nil
 }
 
@@ -162,12 +162,12 @@ func (c *core) ends(o transaction.Outcome) {
 	c.t.Helper()
 	s := c.share
 	s.Records[0].Offset = c.end + wire.ClaimRecords
-	if s.Fence(0) == nil {
+	if s.Fence(1) == nil {
 		c.t.Fatalf("a step behind the claim of somebody else may be committed")
 	}
 	s.Records[0].Offset = c.end
 	c.end += 2 // and a marker
-	if err := s.Fence(0); err != nil {
+	if err := s.Fence(1); err != nil {
 		c.t.Fatalf("fenced: %v", err)
 	}
 	if o == transaction.Committed {
@@ -255,7 +255,7 @@ func TestEachRecordOnce(t *testing.T) {
 					if !c.p.life.Steps.Doubt() || c.seal(10) != nil {
 						t.Fatalf("a step is sealed in doubt")
 					}
-					c.p.life.Own(ownership.Claimed{Behind: c.end})
+					c.p.life.Own(ownership.Claimed{Behind: c.end, Leader: 1})
 				}
 			case "clock":
 				c.now += rapid.Int64Range(1, 200).Draw(t, "ms")
@@ -448,7 +448,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 		}
 		share.Records[0].Offset = c.end
 		c.end += 2
-		if err := share.Fence(0); err != nil {
+		if err := share.Fence(1); err != nil {
 			t.Fatal(err)
 		}
 		share.Done(transaction.Committed)

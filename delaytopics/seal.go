@@ -13,6 +13,7 @@ import (
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/tracing"
 	"github.com/waterclock/waterclock/internal/transaction"
@@ -83,7 +84,7 @@ func (r *relay) seal(step string, room *transaction.Room) *transaction.Share {
 	s.share.Offset = r.life.Records.Offset(s.next, wire.CommitNote{Step: step})
 	s.share.Records = append(s.share.Records, r.life.Records.Checkpoint(s.next, step, s.at))
 	s.share.Records = append(s.share.Records, s.letters()...)
-	s.share.Fence = func(leader int32) error { return r.life.Steps.Fence(s.share.Records[:1], leader) }
+	s.share.Fence = func(leader partlog.Epoch) error { return r.life.Steps.Fence(s.share.Records[:1], leader) }
 	return s.share
 }
 

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf16"
@@ -33,10 +35,10 @@ type Options struct {
 	Markers   *Markers
 	// Offsets: repair the group's committed offsets too, because the partition's stable offset cannot be read.
 	Offsets bool
-	// Committed finds out, from the partition and the group's committed offset, whether the step that a producer of the
-	// group wrote from an offset on was committed. It returns an error if it cannot tell. nil: it never can.
-	Committed func(ctx context.Context, producerID, from int64) (bool, error)
-	Logger    *slog.Logger
+	// Outcome finds out, from the partition and the group's committed offset, how the step ended that a producer of the
+	// group wrote from an offset on. It returns an error if it cannot tell.
+	Outcome func(ctx context.Context, producerID, from int64) (Ending, error)
+	Logger  *slog.Logger
 }
 
 // End ends the open transactions of this group that wrote, or may write, to a changelog partition: those that a
@@ -126,10 +128,14 @@ func ongoing(ctx context.Context, adm *kadm.Client, txnID string) (txn kadm.Desc
 }
 
 // repair writes the markers that a partition lacks: those of the group's transactions that are open there, and over
-// by the word of their coordinators. open are the transactions that are open there. foreign decides about one that
+// by the word of their coordinators. Those of the producers of ours are left alone. foreign decides about one that
 // is not the group's. If a coordinator does not tell how a transaction ended, outcome does.
-func (v *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, open []kadm.DescribedProducer,
+func (v *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, ours map[int64]bool,
 	foreign func(d kadm.DescribedProducer, txnID string) error, outcome func(d kadm.DescribedProducer, txnID string) (Ending, error)) (ended int, err error) {
+	open, err := openProducers(ctx, adm, to, ours)
+	if err != nil {
+		return 0, err
+	}
 	for _, d := range open {
 		p := Producer{d.ProducerID, d.ProducerEpoch}
 		txn, found, err := TransactionOf(ctx, adm, p.ID, "")
@@ -157,7 +163,7 @@ func (v *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPa
 		err = writeMarker(ctx, adm, to, p, how, func() {
 			ended++
 			v.Logger.Warn("wrote a marker that was lost", "transactional_id", txn.TxnID, "topic", to.Topic, "partition", to.Partition, "outcome", how.String())
-			v.Markers.wrote()
+			v.Markers.metrics.written.Inc()
 		})
 		if err != nil {
 			return ended, err
@@ -170,10 +176,6 @@ func (v *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPa
 // producer that is not waterclock's has a transaction open there.
 func (v *Options) repairChangelog(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
 	to := timer.TopicPartition{Topic: v.Topic, Partition: v.Partition}
-	open, err := openProducers(ctx, adm, to, ours)
-	if err != nil {
-		return 0, err
-	}
 	foreign := func(d kadm.DescribedProducer, txnID string) error {
 		if strings.HasPrefix(txnID, "waterclock/") {
 			return nil // another group's, which takes care of it
@@ -181,18 +183,8 @@ func (v *Options) repairChangelog(ctx context.Context, adm *kadm.Client, ours ma
 		return fmt.Errorf("%w: producer %d (%s) since offset %d of %s/%d: end it, and let nothing but waterclock write there",
 			ErrForeignTransaction, d.ProducerID, cmp.Or(txnID, "unknown transactional ID"), d.CurrentTxnStartOffset, v.Topic, v.Partition)
 	}
-	return v.repair(ctx, adm, to, open, foreign, func(d kadm.DescribedProducer, _ string) (Ending, error) {
-		if v.Committed == nil {
-			return EndingUnknown, fmt.Errorf("how the transaction of producer %d on %s/%d ended is not known", d.ProducerID, v.Topic, v.Partition)
-		}
-		committed, err := v.Committed(ctx, d.ProducerID, d.CurrentTxnStartOffset)
-		switch {
-		case err != nil:
-			return EndingUnknown, err
-		case committed:
-			return EndingCommit, nil
-		}
-		return EndingAbort, nil
+	return v.repair(ctx, adm, to, ours, foreign, func(d kadm.DescribedProducer, _ string) (Ending, error) {
+		return v.Outcome(ctx, d.ProducerID, d.CurrentTxnStartOffset)
 	})
 }
 
@@ -203,7 +195,7 @@ const offsetsTopic = "__consumer_offsets"
 // there are left alone. If the service may not look there, that is logged once, and the acquisition waits for the
 // broker.
 func (v *Options) repairOffsets(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
-	if !v.Markers.mayLookAtOffsets() {
+	if time.Now().UnixNano() < v.Markers.blind.Load() {
 		return 0, nil
 	}
 	topics, err := adm.ListTopicsWithInternal(ctx, offsetsTopic)
@@ -211,28 +203,26 @@ func (v *Options) repairOffsets(ctx context.Context, adm *kadm.Client, ours map[
 		err = topics[offsetsTopic].Err
 	}
 	to := timer.TopicPartition{Topic: offsetsTopic, Partition: offsetsPartition(v.Group, len(topics[offsetsTopic].Partitions))}
-	var open []kadm.DescribedProducer
-	if err == nil {
-		open, err = openProducers(ctx, adm, to, ours)
-	}
-	switch {
-	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		v.Markers.refuseOffsets()
-		v.Logger.Warn("the group's committed offset waits for the end of a transaction; whether its marker was lost cannot be seen without the right to read "+offsetsTopic, "err", err)
-		return 0, nil
-	case err != nil:
-		return 0, fmt.Errorf("look after the group's offsets: %w", err)
-	}
 	foreign := func(kadm.DescribedProducer, string) error { return nil }
-	return v.repair(ctx, adm, to, open, foreign, func(d kadm.DescribedProducer, txnID string) (Ending, error) {
-		if v.Markers != nil {
-			if how, _ := v.Markers.Outcome(to, Producer{d.ProducerID, d.ProducerEpoch}); how != EndingUnknown {
-				return how, nil
-			}
+	outcome := func(d kadm.DescribedProducer, txnID string) (Ending, error) {
+		if how, _ := v.Markers.Outcome(to, Producer{d.ProducerID, d.ProducerEpoch}); how != EndingUnknown {
+			return how, nil
 		}
 		return EndingUnknown, fmt.Errorf("the committed offset of group %s lacks the marker of producer %d (%s), and how its transaction ended is not known any more: "+
 			"end it with kafka-transactions.sh abort --topic %s --partition %d --start-offset %d", v.Group, d.ProducerID, txnID, to.Topic, to.Partition, d.CurrentTxnStartOffset)
-	})
+	}
+	if err == nil {
+		ended, err = v.repair(ctx, adm, to, ours, foreign, outcome)
+	}
+	switch {
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		v.Markers.blind.Store(time.Now().Add(blindKept).UnixNano())
+		v.Logger.Warn("the group's committed offset waits for the end of a transaction; whether its marker was lost cannot be seen without the right to read "+offsetsTopic, "err", err)
+		return 0, nil
+	case err != nil:
+		return ended, fmt.Errorf("look after the group's offsets: %w", err)
+	}
+	return ended, nil
 }
 
 // offsetsPartition is the partition of a group's offsets: the absolute value of Java's hash of its name, modulo the
@@ -257,9 +247,7 @@ func endTransaction(ctx context.Context, cl *kgo.Client, adm *kadm.Client, txn k
 	defer func() {
 		parts := make(map[string][]int32)
 		for topic, ps := range txn.Topics {
-			for p := range ps {
-				parts[topic] = append(parts[topic], p)
-			}
+			parts[topic] = slices.Collect(maps.Keys(ps))
 		}
 		markers.endedElsewhere(ctx, txn.TxnID, Producer{txn.ProducerID, txn.ProducerEpoch}, how, parts)
 	}()

@@ -116,7 +116,7 @@ func (k *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPar
 	return true, writeMarker(ctx, adm, to, p, how, func() {
 		k.log.Warn("wrote the marker that a partition without leader had missed", "topic", to.Topic, "partition", to.Partition,
 			"transactional_id", txn.TxnID, "outcome", how.String())
-		k.wrote()
+		k.metrics.written.Inc()
 	})
 }
 
@@ -189,13 +189,6 @@ func (d *doubt) await(p Producer, since time.Time) {
 		d.awaited = make(map[Producer]time.Time)
 	}
 	d.awaited[p] = since
-}
-
-// wrote counts a marker that was written.
-func (k *Markers) wrote() {
-	if k != nil {
-		k.metrics.written.Inc()
-	}
 }
 
 // writeMarker ends a transaction on one partition, if it is still open there. Its own marker may have come meanwhile.

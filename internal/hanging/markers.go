@@ -90,14 +90,13 @@ type Markers struct {
 	group   string
 	log     *slog.Logger
 	metrics *Metrics
-	doubts  atomic.Int32 // number of doubtful: the healthy way takes no lock
 	// blind is until when the group's offsets are not looked at, Unix ns.
 	blind atomic.Int64
 
 	mu         sync.Mutex
 	ends       []*endedTxn // in order of time
 	doubtful   map[timer.TopicPartition]*doubt
-	retiredIDs map[int64]struct{} // producer IDs not to be begun again
+	retiredIDs map[int64]bool // producer IDs not to be begun again
 	wake       beats.Signal
 }
 
@@ -106,22 +105,10 @@ type Markers struct {
 func NewMarkers(cl *kgo.Client, metadata *targets.Metadata, group string, log *slog.Logger, m *Metrics) *Markers {
 	k := &Markers{
 		client: cl, targets: metadata, group: group, log: log, metrics: m,
-		doubtful: make(map[timer.TopicPartition]*doubt), retiredIDs: make(map[int64]struct{}), wake: beats.NewSignal(),
+		doubtful: make(map[timer.TopicPartition]*doubt), retiredIDs: make(map[int64]bool), wake: beats.NewSignal(),
 	}
 	metadata.Moved = k.Moved
 	return k
-}
-
-// refuseOffsets notes that the service has no right to look at the group's offsets.
-func (k *Markers) refuseOffsets() {
-	if k != nil {
-		k.blind.Store(time.Now().Add(blindKept).UnixNano())
-	}
-}
-
-// mayLookAtOffsets is false for some time after a refusal.
-func (k *Markers) mayLookAtOffsets() bool {
-	return k == nil || time.Now().UnixNano() > k.blind.Load()
 }
 
 // NoteEnd notes that a transaction was ended, or may have been.
@@ -163,7 +150,7 @@ func (k *Markers) forget(now time.Time) {
 func (k *Markers) note(d *doubt, e *endedTxn) {
 	d.noted[e.Producer] = e
 	d.healthySince = time.Time{}
-	k.retiredIDs[e.ID] = struct{}{}
+	k.retiredIDs[e.ID] = true
 }
 
 // Moved puts a partition in doubt: it lost its leader, or has a new one.
@@ -177,7 +164,6 @@ func (k *Markers) Moved(to timer.TopicPartition) {
 	if d == nil {
 		d = &doubt{since: time.Now(), noted: make(map[Producer]*endedTxn), alert: k.targets.State(to) == targets.Leaderless}
 		k.doubtful[to] = d
-		k.doubts.Store(int32(len(k.doubtful)))
 	}
 	d.healthySince, d.moved = time.Time{}, time.Now()
 	for _, e := range k.ends {
@@ -215,8 +201,7 @@ func (k *Markers) Retired(id int64) bool {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, retiredIDs := k.retiredIDs[id]
-	return retiredIDs
+	return k.retiredIDs[id]
 }
 
 // Outcome returns the remembered ending of a transaction, and its transactional ID.
@@ -238,9 +223,6 @@ func (k *Markers) Outcome(to timer.TopicPartition, p Producer) (how Ending, txnI
 
 // Doubtful returns the partitions in doubt.
 func (k *Markers) Doubtful() (all []timer.TopicPartition) {
-	if k.doubts.Load() == 0 {
-		return nil
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Collect(maps.Keys(k.doubtful))
@@ -278,7 +260,6 @@ func (k *Markers) away(to timer.TopicPartition) {
 // dismiss ends a doubt. The lock is held.
 func (k *Markers) dismiss(to timer.TopicPartition) {
 	delete(k.doubtful, to)
-	k.doubts.Store(int32(len(k.doubtful)))
 	k.count()
 	if len(k.doubtful) == 0 {
 		// Lanes have used every ID since: that takes much less than doubtAfter.
@@ -288,9 +269,9 @@ func (k *Markers) dismiss(to timer.TopicPartition) {
 
 // forgetRetired forgets producer IDs that no remembered transaction has. The lock is held.
 func (k *Markers) forgetRetired() {
-	recent := make(map[int64]struct{})
+	recent := make(map[int64]bool)
 	for _, e := range k.ends {
-		recent[e.ID] = struct{}{}
+		recent[e.ID] = true
 	}
-	maps.DeleteFunc(k.retiredIDs, func(id int64, _ struct{}) bool { _, ok := recent[id]; return !ok })
+	maps.DeleteFunc(k.retiredIDs, func(id int64, _ bool) bool { return !recent[id] })
 }

@@ -26,15 +26,7 @@ const (
 	EndingAbort
 )
 
-func (e Ending) String() string {
-	switch e {
-	case EndingCommit:
-		return "commit"
-	case EndingAbort:
-		return "abort"
-	}
-	return "unknown"
-}
+func (e Ending) String() string { return [...]string{"unknown", "commit", "abort"}[e] }
 
 // Producer identifies a transaction: under transaction version 2 each has an epoch of its own.
 type Producer struct {

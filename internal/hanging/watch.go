@@ -87,8 +87,7 @@ func (w *Watch) look(ctx context.Context) error {
 	adm := kadm.NewClient(w.Client)
 	for id := range open {
 		process, _, _ := strings.Cut(strings.TrimPrefix(id, TransactionalIDPrefix(w.Group)), "/")
-		_, old := stuck[id]
-		old = old && process == w.Process
+		old := stuck[id] && process == w.Process
 		// If the group does not even show this process, its members say nothing.
 		orphan := all && living[w.Process] && !living[process]
 		if !old && !orphan {
@@ -111,11 +110,11 @@ func (w *Watch) look(ctx context.Context) error {
 
 // list returns the group's open transactions that are at least so old by the brokers' clocks. It does not
 // need the answer of every broker: the transactions of one that is away soon have another coordinator.
-func (w *Watch) list(ctx context.Context, age time.Duration) (map[string]struct{}, error) {
+func (w *Watch) list(ctx context.Context, age time.Duration) (map[string]bool, error) {
 	req := kmsg.NewPtrListTransactionsRequest()
 	req.StateFilters = []string{"Ongoing"}
 	req.DurationFilterMillis = age.Milliseconds()
-	ids := make(map[string]struct{})
+	ids := make(map[string]bool)
 	var failed error
 	answers := 0
 	for _, shard := range w.Client.RequestSharded(ctx, req) {
@@ -131,7 +130,7 @@ func (w *Watch) list(ctx context.Context, age time.Duration) (map[string]struct{
 		answers++
 		for _, t := range resp.TransactionStates {
 			if strings.HasPrefix(t.TransactionalID, TransactionalIDPrefix(w.Group)) {
-				ids[t.TransactionalID] = struct{}{}
+				ids[t.TransactionalID] = true
 			}
 		}
 	}

@@ -28,7 +28,7 @@ func TestWatchLetsTheLivingBe(t *testing.T) {
 			return map[string]bool{"self": true, "lives": true}, whole
 		},
 	}
-	open := func() map[string]struct{} {
+	open := func() map[string]bool {
 		t.Helper()
 		ids, err := w.list(s.ctx, w.Timeout*3/4)
 		if err != nil {

@@ -175,7 +175,7 @@ func TestThreeBrokersSurviveOne(t *testing.T) {
 }
 
 // whatFollowersLack writes a record to each partition whose leader waits for a dead
-// broker: no reader is shown it, but partlog.End counts it. It returns those partitions.
+// broker: no reader is shown it, but partlog.Reader.End counts it. It returns those partitions.
 func whatFollowersLack(t *testing.T, c *Cluster, topic string) (ps []int32) {
 	t.Helper()
 	// The leader answers when the dead broker has left the in-sync replicas, which takes as
@@ -195,7 +195,7 @@ func whatFollowersLack(t *testing.T, c *Cluster, topic string) (ps []int32) {
 		at := partlog.Log{Topic: topic, Partition: p}
 		var end int64
 		for ctx := deadline(t); err == nil && end == 0; {
-			end, _, err = partlog.End(ctx, cl, at)
+			end, err = partlog.NewReader(cl, at, 0).End(ctx)
 		}
 		_, _, shown, err2 := partlog.Bounds(deadline(t), cl, at)
 		if err != nil || err2 != nil || end != 1 || shown != 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/hanging"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -39,9 +40,9 @@ type Acquired struct {
 // Claimed is the last record of our claim as it was read back from the changelog. Below it stands no foreign claim that was
 // not replayed.
 type Claimed struct {
-	Behind int64  // the offset behind it
-	Value  []byte // unlike that of any other record
-	Leader int32  // the leader epoch in which it was written, not that of the leader from which it was read
+	Behind int64         // the offset behind it
+	Value  []byte        // unlike that of any other record
+	Leader partlog.Epoch // in which it was written, not that of the leader from which it was read
 }
 
 // acquirer makes this process a partition's owner, any number of times. One acquisition is under way at a time.
@@ -142,10 +143,10 @@ func (a *acquirer) claimPosition(ctx context.Context, last *wire.Checkpoint, com
 
 // toClaim folds up to the claim, and returns the time that the broker gave it and the epoch of that broker's lead. If the
 // view turns out to be too old by then, it is wiped and folded again.
-func (a *acquirer) toClaim(ctx context.Context, f *Follower, c *claim) (now time.Time, leader int32, err error) {
+func (a *acquirer) toClaim(ctx context.Context, f *Follower, c *claim) (now time.Time, leader partlog.Epoch, err error) {
 	for {
 		now = time.Time{}
-		f.claimed = func(x wire.Claim) {
+		f.replay.Claimed = func(x wire.Claim) {
 			if x.Step == c.note.Step {
 				now, leader = time.UnixMilli(x.Appended), x.Leader
 				a.o.Clocks.Measured(c.sealed, c.ended, now)
@@ -237,7 +238,7 @@ func (a *acquirer) reason() string {
 func (a *acquirer) endHanging(ctx context.Context, offsets bool) error {
 	n, err := hanging.End(ctx, hanging.Options{
 		Client: a.o.Client, Group: a.o.Group, Topic: a.o.Topics.Changelog.Name, Partition: a.o.Partition,
-		Offsets: offsets, Markers: a.o.Markers, Committed: a.committed, Logger: a.log,
+		Offsets: offsets, Markers: a.o.Markers, Outcome: a.outcome, Logger: a.log,
 	})
 	if n > 0 {
 		a.metrics.Ended(n)

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -96,7 +97,7 @@ func (c *claim) last() *kgo.Record { return c.records()[wire.ClaimRecords-1] }
 // fence returns nil if the claim may be committed. It must be in one piece and, unless it may take over from others,
 // nothing may stand between what was read and the share's records. The leader does not matter here: a claim counts when it
 // has been read back, and that tells the leader.
-func (c *claim) fence(int32) error {
+func (c *claim) fence(partlog.Epoch) error {
 	all := c.share.Records
 	last, err := lastOffset(all)
 	if err != nil {

@@ -51,8 +51,6 @@ type Follower struct {
 	// nil unless the follower serves an acquisition.
 	help func(ctx context.Context, f *Follower, stop func()) error
 	show func(State) // set together with help: shows where the acquisition is
-	// claimed, if not nil, is called with each claim that is folded.
-	claimed func(wire.Claim)
 
 	view  view
 	first time.Time // when an end of the log was first reached; zero: never yet
@@ -248,11 +246,6 @@ func (f *Follower) open(ctx context.Context, why string) (err error) {
 	f.replay.Progress = f.progress
 	if f.o.Local != nil {
 		f.replay.Room = f.o.Local.Room
-	}
-	f.replay.Claimed = func(c wire.Claim) {
-		if f.claimed != nil {
-			f.claimed(c)
-		}
 	}
 	f.position.Store(v.from)
 	f.end.Store(v.end)

@@ -55,7 +55,7 @@ func New(o Options, m Metrics) *Life {
 	aside := func(f func()) { l.looks.Go(f) }
 	l.Records = &Records{o: &l.o, epochs: new(epochs)}
 	l.Input = &Input{o: &l.o, log: l.Log, metrics: m, epochs: l.Records.epochs, aside: aside, wake: l.Wake.Send}
-	l.Steps = newSteps(&l.o, l.failure, l.Log, l.Wake.Send)
+	l.Steps = newSteps(&l.o, l.failure, l.Wake.Send)
 	l.tail = &tailWatch{o: &l.o, log: l.Log, failure: l.failure, steps: l.Steps, aside: aside}
 	l.acquirer = &acquirer{o: &l.o, log: l.Log, metrics: m, failure: l.failure, steps: l.Steps, records: l.Records, show: l.SetState}
 	return l
@@ -77,7 +77,13 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
-	watching.Go(func() { l.endWithToken(ctx, cancel) })
+	watching.Go(func() {
+		beats.Every(ctx, Tick, func() {
+			if l.o.Token.Err() != nil {
+				cancel()
+			}
+		})
+	})
 	defer l.SetState(Gone)
 	var said string // what was logged last
 	var again beats.Reminder
@@ -125,15 +131,6 @@ func (l *Life) serve(ctx context.Context, serve func(context.Context) error) err
 	return serve(ctx)
 }
 
-// endWithToken calls end when the token dies, unless ctx ends before.
-func (l *Life) endWithToken(ctx context.Context, end func()) {
-	beats.Every(ctx, Tick, func() {
-		if l.o.Token.Err() != nil {
-			end()
-		}
-	})
-}
-
 func (l *Life) stayFailed(ctx context.Context, err error) {
 	l.GiveUp(err)
 	l.SetState(Failed)
@@ -160,12 +157,6 @@ func (l *Life) TakeOver(f *Follower, local *Local) {
 // log holds no checkpoint, or why it may not begin. Until Own is called, lanes seal nothing but the claim.
 func (l *Life) Acquire(ctx context.Context, f *Follower, begin func(ctx context.Context, committed int64) (int64, error)) (Acquired, error) {
 	return l.acquirer.acquire(ctx, f, begin)
-}
-
-// SamePartitionsElsewhere checks, for a partition that nobody has acquired yet, that the request topic has as many
-// partitions as when its other partitions were acquired.
-func (l *Life) SamePartitionsElsewhere(ctx context.Context) error {
-	return samePartitionsElsewhere(ctx, &l.o)
 }
 
 // Own says that the partition is acquired: from here on Steps.Seal asks the kind. c is Acquired.Claimed.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/replay"
-	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
@@ -175,8 +174,8 @@ func LostChangelog(requests, changelog partlog.Log, tells string) error {
 
 // intoLocal folds into the store. It holds one of the slots from when there is something to fetch until no more comes.
 type intoLocal struct {
-	f    *Follower
-	sink *statestore.Replay // nil: no slot is held
+	*statestore.Replay // nil: no slot is held
+	f                  *Follower
 }
 
 // Hold implements replay.Fold: it acquires a slot.
@@ -187,7 +186,7 @@ func (i *intoLocal) Hold(ctx context.Context) (err error) {
 	if err := local.acquire(ctx); err != nil {
 		return err
 	}
-	if i.sink, err = local.Handle.Replay(i.f.log.ID, i.f.view.newest); err != nil {
+	if i.Replay, err = local.Handle.Replay(i.f.log.ID, i.f.view.newest); err != nil {
 		local.release()
 		return fmt.Errorf("open the store for replay: %w", err)
 	}
@@ -197,8 +196,8 @@ func (i *intoLocal) Hold(ctx context.Context) (err error) {
 
 // Rest implements replay.Fold: it gives the slot back.
 func (i *intoLocal) Rest() {
-	i.sink.Close()
-	i.sink = nil
+	i.Close()
+	i.Replay = nil
 	i.show(Acquiring)
 	i.f.o.Local.release()
 }
@@ -209,17 +208,8 @@ func (i *intoLocal) show(s State) {
 	}
 }
 
-// Put implements replay.Fold.
-func (i *intoLocal) Put(id, value []byte, t *timer.Timer) error { return i.sink.Put(id, value, t) }
-
-// Delete implements replay.Fold.
-func (i *intoLocal) Delete(id []byte) error { return i.sink.Delete(id) }
-
-// Checkpoint implements replay.Fold.
-func (i *intoLocal) Checkpoint(raw []byte) error { return i.sink.Checkpoint(raw) }
-
 // Flush implements replay.Fold.
 func (i *intoLocal) Flush(at replay.Point) error {
-	i.sink.At(statestore.Mark{Named: at.Named, Epoch: int32(at.Epoch), Read: at.Read})
-	return i.sink.Flush(at.Position)
+	i.At(statestore.Mark{Named: at.Named, Epoch: int32(at.Epoch), Read: at.Read})
+	return i.Replay.Flush(at.Position)
 }

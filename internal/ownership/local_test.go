@@ -24,7 +24,7 @@ func TestASlotGoesWithItsMemory(t *testing.T) {
 		if err := i.Hold(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		sink := i.sink
+		sink := i.Replay
 		i.Rest()
 		if err := sink.Flush(1); !errors.Is(err, statestore.ErrReplayOver) {
 			t.Fatalf("flushed behind the rest: %v", err)

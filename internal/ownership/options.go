@@ -63,8 +63,8 @@ type Options struct {
 	Lanes        *transaction.Lanes
 	Targets      *targets.Metadata
 	Health       *targets.Health
-	Markers      *hanging.Markers // nil: lost markers are not looked for
-	Client       *kgo.Client      // for replays, looks at the logs, and admin requests
+	Markers      *hanging.Markers
+	Client       *kgo.Client // for replays, looks at the logs, and admin requests
 	Now          func() time.Time
 	Clocks       *clocks.Clocks // measured by each claim
 	AcceptGroup  bool

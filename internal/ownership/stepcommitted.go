@@ -1,61 +1,61 @@
 package ownership
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
+	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// committed decides whether a step was committed whose marker is missing in the owners' log. The producer wrote it from
+// outcome decides how a step ended whose marker is missing in the owners' log. The producer wrote it from
 // the given offset on. Readers wait where a marker is missing. So either the owner went on, and the log shows that
 // behind the step, or nothing was committed after it. In the second case the name of the last step in the committed
 // offset decides. It is known once the acquisition has fetched that offset.
-func (a *acquirer) committed(ctx context.Context, producerID, from int64) (bool, error) {
+func (a *acquirer) outcome(ctx context.Context, producerID, from int64) (hanging.Ending, error) {
 	owned, note := a.o.changelog(), a.found.Load()
 	if note == nil {
-		return false, fmt.Errorf("the changelog %v lacks the marker of producer %d at offset %d, and the committed offset is not known yet",
+		return hanging.EndingUnknown, fmt.Errorf("the changelog %v lacks the marker of producer %d at offset %d, and the committed offset is not known yet",
 			owned, producerID, from)
 	}
 	_, _, end, err := partlog.Bounds(ctx, a.o.Client, owned)
 	if err != nil {
-		return false, err
+		return hanging.EndingUnknown, err
 	}
 	r := partlog.NewReader(a.o.Client, owned, from)
 	r.SetCompacted(true)
 	r.SetUncommitted()
-	hanging, after := "", false
+	unmarked, after := "", false
 	for r.Position() < end {
 		page, err := r.Next(ctx, fetchWait)
 		if err != nil {
-			return false, err
+			return hanging.EndingUnknown, err
 		}
 		for _, rec := range page.Records {
 			step, err := stepOf(rec.Key, rec.Value)
 			switch {
 			case err != nil:
-				return false, err
+				return hanging.EndingUnknown, err
 			case step == "":
 			case rec.ProducerID == producerID:
-				if hanging == "" {
-					hanging = step
-				}
-			case hanging != "" && (step == note.Step || step == note.Last):
+				unmarked = cmp.Or(unmarked, step)
+			case unmarked != "" && (step == note.Step || step == note.Last):
 				after = true
 			}
 		}
 	}
 	switch {
-	case hanging == "":
-		return false, nil // a step without its checkpoint was never committed
-	case note.Step == hanging || note.Last == hanging:
-		return true, nil
+	case unmarked == "":
+		return hanging.EndingAbort, nil // a step without its checkpoint was never committed
+	case note.Step == unmarked || note.Last == unmarked:
+		return hanging.EndingCommit, nil
 	case after:
-		return false, fmt.Errorf("the changelog %v lacks the marker of step %s, and later ones are committed: whether that one was is not known",
-			owned, hanging)
+		return hanging.EndingUnknown, fmt.Errorf("the changelog %v lacks the marker of step %s, and later ones are committed: whether that one was is not known",
+			owned, unmarked)
 	}
-	return false, nil
+	return hanging.EndingAbort, nil
 }
 
 // stepOf returns the name of the step that wrote a checkpoint or a claim; "" for other records.

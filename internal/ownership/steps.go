@@ -3,7 +3,6 @@ package ownership
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +24,6 @@ const doubtShown = time.Second
 type Steps struct {
 	o        *Options
 	failure  *failure
-	log      *slog.Logger
 	wake     func()
 	draining atomic.Bool // revoked: nothing is sealed any more
 
@@ -41,8 +39,8 @@ type Steps struct {
 	blocked    error // why the last share held up its step; ended by the next commit
 }
 
-func newSteps(o *Options, f *failure, log *slog.Logger, wake func()) *Steps {
-	s := &Steps{o: o, failure: f, log: log, wake: wake}
+func newSteps(o *Options, f *failure, wake func()) *Steps {
+	s := &Steps{o: o, failure: f, wake: wake}
 	s.idle = sync.NewCond(&s.mu)
 	return s
 }
@@ -120,10 +118,11 @@ func (s *Steps) begin(source transaction.Source) (owner bool, c *claim) {
 	if s.source != source || s.draining.Load() || s.out || s.failure.why() != nil || s.tail.doubt != nil || s.o.Token.Err() != nil {
 		return false, nil
 	}
-	if _, s.leaderless = s.missing(); s.leaderless {
+	_, missing, epoch := s.missing()
+	if s.leaderless = missing; missing {
 		return false, nil // no step could be committed, and other partitions must not wait for it
 	}
-	if s.owner && s.newLeader() {
+	if s.owner && s.newLeader(epoch) {
 		s.distrust(errNewLeader)
 		return false, nil
 	}
@@ -139,14 +138,20 @@ func (s *Steps) end() {
 }
 
 // missing returns a partition that the next step has to write to and that has no leader in reach: that of the log or,
-// for an owner, that of the events. mu is held.
-func (s *Steps) missing() (log partlog.Log, missing bool) {
+// for an owner, that of the events. epoch is that of the log's leader. mu is held.
+func (s *Steps) missing() (log partlog.Log, missing bool, epoch partlog.Epoch) {
 	log = s.o.changelog()
-	if s.o.Targets.Leaders.Stalled(log.Topic, log.Partition) {
-		return log, true
+	if epoch, missing = s.leader(); !missing && s.owner && s.o.Topics.Events.Name != "" {
+		log.Topic = s.o.Topics.Events.Name
+		missing = s.o.Targets.Leaders.Stalled(log.Topic, log.Partition)
 	}
-	log.Topic = s.o.Topics.Events.Name
-	return log, s.owner && log.Topic != "" && s.o.Targets.Leaders.Stalled(log.Topic, log.Partition)
+	return log, missing, epoch
+}
+
+// leader returns the leader epoch of the changelog by this process's metadata, 0 if it is not known, and whether the
+// changelog has no leader in reach.
+func (s *Steps) leader() (epoch partlog.Epoch, missing bool) {
+	return s.o.Targets.Leaders.Epoch(s.o.Topics.Changelog.Name, s.o.Partition)
 }
 
 // AwaitLeader wakes the lanes if nothing was sealed because there was no leader.
@@ -161,11 +166,11 @@ func (s *Steps) AwaitLeader() {
 
 // Fence returns nil if a step that wrote these records to the log may be committed: no foreign claim stands before
 // them, in the log that was read last, and that log was not cut. leader is that of transaction.Share.Fence.
-func (s *Steps) Fence(records []*kgo.Record, leader int32) error {
+func (s *Steps) Fence(records []*kgo.Record, leader partlog.Epoch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.tail.check(records, leader)
-	if err == nil && s.newLeader() { // metadata may have come since the share was sealed
+	if now, _ := s.leader(); err == nil && s.newLeader(now) { // metadata may have come since the share was sealed
 		err = errNewLeader
 	}
 	switch s.unfenced = err; {
@@ -254,16 +259,9 @@ func (s *Steps) acked() int64 {
 	return s.tail.acked
 }
 
-// epoch is the leader epoch of the changelog by this process's metadata, -1 if it is not known.
-func (s *Steps) epoch() int32 {
-	return s.o.Targets.Leaders.Epoch(s.o.Topics.Changelog.Name, s.o.Partition)
-}
-
-// newLeader reports whether this process's metadata names another leader epoch than when the log was read last. mu is held.
-func (s *Steps) newLeader() bool {
-	now := s.epoch()
-	return now >= 0 && now != s.tail.metadataEpoch
-}
+// newLeader reports whether this process's metadata, which names a leader epoch now, named another one when the log was
+// read last. mu is held.
+func (s *Steps) newLeader(now partlog.Epoch) bool { return now != 0 && now != s.tail.metadataEpoch }
 
 // beginLook reports whether a look is to begin: there is doubt, and there is a leader. t stays as it is until known ends the
 // look.
@@ -273,13 +271,13 @@ func (s *Steps) beginLook() (t tail, start bool) {
 	if s.tail.doubt == nil || s.tail.looking {
 		return s.tail, false
 	}
-	s.leaderless = s.o.Targets.Leaders.Stalled(s.o.Topics.Changelog.Name, s.o.Partition)
-	s.tail.looking, s.tail.metadataEpoch = !s.leaderless, s.epoch()
+	s.tail.metadataEpoch, s.leaderless = s.leader()
+	s.tail.looking = !s.leaderless
 	return s.tail, s.tail.looking
 }
 
 // known is tail.known.
-func (s *Steps) known(at int64, leader int32) {
+func (s *Steps) known(at int64, leader partlog.Epoch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tail.known(at, leader)
@@ -289,7 +287,7 @@ func (s *Steps) known(at int64, leader int32) {
 func (s *Steps) reason() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	log, missing := s.missing()
+	log, missing, _ := s.missing()
 	switch {
 	case missing:
 		// As of now, not of the last seal: a share may be out, waiting for the leader.

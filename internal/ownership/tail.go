@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
@@ -79,8 +80,8 @@ type tail struct {
 	seen  int64  // the log of readEpoch was read up to there
 	// readEpoch is the leader epoch of the log that was read last. That log contained the record of last and, unless there is
 	// doubt, no foreign claim below next. metadataEpoch is the leader epoch by this process's metadata when the look began,
-	// or that of our claim; -1: not known.
-	readEpoch, metadataEpoch int32
+	// or that of our claim; 0: not known.
+	readEpoch, metadataEpoch partlog.Epoch
 	at                       time.Time // of the last news, good or bad
 	doubt                    error     // what raised it; nil: none
 	looking                  bool      // a look is under way
@@ -97,8 +98,8 @@ func lastOffset(records []*kgo.Record) (int64, error) {
 }
 
 // check returns nil if a step that wrote these records may be committed. leader is the epoch of the leader that took them,
-// -1 if that is not known.
-func (t *tail) check(records []*kgo.Record, leader int32) error {
+// 0 if that is not known.
+func (t *tail) check(records []*kgo.Record, leader partlog.Epoch) error {
 	last, err := lastOffset(records)
 	if err != nil {
 		return err
@@ -106,7 +107,7 @@ func (t *tail) check(records []*kgo.Record, leader int32) error {
 	if first := records[0].Offset; first < t.acked {
 		return fmt.Errorf("%w: ours were acknowledged up to %d, and the next step begins at %d", errCut, t.acked, first)
 	}
-	if leader < 0 || leader != t.readEpoch {
+	if leader == 0 || leader != t.readEpoch {
 		return fmt.Errorf("%w: leader epoch %d, and not %d", errNewLeader, leader, t.readEpoch)
 	}
 	above := last + 1 - int64(len(records)) - t.next
@@ -132,7 +133,7 @@ func (t *tail) distrust(why error) {
 // known ends all doubt: the log of this leader epoch has our last record, and below an offset no foreign claim that counts.
 // Some of our markers may still come: that of a step which was aborted, perhaps before it wrote anything, and those of
 // earlier steps.
-func (t *tail) known(at int64, leader int32) {
+func (t *tail) known(at int64, leader partlog.Epoch) {
 	*t = tail{next: at + owed, acked: t.acked, last: t.last, seen: at, readEpoch: leader, metadataEpoch: t.metadataEpoch, at: time.Now()}
 }
 

@@ -28,10 +28,10 @@ import (
 // stranger's claim is ClaimRecords consecutive records.
 type sharedLog struct {
 	records []int
-	written int   // records so far, those that are lost included
-	markers int   // ours, to be written
-	claims  []int // the last record of each claim
-	leader  int32 // epoch of the present leader
+	written int           // records so far, those that are lost included
+	markers int           // ours, to be written
+	claims  []int         // the last record of each claim
+	leader  partlog.Epoch // of the present leader
 }
 
 func (l *sharedLog) end() int64 { return int64(len(l.records)) }
@@ -83,10 +83,10 @@ func (l *sharedLog) has(t *tail) bool {
 func TestNoStepPassesBehindAClaim(t *testing.T) {
 	seen := make(map[string]int)
 	rapid.Check(t, func(t *rapid.T) {
-		log := &sharedLog{}
+		log := &sharedLog{leader: 1}
 		log.write(1) // our claim
 		var tl tail
-		tl.begin(Claimed{Behind: log.end(), Value: fmt.Append(nil, log.written)})
+		tl.begin(Claimed{Behind: log.end(), Value: fmt.Append(nil, log.written), Leader: log.leader})
 		marker := func() {
 			if log.markers > 0 {
 				log.markers--
@@ -129,7 +129,7 @@ func TestNoStepPassesBehindAClaim(t *testing.T) {
 				records[0].Offset = -1
 			}
 			if log.leader != leader && rapid.Bool().Draw(t, "a connection broke") {
-				leader = -1
+				leader = 0
 			} else {
 				leader = log.leader
 			}
@@ -168,7 +168,7 @@ func TestOwnStepsPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		log := &sharedLog{}
 		var tl tail
-		tl.known(0, 0)
+		tl.known(0, 1)
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
 			for log.markers > 2 || log.markers > 0 && rapid.Bool().Draw(t, "marker") {
 				log.markers--
@@ -181,7 +181,7 @@ func TestOwnStepsPass(t *testing.T) {
 					log.write(1)
 				}
 			})
-			if err := tl.check(records, 0); err != nil {
+			if err := tl.check(records, 1); err != nil {
 				t.Fatal(err)
 			}
 			tl.passed(records)
@@ -196,7 +196,7 @@ func TestTailRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		records []*kgo.Record
-		leader  int32
+		leader  partlog.Epoch
 		want    error
 	}{
 		{"directly behind", stepAt(10, 11), 3, nil},
@@ -208,7 +208,7 @@ func TestTailRefuses(t *testing.T) {
 		{"far too low", stepAt(1, 2), 3, errForeignRecords},
 		{"a producer that has not heard of the leader yet", stepAt(10, 11), 2, errNewLeader},
 		{"a later leader", stepAt(10, 11), 4, errNewLeader},
-		{"one that is not known", stepAt(10, 11), -1, errNewLeader},
+		{"one that is not known", stepAt(10, 11), 0, errNewLeader},
 	} {
 		if err := tl.check(c.records, c.leader); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
@@ -234,12 +234,12 @@ func TestAnOwnerNoticesThatItsChangelogWasCut(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			l, _ := online(t)
 			s := l.Steps
-			s.own(Claimed{Behind: 10})
-			if err := s.Fence(stepAt(11, 12), 0); err != nil {
+			s.own(Claimed{Behind: 10, Leader: 1})
+			if err := s.Fence(stepAt(11, 12), 1); err != nil {
 				t.Fatal(err)
 			}
-			s.known(12, 0) // a look forgets nothing of that
-			if err := s.Fence(c.records, 0); errors.Is(err, errCut) != c.cut {
+			s.known(12, 1) // a look forgets nothing of that
+			if err := s.Fence(c.records, 1); errors.Is(err, errCut) != c.cut {
 				t.Errorf("may be committed: %v", err)
 			}
 			if err := l.Failure(); errors.Is(err, errCut) != c.cut {
@@ -270,10 +270,7 @@ func TestALogIsCutAndFilledUpAgain(t *testing.T) {
 					write(t, l, wire.ClaimKey(), ours.Values()[i])
 				}
 			}
-			_, leader, err := partlog.End(t.Context(), l.o.Client, l.Changelog())
-			if err != nil {
-				t.Fatal(err)
-			}
+			leader := leads(t, l)
 			l.Own(Claimed{Behind: wire.ClaimRecords, Value: ours.Values()[wire.ClaimRecords-1], Leader: leader})
 			if err := c.MoveTopicPartition(l.o.Topics.Changelog.Name, 0, 0); err != nil {
 				t.Fatal(err)
@@ -322,19 +319,19 @@ func TestANewLeaderIsLookedAtBeforeAStep(t *testing.T) {
 			l := offline(b)
 			p := source{l}
 			l.Steps.Join(p)
-			l.Own(Claimed{Behind: 1, Leader: 7})
+			l.Own(Claimed{Behind: 1, Leader: partlog.EpochOf(7)})
 			b.led(t, &l.o, 0)
 			seal := func() *transaction.Share { return p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) }
 			const at = 1
 			share := seal()
-			if share == nil || l.Steps.Fence(stepAt(at), 7) != nil {
+			if share == nil || l.Steps.Fence(stepAt(at), partlog.EpochOf(7)) != nil {
 				t.Fatal("nothing is sealed for the leader that is known, or it may not be committed")
 			}
 			l.Steps.Ended(share, transaction.Committed)
 			share = seal()
 			b.epoch = epoch
 			b.led(t, &l.o, 0)
-			if err := l.Steps.Fence(stepAt(at+2), 7); !errors.Is(err, errNewLeader) {
+			if err := l.Steps.Fence(stepAt(at+2), partlog.EpochOf(7)); !errors.Is(err, errNewLeader) {
 				t.Errorf("%v, of a step during which metadata has named another leader", err)
 			}
 			l.Steps.Ended(share, transaction.Aborted)
@@ -346,10 +343,10 @@ func TestANewLeaderIsLookedAtBeforeAStep(t *testing.T) {
 				if _, start := l.Steps.beginLook(); !start {
 					t.Error("no look begins")
 				}
-				l.Steps.known(at+4, 7)
+				l.Steps.known(at+4, partlog.EpochOf(7))
 			}
 			look()
-			if share = seal(); share == nil || l.Steps.Fence(stepAt(at+4), 7) != nil {
+			if share = seal(); share == nil || l.Steps.Fence(stepAt(at+4), partlog.EpochOf(7)) != nil {
 				t.Fatal("nothing is sealed after the look")
 			}
 			l.Steps.Ended(share, transaction.Committed)
@@ -360,18 +357,25 @@ func TestANewLeaderIsLookedAtBeforeAStep(t *testing.T) {
 	}
 }
 
+// leads returns the epoch of the changelog's leader.
+func leads(t *testing.T, l *Life) partlog.Epoch {
+	t.Helper()
+	r := partlog.NewReader(l.o.Client, l.Changelog(), 0)
+	if _, err := r.End(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return r.Leader()
+}
+
 // acquired is a Life whose claim is all that the changelog has.
-func acquired(t *testing.T) (l *Life, c *kfake.Cluster, leader int32) {
+func acquired(t *testing.T) (l *Life, c *kfake.Cluster, leader partlog.Epoch) {
 	t.Helper()
 	l, c = online(t)
 	ours := wire.Claim{Group: "g", Step: "ours"}
 	for _, value := range ours.Values() {
 		write(t, l, wire.ClaimKey(), value)
 	}
-	_, leader, err := partlog.End(t.Context(), l.o.Client, l.Changelog())
-	if err != nil {
-		t.Fatal(err)
-	}
+	leader = leads(t, l)
 	l.Steps.Join(source{l})
 	l.Own(Claimed{Behind: wire.ClaimRecords, Value: ours.Values()[wire.ClaimRecords-1], Leader: leader})
 	return l, c, leader
@@ -401,7 +405,7 @@ func TestALookTrustsNoLeaderThatItHasNotRead(t *testing.T) {
 		b, topic, p := kmsg.NewMetadataResponseBroker(), kmsg.NewMetadataResponseTopic(), kmsg.NewMetadataResponseTopicPartition()
 		b.Host, b.Port = host, int32(n)
 		topic.Topic, topic.TopicID = &l.o.Topics.Changelog.Name, l.o.Topics.Changelog.ID
-		p.LeaderEpoch = was + 1
+		p.LeaderEpoch = int32(was) // Kafka's number of was + 1
 		topic.Partitions = append(topic.Partitions, p)
 		resp.Brokers, resp.Topics = append(resp.Brokers, b), append(resp.Topics, topic)
 		return resp, nil, true
@@ -503,7 +507,7 @@ func TestAStepDuringAPeekIsNoCut(t *testing.T) {
 	l, c := online(t)
 	writeCheckpoints(t, l, 10)
 	s := l.Steps
-	s.own(Claimed{Behind: 10})
+	s.own(Claimed{Behind: 10, Leader: 1})
 	s.tail.at = time.Now().Add(-2 * tailEvery)
 	asked := 0
 	c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {
@@ -511,7 +515,7 @@ func TestAStepDuringAPeekIsNoCut(t *testing.T) {
 		if asked++; asked != 3 { // the high watermark is what Bounds asks for last
 			return nil, nil, false
 		}
-		if err := s.Fence(stepAt(10, 11), 0); err != nil {
+		if err := s.Fence(stepAt(10, 11), 1); err != nil {
 			t.Error(err)
 		}
 		return endsAt(r, 10), nil, true // as of before the step
@@ -526,7 +530,7 @@ func TestAStepDuringAPeekIsNoCut(t *testing.T) {
 func TestAFormerLeaderIsNotBelieved(t *testing.T) {
 	l, c := online(t)
 	writeCheckpoints(t, l, 10)
-	l.Steps.own(Claimed{Behind: 10})
+	l.Steps.own(Claimed{Behind: 10, Leader: 1})
 	l.Steps.tail.at = time.Now().Add(-2 * tailEvery)
 	var heard atomic.Bool
 	c.ControlKey(int16(kmsg.ListOffsets), func(r kmsg.Request) (kmsg.Response, error, bool) {

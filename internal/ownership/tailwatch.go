@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -26,9 +25,6 @@ const (
 	// tailEvery is how often an idle partition compares the end of its changelog with what it knows. peekTimeout bounds
 	// that.
 	tailEvery, peekTimeout = time.Minute, 5 * time.Second
-	// formerLeader is for how long a position that is not in the log proves nothing: a former leader may have answered that
-	// has not heard of its successor.
-	formerLeader = 5 * time.Second
 )
 
 // tailWatch looks at the end of the changelog if the Steps are in doubt, and from time to time while they are idle.
@@ -79,13 +75,13 @@ func (w *tailWatch) look(ctx context.Context) {
 
 // readTail reads the changelog from our last record to its end. It returns the end, and the epoch of the leader that had all
 // of this. What the last look has read under the same leader is not read again. If our record is no longer there, the log was
-// cut; if there is nothing at all at its place, that is believed after formerLeader. If it meets a foreign claim, it waits for
+// cut; if there is nothing at all at its place, that is believed after partlog.CutAfter. If it meets a foreign claim, it waits for
 // the end of that; a committed claim ends the partition.
 //
 // The end is where the leader writes next, not the high watermark. If a step of ours was given up while a replica was
 // dying, it may have left records that are shown only when that replica is out of the ISR. The next step stands behind
 // them. Without waiting for them it would look as if a claim stood before it, and be aborted.
-func (w *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader int32, err error) {
+func (w *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader partlog.Epoch, err error) {
 	log, ours := w.o.changelog(), t.acked-1
 	uncommitted := partlog.NewReader(w.o.Client, log, ours)
 	uncommitted.SetUncommitted()
@@ -93,7 +89,7 @@ func (w *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader int
 	ourLast, others := false, false        // what was found
 	first, claimed := int64(-1), int64(-1) // claims
 	note := func(rec *kgo.Record) error {
-		uncommitted.SetMaxBytes(partlog.DefaultLimits().MaxBytes)
+		uncommitted.SetMaxBytes(partlog.MaxBytes)
 		if rec.Offset == ours && bytes.Equal(rec.Value, t.last) {
 			if ourLast = true; uncommitted.Leader() == t.readEpoch {
 				uncommitted.SetPosition(max(uncommitted.Position(), t.seen))
@@ -108,14 +104,8 @@ func (w *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader int
 		}
 		return nil
 	}
-	asked := int32(math.MaxInt32)
-	end := func() (int64, error) {
-		end, epoch, err := partlog.End(ctx, w.o.Client, log)
-		asked = min(asked, epoch)
-		return end, err
-	}
 	for nothing := (time.Time{}); ; uncommitted.LookAgain() {
-		leader, err = w.eachOfTail(ctx, uncommitted, end, note)
+		leader, err = w.eachOfTail(ctx, uncommitted, uncommitted.End, note)
 		if err != nil || ourLast || others || isOver(&nothing) {
 			break
 		}
@@ -125,30 +115,30 @@ func (w *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader int
 		uncommitted.SetPosition(ours)
 	}
 	if err == nil && claimed >= 0 {
-		_, err = w.eachOfTail(ctx, partlog.NewReader(w.o.Client, log, first), func() (int64, error) { return claimed + 1, nil }, w.overtaken)
+		_, err = w.eachOfTail(ctx, partlog.NewReader(w.o.Client, log, first), func(context.Context) (int64, error) { return claimed + 1, nil }, w.overtaken)
 	}
 	if err == nil && !ourLast {
 		err = fmt.Errorf("%w: our last one is no longer at offset %d", errCut, ours)
 	}
-	return uncommitted.Position(), min(leader, asked), err
+	return uncommitted.Position(), leader, err
 }
 
-// isOver reports whether formerLeader has passed since the first call with this time.
+// isOver reports whether partlog.CutAfter has passed since the first call with this time.
 func isOver(first *time.Time) bool {
 	if first.IsZero() {
 		*first = time.Now()
 	}
-	return time.Since(*first) > formerLeader
+	return time.Since(*first) > partlog.CutAfter
 }
 
-// eachOfTail calls take for each record up to an offset, and returns the lowest epoch of a leader that they came from. It asks
-// for the offset again if nothing comes, because a new leader may have less than the one before. It fetches at least once,
-// even if there is nothing to read: if the log has lost its end, only a fetch says that the position is not in the log. That
-// is believed after formerLeader.
-func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func() (int64, error), take func(*kgo.Record) error) (leader int32, err error) {
+// eachOfTail calls take for each record up to an offset, and returns the lowest epoch of a leader that has told the offset or
+// the records. It asks for the offset again if nothing comes, because a new leader may have less than the one before. It
+// fetches at least once, even if there is nothing to read: if the log has lost its end, only a fetch says that the position
+// is not in the log. That is believed after partlog.CutAfter.
+func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func(context.Context) (int64, error), take func(*kgo.Record) error) (leader partlog.Epoch, err error) {
 	r.SetCompacted(true)
-	leader = math.MaxInt32
-	end, err := upTo()
+	end, err := upTo(ctx)
+	leader = r.Leader()
 	begun, said, missing := time.Now(), time.Now(), time.Time{}
 	for read := false; err == nil && (!read || r.Position() < end); {
 		at := r.Position()
@@ -178,7 +168,8 @@ func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func
 			r.LookAgain()
 			w.log.Warn("cannot read the end of the changelog yet: replicas lack it, or another owner has claimed the partition in an open transaction", "offset", r.Position(), "end", end)
 		}
-		end, err = upTo()
+		end, err = upTo(ctx)
+		leader = min(leader, r.Leader())
 	}
 	if err != nil {
 		return leader, fmt.Errorf("look at the end of the changelog: %w", err)
@@ -188,18 +179,17 @@ func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func
 
 // overtaken returns why the partition must end if rec is a claim.
 func (w *tailWatch) overtaken(rec *kgo.Record) error {
+	var c wire.Claim
 	kind, _, err := wire.ParseKey(rec.Key)
-	if err != nil {
-		return beyond(fmt.Errorf("changelog record %d: %w", rec.Offset, err))
+	if err == nil && kind == wire.KindClaim {
+		c, err = wire.DecodeClaim(rec.Value)
 	}
-	if kind != wire.KindClaim {
+	switch {
+	case err != nil:
+		return beyond(fmt.Errorf("changelog record %d: %w", rec.Offset, err))
+	case kind != wire.KindClaim:
 		return nil
-	}
-	c, err := wire.DecodeClaim(rec.Value)
-	if err != nil {
-		return beyond(fmt.Errorf("changelog record %d: %w", rec.Offset, err))
-	}
-	if c.Group != w.o.Group {
+	case c.Group != w.o.Group:
 		return w.o.otherGroup(c.Group)
 	}
 	err = fmt.Errorf("%s has claimed %v meanwhile", c.Owner, w.o.requests())

@@ -7,7 +7,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/wire"
@@ -16,30 +15,19 @@ import (
 // sameTopics checks that the topics are those that the instance started with. Requests are read by the topic's name, so
 // if the topic was recreated, those below the old position would be silently skipped.
 func sameTopics(ctx context.Context, o *Options) error {
-	both := []*topics.Topic{&o.Topics.Request, &o.Topics.Changelog}
-	req := kmsg.NewPtrMetadataRequest()
-	for _, t := range both {
-		rt := kmsg.NewMetadataRequestTopic()
-		rt.Topic = kmsg.StringPtr(t.Name)
-		req.Topics = append(req.Topics, rt)
-	}
-	resp, err := req.RequestWith(ctx, o.Client)
+	// If authorised operations are requested, kadm does not answer from its cache.
+	details, err := kadm.NewClient(o.Client).ListTopics(kadm.WithAuthorizedOps(ctx), o.Topics.Request.Name, o.Topics.Changelog.Name)
 	if err != nil {
 		return fmt.Errorf("look whether topics are the same: %w", err)
 	}
-	for i := range resp.Topics {
-		got := &resp.Topics[i]
-		for _, t := range both {
-			if got.Topic == nil || *got.Topic != t.Name {
-				continue
-			}
-			if err := kerr.ErrorForCode(got.ErrorCode); err != nil {
-				return fmt.Errorf("look whether topic %s is the same: %w", t.Name, err)
-			}
-			if got.TopicID != t.ID {
-				return &Fatal{fmt.Errorf("topic %s was recreated while this instance ran (its ID is %s, it was %s): %s",
-					t.Name, topics.TopicID(got.TopicID), topics.TopicID(t.ID), o.Topics.ChangedAdvice(t.Name))}
-			}
+	for _, t := range []*topics.Topic{&o.Topics.Request, &o.Topics.Changelog} {
+		switch got, there := details[t.Name]; {
+		case !there:
+		case got.Err != nil:
+			return fmt.Errorf("look whether topic %s is the same: %w", t.Name, got.Err)
+		case got.ID != t.ID:
+			return &Fatal{fmt.Errorf("topic %s was recreated while this instance ran (its ID is %s, it was %s): %s",
+				t.Name, topics.TopicID(got.ID), topics.TopicID(t.ID), o.Topics.ChangedAdvice(t.Name))}
 		}
 	}
 	return nil
@@ -54,22 +42,23 @@ func samePartitions(o *Options, note wire.CommitNote) error {
 	return nil
 }
 
-// samePartitionsElsewhere is samePartitions for a partition that was never acquired. The notes of the other partitions
-// tell whether the topic is new or has grown. The changelog does not, since it may have been given partitions by hand.
-func samePartitionsElsewhere(ctx context.Context, o *Options) error {
-	committed, err := kadm.NewClient(o.Client).FetchOffsets(ctx, o.Group)
+// SamePartitionsElsewhere checks, for a partition that nobody has acquired yet, that the request topic has as many
+// partitions as when its other partitions were acquired. The notes of those tell whether the topic is new or has grown. The
+// changelog does not, since it may have been given partitions by hand.
+func (l *Life) SamePartitionsElsewhere(ctx context.Context) error {
+	committed, err := kadm.NewClient(l.o.Client).FetchOffsets(ctx, l.o.Group)
 	if errors.Is(err, kerr.GroupIDNotFound) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("look at the offsets of other partitions: %w", err)
 	}
-	for _, c := range committed[o.Topics.Request.Name] {
+	for _, c := range committed[l.o.Topics.Request.Name] {
 		note, err := wire.ParseCommitNote(c.Metadata)
 		if err != nil {
 			continue // not written by waterclock: see stableOffset
 		}
-		if err := samePartitions(o, note); err != nil {
+		if err := samePartitions(&l.o, note); err != nil {
 			return err
 		}
 	}

@@ -290,7 +290,7 @@ func (c *core) acquire() {
 	p.Questions.Open(questions.Acquisition{Planners: s.subs, Store: store, Flush: p.Checkpoint})
 	p.life.SetState(ownership.Live)
 	p.life.Steps.Join(s.lane)
-	p.life.Own(ownership.Claimed{Behind: c.end})
+	p.life.Own(ownership.Claimed{Behind: c.end, Leader: 1})
 	c.ok(s.keeper.parking.open())
 	if len(s.keeper.parking.counts) > 0 {
 		c.g.seen["taken with parked timers"]++
@@ -718,13 +718,13 @@ func (c *core) fence(share *transaction.Share) {
 	for _, r := range share.Records { // as if someone else's claim stood before them
 		r.Offset += wire.ClaimRecords
 	}
-	if share.Fence(0) == nil {
+	if share.Fence(1) == nil {
 		c.t.Fatalf("a step behind the claim of somebody else may be committed")
 	}
 	for _, r := range share.Records {
 		r.Offset -= wire.ClaimRecords
 	}
-	c.ok(share.Fence(0))
+	c.ok(share.Fence(1))
 }
 
 // committing tells a share that its commit begins, once.
@@ -762,7 +762,7 @@ func (c *core) abort() {
 		c.t.Fatalf("in doubt %v of an aborted step, fenced %v", c.p.life.Steps.Doubt(), c.aborts%2 == 0)
 	}
 	if c.p.life.Steps.Doubt() {
-		c.p.life.Own(ownership.Claimed{Behind: c.end})
+		c.p.life.Own(ownership.Claimed{Behind: c.end, Leader: 1})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/topics"
 	"github.com/waterclock/waterclock/internal/tracing"
@@ -85,7 +86,7 @@ func (s *sealedStep) build(step string) {
 		s.share.Records = append(s.share.Records, s.parts[i].events...)
 		s.eventCount += len(s.parts[i].events)
 	}
-	s.share.Fence = func(leader int32) error { return l.life.Steps.Fence(s.share.Records[:s.changelog], leader) }
+	s.share.Fence = func(leader partlog.Epoch) error { return l.life.Steps.Fence(s.share.Records[:s.changelog], leader) }
 	s.share.Committing = l.questions.Ending
 	s.share.Offset = l.life.Records.Offset(s.step.Position, wire.CommitNote{Step: step})
 }

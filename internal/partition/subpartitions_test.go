@@ -375,7 +375,7 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 				r.Offset = c.end + int64(i)
 			}
 			c.end += int64(len(share.Records)) + 1 // its marker
-			c.ok(share.Fence(0))
+			c.ok(share.Fence(1))
 			share.Done(transaction.Aborted)
 			continue
 		}
@@ -383,7 +383,7 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 			r.Offset = c.append(r.Key, r.Value)
 		}
 		c.end++
-		c.ok(share.Fence(0))
+		c.ok(share.Fence(1))
 		for _, e := range share.Emissions {
 			fired[header(e.Record, waterclock.HeaderEvent)]++
 		}

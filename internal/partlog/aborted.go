@@ -35,7 +35,7 @@ func (r *Reader) Aborted(ctx context.Context) (aborted bool, err error) {
 			return err
 		}
 		if len(resp.RecordBatches) == 0 {
-			r.replica = noBroker
+			r.replica = NoLeader
 			return kerr.OffsetNotAvailable // the leader does not show it yet, or again
 		}
 		aborted, err = r.abortedIn(resp)

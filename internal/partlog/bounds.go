@@ -27,7 +27,7 @@ const (
 // open, and the offset of the next record to be written. It asks for them in this
 // order, so start <= lastStable <= highWatermark, each as of some moment during the
 // call. It waits for a leader that is away until ctx ends. If the topic is gone, it
-// returns an ErrTopicGone after the time of DefaultLimits.
+// returns an ErrTopicGone after goneAfter.
 func Bounds(ctx context.Context, cl *kgo.Client, t Log) (start, lastStable, highWatermark int64, err error) {
 	l := newLeader(cl, t)
 	err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) (err error) {
@@ -62,7 +62,7 @@ func Newest(ctx context.Context, cl *kgo.Client, t Log) (at time.Time, err error
 	for range newestTries {
 		empty := false
 		err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) error {
-			p, err := l.list(ctx, br, newest, readUncommitted)
+			p, err := l.list(ctx, br, newest, readUncommitted, consumer)
 			if err != nil {
 				return err
 			}
@@ -82,20 +82,6 @@ func Newest(ctx context.Context, cl *kgo.Client, t Log) (at time.Time, err error
 		}
 	}
 	return at, nil
-}
-
-// End returns the offset of the next record that the leader of t will write, which Kafka
-// calls the log end offset. It is beyond the high watermark if in-sync followers lack records
-// that the leader has. leader is the epoch of the leader that says so. Leaders that are away, and topics that
-// are gone, are handled as by Bounds.
-func End(ctx context.Context, cl *kgo.Client, t Log) (end int64, leader int32, err error) {
-	l := newLeader(cl, t)
-	l.as = debugging
-	err = l.do(ctx, func(ctx context.Context, br *kgo.Broker) (err error) {
-		end, err = l.listOffset(ctx, br, latest, readUncommitted)
-		return err
-	})
-	return end, l.epoch, err
 }
 
 // Epoch is a partition's leader epoch plus one, since Kafka's numbers begin at 0. The zero value is no
@@ -157,19 +143,19 @@ func (l *leader) epochEnd(ctx context.Context, br *kgo.Broker, e Epoch) (int64, 
 }
 
 func (l *leader) listOffset(ctx context.Context, br *kgo.Broker, at int64, isolation int8) (int64, error) {
-	p, err := l.list(ctx, br, at, isolation)
+	p, err := l.list(ctx, br, at, isolation, consumer)
 	return p.Offset, err
 }
 
-func (l *leader) list(ctx context.Context, br *kgo.Broker, at int64, isolation int8) (p kmsg.ListOffsetsResponseTopicPartition, err error) {
+func (l *leader) list(ctx context.Context, br *kgo.Broker, at int64, isolation int8, as int32) (p kmsg.ListOffsetsResponseTopicPartition, err error) {
 	req := kmsg.NewPtrListOffsetsRequest()
-	req.ReplicaID, req.IsolationLevel = l.as, isolation
+	req.ReplicaID, req.IsolationLevel = as, isolation
 	rt := kmsg.NewListOffsetsRequestTopic()
 	rt.Topic = l.t.Topic
 	rp := kmsg.NewListOffsetsRequestTopicPartition()
 	rp.Partition = l.t.Partition
 	rp.Timestamp = at
-	if l.as == debugging {
+	if as == debugging {
 		rp.CurrentLeaderEpoch = l.epoch // without it a follower answers too, with what it has
 	}
 	rt.Partitions = append(rt.Partitions, rp)

@@ -17,6 +17,6 @@
 //
 // A call waits out errors that pass (no leader, a leader elsewhere, a broken
 // connection), with back-off, until its context ends. It returns the others:
-// *OutOfRangeError and *TopicGoneError, a refused authorisation, bytes that do
+// *OutOfRangeError and ErrTopicGone, a refused authorisation, bytes that do
 // not decode.
 package partlog

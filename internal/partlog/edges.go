@@ -23,24 +23,19 @@ type Edge struct {
 // Held reports whether an open transaction keeps records from being read.
 func (e Edge) Held() bool { return e.Stable < e.End }
 
-// NoLeader says that the leader is not known.
-const NoLeader = noBroker
-
 // Edges asks the leader of many logs where they end, with two successive requests. Each may take limit. The result
 // lacks logs that the broker does not lead, or for which it did not answer in time. With [NoLeader] the client looks
 // the leaders up, asks all of them at once, and waits for the slowest. Topics go by name.
-func Edges(ctx context.Context, cl *kgo.Client, leader int32, logs []Log, limit time.Duration) map[Log]Edge {
+func Edges(ctx context.Context, cl *kgo.Client, leader int32, logs []timer.TopicPartition, limit time.Duration) map[timer.TopicPartition]Edge {
 	if len(logs) == 0 {
 		return nil
 	}
 	// Ask for the high watermark first. Asked for second, it would include records written in
 	// between, and every busy log would look as if a transaction were open.
 	ends := latestOf(ctx, cl, leader, logs, readUncommitted, limit)
-	stables := latestOf(ctx, cl, leader, logs, readCommitted, limit)
-	edges := make(map[Log]Edge, len(logs))
-	for _, l := range logs {
-		end, some := ends[l.partition()]
-		if stable, both := stables[l.partition()]; some && both {
+	edges := make(map[timer.TopicPartition]Edge, len(logs))
+	for l, stable := range latestOf(ctx, cl, leader, logs, readCommitted, limit) {
+		if end, both := ends[l]; both {
 			edges[l] = Edge{Stable: stable, End: max(end, stable)}
 		}
 	}
@@ -50,42 +45,33 @@ func Edges(ctx context.Context, cl *kgo.Client, leader int32, logs []Log, limit 
 // leadersAge is how old cached metadata may be.
 const leadersAge = time.Second
 
-// Leaders returns the node IDs of the leaders of logs. Logs without a known leader are left out. Topics go by name.
-// It returns an error if no broker answered within limit.
-func Leaders(ctx context.Context, cl *kgo.Client, logs []Log, limit time.Duration) (map[Log]int32, error) {
+// Leaders returns the node IDs of the leaders of the logs of some topics. Logs without a known leader are left out. It
+// returns an error if no broker answered within limit.
+func Leaders(ctx context.Context, cl *kgo.Client, topics []string, limit time.Duration) (map[timer.TopicPartition]int32, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
-	asked := make(map[timer.TopicPartition]Log, len(logs))
-	topics := make(map[string]bool)
-	for _, l := range logs {
-		asked[l.partition()] = l
-		if !topics[l.Topic] {
-			topics[l.Topic] = true
-			t := kmsg.NewMetadataRequestTopic()
-			t.Topic = kmsg.StringPtr(l.Topic)
-			req.Topics = append(req.Topics, t)
-		}
+	for _, name := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = kmsg.StringPtr(name)
+		req.Topics = append(req.Topics, t)
 	}
 	resp, err := cl.RequestCachedMetadata(ctx, req, leadersAge)
 	if err != nil {
 		return nil, fmt.Errorf("look up leaders: %w", err)
 	}
-	leaders := make(map[Log]int32, len(logs))
+	leaders := make(map[timer.TopicPartition]int32)
 	for _, t := range resp.Topics {
 		for _, p := range t.Partitions {
-			if t.Topic == nil || p.Leader < 0 {
-				continue
-			}
-			if l, some := asked[timer.TopicPartition{Topic: *t.Topic, Partition: p.Partition}]; some {
-				leaders[l] = p.Leader
+			if t.Topic != nil && p.Leader >= 0 {
+				leaders[timer.TopicPartition{Topic: *t.Topic, Partition: p.Partition}] = p.Leader
 			}
 		}
 	}
 	return leaders, nil
 }
 
-func latestOf(ctx context.Context, cl *kgo.Client, leader int32, logs []Log, isolation int8, limit time.Duration) map[timer.TopicPartition]int64 {
+func latestOf(ctx context.Context, cl *kgo.Client, leader int32, logs []timer.TopicPartition, isolation int8, limit time.Duration) map[timer.TopicPartition]int64 {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	topics := make(map[string][]kmsg.ListOffsetsRequestTopicPartition)
@@ -95,7 +81,7 @@ func latestOf(ctx context.Context, cl *kgo.Client, leader int32, logs []Log, iso
 		topics[l.Topic] = append(topics[l.Topic], p)
 	}
 	req := kmsg.NewPtrListOffsetsRequest()
-	req.ReplicaID, req.IsolationLevel = noBroker, isolation
+	req.ReplicaID, req.IsolationLevel = NoLeader, isolation
 	for topic, partitions := range topics {
 		t := kmsg.NewListOffsetsRequestTopic()
 		t.Topic, t.Partitions = topic, partitions

@@ -10,22 +10,23 @@ import (
 
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // An edge tells an open transaction from a marker at the end, and leaves out what does not exist.
 func TestEdges(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
 		p := newPartition(on, nil)
-		at := Log{Topic: p.target.Topic}
-		gone := Log{Topic: p.target.Topic + "-gone"}
+		at := timer.TopicPartition{Topic: p.target.Topic}
+		gone := timer.TopicPartition{Topic: p.target.Topic + "-gone"}
 		wants := func(what string, want Edge) {
 			t.Helper()
 			await.Until(p.T, time.Minute, what, func() bool {
-				leaders, err := Leaders(p.Ctx, p.cl, []Log{at, gone}, 10*time.Second)
-				if leader, known := leaders[at]; err != nil || !known || Edges(p.Ctx, p.cl, leader, []Log{at, gone}, 10*time.Second)[at] != want {
+				leaders, err := Leaders(p.Ctx, p.cl, []string{at.Topic, gone.Topic}, 10*time.Second)
+				if leader, known := leaders[at]; err != nil || !known || Edges(p.Ctx, p.cl, leader, []timer.TopicPartition{at, gone}, 10*time.Second)[at] != want {
 					return false
 				}
-				edges := Edges(p.Ctx, p.cl, NoLeader, []Log{at, gone}, 10*time.Second)
+				edges := Edges(p.Ctx, p.cl, NoLeader, []timer.TopicPartition{at, gone}, 10*time.Second)
 				_, found := edges[gone]
 				return edges[at] == want && !found
 			})
@@ -55,7 +56,8 @@ func TestEdgesOfABusyLog(t *testing.T) {
 		c.SleepControl(write)
 		return nil, nil, false
 	})
-	if e := Edges(t.Context(), cl, NoLeader, []Log{{Topic: "t"}}, 10*time.Second)[Log{Topic: "t"}]; e.Held() || e.End < 2 {
+	at := timer.TopicPartition{Topic: "t"}
+	if e := Edges(t.Context(), cl, NoLeader, []timer.TopicPartition{at}, 10*time.Second)[at]; e.Held() || e.End < 2 {
 		t.Errorf("%+v, want an end and no open transaction", e)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/waterclock/waterclock/internal/beats"
 )
 
-// noBroker is the node ID of a leader that is not known.
-const noBroker int32 = -1
+// NoLeader is the node ID of a leader that is not known.
+const NoLeader int32 = -1
 
 // The replica ID of a ListOffsets request: a consumer is told of what all in-sync replicas
 // have, a debugger of all that the leader has (ListOffsetsRequest.DEBUGGING_REPLICA_ID).
@@ -26,12 +26,12 @@ const (
 
 // leader finds the leader of one partition and asks it until it answers. One goroutine uses it.
 type leader struct {
-	cl     *kgo.Client
-	t      Log
-	limits Limits
-	node   int32 // of the leader; noBroker: look it up first
-	epoch  int32 // of the leader; -1: the broker did not tell
-	as     int32 // the replica ID of ListOffsets requests: consumer or debugging
+	cl        *kgo.Client
+	t         Log
+	node      int32 // of the leader; NoLeader: look it up first
+	epoch     int32 // of the leader; -1: the broker did not tell
+	goneAfter time.Duration
+	backoff   time.Duration // the longest
 
 	// deniedSince is when the brokers began to deny the topic, zero while
 	// they do not.
@@ -39,21 +39,16 @@ type leader struct {
 }
 
 func newLeader(cl *kgo.Client, t Log) leader {
-	return leader{cl: cl, t: t, limits: DefaultLimits(), node: noBroker, epoch: -1, as: consumer}
+	return leader{cl: cl, t: t, node: NoLeader, epoch: -1, goneAfter: goneAfter, backoff: backoffMax}
 }
 
 // deniedError says that a broker denied knowing the topic, which may be gone.
-type deniedError struct {
-	found [16]byte
-	cause error
-}
-
-func (e *deniedError) Error() string { return e.cause.Error() }
+type deniedError struct{ error }
 
 // do calls try with the partition's leader until try succeeds or fails for good, or ctx
 // ends. It waits between attempts.
 func (l *leader) do(ctx context.Context, try func(context.Context, *kgo.Broker) error) error {
-	wait := l.limits.BackoffMin
+	wait := backoffMin
 	for {
 		err := l.attempt(ctx, try)
 		if err == nil {
@@ -65,16 +60,16 @@ func (l *leader) do(ctx context.Context, try func(context.Context, *kgo.Broker) 
 		if err := l.verdict(err); err != nil {
 			return err
 		}
-		l.node = noBroker
+		l.node = NoLeader
 		if !pause(ctx, wait) {
 			return l.interrupted(ctx, err)
 		}
-		wait = min(2*wait, l.limits.BackoffMax)
+		wait = min(2*wait, l.backoff)
 	}
 }
 
 func (l *leader) attempt(ctx context.Context, try func(context.Context, *kgo.Broker) error) error {
-	if l.node == noBroker {
+	if l.node == NoLeader {
 		if err := l.lookUp(ctx); err != nil {
 			return err
 		}
@@ -113,10 +108,10 @@ func (l *leader) denied(e *deniedError) error {
 	if l.deniedSince.IsZero() {
 		l.deniedSince = now
 	}
-	if now.Sub(l.deniedSince) < l.limits.GoneAfter {
+	if now.Sub(l.deniedSince) < l.goneAfter {
 		return nil
 	}
-	return &TopicGoneError{Log: l.t, Found: e.found, Cause: e.cause}
+	return fmt.Errorf("find %v: %w: %w", l.t, ErrTopicGone, e.error)
 }
 
 // interrupted returns the context's error together with the last error.
@@ -152,7 +147,7 @@ func (l *leader) lookUp(ctx context.Context) error {
 		return err
 	}
 	if len(resp.Topics) != 1 {
-		return &deniedError{cause: kerr.UnknownTopicOrPartition}
+		return &deniedError{kerr.UnknownTopicOrPartition}
 	}
 	return l.learn(&resp.Topics[0])
 }
@@ -161,7 +156,7 @@ func (l *leader) lookUp(ctx context.Context) error {
 func (l *leader) learn(topic *kmsg.MetadataResponseTopic) error {
 	switch err := kerr.ErrorForCode(topic.ErrorCode); {
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
-		return &deniedError{cause: err}
+		return &deniedError{err}
 	case err != nil:
 		return err
 	}
@@ -169,7 +164,7 @@ func (l *leader) learn(topic *kmsg.MetadataResponseTopic) error {
 		l.t.ID = topic.TopicID
 	}
 	if topic.TopicID != l.t.ID {
-		return &deniedError{found: topic.TopicID, cause: kerr.InconsistentTopicID}
+		return &deniedError{fmt.Errorf("the name stands for topic ID %x now, not %x", topic.TopicID, l.t.ID)}
 	}
 	for i := range topic.Partitions {
 		p := &topic.Partitions[i]
@@ -183,5 +178,5 @@ func (l *leader) learn(topic *kmsg.MetadataResponseTopic) error {
 		l.node, l.epoch = p.Leader, p.LeaderEpoch
 		return nil
 	}
-	return &deniedError{cause: kerr.UnknownTopicOrPartition}
+	return &deniedError{kerr.UnknownTopicOrPartition}
 }

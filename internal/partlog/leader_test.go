@@ -90,8 +90,8 @@ func TestBacksOff(t *testing.T) {
 
 func TestGoneOnlyAfterTheLimit(t *testing.T) {
 	var l leader
-	l.limits.GoneAfter = time.Hour
-	denied := &deniedError{cause: kerr.UnknownTopicID}
+	l.goneAfter = time.Hour
+	denied := &deniedError{kerr.UnknownTopicID}
 	if err := l.verdict(denied); err != nil {
 		t.Fatalf("gone at once: %v", err)
 	}
@@ -130,8 +130,9 @@ func TestOnlyTheLeaderTellsTheEnd(t *testing.T) {
 		}
 		return listed(req, 1), nil, true
 	})
-	if end, leader, err := End(p.Ctx, p.client(), p.target); err != nil || end != 3 || leader != 2 {
-		t.Errorf("the end is %d, by leader epoch %d, %v, want 3, by 2", end, leader, err)
+	r := NewReader(p.client(), p.target, 0)
+	if end, err := r.End(p.Ctx); err != nil || end != 3 || r.Leader() != EpochOf(2) {
+		t.Errorf("the end is %d, by leader epoch %d, %v, want 3, by %d", end, r.Leader(), err, EpochOf(2))
 	}
 }
 

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Log names one partition of one incarnation of a topic.
@@ -21,11 +19,6 @@ type Log struct {
 // String returns "topic/partition".
 func (t Log) String() string { return fmt.Sprintf("%s/%d", t.Topic, t.Partition) }
 
-// partition names the log without its incarnation.
-func (t Log) partition() timer.TopicPartition {
-	return timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}
-}
-
 // Errors that a Reader returns wrap these where callers branch on them.
 var (
 	// ErrOutOfRange says that the position is below the log's start (its
@@ -34,8 +27,7 @@ var (
 	ErrOutOfRange = errors.New("position is not in the log")
 
 	// ErrTopicGone says that the topic, or this incarnation of it, does not
-	// exist, and has not for Limits.GoneAfter. It is always a
-	// *TopicGoneError.
+	// exist, and has not for goneAfter.
 	ErrTopicGone = errors.New("topic is gone")
 )
 
@@ -54,47 +46,18 @@ func (e *OutOfRangeError) Error() string {
 // Is reports whether target is ErrOutOfRange.
 func (e *OutOfRangeError) Is(target error) bool { return target == ErrOutOfRange }
 
-// TopicGoneError says how the brokers denied the topic.
-type TopicGoneError struct {
-	Log Log
-	// Found is the UUID of the topic that has the name now, zero if there is none.
-	Found [16]byte
-	Cause error
-}
-
-func (e *TopicGoneError) Error() string {
-	if e.Found != ([16]byte{}) {
-		return fmt.Sprintf("find %v: %v: the name stands for topic ID %x now, not %x", e.Log, ErrTopicGone, e.Found, e.Log.ID)
-	}
-	return fmt.Sprintf("find %v: %v: %v", e.Log, ErrTopicGone, e.Cause)
-}
-
-// Is reports whether target is ErrTopicGone.
-func (e *TopicGoneError) Is(target error) bool { return target == ErrTopicGone }
-
-// Unwrap returns what the broker said.
-func (e *TopicGoneError) Unwrap() error { return e.Cause }
-
-// Limits bound one Reader.
-type Limits struct {
-	// MaxBytes bounds what one fetch asks for, in bytes, from 1. A single
+const (
+	// MaxBytes bounds what one fetch of a new Reader asks for, in bytes. A single
 	// batch that is larger is returned nevertheless (KIP-74).
-	MaxBytes int32
-	// GoneAfter is how long the brokers must have denied knowing the topic
-	// before it counts as gone: a broker that has just started, or is behind
+	MaxBytes = 4 << 20
+	// goneAfter is how long the brokers must have denied knowing the topic
+	// before it counts as gone, see SetGoneAfter: a broker that has just started, or is behind
 	// in its metadata, denies topics that exist.
-	GoneAfter time.Duration
-	// BackoffMin and BackoffMax bound the wait before an attempt is repeated;
+	goneAfter = 10 * time.Second
+	// backoffMin and backoffMax bound the wait before an attempt is repeated;
 	// it doubles from the first to the second.
-	BackoffMin, BackoffMax time.Duration
-}
-
-// DefaultLimits returns the limits of a new Reader.
-func DefaultLimits() Limits {
-	return Limits{
-		MaxBytes:   4 << 20,
-		GoneAfter:  10 * time.Second,
-		BackoffMin: 20 * time.Millisecond,
-		BackoffMax: time.Second,
-	}
-}
+	backoffMin, backoffMax = 20 * time.Millisecond, time.Second
+	// CutAfter is for how long a log must look as if it had lost its end until that is believed. A former leader may have
+	// answered that has not heard of its successor, and the high watermark of a new leader may be behind for a moment.
+	CutAfter = 5 * time.Second
+)

@@ -127,7 +127,7 @@ func (p *partition) drain(r *Reader) (values []string, last Page) {
 // want drains a new reader with each of several page sizes.
 func (p *partition) want(from int64, values []string, position int64) {
 	p.T.Helper()
-	for _, maxBytes := range []int32{1, 200, DefaultLimits().MaxBytes} {
+	for _, maxBytes := range []int32{1, 200, MaxBytes} {
 		r := NewReader(p.cl, p.target, from)
 		r.SetMaxBytes(maxBytes)
 		got, last := p.drain(r)

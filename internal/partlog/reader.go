@@ -20,13 +20,14 @@ type Reader struct {
 	leader   leader
 	position int64
 	last     batchEnd
+	maxBytes int32 // see SetMaxBytes
 
 	// compacted: see SetCompacted.
 	compacted bool
 	// isolation of what is returned: see SetUncommitted.
 	isolation int8
 	// replica is one other than the leader that the broker sent us to
-	// (KIP-392), noBroker for none.
+	// (KIP-392), NoLeader for none.
 	replica int32
 
 	decompressor kgo.Decompressor
@@ -53,8 +54,9 @@ func NewReader(cl *kgo.Client, t Log, from int64) *Reader {
 	return &Reader{
 		leader:       newLeader(cl, t),
 		position:     from,
+		maxBytes:     MaxBytes,
 		isolation:    readCommitted,
-		replica:      noBroker,
+		replica:      NoLeader,
 		decompressor: kgo.DefaultDecompressor(),
 	}
 }
@@ -70,17 +72,20 @@ func (r *Reader) SetPosition(to int64) { r.position, r.last = to, batchEnd{} }
 // Next returns nothing: markers, and what was aborted. Epoch 0: nothing was read yet.
 func (r *Reader) Last() (epoch Epoch, behind int64) { return r.last.epoch, r.last.behind }
 
-// Leader is the epoch of the leader that has answered the last Next, -1 if none has.
-func (r *Reader) Leader() int32 { return r.leader.epoch }
+// Leader is the epoch of the leader that has answered last, 0 if none has.
+func (r *Reader) Leader() Epoch { return EpochOf(r.leader.epoch) }
 
 // Log is the log that r reads; its ID is known once a Next has succeeded.
 func (r *Reader) Log() Log { return r.leader.t }
 
-// SetLimits replaces the limits, from the next Next on.
-func (r *Reader) SetLimits(l Limits) { r.leader.limits = l }
+// SetBackoff replaces the longest wait before an attempt is repeated.
+func (r *Reader) SetBackoff(most time.Duration) { r.leader.backoff = most }
 
-// SetMaxBytes sets Limits.MaxBytes alone.
-func (r *Reader) SetMaxBytes(n int32) { r.leader.limits.MaxBytes = n }
+// SetGoneAfter says how long the brokers must have denied knowing the topic before it counts as gone.
+func (r *Reader) SetGoneAfter(d time.Duration) { r.leader.goneAfter = d }
+
+// SetMaxBytes bounds what one fetch asks for, from 1, instead of MaxBytes.
+func (r *Reader) SetMaxBytes(n int32) { r.maxBytes = n }
 
 // SetDecompressor replaces the decompressor from the next Next on. The default one
 // sets no limit to what a batch decompresses to.
@@ -97,7 +102,7 @@ func (r *Reader) SetCompacted(c bool) { r.compacted = c }
 // LookAgain makes the next Next look the leader up again. A former leader that has
 // not heard of its successor goes on answering, without an error and without the
 // records that were written since.
-func (r *Reader) LookAgain() { r.leader.node, r.replica = noBroker, noBroker }
+func (r *Reader) LookAgain() { r.leader.node, r.replica = NoLeader, NoLeader }
 
 // SetUncommitted makes Next return all records up to the high watermark, those of
 // open and of aborted transactions too.
@@ -108,13 +113,16 @@ func (r *Reader) SetUncommitted() { r.isolation = readUncommitted }
 // milliseconds. The position can move although no record came. If neither a record
 // came nor the position moved, there is nothing more below the last stable offset.
 //
-// Errors: *OutOfRangeError, *TopicGoneError, the context's (joined with what kept
+// Errors: *OutOfRangeError, ErrTopicGone, the context's (joined with what kept
 // Next waiting), kgo.ErrClientClosed, a refusal, or a batch that does not decode.
 // After an error the position is unchanged, so a further call loses no record.
 func (r *Reader) Next(ctx context.Context, wait time.Duration) (Page, error) {
 	var page Page
-	err := r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) (err error) {
-		page, err = r.try(ctx, leader, wait)
+	err := r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
+		resp, err := r.answer(ctx, leader, wait)
+		if err == nil {
+			page, err = r.take(resp)
+		}
 		return err
 	})
 	return page, err
@@ -144,30 +152,33 @@ func (r *Reader) HighWatermark(ctx context.Context) (end int64, err error) {
 	return end, err
 }
 
-func (r *Reader) try(ctx context.Context, leader *kgo.Broker, wait time.Duration) (Page, error) {
-	resp, err := r.answer(ctx, leader, wait)
-	if err != nil {
-		return Page{}, err
-	}
-	return r.take(resp)
+// End asks for the offset of the next record that the leader will write, which Kafka calls the log end offset. It is
+// beyond the high watermark if in-sync followers lack records that the leader has. It waits and fails as Next does.
+func (r *Reader) End(ctx context.Context) (end int64, err error) {
+	err = r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
+		p, err := r.leader.list(ctx, leader, latest, readUncommitted, debugging)
+		end = p.Offset
+		return err
+	})
+	return end, err
 }
 
 // answer fetches from the leader, or from the follower that the leader named.
 func (r *Reader) answer(ctx context.Context, leader *kgo.Broker, wait time.Duration) (*kmsg.FetchResponseTopicPartition, error) {
 	br := leader
-	if r.replica != noBroker {
+	if r.replica != NoLeader {
 		br = r.leader.cl.Broker(int(r.replica))
 	}
 	resp, err := r.fetch(ctx, br, wait)
 	if err != nil {
-		r.replica = noBroker
+		r.replica = NoLeader
 		return nil, err
 	}
 	switch err := kerr.ErrorForCode(resp.ErrorCode); {
 	case errors.Is(err, kerr.OffsetOutOfRange):
 		return nil, r.outOfRange(ctx, leader)
 	case err != nil:
-		r.replica = noBroker
+		r.replica = NoLeader
 		return nil, err
 	}
 	return resp, nil
@@ -177,7 +188,7 @@ func (r *Reader) answer(ctx context.Context, leader *kgo.Broker, wait time.Durat
 // is, a follower was behind or the leader had just begun to lead, and the error can be
 // retried.
 func (r *Reader) outOfRange(ctx context.Context, leader *kgo.Broker) error {
-	r.replica = noBroker
+	r.replica = NoLeader
 	start, _, end, err := r.leader.bounds(ctx, leader)
 	if err != nil {
 		return err
@@ -221,7 +232,7 @@ func (r *Reader) request(wait time.Duration) *kmsg.FetchRequest {
 	rp.Partition = r.leader.t.Partition
 	rp.CurrentLeaderEpoch = r.leader.epoch // else a former leader that has not heard of its successor answers for it
 	rp.FetchOffset = r.position
-	rp.PartitionMaxBytes = r.leader.limits.MaxBytes
+	rp.PartitionMaxBytes = r.maxBytes
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 	return req

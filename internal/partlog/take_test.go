@@ -25,8 +25,8 @@ func TestTakeOfNothing(t *testing.T) {
 		position  int64
 		replica   int32
 	}{
-		{name: "a log with no holes: the records come later", position: 5, replica: noBroker},
-		{name: "a compacted log: there were none", compacted: true, position: 10, replica: noBroker},
+		{name: "a log with no holes: the records come later", position: 5, replica: NoLeader},
+		{name: "a compacted log: there were none", compacted: true, position: 10, replica: NoLeader},
 		{
 			name:      "sent to a replica: nobody has looked",
 			compacted: true,
@@ -39,14 +39,14 @@ func TestTakeOfNothing(t *testing.T) {
 			compacted: true,
 			change:    func(a *kmsg.FetchResponseTopicPartition) { a.LastStableOffset = 5 },
 			position:  5,
-			replica:   noBroker,
+			replica:   NoLeader,
 		},
 		{
 			name:      "a follower that is behind",
 			compacted: true,
 			change:    func(a *kmsg.FetchResponseTopicPartition) { a.LastStableOffset = 3 },
 			position:  5,
-			replica:   noBroker,
+			replica:   NoLeader,
 		},
 	}
 	for _, tt := range tests {

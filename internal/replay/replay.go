@@ -31,9 +31,6 @@ const (
 	// restAfter is how long a replay that does not move keeps its slot, and the leader that it knows. answerWait
 	// bounds one fetch, so that a leader that responds gets more than one try.
 	restAfter, answerWait = time.Second, 5 * time.Second
-	// cutAfter is how long the log must have ended too early until it counts as cut. The high watermark of a new leader may be
-	// behind for a moment.
-	cutAfter = 5 * time.Second
 	// partRest is the longest rest after a part: see Replay.Part.
 	partRest = 2 * time.Second
 )
@@ -94,9 +91,8 @@ type Replay struct {
 	fold Fold
 	held time.Time // when Hold has returned; zero between Rest and the next Hold
 
-	last  wire.Checkpoint
-	found bool
-	at    Point // behind the last record that is not a claim
+	last *wire.Checkpoint // nil: there is none
+	at   Point            // behind the last record that is not a claim
 	// named is called with the step found directly before at; nil once that is done, or if it is not needed.
 	named func(step string) error
 
@@ -114,8 +110,8 @@ func NewReplay(r *partlog.Reader, fold Fold) *Replay { return &Replay{r: r, fold
 // calls named with the step whose checkpoint that is; "" if no checkpoint is committed there any
 // more. If named returns an error, To returns it and folds nothing.
 func (p *Replay) GoOn(last *wire.Checkpoint, at Point, named func(step string) error) {
-	if p.found = last != nil; p.found {
-		p.last = *last
+	if last != nil {
+		p.last = new(*last)
 	}
 	p.at = at
 	p.r.SetPosition(at.Position)
@@ -140,16 +136,15 @@ func (p *Replay) Position() int64 { return p.r.Position() }
 
 // Last is the last checkpoint, with the group and the owner of the last writer; nil if there is none.
 func (p *Replay) Last() *wire.Checkpoint {
-	if !p.found {
+	if p.last == nil {
 		return nil
 	}
-	last := p.last
-	return &last
+	return new(*p.last)
 }
 
 // To folds what is committed up to the offset end, and perhaps beyond it. With
 // the high watermark for end it waits for the transactions that are open there.
-// The log must have reached end before: if it has ended earlier for cutAfter, To
+// The log must have reached end before: if it has ended earlier for partlog.CutAfter, To
 // returns ErrCut.
 //
 // It flushes when Room is used up, when it rests, when it fails, and at the end. So a replay that is interrupted
@@ -221,7 +216,7 @@ func (p *Replay) to(ctx context.Context, end int64) error {
 	return p.flush(p.r.Position())
 }
 
-// reaches returns ErrCut if the log has ended before end for cutAfter. since is when that was first seen.
+// reaches returns ErrCut if the log has ended before end for partlog.CutAfter. since is when that was first seen.
 func (p *Replay) reaches(ctx context.Context, end int64, since *time.Time) error {
 	at := end // also if the leader does not answer
 	err := inTime(ctx, func(ctx context.Context) error {
@@ -238,7 +233,7 @@ func (p *Replay) reaches(ctx context.Context, end int64, since *time.Time) error
 		*since = time.Time{}
 	case since.IsZero():
 		*since = time.Now()
-	case time.Since(*since) >= cutAfter:
+	case time.Since(*since) >= partlog.CutAfter:
 		return fmt.Errorf("%w: it ends at %d, and has been at %d", ErrCut, at, end)
 	}
 	return nil
@@ -385,11 +380,11 @@ func (p *Replay) claim(rec *kgo.Record) error {
 	if err != nil {
 		return err
 	}
-	c.Appended, c.Leader = rec.Timestamp.UnixMilli(), rec.LeaderEpoch
+	c.Appended, c.Leader = rec.Timestamp.UnixMilli(), partlog.EpochOf(rec.LeaderEpoch)
 	if p.Claimed != nil {
 		p.Claimed(c)
 	}
-	if !p.found || p.last.Group == c.Group && p.last.Owner == c.Owner {
+	if p.last == nil || p.last.Group == c.Group && p.last.Owner == c.Owner {
 		return nil
 	}
 	p.last.Group, p.last.Owner = c.Group, c.Owner
@@ -412,12 +407,12 @@ func (p *Replay) timer(id, value []byte) error {
 	return p.fold.Put(id, value, t)
 }
 
-func (p *Replay) checkpoint(value []byte) (err error) {
+func (p *Replay) checkpoint(value []byte) error {
 	c, err := wire.DecodeCheckpoint(value)
 	if err != nil {
 		return err
 	}
-	p.last, p.found = c, true
+	p.last = &c
 	return p.fold.Checkpoint(value)
 }
 

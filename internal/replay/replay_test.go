@@ -608,10 +608,10 @@ func TestReplayOfALogThatWasCut(t *testing.T) {
 		if err := p.To(t.Context(), 3); !errors.Is(err, ErrCut) || p.Broken() || p.Position() != 1 {
 			t.Errorf("%v at %d", err, p.Position())
 		}
-		if took := time.Since(began); took < cutAfter || took > 2*cutAfter {
+		if took := time.Since(began); took < partlog.CutAfter || took > 2*partlog.CutAfter {
 			t.Errorf("it took %s", took)
 		}
-		time.AfterFunc(cutAfter-time.Second, func() { put(); put() })
+		time.AfterFunc(partlog.CutAfter-time.Second, func() { put(); put() })
 		if err := p.To(t.Context(), 3); err != nil {
 			t.Errorf("the log grows to its end, and the replay ends with %v", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -56,7 +57,7 @@ type edges struct {
 	mu      sync.Mutex                                // guards what follows
 	held    map[timer.TopicPartition]*openTransaction // by partition, for those whose logs are held up now
 	asked   bool                                      // a question about producers is in progress
-	leaders map[partlog.Log]int32                     // by log, as last looked up; logs that are missing here are asked about together
+	leaders map[timer.TopicPartition]int32            // by log, as last looked up; logs that are missing here are asked about together
 	leading bool                                      // leaders are being looked up
 	ledAt   time.Time                                 // when the last lookup of leaders began; zero if the next one is due at once
 	looks   map[int32]bool                            // leaders that have yet to answer
@@ -101,13 +102,12 @@ func (e *edges) Run(ctx context.Context) error {
 func (e *edges) look(ctx context.Context) {
 	parts := e.reading()
 	maps.DeleteFunc(e.held, func(k timer.TopicPartition, _ *openTransaction) bool { return parts[k] == nil })
-	var all []partlog.Log
-	by := make(map[int32][]partlog.Log)
+	topics := make(map[string]bool)
+	by := make(map[int32][]timer.TopicPartition)
 	for k := range parts {
-		l := partlog.Log{Topic: k.Topic, Partition: k.Partition}
-		all = append(all, l)
-		leader := e.leaderOf(l)
-		by[leader] = append(by[leader], l)
+		topics[k.Topic] = true
+		leader := e.leaderOf(k)
+		by[leader] = append(by[leader], k)
 	}
 	for leader, logs := range by {
 		if e.looks[leader] {
@@ -125,10 +125,10 @@ func (e *edges) look(ctx context.Context) {
 			e.tell(leader, found)
 		})
 	}
-	if len(all) > 0 && !e.leading && time.Since(e.ledAt) >= leadersEvery {
+	if len(topics) > 0 && !e.leading && time.Since(e.ledAt) >= leadersEvery {
 		e.leading, e.ledAt = true, time.Now()
 		e.asking.Go(func() {
-			led, err := partlog.Leaders(ctx, e.client, all, leadersEvery)
+			led, err := partlog.Leaders(ctx, e.client, slices.Collect(maps.Keys(topics)), leadersEvery)
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			if e.leading = false; err == nil { // otherwise the old leaders are a better guess than none
@@ -138,7 +138,7 @@ func (e *edges) look(ctx context.Context) {
 	}
 }
 
-func (e *edges) leaderOf(l partlog.Log) int32 {
+func (e *edges) leaderOf(l timer.TopicPartition) int32 {
 	if leader, known := e.leaders[l]; known {
 		return leader
 	}
@@ -147,10 +147,9 @@ func (e *edges) leaderOf(l partlog.Log) int32 {
 
 // tell tells partitions where their logs end by the answer of a leader. It ignores the answer of a broker that no longer
 // leads the log. The lock is held.
-func (e *edges) tell(leader int32, found map[partlog.Log]partlog.Edge) {
+func (e *edges) tell(leader int32, found map[timer.TopicPartition]partlog.Edge) {
 	for k, p := range e.reading() {
-		l := partlog.Log{Topic: k.Topic, Partition: k.Partition}
-		if edge, ok := found[l]; ok && e.leaderOf(l) == leader {
+		if edge, ok := found[k]; ok && e.leaderOf(k) == leader {
 			p.SetLogEnd(e.judge(k, edge, time.Now()))
 		}
 	}

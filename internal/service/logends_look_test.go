@@ -51,24 +51,22 @@ func TestASilentLeaderHoldsUpNoOthersLag(t *testing.T) {
 	t.Parallel()
 	const partitions = 6
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(3), kfake.SeedTopics(partitions, "r"))
-	var logs []partlog.Log
 	ps, byNode := newPartitions(slog.New(slog.DiscardHandler)), make(map[int32][]*lookedAt)
 	for n := range int32(partitions) {
 		p := &lookedAt{}
 		ps.owned[timer.TopicPartition{Topic: "r", Partition: n}] = &owned{p: p}
-		logs = append(logs, partlog.Log{Topic: "r", Partition: n})
 		if err := c.MoveTopicPartition("r", n, n%3); err != nil {
 			t.Fatal(err)
 		}
 	}
-	leaders, err := partlog.Leaders(t.Context(), cl, logs, time.Minute)
+	leaders, err := partlog.Leaders(t.Context(), cl, []string{"r"}, time.Minute)
 	if err != nil || len(leaders) != partitions {
 		t.Fatal(leaders, err)
 	}
 	for l, leader := range leaders {
-		byNode[leader] = append(byNode[leader], ps.owned[timer.TopicPartition{Topic: l.Topic, Partition: l.Partition}].p.(*lookedAt))
+		byNode[leader] = append(byNode[leader], ps.owned[l].p.(*lookedAt))
 	}
-	silentNode := leaders[logs[0]]
+	silentNode := leaders[timer.TopicPartition{Topic: "r"}]
 	var silent sync.RWMutex // held while the broker is silent
 	c.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()

@@ -228,7 +228,7 @@ func mends() []bug {
 			{"internal/ownership/tail.go", "	if first := records[0].Offset; first < t.acked {", "	if first := records[0].Offset; first < 0 {"},
 		}},
 		{"a step that another leader has taken passes the fence", "23", "./internal/ownership TestALogIsCutAndFilledUpAgain", []change{
-			{"internal/ownership/tail.go", "if leader < 0 || leader != t.readEpoch {", "if leader < -1 {"},
+			{"internal/ownership/tail.go", "if leader == 0 || leader != t.readEpoch {", "if leader < 0 {"},
 		}},
 		{"a follower waits below the begin of the log", "23", "./internal/ownership TestAFollowerBehindTheLogsStartBeginsAgain", []change{
 			{"internal/ownership/follower.go", "if deleted || f.replay.Broken()", "if deleted = false; deleted || f.replay.Broken()"},
@@ -237,10 +237,10 @@ func mends() []bug {
 			{"internal/ownership/tailwatch.go", "ourLast, others := false, false", "ourLast, others := true, false"},
 		}},
 		{"a look vouches for a leader that it has not read", "23", "./internal/ownership TestALookTrustsNoLeaderThatItHasNotRead", []change{
-			{"internal/ownership/tailwatch.go", "return uncommitted.Position(), min(leader, asked), err", "return uncommitted.Position(), asked, err"},
+			{"internal/ownership/tailwatch.go", "} else {\n			leader = min(leader, r.Leader())\n", "} else {\n"},
 		}},
 		{"a lower leader epoch is not noticed", "23", "./internal/ownership TestANewLeaderIsLookedAtBeforeAStep", []change{
-			{"internal/ownership/steps.go", "now >= 0 && now != s.tail.metadataEpoch", "now > s.tail.metadataEpoch"},
+			{"internal/ownership/steps.go", "now != 0 && now != s.tail.metadataEpoch", "now > s.tail.metadataEpoch"},
 		}},
 		{"records that were sent again count as taken by the leader that is known", "23", "./internal/transaction TestAFenceIsToldTheLeader", []change{
 			{"internal/transaction/client.go", "failed := c.failed.Load(leader); failed {", "failed := c.failed.Load(leader); failed && leader < 0 {"},

@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -205,7 +206,7 @@ func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began ti
 	for _, p := range rt.Partitions {
 		if int(p.Partition) < len(got.Leader) {
 			got.Leader[p.Partition] = p.Leader >= 0
-			leaders[p.Partition] = partitionLeader{node: p.Leader, epoch: p.LeaderEpoch, isr: p.ISR}
+			leaders[p.Partition] = partitionLeader{node: p.Leader, epoch: partlog.EpochOf(p.LeaderEpoch), isr: p.ISR}
 		}
 	}
 	same := e.id == rt.TopicID

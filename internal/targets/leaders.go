@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -64,11 +65,11 @@ type Leaders struct {
 
 // partitionLeader is what is known of a partition's leader.
 type partitionLeader struct {
-	node     int32 // its node ID, -1 for none
-	epoch    int32
-	isr      []int32   // node IDs of the in-sync replicas
-	newUntil time.Time // until when it is left alone, because it is new
-	excluded bool      // see Exclude
+	node     int32         // its node ID, -1 for none
+	epoch    partlog.Epoch // 0 if it is not known
+	isr      []int32       // node IDs of the in-sync replicas
+	newUntil time.Time     // until when it is left alone, because it is new
+	excluded bool          // see Exclude
 }
 
 // NewLeaders returns Leaders that know no partition. If reach is nil, all brokers can be reached.
@@ -94,7 +95,12 @@ func (l *Leaders) Away(p timer.TopicPartition) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	x := l.of(p)
-	return x != nil && (l.unreachable(x.node) || l.waits(x))
+	return x != nil && l.away(x)
+}
+
+// away is Away of a known partition. The lock is held.
+func (l *Leaders) away(x *partitionLeader) bool {
+	return !l.AllReachable() && (l.unreachable(x.node) || l.waits(x))
 }
 
 // Leaderless reports that a partition was last seen without a leader.
@@ -107,19 +113,20 @@ func (l *Leaders) Leaderless(p timer.TopicPartition) bool {
 
 // Stalled reports whether a partition was last seen without a leader, or is away.
 func (l *Leaders) Stalled(topic string, partition int32) bool {
-	p := timer.TopicPartition{Topic: topic, Partition: partition}
-	return l.Leaderless(p) || l.Away(p)
+	_, stalled := l.Epoch(topic, partition)
+	return stalled
 }
 
-// Epoch returns the leader epoch of a partition as of the last metadata, -1 if it is not known.
-func (l *Leaders) Epoch(topic string, partition int32) int32 {
+// Epoch returns the leader epoch of a partition as of the last metadata, 0 if it is not known, and whether the partition
+// is stalled.
+func (l *Leaders) Epoch(topic string, partition int32) (e partlog.Epoch, stalled bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	x := l.of(timer.TopicPartition{Topic: topic, Partition: partition})
 	if x == nil {
-		return -1
+		return 0, false
 	}
-	return x.epoch
+	return x.epoch, x.node < 0 || l.away(x)
 }
 
 // unled reports whether a partition has no leader, or one that cannot be reached.

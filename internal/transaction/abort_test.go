@@ -17,6 +17,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/hanging"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/targets"
 )
 
@@ -116,7 +117,7 @@ type fencedSource struct {
 func (s *fencedSource) Seal(step string, room *Room) *Share {
 	share := s.fakeSource.Seal(step, room)
 	if s.sealed++; s.sealed == 1 {
-		share.Fence = func(int32) error { return errors.New("a claim stands before it") }
+		share.Fence = func(partlog.Epoch) error { return errors.New("a claim stands before it") }
 	}
 	return share
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/hanging"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -104,18 +105,18 @@ func (c *txnClient) renew() {
 	c.failed.Clear()
 }
 
-// leaderOf returns the epoch of the leader of a record's partition, -1 if it is not known. It is not if a connection to that
+// leaderOf returns the epoch of the leader of a record's partition, 0 if it is not known. It is not if a connection to that
 // broker has failed: then kgo sends the record again without refreshing its metadata. It refreshes that only when a broker
 // answers that it is not the leader. Type tail of internal/ownership says what else a client may miss.
-func (c *txnClient) leaderOf(r *kgo.Record) int32 {
+func (c *txnClient) leaderOf(r *kgo.Record) partlog.Epoch {
 	leader, epoch, err := c.PartitionLeader(r.Topic, r.Partition)
 	if leader < 0 || err != nil {
-		return -1
+		return 0
 	}
 	if _, failed := c.failed.Load(leader); failed {
-		return -1
+		return 0
 	}
-	return epoch
+	return partlog.EpochOf(epoch)
 }
 
 // answered reports whether an answer has said that the transaction is committed.

@@ -15,6 +15,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 // guarded is a source with a Fence. It offers one share at a time and nothing once it
@@ -23,7 +25,7 @@ type guarded struct {
 	name    string
 	refuse  bool
 	offsets []int64
-	leaders []int32
+	leaders []partlog.Epoch
 	emits   string // a target, if not empty
 	begun   int    // commits
 	outcome []Outcome
@@ -37,7 +39,7 @@ func (s *guarded) Seal(step string, _ *Room) *Share {
 	for i := range 3 {
 		sh.Records = append(sh.Records, &kgo.Record{Topic: "log", Key: fmt.Append(nil, s.name, i), Value: []byte(step), Offset: -1})
 	}
-	sh.Fence = func(leader int32) error {
+	sh.Fence = func(leader partlog.Epoch) error {
 		s.leaders = append(s.leaders, leader)
 		for _, r := range sh.Records {
 			s.offsets = append(s.offsets, r.Offset)
@@ -113,7 +115,7 @@ func TestAFenceIsToldTheLeader(t *testing.T) {
 				d := watchDials(l)
 				s := &guarded{name: "s"}
 				l.of.Add(s)
-				step := func() int32 {
+				step := func() partlog.Epoch {
 					t.Helper()
 					if worked, err := l.step(t.Context()); !worked || err != nil {
 						t.Fatalf("worked %v, %v", worked, err)
@@ -127,8 +129,8 @@ func TestAFenceIsToldTheLeader(t *testing.T) {
 				}
 				time.Sleep(2 * time.Minute) // kgo closes connections that nobody uses
 				fail(c, d)
-				if got := step(); first < 0 || got != -1 {
-					t.Errorf("epoch %d, and %d where a connection failed, want -1", first, got)
+				if got := step(); first == 0 || got != 0 {
+					t.Errorf("epoch %d, and %d where a connection failed, want none", first, got)
 				}
 				time.Sleep(6 * time.Minute) // kgo's metadata gets old
 				if got := step(); got != first+1 {
@@ -157,7 +159,7 @@ func TestAFenceIsToldTheLeaderIfAnotherBrokerFails(t *testing.T) {
 			}
 			return nil, errors.New("the connection breaks"), true
 		})
-		if worked, err := l.step(t.Context()); !worked || err != nil || s.leaders[0] < 0 {
+		if worked, err := l.step(t.Context()); !worked || err != nil || s.leaders[0] == 0 {
 			t.Errorf("worked %v, %v, under leader epochs %v", worked, err, s.leaders)
 		}
 	})

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 // paced is a source whose entries fall due or are handed over at given moments.
@@ -54,7 +56,7 @@ func (s *paced) Seal(step string, room *Room) *Share {
 	}
 	return &Share{
 		Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}},
-		Fence: func(int32) error {
+		Fence: func(partlog.Epoch) error {
 			if refuse {
 				return errors.New("refused")
 			}

@@ -171,9 +171,8 @@ func readBack(ctx context.Context, cl *kgo.Client, r *kgo.Record, by hanging.Pro
 	defer cancel()
 	where := partlog.Log{Topic: r.Topic, Partition: r.Partition}
 	log := partlog.NewReader(cl, where, r.Offset)
-	limits := partlog.DefaultLimits()
-	limits.MaxBytes, limits.GoneAfter = 1, RequestTimeout/2
-	log.SetLimits(limits)
+	log.SetMaxBytes(1)
+	log.SetGoneAfter(RequestTimeout / 2)
 	for {
 		page, err := log.Next(ctx, concurrentBackoff)
 		if err != nil {

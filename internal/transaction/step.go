@@ -7,6 +7,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -84,8 +85,8 @@ type Share struct {
 	// Fence, if not nil, is called before the commit, when every record is acknowledged and the offsets
 	// in Records are known. If it returns an error the step is aborted, and sealed again at once. It is called also when the
 	// step is aborted for another reason, if all of Records were acknowledged. leader is the epoch of the leader of
-	// Records[0], as the producer knows it then; -1 if another leader than it knows may have taken the record.
-	Fence func(leader int32) error
+	// Records[0], as the producer knows it then; 0 if another leader than it knows may have taken the record.
+	Fence func(leader partlog.Epoch) error
 	// Committing, if not nil, is called directly before the commit, once every share has passed its fence.
 	Committing func()
 	// Done is called with the outcome.

@@ -3,6 +3,8 @@ package wire
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 const (
@@ -35,7 +37,7 @@ type Claim struct {
 	// Appended is the record's timestamp, by the broker's clock, in Unix milliseconds, and Leader the leader epoch in
 	// which it was written. A replay sets them; they are not part of the bytes.
 	Appended int64
-	Leader   int32
+	Leader   partlog.Epoch
 }
 
 // AppendTo appends the bytes of c to dst.

@@ -90,13 +90,11 @@ func consume(t testing.TB, c *kafkatest.Cluster, take func(*kgo.Record, time.Tim
 func observe(t testing.TB, c *kafkatest.Cluster, partitions int32, take func(*kgo.Record, time.Time), topics ...string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	limits := partlog.DefaultLimits()
-	limits.BackoffMax = 100 * time.Millisecond
 	options := swift(t)
 	for _, topic := range topics {
 		for p := range partitions {
 			log := partlog.NewReader(c.Client(t, options...), partlog.Log{Topic: topic, Partition: p}, 0)
-			log.SetLimits(limits)
+			log.SetBackoff(100 * time.Millisecond)
 			wg.Go(func() {
 				for ctx.Err() == nil {
 					page, err := log.Next(ctx, 500*time.Millisecond)
