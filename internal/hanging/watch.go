@@ -143,16 +143,14 @@ func (w *Watch) list(ctx context.Context, age time.Duration) (map[string]bool, e
 // living returns the processes that are members of the group, and whether these are all of them.
 func (w *Watch) living(ctx context.Context) (processes map[string]bool, all bool, err error) {
 	groups, err := kadm.NewClient(w.Client).DescribeGroups(ctx, w.Group)
+	if err == nil {
+		_, err = groups.On(w.Group, func(g *kadm.DescribedGroup) error {
+			processes, all = w.Living(g)
+			return g.Err
+		})
+	}
 	if err != nil {
 		return nil, false, fmt.Errorf("describe group %s: %w", w.Group, err)
 	}
-	g, ok := groups[w.Group]
-	if !ok {
-		return nil, false, errors.New("the coordinator does not describe the group")
-	}
-	if g.Err != nil {
-		return nil, false, fmt.Errorf("describe group %s: %w", w.Group, g.Err)
-	}
-	processes, all = w.Living(&g)
 	return processes, all, nil
 }

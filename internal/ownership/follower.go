@@ -54,7 +54,6 @@ type Follower struct {
 
 	view  view
 	first time.Time // when an end of the log was first reached; zero: never yet
-	met   time.Time // everything that was in the log at this moment is folded
 	// missed is the longest time from one end to the next, see spans.
 	missed time.Duration
 	said   time.Time // when progress was last logged
@@ -63,7 +62,7 @@ type Follower struct {
 	position atomic.Int64
 	end      atomic.Int64              // of the log, as far as it is known
 	waiting  atomic.Bool               // for a slot
-	reached  atomic.Pointer[time.Time] // what met says; nil: no end was reached yet
+	reached  atomic.Pointer[time.Time] // everything that was in the log at this moment is folded; nil: no end was reached yet
 }
 
 // NewFollower returns a follower that begins where the local view ends.
@@ -180,12 +179,11 @@ func (f *Follower) named(step string) error {
 
 // meet notes that everything that was in the log at the given moment is folded.
 func (f *Follower) meet(asked time.Time) {
-	if f.met.IsZero() {
+	if before := f.reached.Load(); before == nil {
 		f.first = time.Now()
 	} else {
-		f.missed = max(f.missed, passed(f.met))
+		f.missed = max(f.missed, passed(*before))
 	}
-	f.met = asked
 	f.reached.Store(&asked)
 }
 
@@ -216,7 +214,7 @@ func (f *Follower) whyUnusable(ctx context.Context, now time.Time) (why string, 
 	if !f.first.IsZero() {
 		v.past.age -= min(v.past.age, time.Since(f.first))
 		v.past.making = f.first.Sub(v.begun)
-		f.missed = max(f.missed, passed(f.met))
+		f.missed = max(f.missed, passed(f.Reached()))
 	}
 	v.past.missed = f.missed
 	return v.refuted(), nil
@@ -237,7 +235,7 @@ func (f *Follower) open(ctx context.Context, why string) (err error) {
 		return err
 	}
 	v := &f.view
-	f.first, f.met, f.missed, f.said = time.Time{}, time.Time{}, 0, time.Now()
+	f.first, f.missed, f.said = time.Time{}, 0, time.Now()
 	f.reached.Store(nil)
 	f.replay = replay.NewReplay(partlog.NewReader(f.o.Client, f.log, v.from), fold)
 	f.replay.GoOn(v.last, replay.Point{

@@ -102,11 +102,11 @@ func TestAFollowedViewStaysGood(t *testing.T) {
 				time.Sleep(x.first)
 				f.meet(asked)
 				for _, gap := range x.gaps {
-					asked = f.met.Add(gap)
+					asked = f.Reached().Add(gap)
 					time.Sleep(time.Until(asked))
 					f.meet(asked)
 				}
-				time.Sleep(time.Until(f.met.Add(x.to)))
+				time.Sleep(time.Until(f.Reached().Add(x.to)))
 				if why, err := f.whyUnusable(t.Context(), time.Now()); (why != "") != x.unusable || err != nil {
 					t.Errorf("unusable: %v, it says %q, %v", x.unusable, why, err)
 				}

@@ -88,13 +88,11 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 	var said string // what was logged last
 	var again beats.Reminder
 	for ctx.Err() == nil && l.o.Token.Err() == nil {
-		err := l.failure.refused()
-		if err == nil {
+		var err error
+		if l.failure.refused() == nil {
 			err = l.serve(ctx, serve)
 		}
-		if why := l.failure.refused(); why != nil {
-			err = why
-		}
+		err = cmp.Or(l.failure.refused(), err)
 		var fatal *Fatal
 		switch {
 		case ctx.Err() != nil, l.o.Token.Err() != nil:

@@ -38,14 +38,14 @@ func Bounds(ctx context.Context, cl *kgo.Client, t Log) (start, lastStable, high
 }
 
 func (l *leader) bounds(ctx context.Context, br *kgo.Broker) (start, lastStable, highWatermark int64, err error) {
-	if start, err = l.listOffset(ctx, br, earliest, readUncommitted); err != nil {
-		return
+	start, err = l.listOffset(ctx, br, earliest, readUncommitted)
+	if err == nil {
+		lastStable, err = l.listOffset(ctx, br, latest, readCommitted)
 	}
-	if lastStable, err = l.listOffset(ctx, br, latest, readCommitted); err != nil {
-		return
+	if err == nil {
+		highWatermark, err = l.listOffset(ctx, br, latest, readUncommitted)
 	}
-	highWatermark, err = l.listOffset(ctx, br, latest, readUncommitted)
-	return
+	return start, lastStable, highWatermark, err
 }
 
 // A leader that is appending sometimes says that its log has no timestamp although it is not empty: Kafka 4.3.1 did in 3 of

@@ -45,8 +45,8 @@ func TestCompacted(t *testing.T) {
 	if len(got) == 0 || got[len(got)-1] != "roll" || r.Position() != page.HighWatermark {
 		t.Errorf("read %q to %d of %d", got, r.Position(), page.HighWatermark)
 	}
-	if page.LogStart != 0 {
-		t.Errorf("the log begins at %d: this was not compaction", page.LogStart)
+	if start, _, _, err := Bounds(p.Ctx, p.cl, p.target); err != nil || start != 0 {
+		t.Errorf("the log begins at %d, %v: this was not compaction", start, err)
 	}
 }
 

@@ -39,7 +39,6 @@ type Page struct {
 	// They share the fetch's memory, which lives as long as any of them.
 	Records []*kgo.Record
 
-	LogStart      int64 // first offset of the log
 	LastStable    int64 // no transaction below it is open
 	HighWatermark int64 // offset of the next record to be written
 }
@@ -144,19 +143,15 @@ func (r *Reader) More(ctx context.Context) (more bool, err error) {
 }
 
 // HighWatermark asks for the offset of the next record to be shown. It waits and fails as Next does.
-func (r *Reader) HighWatermark(ctx context.Context) (end int64, err error) {
-	err = r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
-		end, err = r.leader.listOffset(ctx, leader, latest, readUncommitted)
-		return err
-	})
-	return end, err
-}
+func (r *Reader) HighWatermark(ctx context.Context) (int64, error) { return r.end(ctx, consumer) }
 
 // End asks for the offset of the next record that the leader will write, which Kafka calls the log end offset. It is
 // beyond the high watermark if in-sync followers lack records that the leader has. It waits and fails as Next does.
-func (r *Reader) End(ctx context.Context) (end int64, err error) {
+func (r *Reader) End(ctx context.Context) (int64, error) { return r.end(ctx, debugging) }
+
+func (r *Reader) end(ctx context.Context, as int32) (end int64, err error) {
 	err = r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
-		p, err := r.leader.list(ctx, leader, latest, readUncommitted, debugging)
+		p, err := r.leader.list(ctx, leader, latest, readUncommitted, as)
 		end = p.Offset
 		return err
 	})
@@ -262,7 +257,6 @@ func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
 	}
 	page := Page{
 		Records:       fp.Records,
-		LogStart:      fp.LogStartOffset,
 		LastStable:    fp.LastStableOffset,
 		HighWatermark: fp.HighWatermark,
 	}
