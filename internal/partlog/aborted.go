@@ -2,26 +2,18 @@ package partlog
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Where the fields of a record batch of version 2 are (KIP-98), and the size of the batch's header. The length does not
-// count itself, nor what is before it.
 const (
-	lengthAt          = 8
-	epochAt           = 12
-	magicAt           = 16
-	attributesAt      = 21
-	lastOffsetDeltaAt = 23
-	producerIDAt      = 43
-	batchHeader       = 61
-
-	transactional = 1 << 4 // of the attributes
+	batchHeader   = 61     // bytes, of a record batch of version 2 (KIP-98)
+	lengthFrom    = 12     // what a batch's length counts begins there
+	transactional = 1 << 4 // of a batch's attributes
 )
 
 // Aborted reports whether the batch at the position belongs to an aborted
@@ -48,30 +40,20 @@ func (r *Reader) Aborted(ctx context.Context) (aborted bool, err error) {
 // transactions. The list has those that reach the position. A transaction of the same
 // producer that began at or before the batch is the batch's own.
 func (r *Reader) abortedIn(resp *kmsg.FetchResponseTopicPartition) (bool, error) {
-	b := resp.RecordBatches
-	if len(b) < batchHeader || b[magicAt] != 2 {
-		return false, &finalError{fmt.Errorf("decode %v at %d: %d bytes are no batch", r.leader.t, r.position, len(b))}
+	var b kmsg.RecordBatch
+	_ = b.ReadFrom(resp.RecordBatches) // the header is read also if some of the records are missing
+	if len(resp.RecordBatches) < batchHeader || b.Magic != 2 {
+		return false, &finalError{fmt.Errorf("decode %v at %d: %d bytes are no batch", r.leader.t, r.position, len(resp.RecordBatches))}
 	}
-	first, last := offsetsOf(b)
-	if r.position < first || r.position > last {
-		return false, &finalError{fmt.Errorf("decode %v at %d: the batch there has the offsets %d to %d", r.leader.t, r.position, first, last)}
+	if last := lastOf(&b); r.position < b.FirstOffset || r.position > last {
+		return false, &finalError{fmt.Errorf("decode %v at %d: the batch there has the offsets %d to %d", r.leader.t, r.position, b.FirstOffset, last)}
 	}
-	if binary.BigEndian.Uint16(b[attributesAt:])&transactional == 0 {
-		return false, nil
-	}
-	producer := int64(binary.BigEndian.Uint64(b[producerIDAt:]))
-	for _, a := range resp.AbortedTransactions {
-		if a.ProducerID == producer && a.FirstOffset <= first {
-			return true, nil
-		}
-	}
-	return false, nil
+	return b.Attributes&transactional != 0 && slices.ContainsFunc(resp.AbortedTransactions, func(a kmsg.FetchResponseTopicPartitionAbortedTransaction) bool {
+		return a.ProducerID == b.ProducerID && a.FirstOffset <= b.FirstOffset
+	}), nil
 }
 
-func offsetsOf(batch []byte) (first, last int64) {
-	first = int64(binary.BigEndian.Uint64(batch))
-	return first, first + int64(int32(binary.BigEndian.Uint32(batch[lastOffsetDeltaAt:])))
-}
+func lastOf(b *kmsg.RecordBatch) int64 { return b.FirstOffset + int64(b.LastOffsetDelta) }
 
 // batchEnd is where a batch ends, and its leader epoch.
 type batchEnd struct {
@@ -81,14 +63,10 @@ type batchEnd struct {
 
 // below returns the end of the last of some batches that ends at or before an offset; e if none does.
 func (e batchEnd) below(offset int64, batches []byte) batchEnd {
-	for b := batches; len(b) >= batchHeader; {
-		_, last := offsetsOf(b)
-		size := epochAt + int(int32(binary.BigEndian.Uint32(b[lengthAt:])))
-		if last >= offset || size < batchHeader || size > len(b) {
-			break
-		}
-		e = batchEnd{EpochOf(int32(binary.BigEndian.Uint32(b[epochAt:]))), last + 1}
-		b = b[size:]
+	var b kmsg.RecordBatch
+	for b.ReadFrom(batches) == nil && lastOf(&b) < offset {
+		e = batchEnd{EpochOf(b.PartitionLeaderEpoch), lastOf(&b) + 1}
+		batches = batches[lengthFrom+int(b.Length):]
 	}
 	return e
 }

@@ -69,7 +69,7 @@ func TestTakeOfNothing(t *testing.T) {
 func TestTheLastBatchThatIsRead(t *testing.T) {
 	empty := func(first int64, epoch int32) []byte {
 		b := batch(first, 2, 0)
-		binary.BigEndian.PutUint32(b[epochAt:], uint32(epoch)) // the checksum does not cover it
+		binary.BigEndian.PutUint32(b[lengthFrom:], uint32(epoch)) // which comes first; the checksum does not cover it
 		return b
 	}
 	r := NewReader(nil, Log{Topic: "t"}, 5)
