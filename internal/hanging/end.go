@@ -92,8 +92,8 @@ func EndAll(ctx context.Context, cl *kgo.Client, group string) error {
 	return err
 }
 
-// endListed ends those of the group's listed transactions that are still open and that match. ours has the producer
-// IDs of all of the group's.
+// endListed ends those of the group's listed transactions that are still open and that match. One that fails does not keep
+// the others from being ended. ours has the producer IDs of all of the group's.
 func endListed(ctx context.Context, cl *kgo.Client, listed kadm.ListedTransactions, group string, markers *Markers, match func(kadm.DescribedTransaction) bool) (ended int, ours map[int64]bool, err error) {
 	adm := kadm.NewClient(cl)
 	ours = make(map[int64]bool)
@@ -102,28 +102,27 @@ func endListed(ctx context.Context, cl *kgo.Client, listed kadm.ListedTransactio
 			continue
 		}
 		ours[l.ProducerID] = true
-		txn, open, err := ongoing(ctx, adm, l.TxnID)
-		if err == nil && (!open || !match(txn)) {
-			continue
+		txn, open, failed := ongoing(ctx, adm, l.TxnID)
+		if failed == nil && open && match(txn) {
+			if failed = endTransaction(ctx, cl, adm, txn, markers); failed == nil {
+				ended++
+			}
 		}
-		if err == nil {
-			err = endTransaction(ctx, cl, adm, txn, markers)
-		}
-		if err != nil {
-			return ended, ours, err
-		}
-		ended++
+		err = errors.Join(err, failed)
 	}
-	return ended, ours, nil
+	return ended, ours, err
 }
 
-// ongoing describes a transaction that may be open.
+// ongoing describes a transaction that may be open. If its coordinator cannot tell, it is an error.
 func ongoing(ctx context.Context, adm *kadm.Client, txnID string) (txn kadm.DescribedTransaction, open bool, err error) {
 	d, err := adm.DescribeTransactions(ctx, txnID)
 	if err != nil {
 		return txn, false, fmt.Errorf("describe transaction %s: %w", txnID, err)
 	}
 	txn = d[txnID]
+	if txn.Err != nil && !errors.Is(txn.Err, kerr.TransactionalIDNotFound) {
+		return txn, false, fmt.Errorf("describe transaction %s: %w", txnID, txn.Err)
+	}
 	return txn, txn.Err == nil && txn.State == "Ongoing", nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -126,5 +127,27 @@ func TestOffsetsPartition(t *testing.T) {
 		if got := offsetsPartition(group, 50); got != want {
 			t.Errorf("group %s: partition %d, want %d", group, got, want)
 		}
+	}
+}
+
+// EndAll does not take a transaction for ended because its coordinator cannot tell.
+func TestEndAllWantsAnAnswerForEachTransaction(t *testing.T) {
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
+	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.TransactionalID(TransactionalIDPrefix("g")+"dead/0/1"), kgo.RequestRetries(0))
+	if err := cl.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "t"}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeTransactions}, Err: kerr.CoordinatorLoadInProgress, Count: 1})
+	if err := EndAll(t.Context(), cl, "g"); !errors.Is(err, kerr.CoordinatorLoadInProgress) {
+		t.Errorf("EndAll: %v, want %v", err, kerr.CoordinatorLoadInProgress)
+	}
+	if err := EndAll(t.Context(), cl, "g"); err != nil {
+		t.Error(err)
+	}
+	if err := cl.EndTransaction(t.Context(), kgo.TryCommit); err == nil {
+		t.Error("the transaction could still be committed")
 	}
 }

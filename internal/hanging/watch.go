@@ -85,6 +85,7 @@ func (w *Watch) look(ctx context.Context) error {
 		return err
 	}
 	adm := kadm.NewClient(w.Client)
+	var failed error
 	for id := range open {
 		process, _, _ := strings.Cut(strings.TrimPrefix(id, TransactionalIDPrefix(w.Group)), "/")
 		old := stuck[id] && process == w.Process
@@ -94,18 +95,15 @@ func (w *Watch) look(ctx context.Context) error {
 			continue
 		}
 		txn, open, err := ongoing(ctx, adm, id)
-		if err != nil {
-			return err
-		}
-		if open {
+		if err == nil && open {
 			w.Logger.Warn("ending an open transaction", "transactional_id", id, "hanging", orphan, "stuck", old)
-			if err := endTransaction(ctx, w.Client, adm, txn, w.Markers); err != nil {
-				return err
+			if err = endTransaction(ctx, w.Client, adm, txn, w.Markers); err == nil {
+				w.Metrics.ended.Inc()
 			}
-			w.Metrics.ended.Inc()
 		}
+		failed = errors.Join(failed, err)
 	}
-	return nil
+	return failed
 }
 
 // list returns the group's open transactions that are at least so old by the brokers' clocks. It does not
