@@ -5,7 +5,7 @@ SEEDS ?= 1000
 TOTALS ?= $(CURDIR)/internal/simulation/testdata/totals.json
 FOR ?= 1h
 
-slow: ## each test at its full size, with the machine for itself: an hour
+slow: ## each test at its full size: an hour of the whole machine
 	WATERCLOCK_SLOW_TESTS=all WATERCLOCK_REQUIRE_KAFKA=1 go test -count=1 -timeout 60m -p 4 ./...
 
 sim: ## whole clusters in bubbles, from fresh seeds: make sim SEEDS=10000

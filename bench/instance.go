@@ -117,7 +117,7 @@ func (r *run) launch(cfg *config.Config) (i *instance, err error) {
 	return i, nil
 }
 
-// pid returns 0 if no process is known.
+// pid returns 0 without an instance, or if its process is not known.
 func (i *instance) pid() int {
 	if i == nil {
 		return 0
@@ -201,7 +201,7 @@ func (i *instance) stop() error {
 	return nil
 }
 
-// metric sums the samples of a counter or gauge whose labels contain all of some texts.
+// metric sums the samples of a counter or gauge whose labels contain every text of with.
 func (i *instance) metric(ctx context.Context, name string, with ...string) (int64, error) {
 	samples, err := i.samples(ctx, name)
 	sum := 0.0

@@ -78,7 +78,7 @@ func (c *LoadConfig) load(ctx context.Context, r *run, rep *Report, one *limit) 
 	return r.serving.allPending(ctx, p, c.Pending, pendingTimeout)
 }
 
-// farAhead is how long it takes at least until timers are due that stay pending. It may take twice as long.
+// Timers that stay pending are due between farAhead and twice farAhead from now.
 const farAhead = 24 * time.Hour
 
 // scheduleFar schedules timers that are not due during the run, and waits until they have been accepted.

@@ -97,7 +97,7 @@ func (p *phase) tell(rep *Report, from time.Time) (*Phase, error) {
 	return told, nil
 }
 
-// capacity measures how many timers a second the instance can handle, which it gets as fast as it accepts them.
+// capacity measures how many timers a second the instance handles if it is sent as many as it accepts.
 func (p *phase) capacity(ctx context.Context, rep *Report, o offer, l Lives) (*Phase, error) {
 	defer p.stopReading()
 	p.start(p.r.serving.pid())
@@ -111,7 +111,7 @@ func (p *phase) capacity(ctx context.Context, rep *Report, o offer, l Lives) (*P
 	p.finish(ctx)
 	p.stop()
 	told, err := p.tell(rep, p.meter.begin.at)
-	if err == nil { // At first no timer is due, and at the end none is accepted.
+	if err == nil { // without the begin, when no timer is due, and the end, when none is accepted
 		told.perSecond(p.timers, p.meter.begin.at, taken.Add(l.lead()/2))
 	}
 	return told, err

@@ -191,7 +191,7 @@ func poll(ctx context.Context, every time.Duration, done func() (bool, error), w
 	}
 }
 
-// background runs do beside its caller. stop, which may be called twice, ends do's context and waits for do.
+// background runs do in a goroutine. stop ends do's context and waits for do; it may be called twice.
 func background(ctx context.Context, do func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

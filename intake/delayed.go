@@ -60,7 +60,7 @@ func (r *Rules) ValidateDelayed(rec *kgo.Record) (d Delayed, refusal *Refusal) {
 	return d, nil
 }
 
-// nextAttempt reads waterclock-attempt, nil if it is not given, and counts one more.
+// nextAttempt returns the number of the next attempt. given is the waterclock-attempt header, nil if there is none.
 func nextAttempt(given *kgo.RecordHeader) (int64, *Refusal) {
 	if given == nil {
 		return 1, nil

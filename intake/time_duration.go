@@ -129,7 +129,8 @@ func (s *sum) iso(text []byte) (fault string) {
 	return ""
 }
 
-// add adds n units of some nanoseconds, 0 if the unit is not known. They must be smaller than the unit before.
+// add adds n units. unit is how long one is in nanoseconds, 0 if it is not known. Each unit must be smaller than the one
+// before.
 func (s *sum) add(n decimal, unit int64) (fault string) {
 	switch {
 	case unit == 0:
@@ -167,7 +168,7 @@ func (s *sum) millis() int64 {
 // decimal is a number as written.
 type decimal struct {
 	whole    int64  // saturated at math.MaxInt64
-	decimals []byte // digits
+	decimals []byte // digits behind the point; nil for none
 }
 
 // cutDecimal splits text after its leading number, which needs a digit before the point and, if there is a
@@ -188,7 +189,7 @@ func cutDecimal(text []byte) (n decimal, rest []byte, fault string) {
 	return n, rest, ""
 }
 
-// fractionOf returns how many parts of a unit its decimals are, rounded up: 0 to unit, which is the number of its parts.
+// fractionOf returns 0.DECIMALS × unit, rounded up: 0 to unit.
 func fractionOf(decimals []byte, unit int64) int64 {
 	kept := decimals[:min(len(decimals), maxFraction)]
 	fraction, power := uint64(0), uint64(1)

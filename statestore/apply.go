@@ -85,8 +85,8 @@ func (p *Partition) storeLocked(next meta, records []record, checkpoint []byte, 
 	return w.commit(next)
 }
 
-// recordsLocked returns the changes of a batch, ordered by ID. The caller is trusted that a timer was pending. Only in a
-// partition with parked timers is it looked up where the timer's row lies.
+// recordsLocked returns the changes of a batch, ordered by ID. It trusts the caller's Before. Only if timers are
+// parked does it look up whether the row is among theirs.
 func (p *Partition) recordsLocked(b *Batch) (records []record, err error) {
 	var it *idIterator // nil: nothing is parked
 	if p.state.Parked > 0 {

@@ -23,7 +23,7 @@ type Options struct {
 	// pending timer. Filters and indices of tables take some 1.7 bytes of the rest for each timer. If they do
 	// not fit, each request reads a whole filter. The more memory, the fewer random reads go to the disk.
 	Memory uint64
-	// FlushInterval is how often changes, and the in-sync times of live partitions, go to disk; default 30 s.
+	// FlushInterval is how often changes, and the in-sync times of live partitions, go to disk; 0 means 30 s.
 	FlushInterval time.Duration
 
 	// The store flushes early after FlushChanges changes; default 1,500,000. So a restart after a kill has at

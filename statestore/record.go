@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// record is a change that is about to be stored: one for each ID. Its Before was looked up by Replay.resolve, or is as the
-// caller of Apply says.
+// record is a change that is about to be stored: one for each ID. Its Before comes from the caller of Apply, or from
+// Replay.resolve.
 type record struct {
 	Change
 	target uint32 // number of the target that Before is parked for; 0: not parked
 }
 
-// was returns where the row of the timer lies that was pending before.
+// was returns the location of the timer's row before the change.
 func (c *record) was() Location { return Location{c.Before, c.target} }
 
 // encoded returns the bytes of a record's timer, in scratch if the record does not have them.

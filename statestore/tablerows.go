@@ -115,7 +115,7 @@ type dueRow struct {
 
 const deletion = -1
 
-// add fills in the lists, and notes what the rows change.
+// add fills the lists from the records, and notes in e what the rows change.
 func (r *tableRows) add(e *effect) {
 	r.dues = make([]dueRow, 0, len(r.records))
 	for i := range r.records {

@@ -97,6 +97,7 @@ func (v *View) Due(from, to timer.Ref, parkedOnly bool, fn func(*Row) (more bool
 	if err != nil {
 		return p.during("view", err)
 	}
+	// Two sequences are merged by Ref. ok says that due stands on a row. An error of due ends the loop; Close returns it.
 	var row Row // of due
 	ok := !parkedOnly && due.First()
 	for more := true; more && err == nil; {

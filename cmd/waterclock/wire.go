@@ -11,7 +11,7 @@ import (
 	"github.com/waterclock/waterclock/internal/service/dev"
 )
 
-// backend is what the commands call of internal/service, or what a test puts in its place.
+// backend has the functions of internal/service that tests replace. Commands call the others directly.
 type backend struct {
 	run    func(context.Context, *config.Config, *slog.Logger, service.Options) error
 	dev    func(context.Context, dev.Options, *slog.Logger) error

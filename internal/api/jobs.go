@@ -366,14 +366,14 @@ func count(j *Job, all []route.Written) {
 			fail(j, cmp.Or(d.Reason, "rejected")+": "+d.Detail)
 		case d != nil && (d.Outcome == string(waterclock.EventConditionNotMet) || d.Outcome == "not-found"):
 			j.Seen, j.Spared = j.Seen+1, j.Spared+1
-		default: // without a decision: of a fixed-delay topic
+		default: // it succeeded, or it is for a fixed-delay topic, which has no decisions
 			j.Seen, j.Changed = j.Seen+1, j.Changed+1
 		}
 	}
 }
 
-// fail counts a timer, or a letter, whose request was refused or may not be in the log. Of letters, it keeps the reason of
-// the first one.
+// fail counts a timer, or a letter, whose request was refused or may not be in the log. For a resend
+// job it keeps the first reason.
 func fail(j *Job, why string) {
 	if j.Seen, j.Failed = j.Seen+1, j.Failed+1; j.Action == "resend" {
 		j.Failure = cmp.Or(j.Failure, why)

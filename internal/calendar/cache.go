@@ -117,7 +117,7 @@ func (c *Cache) load(name string) (*time.Location, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.zones == nil || len(c.zones) >= maxZones { // there are more if names differ only in case, or are unknown
+	if c.zones == nil || len(c.zones) >= maxZones { // so many are names in other cases, or unknown: they are looked up again
 		c.zones = make(map[string]knownZone)
 	}
 	c.zones[strings.Clone(name)] = knownZone{loc, time.Now()}

@@ -73,7 +73,7 @@ const (
 // tenantsSetting is the only key of the YAML file whose value has settings: those of request topics, by topic.
 const tenantsSetting = "tenants"
 
-// Allows reports whether requests may name a target.
+// Allows reports whether requests may name this target.
 func (p *Policy) Allows(target string) bool {
 	return slices.ContainsFunc(p.Targets, func(glob string) bool {
 		ok, err := path.Match(glob, target)

@@ -39,12 +39,12 @@ func (p *Problem) Error() string {
 // Unwrap makes errors.Is(err, ErrInvalid) true.
 func (p *Problem) Unwrap() error { return ErrInvalid }
 
-// Invalid makes an error wrap ErrInvalid too: trying again will not help.
+// Invalid returns err, which then wraps ErrInvalid too: trying again will not help.
 func Invalid(err error) error { return &invalidError{err} }
 
 type invalidError struct{ error }
 
-// Unwrap implements what errors.Is and errors.As use.
+// Unwrap is for errors.Is and errors.As.
 func (e *invalidError) Unwrap() []error { return []error{e.error, ErrInvalid} }
 
 // pathless strips the path from a file error, for messages that name it already.

@@ -200,6 +200,7 @@ func (p *problems) group(c *Config) { p.want(c.Group != "", "group", "", "a name
 
 func (p *problems) member(c *Config) {
 	p.group(c)
+	// Kafka's rule for a group.instance.id is that for topics.
 	p.want(c.InstanceID == "" || timer.ValidTopicName(c.InstanceID), "instance-id", c.InstanceID,
 		"1 to 249 letters, digits, dots, underscores and hyphens")
 	between(p, "session-timeout", c.SessionTimeout, MinSessionTimeout, MaxSessionTimeout)

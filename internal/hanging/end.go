@@ -35,8 +35,8 @@ type Options struct {
 	Markers   *Markers
 	// Offsets: repair the group's committed offsets too, because the partition's stable offset cannot be read.
 	Offsets bool
-	// Outcome finds out, from the partition and the group's committed offset, how the step ended that a producer of the
-	// group wrote from an offset on. It returns an error if it cannot tell.
+	// Outcome finds out how a step ended that a producer of the group wrote from an offset on. The partition and the
+	// group's committed offset tell. It returns an error if they do not.
 	Outcome func(ctx context.Context, producerID, from int64) (Ending, error)
 	Logger  *slog.Logger
 }
@@ -93,7 +93,7 @@ func EndAll(ctx context.Context, cl *kgo.Client, group string) error {
 }
 
 // endListed ends those of the group's listed transactions that are still open and that match. One that fails does not keep
-// the others from being ended. ours has the producer IDs of all of the group's.
+// the others from being ended. ours has the producer IDs of all listed transactions of the group.
 func endListed(ctx context.Context, cl *kgo.Client, listed kadm.ListedTransactions, group string, markers *Markers, match func(kadm.DescribedTransaction) bool) (ended int, ours map[int64]bool, err error) {
 	adm := kadm.NewClient(cl)
 	ours = make(map[int64]bool)
@@ -113,7 +113,7 @@ func endListed(ctx context.Context, cl *kgo.Client, listed kadm.ListedTransactio
 	return ended, ours, err
 }
 
-// ongoing describes a transaction that may be open. If its coordinator cannot tell, it is an error.
+// ongoing describes a transaction that may be open. It returns an error if the coordinator cannot tell.
 func ongoing(ctx context.Context, adm *kadm.Client, txnID string) (txn kadm.DescribedTransaction, open bool, err error) {
 	d, err := adm.DescribeTransactions(ctx, txnID)
 	if err != nil {
@@ -126,9 +126,9 @@ func ongoing(ctx context.Context, adm *kadm.Client, txnID string) (txn kadm.Desc
 	return txn, txn.Err == nil && txn.State == "Ongoing", nil
 }
 
-// repair writes the markers that a partition lacks: those of the group's transactions that are open there, and over
-// by the word of their coordinators. Those of the producers of ours are left alone. foreign decides about one that
-// is not the group's. If a coordinator does not tell how a transaction ended, outcome does.
+// repair writes the markers that a partition lacks. One is lacking if a transaction of the group is open there, and its
+// coordinator says that it has ended. It leaves producers in ours alone: their transactions are still open. foreign
+// decides about transactions that are not the group's. outcome tells how a transaction ended if its coordinator does not.
 func (v *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, ours map[int64]bool,
 	foreign func(d kadm.DescribedProducer, txnID string) error, outcome func(d kadm.DescribedProducer, txnID string) (Ending, error)) (ended int, err error) {
 	open, err := openProducers(ctx, adm, to, ours)

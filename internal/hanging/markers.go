@@ -90,7 +90,7 @@ type Markers struct {
 	group   string
 	log     *slog.Logger
 	metrics *Metrics
-	// blind is until when the group's offsets are not looked at, Unix ns.
+	// blind: the group's offsets are not looked at before this time, Unix ns, because the right to do so is missing.
 	blind atomic.Int64
 
 	mu         sync.Mutex

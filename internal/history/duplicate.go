@@ -5,7 +5,7 @@ package history
 func duplicate(x *index, f *facts) {
 	twice(x, f)
 	beyondTriggers(x, f)
-	t := f.pending.unfired()
+	t := f.pending.pending()
 	if t == nil || f.moves {
 		return
 	}

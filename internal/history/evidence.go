@@ -54,7 +54,7 @@ func (e *explainer) collect() {
 			triggered = min(triggered, r.Timestamp)
 		}
 	}
-	if t := e.f.pending.unfired(); t != nil {
+	if t := e.f.pending.pending(); t != nil {
 		made(t.Source)
 	}
 	for _, c := range e.f.changes {
@@ -66,7 +66,7 @@ func (e *explainer) collect() {
 		e.known[i].gone = e.known[i].end != "" && (r.Recurs == nil || r.last() > 0 && e.emitted(r, r.last()))
 	}
 	e.hear(at)
-	if t := e.f.pending.unfired(); e.f.moves && t != nil {
+	if t := e.f.pending.pending(); e.f.moves && t != nil {
 		if i, ok := at[t.Source]; ok { // what follows was not there yet
 			k := &e.known[i]
 			e.since = said{i, k.end}

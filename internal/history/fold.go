@@ -69,7 +69,7 @@ func same(a, b *Timer) bool {
 
 // storedAsAsked compares a stored timer with its request.
 func storedAsAsked(x *index, f *facts, t *Timer, at Place) {
-	if t.unfired() == nil || !x.requested(t.Source) {
+	if t.pending() == nil || !x.requested(t.Source) {
 		return
 	}
 	where := []Place{t.Source}
@@ -100,7 +100,7 @@ func lastEvent(x *index, f *facts) {
 	if i < 0 {
 		return
 	}
-	e, t := f.events[i], f.pending.unfired()
+	e, t := f.events[i], f.pending.pending()
 	switch p := e.Event.Pending; {
 	case (p == nil) != (t == nil):
 		x.broken("fold", f.id, []Place{e.Place}, "the last event, %s, leaves a timer pending: %v; the changelog: %v", e.Type, p != nil, t != nil)

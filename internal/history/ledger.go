@@ -24,7 +24,7 @@ func ledger(x *index) {
 			a = new(account)
 			accounts[f.Log] = a
 		}
-		if f.pending.unfired() != nil {
+		if f.pending.pending() != nil {
 			a.pending++
 		}
 		for _, e := range f.events {

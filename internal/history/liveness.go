@@ -14,7 +14,7 @@ func liveness(x *index, f *facts) {
 			x.broken("liveness", f.id, []Place{r.Place}, "%s was in the log at %s and is not settled at %s", r.Place, r.Acked, x.ended)
 		}
 	}
-	if t := f.pending.unfired(); t != nil && !t.Paused && t.Due < slowest(x, deadline) && x.quiet(deadline, x.ended) {
+	if t := f.pending.pending(); t != nil && !t.Paused && t.Due < slowest(x, deadline) && x.quiet(deadline, x.ended) {
 		x.broken("liveness", f.id, []Place{t.Source}, "%s was due at %d and is still pending at %s", t.Source, t.Due, x.ended)
 	}
 	if len(x.Readings) > 0 {

@@ -50,9 +50,10 @@ func asked(x *index, a *Answer) (asked []*facts) {
 	return asked
 }
 
-// was reports whether t was pending under the ID, by the changelog, at some moment after a given one; nil: nothing was.
+// was reports whether, by the changelog, t was pending under the ID at some moment after a given one; with nil, whether
+// nothing was.
 func (f *facts) was(t *Timer, after time.Time) bool {
-	t = t.unfired()
+	t = t.pending()
 	for is := range f.states(after) {
 		if is == t || is != nil && t != nil && same(is, t) {
 			return true
@@ -61,7 +62,7 @@ func (f *facts) was(t *Timer, after time.Time) bool {
 	return false
 }
 
-// states yields what was pending under the ID at moments after a given one; nil: nothing was.
+// states yields each state of the ID after a moment, first the one at that moment; nil: nothing was pending.
 func (f *facts) states(after time.Time) iter.Seq[*Timer] {
 	return func(yield func(*Timer) bool) {
 		if (len(f.changes) == 0 || f.changes[0].Seen.After(after)) && !yield(nil) { // it was not there yet
@@ -69,15 +70,15 @@ func (f *facts) states(after time.Time) iter.Seq[*Timer] {
 		}
 		for i, c := range f.changes {
 			past := i+1 < len(f.changes) && !f.changes[i+1].Seen.After(after) // the next one had been seen
-			if !past && !yield(c.Timer.unfired()) {
+			if !past && !yield(c.Timer.pending()) {
 				return
 			}
 		}
 	}
 }
 
-// unfired returns the timer, unless it has fired and is only remembered. Then it returns nil, as it does without a timer.
-func (t *Timer) unfired() *Timer {
+// pending returns the timer, unless it has fired and is only remembered. Then it returns nil, as it does without a timer.
+func (t *Timer) pending() *Timer {
 	if t == nil || t.Remembered {
 		return nil
 	}

@@ -38,7 +38,7 @@ type processState struct {
 	tools  func() (localkafka.Tools, error)
 	main   bool // Main runs the tests; it is set before they begin
 	shared kept
-	three  kept // the test that has it holds its lock
+	three  kept // its lock is held by the test that has it
 
 	mu      sync.Mutex // guards the fields below
 	counted map[string]bool
@@ -53,7 +53,7 @@ type kept struct {
 	err     error // why it did not start
 }
 
-// running returns the cluster, of n brokers, which it starts if need be; mu is held.
+// running returns the cluster. If there is none it starts one of n brokers. mu is held.
 func (k *kept) running(t testing.TB, n int) *localkafka.Cluster {
 	t.Helper()
 	tools := process.require(t)

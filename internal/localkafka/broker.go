@@ -171,7 +171,7 @@ func (b *Broker) Pid() int {
 	return b.life.Pid()
 }
 
-// disturb has do act on a running broker's process; for one that ended it is an error.
+// disturb calls do with the broker's process. It fails if that has ended.
 func (b *Broker) disturb(do func(*child.Process) error) error {
 	b.mu.Lock()
 	l := b.life

@@ -150,8 +150,8 @@ func (t *Table) Forget(number int32) {
 	t.objects.release(number)
 }
 
-// Put puts an object into the order of firing, as soon or as later. Its key is its place there: when its turn is, in Unix
-// milliseconds, and what decides among those of one millisecond.
+// Put puts an object into the order of firing, as soon or as later. key is its place there: Due in Unix
+// milliseconds, then Offset. It need not be the timer's own Ref.
 func (t *Table) Put(number int32, k Kind, key timer.Ref) {
 	o := &t.objects.all[number]
 	if o.at != 0 {

@@ -23,7 +23,7 @@ func Name(found, prefix string, known []string) string {
 	return best
 }
 
-// Hint asks whether Name was meant; "" if there is none.
+// Hint returns "; did you mean X?" for what Name finds, "" if it finds nothing.
 func Hint(found, prefix string, known []string) string {
 	if best := Name(found, prefix, known); best != "" {
 		return "; did you mean " + best + "?"

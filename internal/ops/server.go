@@ -101,11 +101,11 @@ func (s *Server) Listen() (err error) {
 	return nil
 }
 
-// Addr returns the address that the server listens on since Listen, with its real port.
+// Addr returns the address that the server listens on, with its real port. Listen must have succeeded.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Run serves on the address that Listen has bound, until ctx is done. Then it gives requests in flight 2 s to end, and returns nil. Otherwise it returns why it
-// could not serve. It may be called once.
+// Run serves on the address that Listen has bound, until ctx is done. Then it gives requests in flight 2 s to end, and
+// returns nil. Otherwise it returns why it could not serve. It may be called once.
 func (s *Server) Run(ctx context.Context) error {
 	srv := &http.Server{
 		Handler:        s.named(),

@@ -42,7 +42,7 @@ type Acquired struct {
 type Claimed struct {
 	Behind int64         // the offset behind it
 	Value  []byte        // unlike that of any other record
-	Leader partlog.Epoch // in which it was written, not that of the leader from which it was read
+	Leader partlog.Epoch // the epoch in which it was written, not that of the leader that served the read
 }
 
 // acquirer makes this process a partition's owner, any number of times. One acquisition is under way at a time.

@@ -10,7 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// outcome decides how a step ended whose marker is missing in the owners' log. The producer wrote it from
+// outcome finds out how a step ended if its marker is missing in the changelog. The step's producer wrote it from
 // the given offset on. Readers wait where a marker is missing. So either the owner went on, and the log shows that
 // behind the step, or nothing was committed after it. In the second case the name of the last step in the committed
 // offset decides. It is known once the acquisition has fetched that offset.

@@ -137,8 +137,8 @@ func (s *Steps) end() {
 	s.idle.Broadcast()
 }
 
-// missing returns a partition that the next step has to write to and that has no leader in reach: that of the log or,
-// for an owner, that of the events. epoch is that of the log's leader. mu is held.
+// missing reports whether the next step has to write to a partition without a leader in reach, and which: that of the
+// changelog or, for an owner, that of the events. epoch is that of the changelog's leader. mu is held.
 func (s *Steps) missing() (log partlog.Log, missing bool, epoch partlog.Epoch) {
 	log = s.o.changelog()
 	if epoch, missing = s.leader(); !missing && s.owner && s.o.Topics.Events.Name != "" {
@@ -259,9 +259,11 @@ func (s *Steps) acked() int64 {
 	return s.tail.acked
 }
 
-// newLeader reports whether this process's metadata, which names a leader epoch now, named another one when the log was
-// read last. mu is held.
-func (s *Steps) newLeader(now partlog.Epoch) bool { return now != 0 && now != s.tail.metadataEpoch }
+// newLeader reports whether the leader has changed since the log was read last. epoch is its epoch by this process's
+// metadata, 0 if it is not known. mu is held.
+func (s *Steps) newLeader(epoch partlog.Epoch) bool {
+	return epoch != 0 && epoch != s.tail.metadataEpoch
+}
 
 // beginLook reports whether a look is to begin: there is doubt, and there is a leader. t stays as it is until known ends the
 // look.

@@ -131,8 +131,8 @@ func isOver(first *time.Time) bool {
 	return time.Since(*first) > partlog.CutAfter
 }
 
-// eachOfTail calls take for each record up to an offset, and returns the lowest epoch of a leader that has told the offset or
-// the records. It asks for the offset again if nothing comes, because a new leader may have less than the one before. It
+// eachOfTail calls take for each record up to an offset, and returns the lowest epoch among the leaders that gave the offset
+// or the records. It asks for the offset again if nothing comes, because a new leader may have less than the one before. It
 // fetches at least once, even if there is nothing to read: if the log has lost its end, only a fetch says that the position
 // is not in the log. That is believed after partlog.CutAfter.
 func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func(context.Context) (int64, error), take func(*kgo.Record) error) (leader partlog.Epoch, err error) {

@@ -15,7 +15,7 @@ import (
 // sameTopics checks that the topics are those that the instance started with. Requests are read by the topic's name, so
 // if the topic was recreated, those below the old position would be silently skipped.
 func sameTopics(ctx context.Context, o *Options) error {
-	// If authorised operations are requested, kadm does not answer from its cache.
+	// If authorised operations are requested, kadm does not answer from its cache, which would hide a new topic ID.
 	details, err := kadm.NewClient(o.Client).ListTopics(kadm.WithAuthorizedOps(ctx), o.Topics.Request.Name, o.Topics.Changelog.Name)
 	if err != nil {
 		return fmt.Errorf("look whether topics are the same: %w", err)

@@ -30,7 +30,7 @@ type checkpoints struct {
 	*shared
 	forecast *forecast
 	asked    chan chan struct{} // callers that wait for a checkpoint, taken by beginIfDue
-	running  context.Context    // ends when no more checkpoints are written
+	running  context.Context    // ends when the keeper does: then no more checkpoints are written, and asked is not read
 	stop     context.CancelFunc
 	aside    func(func()) // begins the function that writes a checkpoint; tests change it
 

@@ -17,7 +17,7 @@
 //
 // They share the planners, whose locks subPartitions describes. Everything else that one hands to another goes through
 // a queue: inbox (to the sub-partitions), handover (committed steps, to the keeper), parkInbox (timers to be parked, to
-// the keeper).
+// the keeper), checkpoints.asked (callers that wait for a checkpoint, to the keeper).
 //
 // # The catch-up barrier
 //

@@ -18,12 +18,12 @@ import (
 	"github.com/waterclock/waterclock/internal/transaction"
 )
 
-// usualNumbers is about how many bytes the numbers in one emission's header values usually are.
+// usualNumbers is how many bytes there is room for at first, for the numbers in one emission's header values.
 const usualNumbers = 40
 
 // emissions builds the records of one seal. Built one by one, each record would take eight allocations. Here they share
 // buffers, and live as long as the step. Each slice that a record gets is cut to its length, so that appending to it
-// does not overwrite its neighbour. A buffer that was too small grows, and what records have of the old one stays valid.
+// does not overwrite its neighbour. If a buffer has to grow, records made before keep their parts of the old one.
 type emissions struct {
 	now     time.Time
 	request origin

@@ -46,7 +46,7 @@ func (k *keeper) open() error {
 // flush brings what is committed into the store. It returns when that is done, ctx has ended, or loop has ended.
 func (k *keeper) flush(ctx context.Context) {
 	c, done := k.checkpoints, make(chan struct{})
-	for ask := c.asked; c.running.Err() == nil; {
+	for ask := c.asked; c.running.Err() == nil; { // asks once: nothing is ever sent to nil
 		select {
 		case ask <- done:
 			ask = nil

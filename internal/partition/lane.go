@@ -93,8 +93,8 @@ func (l *lane) within(room timer.Size) timer.Size {
 // passPause is ownership.PassPause in ms.
 const passPause = int64(ownership.PassPause / time.Millisecond)
 
-// step plans firings of due timers and takes a prefix of everything planned, which is out until commit or putBack. If
-// there is nothing to take, it returns nil and when to look again without being woken.
+// step plans firings of due timers and takes a prefix of everything planned, which is out until sealedStep.commit or
+// sealedStep.giveBack. If there is nothing to take, it returns nil and when to look again without being woken.
 func (l *lane) step(room timer.Size) (step *planner.Step, next int64) {
 	now := l.clock.millis()
 	l.arrivals.notOpenedAhead(now)

@@ -93,7 +93,7 @@ func (m *Metrics) Passed(topic string, sealed, committed int64, due []int64) {
 	m.delivered.add(topic, &toCommit)
 }
 
-// Refused counts, for the same package, a record that became a dead letter, and logs it with the given attributes.
+// Refused counts, for package delaytopics, a record that became a dead letter, and logs it with the given attributes.
 // undelivered: its target has refused it; otherwise the record itself is invalid.
 func (m *Metrics) Refused(log *slog.Logger, topic, reason string, undelivered bool, attrs ...any) {
 	outcome := outcomeNames[timer.Refused]

@@ -35,19 +35,19 @@ type served struct {
 	keeper   *keeper
 }
 
-// shared is what these structs share. What is in it is safe for concurrent use.
+// shared is what these structs share. Its members are safe for concurrent use.
 type shared struct {
 	*owned
 	store    *statestore.Handle
 	handover *handover
-	// The following fields are nil until the partition is acquired.
+	// The following fields are set when the partition is acquired, before anything uses them.
 	subs     *subPartitions
 	backlog  *backlog
 	arrivals *arrivals
 	toPark   *parkInbox
 }
 
-// owned is embedded by every struct that works for the partition. It outlives acquisitions.
+// owned is what outlives acquisitions. Every struct that works for the partition has it, through shared.
 type owned struct {
 	o       Options
 	life    *ownership.Life

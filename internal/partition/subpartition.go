@@ -132,7 +132,7 @@ func (s *subPartition) fire(now int64, room, behind timer.Size) timer.Size {
 	return fired
 }
 
-// planBatch plans a batch. It looks up the IDs that the planner does not know in the store, without the lock.
+// planBatch plans a batch. It looks up in the store, without the lock, the IDs that the planner does not know.
 func (s *subPartition) planBatch(b *planner.Batch) (err error) {
 	s.mu.Lock()
 	unknown := s.planner.Meet(b)

@@ -120,7 +120,7 @@ func (a *subPartitions) split(timers []*timer.Timer) [][]*timer.Timer {
 	return parts
 }
 
-// give calls f for each sub-partition that some of the timers belong to, with those and with its lock held.
+// give calls f for each sub-partition that some of the timers belong to, with those timers, and with its lock held.
 func (a *subPartitions) give(timers []*timer.Timer, f func(*planner.Planner, []*timer.Timer)) {
 	parts := a.split(timers)
 	a.ask(func(s *subPartition) {

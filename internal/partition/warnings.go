@@ -59,7 +59,8 @@ func (w *warnings) allow(of warning, now time.Time) (ok bool, suppressed int) {
 	return true, suppressed
 }
 
-// logger returns the log for a line of a kind, nil if none may be written now. It says how many were left out.
+// logger returns the log for a warning of a kind, nil if it is left out now. A line of it says how many were left out
+// before.
 func (w *warnings) logger(log *slog.Logger, topic, reason string) *slog.Logger {
 	ok, suppressed := w.allow(warning{topic, reason}, time.Now())
 	switch {

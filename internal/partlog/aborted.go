@@ -12,7 +12,7 @@ import (
 
 const (
 	batchHeader   = 61     // bytes, of a record batch of version 2 (KIP-98)
-	lengthFrom    = 12     // what a batch's length counts begins there
+	lengthFrom    = 12     // bytes at the begin of a batch, which its length does not count
 	transactional = 1 << 4 // of a batch's attributes
 )
 
@@ -41,7 +41,7 @@ func (r *Reader) Aborted(ctx context.Context) (aborted bool, err error) {
 // producer that began at or before the batch is the batch's own.
 func (r *Reader) abortedIn(resp *kmsg.FetchResponseTopicPartition) (bool, error) {
 	var b kmsg.RecordBatch
-	_ = b.ReadFrom(resp.RecordBatches) // the header is read also if some of the records are missing
+	_ = b.ReadFrom(resp.RecordBatches) // it fills the header before it fails because records are missing
 	if len(resp.RecordBatches) < batchHeader || b.Magic != 2 {
 		return false, &finalError{fmt.Errorf("decode %v at %d: %d bytes are no batch", r.leader.t, r.position, len(resp.RecordBatches))}
 	}

@@ -71,7 +71,8 @@ func (r *Reader) SetPosition(to int64) { r.position, r.last = to, batchEnd{} }
 // Next returns nothing: markers, and what was aborted. Epoch 0: nothing was read yet.
 func (r *Reader) Last() (epoch Epoch, behind int64) { return r.last.epoch, r.last.behind }
 
-// Leader is the epoch of the leader that has answered last, 0 if none has.
+// Leader returns the epoch of the leader that was looked up last, 0 if it is not known. After a call that succeeded, it is
+// that of the leader that answered.
 func (r *Reader) Leader() Epoch { return EpochOf(r.leader.epoch) }
 
 // Log is the log that r reads; its ID is known once a Next has succeeded.

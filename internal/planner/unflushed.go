@@ -130,7 +130,7 @@ func (u *Unflushed) Index(pause func() error) error {
 
 // add adds the pending timer of an ID, unless a later step has changed it.
 func (u *Unflushed) add(c timer.Change) {
-	id := unsafe.String(unsafe.SliceData(c.ID), len(c.ID)) // no byte of it changes
+	id := unsafe.String(unsafe.SliceData(c.ID), len(c.ID)) // a change's ID is never written to
 	if _, has := u.ids[id]; has {
 		return
 	}

@@ -97,7 +97,7 @@ func ExecFile(t testing.TB, path string, env []string, args ...string) *Process 
 	return run(t, cmd)
 }
 
-// run starts a command. What it writes is kept, but for streams that the caller has set.
+// run starts a command and keeps what it writes. A Stdout that the caller has set stays the caller's.
 func run(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{Web: Web{t: t}, cmd: cmd, out: &Output{}}

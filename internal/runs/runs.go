@@ -1,7 +1,7 @@
 // Package runs says how much a test may do. Only tests may import it.
 //
-// WATERCLOCK_SLOW_TESTS says how long tests may take: unset for all that fits into the ten minutes of
-// "go test ./...", 1 for what CI runs as well, and all for full sizes, which take an hour (make slow).
+// WATERCLOCK_SLOW_TESTS chooses the size of the tests. Unset: what "go test ./..." runs in eight minutes on two cores.
+// 1, or any other value: also tests that take minutes, as in CI. all: each test at its full size, an hour (make slow).
 package runs
 
 import (
@@ -13,7 +13,7 @@ import (
 
 const envSlow = "WATERCLOCK_SLOW_TESTS"
 
-// How many times as many runs a random test has in CI, and at its full size.
+// Factors for the runs of a random test, in CI and at full size.
 const inCI, atFullSize = 3, 10
 
 // Slow reports whether tests may take minutes.
@@ -25,7 +25,7 @@ func Full() bool { return os.Getenv(envSlow) == "all" }
 // NeedSlow skips a test that takes minutes, or much processor time, unless Slow.
 func NeedSlow(t testing.TB) { need(t, Slow(), "1", "as CI does") }
 
-// NeedFull skips a test that needs the machine for itself for minutes, unless Full.
+// NeedFull skips a test that takes minutes of the whole machine, unless Full.
 func NeedFull(t testing.TB) { need(t, Full(), "all", "as make slow does") }
 
 func need(t testing.TB, have bool, value, who string) {
@@ -46,7 +46,7 @@ func Checks(t testing.TB, n int) {
 	set(t, "rapid.checks", n)
 }
 
-// Steps has T.Repeat take so many steps on average, likewise.
+// Steps sets how many steps T.Repeat takes on average, unless -rapid.steps says otherwise.
 func Steps(t testing.TB, n int) { set(t, "rapid.steps", n) }
 
 func set(t testing.TB, name string, n int) {

@@ -43,9 +43,9 @@ const (
 // partition (servedPartition.SetLogEnd). It only reports. The catch-up barrier of package partition decides how long an
 // acquisition waits. A cancel that is held up counts as if it were written when the transaction ends.
 //
-// The goroutine of Run waits for brokers only when it ends. Other goroutines ask the brokers: one about producers, one
-// about leaders, and one for each leader of logs. Each asks one question, without the lock, and then takes the answer. So
-// a broker that does not answer delays only the figures of its own logs.
+// The goroutine of Run never waits for a broker, except at its end for the goroutines that ask: one about producers, one
+// about leaders, and one for each leader of logs. Each asks one question without the lock, and then stores the answer
+// with it. So a broker that does not answer delays only the figures of its own logs.
 type edges struct {
 	partitions *partitions
 	topics     *servedTopics

@@ -213,8 +213,8 @@ func (h *Health) Avoid(p timer.TopicPartition, err error) {
 	}
 }
 
-// breakerOf returns the breaker of a partition. If it has none, one is opened, and the partition is probed after the
-// given time. The lock is held.
+// breakerOf returns the breaker of a partition. If it has none, one is opened, whose first probe is after the given time.
+// A breaker that is only away (see missed) is not probed. The lock is held.
 func (h *Health) breakerOf(p timer.TopicPartition, after time.Duration) (b *breaker, opened bool) {
 	if b = h.breakers[p]; b != nil {
 		return b, false

@@ -192,9 +192,9 @@ func appendBytes[B []byte | string](dst []byte, b B) []byte {
 // becomes part of its encoded bytes, which Own returns. t's list of headers must not be
 // shared. Own does what AppendTo and Decode do, in place.
 func (t *Timer) Own() ([]byte, error) {
-	const most = 2048 // bytes for which there is room on the stack: those of most timers
+	const most = 2048 // bytes on the stack, into which most timers fit
 	var b []byte
-	if n := t.Size(); n > most { // a little more than the bytes need
+	if n := t.Size(); n > most { // Size is a little too large
 		b = t.AppendTo(make([]byte, 0, n))
 	} else {
 		var room [most]byte

@@ -64,7 +64,7 @@ func (a Access) Service() []Grant {
 	if a.Create {
 		own = append(own, kmsg.ACLOperationCreate)
 	}
-	told := own[1:] // of topics that are read for callers of the API only
+	told := own[1:] // without read, for topics that are read for callers of the API only
 	if a.API {
 		input, told = []kmsg.ACLOperation{write, read, describeConfigs}, own
 	}

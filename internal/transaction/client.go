@@ -105,8 +105,8 @@ func (c *txnClient) renew() {
 	c.failed.Clear()
 }
 
-// leaderOf returns the epoch of the leader of a record's partition, 0 if it is not known. It is not if a connection to that
-// broker has failed: then kgo sends the record again without refreshing its metadata. It refreshes that only when a broker
+// leaderOf returns the epoch of the leader of a record's partition, 0 if it is not known, or if a connection to
+// that broker has failed: then kgo sends the record again without refreshing its metadata. It refreshes that only when a broker
 // answers that it is not the leader. Type tail of internal/ownership says what else a client may miss.
 func (c *txnClient) leaderOf(r *kgo.Record) partlog.Epoch {
 	leader, epoch, err := c.PartitionLeader(r.Topic, r.Partition)
@@ -291,7 +291,7 @@ func leadersOf(cl *kgo.Client, parts map[string][]int32) (all []leaderEpoch) {
 	return all
 }
 
-// leadersMoved reports whether a partition has another leader now, by what a client knows, than it had then. It tells
+// leadersMoved reports whether, as far as a client knows, the leader of a partition has changed since leadersOf. It tells
 // the markers of each such partition.
 func leadersMoved(cl *kgo.Client, m *hanging.Markers, leaders []leaderEpoch) (moved bool) {
 	for _, was := range leaders {

@@ -65,6 +65,7 @@ func ParseCommitNote(s string) (n CommitNote, err error) {
 	if format != noteFormat {
 		return n, fmt.Errorf("parse note %.40q: %w", s, noteError(format))
 	}
+	// The fields are those of a URL's query, with a space for each &. Unknown ones are skipped.
 	fields, err := url.ParseQuery(strings.ReplaceAll(rest, " ", "&"))
 	var count uint64
 	if err == nil && fields.Has(noteCount) {

@@ -21,8 +21,8 @@ func appendText(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// decoder takes fields from the front of rest. After a field that is missing or malformed every further field
-// is zero.
+// decoder takes fields from the front of rest. After a field that is missing or malformed, err is set, and no field may
+// be used.
 type decoder struct {
 	rest []byte
 	err  error // the first one

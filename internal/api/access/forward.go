@@ -107,8 +107,8 @@ func checkBody(r *http.Request, want [sha256.Size]byte) *Problem {
 }
 
 // signer is an http.RoundTripper that signs calls with the first key, in the name of the
-// caller of their context. It takes requests as http.NewRequest makes them, with a body that can be read twice, and with
-// canonical names of headers. The receiver rejects any other, because its signature does not hold.
+// caller of their context. A request must be as http.NewRequest makes it (Method, Host and GetBody set), with canonical
+// names of headers. Otherwise the receiver rejects it, because the signature does not hold.
 type signer struct {
 	keys *watched[[][]byte]
 	next http.RoundTripper

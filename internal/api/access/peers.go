@@ -16,7 +16,7 @@ const (
 )
 
 // Peers returns the transport for calls to other instances, in the name of the caller of a request's context: over
-// HTTP/2, signed, and with TLS if this instance has a certificate. Without a key there is none, and it returns nil.
+// HTTP/2, signed, and with TLS if this instance has a certificate. It returns nil if there is no key.
 // Make one and keep it, because it has the connections.
 //
 // A request that changes something is signed once. If the connection breaks and the transport sends it again by itself,

@@ -135,10 +135,10 @@ func (h *Reservation) Shrink(n int64) {
 	p.give(h, min(n, h.n))
 }
 
-// Cuttable sets the function that cuts the reservation, to end what it is for. It is called once, if another caller needs
-// the room, and at once if one waits for it. It must not block, and must not release the reservation by itself. It is not
-// called after Release, and Release waits for its end: afterwards the connection that it ends may be another call's. With
-// nil the reservation cannot be cut for now.
+// Cuttable sets the function that cuts the reservation, to end what it is for. It is called at most once: when another
+// caller needs the room, at once if one is waiting for it. It must not block, and must not release the reservation by
+// itself. It is not called after Release, and Release waits for its end: afterwards the connection that it ends may be
+// another call's. With nil the reservation cannot be cut for now.
 func (h *Reservation) Cuttable(cut func()) {
 	p := h.pool
 	p.mu.Lock()

@@ -80,8 +80,8 @@ func correctionOf(d *api.DeadLetter) correction {
 	return c
 }
 
-// inField returns a value as a form returns it unchanged, and the way in which it stands there: as text if it is text, and
-// has no control characters except some that the field keeps.
+// inField returns how a form shows a value so that it comes back unchanged: as text, or in base64 if it is no text, or
+// has control characters other than those that the field keeps.
 func inField(text *string, raw []byte, null bool, keeps string) (value, as string) {
 	switch {
 	case null:
@@ -94,9 +94,9 @@ func inField(text *string, raw []byte, null bool, keeps string) (value, as strin
 	return *text, asText
 }
 
-// hasControl reports whether a text has a control character that is not one of some.
-func hasControl(text, but string) bool {
-	return strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(but, r) })
+// hasControl reports whether a text has a control character other than those in except.
+func hasControl(text, except string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune(except, r) })
 }
 
 // isTyped reports whether the payload is text that a form returns unchanged. Browsers replace some characters that do not

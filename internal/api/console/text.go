@@ -91,7 +91,7 @@ func show(text *string, raw []byte, null, asHex bool) shown {
 	}
 	s := shown{Bytes: len(b), Null: null}
 	if text != nil && !asHex {
-		s.Text = strings.ToValidUTF8((*text)[:min(len(*text), maxText)], "") // without the part of a character at its end
+		s.Text = strings.ToValidUTF8((*text)[:min(len(*text), maxText)], "") // without a character that the cut has split
 		s.Cut = len(b) - len(s.Text)
 		return s
 	}

@@ -89,8 +89,8 @@ func (v *visit) search() search {
 	}
 }
 
-// pairs returns the search as parameters of a page, with more of them. q is the search as parameters of the API: times
-// relative to now become instants.
+// pairs returns the search as parameters of a page, followed by more. q has the same search as parameters of the API, in
+// which times relative to now are instants.
 func (s *search) pairs(q url.Values, more ...string) []string {
 	return append([]string{"topic", s.Topic, "q", s.Q, "from", asInstant(q.Get("due-after")), "to", asInstant(q.Get("due-before")), "target", s.Target, "state", s.State}, more...)
 }

@@ -110,10 +110,10 @@ func (r *Request) UnmarshalJSON(b []byte) error {
 
 // Answer is the owner's answer. The call decides which field is set.
 type Answer struct {
-	Timer *query.Timer `json:"timer,omitempty"` // Get, Find; nil: nothing is pending
-	Clean bool         `json:"clean,omitempty"` // Find: the instance owns no partition of the topic with strays
-	query.List
-	Count *query.Count `json:"count,omitempty"`
+	Timer      *query.Timer `json:"timer,omitempty"` // Get, Find; nil: nothing is pending
+	Clean      bool         `json:"clean,omitempty"` // Find: the instance owns no partition of the topic with strays
+	query.List              // without payloads
+	Count      *query.Count `json:"count,omitempty"`
 	// Counts are the results of a Count with Until.
 	Counts   []query.Count `json:"counts,omitempty"`
 	Written  []Written     `json:"written,omitempty"` // Write, in the order of the requests
@@ -208,7 +208,7 @@ type Partition interface {
 // Watch reports the outcomes of requests that are written after it has begun.
 type Watch interface {
 	// Decision waits until the outcome of the request at an offset is known. The error wraps ctx's error, or
-	// query.ErrForgotten; any other one says that the outcome will not become known here.
+	// query.ErrForgotten. Any other error means that the outcome will not become known here.
 	Decision(ctx context.Context, offset int64) (query.Decision, error)
 	Close()
 }

@@ -85,7 +85,8 @@ func Send(ctx context.Context, cfg *config.Config, r Request) (Sent, error) {
 	if err != nil {
 		return Sent{}, config.Invalid(err)
 	}
-	if _, refusal := validate(rec, time.Now()); r.Action == "" && refusal != nil && refusal.Reason != waterclock.ReasonUnknownZone { // the service may have newer time zone rules
+	// An unknown time zone may be known to the service, which may have newer rules.
+	if _, refusal := validate(rec, time.Now()); r.Action == "" && refusal != nil && refusal.Reason != waterclock.ReasonUnknownZone {
 		return Sent{}, config.Invalid(fmt.Errorf("%s is not sent, for it would be refused: %s: %s", r.ID, refusal.Reason, refusal.Detail))
 	}
 	if topics.IsOwn(rec.Topic) || strings.HasPrefix(rec.Topic, "__") {
