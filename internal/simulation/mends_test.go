@@ -240,7 +240,7 @@ func mends() []bug {
 			{"internal/ownership/tailwatch.go", "} else {\n			leader = min(leader, r.Leader())\n", "} else {\n"},
 		}},
 		{"a lower leader epoch is not noticed", "23", "./internal/ownership TestANewLeaderIsLookedAtBeforeAStep", []change{
-			{"internal/ownership/steps.go", "epoch != 0 && epoch != s.tail.metadataEpoch", "now > s.tail.metadataEpoch"},
+			{"internal/ownership/steps.go", "epoch != 0 && epoch != s.tail.metadataEpoch", "epoch > s.tail.metadataEpoch"},
 		}},
 		{"records that were sent again count as taken by the leader that is known", "23", "./internal/transaction TestAFenceIsToldTheLeader", []change{
 			{"internal/transaction/client.go", "failed := c.failed.Load(leader); failed {", "failed := c.failed.Load(leader); failed && leader < 0 {"},
