@@ -20,11 +20,10 @@ import (
 	"github.com/waterclock/waterclock/internal/runs"
 )
 
-// TestMain has the machine's brokers to itself where the tests have their full size, and
-// so take all that the machine has.
+// TestMain has the machine's brokers to itself if slow tests run, because those take all that the machine has.
 func TestMain(m *testing.M) {
 	run := kafkatest.Main
-	if runs.Full() {
+	if runs.Slow() {
 		run = kafkatest.MainAlone
 	}
 	run(m)

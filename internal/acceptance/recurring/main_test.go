@@ -18,9 +18,9 @@ import (
 	"github.com/waterclock/waterclock/internal/runs"
 )
 
-// At its full size a test measures how late timers are: nobody else has brokers meanwhile.
+// The slow one measures how late timers are: nobody else has brokers meanwhile.
 func TestMain(m *testing.M) {
-	if runs.Full() {
+	if runs.Slow() {
 		kafkatest.MainAlone(m)
 	}
 	kafkatest.Main(m)
