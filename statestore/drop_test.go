@@ -107,3 +107,21 @@ func TestLook(t *testing.T) {
 		t.Errorf("of nobody's: %+v, %v", m, ok)
 	}
 }
+
+// A partition that is left alone is not loaded.
+func TestDropKeepsNothingInMemory(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	s := mustOpen(t, o)
+	k := s.Partition(partition0).Acquire()
+	must(t, k.Live(testNow, held))
+	must(t, k.Apply(batchAt(1, put(newTimer("a", 1, 1), timer.Absent))))
+	k.Release()
+	must(t, s.Close())
+	s = mustOpen(t, o)
+	if did, err := s.Drop(partition0, func(Meta) bool { return false }); did || err != nil {
+		t.Fatal(did, err)
+	}
+	if s.Partition(partition0).loaded.Load() {
+		t.Error("its state stays in memory")
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strconv"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -14,7 +15,7 @@ import (
 
 const (
 	identityFile   = "STORE"
-	identityText   = "waterclock store\nformat %d\nstore %s\ncluster %s\n"
+	identityTitle  = "waterclock store"
 	identityFormat = 1
 
 	// maxIdentity bounds what is read of an identity file, in bytes.
@@ -42,26 +43,36 @@ func (i identity) String() string {
 	if cluster == "" {
 		cluster = noCluster
 	}
-	return fmt.Sprintf(identityText, i.format, i.store, cluster)
+	return fmt.Sprintf("%s\nformat %d\nstore %s\ncluster %s\n", identityTitle, i.format, i.store, cluster)
 }
 
 // parseIdentity reads a STORE file. Errors wrap ErrNewerFormat, which the first two lines tell, or
 // ErrForeignDirectory.
 func parseIdentity(text string) (i identity, err error) {
-	_, err = fmt.Sscanf(text, identityText, &i.format, &i.store, &i.cluster)
+	lines := strings.Split(text, "\n")
+	if len(lines) < 2 || lines[0] != identityTitle {
+		return i, fmt.Errorf("no %q in the first line: %w", identityTitle, ErrForeignDirectory)
+	}
+	format, _ := strings.CutPrefix(lines[1], "format ")
+	if i.format, err = strconv.Atoi(format); err != nil || i.format < 1 {
+		return i, fmt.Errorf("format %q: %w", format, ErrForeignDirectory)
+	}
 	if i.format > identityFormat {
 		return i, fmt.Errorf("format %d, this version knows %d: %w", i.format, identityFormat, ErrNewerFormat)
 	}
+	if len(lines) != 5 || lines[4] != "" {
+		return i, fmt.Errorf("%d lines: %w", len(lines), ErrForeignDirectory)
+	}
+	var okStore, okCluster bool
+	i.store, okStore = strings.CutPrefix(lines[2], "store ")
+	i.cluster, okCluster = strings.CutPrefix(lines[3], "cluster ")
 	if i.cluster == noCluster {
 		i.cluster = ""
-	} else if err == nil && !validCluster(i.cluster) {
-		err = fmt.Errorf("cluster ID %q", i.cluster)
+	} else if !validCluster(i.cluster) {
+		okCluster = false
 	}
-	if err == nil && i.String() != text { // Sscanf takes what is nearly right
-		err = fmt.Errorf("not what a store of format %d has", i.format)
-	}
-	if err != nil {
-		return i, fmt.Errorf("%s: %w: %w", identityFile, err, ErrForeignDirectory)
+	if !okStore || !okCluster || i.store == "" {
+		return i, fmt.Errorf("lines 3 and 4 of %s: %w", identityFile, ErrForeignDirectory)
 	}
 	return i, nil
 }

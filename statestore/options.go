@@ -65,8 +65,8 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	o.Memory = cmp.Or(o.Memory, defaultMemory)
-	o.FlushInterval = cmp.Or(o.FlushInterval, defaultFlushInterval)
-	o.FlushChanges = cmp.Or(o.FlushChanges, defaultFlushChanges)
+	o.FlushInterval = cmp.Or(max(o.FlushInterval, 0), defaultFlushInterval)
+	o.FlushChanges = cmp.Or(max(o.FlushChanges, 0), defaultFlushChanges)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Now == nil {
 		o.Now = time.Now

@@ -168,11 +168,17 @@ func (p *Partition) Look() (m Meta, ok bool) {
 		return Meta{}, false
 	}
 	defer p.write.Unlock()
+	m, err := p.lookLocked()
+	return m, err == nil && m.Position != noPosition
+}
+
+// lookLocked returns the state, and keeps nothing of what it reads for that; p.write is held.
+func (p *Partition) lookLocked() (Meta, error) {
 	read, err := p.state, p.intact()
 	if err == nil && !p.loaded.Load() {
 		read, err = readMeta(p.s.db, p.prefix)
 	}
-	return read.Meta, err == nil && read.Position != noPosition
+	return read.Meta, err
 }
 
 // setState sets state and the copies of it; p.write is held.

@@ -1,6 +1,7 @@
 package calendar
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -25,11 +26,11 @@ type Cache struct {
 	// now has the schedules that were used recently, before those that were used earlier. When now
 	// reaches half of maxSchedules it becomes before.
 	now, before map[key]*Schedule
-	zones       map[string]knownZone
+	zones       map[string]zoneFound
 }
 
-// knownZone is what looking up a zone has found.
-type knownZone struct {
+// zoneFound is what looking up a zone has found.
+type zoneFound struct {
 	loc *time.Location // nil: there were no rules
 	at  time.Time
 }
@@ -117,9 +118,15 @@ func (c *Cache) load(name string) (*time.Location, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.zones == nil || len(c.zones) >= maxZones { // so many are names in other cases, or unknown: they are looked up again
-		c.zones = make(map[string]knownZone)
+	if z := c.zones[name]; z.loc != nil {
+		return z.loc, nil // another goroutine has found it meanwhile
 	}
-	c.zones[strings.Clone(name)] = knownZone{loc, time.Now()}
+	if len(c.zones) >= maxZones { // names that nobody knows do not push out rules
+		maps.DeleteFunc(c.zones, func(_ string, z zoneFound) bool { return z.loc == nil })
+	}
+	if c.zones == nil || len(c.zones) >= maxZones { // so many are names in other cases
+		c.zones = make(map[string]zoneFound)
+	}
+	c.zones[strings.Clone(name)] = zoneFound{loc, time.Now()}
 	return loc, err
 }

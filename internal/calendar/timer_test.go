@@ -390,3 +390,19 @@ func BenchmarkParse(b *testing.B) {
 		}
 	}
 }
+
+// Names of zones that nobody knows push no rules out of the cache.
+func TestUnknownZonesPushNoRulesOut(t *testing.T) {
+	var c Cache
+	if _, err := c.load("Europe/Berlin"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 * maxZones {
+		if _, err := c.load(fmt.Sprint("Nowhere/", i)); err == nil {
+			t.Fatal("an invented zone is known")
+		}
+	}
+	if c.zones["Europe/Berlin"].loc == nil || len(c.zones) > maxZones {
+		t.Errorf("%d names are remembered, and Europe/Berlin: %v", len(c.zones), c.zones["Europe/Berlin"].loc)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/beats"
@@ -236,15 +237,17 @@ func (k *keeper) apply(j *job) {
 	k.checkpoints.note(j)
 	k.store.Behind(j.step.Len())
 	k.forecast.apply(j.step)
+	var pending atomic.Int64 // it is shown when all of the step is applied
 	k.subs.each(j.step.Len(), func(s *subPartition) {
 		for done := false; !done; {
 			var more int
 			s.mu.Lock()
 			more, done = s.planner.Apply(j.step.Segments[s.number], applyAtOnce)
 			s.mu.Unlock()
-			k.ledger.pending.Add(int64(more))
+			pending.Add(int64(more))
 		}
 	})
+	k.ledger.pending.Add(pending.Load())
 	k.lane.wakeForDue()
 }
 

@@ -194,8 +194,11 @@ func appendBytes[B []byte | string](dst []byte, b B) []byte {
 func (t *Timer) Own() ([]byte, error) {
 	const most = 2048 // bytes on the stack, into which most timers fit
 	var b []byte
-	if n := t.Size(); n > most { // Size is a little too large
+	if n := t.Size(); n > most { // Size is at least as large
 		b = t.AppendTo(make([]byte, 0, n))
+		if cap(b)-len(b) > len(b)/8 { // a pending timer would keep the excess in memory: many short headers
+			b = bytes.Clone(b)
+		}
 	} else {
 		var room [most]byte
 		b = bytes.Clone(t.AppendTo(room[:0]))

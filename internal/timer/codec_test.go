@@ -411,3 +411,18 @@ func BenchmarkOwn(b *testing.B) {
 		}
 	}
 }
+
+// What a pending timer keeps in memory is its bytes, not what Size has counted for its headers.
+func TestOwnKeepsNoMoreThanItsBytes(t *testing.T) {
+	x := &Timer{ID: []byte("a"), Due: 1, Offset: 1, Target: Target{Topic: "t", Partition: AnyPartition}}
+	for range 128 {
+		x.Headers = append(x.Headers, Header{Key: "header", Value: []byte("12345678")})
+	}
+	b, err := x.Own()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cap(b) > len(b)*5/4 {
+		t.Errorf("%d bytes are kept for a timer of %d", cap(b), len(b))
+	}
+}
