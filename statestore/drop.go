@@ -40,5 +40,5 @@ func look(k *Handle) (Meta, error) {
 	if err := k.check(); err != nil {
 		return Meta{}, err
 	}
-	return k.p.lookLocked()
+	return metaLocked(k.p)
 }

@@ -168,12 +168,12 @@ func (p *Partition) Look() (m Meta, ok bool) {
 		return Meta{}, false
 	}
 	defer p.write.Unlock()
-	m, err := p.lookLocked()
+	m, err := metaLocked(p)
 	return m, err == nil && m.Position != noPosition
 }
 
-// lookLocked returns the state, and keeps nothing of what it reads for that; p.write is held.
-func (p *Partition) lookLocked() (Meta, error) {
+// metaLocked returns the state of p, and keeps nothing of what it reads for that; p.write is held.
+func metaLocked(p *Partition) (Meta, error) {
 	read, err := p.state, p.intact()
 	if err == nil && !p.loaded.Load() {
 		read, err = readMeta(p.s.db, p.prefix)
