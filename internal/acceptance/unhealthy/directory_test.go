@@ -120,7 +120,7 @@ func (s *directorySetup) age(cfg *config.Config, by time.Duration) {
 	k := store.Partition(ids[0]).Acquire()
 	m, err := k.Meta()
 	if err == nil {
-		err = k.Live(m.InSync.Add(-by), func() (time.Duration, error) { return 0, nil })
+		err = k.Live(m.InSync.Add(-by), func() (time.Duration, error) { return 0, errors.New("not owned: closing makes it no younger") })
 	}
 	if err == nil {
 		err = k.Apply(&statestore.Batch{Position: m.Position, Changelog: m.Changelog})
