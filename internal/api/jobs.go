@@ -353,6 +353,9 @@ func (j *jobs) steerPart(ctx context.Context, one *job, header string, timers []
 	return asks.Wait()
 }
 
+// steeredOutcomes are those of requests that have changed their timer, in a job that steers timers.
+var steeredOutcomes = []string{string(waterclock.EventCancelled), string(waterclock.EventPaused), string(waterclock.EventResumed), string(waterclock.EventCompleted)}
+
 // count adds the outcomes of requests.
 func count(j *Job, all []route.Written) {
 	for i := range all {
@@ -366,6 +369,8 @@ func count(j *Job, all []route.Written) {
 			fail(j, cmp.Or(d.Reason, "rejected")+": "+d.Detail)
 		case d != nil && (d.Outcome == string(waterclock.EventConditionNotMet) || d.Outcome == "not-found"):
 			j.Seen, j.Spared = j.Seen+1, j.Spared+1
+		case j.Action != "resend" && (d == nil || !slices.Contains(steeredOutcomes, d.Outcome)):
+			fail(j, "its outcome is none of a steered timer's")
 		default: // it succeeded, or it is for a fixed-delay topic, which has no decisions
 			j.Seen, j.Changed = j.Seen+1, j.Changed+1
 		}

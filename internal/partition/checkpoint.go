@@ -100,7 +100,8 @@ func (c *checkpoints) beginIfDue(ctx context.Context) {
 	if c.writing {
 		return
 	}
-	wanted, asked := c.subs.any(func(x *planner.Planner) bool { return x.Stats().Wanted }), []chan struct{}(nil)
+	wanted := c.subs.any(func(x *planner.Planner) bool { return x.Stats().Wanted })
+	var asked []chan struct{}
 	for len(c.asked) > 0 {
 		asked = append(asked, <-c.asked)
 	}
