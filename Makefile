@@ -5,8 +5,9 @@ SEEDS ?= 1000
 TOTALS ?= $(CURDIR)/internal/simulation/testdata/totals.json
 FOR ?= 1h
 
-slow: ## each test at its full size: an hour of the whole machine
+slow: ## each test at its full size, autoscaling too: an hour of the whole machine
 	WATERCLOCK_SLOW_TESTS=all WATERCLOCK_REQUIRE_KAFKA=1 go test -count=1 -timeout 60m -p 4 ./...
+	WATERCLOCK_SLOW_TESTS=1 WATERCLOCK_REQUIRE_KAFKA=1 go -C deploy/scaling test -count=1 -timeout 30m ./...
 
 sim: ## whole clusters in bubbles, from fresh seeds: make sim SEEDS=10000
 	go test -count=1 -timeout 0 ./internal/simulation -run '^TestSimulation$$' -v -seeds $(SEEDS) -totals $(TOTALS)

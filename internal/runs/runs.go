@@ -1,7 +1,8 @@
 // Package runs says how much a test may do. Only tests may import it.
 //
-// WATERCLOCK_SLOW_TESTS chooses the size of the tests. Unset: what "go test ./..." runs in eight minutes on two cores.
-// 1, or any other value: also tests that take minutes, as in CI. all: each test at its full size, an hour (make slow).
+// WATERCLOCK_SLOW_TESTS chooses the size of the tests. Unset: what "go test ./..." runs in eight minutes on two cores, and
+// CI too. 1, or any other value: also tests that take minutes; CI sets it for simulation and chaos. all: each test at its
+// full size, an hour (make slow).
 package runs
 
 import (
@@ -23,7 +24,7 @@ func Slow() bool { return os.Getenv(envSlow) != "" }
 func Full() bool { return os.Getenv(envSlow) == "all" }
 
 // NeedSlow skips a test that takes minutes, or much processor time, unless Slow.
-func NeedSlow(t testing.TB) { need(t, Slow(), "1", "as CI does") }
+func NeedSlow(t testing.TB) { need(t, Slow(), "1", "as CI does for simulation and chaos") }
 
 // NeedFull skips a test that takes minutes of the whole machine, unless Full.
 func NeedFull(t testing.TB) { need(t, Full(), "all", "as make slow does") }
