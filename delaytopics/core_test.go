@@ -22,6 +22,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -54,10 +55,14 @@ func newSetup(t *testing.T) *setup {
 		t.Fatal(err)
 	}
 	var err error
-	if g.reader, err = intake.NewReader(1<<20, kgo.SeedBrokers(c.ListenAddrs()...)); err != nil {
+	if g.reader, err = intake.NewReader(1<<20, 1<<20, kgo.SeedBrokers(c.ListenAddrs()...)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(g.reader.Client().Close)
+	t.Cleanup(func() { // Run closes it
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = g.reader.Run(ctx)
+	})
 	return g
 }
 
@@ -129,7 +134,7 @@ func (c *core) write(at int64, headers ...string) {
 func (c *core) deliver(n int) {
 	n = min(n, len(c.log)-c.given)
 	if n > 0 {
-		c.r.Deliver(intake.Read{Records: c.log[c.given : c.given+n], Next: int64(c.given + n), End: int64(len(c.log))})
+		c.r.Deliver(partlog.Read{Records: c.log[c.given : c.given+n], Next: int64(c.given + n), End: int64(len(c.log))})
 		c.given += n
 	}
 }
@@ -391,13 +396,13 @@ func TestRecordsBehindAnUnhealthyTargetCostNothing(t *testing.T) {
 func TestAMarkerAtTheEndIsNotPending(t *testing.T) {
 	c := newCore(t, newSetup(t))
 	c.write(-delay)
-	c.r.Deliver(intake.Read{Records: c.log, Next: 1, End: 2})
+	c.r.Deliver(partlog.Read{Records: c.log, Next: 1, End: 2})
 	c.seal(1)
 	c.ends(transaction.Committed)
 	if n := c.p.Status().Pending; n != 1 {
 		t.Errorf("%d pending while nobody knows what it is, want 1", n)
 	}
-	c.r.Deliver(intake.Read{Next: 2, End: 1})
+	c.r.Deliver(partlog.Read{Next: 2, End: 1})
 	if n := c.p.Status().Pending; n != 0 {
 		t.Errorf("%d pending", n)
 	}
@@ -459,9 +464,9 @@ func TestPositionPassesMarkers(t *testing.T) {
 			t.Fatalf("sealed %+v", share)
 		}
 	}
-	c.r.Deliver(intake.Read{Records: c.log, Next: 3, End: 1})
+	c.r.Deliver(partlog.Read{Records: c.log, Next: 3, End: 1})
 	commits(3, 1)
-	c.r.Deliver(intake.Read{Next: 5, End: 1})
+	c.r.Deliver(partlog.Read{Next: 5, End: 1})
 	idle()
 	c.now += ownership.PassPause.Milliseconds()
 	commits(5, 0)
@@ -471,8 +476,8 @@ func TestPositionPassesMarkers(t *testing.T) {
 	c.write(0)
 	r := c.log[1]
 	r.Offset = 5
-	c.r.Deliver(intake.Read{Records: []*kgo.Record{r}, Next: 6, End: 6})
-	c.r.Deliver(intake.Read{Next: 7, End: 6}) // its marker
+	c.r.Deliver(partlog.Read{Records: []*kgo.Record{r}, Next: 6, End: 6})
+	c.r.Deliver(partlog.Read{Next: 7, End: 6}) // its marker
 	c.now += ownership.PassPause.Milliseconds()
 	commits(7, 1)
 	if n := c.p.Status().Pending; n != 0 {

@@ -12,6 +12,8 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/partition"
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
@@ -25,8 +27,11 @@ const (
 	farAhead = time.Hour
 )
 
-// Deliver implements intake.Sink.
-func (r *relay) Deliver(got intake.Read) {
+// Room implements partlog.Sink.
+func (r *relay) Room(next int64) timer.Size { return partition.RoomFor(r.o.Queue, next) }
+
+// Deliver implements partlog.Sink.
+func (r *relay) Deliver(got partlog.Read) {
 	now := r.o.Now()
 	r.life.Input.Read(got.Records, got.Next, got.Epoch)
 	r.mu.Lock()
@@ -84,7 +89,7 @@ func (r *relay) resume(now time.Time) {
 	}
 }
 
-// Fail implements intake.Sink.
+// Fail implements partlog.Sink.
 func (r *relay) Fail(err error) {
 	if errors.Is(err, kerr.OffsetOutOfRange) {
 		err = fmt.Errorf("the log no longer holds the position: %w", err)
@@ -103,21 +108,16 @@ func (r *relay) watchAhead(now time.Time, due int64, ok bool) {
 		"ahead", ahead)
 }
 
-// SkipBatch implements intake.Sink.
-func (r *relay) SkipBatch(first, next int64) bool {
-	known, aborted := r.life.Input.LookedAt(first, next)
-	if !known || aborted {
-		return known
-	}
-	r.life.Log.Warn("a batch of records is too large when decompressed and becomes a dead letter", "from", first, "to", next)
+// Skip makes one dead letter of a batch of records that cannot be read. It implements partlog.Sink.
+func (r *relay) Skip(u *partlog.Unreadable) {
+	reason, detail := u.Reason("records")
+	r.life.Log.Warn("a batch of records cannot be read and becomes a dead letter", "from", u.First, "to", u.Next, "err", u.Err)
+	r.life.Input.Read(nil, u.Next, u.Epoch)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queue.add(item{
-		rec: &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: first}, next: next,
-		refusal: &intake.Refusal{Reason: waterclock.ReasonBatchTooLarge, Detail: fmt.Sprintf(
-			"the batch of records at the offsets %d to %d is larger when decompressed than the service takes, and none of them was looked at: send them again in smaller batches.",
-			first, next-1)},
+		rec: &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: u.First}, next: u.Next,
+		refusal: &intake.Refusal{Reason: reason, Detail: detail},
 	}, none)
 	r.life.Wake.Send()
-	return true
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// relay passes on the records of a partition, for one acquisition. It implements intake.Sink, which fills the queue,
+// relay passes on the records of a partition, for one acquisition. It implements partlog.Sink, which fills the queue,
 // and transaction.Source, which empties it.
 type relay struct {
 	o            *Options

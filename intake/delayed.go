@@ -21,6 +21,9 @@ type Delayed struct {
 // have no effect, and drops the other waterclock- headers. The result depends only on the record and on
 // the current rules.
 func (r *Rules) ValidateDelayed(rec *kgo.Record) (d Delayed, refusal *Refusal) {
+	if refusal = countHeaders(rec); refusal != nil {
+		return d, refusal
+	}
 	r = r.Current()
 	var h headers
 	var attempt *kgo.RecordHeader

@@ -10,6 +10,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/near"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -60,6 +61,15 @@ const (
 	traceparent      = "traceparent"
 	traceparentBytes = 55
 )
+
+// countHeaders rejects a record of which the reader has not built all headers. Those of waterclock itself count too here.
+func countHeaders(rec *kgo.Record) *Refusal {
+	if n := partlog.HeaderCount(rec); n > partlog.MaxHeaders {
+		return refuse(waterclock.ReasonTooManyHeaders,
+			"the record has %d headers, and more than %d are never looked at: leave some out.", n, partlog.MaxHeaders)
+	}
+	return nil
+}
 
 // read sorts the headers of a record. It allocates nothing.
 func (h *headers) read(list []kgo.RecordHeader, limits *Limits) *Refusal {

@@ -9,19 +9,21 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 // endSink records how much follows what it was given. mu guards the fields below it.
 type endSink struct {
+	unbounded
 	mu     sync.Mutex
 	last   int64 // offset
 	behind int64
 	over   int
 	next   int64
-	epoch  int32
+	epoch  partlog.Epoch
 }
 
-func (s *endSink) Deliver(r Read) {
+func (s *endSink) Deliver(r partlog.Read) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, rec := range r.Records {
@@ -33,10 +35,10 @@ func (s *endSink) Deliver(r Read) {
 	s.behind, s.next, s.epoch = r.End-s.last-1, r.Next, r.Epoch
 }
 
-func (s *endSink) Fail(error)                  {}
-func (s *endSink) SkipBatch(int64, int64) bool { return true }
+func (s *endSink) Fail(error)               {}
+func (s *endSink) Skip(*partlog.Unreadable) {}
 
-func (s *endSink) goesOn() (at int64, epoch int32) {
+func (s *endSink) goesOn() (at int64, epoch partlog.Epoch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.next, s.epoch
@@ -90,7 +92,7 @@ func TestReaderTellsThatOnlyMarkersAreLeft(t *testing.T) {
 	await.Until(t, readLimit, "what there is", func() bool { return s.is(readPerPart-1, 0) })
 	// Each transaction is a record and a marker; reading continues after both.
 	next := func(at int64) func() bool {
-		return func() bool { next, epoch := s.goesOn(); return next == at && epoch >= 0 }
+		return func() bool { next, epoch := s.goesOn(); return next == at && epoch > 0 }
 	}
 	for i := range int64(3) {
 		rig.transact(cl, time.Now(), kgo.TryCommit)

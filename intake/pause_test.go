@@ -6,17 +6,19 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 // timedSink records when records come, and which of them exceed the quota. mu guards
 // the fields below it.
 type timedSink struct {
+	unbounded
 	mu   sync.Mutex
 	at   []time.Time
 	over int
 }
 
-func (s *timedSink) Deliver(r Read) {
+func (s *timedSink) Deliver(r partlog.Read) {
 	recs := r.Records
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -28,8 +30,8 @@ func (s *timedSink) Deliver(r Read) {
 	}
 }
 
-func (s *timedSink) Fail(error)                  {}
-func (s *timedSink) SkipBatch(int64, int64) bool { return true }
+func (s *timedSink) Fail(error)               {}
+func (s *timedSink) Skip(*partlog.Unreadable) {}
 
 func (s *timedSink) count() (all, over int) {
 	s.mu.Lock()
@@ -96,7 +98,7 @@ func TestReaderDelaysRequestsBeyondTheQuota(t *testing.T) {
 	rig.produce(0, 1) // waits for a quarter of an hour
 	rig.r.Pause(readTopic, 0)
 	rig.r.SetQuota(readTopic, Quota{})
-	<-time.After(3 * fetchMaxWait)
+	<-time.After(300 * time.Millisecond)
 	if all, _ := s.count(); all != readPerPart+2 {
 		t.Errorf("%d records for a sink that has enough", all)
 	}

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -111,7 +112,7 @@ func (r *Rules) Full(pending int64) *Refusal {
 type overQuota struct{}
 
 func markOver(rec *kgo.Record) {
-	rec.Context = context.WithValue(context.Background(), overQuota{}, true)
+	rec.Context = context.WithValue(cmp.Or(rec.Context, context.Background()), overQuota{}, true)
 }
 
 func isOver(rec *kgo.Record) bool {

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 // ordered is a sink that wants every offset once, in order. mu guards next and why.
 type ordered struct {
+	unbounded
 	from, end int64
 
 	mu   sync.Mutex
@@ -19,18 +21,14 @@ type ordered struct {
 	why  string
 }
 
-func (s *ordered) Deliver(r Read) {
+func (s *ordered) Deliver(r partlog.Read) {
 	recs := r.Records
 	for _, r := range recs {
 		s.come(r.Offset, r.Offset+1)
 	}
 }
 
-// SkipBatch may begin before the reading does.
-func (s *ordered) SkipBatch(first, next int64) bool {
-	s.come(max(first, s.from), next)
-	return true
-}
+func (s *ordered) Skip(u *partlog.Unreadable) { s.come(u.First, u.Next) }
 
 func (s *ordered) come(first, next int64) {
 	s.mu.Lock()

@@ -17,13 +17,21 @@ import (
 
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 const (
 	readTopic   = "requests"
 	readLimit   = 20 * time.Second // of every wait of a test
 	readPerPart = 10               // records in each partition at the start
+	testFetch   = 1 << 20
 )
+
+// unbounded is the part of a sink that always has room.
+type unbounded struct{}
+
+func (unbounded) Room(int64) timer.Size { return timer.Unlimited }
 
 // readRig is a broker with a request topic, and a running reader.
 type readRig struct {
@@ -37,7 +45,7 @@ func newReadRig(t *testing.T, partitions int32) *readRig {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(partitions, readTopic))
 	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0))
-	r, err := NewReader(1<<20, kgo.SeedBrokers(c.ListenAddrs()...), kgo.MetadataMinAge(10*time.Millisecond))
+	r, err := NewReader(1<<20, testFetch, kgo.SeedBrokers(c.ListenAddrs()...), kgo.MetadataMinAge(10*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +86,7 @@ func (rig *readRig) deleteBelow(partition int32, offset int64) {
 
 // sink records the offsets that it is given. mu guards the fields below it.
 type sink struct {
+	unbounded
 	name    string
 	entered chan struct{} // closed at the first Deliver, if not nil
 	hold    chan struct{} // Deliver waits until it is closed, if not nil
@@ -87,10 +96,9 @@ type sink struct {
 	offsets []int64
 	errs    []error
 	refused [][2]int64
-	unsure  int // how many more times it does not know what to make of a batch
 }
 
-func (s *sink) Deliver(r Read) {
+func (s *sink) Deliver(r partlog.Read) {
 	recs := r.Records
 	s.mu.Lock()
 	for _, r := range recs {
@@ -111,14 +119,10 @@ func (s *sink) Fail(err error) {
 	s.errs = append(s.errs, err)
 }
 
-func (s *sink) SkipBatch(first, next int64) bool {
+func (s *sink) Skip(u *partlog.Unreadable) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.unsure--; s.unsure >= 0 {
-		return false
-	}
-	s.refused = append(s.refused, [2]int64{first, next})
-	return true
+	s.refused = append(s.refused, [2]int64{u.First, u.Next})
 }
 
 func (s *sink) got() []int64 {
@@ -164,9 +168,9 @@ func TestReaderAddsAgainAtAnotherOffset(t *testing.T) {
 	last.wants(t, readPerPart, readPerPart+3)
 }
 
-// A poll has returned records of two partitions. While the sink of the first one takes
+// A fetch has brought records of two partitions. While the sink of the first one takes
 // its records, the other partition is lost and acquired again at another position. The
-// records that the poll still holds belong to the old reading: given to the new sink
+// records that the fetch still holds belong to the old reading: given to the new sink
 // they would be planned twice, or leave a gap.
 func TestReaderPollUnderWayIsNotForTheNextSink(t *testing.T) {
 	for _, from := range []int64{0, 4} {
@@ -180,9 +184,7 @@ func TestReaderPollUnderWayIsNotForTheNextSink(t *testing.T) {
 				old[p] = &holding{partition: int32(p), enter: func() { once.Do(func() { close(entered) }) }, hold: hold}
 				rig.r.Add(readTopic, int32(p), 2, old[p])
 			}
-			// One poll that holds both partitions: nothing is polled before both are buffered.
-			// The client decides which comes first.
-			await.Until(t, readLimit, "both partitions are fetched", func() bool { return rig.r.client.BufferedFetchRecords() == 2*(readPerPart-2) })
+			// One fetch asks for both partitions.
 			rig.run()
 			select {
 			case <-entered:
@@ -200,7 +202,7 @@ func TestReaderPollUnderWayIsNotForTheNextSink(t *testing.T) {
 				rig.r.Remove(readTopic, other, old[other])
 				rig.r.Add(readTopic, other, from, next)
 			}()
-			// The change may or may not wait for the poll; both are right.
+			// The change may or may not wait for the other delivery; both are right.
 			select {
 			case <-changed:
 			case <-time.After(50 * time.Millisecond):
@@ -219,7 +221,7 @@ type holding struct {
 	hold      chan struct{}
 }
 
-func (h *holding) Deliver(r Read) {
+func (h *holding) Deliver(r partlog.Read) {
 	h.sink.Deliver(r)
 	h.enter()
 	<-h.hold
@@ -374,38 +376,6 @@ func TestReaderAfterRun(t *testing.T) {
 	rig.r.Remove(readTopic, 0, s)
 }
 
-// If a partition is paused while its records are fetched, they are removed from the
-// poll. That is not an error and does not delay the others. Any attempt without the
-// pause after errors shows it.
-func TestReaderDoesNotRestForAPausedPartition(t *testing.T) {
-	const tries = 5
-	best := time.Hour
-	for try := 0; try < tries && best >= errorPause; try++ {
-		t.Run(fmt.Sprint("try ", try), func(t *testing.T) { best = min(best, readBesideAPausedOne(t)) })
-	}
-	if best >= errorPause {
-		t.Errorf("the other partition waited for %s at least", best)
-	}
-}
-
-// readBesideAPausedOne returns how long a partition waits for its first delivery if the
-// previous poll was that of a paused one.
-func readBesideAPausedOne(t *testing.T) time.Duration {
-	rig := newReadRig(t, 2)
-	paused, other := &sink{name: "paused"}, &sink{name: "other", entered: make(chan struct{})}
-	rig.r.Add(readTopic, 0, 0, paused)
-	await.Until(t, readLimit, "its records are fetched", func() bool { return rig.r.client.BufferedFetchRecords() == readPerPart })
-	rig.r.Pause(readTopic, 0)
-	rig.r.Add(readTopic, 1, 0, other)
-	start := time.Now()
-	rig.run()
-	<-other.entered
-	if got := paused.got(); len(got) > 0 {
-		t.Fatalf("the paused partition was given %v", got)
-	}
-	return time.Since(start)
-}
-
 // pack produces one batch of n requests with values of size zeros, which compress well.
 func (rig *readRig) pack(partition int32, n, size int) {
 	rig.t.Helper()
@@ -448,72 +418,6 @@ func TestReaderPassesABatchThatIsTooLarge(t *testing.T) {
 	}
 }
 
-// The notice of a batch that is too large may be thrown away before it is polled: with
-// everything that is fetched when another partition is removed, or because its own
-// partition is paused. The partition does not stop there.
-func TestReaderReportsATooLargeBatchAgain(t *testing.T) {
-	const n, size = 40, 1 << 20
-	for name, lose := range map[string]func(*readRig, *sink){
-		"another is removed": func(rig *readRig, other *sink) {
-			rig.r.Remove(readTopic, 1, other)
-			rig.run()
-		},
-		"it is paused": func(rig *readRig, other *sink) {
-			rig.r.Pause(readTopic, 0)
-			rig.run()
-			rig.produce(1, 1)
-			other.wants(rig.t, readPerPart, readPerPart+1) // in a later fetch
-			rig.r.Resume(readTopic, 0)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			rig := newReadRig(t, 2)
-			rig.pack(0, n, size)
-			rig.produce(0, 3)
-			s, other := &sink{name: "sink"}, &sink{name: "other"}
-			rig.r.Add(readTopic, 1, readPerPart, other)
-			rig.r.Add(readTopic, 0, readPerPart, s)
-			await.Until(t, readLimit, "the batch is refused", func() bool { return rig.r.unpacker.refused.Load() != 0 })
-			lose(rig, other)
-			s.wants(t, readPerPart+n, readPerPart+n+3)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if want := [][2]int64{{readPerPart, readPerPart + n}}; !slices.Equal(s.refused, want) || len(s.errs) > 0 {
-				t.Errorf("told of %v, %v; want %v", s.refused, s.errs, want)
-			}
-		})
-	}
-}
-
-// A sink that does not know yet what to make of a batch that is too large is asked
-// again, and gets nothing after it until it knows. Others read on meanwhile.
-func TestReaderAsksAgainOfABatchThatIsTooLarge(t *testing.T) {
-	const n, size = 40, 1 << 20
-	rig := newReadRig(t, 2)
-	rig.pack(0, n, size)
-	rig.produce(0, 3)
-	s, other := &sink{name: "sink", unsure: 1 << 30}, &sink{name: "other"}
-	rig.r.Add(readTopic, 0, readPerPart, s)
-	rig.run()
-	await.Until(t, readLimit, "it is asked twice", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.unsure <= 1<<30-2
-	})
-	rig.r.Add(readTopic, 1, 0, other)
-	other.wants(t, 0, readPerPart)
-	if got := s.got(); len(got) > 0 {
-		t.Errorf("given %v before the batch is passed", got)
-	}
-	s.mu.Lock()
-	s.unsure = 0
-	s.mu.Unlock()
-	s.wants(t, readPerPart+n, readPerPart+n+3)
-	if want := [][2]int64{{readPerPart, readPerPart + n}}; !slices.Equal(s.refused, want) || len(s.errs) > 0 {
-		t.Errorf("told of %v, %v; want %v", s.refused, s.errs, want)
-	}
-}
-
 // However well batches compress, what comes at once is bounded, and everything comes.
 func TestReaderUnpacksLittleAtOnce(t *testing.T) {
 	const batches, n, size = 24, 4, 512 << 10
@@ -538,7 +442,7 @@ func TestReaderUnpacksLittleAtOnce(t *testing.T) {
 			t.Errorf("%s was told %v", s.name, errs)
 		}
 	}
-	if limit := maxUnpacked + n*size; most > limit {
+	if limit := 1<<20 + size; most > limit {
 		t.Errorf("%d bytes of a partition came at once, want %d at most", most, limit)
 	}
 }

@@ -151,6 +151,9 @@ func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 				"the record lies on partition %d and murmur2 of its key names %d: set the producer's partitioner to murmur2 (librdkafka: partitioner=murmur2_random).", rec.Partition, want)
 		}
 	}
+	if refusal = countHeaders(rec); refusal != nil {
+		return req, misplaced, refusal
+	}
 	said := rec
 	if rec, refusal = r.Dialect.translate(said); refusal != nil {
 		return req, misplaced, refusal

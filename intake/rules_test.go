@@ -298,7 +298,7 @@ func TestValidateRefuses(t *testing.T) {
 		reached[tt.want] = true
 	}
 	elsewhere := []waterclock.Reason{
-		waterclock.ReasonValueTooLarge, waterclock.ReasonBatchTooLarge, waterclock.ReasonWrongPartition, waterclock.ReasonBadValue,
+		waterclock.ReasonValueTooLarge, waterclock.ReasonBatchTooLarge, waterclock.ReasonBatchUnreadable, waterclock.ReasonWrongPartition, waterclock.ReasonBadValue,
 		waterclock.ReasonOverQuota, waterclock.ReasonUnsupported, waterclock.ReasonBadAttempt, waterclock.ReasonNoEffect,
 		waterclock.ReasonMovedMeanwhile,
 	} // tests of their own

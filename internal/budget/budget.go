@@ -44,8 +44,9 @@ type Budget struct {
 
 // topic is what the accounts of one share.
 type topic struct {
-	reserved   int64 // bytes, for each partition
-	backlogged int   // accounts
+	reserved   int64    // bytes, for each partition
+	backlogged int      // accounts
+	large      *Account // holds a piece that there was no memory for; nil: none does
 }
 
 // Account is what one partition holds.
@@ -95,6 +96,31 @@ func (a *Account) Set(used int64) (full bool) {
 	return a.full
 }
 
+// Room returns how much more the account may hold, in bytes. Its holder takes pieces, of which the next one has this many
+// bytes. Room is 0, or that many at least.
+//
+// A piece may be larger than all that an account may ever hold. One that holds nothing gets it nevertheless, if there is so
+// much memory that nobody holds, and otherwise if no other account of its topic holds such a piece. So together all hold no
+// more than the total and one piece for each topic, and each topic makes progress whatever others hold.
+func (a *Account) Room(next int64) int64 {
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if room := a.limit() - a.used; room >= next {
+		return room
+	}
+	if a.used > 0 {
+		return 0
+	}
+	if b.extra+next-a.topic.reserved > b.common {
+		if a.topic.large != nil && a.topic.large != a {
+			return 0
+		}
+		a.topic.large = a
+	}
+	return next
+}
+
 // Limit is how many bytes the account may hold, as of now.
 func (a *Account) Limit() int64 {
 	a.budget.mu.Lock()
@@ -120,6 +146,9 @@ func (a *Account) become(used int64, full bool) {
 		b.backlogged--
 	}
 	a.used, a.full = used, full
+	if used == 0 && a.topic.large == a {
+		a.topic.large = nil
+	}
 	b.extra += a.extra()
 	if !full {
 		b.idle += a.extra()

@@ -17,6 +17,8 @@ const (
 	process = 44 * mib
 	// replayMost is what one replay holds at most. With more its tables get larger without any gain.
 	replayMost = 64 * mib
+	// fetchMost is what fetches of requests bring at most. With more they bring what nobody has room for yet.
+	fetchMost = 16 * mib
 	// replaysMost and replaysLeast bound how many replays run at a time.
 	replaysMost, replaysLeast = 4, 2
 	// percent of the live data may be garbage while there is room.
@@ -33,6 +35,8 @@ type Shares struct {
 	Dirty int64
 	// Requests and Firings hold requests and firings that are not committed yet.
 	Requests, Firings int64
+	// Fetch is what fetches of requests bring at a time, over all brokers.
+	Fetch int64
 	// Store is for memtables, cached blocks and filters of the local store.
 	Store int64
 	// Replay is what one replay of a changelog collects until it writes a table. Replays is how many replays have
@@ -55,6 +59,7 @@ func Divide(total int64) Shares {
 		Dirty:     total / 8,
 		Requests:  total / 16,
 		Firings:   total / 16,
+		Fetch:     min(fetchMost, total/64),
 		Store:     total / 8,
 		Replay:    min(replayMost, total/16),
 		Questions: total * 3 / 64,

@@ -33,21 +33,19 @@ func (e *epochs) begin(position int64, epoch partlog.Epoch) {
 	e.runs = append(e.runs[:0], run{position - 1, epoch})
 }
 
-// read notes the epochs of records, in the order of the log, and that of the last record below next, which may be
-// a marker.
-func (e *epochs) read(recs []*kgo.Record, next int64, last int32) {
+// read notes the epochs of records, in the order of the log, and that of the last batch below next; 0 if it is not known.
+func (e *epochs) read(recs []*kgo.Record, next int64, last partlog.Epoch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	note := func(at int64, of int32) {
-		epoch := partlog.EpochOf(of)
+	note := func(at int64, epoch partlog.Epoch) {
 		if n := len(e.runs); n == 0 || e.runs[n-1].epoch != epoch && e.runs[n-1].from < at {
 			e.runs = append(e.runs, run{at, epoch})
 		}
 	}
 	for _, r := range recs {
-		note(r.Offset, r.LeaderEpoch)
+		note(r.Offset, partlog.EpochOf(r.LeaderEpoch))
 	}
-	if next > 0 {
+	if next > 0 && last != 0 {
 		note(next-1, last)
 	}
 	e.runs = append(e.runs[:0], e.runs[max(0, len(e.runs)-maxRuns):]...)

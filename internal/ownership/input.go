@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,29 +21,23 @@ type Input struct {
 	log     *slog.Logger
 	metrics Metrics
 	epochs  *epochs // of requests
-	aside   func(func())
-	wake    func()
 
 	end     atomic.Pointer[LogEnd]    // nil: not looked at since the acquisition began
 	warning atomic.Pointer[string]    // see Status.Warning
 	alerted atomic.Pointer[time.Time] // when the log last said that retention is near
-
-	mu        sync.Mutex // guards oversized
-	oversized *oversized // the batch that intake cannot pass; nil: none
 }
 
 // reset forgets the acquisition before.
 func (in *Input) reset() {
 	in.end.Store(nil)
 	in.warning.Store(nil)
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.oversized = nil
 }
 
-// Read notes the leader epochs of the requests that were read, in the order of the log, and of the last record below
-// next, which may be a marker.
-func (in *Input) Read(recs []*kgo.Record, next int64, last int32) { in.epochs.read(recs, next, last) }
+// Read notes the leader epochs of the requests that were read, in the order of the log, and of the last batch below next,
+// which may hold markers, or records that nobody can read.
+func (in *Input) Read(recs []*kgo.Record, next int64, last partlog.Epoch) {
+	in.epochs.read(recs, next, last)
+}
 
 // SetEnd notes a look at the log's end. It is safe for concurrent use.
 func (in *Input) SetEnd(e LogEnd) {
@@ -137,15 +130,4 @@ func (in *Input) spanFrom(ctx context.Context, from int64, epoch partlog.Epoch) 
 			return now, ctx.Err()
 		}
 	}
-}
-
-// oversized is a batch that is too large to be decompressed. If it holds requests it becomes a dead letter. If an aborted
-// transaction wrote it, it holds none, but the client could tell that only after decompressing. So intake stays before
-// the batch and asks again and again, while a goroutine looks at the log. If the look succeeds, intake passes the batch;
-// if it fails, the next question begins another look.
-type oversized struct {
-	first, next int64
-	looking     bool
-	known       bool
-	aborted     bool
 }

@@ -54,7 +54,7 @@ func New(o Options, m Metrics) *Life {
 	}
 	aside := func(f func()) { l.looks.Go(f) }
 	l.Records = &Records{o: &l.o, epochs: new(epochs)}
-	l.Input = &Input{o: &l.o, log: l.Log, metrics: m, epochs: l.Records.epochs, aside: aside, wake: l.Wake.Send}
+	l.Input = &Input{o: &l.o, log: l.Log, metrics: m, epochs: l.Records.epochs}
 	l.Steps = newSteps(&l.o, l.failure, l.Wake.Send)
 	l.tail = &tailWatch{o: &l.o, log: l.Log, failure: l.failure, steps: l.Steps, aside: aside}
 	l.acquirer = &acquirer{o: &l.o, log: l.Log, metrics: m, failure: l.failure, steps: l.Steps, records: l.Records, show: l.SetState}
@@ -163,12 +163,10 @@ func (l *Life) Own(c Claimed) {
 	l.Steps.own(c)
 }
 
-// Look starts the look-ups that are needed while the partition is served: of the end of its changelog, if that is in
-// doubt and from time to time, and of a batch that intake cannot pass. It does not block.
+// Look starts the look-up of the changelog's end, if that is in doubt and from time to time. It does not block.
 func (l *Life) Look(ctx context.Context) {
 	l.tail.peek(ctx)
 	l.tail.look(ctx)
-	l.Input.lookAtOversized(ctx)
 }
 
 // GiveUp ends the serve that is under way. The first error counts.

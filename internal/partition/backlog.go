@@ -16,6 +16,11 @@ const queueEntry = 1024
 // QueueBytes returns how many bytes of a budget queued requests or firings count as.
 func QueueBytes(n timer.Size) int64 { return max(n.Bytes, int64(n.Entries)*queueEntry) }
 
+// RoomFor returns how much an account has room for, if the next record takes this many bytes.
+func RoomFor(a *budget.Account, next int64) timer.Size {
+	return roomOf(a.Room(max(next, queueEntry)))
+}
+
 // roomOf returns the largest size that counts as this many bytes.
 func roomOf(bytes int64) timer.Size {
 	return timer.Size{Entries: int(bytes / queueEntry), Bytes: bytes}
@@ -141,6 +146,13 @@ func (b *backlog) full(paused bool) bool {
 	defer b.mu.Unlock()
 	enough := b.flow.full(b.requests.Entries-b.out, paused)
 	return b.tell() || enough
+}
+
+// room is the size of the requests that may be delivered now. The next one takes this many bytes.
+func (b *backlog) room(next int64) timer.Size {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return RoomFor(b.intake, next)
 }
 
 // onTheirWay is the size of delivered requests and planned firings that are not committed.

@@ -1,143 +1,43 @@
 package partition
 
 import (
-	"context"
 	"log/slog"
-	"math"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/intake"
-	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/budget"
-	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/transaction"
+	"github.com/waterclock/waterclock/internal/wire"
 )
 
-// gated is a partition whose catch-up barrier waits for a log of large requests. It records the fetches of the
-// barrier.
-type gated struct {
-	p       *Partition
-	s       *served
-	brokers *kfake.Cluster
-	end     int64
-	late    atomic.Int64 // how late the catch-up barrier's next fetch is answered
-	asked   atomic.Int64 // fetches of the catch-up barrier
-	most    atomic.Int64 // bytes that one of them asks for
-	open    chan struct{}
-}
-
-func newGated(t *testing.T) *gated {
-	const requests, n = "r", 8
-	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, requests))
-	for range n {
-		r := &kgo.Record{Topic: requests, Key: []byte("id"), Value: make([]byte, 100<<10)}
-		if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	details, err := kadm.NewClient(cl).ListTopics(t.Context(), requests)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reader, err := intake.NewReader(1<<20, kgo.SeedBrokers(c.ListenAddrs()...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(reader.Client().Close)
-	g := &gated{brokers: c, end: n, open: make(chan struct{})}
-	g.p, g.s = newRooms(Options{
-		Options: ownership.Options{
-			Topics: &topics.Set{Request: topics.Topic{Name: requests, ID: details[requests].ID, Partitions: 1}},
-			Client: cl, Targets: targets.NewMetadata(cl, targets.MetadataOptions{}), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-		},
-		Reader: reader, Metrics: NewMetrics(prometheus.NewRegistry()), Rules: new(intake.Rules), Memory: Memory{Wheel: budget.Alone(1 << 20)},
-	})
-	c.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		r := req.(*kmsg.FetchRequest)
-		if r.MaxBytes == math.MaxInt32 { // not one of intake's
-			if late := g.late.Swap(0); late > 0 {
-				c.SleepControl(func() { await.For(t, time.Duration(late)) })
-			}
-			g.asked.Add(1)
-			g.most.Store(max(g.most.Load(), int64(r.Topics[0].Partitions[0].PartitionMaxBytes)))
-		}
-		return nil, nil, false
-	})
-	return g
-}
-
-// run waits for the catch-up barrier until the test ends.
-func (g *gated) run(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() { defer close(g.open); g.s.requests.catchUp(ctx, g.end) }()
-	t.Cleanup(func() { cancel(); <-g.open })
-}
-
-// While a backlog is on its way through intake, the catch-up barrier rarely fetches from the log, and little: what
-// it fetches is thrown away.
-func TestCatchUpBarrierFetchesLittleWhileIntakeIsBehind(t *testing.T) {
-	g := newGated(t)
-	begun := time.Now()
-	g.run(t)
-	await.Within(20*time.Second, func() bool { return g.asked.Load() >= 4 })
-	if n, took, least := g.asked.Load(), time.Since(begun), (1+2+4+8)*catchUpQuiet; n < 4 || took < least {
-		t.Errorf("asked %d times in %s, want 4, in %s at least", n, took, least)
-	}
-	if n := g.most.Load(); n > catchUpBytes {
-		t.Errorf("asked for %d bytes at once, want %d at most", n, catchUpBytes)
-	}
-	if g.p.Status().State == ownership.Live {
-		t.Error("open before the requests are planned")
-	}
-	g.s.requests.delivered.Store(g.end)
-	select {
-	case <-g.open:
-	case <-time.After(5 * time.Second):
-		t.Fatal("not open although everything is planned")
-	}
-	if g.p.Status().State != ownership.Live {
-		t.Error("open and not live")
-	}
-}
-
-// A paused intake has requests in its queue. The barrier does not look at the log until intake is resumed.
-func TestCatchUpBarrierFetchesNothingWhileIntakeIsPaused(t *testing.T) {
-	g := newGated(t)
-	g.s.requests.paused = true
-	g.run(t)
-	await.For(t, 4*catchUpQuiet) // in this time it would have fetched twice
-	if n := g.asked.Load(); n > 0 {
-		t.Errorf("asked %d times", n)
-	}
-	g.s.requests.pauseMu.Lock()
-	g.s.requests.paused = false
-	g.s.requests.pauseMu.Unlock()
-	await.Until(t, 20*time.Second, "it asks when intake goes on", func() bool { return g.asked.Load() > 0 })
+// bare returns a partition without a broker, to which tests deliver.
+func bare() (*Partition, *served) {
+	return newRooms(Options{Options: ownership.Options{
+		Topics: &topics.Set{Request: topics.Topic{Name: "r", Partitions: 1}}, Logger: slog.New(slog.DiscardHandler),
+		Lanes: transaction.NewLanes(transaction.Options{}), Now: time.Now,
+	}, Rules: new(intake.Rules), Metrics: NewMetrics(prometheus.NewRegistry()), Memory: Memory{
+		Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20),
+	}})
 }
 
 // Requests that the barrier counts as delivered are already in the inboxes. Otherwise the message that opens the
 // barrier would overtake them, and a cancel in the log would lose to a due timer.
 func TestDeliveredIsInTheInbox(t *testing.T) {
-	_, s := newRooms(Options{Options: ownership.Options{
-		Topics: &topics.Set{Request: topics.Topic{Name: "r", Partitions: 1}}, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
-	}, Rules: new(intake.Rules), Metrics: NewMetrics(prometheus.NewRegistry()), Memory: Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}})
+	_, s := bare()
 	in := s.subs.all[0].inbox
 	in.mu.Lock() // as if a planning goroutine were just taking requests
 	var handed sync.WaitGroup
-	handed.Go(func() { s.requests.Deliver(intake.Read{Records: []*kgo.Record{{Offset: 6}}, Next: 7, End: 7}) })
+	handed.Go(func() { s.requests.Deliver(partlog.Read{Records: []*kgo.Record{{Offset: 6}}, Next: 7, End: 7}) })
 	for s.backlog.onTheirWay().Entries == 0 {
 		runtime.Gosched()
 	}
@@ -154,51 +54,65 @@ func TestDeliveredIsInTheInbox(t *testing.T) {
 	}
 }
 
-// The barrier's patience is only for open transactions. Time in which intake is paused or no leader answers does not
-// count. Otherwise a cancel behind an ordinary transaction would lose because of such delays.
-func TestCatchUpBarrierWaitsOnlyForTransactions(t *testing.T) {
-	t.Parallel()
-	const patience = time.Second
-	for _, name := range []string{"paused", "no answer"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := newGated(t)
-			g.p.o.HeldPatience = patience
-			producer := kafkatest.Client(t, kgo.SeedBrokers(g.brokers.ListenAddrs()...), kgo.TransactionalID("foreign"))
-			if err := producer.BeginTransaction(); err != nil {
-				t.Fatal(err)
-			}
-			if err := producer.ProduceSync(t.Context(), &kgo.Record{Topic: "r", Key: []byte("foreign")}).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
-			g.s.requests.delivered.Store(g.end)
-			g.end++
-			pause := func(is bool) {
-				g.s.requests.pauseMu.Lock()
-				defer g.s.requests.pauseMu.Unlock()
-				g.s.requests.paused = is
-			}
-			if name == "paused" {
-				pause(true)
-			} else {
-				g.late.Store(int64(patience * 3 / 2))
-			}
-			g.run(t)
-			await.For(t, patience*3/2)
-			pause(false)
-			for end := time.Now().Add(20 * time.Second); g.asked.Load() < 2 && time.Now().Before(end); await.For(t, catchUpPoll) {
-				select {
-				case <-g.open:
-					t.Fatal("open although the transaction was waited for hardly at all")
-				default:
+// The barrier opens when everything up to the end is delivered. It waits no longer than its patience for an open
+// transaction of another producer; time in which intake is paused or no leader answers does not count, otherwise a cancel
+// behind an ordinary transaction would lose because of such delays.
+func TestCatchUpBarrier(t *testing.T) {
+	const from, end, answers = 8, 10, 100 * time.Millisecond
+	held := partlog.Read{Next: from, Stable: from, End: end}
+	behind := partlog.Read{Next: from, Stable: end, End: end} // more is on its way
+	tests := []struct {
+		name string
+		told []partlog.Read // one each 100 ms
+		wait time.Duration  // in silence, thereafter
+		open bool
+	}{
+		{name: "all is delivered", told: []partlog.Read{{Next: end, Stable: end, End: end}}, open: true},
+		{name: "a transaction that stays open", told: []partlog.Read{held, held, held, held, held, held, held, held, held, held, held}, open: true},
+		{name: "a transaction that is open for a moment", told: []partlog.Read{held, held, held, held}},
+		{name: "an open transaction, and then no answer", told: []partlog.Read{held, held}, wait: time.Hour},
+		{name: "a backlog that is read slowly", told: []partlog.Read{behind, behind, behind, behind}, wait: time.Hour},
+		{name: "one transaction after the other", told: []partlog.Read{held, held, held, behind, held, held, held, behind, held, held, held, held, held, held, held}, open: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, s := bare()
+				p.o.HeldPatience = 10 * answers
+				s.requests.delivered.Store(from)
+				var waiting sync.WaitGroup
+				defer waiting.Wait()
+				waiting.Go(func() { s.requests.catchUp(t.Context(), end) })
+				for _, read := range tt.told {
+					s.requests.Deliver(read)
+					time.Sleep(answers)
 				}
-			}
-			g.s.requests.delivered.Store(g.end) // it has ended
-			select {
-			case <-g.open:
-			case <-time.After(20 * time.Second):
-				t.Fatal("not open although all is delivered")
-			}
+				time.Sleep(tt.wait)
+				if open := p.Status().State == ownership.Live; open != tt.open {
+					t.Errorf("open %v, want %v", open, tt.open)
+				}
+				s.requests.Deliver(partlog.Read{Next: end, Stable: end, End: end})
+				time.Sleep(answers)
+				if p.Status().State != ownership.Live {
+					t.Error("not open although all is delivered")
+				}
+			})
 		})
+	}
+}
+
+// A checkpoint behind a batch that could not be read names the leader epoch of that batch. Otherwise the next acquisition
+// would take the log, which has lost nothing, for one that was cut.
+func TestEpochBehindASkippedBatch(t *testing.T) {
+	p, s := bare()
+	p.life.Own(ownership.Claimed{})
+	read := &kgo.Record{Topic: "r", LeaderEpoch: 3}
+	s.requests.Deliver(partlog.Read{Records: []*kgo.Record{read}, Next: 1, Epoch: partlog.EpochOf(3), End: 5})
+	s.requests.Skip(&partlog.Unreadable{First: 1, Next: 5, Epoch: partlog.EpochOf(4), TooLarge: true})
+	for position, want := range map[int64]int32{1: 3, 5: 4} {
+		cp, err := wire.DecodeCheckpoint(p.life.Records.Checkpoint(position, "step", 0).Value)
+		if err != nil || cp.Epoch != partlog.EpochOf(want) {
+			t.Errorf("the checkpoint at %d has epoch %d, %v, want %d", position, int32(cp.Epoch)-1, err, want)
+		}
 	}
 }

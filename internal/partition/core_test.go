@@ -29,6 +29,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition/questions"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -61,7 +62,7 @@ type setup struct {
 func newSetup(t testing.TB) *setup {
 	t.Helper()
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, targetTopic))
-	r, err := intake.NewReader(1<<20, kgo.SeedBrokers(c.ListenAddrs()...))
+	r, err := intake.NewReader(1<<20, 1<<20, kgo.SeedBrokers(c.ListenAddrs()...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +418,7 @@ func (c *core) deliver(n int) {
 	if c.given < len(c.requests) {
 		next = c.requests[c.given].Offset // only markers lie in between
 	}
-	c.s.requests.Deliver(intake.Read{Records: recs, Next: next, End: c.requests[len(c.requests)-1].Offset + 1})
+	c.s.requests.Deliver(partlog.Read{Records: recs, Next: next, End: c.requests[len(c.requests)-1].Offset + 1})
 	c.open()
 }
 

@@ -82,11 +82,11 @@ func TestLagEndsWithMarkers(t *testing.T) {
 		Metrics: NewMetrics(prometheus.NewRegistry()),
 		Memory:  Memory{Wheel: budget.Alone(1 << 20), Requests: budget.Alone(1 << 20), Firings: budget.Alone(1 << 20)}, Rules: new(intake.Rules),
 	})
-	s.requests.Deliver(intake.Read{Records: []*kgo.Record{{Offset: 6, Timestamp: time.Now()}}, Next: 7, End: 8})
+	s.requests.Deliver(partlog.Read{Records: []*kgo.Record{{Offset: 6, Timestamp: time.Now()}}, Next: 7, End: 8})
 	if behind, _ := p.lag.now(time.Now().Add(time.Hour), false, unread{}); behind != 1 {
 		t.Errorf("%d behind, want 1", behind)
 	}
-	s.requests.Deliver(intake.Read{Next: 8, End: 7})
+	s.requests.Deliver(partlog.Read{Next: 8, End: 7})
 	if behind, age := p.lag.now(time.Now().Add(time.Hour), false, unread{}); behind != 0 || age != 0 {
 		t.Errorf("%d behind, for %s", behind, age)
 	}

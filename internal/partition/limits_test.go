@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/transaction"
@@ -334,7 +335,7 @@ func TestABatchThatIsTooLargeIsOneDeadLetter(t *testing.T) {
 	c.schedule(1, far)
 	c.deliver(1)
 	before := c.request(0, 2).Offset // the first of the batch
-	c.s.requests.refuseBatch(before, before+500)
+	c.s.requests.Skip(&partlog.Unreadable{First: before, Next: before + 500, TooLarge: true})
 	if on := c.s.backlog.onTheirWay(); on.Entries != 2 || on.Bytes == 0 {
 		t.Errorf("%+v is on its way, want 2", on)
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/wire"
@@ -46,7 +45,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 			if len(recs) > 0 {
 				end = recs[len(recs)-1].Offset + 1
 			}
-			c.s.requests.Deliver(intake.Read{Records: recs, Next: next, Epoch: epoch, End: end})
+			c.s.requests.Deliver(partlog.Read{Records: recs, Next: next, Epoch: partlog.EpochOf(epoch), End: end})
 			c.work()
 		}
 		commits := func(position int64, epoch int32, entries int) {

@@ -11,18 +11,19 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/tracker"
 )
 
-// receiver takes delivered requests and hands them to the goroutines that plan. It implements intake.Sink, on the
-// reader's goroutine.
+// receiver takes delivered requests and hands them to the goroutines that plan. It implements partlog.Sink, on the
+// reader's goroutines.
 type receiver struct {
 	*shared
 	delivered atomic.Int64 // every request below this offset is delivered
+	held      atomic.Int64 // for how long open transactions have kept requests from being read, in nanoseconds
+	heldAt    time.Time    // when the last delivery came before such a request; zero: it did not. It belongs to the reader
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
 
@@ -53,8 +54,11 @@ func (r *receiver) stop() {
 	r.running.Wait()
 }
 
-// Deliver takes requests in, to be planned. It implements intake.Sink.
-func (r *receiver) Deliver(got intake.Read) {
+// Room implements partlog.Sink.
+func (r *receiver) Room(next int64) timer.Size { return r.backlog.room(next) }
+
+// Deliver takes requests in, to be planned. It implements partlog.Sink.
+func (r *receiver) Deliver(got partlog.Read) {
 	recs, end := got.Records, got.End
 	r.life.Input.Read(recs, got.Next, got.Epoch)
 	if n := len(recs); n > 0 {
@@ -62,9 +66,10 @@ func (r *receiver) Deliver(got intake.Read) {
 		now := r.o.Now()
 		r.lag.read(end-recs[n-1].Offset-1, recs[n-1].Timestamp, now)
 		r.arrivals.read(recs[n-1].Offset+1, now.UnixMilli())
-	} else {
-		r.lag.ends(end - r.delivered.Load())
+	} else if end <= got.Next {
+		r.lag.ends(0)
 	}
+	r.noteHeld(&got)
 	r.showLag()
 	r.hand(recs, got.Next)
 	r.delivered.Store(max(r.delivered.Load(), got.Next)) // after hand: the catch-up barrier opens behind the requests that it finds delivered
@@ -74,35 +79,35 @@ func (r *receiver) Deliver(got intake.Read) {
 	r.pauseIfFull()
 }
 
-// SkipBatch implements intake.Sink.
-func (r *receiver) SkipBatch(first, next int64) bool {
-	known, aborted := r.life.Input.LookedAt(first, next)
-	switch {
-	case !known:
-		return false
-	case aborted:
-		r.delivered.Store(next) // the batch holds no request
-	default:
-		r.refuseBatch(first, next)
+// noteHeld adds up for how long an open transaction has stood before the next request.
+func (r *receiver) noteHeld(got *partlog.Read) {
+	if got.End <= got.Next || got.Stable > got.Next {
+		r.heldAt = time.Time{}
+		return
 	}
-	return true
+	now := time.Now()
+	if !r.heldAt.IsZero() {
+		r.held.Add(int64(min(now.Sub(r.heldAt), heldStep)))
+	}
+	r.heldAt = now
 }
 
-// refuseBatch makes one dead letter of a batch of requests that is too large to be decompressed.
-func (r *receiver) refuseBatch(first, next int64) {
-	r.life.Log.Warn("a batch of requests is too large when decompressed and becomes a dead letter", "from", first, "to", next)
-	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: first}
-	refusal := &planner.Refusal{Reason: string(waterclock.ReasonBatchTooLarge), Detail: fmt.Sprintf(
-		"the batch of requests at the offsets %d to %d is larger when decompressed than the service takes, and none of them was looked at: send them again in smaller batches.",
-		first, next-1)}
+// Skip makes one dead letter of a batch of requests that cannot be read. It implements partlog.Sink.
+func (r *receiver) Skip(u *partlog.Unreadable) {
+	reason, detail := u.Reason("requests")
+	r.life.Log.Warn("a batch of requests cannot be read and becomes a dead letter", "from", u.First, "to", u.Next, "err", u.Err)
+	r.life.Input.Read(nil, u.Next, u.Epoch)
+	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: u.First}
 	s, runs := r.subs.of(rec.Key), make([]tracker.Run, len(r.subs.all))
-	runs[s.number] = tracker.Run{First: first, Behind: next}
-	r.subs.progress.handed(runs, next)
-	r.put(s, delivery{recs: []*kgo.Record{rec}, position: next, bytes: recordSize(rec), refusal: refusal})
-	r.delivered.Store(next)
+	runs[s.number] = tracker.Run{First: u.First, Behind: u.Next}
+	r.subs.progress.handed(runs, u.Next)
+	refusal := &planner.Refusal{Reason: string(reason), Detail: detail}
+	r.put(s, delivery{recs: []*kgo.Record{rec}, position: u.Next, bytes: recordSize(rec), refusal: refusal})
+	r.delivered.Store(u.Next)
+	r.pauseIfFull()
 }
 
-// Fail implements intake.Sink.
+// Fail implements partlog.Sink.
 func (r *receiver) Fail(err error) {
 	what := "read requests"
 	if errors.Is(err, kerr.OffsetOutOfRange) {

@@ -10,6 +10,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // Reader reads one partition. One goroutine at a time uses it. It needs no Close.
@@ -30,13 +32,13 @@ type Reader struct {
 	// (KIP-392), NoLeader for none.
 	replica int32
 
-	decompressor kgo.Decompressor
+	unpacked int   // see SetMaxUnpacked
+	room     int64 // see SetRoom
 }
 
 // Page is what one fetch brought.
 type Page struct {
 	// Records are committed, in order, all at or above the position before.
-	// They share the fetch's memory, which lives as long as any of them.
 	Records []*kgo.Record
 
 	LastStable    int64 // no transaction below it is open
@@ -51,12 +53,13 @@ type Page struct {
 // holds up all other fetches of cl to that broker, and they hold up Next.
 func NewReader(cl *kgo.Client, t Log, from int64) *Reader {
 	return &Reader{
-		leader:       newLeader(cl, t),
-		position:     from,
-		maxBytes:     MaxBytes,
-		isolation:    readCommitted,
-		replica:      NoLeader,
-		decompressor: kgo.DefaultDecompressor(),
+		leader:    newLeader(cl, t),
+		position:  from,
+		maxBytes:  MaxBytes,
+		isolation: readCommitted,
+		replica:   NoLeader,
+		unpacked:  math.MaxInt32,
+		room:      math.MaxInt64,
 	}
 }
 
@@ -87,9 +90,12 @@ func (r *Reader) SetGoneAfter(d time.Duration) { r.leader.goneAfter = d }
 // SetMaxBytes bounds what one fetch asks for, from 1, instead of MaxBytes.
 func (r *Reader) SetMaxBytes(n int32) { r.maxBytes = n }
 
-// SetDecompressor replaces the decompressor from the next Next on. The default one
-// sets no limit to what a batch decompresses to.
-func (r *Reader) SetDecompressor(d kgo.Decompressor) { r.decompressor = d }
+// SetMaxUnpacked bounds what a batch may decompress to, in bytes: a larger one is Unreadable. A Reader has no bound at
+// first, because nobody but this service writes to a changelog. Of a topic that others write to it needs one.
+func (r *Reader) SetMaxUnpacked(n int) { r.unpacked = n }
+
+// SetRoom bounds the memory that the records of a page take, in bytes. A page has at least one record if there is one.
+func (r *Reader) SetRoom(bytes int64) { r.room = bytes }
 
 // SetCompacted says that the topic is compacted (cleanup.policy holds
 // "compact"). If a fetch brings nothing below the last stable offset, compaction
@@ -115,7 +121,8 @@ func (r *Reader) SetUncommitted() { r.isolation = readUncommitted }
 //
 // Errors: *OutOfRangeError, ErrTopicGone, the context's (joined with what kept
 // Next waiting), kgo.ErrClientClosed, a refusal, or a batch that does not decode.
-// After an error the position is unchanged, so a further call loses no record.
+// After an error the position is unchanged, so a further call loses no record. A batch that does not decode is an
+// *Unreadable, and SetPosition(Next) passes it.
 func (r *Reader) Next(ctx context.Context, wait time.Duration) (Page, error) {
 	var page Page
 	err := r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
@@ -214,13 +221,7 @@ func (r *Reader) fetch(ctx context.Context, br *kgo.Broker, wait time.Duration) 
 }
 
 func (r *Reader) request(wait time.Duration) *kmsg.FetchRequest {
-	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis = int32(min(wait, time.Hour).Milliseconds())
-	req.MinBytes = 1
-	// Only the partition has a limit: if the limit of a request cuts an answer,
-	// kfake does not list the aborted transactions.
-	req.MaxBytes = math.MaxInt32
-	req.IsolationLevel = r.isolation
+	req := fetchRequest(min(wait, time.Hour), r.isolation)
 	rt := kmsg.NewFetchRequestTopic()
 	rt.Topic = r.leader.t.Topic // up to v12
 	rt.TopicID = r.leader.t.ID  // from v13
@@ -236,41 +237,48 @@ func (r *Reader) request(wait time.Duration) *kmsg.FetchRequest {
 
 // take decodes the answer and moves the position.
 func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
-	opts := kgo.ProcessFetchPartitionOpts{
-		Offset:         r.position,
-		IsolationLevel: kgo.ReadCommitted(),
-		Topic:          r.leader.t.Topic,
-		Partition:      r.leader.t.Partition,
-	}
-	if r.isolation == readUncommitted {
-		opts.IsolationLevel = kgo.ReadUncommitted()
-	}
-	// next is r.position if nothing was decoded. It is past markers, aborted
-	// batches and the empty batches that compaction leaves.
-	fp, next := kgo.ProcessFetchPartition(opts, resp, r.decompressor, nil)
-	// Records before a bad batch count; the next fetch begins at that batch.
+	s := batchesOf(resp, r.position, r.isolation)
+	s.last = r.last
+	page := Page{LastStable: resp.LastStableOffset, HighWatermark: resp.HighWatermark}
+	err := r.decode(s, &page)
 	switch {
-	case fp.Err == nil:
-	case len(fp.Records) > 0:
-		next = fp.Records[len(fp.Records)-1].Offset + 1
-	case next <= r.position:
-		return Page{}, &finalError{fmt.Errorf("decode %v at %d: %w", r.leader.t, r.position, fp.Err)}
-	}
-	page := Page{
-		Records:       fp.Records,
-		LastStable:    fp.LastStableOffset,
-		HighWatermark: fp.HighWatermark,
-	}
-	switch {
-	case next > r.position:
-		r.position = next
-		r.last = r.last.below(next, resp.RecordBatches)
+	case s.position > r.position: // records before a bad batch count; the next fetch begins at that batch
+		r.position, r.last = s.position, s.last
+	case err != nil:
+		return Page{}, &finalError{fmt.Errorf("decode %v at %d: %w", r.leader.t, r.position, err)}
 	case resp.PreferredReadReplica >= 0:
 		r.replica = resp.PreferredReadReplica
 	case len(resp.RecordBatches) > 0:
 		return Page{}, &finalError{fmt.Errorf("decode %v at %d: %d bytes hold no whole batch", r.leader.t, r.position, len(resp.RecordBatches))}
-	case r.compacted && r.position < fp.LastStableOffset:
-		r.position = fp.LastStableOffset
+	case r.compacted && r.position < resp.LastStableOffset:
+		r.position = resp.LastStableOffset
 	}
 	return page, nil
+}
+
+// decode fills a page with what there is room for.
+func (r *Reader) decode(s *batches, page *Page) error {
+	for room := r.room; room > 0; {
+		b, err := s.next()
+		if b == nil {
+			return err
+		}
+		o, err := shared.open(s, b, r.leader.t, r.unpacked)
+		if err != nil {
+			return err
+		}
+		for o.left > 0 && room > 0 {
+			recs := o.take(timer.Size{Entries: pageRecords, Bytes: room})
+			for _, rec := range recs {
+				room -= Memory(rec)
+			}
+			page.Records = append(page.Records, recs...)
+		}
+		if o.left > 0 {
+			s.stopAt(o)
+			return nil
+		}
+		s.pass(b)
+	}
+	return nil
 }

@@ -235,7 +235,8 @@ func (e *edges) stamp(ctx context.Context, tp timer.TopicPartition, offset int64
 	r := partlog.NewReader(e.client, partlog.Log{Topic: tp.Topic, ID: e.topics.of(tp.Topic).set.Request.ID, Partition: tp.Partition}, offset)
 	r.SetUncommitted()
 	r.SetMaxBytes(1)
-	r.SetDecompressor(e.reader.Unpacker())
+	r.SetMaxUnpacked(partlog.MaxUnpacked)
+	r.SetRoom(1) // one record
 	page, err := r.Next(ctx, 0)
 	if err != nil || len(page.Records) == 0 || page.Records[0].Offset != offset || page.Records[0].Timestamp.UnixMilli() <= 0 {
 		return time.Time{}

@@ -141,7 +141,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 
 // openReader makes the client that reads requests.
 func (in *instance) openReader() (*intake.Reader, error) {
-	reader, err := intake.NewReader(in.topics.largestRequest(), in.cluster.options...)
+	reader, err := intake.NewReader(in.topics.largestRequest(), int(in.shares.Fetch), in.cluster.options...)
 	if err != nil {
 		return nil, err
 	}

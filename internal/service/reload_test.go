@@ -22,7 +22,7 @@ import (
 // without a change changes nothing.
 func TestTakeOver(t *testing.T) {
 	cfg := policytest.Tenants()
-	reader, err := intake.NewReader(1<<20, kgo.SeedBrokers("127.0.0.1:1"))
+	reader, err := intake.NewReader(1<<20, 1<<20, kgo.SeedBrokers("127.0.0.1:1"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,432 @@
+package partlog
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// MaxUnpacked is the size, in bytes, to which a batch may decompress, unless the topic takes larger records.
+	MaxUnpacked = 32 << 20
+	// MaxHeaders is how many headers of a record are built. No request and no emission has as many. A header takes two
+	// bytes in a log and headerMemory here, so the rest is only counted: see HeaderCount.
+	MaxHeaders = 1 << 10
+
+	// pageRecords is how many records are built at once at most. The ones that stay keep the others.
+	pageRecords = 1 << 10
+
+	recordMemory = int64(unsafe.Sizeof(kgo.Record{})) + 8
+	headerMemory = int64(unsafe.Sizeof(kgo.RecordHeader{}))
+)
+
+// Unreadable is a batch of which no record can be read. A reader that goes on at Next misses nothing else.
+type Unreadable struct {
+	First, Next int64 // its offsets are [First, Next)
+	Epoch       Epoch // of its leader
+	TooLarge    bool  // it is not broken, but larger than the limit
+	Err         error // what is wrong with it
+}
+
+func (u *Unreadable) Error() string {
+	return fmt.Sprintf("the batch at the offsets %d to %d cannot be read: %v", u.First, u.Next-1, u.Err)
+}
+
+func (u *Unreadable) Unwrap() error { return u.Err }
+
+// Reason returns why a dead letter stands for all records of the batch, and the letter's detail. What the records are has
+// a name.
+func (u *Unreadable) Reason(records string) (waterclock.Reason, string) {
+	offsets := fmt.Sprintf("the batch of %s at the offsets %d to %d", records, u.First, u.Next-1)
+	if u.TooLarge {
+		return waterclock.ReasonBatchTooLarge, offsets +
+			" is larger when decompressed than the service takes, and none of them was looked at: send them again in smaller batches."
+	}
+	return waterclock.ReasonBatchUnreadable, fmt.Sprintf(
+		"%s cannot be decoded (%v), and none of them was looked at: mend the producer, and send them again.", offsets, u.Err)
+}
+
+// Bytes at the begin of a record batch of version 2 (KIP-98).
+const (
+	batchHeader = 61 // all of it
+	lengthFrom  = 12 // its length does not count these
+	magicAt     = 16
+	crcAt       = 17
+	crcFrom     = 21 // the checksum counts from here
+)
+
+// Bits of a batch's attributes.
+const (
+	codecBits     = 7
+	logAppendTime = 1 << 3
+	transactional = 1 << 4
+	control       = 1 << 5
+)
+
+// errDamaged says that a batch is not as it was written: its checksum is wrong. Another fetch may bring it whole.
+var errDamaged = errors.New("its checksum is wrong")
+
+// batches goes through what a fetch brought of one partition.
+//
+// Invariant: all records in [the first position, position) have been returned by next, or hidden by it because they are
+// markers or aborted.
+type batches struct {
+	position int64
+	last     batchEnd // of the last batch below the position
+	rest     []byte   // what was not looked at yet
+	// aborted has where aborted transactions begin, by their producer, in order. nil: all records are returned.
+	aborted map[int64][]int64
+}
+
+// batchEnd is where a batch ends, and its leader epoch.
+type batchEnd struct {
+	epoch  Epoch
+	behind int64
+}
+
+// batchesOf returns the batches of an answer, for a reader at a position.
+func batchesOf(resp *kmsg.FetchResponseTopicPartition, position int64, isolation int8) *batches {
+	s := &batches{position: position, rest: resp.RecordBatches}
+	if isolation == readCommitted {
+		s.aborted = make(map[int64][]int64, len(resp.AbortedTransactions))
+		for _, a := range resp.AbortedTransactions {
+			s.aborted[a.ProducerID] = append(s.aborted[a.ProducerID], a.FirstOffset)
+		}
+		for _, first := range s.aborted {
+			slices.Sort(first) // some brokers do not
+		}
+	}
+	return s
+}
+
+// next returns the next batch that may have records at or above the position, and moves the position up to it. It returns
+// nil if no whole batch follows. An Unreadable is not of the batch's contents, which it has not looked at.
+func (s *batches) next() (*kmsg.RecordBatch, error) {
+	for len(s.rest) > magicAt {
+		size := s.size()
+		if size <= magicAt || size > len(s.rest) {
+			return nil, nil // cut off, as the end of an answer may be
+		}
+		raw := s.rest[:size]
+		if raw[magicAt] != 2 || size < batchHeader {
+			at := int64(binary.BigEndian.Uint64(raw))
+			if at < s.position {
+				s.rest = s.rest[size:]
+				continue
+			}
+			return nil, s.unreadable(s.position, at+1, 0, fmt.Errorf("format %d is older than Kafka 0.11", raw[magicAt]))
+		}
+		b := new(kmsg.RecordBatch)
+		if err := b.ReadFrom(raw); err != nil {
+			return nil, fmt.Errorf("read a batch: %w", err) // of raw bytes behind a header any size will do
+		}
+		next := b.FirstOffset + int64(b.LastOffsetDelta) + 1
+		switch {
+		case next <= s.position:
+			s.rest = s.rest[size:]
+		case uint32(b.CRC) != crc32.Checksum(raw[crcFrom:], crc32.MakeTable(crc32.Castagnoli)):
+			return nil, s.unreadable(b.FirstOffset, next, EpochOf(b.PartitionLeaderEpoch), errDamaged)
+		case s.hidden(b):
+			s.pass(b)
+		default:
+			return b, nil
+		}
+	}
+	return nil, nil
+}
+
+// size is that of the batch at the begin of the rest, whole or not.
+func (s *batches) size() int { return lengthFrom + int(int32(binary.BigEndian.Uint32(s.rest[8:]))) }
+
+// skipTo passes a batch that cannot be read.
+func (s *batches) skipTo(bad *Unreadable) {
+	s.rest = s.rest[s.size():]
+	s.position, s.last = bad.Next, batchEnd{bad.Epoch, bad.Next}
+}
+
+// hidden reports whether a batch holds a marker, or records of an aborted transaction.
+func (s *batches) hidden(b *kmsg.RecordBatch) bool {
+	first := s.aborted[b.ProducerID]
+	aborted := b.Attributes&transactional != 0 && len(first) > 0 && first[0] <= b.FirstOffset
+	if b.Attributes&control == 0 {
+		return aborted
+	}
+	if aborted && isAbort(b) {
+		s.aborted[b.ProducerID] = first[1:]
+	}
+	return true
+}
+
+// isAbort reports whether a control batch holds the marker of an aborted transaction: its record's key is a version and a
+// type of two bytes each, and the type is 0 (Kafka, ControlRecordType).
+func isAbort(b *kmsg.RecordBatch) bool {
+	f, ok := parseRecord(b.Records)
+	return ok && len(f.key) >= 4 && f.key[2] == 0 && f.key[3] == 0
+}
+
+// pass moves the position behind the batch that next has returned.
+func (s *batches) pass(b *kmsg.RecordBatch) {
+	s.rest = s.rest[lengthFrom+int(b.Length):]
+	s.position = b.FirstOffset + int64(b.LastOffsetDelta) + 1
+	s.last = batchEnd{EpochOf(b.PartitionLeaderEpoch), s.position}
+}
+
+// stopAt moves the position up to the next record of a batch that was not taken whole. Nothing more comes of the answer.
+func (s *batches) stopAt(o *opened) {
+	f, _ := parseRecord(o.raw)
+	s.position, s.rest = o.FirstOffset+int64(f.offsetDelta), nil
+	s.last = batchEnd{EpochOf(o.PartitionLeaderEpoch), s.position}
+}
+
+func (s *batches) unreadable(first, next int64, epoch Epoch, err error) *Unreadable {
+	return &Unreadable{
+		First: max(first, s.position), Next: max(next, s.position+1), Epoch: epoch,
+		TooLarge: errors.Is(err, errTooLarge), Err: err,
+	}
+}
+
+// opened is a batch whose records were checked, and those of them that were not taken yet.
+//
+// It exists because a batch of a few kilobytes may hold millions of records, and a record is many times as large here as
+// in a log. The records are built when there is room for them, and not before.
+type opened struct {
+	*kmsg.RecordBatch
+	topic     string
+	partition int32
+	raw       []byte // from the next record on
+	left      int    // how many records raw has
+}
+
+// open decompresses a batch to limit bytes at most, checks all its records and passes those below the position. An error
+// is an Unreadable.
+func (u *unpacker) open(s *batches, b *kmsg.RecordBatch, l Log, limit int) (*opened, error) {
+	o := &opened{RecordBatch: b, topic: l.Topic, partition: l.Partition, raw: b.Records, left: int(b.NumRecords)}
+	var err error
+	if codec := kgo.CompressionCodecType(b.Attributes & codecBits); codec != kgo.CodecNone {
+		o.raw, err = u.unpack(codec, b.Records, limit)
+	}
+	if bad := o.check(); bad != nil {
+		if err != nil {
+			bad = err // why records are missing
+		}
+		return nil, s.unreadable(b.FirstOffset, b.FirstOffset+int64(b.LastOffsetDelta)+1, EpochOf(b.PartitionLeaderEpoch), bad)
+	}
+	for o.left > 0 {
+		f, _ := parseRecord(o.raw)
+		if b.FirstOffset+int64(f.offsetDelta) >= s.position {
+			break
+		}
+		o.raw, o.left = o.raw[f.size:], o.left-1
+	}
+	return o, nil
+}
+
+// check returns what is wrong with the records; nil if nothing is. Whatever follows them is ignored.
+func (o *opened) check() error {
+	if o.left < 0 {
+		return fmt.Errorf("it says that it has %d records", o.left)
+	}
+	last := int32(-1)
+	for n, in := 0, o.raw; n < o.left; n++ {
+		f, ok := parseRecord(in)
+		switch {
+		case !ok:
+			return fmt.Errorf("record %d of %d is malformed", n+1, o.left)
+		case f.offsetDelta <= last || f.offsetDelta > o.LastOffsetDelta:
+			return fmt.Errorf("record %d of %d has the offset %d behind %d, of %d", n+1, o.left, f.offsetDelta, last, o.LastOffsetDelta)
+		}
+		last, in = f.offsetDelta, in[f.size:]
+	}
+	return nil
+}
+
+// nextMemory is how much memory the next record takes. There is one.
+func (o *opened) nextMemory() int64 {
+	f, _ := parseRecord(o.raw)
+	return f.memory()
+}
+
+// take returns the next records: as many as fit into the room, one at least. Their bytes are copies, so that a few records
+// that stay do not keep a whole fetch.
+func (o *opened) take(room timer.Size) []*kgo.Record {
+	n, size, memory := 0, 0, int64(0)
+	for n < o.left && (n == 0 || n < room.Entries) {
+		f, _ := parseRecord(o.raw[size:])
+		if memory += f.memory(); n > 0 && memory > room.Bytes {
+			break
+		}
+		n, size = n+1, size+f.size
+	}
+	in, built, recs := slices.Clone(o.raw[:size]), make([]kgo.Record, n), make([]*kgo.Record, n)
+	for i := range built {
+		f, _ := parseRecord(in)
+		o.build(&built[i], &f)
+		recs[i], in = &built[i], in[f.size:]
+	}
+	o.raw, o.left = o.raw[size:], o.left-n
+	return recs
+}
+
+func (o *opened) build(r *kgo.Record, f *recordFields) {
+	r.Topic, r.Partition, r.Offset = o.topic, o.partition, o.FirstOffset+int64(f.offsetDelta)
+	r.ProducerID, r.ProducerEpoch, r.LeaderEpoch = o.ProducerID, o.ProducerEpoch, o.PartitionLeaderEpoch
+	r.Key, r.Value, r.Headers = f.key, f.value, f.build()
+	r.Timestamp = time.UnixMilli(o.FirstTimestamp + f.timestampDelta)
+	if o.Attributes&logAppendTime != 0 {
+		r.Timestamp, r.Attrs = time.UnixMilli(o.MaxTimestamp), appended()
+	}
+	if f.headers > MaxHeaders {
+		r.Context = context.WithValue(context.Background(), headerCount{}, f.headers)
+	}
+}
+
+// appended returns the attributes of a record whose timestamp the broker has set. Only kgo can make them.
+var appended = sync.OnceValue(func() kgo.RecordAttrs {
+	b := kmsg.RecordBatch{Magic: 2, Attributes: logAppendTime, NumRecords: 1, Records: []byte{12, 0, 0, 0, 1, 1, 0}}
+	b.Length = int32(len(b.AppendTo(nil)) - lengthFrom)
+	resp := &kmsg.FetchResponseTopicPartition{RecordBatches: b.AppendTo(nil)}
+	fetched, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{DisableCRCValidation: true}, resp, nil, nil)
+	return fetched.Records[0].Attrs
+})
+
+// headerCount is the key of the number of headers in the context of a record that has more than MaxHeaders.
+type headerCount struct{}
+
+// HeaderCount returns how many headers a record has in its log. If there are more than MaxHeaders, its Headers are the
+// first of them.
+func HeaderCount(r *kgo.Record) int {
+	if r.Context != nil {
+		if n, ok := r.Context.Value(headerCount{}).(int); ok {
+			return n
+		}
+	}
+	return len(r.Headers)
+}
+
+// Memory is about how much memory a record takes, in bytes.
+func Memory(r *kgo.Record) int64 {
+	n := recordMemory + int64(len(r.Key)+len(r.Value)) + headerMemory*int64(len(r.Headers))
+	for i := range r.Headers {
+		n += int64(len(r.Headers[i].Key) + len(r.Headers[i].Value))
+	}
+	return n
+}
+
+// recordFields is a record as it stands in a batch. Its slices share the batch's memory.
+type recordFields struct {
+	size           int // in the batch
+	timestampDelta int64
+	offsetDelta    int32
+	key, value     []byte
+	headers        int    // how many
+	headerBytes    []byte // all of them
+}
+
+// memory is about how much the record takes once it is built.
+func (f *recordFields) memory() int64 {
+	return recordMemory + int64(f.size) + headerMemory*int64(min(f.headers, MaxHeaders))
+}
+
+// parseRecord parses the record at the begin of in. It takes what Kafka's own consumer takes (DefaultRecord.readFrom): a
+// length below zero is null, except that of a header's key, and a record is exactly as long as it says.
+func parseRecord(in []byte) (f recordFields, ok bool) {
+	c := cursor{in: in}
+	size := c.varint()
+	if c.bad || size < 0 || int(size) > len(in)-c.at {
+		return f, false
+	}
+	f.size = c.at + int(size)
+	c.in = in[:f.size]
+	c.skip(1) // attributes, of which none is defined
+	f.timestampDelta, f.offsetDelta = c.varlong(), c.varint()
+	f.key, f.value = c.bytes(), c.bytes()
+	f.headers = int(c.varint())
+	begin := c.at
+	if f.headers < 0 || f.headers > len(c.in)-begin {
+		return f, false
+	}
+	for range f.headers {
+		if c.bytes() == nil { // the key
+			return f, false
+		}
+		c.bytes()
+	}
+	f.headerBytes = c.in[begin:c.at]
+	return f, !c.bad && c.at == f.size
+}
+
+// build returns the first MaxHeaders headers.
+func (f *recordFields) build() []kgo.RecordHeader {
+	if f.headers == 0 {
+		return nil
+	}
+	headers, c := make([]kgo.RecordHeader, min(f.headers, MaxHeaders)), cursor{in: f.headerBytes}
+	for i := range headers {
+		key := c.bytes()
+		headers[i] = kgo.RecordHeader{Key: unsafe.String(unsafe.SliceData(key), len(key)), Value: c.bytes()} // nobody writes to it
+	}
+	return headers
+}
+
+// cursor reads the fields of a record. Once it is bad, what it returns means nothing.
+type cursor struct {
+	in  []byte
+	at  int
+	bad bool
+}
+
+func (c *cursor) skip(n int) []byte {
+	if c.bad || n < 0 || n > len(c.in)-c.at {
+		c.bad = true
+		return nil
+	}
+	c.at += n
+	return c.in[c.at-n : c.at : c.at]
+}
+
+// bytes reads a length and as many bytes: nil if the length is below zero.
+func (c *cursor) bytes() []byte {
+	if n := c.varint(); n >= 0 {
+		return c.skip(int(n))
+	}
+	return nil
+}
+
+// varint reads a number of 32 bits in at most five bytes. Bits beyond the 32 are dropped, as Java does.
+func (c *cursor) varint() int32 {
+	u := uint32(c.uvarint(5))
+	return int32(u>>1) ^ -int32(u&1)
+}
+
+// varlong reads a number of 64 bits in at most ten bytes.
+func (c *cursor) varlong() int64 {
+	u := c.uvarint(10)
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+func (c *cursor) uvarint(most int) (u uint64) {
+	for i := range most {
+		if c.at >= len(c.in) {
+			break
+		}
+		b := c.in[c.at]
+		c.at++
+		if u |= uint64(b&0x7f) << (7 * i); b < 0x80 {
+			return u
+		}
+	}
+	c.bad = true
+	return 0
+}

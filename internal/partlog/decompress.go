@@ -1,0 +1,190 @@
+package partlog
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/s2"
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// errTooLarge says that a batch is larger than the reader's limit, decompressed or as objects.
+var errTooLarge = errors.New("it is larger than the limit")
+
+const (
+	// maxWindow is the largest zstd window, in bytes, that Kafka's own consumer takes: zstd's
+	// ZSTD_WINDOWLOG_LIMIT_DEFAULT. Level 22 names it in every frame, however small. It costs no memory here, because the
+	// output is the window.
+	maxWindow = 128 << 20
+	// firstTry is how much a batch may decompress to before anybody looks at how much larger it may become.
+	firstTry = 1 << 20
+)
+
+// unpacker decompresses batches, as leniently as Kafka's own consumer: that reads as many records as the batch says,
+// and never looks at what stands behind them. It is safe for concurrent use.
+type unpacker struct {
+	zstd    func() *zstd.Decoder
+	gzips   sync.Pool // of *gzip.Reader
+	lz4s    sync.Pool // of *lz4.Reader
+	scratch sync.Pool // of *bytes.Buffer, with firstTry bytes at least
+}
+
+// shared serves all readers: buffers and decoders wait in its pools, and not with each partition that is read.
+var shared = newUnpacker()
+
+func newUnpacker() *unpacker {
+	u := &unpacker{
+		zstd: sync.OnceValue(func() *zstd.Decoder {
+			d, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxWindow), zstd.WithDecodeAllCapLimit(true),
+				zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true), zstd.IgnoreChecksum(true))
+			if err != nil {
+				panic(err) // an option is out of its range
+			}
+			return d
+		}),
+	}
+	u.gzips.New = func() any { return new(gzip.Reader) }
+	u.lz4s.New = func() any { return lz4.NewReader(nil) }
+	u.scratch.New = func() any { return bytes.NewBuffer(make([]byte, 0, firstTry+bytes.MinRead)) }
+	return u
+}
+
+// unpack returns what src decompresses to, limit bytes at most. If it returns an error too, that is why nothing follows
+// the bytes it returns: they may be all that is needed.
+func (u *unpacker) unpack(codec kgo.CompressionCodecType, src []byte, limit int) ([]byte, error) {
+	out := u.scratch.Get().(*bytes.Buffer)
+	defer u.scratch.Put(out)
+	out.Reset()
+	var err error
+	switch codec {
+	case kgo.CodecGzip:
+		err = u.gunzip(out, src, limit)
+	case kgo.CodecLz4:
+		r := u.lz4s.Get().(*lz4.Reader)
+		defer u.lz4s.Put(r)
+		r.Reset(bytes.NewReader(src))
+		err = copyTo(out, r, limit)
+	case kgo.CodecSnappy:
+		return unsnap(src, limit)
+	case kgo.CodecZstd:
+		return u.unzstd(out.AvailableBuffer(), src, limit)
+	default:
+		return nil, fmt.Errorf("compression codec %d is unknown", codec)
+	}
+	got := slices.Clone(out.Bytes())
+	if out.Cap() > 2*firstTry {
+		*out = *bytes.NewBuffer(make([]byte, 0, firstTry+bytes.MinRead)) // nothing large waits in the pool
+	}
+	return got, err
+}
+
+// copyTo reads r to its end, or until limit bytes are in out.
+func copyTo(out *bytes.Buffer, r io.Reader, limit int) error {
+	left := limit - out.Len() + 1
+	n, err := out.ReadFrom(&io.LimitedReader{R: r, N: int64(left)})
+	if err == nil && n == int64(left) {
+		out.Truncate(limit)
+		return errTooLarge
+	}
+	return err
+}
+
+// gunzip decompresses members one after the other. As in Java, something else behind a member ends the data.
+func (u *unpacker) gunzip(out *bytes.Buffer, src []byte, limit int) error {
+	r := u.gzips.Get().(*gzip.Reader)
+	defer u.gzips.Put(r)
+	in := bytes.NewReader(src)
+	for first := true; in.Len() > 0; first = false {
+		if err := r.Reset(in); err != nil {
+			if !first {
+				return nil
+			}
+			return err
+		}
+		r.Multistream(false)
+		if err := copyTo(out, r, limit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unzstd decompresses into the scratch buffer, if that is large enough. A frame may say how large it becomes; otherwise
+// larger buffers are tried one after the other.
+func (u *unpacker) unzstd(scratch, src []byte, limit int) ([]byte, error) {
+	size := cap(scratch)
+	if h := (zstd.Header{}); h.Decode(src) == nil && h.HasFCS {
+		if h.FrameContentSize > uint64(limit) {
+			return nil, errTooLarge
+		}
+		size = max(size, int(h.FrameContentSize))
+	}
+	for size = min(size, limit); ; size = min(limit, 4*size) {
+		dst := scratch
+		if size > cap(scratch) {
+			dst = make([]byte, 0, size)
+		}
+		out, err := u.zstd().DecodeAll(src, dst[:0:size])
+		switch {
+		case !errors.Is(err, zstd.ErrDecoderSizeExceeded):
+			return slices.Clone(out), err
+		case size == limit:
+			return slices.Clone(out[:min(len(out), limit)]), errTooLarge
+		}
+	}
+}
+
+// xerial frames snappy blocks as snappy-java does: this, two versions of four bytes each, and then blocks behind their
+// lengths.
+const (
+	xerial       = "\x82SNAPPY\x00"
+	xerialHeader = len(xerial) + 8
+)
+
+// unsnap decompresses one snappy block, or what snappy-java has framed. Another such header may follow the blocks. Fewer
+// bytes than a length has are ignored, as snappy-java does.
+func unsnap(src []byte, limit int) (out []byte, err error) {
+	if !bytes.HasPrefix(src, []byte(xerial)) || len(src) < xerialHeader {
+		return snap(nil, src, limit)
+	}
+	for rest := src[xerialHeader:]; len(rest) >= 4; {
+		if bytes.HasPrefix(rest, []byte(xerial)) && len(rest) >= xerialHeader {
+			rest = rest[xerialHeader:]
+			continue
+		}
+		size := binary.BigEndian.Uint32(rest)
+		if rest = rest[4:]; uint64(size) > uint64(len(rest)) {
+			return out, io.ErrUnexpectedEOF
+		}
+		if out, err = snap(out, rest[:size], limit); err != nil {
+			return out, err
+		}
+		rest = rest[size:]
+	}
+	return out, nil
+}
+
+// snap appends one decompressed block.
+func snap(out, block []byte, limit int) ([]byte, error) {
+	n, err := s2.DecodedLen(block)
+	if err != nil {
+		return out, err
+	}
+	if n > limit-len(out) {
+		return out, errTooLarge
+	}
+	at := len(out)
+	out = slices.Grow(out, n)[:at+n]
+	if _, err := s2.Decode(out[at:], block); err != nil {
+		return out[:at], err
+	}
+	return out, nil
+}
