@@ -22,8 +22,8 @@ import (
 const (
 	// fetchWait is how long a fetch waits for records. They are there.
 	fetchWait = 100 * time.Millisecond
-	// fetchBytes is how much one fetch asks for. Decoded, it takes many times as much memory.
-	fetchBytes = 256 << 10
+	// fetchBytes is how much one fetch asks for. Decoded it takes many times as much memory, pageBytes at most.
+	fetchBytes, pageBytes = 256 << 10, 8 << 20
 	// cutAge is how old the end may be to which a changelog is read. A record below it may be compacted away once a later
 	// one of its key is min.compaction.lag.ms old: 15 minutes, and the service warns if it is less than one.
 	cutAge = 30 * time.Second
@@ -85,6 +85,8 @@ func (r *reader) read(ctx context.Context, cl *kgo.Client, stage int, j *job, to
 	}
 	log := partlog.NewReader(cl, partlog.Log{Topic: j.Log.Topic, Partition: j.Log.Partition}, at)
 	log.SetMaxBytes(fetchBytes)
+	log.SetMaxUnpacked(partlog.MaxUnpacked)
+	log.SetRoom(pageBytes)
 	log.SetCompacted(stage == cutStage || stage == afterStage)
 	for asked := r.plan.Began; ; {
 		if err := r.readTo(ctx, log, stage, j, take, total); err != nil {
@@ -113,6 +115,12 @@ func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *
 		if errors.As(err, &gone) && gone.LogStart > from {
 			log.SetPosition(min(gone.LogStart, j.To))
 			r.deleted(stage, j, log.Position())
+			continue
+		}
+		if bad := (*partlog.Unreadable)(nil); errors.As(err, &bad) && stage != cutStage && stage != afterStage {
+			// None of ours: of a request topic's there is a dead letter.
+			r.plan.note("%s/%d: %v, and what it holds is not known", j.Log.Topic, j.Log.Partition, bad)
+			log.SetPosition(min(bad.Next, j.To))
 			continue
 		}
 		if err != nil {

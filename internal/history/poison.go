@@ -15,7 +15,7 @@ func poison(x *index, f *facts) {
 		rejected[l.Source] = l.Place
 		r := x.sent[l.Source]
 		switch {
-		case r == nil && x.requested(l.Source) && l.Reason != waterclock.ReasonBatchTooLarge:
+		case r == nil && x.requested(l.Source) && !ofBatch(l.Reason):
 			x.broken("poison", f.id, []Place{l.Place}, "there is no request at %s", l.Source)
 		case r != nil && r.Action != Poison && !r.MayBeRejected:
 			x.broken("poison", f.id, []Place{r.Place, l.Place}, "%s was rejected as %s, and is a good request", l.Source, l.Reason)
@@ -34,6 +34,11 @@ func poison(x *index, f *facts) {
 		}
 		x.broken("poison", f.id, []Place{r.Place}, "%s must be rejected, and is no dead letter", r.Place)
 	}
+}
+
+// ofBatch reports whether a dead letter stands for a batch of requests, of which none was read.
+func ofBatch(r waterclock.Reason) bool {
+	return r == waterclock.ReasonBatchTooLarge || r == waterclock.ReasonBatchUnreadable
 }
 
 // occurred returns an emission, or the dead letter of one, of each request that has any.

@@ -145,7 +145,7 @@ func refusedAndTold(x *index, f *facts) {
 	}
 	more := make(map[refusal]int) // letters than events
 	add := func(r refusal, n int) {
-		if x.requested(r.of) && !later(x, f, r.of) && r.reason != waterclock.ReasonBatchTooLarge {
+		if x.requested(r.of) && !later(x, f, r.of) && !ofBatch(r.reason) {
 			more[r] += n
 		}
 	}

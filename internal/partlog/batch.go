@@ -27,6 +27,8 @@ const (
 
 	// pageRecords is how many records are built at once at most. The ones that stay keep the others.
 	pageRecords = 1 << 10
+	// pageMemory is how much memory the records of a Reader's page take at most, in bytes, unless SetRoom is called.
+	pageMemory = 16 << 20
 
 	recordMemory = int64(unsafe.Sizeof(kgo.Record{})) + 8
 	headerMemory = int64(unsafe.Sizeof(kgo.RecordHeader{}))
@@ -86,6 +88,7 @@ type batches struct {
 	position int64
 	last     batchEnd // of the last batch below the position
 	rest     []byte   // what was not looked at yet
+	cut      bool     // a Reader's page had no room for the rest
 	// aborted has where aborted transactions begin, by their producer, in order. nil: all records are returned.
 	aborted map[int64][]int64
 }
@@ -183,10 +186,10 @@ func (s *batches) pass(b *kmsg.RecordBatch) {
 	s.last = batchEnd{EpochOf(b.PartitionLeaderEpoch), s.position}
 }
 
-// stopAt moves the position up to the next record of a batch that was not taken whole. Nothing more comes of the answer.
+// stopAt moves the position up to the next record of a batch that was not taken whole. next returns the batch again.
 func (s *batches) stopAt(o *opened) {
 	f, _ := parseRecord(o.raw)
-	s.position, s.rest = o.FirstOffset+int64(f.offsetDelta), nil
+	s.position = o.FirstOffset + int64(f.offsetDelta)
 	s.last = batchEnd{EpochOf(o.PartitionLeaderEpoch), s.position}
 }
 

@@ -98,10 +98,8 @@ func (d *delivery) give(o *opened) (pause time.Duration, all bool) {
 
 // flushTo delivers what is ready of a batch, and stops before its next record.
 func (d *delivery) flushTo(o *opened) {
-	rest := d.rest
 	d.stopAt(o)
 	d.flush()
-	d.rest = rest
 }
 
 // flush delivers what is ready, or that something has changed.

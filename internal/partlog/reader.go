@@ -34,6 +34,9 @@ type Reader struct {
 
 	unpacked int   // see SetMaxUnpacked
 	room     int64 // see SetRoom
+	// kept is what the last page had no room for; nil: nothing. Its page has the ends that the leader told with it.
+	kept     *batches
+	keptPage Page
 }
 
 // Page is what one fetch brought.
@@ -59,7 +62,7 @@ func NewReader(cl *kgo.Client, t Log, from int64) *Reader {
 		isolation: readCommitted,
 		replica:   NoLeader,
 		unpacked:  math.MaxInt32,
-		room:      math.MaxInt64,
+		room:      pageMemory,
 	}
 }
 
@@ -68,7 +71,7 @@ func NewReader(cl *kgo.Client, t Log, from int64) *Reader {
 func (r *Reader) Position() int64 { return r.position }
 
 // SetPosition makes the next Next begin at an offset.
-func (r *Reader) SetPosition(to int64) { r.position, r.last = to, batchEnd{} }
+func (r *Reader) SetPosition(to int64) { r.position, r.last, r.kept = to, batchEnd{}, nil }
 
 // Last returns the leader epoch of the last batch that was read, and the offset behind it. It counts batches of which
 // Next returns nothing: markers, and what was aborted. Epoch 0: nothing was read yet.
@@ -94,7 +97,7 @@ func (r *Reader) SetMaxBytes(n int32) { r.maxBytes = n }
 // first, because nobody but this service writes to a changelog. Of a topic that others write to it needs one.
 func (r *Reader) SetMaxUnpacked(n int) { r.unpacked = n }
 
-// SetRoom bounds the memory that the records of a page take, in bytes. A page has at least one record if there is one.
+// SetRoom bounds the memory that the records of a page take, in bytes, instead of 16 MiB. A page has at least one record if there is one.
 func (r *Reader) SetRoom(bytes int64) { r.room = bytes }
 
 // SetCompacted says that the topic is compacted (cleanup.policy holds
@@ -124,6 +127,14 @@ func (r *Reader) SetUncommitted() { r.isolation = readUncommitted }
 // After an error the position is unchanged, so a further call loses no record. A batch that does not decode is an
 // *Unreadable, and SetPosition(Next) passes it.
 func (r *Reader) Next(ctx context.Context, wait time.Duration) (Page, error) {
+	if r.kept != nil {
+		page := r.keptPage
+		if err := r.decode(r.kept, &page); err == nil || r.kept.position > r.position {
+			r.move(r.kept)
+			return page, nil
+		}
+		r.kept = nil // fetched again
+	}
 	var page Page
 	err := r.leader.do(ctx, func(ctx context.Context, leader *kgo.Broker) error {
 		resp, err := r.answer(ctx, leader, wait)
@@ -243,7 +254,8 @@ func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
 	err := r.decode(s, &page)
 	switch {
 	case s.position > r.position: // records before a bad batch count; the next fetch begins at that batch
-		r.position, r.last = s.position, s.last
+		r.keptPage = Page{LastStable: page.LastStable, HighWatermark: page.HighWatermark}
+		r.move(s)
 	case err != nil:
 		return Page{}, &finalError{fmt.Errorf("decode %v at %d: %w", r.leader.t, r.position, err)}
 	case resp.PreferredReadReplica >= 0:
@@ -256,9 +268,20 @@ func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
 	return page, nil
 }
 
+// move moves the position, and keeps what there was no room for.
+func (r *Reader) move(s *batches) {
+	r.position, r.last, r.kept = s.position, s.last, nil
+	if s.cut {
+		s.cut, r.kept = false, s
+	}
+}
+
 // decode fills a page with what there is room for.
 func (r *Reader) decode(s *batches, page *Page) error {
-	for room := r.room; room > 0; {
+	for room := r.room; ; {
+		if s.cut = room <= 0; s.cut {
+			return nil
+		}
 		b, err := s.next()
 		if b == nil {
 			return err
@@ -276,9 +299,8 @@ func (r *Reader) decode(s *batches, page *Page) error {
 		}
 		if o.left > 0 {
 			s.stopAt(o)
-			return nil
+			continue
 		}
 		s.pass(b)
 	}
-	return nil
 }

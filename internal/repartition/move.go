@@ -9,6 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -58,7 +59,7 @@ func (j *job) move(ctx context.Context, i int) error {
 	if len(last) == 0 {
 		return nil
 	}
-	return j.read(ctx, j.changelog(i), p.changelog, true, func(rec *kgo.Record) error {
+	return j.read(ctx, j.changelog(i), p.changelog, nil, func(rec *kgo.Record) error {
 		kind, id, err := wire.ParseKey(rec.Key)
 		if err != nil || kind != wire.KindTimer {
 			return err
@@ -78,7 +79,7 @@ func (j *job) move(ctx context.Context, i int) error {
 // partition i by its changelog, and moves.
 func (j *job) lastRecords(ctx context.Context, i int) (map[string]int64, error) {
 	last := make(map[string]int64)
-	err := j.read(ctx, j.changelog(i), j.parts[i].changelog, true, func(rec *kgo.Record) error {
+	err := j.read(ctx, j.changelog(i), j.parts[i].changelog, nil, func(rec *kgo.Record) error {
 		kind, id, err := wire.ParseKey(rec.Key)
 		switch {
 		case err != nil || kind != wire.KindTimer || !j.moves(id, i):
@@ -134,7 +135,17 @@ func (j *job) takeStaying(ctx context.Context, i int) error {
 // take validates the requests of partition i that were not taken in: those whose IDs leave the partition, or the
 // others. It calls plan with each that is not rejected.
 func (j *job) take(ctx context.Context, i int, leaving bool, plan func(timer.Request)) error {
-	return j.read(ctx, j.requestLog(i), j.parts[i].requests, false, func(rec *kgo.Record) error {
+	skip := func(bad *partlog.Unreadable) {
+		if leaving { // it is met again
+			return
+		}
+		reason, detail := bad.Reason("requests")
+		j.report.Taken++
+		j.report.Refused++
+		at := &kgo.Record{Topic: j.o.Set.Request.Name, Partition: int32(i), Offset: bad.First}
+		j.out.dead(wire.DeadRequest(&j.o.Set.DeadLetters, at, string(reason), detail))
+	}
+	return j.read(ctx, j.requestLog(i), j.parts[i].requests, skip, func(rec *kgo.Record) error {
 		if (j.homeOf(rec.Key, i) != i) != leaving {
 			return nil
 		}

@@ -211,7 +211,7 @@ func (j *job) before() []part { return j.parts[:j.report.Before] }
 // records there.
 func (j *job) written(ctx context.Context) error {
 	for i := len(j.parts) - 1; i >= 0 && j.report.Before == 0; i-- {
-		err := j.read(ctx, j.changelog(i), j.parts[i].changelog, true, func(rec *kgo.Record) error {
+		err := j.read(ctx, j.changelog(i), j.parts[i].changelog, nil, func(rec *kgo.Record) error {
 			kind, _, err := wire.ParseKey(rec.Key)
 			if kind == wire.KindCheckpoint {
 				j.report.Before = int32(i + 1)
@@ -271,7 +271,7 @@ func (j *job) settled(ctx context.Context, t partlog.Log) (bounds, error) {
 func (j *job) scan(ctx context.Context, i int) error {
 	p := &j.parts[i]
 	misplaced := make(map[string]struct{})
-	err := j.read(ctx, j.changelog(i), p.changelog, true, func(rec *kgo.Record) error {
+	err := j.read(ctx, j.changelog(i), p.changelog, nil, func(rec *kgo.Record) error {
 		kind, id, err := wire.ParseKey(rec.Key)
 		switch {
 		case err != nil:
@@ -353,12 +353,20 @@ func (j *job) requestLog(i int) partlog.Log {
 	return partlog.Log{Topic: j.o.Set.Request.Name, ID: j.o.Set.Request.ID, Partition: int32(i)}
 }
 
-// read calls take with each committed record of a log within bounds.
-func (j *job) read(ctx context.Context, t partlog.Log, within bounds, compacted bool, take func(*kgo.Record) error) error {
+// read calls take with each committed record of a log within bounds. It calls skip, unless that is nil, with batches that
+// cannot be read, and passes them.
+func (j *job) read(ctx context.Context, t partlog.Log, within bounds, skip func(*partlog.Unreadable), take func(*kgo.Record) error) error {
 	r := partlog.NewReader(j.o.Admin, t, within.from)
-	r.SetCompacted(compacted)
+	if r.SetCompacted(skip == nil); skip != nil {
+		r.SetMaxUnpacked(max(partlog.MaxUnpacked, j.o.Set.Request.MaxMessageBytes))
+	}
 	for r.Position() < within.end && j.out.failed() == nil {
 		page, err := r.Next(ctx, readWait)
+		if bad := (*partlog.Unreadable)(nil); skip != nil && errors.As(err, &bad) {
+			skip(bad)
+			r.SetPosition(bad.Next)
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -138,8 +138,8 @@ func (w *setup) found() (pending []map[string]*timer.Timer, positions []int64) {
 			w.t.Fatal(err)
 		}
 		here, position := make(map[string]*timer.Timer), int64(0)
-		j := job{o: Options{Admin: w.cl}}
-		err = j.read(w.t.Context(), at, bounds{0, end}, true, func(rec *kgo.Record) error {
+		j := job{o: Options{Admin: w.cl, Set: &w.set}}
+		err = j.read(w.t.Context(), at, bounds{0, end}, nil, func(rec *kgo.Record) error {
 			kind, id, err := wire.ParseKey(rec.Key)
 			switch {
 			case err != nil || kind == wire.KindClaim:
@@ -181,8 +181,8 @@ func (w *setup) check() {
 			}
 			generations[[2]int64{int64(i), t.Offset}] = id
 		}
-		j := job{o: Options{Admin: w.cl}}
-		err = j.read(w.t.Context(), at, bounds{positions[i], end}, false, func(rec *kgo.Record) error {
+		j := job{o: Options{Admin: w.cl, Set: &w.set}}
+		err = j.read(w.t.Context(), at, bounds{positions[i], end}, func(*partlog.Unreadable) {}, func(rec *kgo.Record) error {
 			if rec.Value == nil {
 				delete(here, string(rec.Key))
 			} else {

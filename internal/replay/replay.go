@@ -20,9 +20,9 @@ const (
 	// recordBytes more for each record, which is about what it costs a fold to hold one. Batches that large go
 	// into the store as sorted tables.
 	flushBytes, recordBytes = 64 << 20, 256
-	// A fetch may have one part in fetchPart of that, because it is in memory twice, as it came and decompressed.
-	// Fetches that are larger than fetchMost save nothing.
-	fetchPart, fetchMost = 16, 4 << 20
+	// A fetch may bring one part in fetchPart of that, and its records may take one part in pagePart. Fetches that are
+	// larger than fetchMost save nothing.
+	fetchPart, pagePart, fetchMost = 16, 8, 4 << 20
 
 	// replayPause is the first pause after a fetch that brought nothing. It doubles up to replayWait, which is thus
 	// how often Progress is called while nothing moves. The pause is made here and not at the broker, where it
@@ -173,6 +173,7 @@ func (p *Replay) room() int { return cmp.Or(p.Room, flushBytes) }
 func (p *Replay) to(ctx context.Context, end int64) error {
 	p.r.SetCompacted(true)
 	p.r.SetMaxBytes(int32(min(fetchMost, p.room()/fetchPart)))
+	p.r.SetRoom(int64(p.room() / pagePart))
 	pause := replayPause
 	var short time.Time // when the log was first seen to end before end
 	for moved := time.Now(); p.r.Position() < end; {

@@ -2,29 +2,39 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
+	"log/slog"
+	"math"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 const (
-	// logsFetchBytes bounds the memory of one read of a request topic's own topics, for each broker that it reads from.
-	logsFetchBytes = 1 << 20
-	// logsFetches is how many brokers are asked at a time.
-	logsFetches = 4
+	// readRoom is how much memory the records take that a read of a log has built and not passed on, in bytes, and
+	// readFetch is what its fetches bring. A stream has less: there are more of them, and events are small.
+	readRoom, readFetch     = 512 << 10, 256 << 10
+	streamRoom, streamFetch = 128 << 10, 64 << 10
+	// logsUnpacked is what a batch may decompress to, unless its topic takes larger records. Nobody but the service
+	// should write to these topics, and it writes no batch as large.
+	logsUnpacked = 4 << 20
 	// followPause is how often Follow calls fn with nil, whether or not something was written.
 	followPause = 15 * time.Second
 )
 
 // logs reads the own topics of request topics. It implements api.Logs.
-type logs struct{ in *Instance }
+type logs struct {
+	in  *Instance
+	log *slog.Logger
+}
 
 // Bounds implements api.Logs. The ends are the last stable offsets: every record below them is committed or aborted.
 func (l *logs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, error) {
@@ -52,121 +62,205 @@ func (l *logs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, er
 	return bounds, nil
 }
 
-// consumer returns a client that reads partitions of a topic, each from the given offset on. It reads committed records
-// and all markers, because a log may end with a marker.
-func (l *logs) consumer(topic string, from map[int32]kgo.Offset, more ...kgo.Opt) (*kgo.Client, error) {
-	cl, err := kgo.NewClient(append(append(slices.Clone(l.in.Options), more...),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
-		kgo.FetchMaxBytes(logsFetchBytes), kgo.FetchMaxPartitionBytes(logsFetchBytes), kgo.MaxConcurrentFetches(logsFetches))...)
-	if err != nil {
-		return nil, fmt.Errorf("build client: %w", err)
-	}
-	return cl, nil
-}
-
-// Read implements api.Logs. The last records of a span may belong to an aborted transaction; then the client does not
-// return them. It does return the transaction's marker, which lies in the span or after it, and before the last stable
-// offset. So there is always a record that shows that the span was read to its end.
+// Read implements api.Logs.
 func (l *logs) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
-	from := make(map[int32]kgo.Offset)
+	from := make(map[int32]int64)
 	for p, span := range spans {
 		if span[0] < span[1] {
-			from[p] = kgo.NewOffset().At(span[0])
+			from[p] = span[0]
 		}
 	}
 	if len(from) == 0 {
 		return nil
 	}
-	cl, err := l.consumer(topic, from)
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	for len(from) > 0 {
-		fetches := cl.PollFetches(ctx)
-		if err := ctx.Err(); err != nil {
-			return err
+	return l.consume(ctx, topic, from, readRoom, readFetch, func(d *delivered) (bool, error) {
+		if d == nil {
+			return false, nil
 		}
-		if errs := fetches.Errors(); len(errs) > 0 {
-			return fmt.Errorf("read %s/%d: %w", topic, errs[0].Partition, errs[0].Err)
-		}
-		var failed error
-		fetches.EachPartition(func(of kgo.FetchTopicPartition) {
-			if _, left := from[of.Partition]; !left || failed != nil {
-				return
+		end := spans[d.partition][1]
+		for _, r := range d.Records {
+			if r.Offset >= end {
+				break
 			}
-			var done bool
-			if done, failed = until(of.Records, spans[of.Partition][1], fn); done {
-				delete(from, of.Partition)
-				cl.PauseFetchPartitions(map[string][]int32{topic: {of.Partition}})
-			}
-		})
-		if failed != nil {
-			return failed
-		}
-	}
-	return nil
-}
-
-// until calls fn with the records before the offset end. It reports whether the records reach up to it.
-func until(records []*kgo.Record, end int64, fn func(*api.Record) error) (done bool, err error) {
-	for _, r := range records {
-		if r.Offset < end && !r.Attrs.IsControl() {
 			if err := fn(apiRecord(r)); err != nil {
 				return false, err
 			}
 		}
-		if r.Offset >= end-1 {
-			return true, nil
+		if d.Next >= end { // also if the last records of the span were aborted
+			delete(from, d.partition)
 		}
-	}
-	return false, nil
+		return len(from) == 0, nil
+	})
 }
 
-// Follow implements api.Logs. It ends if retention overtakes it or the log was truncated. Otherwise the client would
-// continue at another offset, and the gap would go unnoticed.
+// Follow implements api.Logs. It ends if retention overtakes it or the log was truncated. Otherwise the gap would go
+// unnoticed.
 func (l *logs) Follow(ctx context.Context, topic string, at api.Position, fn func(*api.Record) error) error {
-	from := make(map[int32]kgo.Offset)
+	from := make(map[int32]int64)
 	for i, next := range at.Next {
-		from[at.First+int32(i)] = kgo.NewOffset().At(next)
+		from[at.First+int32(i)] = next
 	}
-	cl, err := l.consumer(topic, from, kgo.ConsumeResetOffset(kgo.NoResetOffset()))
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
 	if err := fn(nil); err != nil {
 		return err
 	}
-	for said := time.Now(); ; {
-		poll, cancel := context.WithTimeout(ctx, followPause)
-		fetches := cl.PollFetches(poll)
-		cancel()
-		if err := ctx.Err(); err != nil {
+	said := time.Now()
+	return l.consume(ctx, topic, from, streamRoom, streamFetch, func(d *delivered) (bool, error) {
+		if d != nil {
+			for _, r := range d.Records {
+				at.Passed(r.Partition, r.Offset)
+				if err := fn(apiRecord(r)); err != nil {
+					return false, err
+				}
+			}
+			at.Passed(d.partition, d.Next-1)
+		}
+		if time.Since(said) < followPause {
+			return false, nil
+		}
+		said = time.Now()
+		return false, fn(nil)
+	})
+}
+
+// consume reads partitions of a topic, each from an offset on, until take says that it has enough, or fails. At least
+// every followPause it calls take, with nil if nothing came.
+func (l *logs) consume(ctx context.Context, topic string, from map[int32]int64, room, fetch int, take func(*delivered) (bool, error)) error {
+	cl, err := kgo.NewClient(l.in.Options...)
+	if err != nil {
+		return fmt.Errorf("build client: %w", err)
+	}
+	defer cl.Close()
+	c := partlog.NewConsumer(cl, l.largest(topic), fetch)
+	q := &queue{room: int64(room), wake: beats.NewSignal()}
+	for p, offset := range from {
+		c.Add(topic, p, offset, &tail{q, l, topic, p})
+	}
+	reading, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { _ = c.Run(reading) })
+	for idle := time.NewTicker(followPause); ; {
+		d, err := q.next()
+		if err != nil {
 			return err
 		}
-		for _, e := range fetches.Errors() {
-			if !errors.Is(e.Err, context.DeadlineExceeded) {
-				return fmt.Errorf("read %s/%d: %w", topic, e.Partition, e.Err)
+		if d == nil {
+			select {
+			case <-ctx.Done():
+				idle.Stop()
+				return ctx.Err()
+			case <-q.wake:
+				continue
+			case <-idle.C:
 			}
 		}
-		var failed error
-		fetches.EachRecord(func(r *kgo.Record) {
-			if failed != nil {
-				return
-			}
-			if at.Passed(r.Partition, r.Offset); !r.Attrs.IsControl() {
-				failed = fn(apiRecord(r))
-			}
-		})
-		if failed == nil && time.Since(said) >= followPause {
-			said, failed = time.Now(), fn(nil)
+		if enough, err := take(d); enough || err != nil {
+			idle.Stop()
+			return err
 		}
-		if failed != nil {
-			return failed
-		}
+		q.release(d)
 	}
 }
+
+// largest is what a batch of a topic may decompress to.
+func (l *logs) largest(topic string) int {
+	for i := range l.in.Topics {
+		for _, t := range []*topics.Topic{&l.in.Topics[i].DeadLetters, &l.in.Topics[i].Events} {
+			if t.Name == topic {
+				return max(logsUnpacked, t.MaxMessageBytes)
+			}
+		}
+	}
+	return logsUnpacked
+}
+
+// delivered is what was read of a partition.
+type delivered struct {
+	partlog.Read
+	partition int32
+	memory    int64
+}
+
+// queue holds what was read of some partitions, until the caller takes it. It is bounded by what it has room for: a record
+// that is larger than that comes alone.
+type queue struct {
+	room int64
+	wake beats.Signal
+
+	mu   sync.Mutex // guards the following fields
+	list []*delivered
+	held int64 // memory of what is in the list or taken and not released
+	err  error
+}
+
+func (q *queue) next() (d *delivered, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.list) > 0 {
+		d, q.list = q.list[0], q.list[1:]
+		return d, nil
+	}
+	return nil, q.err
+}
+
+func (q *queue) release(d *delivered) {
+	if d != nil {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.held -= d.memory
+	}
+}
+
+func (q *queue) put(d *delivered, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if d != nil {
+		q.list = append(q.list, d)
+	}
+	if q.err == nil {
+		q.err = err
+	}
+	q.wake.Send()
+}
+
+// tail is the sink of one partition.
+type tail struct {
+	*queue
+	logs      *logs
+	topic     string
+	partition int32
+}
+
+// Room implements partlog.Sink. Brokers answer at the same time, so each may find the room that another is about to use.
+func (t *tail) Room(next int64) timer.Size {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if room := t.room - t.held; room >= next || t.held == 0 {
+		return timer.Size{Entries: math.MaxInt, Bytes: max(room, next)}
+	}
+	return timer.Size{}
+}
+
+// Deliver implements partlog.Sink.
+func (t *tail) Deliver(got partlog.Read) {
+	d := &delivered{Read: got, partition: t.partition}
+	for _, r := range got.Records {
+		d.memory += partlog.Memory(r)
+	}
+	t.mu.Lock()
+	t.held += d.memory
+	t.mu.Unlock()
+	t.put(d, nil)
+}
+
+// Skip implements partlog.Sink.
+func (t *tail) Skip(u *partlog.Unreadable) {
+	t.logs.log.Warn("a batch in a topic of the service cannot be read, and is left out", "topic", t.topic, "partition", t.partition, "err", u)
+}
+
+// Fail implements partlog.Sink.
+func (t *tail) Fail(err error) { t.put(nil, fmt.Errorf("read %s/%d: %w", t.topic, t.partition, err)) }
 
 func apiRecord(r *kgo.Record) *api.Record {
 	out := &api.Record{Partition: r.Partition, Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Value: r.Value}

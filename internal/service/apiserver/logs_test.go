@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -33,7 +34,7 @@ func TestFollowEndsAtAGap(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	l := &logs{&Instance{Options: opts}}
+	l := &logs{&Instance{Options: opts}, slog.New(slog.DiscardHandler)}
 	told := errors.New("told")
 	follow := func(from int64) error {
 		return l.Follow(ctx, "events", api.Position{Next: []int64{from}}, func(r *api.Record) error {
