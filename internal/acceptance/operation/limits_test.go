@@ -93,6 +93,7 @@ var heldBy = map[string]map[string]string{
 	"internal/calendar": {
 		"MaxExpressionBytes": "TestParse TestParseRefuses",
 		"maxSchedules":       "TestCache",
+		"maxExpressions":     "TestScheduleCacheIsBoundedInBytes",
 	},
 	"internal/config": {
 		"MaxDelay":         "TestDelayThatIsNotValid",
