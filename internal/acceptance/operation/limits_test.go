@@ -83,7 +83,8 @@ var heldBy = map[string]map[string]string{
 		"MaxBody": "TestTooLargeToSend TestAskedByOthers",
 	},
 	"internal/audit": {
-		"maxFacts":       "TestTooManyFacts",
+		"maxFacts":       "TestTooManyFacts TestMemoryOfJudging",
+		"maxJudged":      "TestMemoryOfJudging",
 		"keptViolations": "TestViolationsAreBounded",
 	},
 	"internal/budget": {
