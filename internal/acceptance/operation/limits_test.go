@@ -102,6 +102,8 @@ var heldBy = map[string]map[string]string{
 	},
 	"internal/membership": {
 		"maxViewBytes": "TestUserDataIsBounded",
+		"maxCopyBytes": "TestUserDataOfManyMembersIsBounded",
+		"groupBytes":   "TestUserDataOfManyMembersIsBounded",
 	},
 	"internal/memory": {
 		"Wheel":     "internal/partition.TestAWheelForgetsBeyondItsShare",
