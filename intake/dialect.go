@@ -34,21 +34,22 @@ const (
 func Dialects() []Dialect { return []Dialect{ETF1, Sky, SkyJSON, RabbitMQ, NATS, Pulsar} }
 
 // translate returns rec with the dialect's headers translated into our own, or rec itself if it has none of
-// them. It does not change rec; the result shares its memory.
-func (d Dialect) translate(rec *kgo.Record) (*kgo.Record, *Refusal) {
+// them. It does not change rec; the result shares its memory. What it builds is bounded by the limits, not by rec: see
+// allowance.
+func (d Dialect) translate(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	switch d {
 	case ETF1:
-		return fromETF1(rec)
+		return fromETF1(rec, limits)
 	case Sky:
-		return fromSky(rec, decodeSkyAvro)
+		return fromSky(rec, limits, decodeSkyAvro)
 	case SkyJSON:
-		return fromSky(rec, decodeSkyJSON)
+		return fromSky(rec, limits, decodeSkyJSON)
 	case RabbitMQ:
-		return fromRabbitMQ(rec)
+		return fromRabbitMQ(rec, limits)
 	case NATS:
-		return fromNATS(rec)
+		return fromNATS(rec, limits)
 	case Pulsar:
-		return fromPulsar(rec)
+		return fromPulsar(rec, limits)
 	}
 	return rec, nil
 }
@@ -73,13 +74,47 @@ type vocabulary struct {
 	prefix string   // any other header with this prefix is misspelt; "": none is
 }
 
+// allowance counts the headers that a translation is about to build, so that it stops where headers.read would reject
+// them. A header may have two bytes in a record and has 40 in memory.
+type allowance struct {
+	limits       *Limits
+	count, bytes int
+}
+
+const (
+	// uncounted is how many headers read does not count: a traceparent.
+	uncounted = 1
+	// shorter is by how many bytes headers may get shorter when they are translated, apart from zeros in front of
+	// numbers. Their names do, and traceparent is not counted.
+	shorter = 1 << 10
+)
+
+// take counts a header, and rejects the record if that is one more than the limits can allow.
+func (a *allowance) take(h *kgo.RecordHeader) *Refusal {
+	count, bytes := a.limits.headers()
+	a.count++
+	a.bytes += len(h.Key) + len(h.Value)
+	switch {
+	case a.count > count+uncounted:
+		return tooManyHeaders(count)
+	case a.bytes > bytes+shorter:
+		return headersTooLarge(bytes)
+	}
+	return nil
+}
+
 // parse separates a dialect's headers from the others.
-func (v *vocabulary) parse(list []kgo.RecordHeader) (f foreign, refusal *Refusal) {
+func (v *vocabulary) parse(list []kgo.RecordHeader, limits *Limits) (f foreign, refusal *Refusal) {
+	count, _ := limits.headers()
 	f.said = make(map[string][]byte)
-	f.others = make([]kgo.RecordHeader, 0, len(list)+maxAdded)
+	f.others = make([]kgo.RecordHeader, 0, min(len(list), count+uncounted)+maxAdded)
+	room := allowance{limits: limits}
 	for _, h := range list {
-		if named(h.Key, v.drop) != "" {
+		if named(h.Key, v.drop) != "" || classify(h.Key) == ownHeader { // the latter are dropped anyway
 			continue
+		}
+		if refusal := room.take(&h); refusal != nil {
+			return f, refusal
 		}
 		name := named(h.Key, v.known)
 		switch {

@@ -20,8 +20,8 @@ const (
 // fromRabbitMQ makes a message due at once if its delay is missing, zero or negative, as the exchange does. The
 // exchange negates the delay of a message that it delivers, so a message that is sent on with all its headers
 // is not delayed again.
-func fromRabbitMQ(rec *kgo.Record) (*kgo.Record, *Refusal) {
-	f, refusal := (&vocabulary{known: []string{rabbitDelay}}).parse(rec.Headers)
+func fromRabbitMQ(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
+	f, refusal := (&vocabulary{known: []string{rabbitDelay}}).parse(rec.Headers, limits)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -57,8 +57,8 @@ const (
 )
 
 // fromPulsar makes a message without these headers due at once.
-func fromPulsar(rec *kgo.Record) (*kgo.Record, *Refusal) {
-	f, refusal := (&vocabulary{known: []string{pulsarAt, pulsarAfterMillis, pulsarAfterSeconds}}).parse(rec.Headers)
+func fromPulsar(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
+	f, refusal := (&vocabulary{known: []string{pulsarAt, pulsarAfterMillis, pulsarAfterSeconds}}).parse(rec.Headers, limits)
 	if refusal != nil {
 		return nil, refusal
 	}

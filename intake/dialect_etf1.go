@@ -28,7 +28,7 @@ const maxUnixSeconds = waterclock.MinUnixMilli
 // fromETF1 takes the record's key for the ID, as there. A null value deletes,
 // whatever the headers say: the scheduler copies them all to the tombstones that
 // it writes. Without a target key the key of the emission is null.
-func fromETF1(rec *kgo.Record) (*kgo.Record, *Refusal) {
+func fromETF1(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	if rec.Value == nil && !decides(rec.Headers) {
 		return (&foreign{}).record(rec), nil
 	}
@@ -36,7 +36,7 @@ func fromETF1(rec *kgo.Record) (*kgo.Record, *Refusal) {
 		known: []string{etf1Epoch, etf1TargetTopic, etf1TargetKey}, binary: etf1TargetKey,
 		drop: []string{etf1Timestamp, etf1Key, etf1Topic}, prefix: "scheduler-",
 	}
-	f, refusal := v.parse(rec.Headers)
+	f, refusal := v.parse(rec.Headers, limits)
 	switch {
 	case refusal != nil:
 		return nil, refusal

@@ -39,12 +39,12 @@ var natsUnsayable = [...]struct{ name, why string }{
 
 // fromNATS uses the record's key as the ID, for which JetStream has the schedule's subject, and the target
 // subject as the topic.
-func fromNATS(rec *kgo.Record) (*kgo.Record, *Refusal) {
+func fromNATS(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
 	v := vocabulary{known: []string{natsSchedule, natsTarget, natsTTL, natsZone}, prefix: natsSchedule}
 	for i := range natsUnsayable {
 		v.known = append(v.known, natsUnsayable[i].name)
 	}
-	f, refusal := v.parse(rec.Headers)
+	f, refusal := v.parse(rec.Headers, limits)
 	switch {
 	case refusal != nil:
 		return nil, refusal

@@ -23,19 +23,23 @@ type skySchedule struct {
 	key     []byte // never nil
 	value   []byte // nil: a tombstone
 	headers []kgo.RecordHeader
+	refusal *Refusal // there are more headers than limits allow: the rest was not read
 }
 
 // fromSky uses the record's key as the ID, as that scheduler does, and its value as the schedule. Headers of the
 // record itself are not passed on. A null value cancels. So does the tombstone that the scheduler writes after a
 // schedule has fired, although that has a header.
-func fromSky(rec *kgo.Record, decode func([]byte) (skySchedule, string)) (*kgo.Record, *Refusal) {
+func fromSky(rec *kgo.Record, limits *Limits, decode func([]byte, *Limits) (skySchedule, string)) (*kgo.Record, *Refusal) {
 	switch {
 	case speaksOurs(rec.Headers):
 		return rec, nil
 	case rec.Value == nil:
 		return (&foreign{}).record(rec), nil
 	}
-	s, fault := decode(rec.Value)
+	s, fault := decode(rec.Value, limits)
+	if s.refusal != nil {
+		return nil, s.refusal
+	}
 	if fault == "" && s.topic == "" {
 		fault = "names no topic"
 	}
@@ -65,7 +69,7 @@ func fromSky(rec *kgo.Record, decode func([]byte) (skySchedule, string)) (*kgo.R
 //	time long · topic string · key bytes · value union{null, bytes} · headers map of bytes
 //
 // The schema of older producers has no headers. A fault completes the sentence "it …".
-func decodeSkyAvro(b []byte) (s skySchedule, fault string) {
+func decodeSkyAvro(b []byte, limits *Limits) (s skySchedule, fault string) {
 	r := avro{rest: b}
 	s.time = r.long()
 	topic := r.bytes()
@@ -78,9 +82,11 @@ func decodeSkyAvro(b []byte) (s skySchedule, fault string) {
 		return s, "has a value that is neither null nor bytes"
 	}
 	if !r.short && len(r.rest) > 0 {
-		s.headers = r.headers()
+		s.headers, s.refusal = r.headers(limits)
 	}
 	switch {
+	case s.refusal != nil:
+		return s, ""
 	case r.short:
 		return s, "ends too soon, or is not in Avro"
 	case len(r.rest) > 0:
@@ -121,8 +127,9 @@ func (r *avro) bytes() []byte {
 }
 
 // headers reads a map: blocks of entries, the last one empty. A negative count
-// is followed by the block's size in bytes.
-func (r *avro) headers() (list []kgo.RecordHeader) {
+// is followed by the block's size in bytes. An entry may have two bytes, so headers stops at the first one too many.
+func (r *avro) headers(limits *Limits) (list []kgo.RecordHeader, refusal *Refusal) {
+	room := allowance{limits: limits}
 	for {
 		n := r.long()
 		if n < 0 {
@@ -130,32 +137,46 @@ func (r *avro) headers() (list []kgo.RecordHeader) {
 			r.long()
 		}
 		if r.short || n == 0 {
-			return list
+			return list, nil
 		}
 		const least = 2 // bytes of an entry
 		if n < 0 || n > int64(len(r.rest)/least) {
 			r.rest, r.short = nil, true
-			return nil
+			return nil, nil
 		}
 		for range n {
 			name := r.bytes()
-			value := r.bytes()
-			list = append(list, kgo.RecordHeader{Key: string(name), Value: value})
+			h := kgo.RecordHeader{Key: string(name), Value: r.bytes()}
+			if r.short {
+				return nil, nil
+			}
+			if classify(h.Key) == ownHeader { // they are dropped anyway
+				continue
+			}
+			if refusal = room.take(&h); refusal != nil {
+				return nil, refusal
+			}
+			list = append(list, h)
 		}
 	}
 }
 
 // decodeSkyJSON reads the JSON form. Headers come in the order of their names.
-func decodeSkyJSON(b []byte) (s skySchedule, fault string) {
+func decodeSkyJSON(b []byte, limits *Limits) (s skySchedule, fault string) {
 	var doc struct {
 		Time    *int64
 		Topic   *string
 		Key     *string
 		Value   *string
-		Headers map[string]string
+		Headers skyHeaders
 	}
 	if err := json.Unmarshal(b, &doc); err != nil {
 		return s, "is not JSON of the right shape (" + err.Error() + ")"
+	}
+	if doc.Headers.members > maxSkyMembers {
+		count, _ := limits.headers()
+		s.refusal = tooManyHeaders(count)
+		return s, ""
 	}
 	if doc.Time == nil || doc.Topic == nil || doc.Key == nil {
 		return s, "lacks time, topic or key"
@@ -170,14 +191,54 @@ func decodeSkyJSON(b []byte) (s skySchedule, fault string) {
 			return s, "has a value that is not in base64"
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(doc.Headers)) {
-		value, ok := base64Text(doc.Headers[name])
+	for _, name := range slices.Sorted(maps.Keys(doc.Headers.values)) {
+		value, ok := base64Text(doc.Headers.values[name])
 		if !ok {
 			return s, "has a header " + quote(name) + " that is not in base64"
 		}
 		s.headers = append(s.headers, kgo.RecordHeader{Key: name, Value: value})
 	}
 	return s, ""
+}
+
+// skyHeaders are the headers of the JSON form. They are counted before they are decoded: an entry may have six bytes, and
+// takes a hundred in a map.
+type skyHeaders struct {
+	values  map[string]string
+	members int // in all objects of that name
+}
+
+// maxSkyMembers is how many headers of the JSON form are decoded. It is more than any limit on headers allows, because some
+// of them may not count.
+const maxSkyMembers = 1000
+
+// UnmarshalJSON implements json.Unmarshaler. b is valid JSON.
+func (h *skyHeaders) UnmarshalJSON(b []byte) error {
+	if h.members += members(b); h.members > maxSkyMembers {
+		return nil
+	}
+	return json.Unmarshal(b, &h.values)
+}
+
+// members returns how many members the object in b has, which is valid JSON; 0 if it is something else.
+func members(b []byte) (n int) {
+	depth, text := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		case c == ':' && depth == 1:
+			n++
+		}
+	}
+	return n
 }
 
 // base64Text decodes base64, whose padding may be left out; never nil if ok.

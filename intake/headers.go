@@ -74,7 +74,7 @@ func countHeaders(rec *kgo.Record) *Refusal {
 // read sorts the headers of a record. It allocates nothing.
 func (h *headers) read(list []kgo.RecordHeader, limits *Limits) *Refusal {
 	counted, size, traced := 0, 0, false
-	maxCount, maxSize := cmp.Or(limits.Headers, DefaultHeaders), cmp.Or(limits.HeaderBytes, DefaultHeaderBytes)
+	maxCount, maxSize := limits.headers()
 	for i := range list {
 		n := classify(list[i].Key)
 		if n == ownHeader {
@@ -86,12 +86,10 @@ func (h *headers) read(list []kgo.RecordHeader, limits *Limits) *Refusal {
 			continue
 		}
 		if counted++; counted > maxCount {
-			return refuse(waterclock.ReasonTooManyHeaders,
-				"the request has more than %d headers: leave some out.", maxCount)
+			return tooManyHeaders(maxCount)
 		}
 		if size += len(list[i].Key) + len(list[i].Value); size > maxSize {
-			return refuse(waterclock.ReasonHeadersTooLarge,
-				"the headers have more than %d bytes, names included: leave some out, or put them into the value.", maxSize)
+			return headersTooLarge(maxSize)
 		}
 		if n == otherHeader {
 			h.others++
@@ -102,6 +100,20 @@ func (h *headers) read(list []kgo.RecordHeader, limits *Limits) *Refusal {
 		}
 	}
 	return nil
+}
+
+// headers returns how many headers a request may have, and how many bytes they may have together.
+func (l *Limits) headers() (count, bytes int) {
+	return cmp.Or(l.Headers, DefaultHeaders), cmp.Or(l.HeaderBytes, DefaultHeaderBytes)
+}
+
+func tooManyHeaders(limit int) *Refusal {
+	return refuse(waterclock.ReasonTooManyHeaders, "the request has more than %d headers: leave some out.", limit)
+}
+
+func headersTooLarge(limit int) *Refusal {
+	return refuse(waterclock.ReasonHeadersTooLarge,
+		"the headers have more than %d bytes, names included: leave some out, or put them into the value.", limit)
 }
 
 // meant suggests the header that an unknown one may have meant.

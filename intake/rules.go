@@ -3,6 +3,7 @@ package intake
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -112,11 +113,18 @@ func (r *Rules) Current() *Rules {
 // Refusal says why a request is rejected.
 type Refusal struct {
 	Reason waterclock.Reason
-	Detail string // one sentence that names the thing and says what to do
+	Detail string // one sentence that names the thing and says what to do; at most maxDetailBytes
 }
 
+// maxDetailBytes bounds the detail of a refusal. Errors of other packages may quote as much as the request has.
+const maxDetailBytes = 1024
+
 func refuse(reason waterclock.Reason, format string, args ...any) *Refusal {
-	return &Refusal{Reason: reason, Detail: fmt.Sprintf(format, args...)}
+	detail := fmt.Sprintf(format, args...)
+	if len(detail) > maxDetailBytes {
+		detail = strings.ToValidUTF8(strings.Clone(detail[:maxDetailBytes]), "")
+	}
+	return &Refusal{Reason: reason, Detail: detail}
 }
 
 // quotedBytes is how many bytes of a value a detail shows.
@@ -155,7 +163,7 @@ func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 		return req, misplaced, refusal
 	}
 	said := rec
-	if rec, refusal = r.Dialect.translate(said); refusal != nil {
+	if rec, refusal = r.Dialect.translate(said, &r.Limits); refusal != nil {
 		return req, misplaced, refusal
 	}
 	var h headers

@@ -16,7 +16,28 @@ import (
 type codec struct {
 	b       []byte
 	reading bool
-	bad     bool // a field was missing
+	bad     bool   // a field was missing
+	names   *names // of a reader
+}
+
+// names keeps one copy of texts that are in many facts about an ID: names of topics, and digests. Others are unique, so only
+// the first maxNames are kept.
+type names map[string]string
+
+const maxNames = 256
+
+func (n *names) of(b []byte) string {
+	if s, ok := (*n)[string(b)]; ok {
+		return s
+	}
+	s := string(b)
+	if *n == nil {
+		*n = make(names)
+	}
+	if len(*n) < maxNames {
+		(*n)[s] = s
+	}
+	return s
 }
 
 var errSpill = errors.New("the audit's directory is damaged, or of another version: remove it")
@@ -27,8 +48,8 @@ func encode[T any](fields func(*codec, *T), fact T) []byte {
 	return c.b
 }
 
-func decode[T any](fields func(*codec, *T), b []byte) (fact T, err error) {
-	c := codec{b: b, reading: true}
+func decode[T any](fields func(*codec, *T), b []byte, known *names) (fact T, err error) {
+	c := codec{b: b, reading: true, names: known}
 	fields(&c, &fact)
 	if c.bad || len(c.b) > 0 {
 		err = errSpill
@@ -59,7 +80,7 @@ func text[T ~string](c *codec, v *T) {
 		c.bad = true
 		return
 	}
-	*v, c.b = T(c.b[size:size+int(n)]), c.b[size+int(n):]
+	*v, c.b = T(c.names.of(c.b[size:size+int(n)])), c.b[size+int(n):]
 }
 
 func (c *codec) flag(v *bool) {

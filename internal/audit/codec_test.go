@@ -13,7 +13,7 @@ import (
 func TestCodec(t *testing.T) {
 	at := history.Place{Topic: "timers", Partition: 3, Offset: 17}
 	digested := func(p history.Payload) history.Payload {
-		got, err := decode((*codec).payload, encode((*codec).payload, p))
+		got, err := decode((*codec).payload, encode((*codec).payload, p), new(names))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -24,21 +24,21 @@ func TestCodec(t *testing.T) {
 		Record: history.Record{Timestamp: 7}, Action: history.Schedules, If: "absent", Due: -5, MaxLate: 6, Remember: 8, Emits: p,
 		Recurs: &history.Recurrence{Every: 1, Until: 2, Count: 3, Jitter: 4, CatchUp: waterclock.CatchUpAll},
 	}
-	gotQ, err := decode((*codec).request, encode((*codec).request, q))
+	gotQ, err := decode((*codec).request, encode((*codec).request, q), new(names))
 	if q.Emits = digested(p); err != nil || !reflect.DeepEqual(gotQ, q) {
 		t.Errorf("%+v, %v", gotQ, err)
 	}
 	c := history.Request{Record: history.Record{Timestamp: 7}, Action: history.Cancels}
-	if got, err := decode((*codec).request, encode((*codec).request, c)); err != nil || got != c {
+	if got, err := decode((*codec).request, encode((*codec).request, c), new(names)); err != nil || got != c {
 		t.Errorf("%+v, %v", got, err)
 	}
 	m := history.Emission{Record: history.Record{Timestamp: 7}, Due: 6, Occurrence: 2, Stamped: true, Source: at, Event: "x.1.2", Carries: p}
-	gotM, err := decode((*codec).emission, encode((*codec).emission, m))
+	gotM, err := decode((*codec).emission, encode((*codec).emission, m), new(names))
 	if m.Carries, m.Event = digested(p), digest("x.1.2"); err != nil || gotM != m {
 		t.Errorf("%+v, %v", gotM, err)
 	}
 	l := history.Letter{Record: history.Record{Timestamp: 7}, Source: at, Reason: waterclock.ReasonBadCron, Emission: true, Occurrence: -1}
-	if got, err := decode((*codec).letter, encode((*codec).letter, l)); err != nil || got != l {
+	if got, err := decode((*codec).letter, encode((*codec).letter, l), new(names)); err != nil || got != l {
 		t.Errorf("%+v, %v", got, err)
 	}
 	e := history.Event{Record: history.Record{Timestamp: 7}, Event: waterclock.Event{
@@ -47,16 +47,16 @@ func TestCodec(t *testing.T) {
 	}}
 	written := e
 	written.Emission = "x.1.2"
-	if got, err := decode((*codec).event, encode((*codec).event, written)); err != nil || !reflect.DeepEqual(got, e) {
+	if got, err := decode((*codec).event, encode((*codec).event, written), new(names)); err != nil || !reflect.DeepEqual(got, e) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	s := history.Timer{Source: at, Due: 5, Occurrence: 6, Paused: true, Remembered: true, Emits: p}
-	gotS, err := decode((*codec).timer, encode((*codec).timer, s))
+	gotS, err := decode((*codec).timer, encode((*codec).timer, s), new(names))
 	if s.Emits = digested(p); err != nil || gotS != s {
 		t.Errorf("%+v, %v", gotS, err)
 	}
 	for n := range encode((*codec).timer, s) {
-		if _, err := decode((*codec).timer, encode((*codec).timer, s)[:n]); err == nil {
+		if _, err := decode((*codec).timer, encode((*codec).timer, s)[:n], new(names)); err == nil {
 			t.Errorf("%d bytes of a timer are taken", n)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/history"
@@ -24,10 +25,16 @@ const (
 	keptSteps = 1000
 	// keptViolations bounds those that a report lists. All are counted.
 	keptViolations = 1000
-	// maxFacts bounds the facts about one ID, which are in memory together: some 1.7 KB each while they are judged.
+	// maxFacts bounds the facts about one ID, which are in memory together.
 	maxFacts = 100_000
-	// groupsAtOnce is how many IDs go to a worker at a time.
+	// factMemory is what a fact takes while it is judged, garbage included and its texts not, in bytes.
+	factMemory = 1200
+	// maxJudged is how many bytes the facts about one ID may take, and all together that workers judge or that wait for
+	// one. maxFacts fit if their texts have less than 400 bytes each.
+	maxJudged = 192 << 20
+	// groupsAtOnce is how many IDs go to a worker at a time, unless their facts take batchMemory.
 	groupsAtOnce = 256
+	batchMemory  = 4 << 20
 )
 
 // Report is what an audit has found.
@@ -133,7 +140,7 @@ func (v *verdict) steps(log history.Log) error {
 // setScope says what was seen.
 func (v *verdict) setScope() {
 	s := &v.scope
-	s.Pending, s.Compacted, s.BrokersOff = true, true, true
+	s.Pending, s.Compacted, s.BrokersOff, s.Described = true, true, true, keptViolations
 	s.From, s.To = make(map[history.Log]int64), make(map[history.Log]int64)
 	s.Settled, s.Unseen, s.Events = make(map[history.Log]int64), maps.Clone(v.plan.Unseen), make(map[string]bool)
 	for _, t := range v.topics {
@@ -152,10 +159,14 @@ type facts struct {
 	requests string
 	id       string
 	rows     []row
-	more     int // further rows, which are too many
+	memory   int64 // that rows take once they are judged
+	more     int   // further rows, which are too many
 }
 
 type row struct{ tail, value []byte }
+
+// memory returns what a row takes while it is judged. Its texts are there twice: in the row, and decoded.
+func (r *row) memory() int64 { return factMemory + 2*int64(len(r.tail)+len(r.value)) }
 
 // groups judges all IDs.
 func (v *verdict) groups(ctx context.Context) error {
@@ -166,33 +177,29 @@ func (v *verdict) groups(ctx context.Context) error {
 	interrupted := ctx.Err
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(workers())
-	judge := func(batch []facts) { g.Go(func() error { return v.judgeAll(batch) }) }
-	var batch []facts
+	b := &batches{ctx: ctx, room: semaphore.NewWeighted(maxJudged + batchMemory)}
+	b.judge = func(fs []facts, memory int64) {
+		g.Go(func() error {
+			defer b.room.Release(memory)
+			return v.judgeAll(fs)
+		})
+	}
 	var last []byte
 	n := int64(0)
 	for it.First(); it.Valid() && ctx.Err() == nil; it.Next() {
 		key := it.Key()
 		about := aboutOf(key)
 		if !bytes.Equal(about, last) {
-			if len(batch) == groupsAtOnce {
-				judge(batch)
-				batch = nil
-			}
 			last = append(last[:0], about...)
 			topic, id, _ := bytes.Cut(about, []byte{0})
-			batch = append(batch, facts{requests: string(topic), id: string(id[2:])})
+			b.begin(facts{requests: string(topic), id: string(id[2:])})
 			if n++; n%10_000 == 0 {
 				v.progress("judging", n, 0)
 			}
 		}
-		f := &batch[len(batch)-1]
-		if len(f.rows) == maxFacts {
-			f.more++
-			continue
-		}
-		f.rows = append(f.rows, row{bytes.Clone(key[len(about):]), bytes.Clone(it.Value())})
+		b.add(row{key[len(about):], it.Value()})
 	}
-	judge(batch)
+	b.flush()
 	if err = g.Wait(); err == nil {
 		err = interrupted() // a verdict about some of the IDs is none
 	}
@@ -202,45 +209,92 @@ func (v *verdict) groups(ctx context.Context) error {
 	return err
 }
 
+// batches collects facts until there are enough for a worker. All facts in memory have a part of room: it is taken before
+// they are copied, and given back when they are judged.
+//
+// The reader of the facts is the only one that waits for room, and it always gets it: workers need none to finish, and what
+// the reader itself holds is less than batchMemory of IDs that are complete, and at most maxJudged of the last one.
+type batches struct {
+	ctx    context.Context // of the workers
+	room   *semaphore.Weighted
+	judge  func(fs []facts, memory int64)
+	fs     []facts
+	memory int64 // of fs
+}
+
+// begin begins the facts about another ID.
+func (b *batches) begin(f facts) {
+	if len(b.fs) == groupsAtOnce || b.memory >= batchMemory {
+		b.flush()
+	}
+	b.fs = append(b.fs, f)
+}
+
+// add adds a copy of a fact to those about the last ID.
+func (b *batches) add(r row) {
+	f := &b.fs[len(b.fs)-1]
+	memory := r.memory()
+	if len(f.rows) == maxFacts || f.memory+memory > maxJudged || b.room.Acquire(b.ctx, memory) != nil {
+		f.more++
+		return
+	}
+	f.memory += memory
+	b.memory += memory
+	both := append(append(make([]byte, 0, len(r.tail)+len(r.value)), r.tail...), r.value...)
+	f.rows = append(f.rows, row{both[:len(r.tail):len(r.tail)], both[len(r.tail):]})
+}
+
+// flush gives what was collected to a worker.
+func (b *batches) flush() {
+	b.judge(b.fs, b.memory)
+	b.fs, b.memory = nil, 0
+}
+
 // judgeAll judges some IDs.
 func (v *verdict) judgeAll(fs []facts) error {
+	var known names
 	for i := range fs {
-		h, err := v.history(&fs[i])
+		f := &fs[i]
+		h, err := v.history(f, &known)
 		if err != nil {
 			return err
 		}
-		if fs[i].more > 0 {
-			v.tooMany(&fs[i], h)
+		if f.more > 0 {
+			v.tooMany(f, h)
 			continue
 		}
 		wrong, fates := history.Judge(*h)
-		v.count(fs[i].requests, h, fates)
+		v.count(f.requests, h, fates)
 		v.found(wrong)
 	}
 	return nil
 }
 
 // history decodes what is known of one ID.
-func (v *verdict) history(f *facts) (h *history.History, err error) {
+func (v *verdict) history(f *facts, known *names) (h *history.History, err error) {
 	h = &history.History{Scope: v.scope}
-	for _, row := range f.rows {
-		kind, at := placeOf(row.tail)
+	h.Requests, h.Emissions = listOf[history.Request](f, requestKind), listOf[history.Emission](f, emissionKind)
+	h.Letters, h.Events = listOf[history.Letter](f, letterKind), listOf[history.Event](f, eventKind)
+	for i := range f.rows {
+		fact := f.rows[i]
+		f.rows[i] = row{} // the history has it
+		kind, at := placeOf(fact.tail, known)
 		switch kind {
 		case requestKind:
-			err = add(&h.Requests, (*codec).request, row, func(q *history.Request) {
+			err = add(&h.Requests, (*codec).request, fact, known, func(q *history.Request) {
 				q.Place, q.ID, q.MayBeRejected = at, f.id, true
 				if v.strays(q) {
 					h.Scope.Strays = map[string]map[string]bool{f.requests: {f.id: true}}
 				}
 			})
 		case emissionKind:
-			err = add(&h.Emissions, (*codec).emission, row, func(e *history.Emission) { e.Place, e.ID = at, f.id })
+			err = add(&h.Emissions, (*codec).emission, fact, known, func(e *history.Emission) { e.Place, e.ID = at, f.id })
 		case letterKind:
-			err = add(&h.Letters, (*codec).letter, row, func(l *history.Letter) { l.Place, l.ID = at, f.id })
+			err = add(&h.Letters, (*codec).letter, fact, known, func(l *history.Letter) { l.Place, l.ID = at, f.id })
 		case eventKind:
-			err = add(&h.Events, (*codec).event, row, func(e *history.Event) { e.Place, e.Event.ID = at, f.id })
+			err = add(&h.Events, (*codec).event, fact, known, func(e *history.Event) { e.Place, e.Event.ID = at, f.id })
 		case pendingKind:
-			err = add(&h.Pending, (*codec).timer, row, func(t *history.Timer) { t.ID = f.id })
+			err = add(&h.Pending, (*codec).timer, fact, known, func(t *history.Timer) { t.ID = f.id })
 		case movingKind:
 			h.Scope.Moving = map[string]map[string]bool{f.requests: {f.id: true}}
 		}
@@ -251,9 +305,20 @@ func (v *verdict) history(f *facts) (h *history.History, err error) {
 	return h, nil
 }
 
+// listOf returns an empty list with room for the facts of a kind.
+func listOf[T any](f *facts, kind byte) []T {
+	n := 0
+	for i := range f.rows {
+		if f.rows[i].tail[0] == kind {
+			n++
+		}
+	}
+	return make([]T, 0, n)
+}
+
 // add decodes a fact and appends it to a list. rest sets what is in the key.
-func add[T any](list *[]T, fields func(*codec, *T), r row, rest func(*T)) error {
-	fact, err := decode(fields, r.value)
+func add[T any](list *[]T, fields func(*codec, *T), r row, known *names, rest func(*T)) error {
+	fact, err := decode(fields, r.value, known)
 	rest(&fact)
 	*list = append(*list, fact)
 	return err

@@ -100,10 +100,10 @@ func aboutOf(key []byte) []byte {
 }
 
 // placeOf reads the rest.
-func placeOf(tail []byte) (kind byte, at history.Place) {
+func placeOf(tail []byte, known *names) (kind byte, at history.Place) {
 	topic, place, _ := bytes.Cut(tail[1:], []byte{0})
 	return tail[0], history.Place{
-		Topic: string(topic), Partition: int32(binary.BigEndian.Uint32(place)), Offset: int64(binary.BigEndian.Uint64(place[4:])),
+		Topic: known.of(topic), Partition: int32(binary.BigEndian.Uint32(place)), Offset: int64(binary.BigEndian.Uint64(place[4:])),
 	}
 }
 
@@ -183,9 +183,10 @@ func (s *spill) steps(log history.Log, n int) (steps []history.Change, err error
 		return nil, fmt.Errorf("read the audit's steps: %w", err)
 	}
 	settled := false
+	var known names
 	for it.Last(); it.Valid() && (len(steps) < n || !settled) && err == nil; it.Prev() {
 		var c history.Change
-		if c, err = decode((*codec).step, it.Value()); err == nil {
+		if c, err = decode((*codec).step, it.Value(), &known); err == nil {
 			c.Requests, c.Partition, c.Offset = log.Topic, log.Partition, int64(binary.BigEndian.Uint64(it.Key()[len(it.Key())-8:]))
 			steps, settled = append(steps, c), settled || c.Kind == history.Checkpoint
 		}

@@ -9,11 +9,12 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// maxSchedules bounds the schedules in a Cache. Each takes some 200 bytes and twice its
-// expression. There are some 600 zones.
+// maxSchedules bounds the schedules in a Cache, and maxExpressions the bytes of their expressions and zones: an expression
+// may have a KiB. Each schedule takes some 200 bytes and its expression. There are some 600 zones.
 const (
-	maxSchedules = 4096
-	maxZones     = 1024
+	maxSchedules   = 4096
+	maxExpressions = 512 << 10
+	maxZones       = 1024
 	// zoneAgain is for how long an unknown zone is not looked up again.
 	zoneAgain = time.Second
 )
@@ -24,8 +25,9 @@ const (
 type Cache struct {
 	mu sync.Mutex
 	// now has the schedules that were used recently, before those that were used earlier. When now
-	// reaches half of maxSchedules it becomes before.
+	// reaches half of maxSchedules, or of maxExpressions, it becomes before.
 	now, before map[key]*Schedule
+	bytes       int // of the expressions and zones in now
 	zones       map[string]zoneFound
 }
 
@@ -86,10 +88,12 @@ func (c *Cache) remember(k key, s *Schedule) *Schedule {
 	if first := c.now[k]; first != nil { // another goroutine has parsed it meanwhile
 		return first
 	}
-	if c.now == nil || len(c.now) >= maxSchedules/2 {
-		c.now, c.before = make(map[key]*Schedule), c.now
+	size := len(k.expression) + len(k.zone)
+	if c.now == nil || len(c.now) >= maxSchedules/2 || c.bytes+size > maxExpressions/2 {
+		c.now, c.before, c.bytes = make(map[key]*Schedule), c.now, 0
 	}
 	c.now[k] = s
+	c.bytes += size
 	return s
 }
 

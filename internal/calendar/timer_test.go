@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -350,6 +351,27 @@ func TestCache(t *testing.T) {
 	all.Wait()
 	if n := len(c.now) + len(c.before); n > maxSchedules {
 		t.Errorf("remembers %d schedules, want at most %d", n, maxSchedules)
+	}
+}
+
+// An expression may have a KiB, so the bytes of the expressions are bounded too: what is cached follows neither from how many
+// there are nor from how long they are.
+func TestScheduleCacheIsBoundedInBytes(t *testing.T) {
+	c := new(Cache)
+	for i := range maxSchedules {
+		text := fmt.Sprintf("%d %d *%s%d *", i%60, i/60%24, strings.Repeat(" ", MaxExpressionBytes-20), 1+i/1440)
+		if _, err := c.Schedule(text, ""); err != nil {
+			t.Fatalf("%q: %v", text, err)
+		}
+	}
+	held := 0
+	for _, schedules := range []map[key]*Schedule{c.now, c.before} {
+		for k := range schedules {
+			held += len(k.expression)
+		}
+	}
+	if held == 0 || held > maxExpressions {
+		t.Errorf("%d bytes of expressions are cached, want at most %d", held, maxExpressions)
 	}
 }
 

@@ -50,12 +50,8 @@ func (m *Emission) mayBeDue(r *Request, f *facts) bool {
 		if r.Recurs == nil && m.Due == r.Due {
 			return true
 		}
-		for _, t := range f.requests { // when the trigger was asked for, or read
-			if t.Action == Triggers && t.Offset > r.Offset && m.Due <= t.Timestamp {
-				return true
-			}
-		}
-		return false
+		n, latest := f.triggers.after(r.Offset) // when the trigger was asked for, or read
+		return n > 0 && m.Due <= latest
 	}
 	at := r.Due
 	if r.Recurs.Every == 0 {

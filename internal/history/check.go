@@ -47,5 +47,9 @@ func (x *index) check() []Violation {
 
 // broken notes a violation.
 func (x *index) broken(rule, id string, where []Place, format string, args ...any) {
-	x.found = append(x.found, Violation{Rule: rule, ID: id, Where: where, Text: fmt.Sprintf(format, args...)})
+	v := Violation{Rule: rule, ID: id}
+	if most := x.Scope.Described; most == 0 || len(x.found) < most {
+		v.Where, v.Text = where, fmt.Sprintf(format, args...)
+	}
+	x.found = append(x.found, v)
 }

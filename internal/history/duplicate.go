@@ -54,13 +54,7 @@ func beyondTriggers(x *index, f *facts) {
 		}
 	}
 	for source, n := range extra {
-		triggers := 0
-		for _, r := range f.requests {
-			if r.Action == Triggers && r.Offset > source.Offset {
-				triggers++
-			}
-		}
-		if n > triggers {
+		if triggers, _ := f.triggers.after(source.Offset); n > triggers {
 			x.broken("duplicate", f.id, []Place{source}, "%s was triggered %d times and has fired %d times for it", source, triggers, n)
 		}
 	}

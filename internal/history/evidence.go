@@ -94,6 +94,7 @@ func (e *explainer) hear(at map[Place]int) {
 			e.known[i].over = f
 		}
 	}
+	completed := false
 	for _, v := range e.f.events {
 		over := v.Pending == nil && !v.Unknown
 		switch v.Type {
@@ -111,19 +112,20 @@ func (e *explainer) hear(at map[Place]int) {
 			told(v.Request, Unmet)
 		case waterclock.EventRejected:
 			told(v.Source, Rejected)
-		case waterclock.EventCompleted: // perhaps because of a request that resumed it
+		case waterclock.EventCompleted:
 			ended(v.Source, Completed)
-			for i, r := range e.f.requests {
-				if r.Action == Resumes && e.known[i].told == NothingToDo {
-					e.known[i].told = ""
-				}
-			}
+			completed = true
 		default:
 			if f := map[waterclock.EventType]Fate{
 				waterclock.EventFired: Fired, waterclock.EventExpired: Expired, waterclock.EventUndeliverable: Undeliverable,
 			}[v.Type]; f != "" && over {
 				ended(v.Source, f)
 			}
+		}
+	}
+	for i, r := range e.f.requests {
+		if completed && r.Action == Resumes && e.known[i].told == NothingToDo {
+			e.known[i].told = "" // perhaps it completed the timer, and has no event of its own
 		}
 	}
 }

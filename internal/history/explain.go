@@ -202,13 +202,13 @@ func (e *explainer) finished(r *Request, from int64) bool {
 	case last == 0, r.MaxLate > 0, r.Recurs.CatchUp == waterclock.CatchUpNone, mayLack(e.x, r, from):
 		return true
 	}
-	return e.emitted(r, last) || slices.ContainsFunc(e.f.letters, func(l *Letter) bool { return l.Emission && l.Source == r.Place && l.Occurrence < 0 })
+	refused := e.f.refused.of(r.Place)
+	return e.emitted(r, last) || len(refused) > 0 && refused[0].Occurrence < 0
 }
 
 // emitted reports whether an occurrence was emitted, or is a dead letter.
 func (e *explainer) emitted(r *Request, n int64) bool {
-	return slices.ContainsFunc(e.f.emissions, func(m *Emission) bool { return m.Source == r.Place && m.Occurrence == n }) ||
-		slices.ContainsFunc(e.f.letters, func(l *Letter) bool { return l.Emission && l.Source == r.Place && l.Occurrence == n })
+	return e.f.fired.has(r.Place, n) || e.f.refused.has(r.Place, n)
 }
 
 // last is the number of the last occurrence; 0 if there is none, or it is not known.

@@ -1,6 +1,9 @@
 package history
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Fate is what became of a request.
 type Fate string
@@ -77,15 +80,12 @@ func (e *explainer) unfit(states []state, decided int) wrong {
 
 // tell sets the fates that all paths from the beginning to one of the last states agree on.
 func (e *explainer) tell(got *fates, paths [][]edge, last []state, decided int) {
-	heard := make([]map[Fate]bool, len(got.of))
+	heard := make([]hearsay, len(got.of))
 	hear := func(s said) {
 		if s.fate == "" || s.fate == Done && e.f.requests[s.at].Action == Schedules {
 			return
 		}
-		if heard[s.at] == nil {
-			heard[s.at] = make(map[Fate]bool, 1)
-		}
-		heard[s.at][s.fate] = true
+		heard[s.at].hear(s.fate)
 	}
 	alive := make(map[state]bool)
 	for _, s := range last {
@@ -109,14 +109,8 @@ func (e *explainer) tell(got *fates, paths [][]edge, last []state, decided int) 
 		switch {
 		case i >= decided:
 			got.of[i] = Undecided
-		case heard[i][Unknown]:
-			got.of[i] = Unknown
-		case len(heard[i]) == 1:
-			for f := range heard[i] {
-				got.of[i] = f
-			}
 		default:
-			got.of[i] = Unclear
+			got.of[i] = heard[i].fate()
 		}
 	}
 	if i := e.since.at; e.since.fate != "" && e.f.requests[i].Recurs == nil && got.of[i] == StillPending {
@@ -127,4 +121,27 @@ func (e *explainer) tell(got *fates, paths [][]edge, last []state, decided int) 
 			got.of[w.at] = Lost
 		}
 	}
+}
+
+// hearsay has the fates that the paths give a request.
+type hearsay struct {
+	one              Fate // the first
+	several, unknown bool
+}
+
+func (h *hearsay) hear(f Fate) {
+	h.several = h.several || h.one != "" && h.one != f
+	h.unknown = h.unknown || f == Unknown
+	h.one = cmp.Or(h.one, f)
+}
+
+// fate returns the fate that they agree on.
+func (h *hearsay) fate() Fate {
+	switch {
+	case h.unknown:
+		return Unknown
+	case h.several:
+		return Unclear
+	}
+	return cmp.Or(h.one, Unclear)
 }

@@ -41,6 +41,10 @@ type facts struct {
 	pending   *Timer // at the end; nil: nothing
 	moves     bool   // see Scope.Moving
 	fates     fates  // of requests, by explain
+
+	fired    bySource[*Emission]
+	refused  bySource[*Letter] // dead letters of emissions
+	triggers triggers
 }
 
 // changelog has the changes of one request partition, in order.
@@ -85,6 +89,7 @@ func newIndex(h *History) *index {
 		slices.SortFunc(f.letters, byPlace)
 		slices.SortFunc(f.events, byPlace)
 		slices.SortFunc(f.changes, byPlace)
+		f.lookUp()
 	}
 	for _, l := range x.steps {
 		x.logs = append(x.logs, l)

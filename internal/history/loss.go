@@ -61,19 +61,17 @@ func gaps(x *index, f *facts, r *Request) {
 		place  Place
 	}
 	var seen []occurrence
-	for _, m := range f.emissions {
-		if m.Source == r.Place && m.Occurrence > 0 {
+	for _, m := range f.fired.of(r.Place) {
+		if m.Occurrence > 0 {
 			seen = append(seen, occurrence{m.Occurrence, m.Due, m.Seen, m.Place})
 		}
 	}
-	for _, l := range f.letters {
-		if l.Emission && l.Source == r.Place {
-			if l.Occurrence < 0 {
-				return // it was cut, and does not say which
-			}
-			if l.Occurrence > 0 {
-				seen = append(seen, occurrence{n: l.Occurrence, place: l.Place})
-			}
+	for _, l := range f.refused.of(r.Place) {
+		if l.Occurrence < 0 {
+			return // it was cut, and does not say which
+		}
+		if l.Occurrence > 0 {
+			seen = append(seen, occurrence{n: l.Occurrence, place: l.Place})
 		}
 	}
 	slices.SortFunc(seen, func(a, b occurrence) int { return cmp.Compare(a.n, b.n) })

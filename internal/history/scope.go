@@ -38,6 +38,9 @@ type Scope struct {
 	// its topic even if these had no IDs. Their requests are decided again, so it is judged only that none is lost. The lists
 	// have what is in these logs now.
 	Cut, Undone map[string]map[string]bool
+	// Described is how many violations have a text and places; 0: all. The others only count: one ID may have a hundred
+	// thousand.
+	Described int
 }
 
 // requested reports whether a request at a place would be in the history.

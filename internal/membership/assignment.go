@@ -2,6 +2,7 @@ package membership
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -44,6 +45,8 @@ type assignments struct {
 	foreign []string            // members that get nothing
 	follow  map[string][]Follow // by member, in the order of views
 	again   bool                // see again
+	members int
+	others  int // see round
 }
 
 // IntoSyncAssignment implements kgo.IntoSyncAssignment. The result depends only on the plan: kgo compares it.
@@ -55,12 +58,20 @@ func (a *assignments) IntoSyncAssignment() []kmsg.SyncGroupRequestGroupAssignmen
 		none.MemberAssignment = new(kmsg.ConsumerMemberAssignment).AppendTo(nil)
 		all = append(all, none)
 	}
+	size := a.others
+	for i := range all {
+		size += len(all[i].MemberAssignment) + len(appendFollow(nil, a.follow[all[i].MemberID]))
+	}
+	room := roomOf(a.members, size)
 	for i := range all {
 		var one kmsg.ConsumerMemberAssignment
 		if one.ReadFrom(all[i].MemberAssignment) == nil { // kgo wrote it just now
 			one.UserData = appendFollow(appendHeader(nil), a.follow[all[i].MemberID])
 			if a.again {
 				one.UserData = appendBytes(append(one.UserData, tagAgain), nil)
+			}
+			if room < maxRoom {
+				one.UserData = appendBytes(append(one.UserData, tagRoom), binary.AppendUvarint(nil, uint64(room)))
 			}
 			all[i].MemberAssignment = one.AppendTo(nil)
 		}
@@ -75,6 +86,7 @@ func readAssignment(raw []byte) (got assigned, err error) {
 		return got, fmt.Errorf("%w: %w", errForeign, err)
 	}
 	var r userDataReader
+	got.room = maxRoom
 	_, err = eachField(a.UserData, func(tag uint64, content []byte) bool {
 		switch tag {
 		case tagFollow:
@@ -83,6 +95,12 @@ func readAssignment(raw []byte) (got assigned, err error) {
 			}
 		case tagAgain:
 			got.again = true
+		case tagRoom:
+			in := userDataReader{rest: content}
+			got.room = int(min(in.uvarint(), maxRoom))
+			if in.err != nil || len(in.rest) > 0 {
+				r.fail()
+			}
 		default:
 			return false
 		}
@@ -106,4 +124,5 @@ type assigned struct {
 	owned  map[string][]int32
 	follow []Follow
 	again  bool // see again
+	room   int  // see room
 }

@@ -28,6 +28,7 @@ type balancer struct {
 	// that.
 	stale atomic.Bool
 	again *again // told of what is assigned
+	room  *room  // of the user data; it outlives the session
 }
 
 // ProtocolName implements kgo.GroupBalancer.
@@ -48,13 +49,27 @@ func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	if b.views != nil {
 		views = b.views() // includes owned partitions: the leader compares other members' positions with them
 	}
-	d := newUserData(b.process, views)
+	var copies []Copy
 	if b.standbys.Copies != nil {
-		d.follow(b.standbys.Copies())
+		copies = b.standbys.Copies()
 	}
+	d := b.userData(views, copies)
 	d.leaving = b.leaving != nil && b.leaving()
 	meta.UserData = d.encode()
+	b.room.used.Store(int64(len(meta.UserData)))
 	return meta.AppendTo(nil)
+}
+
+// userData returns what the member says of itself, within the room that it has: copies take half of it at most.
+func (b *balancer) userData(views []View, copies []Copy) userData {
+	room := b.room.now()
+	var following userData
+	if b.standbys.Copies != nil {
+		room -= following.follow(copies, max(room/2, room-maxViewBytes))
+	}
+	d := newUserData(b.process, views, room)
+	d.follows, d.copies = following.follows, following.copies
+	return d
 }
 
 // ParseSyncAssignment implements kgo.GroupBalancer.
@@ -77,6 +92,7 @@ func (b *balancer) ParseSyncAssignment(raw []byte) (map[string][]int32, error) {
 		b.stale.Store(!b.round.asked)
 	}
 	b.again.expect(got.again)
+	b.room.set(got.room)
 	b.strangers(strangers)
 	return got.owned, nil
 }
@@ -84,7 +100,7 @@ func (b *balancer) ParseSyncAssignment(raw []byte) (map[string][]int32, error) {
 // MemberBalancer implements kgo.GroupBalancer. A member without our user data gets nothing, and the rest of its
 // metadata is ignored.
 func (b *balancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.GroupMemberBalancer, map[string]struct{}, error) {
-	r := &round{standbys: &b.standbys}
+	r := &round{standbys: &b.standbys, members: len(members), others: othersBytes(members)}
 	var ours []kmsg.JoinGroupResponseMember
 	for _, m := range members {
 		if subscribesAsOurs(m.ProtocolMetadata) {
@@ -103,6 +119,8 @@ type round struct {
 	standbys *Standbys
 	foreign  []string // members without our user data
 	asked    bool     // kgo has asked for assignments
+	members  int
+	others   int // what the members' subscriptions take of the group's record, apart from our user data
 }
 
 // Balance implements kgo.ConsumerBalancerBalance.
@@ -126,7 +144,7 @@ func (r *round) Balance(cb *kgo.ConsumerBalancer, topics map[string]int32) kgo.I
 		}
 	}
 	plan.AdjustCooperative(cb) // a partition that moves is assigned to nobody until its owner has given it up
-	return &assignments{plan, r.foreign, follow, moves}
+	return &assignments{plan, r.foreign, follow, moves, r.members, r.others}
 }
 
 // placement decides which member gets which partition, by these rules in this order:

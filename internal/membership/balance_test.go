@@ -33,7 +33,7 @@ func (c *candidate) balancer() *balancer {
 	l := &lease{heartbeats: new(heartbeats)}
 	return &balancer{
 		GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: c.id,
-		views: func() []View { return slices.Clone(c.views) }, strangers: func([]string) {}, again: newAgain(nil, nil),
+		views: func() []View { return slices.Clone(c.views) }, strangers: func([]string) {}, again: newAgain(nil, nil), room: new(room),
 	}
 }
 

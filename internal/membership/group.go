@@ -76,6 +76,7 @@ type Group struct {
 	client   atomic.Pointer[kgo.Client] // of the session; nil between two
 	resigned atomic.Bool                // leave at the end of Run, whatever Options say
 	leaving  atomic.Bool                // see HandOver
+	room     room                       // of the user data
 }
 
 // New returns a membership, which Run starts.

@@ -39,10 +39,10 @@ func (g *Group) newSession() (*session, error) {
 	s.again = newAgain(func(ctx context.Context) error { return g.coordinator.heartbeat(ctx, l.sends()) }, g.Rejoin)
 	b := &balancer{
 		GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: g.o.Process, views: g.o.Views, standbys: g.o.Standbys,
-		leaving: g.leaving.Load, strangers: g.led, again: s.again,
+		leaving: g.leaving.Load, strangers: g.led, again: s.again, room: &g.room,
 	}
 	opts := append(slices.Clone(g.o.Client),
-		kgo.WithHooks(p),
+		kgo.WithHooks(p, &g.room),
 		kgo.ConsumerGroup(g.o.Group),
 		kgo.GroupProtocol(groupType),
 		kgo.ConsumeTopics(g.o.Topics...),

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 )
 
@@ -39,6 +40,7 @@ import (
 //	02  follow   the changelogs that the member is to follow: as 02 above, but for the position
 //	        uvarint  1 if the member is to own the partition once it has caught up, else 0
 //	04  again    empty: a partition waits for its owner to give it up, so there is another round at once
+//	06  room     uvarint, how many bytes views and copies may have at the next join; see room. Without it: maxRoom
 //
 // A value has exactly one encoding.
 const (
@@ -51,12 +53,14 @@ const (
 	tagLeaving = 6
 	tagFollow  = 2 // of an assignment
 	tagAgain   = 4 // of an assignment
+	tagRoom    = 6 // of an assignment
 	mustKnow   = 1 // the bit of a tag
 
 	maxProcess = 64
-	// maxViewBytes limits the encoded views. The user data of all members lie in one
-	// record of the group, which must not exceed the limit of __consumer_offsets (1 MiB).
+	// maxViewBytes limits the encoded views, and maxCopyBytes the encoded copies. What all members may say together is
+	// bounded by room.
 	maxViewBytes = 16 << 10
+	maxCopyBytes = 32 << 10
 	// maxFollowed is how many partitions a member follows at most: it has to name each of them
 	// when it joins.
 	maxFollowed = 1000
@@ -97,30 +101,63 @@ type userData struct {
 	leaving bool
 }
 
-// newUserData keeps the first views, as many as fit.
-func newUserData(process string, views []View) userData {
+// newUserData keeps the first views, as many as fit into a number of bytes.
+func newUserData(process string, views []View, room int) userData {
 	d := userData{process: process}
-	topics, room := make(map[string]bool), maxViewBytes
-	for _, v := range views {
-		room -= binary.MaxVarintLen32 + binary.MaxVarintLen64
-		if !topics[v.Topic] {
-			topics[v.Topic] = true
-			room -= len(v.Topic) + 2*binary.MaxVarintLen32
-		}
-		if room < 0 {
+	f := newFitting(min(room, maxViewBytes))
+	for i := range views {
+		if !f.add(&views[i]) {
 			break
 		}
-		d.views = append(d.views, v)
+		d.views = append(d.views, views[i])
 	}
 	slices.SortFunc(d.views, compareViews)
 	return d
 }
 
-// follow adds what the process follows.
-func (d *userData) follow(copies []Copy) {
-	d.follows, d.copies = true, slices.Clone(copies[:min(len(copies), maxFollowed)])
+// follow adds what the process follows: as much as fits into a number of bytes, and first what has caught up, because
+// a partition may move there. It returns how many bytes that takes at most.
+func (d *userData) follow(copies []Copy, room int) int {
+	copies = slices.Clone(copies)
+	slices.SortStableFunc(copies, func(a, b Copy) int { return cmp.Compare(flag(b.CaughtUp), flag(a.CaughtUp)) })
+	limit := min(room, maxCopyBytes)
+	f := newFitting(limit)
+	n := 0
+	for n < min(len(copies), maxFollowed) && f.add(&copies[n].View) {
+		n++
+	}
+	d.follows, d.copies = true, copies[:n]
 	slices.SortFunc(d.copies, func(a, b Copy) int { return compareViews(a.View, b.View) })
+	return max(0, limit-f.room)
 }
+
+// fitting says how many partitions fit into a list of so many bytes.
+type fitting struct {
+	room   int
+	topics map[string]bool
+}
+
+func newFitting(room int) fitting {
+	return fitting{room: room - 1 - binary.MaxVarintLen32, topics: make(map[string]bool)} // tag and length
+}
+
+// add reports whether one more partition fits. It takes at most: its number, its position, a flag, and the name of a topic that
+// was not there, with the number of its partitions.
+func (f *fitting) add(v *View) bool {
+	n := uvarintBytes(uint64(v.Partition)) + uvarintBytes(uint64(v.Position)) + 1
+	if !f.topics[v.Topic] {
+		n += len(v.Topic) + 2*binary.MaxVarintLen32
+	}
+	if n > f.room {
+		return false
+	}
+	f.topics[v.Topic] = true
+	f.room -= n
+	return true
+}
+
+// uvarintBytes returns how many bytes a uvarint has.
+func uvarintBytes(x uint64) int { return (bits.Len64(x|1) + 6) / 7 }
 
 func compareViews(a, b View) int {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))

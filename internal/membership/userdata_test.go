@@ -85,7 +85,7 @@ func TestUserDataIsBounded(t *testing.T) {
 				views[i].Topic = views[i-1].Topic
 			}
 		}
-		d := newUserData("p", views)
+		d := newUserData("p", views, maxRoom)
 		b := d.encode()
 		if limit := maxViewBytes + maxProcess; len(b) > limit {
 			t.Fatalf("%d views are %d bytes, more than %d", len(views), len(b), limit)

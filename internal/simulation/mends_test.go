@@ -56,7 +56,7 @@ func mends() []bug {
 			{"internal/targets/prober.go", "	if last := len(p.free) - 1; last >= 0 {", "	if last := len(p.free) - 1; last >= 1<<20 {"},
 		}},
 		{"the balancer does not hear who has views", "19 A12", "./internal/membership TestViewsGetTheirPartitionsBack", []change{
-			{"internal/membership/balance.go", "	d := newUserData(b.process, views)\n", "	d := newUserData(b.process, views[:0])\n"},
+			{"internal/membership/balance.go", "	d := newUserData(b.process, views, room)\n", "	d := newUserData(b.process, views[:0], room)\n"},
 		}},
 		{"a body may have any number of timers", "19 B13", "./internal/api TestABodyOfManyElements", []change{
 			{"internal/api/decode.go", "		if n == maxTimers {", "		if false {"},

@@ -35,23 +35,18 @@ const (
 // goes without the headers that are passed through, too, and then without all of its headers and with only the
 // first KiB of its key. waterclock-truncated names what is missing. The record has no timestamp, so that
 // retention counts from now, and shares memory with rec.
+//
+// What it allocates follows from the letter, not from the request: at most four times max.message.bytes, because a
+// header counts as 10 bytes at least (see StoredBytes) and takes 40 in memory. If the limit is not known, it is as much as
+// the request's list of headers takes.
 func DeadRequest(to *topics.Topic, rec *kgo.Record, reason, detail string) *kgo.Record {
 	l := letter{
 		key:    rec.Key,
 		value:  rec.Value,
+		given:  rec.Headers,
 		reason: reason,
 		detail: detail,
 		source: SourceOf(rec),
-	}
-	for _, h := range rec.Headers {
-		switch {
-		case isVerdict(h.Key):
-		case isTimerHeader(h.Key):
-			l.timer = append(l.timer, h)
-			l.headers = append(l.headers, h)
-		default:
-			l.headers = append(l.headers, h)
-		}
 	}
 	return l.record(to)
 }
@@ -61,12 +56,11 @@ func DeadRequest(to *topics.Topic, rec *kgo.Record, reason, detail string) *kgo.
 // timer-at with the due time, timer-target-*, waterclock-occurrence, then reason, detail and source. Limits are
 // as in DeadRequest; timer-* headers are the last to be left out.
 func DeadEmission(to *topics.Topic, src waterclock.Source, t *timer.Timer, reason, detail string) *kgo.Record {
-	l := letter{key: t.ID, value: t.Value, reason: reason, detail: detail, source: src}
-	l.timer = timerHeaders(t)
+	l := letter{key: t.ID, value: t.Value, rebuilt: timerHeaders(t), reason: reason, detail: detail, source: src}
+	l.given = make([]kgo.RecordHeader, 0, len(t.Headers)) // limit-headers at most
 	for _, h := range t.Headers {
-		l.headers = append(l.headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+		l.given = append(l.given, kgo.RecordHeader(h))
 	}
-	l.headers = append(l.headers, l.timer...)
 	return l.record(to)
 }
 
@@ -109,32 +103,82 @@ func isVerdict(key string) bool {
 // letter is a dead letter before it is cut to fit.
 type letter struct {
 	key, value     []byte
-	headers        []kgo.RecordHeader // all, in order
-	timer          []kgo.RecordHeader // those of the request
+	given          []kgo.RecordHeader // of the request, in order: see keeps
+	rebuilt        []kgo.RecordHeader // those of the request that a timer stands for; they follow the given ones
 	reason, detail string
 	source         waterclock.Source
 }
 
-// record returns the most complete form that fits into the topic.
-func (l *letter) record(to *topics.Topic) *kgo.Record {
-	forms := []struct {
-		truncated  string
-		key, value []byte
-		headers    []kgo.RecordHeader
-	}{
-		{"", l.key, l.value, l.headers},
-		{truncatedValue, l.key, nil, l.headers},
-		{truncatedHeaders, l.key, nil, l.timer},
-		{truncatedKey, l.key[:min(len(l.key), maxDeadKeyBytes)], nil, nil},
+// form is how much of a letter is kept.
+type form struct {
+	truncated  string
+	key, value []byte
+	passed     bool // headers that are passed through
+	timer      bool // timer- headers
+}
+
+// keeps reports whether the form has a header of the request.
+func (f *form) keeps(key string) bool {
+	switch {
+	case isVerdict(key):
+		return false
+	case isTimerHeader(key):
+		return f.timer
 	}
-	var rec *kgo.Record
-	for _, f := range forms {
-		rec = &kgo.Record{Topic: to.Name, Partition: l.source.Partition, Key: f.key, Value: f.value}
-		rec.Headers = append(f.headers[:len(f.headers):len(f.headers)], l.verdict(f.truncated)...)
-		if to.MaxMessageBytes <= 0 || StoredBytes(rec) <= to.MaxMessageBytes {
-			break
+	return f.passed
+}
+
+// record returns the most complete form that fits into the topic. Each form is measured before one is built: a request
+// may have millions of headers.
+func (l *letter) record(to *topics.Topic) *kgo.Record {
+	forms := [...]form{
+		{"", l.key, l.value, true, true},
+		{truncatedValue, l.key, nil, true, true},
+		{truncatedHeaders, l.key, nil, false, true},
+		{truncatedKey, l.key[:min(len(l.key), maxDeadKeyBytes)], nil, false, false},
+	}
+	last := len(forms) - 1
+	for i := range forms[:last] {
+		if rec := l.build(to, &forms[i], to.MaxMessageBytes); rec != nil {
+			return rec
 		}
 	}
+	return l.build(to, &forms[last], 0)
+}
+
+// build returns the letter in a form, or nil if it is larger than a limit; 0: there is none.
+func (l *letter) build(to *topics.Topic, f *form, limit int) *kgo.Record {
+	verdict := l.verdict(f.truncated)
+	rec := &kgo.Record{Topic: to.Name, Partition: l.source.Partition, Key: f.key, Value: f.value, Headers: verdict}
+	n, size := len(verdict), StoredBytes(rec)
+	for i := range l.given {
+		if f.keeps(l.given[i].Key) {
+			n++
+			size += storedHeaderBytes(&l.given[i])
+		}
+		if limit > 0 && size > limit {
+			return nil
+		}
+	}
+	if f.timer {
+		for i := range l.rebuilt {
+			n++
+			size += storedHeaderBytes(&l.rebuilt[i])
+		}
+	}
+	if limit > 0 && size > limit {
+		return nil
+	}
+	rec.Headers = make([]kgo.RecordHeader, 0, n)
+	for i := range l.given {
+		if f.keeps(l.given[i].Key) {
+			rec.Headers = append(rec.Headers, l.given[i])
+		}
+	}
+	if f.timer {
+		rec.Headers = append(rec.Headers, l.rebuilt...)
+	}
+	rec.Headers = append(rec.Headers, verdict...)
 	return rec
 }
 

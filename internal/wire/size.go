@@ -15,7 +15,12 @@ func StoredBytes(rec *kgo.Record) int {
 	n := batchBytes + maxVarint32 + recordNumbers
 	n += maxVarint32 + len(rec.Key) + maxVarint32 + len(rec.Value) + maxVarint32
 	for i := range rec.Headers {
-		n += maxVarint32 + len(rec.Headers[i].Key) + maxVarint32 + len(rec.Headers[i].Value)
+		n += storedHeaderBytes(&rec.Headers[i])
 	}
 	return n
+}
+
+// storedHeaderBytes is the most that a header takes in a batch.
+func storedHeaderBytes(h *kgo.RecordHeader) int {
+	return maxVarint32 + len(h.Key) + maxVarint32 + len(h.Value)
 }

@@ -83,7 +83,8 @@ var heldBy = map[string]map[string]string{
 		"MaxBody": "TestTooLargeToSend TestAskedByOthers",
 	},
 	"internal/audit": {
-		"maxFacts":       "TestTooManyFacts",
+		"maxFacts":       "TestTooManyFacts TestMemoryOfJudging",
+		"maxJudged":      "TestMemoryOfJudging",
 		"keptViolations": "TestViolationsAreBounded",
 	},
 	"internal/budget": {
@@ -93,6 +94,7 @@ var heldBy = map[string]map[string]string{
 	"internal/calendar": {
 		"MaxExpressionBytes": "TestParse TestParseRefuses",
 		"maxSchedules":       "TestCache",
+		"maxExpressions":     "TestScheduleCacheIsBoundedInBytes",
 	},
 	"internal/config": {
 		"MaxDelay":         "TestDelayThatIsNotValid",
@@ -100,6 +102,8 @@ var heldBy = map[string]map[string]string{
 	},
 	"internal/membership": {
 		"maxViewBytes": "TestUserDataIsBounded",
+		"maxCopyBytes": "TestUserDataOfManyMembersIsBounded",
+		"groupBytes":   "TestUserDataOfManyMembersIsBounded",
 	},
 	"internal/memory": {
 		"Wheel":     "internal/partition.TestAWheelForgetsBeyondItsShare",

@@ -1,0 +1,89 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
+
+// What one ID has of these lists may be a hundred thousand, and the rules ask for each request or emission which of the others
+// belong to it. So they are looked up, not walked.
+
+// lookUp prepares what the rules look up.
+func (f *facts) lookUp() {
+	f.fired = newBySource(f.emissions, func(*Emission) bool { return true })
+	f.refused = newBySource(f.letters, func(l *Letter) bool { return l.Emission })
+	f.triggers = newTriggers(f.requests)
+}
+
+// occurs is an emission, or the dead letter of one.
+type occurs interface {
+	occurs() (source Place, occurrence int64)
+}
+
+func (m *Emission) occurs() (Place, int64) { return m.Source, m.Occurrence }
+
+func (l *Letter) occurs() (Place, int64) { return l.Source, l.Occurrence }
+
+// bySource has emissions, or dead letters of emissions, in the order of their requests and occurrences.
+type bySource[T occurs] []T
+
+func newBySource[T occurs](all []T, is func(T) bool) bySource[T] {
+	list := make(bySource[T], 0, len(all))
+	for _, x := range all {
+		if is(x) {
+			list = append(list, x)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b T) int {
+		source, occurrence := a.occurs()
+		return -compareOccurrences(b, source, occurrence)
+	})
+	return list
+}
+
+func compareOccurrences[T occurs](x T, source Place, occurrence int64) int {
+	s, n := x.occurs()
+	return cmp.Or(comparePlaces(s, source), cmp.Compare(n, occurrence))
+}
+
+// has reports whether there is an occurrence of a request.
+func (l bySource[T]) has(source Place, occurrence int64) bool {
+	_, ok := slices.BinarySearchFunc(l, occurrence, func(x T, n int64) int { return compareOccurrences(x, source, n) })
+	return ok
+}
+
+// of returns those of a request, by occurrence.
+func (l bySource[T]) of(source Place) []T {
+	compare := func(x T) int { s, _ := x.occurs(); return comparePlaces(s, source) }
+	from := sort.Search(len(l), func(i int) bool { return compare(l[i]) >= 0 })
+	to := from + sort.Search(len(l)-from, func(i int) bool { return compare(l[from+i]) > 0 })
+	return l[from:to]
+}
+
+// triggers are the requests of an ID that trigger its timer, in the order of the log.
+type triggers struct {
+	offsets []int64
+	latest  []int64 // the latest timestamp of this trigger and those behind it, in Unix ms
+}
+
+func newTriggers(requests []*Request) (t triggers) {
+	for _, r := range requests {
+		if r.Action == Triggers {
+			t.offsets, t.latest = append(t.offsets, r.Offset), append(t.latest, r.Timestamp)
+		}
+	}
+	for i := len(t.latest) - 2; i >= 0; i-- {
+		t.latest[i] = max(t.latest[i], t.latest[i+1])
+	}
+	return t
+}
+
+// after returns how many triggers are behind an offset, and the latest timestamp of them.
+func (t *triggers) after(offset int64) (n int, latest int64) {
+	i := sort.Search(len(t.offsets), func(i int) bool { return t.offsets[i] > offset })
+	if i == len(t.offsets) {
+		return 0, 0
+	}
+	return len(t.offsets) - i, t.latest[i]
+}

@@ -1,0 +1,89 @@
+package membership
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// room is how many bytes the lists in a member's user data may have: its views and its copies.
+//
+// The subscriptions and assignments of all members are one record of __consumer_offsets. If it is larger than that topic's
+// max.message.bytes, the coordinator answers each SyncGroup with UNKNOWN_SERVER_ERROR and nobody gets a partition. This rests
+// on the default of that setting, 1 MiB: it is checked by that answer alone, because a member may not be allowed to describe
+// the topic, and does not know before it joins what the others say.
+//
+//   - With each assignment the leader says how much room everyone has at the next join: so much that the record has half of
+//     its limit. The other half is for members that join meanwhile: some thirty at once, because each begins with firstRoom.
+//   - After that error, each member has half the room that it has used. So if more come at once, or the topic has a lower
+//     limit, the record is too large for a few rounds at most, and then the group works with fewer views.
+//
+// What is left out costs a replay: the leader does not know that the member has a copy. The next assignment ends it.
+type room struct {
+	bytes atomic.Int64 // 0 is firstRoom, so that the zero value is ready; -1: none
+	used  atomic.Int64 // by the last join
+}
+
+const (
+	// maxRoom is what a member may have in a small group.
+	maxRoom = maxViewBytes + maxCopyBytes
+	// firstRoom is what it has at its first join, when it follows nothing yet.
+	firstRoom = maxViewBytes
+	// groupBytes is what a leader lets the record of the group have: half of the default limit.
+	groupBytes = 512 << 10
+	// memberBytes is what a member takes in the record besides its subscription, its assignment and its IDs: its address,
+	// its timeouts, and lengths.
+	memberBytes = 256
+	// roomGrain is what room is a multiple of, so that a leader does not make another assignment of each change.
+	roomGrain = 256
+)
+
+// now returns the bytes that the next join may use.
+func (r *room) now() int {
+	switch n := r.bytes.Load(); {
+	case n == 0:
+		return firstRoom
+	case n < 0:
+		return 0
+	default:
+		return int(n)
+	}
+}
+
+// set is told with each assignment how much room there is.
+func (r *room) set(bytes int) {
+	if bytes = min(bytes, maxRoom) / roomGrain * roomGrain; bytes <= 0 {
+		bytes = -1
+	}
+	r.bytes.Store(int64(bytes))
+}
+
+// OnGroupManageError implements kgo.HookGroupManageError.
+func (r *room) OnGroupManageError(err error) {
+	for _, large := range []error{kerr.UnknownServerError, kerr.MessageTooLarge, kerr.RecordListTooLarge} {
+		if errors.Is(err, large) {
+			r.set(int(r.used.Load()) / 2)
+			return
+		}
+	}
+}
+
+// othersBytes returns what subscriptions take of the group's record, apart from our user data.
+func othersBytes(members []kmsg.JoinGroupResponseMember) (n int) {
+	for i := range members {
+		m := &members[i]
+		n += memberBytes + 2*len(m.MemberID) + len(m.ProtocolMetadata)
+		var meta kmsg.ConsumerMemberMetadata
+		if subscribesAsOurs(m.ProtocolMetadata) && meta.ReadFrom(m.ProtocolMetadata) == nil {
+			n -= len(meta.UserData)
+		}
+	}
+	return n
+}
+
+// roomOf returns the room of each of so many members if all else takes a number of bytes.
+func roomOf(members, others int) int {
+	return max(0, groupBytes-others) / max(1, members) / roomGrain * roomGrain
+}
