@@ -39,7 +39,7 @@ type Result struct {
 // changed is the answer to a call that changes one timer.
 type changed struct {
 	Status int
-	ETag   string `header:"ETag" doc:"Of the timer that is pending, in quotes: its source, and once it has fired, or is not just pending, a semicolon and more."`
+	ETag   string `header:"ETag" doc:"Of the timer that is pending, in quotes: its source, and from its second occurrence on, or while it is not just pending, a semicolon and more."`
 	Body   Result
 }
 
@@ -109,7 +109,7 @@ func (t *timers) registerPut(h huma.API) {
 // shownTimer is the answer to getTimer.
 type shownTimer struct {
 	Status int
-	ETag   string `header:"ETag" doc:"Its source in quotes; once it has fired, or is not just pending, with a semicolon and more. If-None-Match takes it."`
+	ETag   string `header:"ETag" doc:"Its source in quotes; from its second occurrence on, or while it is not just pending, with a semicolon and more. If-None-Match takes it."`
 	Body   Timer
 }
 

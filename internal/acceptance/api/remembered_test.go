@@ -122,3 +122,26 @@ func TestARememberedIDHidesNoMisplacedTimer(t *testing.T) {
 	noted(r.call(t, "DELETE", timersOf(r.requests)+"/a", "", "If-Match", "*").is(t, 200, "cancelled"))
 	r.put(t, "a", "timer-after", "1h", "If-None-Match", "*").is(t, 412, "condition-not-met") // the ID is still remembered
 }
+
+// A triggered firing leaves a recurring timer as it was, and so its ETag. The firing of an occurrence changes it.
+func TestTheETagAfterATriggeredFiring(t *testing.T) {
+	r := remembers(t)
+	path := timersOf(r.requests) + "/"
+	tag := r.put(t, "a", "timer-every", "1h").is(t, 201, "scheduled").header.Get("ETag")
+	shown := r.call(t, "GET", path+"a", "").is(t, 200, "").text
+	r.steer(t, "a", "trigger").is(t, 200, "triggered")
+	r.fired.WaitFor(1, limit)
+	await.Until(t, limit, "it is pending again, and shown as before", func() bool {
+		got := r.call(t, "GET", path+"a", "")
+		return got.header.Get("ETag") == tag && got.text == shown
+	})
+	if got := r.call(t, "GET", path+"a", "", "If-None-Match", tag); got.status != 304 {
+		t.Errorf("%d %s", got.status, got.text)
+	}
+	first := r.put(t, "b", "timer-every", "1h", "timer-at", "2020-01-01T00:00:00Z").is(t, 201, "scheduled").header.Get("ETag")
+	r.fired.WaitFor(2, limit)
+	await.Until(t, limit, "its ETag is another one", func() bool {
+		got := r.call(t, "GET", path+"b", "", "If-None-Match", first)
+		return got.status == 200 && strings.Contains(got.header.Get("ETag"), ";") && strings.HasPrefix(got.header.Get("ETag"), strings.TrimSuffix(first, `"`))
+	})
+}
