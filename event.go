@@ -38,7 +38,8 @@ const (
 	// occurrence is now due at another instant.
 	EventRescheduled EventType = "rescheduled"
 	// EventCompleted: a recurrence ended because all its remaining occurrences were
-	// missed and skipped. A recurrence that ends by firing has only the event of its last
+	// missed and skipped, or because new rules of its time zone have moved them beyond its
+	// end. A recurrence that ends by firing has only the event of its last
 	// firing.
 	EventCompleted EventType = "completed"
 	// EventTriggered: a request made a pending timer fire now. The firing itself is an
@@ -69,14 +70,15 @@ type Event struct {
 	// For a firing it is the timestamp of the emission.
 	At time.Time
 	// Source says which request created the timer. If waterclock topics follow has moved
-	// the timer, it names a record of the changelog instead.
+	// the timer, it names a record of the changelog instead. In EventRejected it is the
+	// rejected request. In EventConditionNotMet it is the timer that was found pending, or
+	// remembered, and zero if neither was.
 	Source Source
 	// Previous belongs to EventReplaced: the source of the timer that was replaced.
 	// Cancel belongs to EventCancelled: the request that cancelled.
 	Previous, Cancel Source
 	// Request belongs to EventTriggered, EventPaused, EventResumed and
-	// EventConditionNotMet: the request that caused the event. If nothing was pending,
-	// Source is zero in an EventConditionNotMet.
+	// EventConditionNotMet: the request that caused the event.
 	Request Source
 
 	// Due, Occurrence and Lateness describe an occurrence. They are set in EventFired,

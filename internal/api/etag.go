@@ -7,7 +7,8 @@ import (
 )
 
 // etag returns a timer's ETag. While it is the same, everything that is shown of the timer is the same,
-// except for what new rules of time zones change. The part before the semicolon is the timer's version,
+// except for what new rules of time zones change. So a firing that was triggered does not change the ETag of a recurring
+// timer. The part before the semicolon is the timer's version,
 // which If-Match is about: a timer that has fired or was parked meanwhile is still the same one.
 func etag(t *Timer) string {
 	if t.Occurrence == 1 && t.State == "pending" {

@@ -18,9 +18,12 @@ import (
 )
 
 const (
-	// resendWindow is how many offsets of a log a job reads at a time. resendBytes is how many bytes of
-	// their letters it holds. A window with more is read in parts.
-	resendWindow, resendBytes = 500, 4 << 20
+	// resendWindow is how many offsets of a partition a job looks at together, at most; fewer if there
+	// are more than lookBytes in the windows.
+	resendWindow, lookBytes = 500, 32 << 20
+	// resendLetters is how many letters it holds at a time, and resendBytes how many bytes of them. A
+	// larger one is held alone.
+	resendLetters, resendBytes = 500, 4 << 20
 	// resendChunk is how many requests are written at a time; fewer if the job's rate is lower.
 	resendChunk = 100
 )
@@ -43,7 +46,7 @@ type LetterMatches struct {
 //
 // The newest letters go first, each under the condition that nothing is pending under its ID (timer-if:
 // absent). So timers that were scheduled since the letter stay, and of several letters with the same ID
-// the newest wins. With replace the oldest go first, and each replaces what is pending. Letters with a
+// the newest wins, on whichever partitions they are. With replace the oldest go first, and each replaces what is pending. Letters with a
 // condition of their own keep it. Records of a fixed-delay topic have no ID: they go in the order of the
 // log.
 type resendJob struct {
@@ -140,65 +143,93 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	if err != nil {
 		return err
 	}
-	newestFirst := !r.replace && !j.topic.Delay
-	for _, partition := range slices.Sorted(maps.Keys(bounds)) {
-		b, window := bounds[partition], int64(resendWindow)
-		for b[0] < b[1] {
-			span := [2]int64{b[0], min(b[1], b[0]+window)}
-			if newestFirst {
-				span = [2]int64{max(b[0], b[1]-window), b[1]}
-			}
-			var found []*Record
-			err := s.jobs.insist(ctx, j, func() (err error) {
-				found, err = s.readLetters(ctx, j.topic.DeadLetters, partition, span, &r.filter)
-				return err
-			})
-			if errors.Is(err, errLargeSpan) && window > 1 {
-				window = max(1, window/historyGrowth)
-				continue
-			}
-			if err != nil {
+	order := newLetterOrder(bounds, !r.replace && !j.topic.Delay)
+	for {
+		for spans := order.spans(); len(spans) > 0; spans = order.spans() {
+			err := s.jobs.insist(ctx, j, func() error { return s.look(ctx, j.topic.DeadLetters, order, spans, &r.filter) })
+			if err != nil && !errors.Is(err, errLargeSpan) {
 				return err
 			}
-			if newestFirst {
-				slices.Reverse(found)
-				b[1] = span[0]
-			} else {
-				b[0] = span[1]
+		}
+		next := order.take(resendLetters, resendBytes)
+		if len(next) == 0 {
+			return nil
+		}
+		var found []*Record
+		err := s.jobs.insist(ctx, j, func() (err error) {
+			found, err = s.readLetters(ctx, j.topic.DeadLetters, next)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for chunk := range slices.Chunk(found, min(resendChunk, j.rate.Burst())) {
+			if err := j.rate.WaitN(ctx, len(chunk)); err != nil {
+				return err
 			}
-			for chunk := range slices.Chunk(found, min(resendChunk, j.rate.Burst())) {
-				if err := j.rate.WaitN(ctx, len(chunk)); err != nil {
-					return err
-				}
-				if err := s.resendChunk(ctx, j, r, chunk); err != nil {
-					return err
-				}
+			if err := s.resendChunk(ctx, j, r, chunk); err != nil {
+				return err
 			}
 		}
 	}
-	return nil
 }
 
-// readLetters reads the letters of a span that a job wants. If it returns errLargeSpan, the span must be
-// read in parts.
-func (s *resends) readLetters(ctx context.Context, topic string, partition int32, span [2]int64, f *letterFilter) (found []*Record, err error) {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	size := 0
-	err = s.logs.Read(ctx, topic, map[int32][2]int64{partition: span}, func(r *Record) error {
-		if !f.match(r) {
-			return nil
-		}
-		if size += r.size(); size > resendBytes && span[1]-span[0] > 1 {
+// look finds the letters of spans that a job wants, without keeping them. If it returns errLargeSpan, the order has
+// smaller ones.
+func (s *resends) look(ctx context.Context, topic string, order *letterOrder, spans map[int32][2]int64, f *letterFilter) error {
+	found, size := make(map[int32][]letterAt), 0
+	err := s.read(ctx, topic, spans, func(r *Record) error {
+		if size += r.size(); size > lookBytes && order.shrink() {
 			return errLargeSpan
 		}
-		found = append(found, slim(r, len(r.Value)))
+		if f.match(r) {
+			source, _ := waterclock.ParseSource(r.header(waterclock.HeaderSource)) // the filter has parsed it
+			source.Topic = ""
+			found[r.Partition] = append(found[r.Partition], letterAt{r.Partition, r.Offset, r.Time, source, r.size()})
+		}
 		return nil
 	})
+	if err == nil {
+		order.looked(spans, found)
+	}
+	return err
+}
+
+// readLetters reads the given letters, and returns them in the same order. What retention has deleted meanwhile is
+// missing.
+func (s *resends) readLetters(ctx context.Context, topic string, all []letterAt) (found []*Record, err error) {
+	type place struct {
+		partition int32
+		offset    int64
+	}
+	index, spans := make(map[place]int, len(all)), make(map[int32][2]int64)
+	for i, l := range all {
+		index[place{l.partition, l.offset}] = i
+		span, some := spans[l.partition]
+		if !some {
+			span = [2]int64{l.offset, l.offset + 1}
+		}
+		spans[l.partition] = [2]int64{min(span[0], l.offset), max(span[1], l.offset+1)}
+	}
+	found = make([]*Record, len(all))
+	err = s.read(ctx, topic, spans, func(r *Record) error {
+		if i, wanted := index[place{r.Partition, r.Offset}]; wanted {
+			found[i] = slim(r, len(r.Value))
+		}
+		return nil
+	})
+	return slices.DeleteFunc(found, func(r *Record) bool { return r == nil }), err
+}
+
+// read reads spans of a log. Errors other than errLargeSpan wrap errLog.
+func (s *resends) read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	err := s.logs.Read(ctx, topic, spans, fn)
 	if err != nil && !errors.Is(err, errLargeSpan) {
 		err = fmt.Errorf("%w: %w", errLog, err)
 	}
-	return found, err
+	return err
 }
 
 // resendChunk writes the requests of some letters in order, those of each partition together.

@@ -39,7 +39,7 @@ type Result struct {
 // changed is the answer to a call that changes one timer.
 type changed struct {
 	Status int
-	ETag   string `header:"ETag" doc:"Of the timer that is pending, in quotes: its source, and once it has fired, or is not just pending, a semicolon and more."`
+	ETag   string `header:"ETag" doc:"Of the timer that is pending, in quotes: its source, and from its second occurrence on, or while it is not just pending, a semicolon and more."`
 	Body   Result
 }
 
@@ -109,7 +109,7 @@ func (t *timers) registerPut(h huma.API) {
 // shownTimer is the answer to getTimer.
 type shownTimer struct {
 	Status int
-	ETag   string `header:"ETag" doc:"Its source in quotes; once it has fired, or is not just pending, with a semicolon and more. If-None-Match takes it."`
+	ETag   string `header:"ETag" doc:"Its source in quotes; from its second occurrence on, or while it is not just pending, with a semicolon and more. If-None-Match takes it."`
 	Body   Timer
 }
 
@@ -129,10 +129,10 @@ func (t *timers) get(ctx context.Context, in *OneTimer) (*shownTimer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if answer.Timer == nil {
+	if answer.Timer == nil || answer.Timer.State == query.Remembered {
 		answer.Timer = t.asker.Find(ctx, in.Topic, []byte(in.ID))
 	}
-	if answer.Timer == nil || answer.Timer.State == query.Remembered {
+	if answer.Timer == nil {
 		return nil, none
 	}
 	if p := access.Reserve(ctx, pageFactor*int64(answer.Timer.Size())); p != nil {
@@ -155,6 +155,14 @@ func stray(topic string, lies, belongs int32) string {
 	return fmt.Sprintf("it lies on partition %d of %s, and its ID belongs on %d: its producer uses another partitioner than murmur2, so what others send for this ID by Kafka misses it, unless they name partition %d", lies, topic, belongs, lies)
 }
 
+// nothingPending reports whether a request has found nothing that is pending under its ID.
+func nothingPending(p *Problem) bool {
+	if p == nil || p.Pending != nil && p.Pending.State != string(query.Remembered) {
+		return false
+	}
+	return p.Reason == ReasonNotFound || p.Reason == ReasonConditionNotMet
+}
+
 // change writes a request, or returns what is wrong with it. If a request steers a timer that lies on
 // another partition than its ID belongs on, it is written once more, to that partition.
 func (t *timers) change(ctx context.Context, in *OneTimer, wait string, r route.Request, steers bool, wrong error) (*changed, error) {
@@ -170,8 +178,8 @@ func (t *timers) change(ctx context.Context, in *OneTimer, wait string, r route.
 		return nil, err
 	}
 	status, result, wrongs := writeOne(ctx, t.asker, at, wait, r)
-	note, nothing := "", wrongs != nil && wrongs.Pending == nil && (wrongs.Reason == ReasonNotFound || wrongs.Reason == ReasonConditionNotMet)
-	if steers && nothing || status == http.StatusCreated {
+	note := ""
+	if steers && nothingPending(wrongs) || status == http.StatusCreated {
 		if found := t.asker.Find(ctx, in.Topic, r.ID); found != nil {
 			note = stray(in.Topic, found.Partition, at.Partition)
 			at.Partition = found.Partition

@@ -9,6 +9,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -115,6 +116,7 @@ func decided(at timer.TopicPartition, id string, w *route.Written) (status int, 
 		return http.StatusAccepted, r, nil
 	}
 	r.Outcome, r.Timer = d.Outcome, view(d.Pending, true)
+	remembered := d.Pending != nil && d.Pending.State == query.Remembered // which is not pending
 	switch d.Outcome {
 	case string(waterclock.EventRejected):
 		p = problem(statusOf(d.Reason), d.Reason, "%s", d.Detail)
@@ -122,7 +124,7 @@ func decided(at timer.TopicPartition, id string, w *route.Written) (status int, 
 		p = problem(http.StatusPreconditionFailed, ReasonConditionNotMet, "what the request counts under does not hold of timer %.100q: nothing has changed", id)
 		p.Pending = r.Timer
 	case "not-found":
-		if d.Pending != nil { // for example, it was already paused
+		if d.Pending != nil && !remembered { // for example, it was already paused
 			r.Outcome = "unchanged"
 			return http.StatusOK, r, nil
 		}
@@ -130,6 +132,9 @@ func decided(at timer.TopicPartition, id string, w *route.Written) (status int, 
 	case string(waterclock.EventScheduled):
 		return http.StatusCreated, r, nil
 	default:
+		if remembered { // it has ended by a resume
+			r.Timer = nil
+		}
 		return http.StatusOK, r, nil
 	}
 	p.Request = fmt.Sprintf("%s/%d/%d", at.Topic, at.Partition, w.Offset)

@@ -608,12 +608,20 @@ var steered = map[timer.Outcome]string{
 // resumed checks what is left of a timer that was resumed: missed occurrences may be skipped if its policy says so.
 func (m *model) resumed(e *Entry, want *timer.Timer, now int64) {
 	delete(m.missed, occurrence{want.Offset, want.Occurrence})
+	was := want
 	if want = m.again(want); want.Recurrence != nil && !want.IsTriggered() && !isUnreckoned(want) && want.Due <= now {
 		want = m.at(want, m.chosen(want, now, now))
 	}
 	outcome := timer.Resumed
 	if want == nil {
 		outcome = timer.Completed
+		if k := was.Remember; k != nil {
+			want = &timer.Timer{
+				ID: was.ID, Offset: was.Offset + 1<<62, Due: now + k.For, Occurrence: was.Occurrence, Remember: k,
+				Target: timer.Target{Topic: was.Target.Topic, Partition: timer.AnyPartition, Key: was.ID},
+			}
+			m.saw("remembered after a resume", true)
+		}
 	}
 	if !equal(e.After, want) || e.Outcome != outcome {
 		m.t.Fatalf("%q goes on as %+v, outcome %d; want %+v, %d", e.ID, e.After, e.Outcome, want, outcome)
@@ -1362,7 +1370,7 @@ func TestPlannerAgainstModel(t *testing.T) {
 	})
 	t.Logf("seen: %v", seen)
 	for _, kind := range []string{"fired", "held", "rolled back", "rolled back under a request", "aborted", "parked", "unparked", "lowered", "relieved", "restarted", "recurred", "let go",
-		"triggered", "triggered while paused", "remembered", "forgotten", "paused", "resumed", "unmet", "not found", "decided again",
+		"triggered", "triggered while paused", "remembered", "remembered after a resume", "forgotten", "paused", "resumed", "unmet", "not found", "decided again",
 		"held for a zone that is not known", "moved by other rules", "let go by what was missed", "recurred by an expression", "delayed",
 		"full", "expired", "expired while parked", "left to wait behind requests", "packed", "packed beyond the horizon", "gone", "gone, and being deleted", "twins", "overlaid", "overlaid as gone", "a flush ended behind the view"} {
 		if seen[kind] == 0 && !testing.Short() { // short runs are a fifth as many
@@ -1509,6 +1517,16 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			i := id.Draw(t, "id")
 			m.steer(i, timer.Pause)
 			m.steer(i, timer.Trigger)
+		},
+		"resume what was missed": func(t *rapid.T) {
+			i := id.Draw(t, "id")
+			m.request(i, &timer.Timer{
+				Due: m.now + m.tick, Target: timer.Target{Topic: target.Draw(t, "target")}, Remember: &timer.Remember{For: 20 * m.tick},
+				Recurrence: &timer.Recurrence{Every: m.tick, Count: 1, Until: timer.NoUntil, CatchUp: timer.CatchUpNone},
+			}, false)
+			m.steer(i, timer.Pause)
+			m.now += 2 * m.tick
+			m.steer(i, timer.Resume)
 		},
 		"schedule if": func(t *rapid.T) {
 			schedule(t)

@@ -65,15 +65,18 @@ func Expires(t *timer.Timer, now int64) bool {
 	return t.IsRemembered() || t.IsTooLate(now) && (t.Recurrence == nil || t.Recurrence.CatchUp == timer.CatchUpAll || t.IsTriggered())
 }
 
-// reschedule plans that an item is pending for another time, or no longer.
+// reschedule plans that an item is pending for another time, or over if t is nil. What is over ends when it was due, or
+// at the acquisition if that came later: from then on it is remembered.
 func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 	c := &chunk{entries: make([]Entry, 1), bytes: Held(it.timer) + EntryMemory, position: -1, due: Never}
 	e := &c.entries[0]
 	e.Entry = timer.Entry{ID: it.timer.ID, Before: it.ref, After: t}
 	e.item, e.chunk, e.firing = it, c, true
 	if t == nil {
-		e.Outcome = timer.Completed
-	} else {
+		t = it.timer.Ended(max(p.began, it.timer.Due))
+		e.Outcome, e.After = timer.Completed, t
+	}
+	if t != nil {
 		e.Value = t.AppendTo(nil)
 	}
 	p.tally.note(e)
@@ -91,17 +94,18 @@ func (p *Planner) again(it *Item) {
 }
 
 // resume restarts a timer that was resumed at now. It decides once which of the missed occurrences fire, and that becomes
-// part of the stored timer. If none fires and none is left, the timer has ended. If the timer is also triggered, it fires
-// first.
+// part of the stored timer. If none fires and none is left, the timer has ended, and its ID may be remembered. If the timer
+// is also triggered, it fires first.
 func (x recurrences) resume(e *timer.Entry, now int64) {
-	t := x.again(e.After)
+	resumed := e.After
+	t := x.again(resumed)
 	if t != nil && t.Recurrence != nil && !t.IsTriggered() {
 		if r, err := x.schedules.Recurrence(t.Recurrence); err == nil { // else it is Unreckoned when it is due
 			t = r.CatchUp(t, now, now)
 		}
 	}
 	if e.After = t; t == nil {
-		e.Outcome = timer.Completed
+		e.Outcome, e.After = timer.Completed, resumed.Ended(now)
 	}
 }
 

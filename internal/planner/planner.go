@@ -21,6 +21,7 @@ const Memory = 24 << 10
 type Planner struct {
 	known  known
 	ahead  int64 // see the constant
+	began  int64 // Unix ms: when the partition was acquired
 	open   bool
 	opened int64 // Unix ms: occurrences due by then were missed, because no instance had the partition
 	tally  tally
@@ -60,7 +61,7 @@ func New(position, now, bytes int64) *Planner { return newPlanner(position, now,
 func newPlanner(position, now, bytes int64, grain uint) *Planner {
 	return &Planner{
 		known: known{table: memtable.New(now, grain), topics: make(topicNames), horizon: Lowest, limit: bytes},
-		ahead: ahead, sequence: sequence{position: position}, recurrences: recurrences{new(calendar.Cache)}, tally: tally{count: new(Count)},
+		ahead: ahead, began: now, sequence: sequence{position: position}, recurrences: recurrences{new(calendar.Cache)}, tally: tally{count: new(Count)},
 	}
 }
 

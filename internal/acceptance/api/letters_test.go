@@ -77,3 +77,52 @@ func TestManyDeadLetters(t *testing.T) {
 	}
 	counted(delayed, 2*n, map[string]float64{"no-effect": 2 * n})
 }
+
+// Of several letters of an ID the newest wins, on whichever partitions of the topic of dead letters they are: without
+// replace, where the first that is sent counts, and with it, where the last one does.
+func TestTheNewestLetterOfAnIDWins(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, partitions, nil)
+	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
+	in, a := serve(t, rig.Config(t, c.Seeds(), requests), "")
+	in.Ready(partitions, limit)
+	cl := c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	const ids = 8
+	written := time.Now().Add(-time.Minute)
+	for round := range partitions { // each ID has a letter on each partition, the newest one on another for each
+		for id := range ids {
+			partition := int32((round + id) % partitions)
+			written = written.Add(10 * time.Millisecond)
+			r := &kgo.Record{
+				Topic: requests + ".waterclock.dead-letters", Partition: partition, Timestamp: written, Key: fmt.Append(nil, "id-", id), Value: fmt.Append(nil, "round ", round),
+				Headers: []kgo.RecordHeader{
+					{Key: "timer-after", Value: []byte("1h")}, {Key: "timer-target-topic", Value: []byte(target)}, {Key: "waterclock-reason", Value: []byte("target-not-allowed")},
+					{Key: "waterclock-source", Value: fmt.Appendf(nil, "%s/%d/%d", requests, partition, round*ids+id)},
+				},
+			}
+			if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	newest := fmt.Sprint("round ", partitions-1)
+	for _, replace := range []string{"false", "true"} {
+		started := a.call(t, "POST", "/v1/topics/"+requests+"/dead-letters/resend?all=true&replace="+replace, "").is(t, 202, "")
+		var job map[string]any
+		await.Until(t, limit, "the job ends", func() bool {
+			job = a.call(t, "GET", started.header.Get("Location"), "").is(t, 200, "").body
+			return job["state"] != "running"
+		})
+		if job["state"] != "done" || job["seen"] != float64(ids*partitions) || job["failed"] != 0.0 {
+			t.Errorf("replace=%s: %v", replace, job)
+		}
+		for id := range ids {
+			one := a.call(t, "GET", fmt.Sprintf("%s/id-%d", timersOf(requests), id), "").is(t, 200, "")
+			if got := one.body["payload"].(map[string]any)["text"]; got != newest {
+				t.Errorf("replace=%s: of ID %d the letter of %v has won, want %s", replace, id, got, newest)
+			}
+			a.call(t, "DELETE", fmt.Sprintf("%s/id-%d", timersOf(requests), id), "").is(t, 200, "cancelled")
+		}
+	}
+}

@@ -143,16 +143,17 @@ func CallerOf(ctx context.Context) (Caller, bool) {
 // empty topic means the whole service. The audit line names the topic and the ID of the first question. The current
 // rights count, however long ago the call was made.
 func May(ctx context.Context, role Role, topic, id string) error {
-	return may(ctx, role, topic, id, func(g Grant) bool { return strings.HasPrefix(id, g.IDPrefix) })
+	return may(ctx, role, topic, id, what(topic, id), func(g Grant) bool { return strings.HasPrefix(id, g.IDPrefix) })
 }
 
 // MaySome checks whether the caller has a right to any IDs of a request topic at all. A call that names
 // IDs in its body needs that before the body is read; May then checks each ID.
 func MaySome(ctx context.Context, role Role, topic string) error {
-	return may(ctx, role, topic, "", func(Grant) bool { return true })
+	return may(ctx, role, topic, "", fmt.Sprintf("any ID of topic %q", topic), func(Grant) bool { return true })
 }
 
-func may(ctx context.Context, role Role, topic, id string, of func(Grant) bool) error {
+// may looks for a grant whose IDs suffice. what says what is missing if there is none.
+func may(ctx context.Context, role Role, topic, id, what string, suffices func(Grant) bool) error {
 	c := callOf(ctx)
 	if c == nil {
 		return NewProblem(http.StatusForbidden, ReasonForbidden, "the call has no caller")
@@ -162,10 +163,10 @@ func may(ctx context.Context, role Role, topic, id string, of func(Grant) bool) 
 	if c.current != nil {
 		grants = c.current()
 	}
-	if slices.ContainsFunc(grants, func(g Grant) bool { return g.Role >= role && g.covers(topic) && of(g) }) {
+	if slices.ContainsFunc(grants, func(g Grant) bool { return g.Role >= role && g.covers(topic) && suffices(g) }) {
 		return nil
 	}
-	return NewProblem(http.StatusForbidden, ReasonForbidden, fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, what(topic, id)))
+	return NewProblem(http.StatusForbidden, ReasonForbidden, fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, what))
 }
 
 func what(topic, id string) string {

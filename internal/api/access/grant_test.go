@@ -48,6 +48,23 @@ func TestMay(t *testing.T) {
 	}
 }
 
+// A refusal names the right that would do: to the ID, to all of a topic, or only to some IDs of it.
+func TestRefusalsNameWhatWouldDo(t *testing.T) {
+	ctx := WithCaller(t.Context(), Caller{Name: "x", grants: []Grant{{Read, "orders", "a"}}})
+	for want, err := range map[string]error{
+		`caller "x" has no right to write "a1" on topic "orders"`:   May(ctx, Write, "orders", "a1"),
+		`caller "x" has no right to read all of topic "orders"`:     May(ctx, Read, "orders", ""),
+		`caller "x" has no right to write any ID of topic "orders"`: MaySome(ctx, Write, "orders"),
+	} {
+		if p, ok := errors.AsType[*Problem](err); !ok || p.Detail != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if err := MaySome(ctx, Read, "orders"); err != nil {
+		t.Error(err)
+	}
+}
+
 // Without the guard there are no rights.
 func TestNobody(t *testing.T) {
 	if err := May(context.Background(), Read, "orders", "1"); err == nil {

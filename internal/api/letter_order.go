@@ -1,0 +1,121 @@
+package api
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/waterclock/waterclock"
+)
+
+// aheadLetters is about how many letters a letterOrder knows of at a time, all partitions together, at some 100 bytes
+// each. It also has one window of each partition, however many those are.
+const aheadLetters = 20_000
+
+// letterOrder merges the partitions of a topic of dead letters in the order of time. The letters of one ID are usually on
+// one partition. But they are on another while that takes no writes, if producers use other partitioners, and after the
+// request topic has grown. Of each partition the order of its log stays, because the times of two owners may disagree a
+// little.
+//
+// It holds only where letters are, so many partitions with large letters need little memory.
+type letterOrder struct {
+	newestFirst bool
+	bounds      map[int32][2]int64   // by partition: what has not been looked at
+	ahead       map[int32][]letterAt // by partition: what has, and was not taken, in this order
+	window      int64                // offsets of a partition that are looked at together: see shrink
+	most        int64                // the maximum of window
+}
+
+// letterAt says where a letter is, and what orders it.
+type letterAt struct {
+	partition int32
+	offset    int64
+	at        time.Time
+	source    waterclock.Source
+	size      int // bytes of memory of the whole letter
+}
+
+func newLetterOrder(bounds map[int32][2]int64, newestFirst bool) *letterOrder {
+	most := min(resendWindow, max(1, aheadLetters/int64(max(1, len(bounds)))))
+	return &letterOrder{newestFirst: newestFirst, bounds: bounds, ahead: make(map[int32][]letterAt), window: most, most: most}
+}
+
+// spans returns what has to be looked at before more is taken: the next window of each partition of which nothing is
+// known ahead. It returns none if that is no partition.
+func (o *letterOrder) spans() map[int32][2]int64 {
+	spans := make(map[int32][2]int64)
+	for p, b := range o.bounds {
+		switch {
+		case b[0] == b[1] || len(o.ahead[p]) > 0:
+		case o.newestFirst:
+			spans[p] = [2]int64{max(b[0], b[1]-o.window), b[1]}
+		default:
+			spans[p] = [2]int64{b[0], min(b[1], b[0]+o.window)}
+		}
+	}
+	return spans
+}
+
+// looked notes which letters are in the spans, by partition in the order of its log.
+func (o *letterOrder) looked(spans map[int32][2]int64, found map[int32][]letterAt) {
+	for p, span := range spans {
+		b := o.bounds[p]
+		if o.newestFirst {
+			slices.Reverse(found[p])
+			b[1] = span[0]
+		} else {
+			b[0] = span[1]
+		}
+		o.bounds[p], o.ahead[p] = b, found[p]
+	}
+	o.window = min(o.most, o.window*2)
+}
+
+// shrink makes the next windows smaller, because these have too many bytes to be looked at together; false if they cannot
+// be smaller.
+func (o *letterOrder) shrink() bool {
+	was := o.window
+	o.window = max(1, was/historyGrowth)
+	return o.window < was
+}
+
+// take returns the next letters, at most n and not more bytes together, but at least one. It returns fewer if a partition
+// has to be looked at first, and none at the end.
+func (o *letterOrder) take(n, bytes int) (all []letterAt) {
+	for len(all) < n {
+		var next *letterAt
+		for p, ahead := range o.ahead {
+			if len(ahead) == 0 {
+				if b := o.bounds[p]; b[0] < b[1] {
+					return all
+				}
+				continue
+			}
+			if next == nil || o.before(&ahead[0], next) {
+				next = &ahead[0]
+			}
+		}
+		if next == nil {
+			return all
+		}
+		if bytes -= next.size; bytes < 0 && len(all) > 0 {
+			return all
+		}
+		all = append(all, *next)
+		o.ahead[next.partition] = o.ahead[next.partition][1:]
+	}
+	return all
+}
+
+// before reports whether a comes before b. Letters of one step have the same time: then the order of their requests
+// counts, if they are of one partition.
+func (o *letterOrder) before(a, b *letterAt) bool {
+	c := a.at.Compare(b.at)
+	if c == 0 && a.source.Partition == b.source.Partition {
+		c = cmp.Compare(a.source.Offset, b.source.Offset)
+	}
+	if c = cmp.Or(c, cmp.Compare(a.partition, b.partition)); o.newestFirst {
+		c = -c
+	}
+	return c < 0
+}
