@@ -102,6 +102,14 @@ func TestVerify(t *testing.T) {
 			want:   []string{"topic t: cleanup.policy is compact,delete, must be delete"},
 		},
 		{
+			name:   "request topic kept up to a size",
+			change: func(t *family) { t.request.settings[retentionBytes] = "1000000" },
+			want: []string{
+				"topic t: retention.bytes is 1000000, should be -1: records would be deleted by size, however young, before they are read",
+			},
+		},
+		{name: "request topic of any size", change: func(t *family) { t.request.settings[retentionBytes] = "-1" }},
+		{
 			name: "nothing created",
 			change: func(t *family) {
 				t.changelog = found{name: t.changelog.name, missing: true}
@@ -274,6 +282,11 @@ func TestSince(t *testing.T) {
 		{name: "events gone", change: func(t *family) { t.events = found{name: t.events.name, missing: true} }, stop: []string{"t.waterclock.events topic"}},
 		{name: "events recreated", change: func(t *family) { t.events.id = uuid(9) }},
 		{name: "events compacted", change: func(t *family) { t.events.settings[cleanupPolicy] = "compact" }, alert: []string{"t.waterclock.events cleanup.policy"}},
+		{
+			name:   "requests kept up to a size",
+			change: func(t *family) { t.request.settings[retentionBytes] = "1000000" },
+			alert:  []string{"t retention.bytes"},
+		},
 		{name: "a smaller retention", change: func(t *family) { t.changelog.settings[deleteRetention] = "1000" }, alert: []string{"t.waterclock.changelog delete.retention.ms"}},
 	}
 	names := func(ps []Problem) (out []string) {
