@@ -20,8 +20,6 @@ import (
 	"github.com/MicahParks/keyfunc/v3"
 	"github.com/golang-jwt/jwt/v5"
 	"golang.org/x/sync/singleflight"
-
-	"github.com/waterclock/waterclock/internal/clocks"
 )
 
 // Limits of fetching an issuer's keys.
@@ -185,7 +183,7 @@ var errNoKeys = errors.New("the issuer's keys are not known")
 func (i *issuer) key(ctx context.Context, t *jwt.Token) (any, error) {
 	i.mu.Lock()
 	now := time.Now()
-	keys, fetched, asked := i.keys, clocks.Passed(i.fetched, now), clocks.Passed(i.asked, now)
+	keys, fetched, asked := i.keys, passed(i.fetched, now), passed(i.asked, now)
 	i.mu.Unlock()
 	again := asked > keysAgain
 	if keys != nil && asked <= keysTrusted {
@@ -213,6 +211,11 @@ func (i *issuer) key(ctx context.Context, t *jwt.Token) (any, error) {
 		return nil, errNoKeys
 	}
 	return keys.KeyfuncCtx(ctx)(t)
+}
+
+// passed is as clocks.Passed, which this package must not know: time in which the machine was suspended counts.
+func passed(since, now time.Time) time.Duration {
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
 // ask starts a fetch of the keys; concurrent calls share one. The end of a call does not end the fetch.
