@@ -28,8 +28,8 @@ const (
 	// settingsEvery is how often topic settings are read between two checks. A partition uses them between two
 	// acquisitions. Later they decide whether a view can be used.
 	settingsEvery = 30 * time.Second
-	// A problem must last for recheckAgain before it stops a topic. If the problem is that a topic is gone, it must last for
-	// recheckGone, because a broker that has just started may deny that a topic exists.
+	// A problem that is not certain must last for recheckAgain before it stops a topic. If the problem is that a topic is
+	// gone, it must last for recheckGone, because a broker that has just started may deny that a topic exists.
 	recheckAgain = 2 * time.Second
 	recheckGone  = 10 * time.Second
 	// stoppedEvery is how often the log says that a topic is stopped.
@@ -235,10 +235,13 @@ func (r *recheck) check(ctx context.Context, name string, set topics.Set) {
 }
 
 // confirmed reports whether the result of a check counts. It does if the check has found nothing that stops the topic,
-// or if such a problem has lasted long enough.
+// or if such a problem is certain or has lasted long enough.
 func (r *recheck) confirmed(name string, stop []topics.Problem) bool {
 	if len(stop) == 0 {
 		delete(r.suspect, name)
+		return true
+	}
+	if slices.ContainsFunc(stop, func(p topics.Problem) bool { return p.Certain }) {
 		return true
 	}
 	since, suspect := r.suspect[name]

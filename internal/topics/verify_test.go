@@ -222,9 +222,9 @@ func TestVerify(t *testing.T) {
 func TestSplit(t *testing.T) {
 	checks := []Check{
 		{OK: true, Problem: Problem{Topic: "a", Fatal: true}},
-		{Problem: Problem{"b", "s", "1", "2", true}},
-		{Problem: Problem{"c", "s", "1", "2", false}},
-		{Problem: Problem{"d", "s", "1", "2", true}},
+		{Problem: Problem{"b", "s", "1", "2", true, false}},
+		{Problem: Problem{"c", "s", "1", "2", false, false}},
+		{Problem: Problem{"d", "s", "1", "2", true, false}},
 	}
 	others, err := split(checks)
 	if err == nil || err.Error() != "topic b: s is 1, must be 2; topic d: s is 1, must be 2" {
@@ -305,6 +305,30 @@ func TestSince(t *testing.T) {
 				t.Errorf("stop %q, alert %q; want %q, %q", names(stop), names(alert), tt.stop, tt.alert)
 			}
 		})
+	}
+}
+
+// A topic that has more partitions than before has grown: no broker that is behind says so. Everything else may be said by one
+// that is.
+func TestGrowthIsCertain(t *testing.T) {
+	for name, x := range map[string]struct {
+		change func(*found)
+		want   bool
+	}{
+		"grown":                   {func(f *found) { f.partitions = 8 }, true},
+		"fewer":                   {func(f *found) { f.partitions = 2 }, false},
+		"another topic":           {func(f *found) { f.id = uuid(9) }, false},
+		"another topic with more": {func(f *found) { f.id, f.partitions = uuid(9), 8 }, false},
+		"gone":                    {func(f *found) { *f = found{name: f.name, missing: true} }, false},
+		"compacted":               {func(f *found) { f.settings[cleanupPolicy] = "compact" }, false},
+		"grown, and is compacted": {func(f *found) { f.partitions, f.settings[cleanupPolicy] = 8, "compact" }, true},
+	} {
+		now := sound()
+		x.change(&now.request)
+		stop, _ := (&Inspection{Set: now.set(), Checks: now.verify()}).since(sound().set())
+		if got := slices.ContainsFunc(stop, func(p Problem) bool { return p.Certain }); got != x.want || len(stop) == 0 {
+			t.Errorf("%s: certain %v, want %v: %v", name, got, x.want, stop)
+		}
 	}
 }
 
