@@ -17,6 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/child"
 	"github.com/waterclock/waterclock/internal/history"
+	"github.com/waterclock/waterclock/internal/ops"
 )
 
 // The events of a move.
@@ -239,6 +240,9 @@ func (m *mover) do(ctx context.Context, name string, before map[int]*instance, m
 	case moveDrain:
 		err = m.dismiss(func(i *instance) error {
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+i.http+"/leave?within=5m", nil)
+			if err == nil {
+				err = ops.Authorize(req, i.dir)
+			}
 			if err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/ops"
 )
 
 const (
@@ -45,7 +46,7 @@ must serve plain HTTP there, without --http-web-config.`,
 		if ready {
 			out, path = p.stdout, "/readyz"
 		}
-		return p.askInstance(cmd.Context(), out, http.MethodGet, address, path, healthTimeout)
+		return p.askInstance(cmd.Context(), out, http.MethodGet, address, path, "", healthTimeout)
 	}
 	return cmd
 }
@@ -61,10 +62,13 @@ func drainCommand(p *process) *cobra.Command {
 instances, leave the group and end, even with --on-stop stay. Use it for an instance that
 will not come back. With --standbys, each partition moves when another instance has
 caught up with it, and is served until then. drain exits 0 when the instance has left the
-group. The instance must serve plain HTTP there, without --http-web-config.`,
-		Example: `  waterclock drain
+group. The instance must serve plain HTTP there, without --http-web-config. drain proves
+that it may do this by a token that the instance has written into its data directory, so
+it runs as the instance's user, or root.`,
+		Example: `  waterclock drain --data-dir /var/lib/waterclock
   waterclock drain --within 5m`,
 	}
+	dir := dataDir(p, cmd)
 	cmd.Flags().StringVar(&address, "http", "", "the instance's --http `ADDRESS` (default: "+config.EnvOf("http")+", else "+config.Default().HTTP+")")
 	cmd.Flags().DurationVar(&after, "after", 0, "wait `DURATION` first, so that load balancers stop sending calls of the API here")
 	cmd.Flags().DurationVar(&within, "within", within, "leave after `DURATION`, even if others have not caught up")
@@ -72,13 +76,14 @@ group. The instance must serve plain HTTP there, without --http-web-config.`,
 		if !beats.Sleep(cmd.Context(), after) {
 			return cmd.Context().Err()
 		}
-		return p.askInstance(cmd.Context(), p.stdout, http.MethodPost, address, "/leave?within="+within.String(), within+drainAnswer)
+		return p.askInstance(cmd.Context(), p.stdout, http.MethodPost, address, "/leave?within="+within.String(), *dir, within+drainAnswer)
 	}
 	return cmd
 }
 
-// askInstance prints the answer of an instance on this machine to out; any status but 200 is an error.
-func (p *process) askInstance(ctx context.Context, out io.Writer, method, address, path string, timeout time.Duration) error {
+// askInstance prints the answer of an instance on this machine to out; any status but 200 is an error. It sends the token
+// in the instance's data directory, if that is given.
+func (p *process) askInstance(ctx context.Context, out io.Writer, method, address, path, dataDir string, timeout time.Duration) error {
 	address = cmp.Or(address, p.env(config.EnvOf("http")), config.Default().HTTP)
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -93,6 +98,11 @@ func (p *process) askInstance(ctx context.Context, out io.Writer, method, addres
 	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return err
+	}
+	if dataDir != "" {
+		if err := ops.Authorize(req, dataDir); err != nil {
+			return fmt.Errorf("%w (--data-dir names another directory)", err)
+		}
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // and no proxy
 	answer, err := client.Do(req)

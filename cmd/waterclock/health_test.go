@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/waterclock/waterclock/internal/ops"
 )
 
 func TestHealth(t *testing.T) {
@@ -13,6 +16,10 @@ func TestHealth(t *testing.T) {
 		if r.URL.Path == "/readyz" {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = w.Write([]byte(`{"phase":"reaching the brokers"}`))
+		}
+		if r.URL.Path == "/leave" && r.Header.Get("Drain-Token") != "token" {
+			http.Error(w, "needs the token", http.StatusForbidden)
+			return
 		}
 		if r.URL.Path == "/leave" && (r.Method != http.MethodPost || r.FormValue("within") != "1m30s") {
 			http.Error(w, r.Method+" "+r.URL.String(), http.StatusBadRequest)
@@ -22,6 +29,10 @@ func TestHealth(t *testing.T) {
 	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
 	gone := httptest.NewServer(nil)
 	gone.Close()
+	dir, old := t.TempDir(), t.TempDir()
+	if err := errors.Join(ops.WriteToken(dir, "token"), ops.WriteToken(old, "of before")); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		env, args   string
 		code        int
@@ -31,9 +42,11 @@ func TestHealth(t *testing.T) {
 		{"WATERCLOCK_HTTP=:1", "--http 0.0.0.0:" + port, exitOK, "", ""},
 		{"WATERCLOCK_HTTP=[::]:" + port, "--ready", exitError, `{"phase":"reaching the brokers"}`, "/readyz answers 503 Service Unavailable"},
 		{"", "--http " + strings.TrimPrefix(gone.URL, "http://"), exitError, "", "no instance answers at " + strings.TrimPrefix(gone.URL, "http://") + " (--http names another address): dial tcp"},
-		{"WATERCLOCK_HTTP=:" + port, "drain --within 90s", exitOK, "", ""},
-		{"WATERCLOCK_HTTP=:" + port, "drain --after 1ms --within 90s", exitOK, "", ""},
-		{"WATERCLOCK_HTTP=:" + port, "drain", exitError, "POST /leave?within=30s\n", "answers 400"},
+		{"WATERCLOCK_HTTP=:" + port, "drain --within 90s --data-dir " + dir, exitOK, "", ""},
+		{"WATERCLOCK_HTTP=:" + port, "drain --after 1ms --within 90s --data-dir " + dir, exitOK, "", ""},
+		{"WATERCLOCK_HTTP=:" + port, "drain --data-dir " + dir, exitError, "POST /leave?within=30s\n", "answers 400"},
+		{"WATERCLOCK_HTTP=:" + port, "drain --data-dir " + old, exitError, "needs the token\n", "answers 403"},
+		{"WATERCLOCK_HTTP=:" + port, "drain --data-dir " + t.TempDir(), exitError, "", "(--data-dir names another directory)"},
 		{"", "--http 8680", exitUsage, "", "needs host:port"},
 	} {
 		var out, errs strings.Builder

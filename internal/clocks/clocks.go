@@ -66,6 +66,13 @@ func (m Mark) took(n Mark) (took, stepped time.Duration) {
 	return took, time.Duration(n.Wall-m.Wall)*time.Millisecond - took
 }
 
+// Passed returns the most time that may have passed between two moments, by either of this machine's clocks: the
+// monotonic one stands still while the machine is suspended, and the wall clock can be set. Limits of age, which a use
+// must not exceed, count with it.
+func Passed(since, now time.Time) time.Duration {
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
+}
+
 // Clocks is what is known about the brokers' clock. The zero value knows nothing.
 type Clocks struct {
 	mu    sync.Mutex // guards what follows

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/waterclock/waterclock/internal/clocks/clockstest"
 	"github.com/waterclock/waterclock/internal/runs"
 )
 
@@ -144,5 +145,24 @@ func TestClocksThatAreSetAndMachinesThatSleep(t *testing.T) {
 		if behind := w.true.Sub(c.Brokers(w.mark())); behind < -time.Second || behind > tc.behind+time.Second {
 			t.Errorf("%s: the brokers' time is %s too early", name, behind)
 		}
+	}
+}
+
+// The longer time counts, whether the machine was suspended or its clock was set back.
+func TestPassed(t *testing.T) {
+	for _, x := range []struct {
+		name             string
+		wall, mono, want time.Duration
+	}{
+		{"both clocks agree", time.Minute, time.Minute, time.Minute},
+		{"suspended, or set ahead", time.Hour, time.Minute, time.Hour},
+		{"set back", -time.Hour, time.Minute, time.Minute},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			since := clockstest.Suspended(x.wall, x.mono)
+			if d := Passed(since, time.Now()); d < x.want || d > x.want+time.Minute {
+				t.Errorf("%s have passed, want %s", d, x.want)
+			}
+		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/clocks"
 )
 
 // heartbeats records when the group's coordinator last answered a group client. kgo says nothing while it goes
@@ -71,8 +73,7 @@ func (p *heartbeats) heard() time.Duration {
 	p.mu.Lock()
 	heeded := p.heeded
 	p.mu.Unlock()
-	now := p.now()
-	return max(now.Sub(heeded), now.Round(0).Sub(heeded.Round(0)))
+	return clocks.Passed(heeded, p.now())
 }
 
 // ofMember reports whether an answer to a request with this key says whether the group knows the member.

@@ -3,7 +3,6 @@ package ops
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"time"
 )
@@ -14,17 +13,16 @@ const (
 	leaveWithin, maxLeave = 30 * time.Second, time.Hour
 )
 
-// OnLeave has the server take POST /leave from this machine: leave hands everything over, for as long as its context
-// lasts, leaves the group and ends the process. The caller gets its answer, 200, when leave has returned. It is called
-// before Listen.
-func (s *Server) OnLeave(leave func(ctx context.Context) error) {
+// OnLeave has the server take POST /leave: leave hands everything over, for as long as its context lasts, leaves the group
+// and ends the process. The caller gets its answer, 200, when leave has returned. OnLeave is called before Listen.
+//
+// A caller needs the token, which it finds only in the instance's data directory. Its address proves nothing: behind a
+// proxy or a sidecar everybody calls from this machine, and so do web pages in a browser.
+func (s *Server) OnLeave(token string, leave func(ctx context.Context) error) {
 	s.mux.HandleFunc("POST /leave", func(w http.ResponseWriter, r *http.Request) {
-		if !fromHere(r) {
-			http.Error(w, "only a program on the machine of this instance may have it leave", http.StatusForbidden)
-			return
-		}
-		if fromPage(r) {
-			http.Error(w, "a web page may not have an instance leave", http.StatusForbidden)
+		if !authorized(r, token) {
+			http.Error(w, "needs the header "+tokenHeader+" with what is in "+tokenFile+" in the instance's data directory",
+				http.StatusForbidden)
 			return
 		}
 		within := leaveWithin
@@ -44,21 +42,4 @@ func (s *Server) OnLeave(leave func(ctx context.Context) error) {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
-}
-
-// fromPage reports whether a browser sends the request for a page. Any page that somebody opens on this machine can send
-// it here. Browsers say so with each POST; programs do not.
-func fromPage(r *http.Request) bool {
-	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
-}
-
-// fromHere reports whether a request comes from the machine that it goes to.
-func fromHere(r *http.Request) bool {
-	from, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return false
-	}
-	remote := net.ParseIP(from)
-	to, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return remote != nil && (remote.IsLoopback() || to != nil && remote.Equal(to.IP))
 }

@@ -3,7 +3,7 @@
 //	/metrics  the given registry and whether the instance is ready, for Prometheus
 //	/healthz  200 as long as the process answers at all
 //	/readyz   200 or 503, and JSON that says why
-//	/leave    POST, from this machine: hand over, leave, end
+//	/leave    POST, with a token from the data directory: hand over, leave, end
 //
 // with TLS and users if a web configuration says so. If a setting asks for it, the profiler has a listener of its own.
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/clocks"
 	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/replay"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -54,6 +55,8 @@ type Follower struct {
 
 	view  view
 	first time.Time // when an end of the log was first reached; zero: never yet
+	// making is how long the view was in the making before first, by the longer of two clocks.
+	making time.Duration
 	// missed is the longest time from one end to the next, see spans.
 	missed time.Duration
 	said   time.Time // when progress was last logged
@@ -181,16 +184,11 @@ func (f *Follower) named(step string) error {
 func (f *Follower) meet(asked time.Time) {
 	if before := f.reached.Load(); before == nil {
 		f.first = time.Now()
+		f.making = clocks.Passed(f.view.begun, f.first)
 	} else {
-		f.missed = max(f.missed, passed(*before))
+		f.missed = max(f.missed, clocks.Passed(*before, time.Now()))
 	}
 	f.reached.Store(&asked)
-}
-
-// passed returns the most time that may have passed since a moment, by either of this machine's clocks:
-// time in which the machine was suspended counts too.
-func passed(since time.Time) time.Duration {
-	return max(time.Since(since), time.Now().Round(0).Sub(since.Round(0)))
 }
 
 // whyUnusable returns why the view must not be used, given the brokers' time; "" if it may be used. The age of
@@ -207,14 +205,14 @@ func (f *Follower) whyUnusable(ctx context.Context, now time.Time) (why string, 
 	}
 	v := &f.view
 	v.keeps = min(v.keeps, keeps)
-	v.past = spans{known: true, making: passed(v.begun)}
+	v.past = spans{known: true, making: clocks.Passed(v.begun, time.Now())}
 	if !now.IsZero() {
 		v.past.age = now.Sub(v.view.InSync)
 	}
 	if !f.first.IsZero() {
-		v.past.age -= min(v.past.age, time.Since(f.first))
-		v.past.making = f.first.Sub(v.begun)
-		f.missed = max(f.missed, passed(f.Reached()))
+		v.past.age -= min(v.past.age, time.Since(f.first)) // the clock that never shows too much
+		v.past.making = f.making
+		f.missed = max(f.missed, clocks.Passed(f.Reached(), time.Now()))
 	}
 	v.past.missed = f.missed
 	return v.refuted(), nil
@@ -235,7 +233,7 @@ func (f *Follower) open(ctx context.Context, why string) (err error) {
 		return err
 	}
 	v := &f.view
-	f.first, f.missed, f.said = time.Time{}, 0, time.Now()
+	f.first, f.making, f.missed, f.said = time.Time{}, 0, 0, time.Now()
 	f.reached.Store(nil)
 	f.replay = replay.NewReplay(partlog.NewReader(f.o.Client, f.log, v.from), fold)
 	f.replay.GoOn(v.last, replay.Point{

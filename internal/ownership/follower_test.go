@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/clocks/clockstest"
 	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -111,6 +112,33 @@ func TestAFollowedViewStaysGood(t *testing.T) {
 					t.Errorf("unusable: %v, it says %q, %v", x.unusable, why, err)
 				}
 			})
+		})
+	}
+}
+
+// Time in which the machine was suspended counts in each of the spans: during the first replay of a view that began with
+// nothing, between two ends, and before the claim.
+func TestASuspendedFollowerAges(t *testing.T) {
+	const limit, slept = 12 * time.Hour, 30 * time.Hour
+	long, short := clockstest.Suspended(slept, time.Minute), time.Now().Add(-time.Minute)
+	for _, x := range []struct {
+		name  string
+		begun time.Time
+		met   []time.Time // when ends were asked for, the last of them before the claim
+	}{
+		{"during the first replay", long, []time.Time{time.Now()}},
+		{"before the first end, which is not reached yet", long, nil},
+		{"between two ends", short, []time.Time{long, time.Now()}},
+		{"before the claim", short, []time.Time{long}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			f := aging(true, limit, x.begun, time.Time{})
+			for _, asked := range x.met {
+				f.meet(asked)
+			}
+			if why, err := f.whyUnusable(t.Context(), time.Now()); why == "" || err != nil {
+				t.Errorf("a view may be used although the machine slept for %s, limit %s: %v", slept, limit, err)
+			}
 		})
 	}
 }

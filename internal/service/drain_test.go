@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -16,24 +17,21 @@ import (
 )
 
 // leave tells an instance to hand over. It sends the status of the answer, or 0 if there is none.
-func leave(t *testing.T, in *rig.Instance, within string) <-chan int {
+func leave(t *testing.T, in *rig.Instance, dir, within string) <-chan int {
 	status := make(chan int, 1)
 	go func() {
-		resp, err := http.Post("http://"+in.Addr()+"/leave?within="+within, "", nil)
+		code, err := rig.Leave(context.Background(), in.Addr(), dir, within)
 		if err != nil {
 			t.Logf("leave within %s: %v", within, err)
-			status <- 0
-			return
 		}
-		resp.Body.Close()
-		status <- resp.StatusCode
+		status <- code
 	}()
 	return status
 }
 
 // leaver starts an instance that stays in its group at a stop, and tells it to leave within an hour. The other member of the
 // group serves another topic and so cannot take over. So the instance waits.
-func leaver(t *testing.T) (in *rig.Instance, answer <-chan int, members func() int) {
+func leaver(t *testing.T) (in *rig.Instance, dir string, answer <-chan int, members func() int) {
 	t.Helper()
 	const others = "others"
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, requests, others, target))
@@ -51,16 +49,16 @@ func leaver(t *testing.T) (in *rig.Instance, answer <-chan int, members func() i
 	in = rig.Serve(t, cfg, service.Options{})
 	rig.Serve(t, other, service.Options{}).Ready(2, limit)
 	in.Ready(2, limit)
-	answer = leave(t, in, "1h")
+	answer = leave(t, in, cfg.DataDir, "1h")
 	await.Until(t, limit, "it hands over", func() bool { _, r := readyz(t, in); return r.Phase == "handing over" })
-	return in, answer, members
+	return in, cfg.DataDir, answer, members
 }
 
 // A second call of POST /leave may shorten the wait of the first.
 func TestSecondLeaveShortensTheFirst(t *testing.T) {
 	t.Parallel()
-	in, answer, members := leaver(t)
-	if code := <-leave(t, in, "0s"); code != http.StatusOK {
+	in, dir, answer, members := leaver(t)
+	if code := <-leave(t, in, dir, "0s"); code != http.StatusOK {
 		t.Fatalf("the second call got %d", code)
 	}
 	if code := <-answer; code != http.StatusOK {
@@ -77,7 +75,7 @@ func TestSecondLeaveShortensTheFirst(t *testing.T) {
 // An instance that was told to leave does so even if it is stopped before others have taken over.
 func TestInstanceStoppedDuringHandoverLeaves(t *testing.T) {
 	t.Parallel()
-	in, answer, members := leaver(t)
+	in, _, answer, members := leaver(t)
 	if err := in.Stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/metric"
 	"github.com/waterclock/waterclock/internal/service/policy"
+	"github.com/waterclock/waterclock/internal/span"
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
@@ -24,11 +25,11 @@ const (
 	// glanceEvery is how often one request asks the brokers whether all topics still exist with their UUIDs and
 	// partition counts.
 	glanceEvery = 2 * time.Second
-	// settingsEvery is how often topic settings are read. A partition uses them between two acquisitions. Later they
-	// decide whether a view can be used.
+	// settingsEvery is how often topic settings are read between two checks. A partition uses them between two
+	// acquisitions. Later they decide whether a view can be used.
 	settingsEvery = 30 * time.Second
-	// A problem must last for recheckAgain before it stops a topic. If the problem is that a topic is gone, it must last for
-	// recheckGone, because a broker that has just started may deny that a topic exists.
+	// A problem that is not certain must last for recheckAgain before it stops a topic. If the problem is that a topic is
+	// gone, it must last for recheckGone, because a broker that has just started may deny that a topic exists.
 	recheckAgain = 2 * time.Second
 	recheckGone  = 10 * time.Second
 	// stoppedEvery is how often the log says that a topic is stopped.
@@ -40,7 +41,8 @@ const (
 // restart. Every other problem is an alert.
 //
 // A check of everything runs every --topic-check-interval. A look at the metadata every glanceEvery brings a check
-// forward if something has changed. Every settingsEvery, recheck reads the settings that partitions use.
+// forward if something has changed. Every settingsEvery, and at each check of everything, recheck reads the settings that
+// partitions use.
 type recheck struct {
 	cfg        *config.Config
 	topics     *servedTopics
@@ -53,17 +55,22 @@ type recheck struct {
 	// suspect is when topics were first seen with a problem that will stop them if it lasts. A check that finds no such
 	// problem removes the topic.
 	suspect map[string]time.Time
+	// settings are those that were last logged, or that the topics were found with. Partitions read settings too, so
+	// the last ones read may be newer.
+	settings map[string]topics.Settings
 }
 
 func newRecheck(cfg *config.Config, t *servedTopics, ps *partitions, cl *kgo.Client, log *slog.Logger, registry *prometheus.Registry) *recheck {
 	in := metric.In(registry)
 	r := &recheck{
-		cfg: cfg, topics: t, partitions: ps, log: log, adm: kadm.NewClient(cl), suspect: make(map[string]time.Time),
+		cfg: cfg, topics: t, partitions: ps, log: log, adm: kadm.NewClient(cl),
+		suspect: make(map[string]time.Time), settings: make(map[string]topics.Settings),
 		checks: in.Counters("waterclock_topic_checks_total", "Checks of the topics of a request topic while running, by result: ok, alert, stop, error.", "topic", "result"),
 		wrong:  in.Gauges("waterclock_topic_problems", "Problems of the topics of a request topic at the last check; a stop problem stays until a restart.", "topic", "severity"),
 		counts: in.Gauges("waterclock_topic_partitions", "Partitions that a topic that is served has, whoever owns them, by its metadata of the last seconds.", "topic"),
 	}
 	for _, name := range t.names() {
+		r.settings[name] = t.of(name).set.Settings()
 		r.counts.WithLabelValues(name).Set(float64(t.of(name).set.Request.Partitions))
 		r.wrong.WithLabelValues(name, "alert").Set(0)
 		r.wrong.WithLabelValues(name, "stop").Set(0)
@@ -96,6 +103,7 @@ func (r *recheck) Run(ctx context.Context) error {
 		case <-glance.C:
 			names = r.glance(ctx)
 		case <-check.C:
+			r.readSettings(ctx)
 			names = r.served()
 		case <-r.topics.check:
 			names = r.served()
@@ -156,16 +164,28 @@ func (r *recheck) glance(ctx context.Context) (names []string) {
 func (r *recheck) readSettings(ctx context.Context) {
 	for _, name := range r.served() {
 		t := r.topics.of(name)
-		before := t.settings.Last()
 		asking, cancel := context.WithTimeout(ctx, recheckTimeout)
 		now, err := t.settings.Now(asking)
 		cancel()
-		if before.Timestamps == "" {
-			before.Timestamps = now.Timestamps // it was not read before
+		if err == nil {
+			r.logAltered(name, now, t.set.Delay == 0)
 		}
-		if err == nil && now != before {
-			r.log.Info("settings of topics were altered", "topic", name, "before", before, "now", now)
-		}
+	}
+}
+
+// logAltered logs settings that are not as before. views says that the age of local views is limited.
+func (r *recheck) logAltered(name string, now topics.Settings, views bool) {
+	before := r.settings[name]
+	r.settings[name] = now
+	if before.Timestamps == "" {
+		before.Timestamps = now.Timestamps // it was not read before
+	}
+	switch {
+	case views && now.Keeps() < before.Keeps():
+		r.log.Warn("deletions are kept for a shorter time: a local view that is out of use, or in its first replay, for longer than limit is replayed",
+			"topic", name, "limit", span.String(now.MaxAbsence()), "before", before, "now", now)
+	case now != before:
+		r.log.Info("settings of topics were altered", "topic", name, "before", before, "now", now)
 	}
 }
 
@@ -215,10 +235,13 @@ func (r *recheck) check(ctx context.Context, name string, set topics.Set) {
 }
 
 // confirmed reports whether the result of a check counts. It does if the check has found nothing that stops the topic,
-// or if such a problem has lasted long enough.
+// or if such a problem is certain or has lasted long enough.
 func (r *recheck) confirmed(name string, stop []topics.Problem) bool {
 	if len(stop) == 0 {
 		delete(r.suspect, name)
+		return true
+	}
+	if slices.ContainsFunc(stop, func(p topics.Problem) bool { return p.Certain }) {
 		return true
 	}
 	since, suspect := r.suspect[name]

@@ -1,10 +1,12 @@
 package service_test
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -13,6 +15,7 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // A check of the topics that fails stops nothing: it is counted, said, and done
@@ -49,4 +52,30 @@ func TestTopicCheckThatFails(t *testing.T) {
 	refuse.Store(false)
 	good := checks("ok")
 	await.Until(t, limit, "a good check again", func() bool { return checks("ok") > good })
+}
+
+// The next check says once what a lowered delete.retention.ms means for local views.
+func TestALoweredDeleteRetentionIsSaid(t *testing.T) {
+	t.Parallel()
+	const lowered = "deletions are kept for a shorter time"
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, requests))
+	cfg := rig.Config(t, c.ListenAddrs(), requests)
+	cfg.TopicCheckInterval = time.Second
+	in, log := rig.ServeLogged(t, cfg, service.Options{})
+	in.Ready(2, limit)
+	adm, changelog := kadm.NewClient(cl), topics.Changelog(requests)
+	alter := func(value string) {
+		kafkatest.SetTopic(t, adm, changelog, "delete.retention.ms", value)
+		checks := in.Metric("waterclock_topic_checks_total")
+		await.Until(t, limit, "checks", func() bool { return in.Metric("waterclock_topic_checks_total") > checks+5 })
+	}
+	alter("172800000")
+	if lines := log.Lines(lowered); len(lines) > 0 {
+		t.Errorf("raised: %v", lines)
+	}
+	alter("14400000")
+	lines := log.Lines(lowered)
+	if len(lines) != 1 || !strings.Contains(lines[0], "limit=2h") || !strings.Contains(lines[0], "topic="+requests) {
+		t.Errorf("lowered to 4 h: %v, want one line that names the topic and the limit of 2 h", lines)
+	}
 }

@@ -83,7 +83,7 @@ type Options struct {
 // RunWith runs an instance until ctx ends, and then stops it in order (see the package comment). It returns nil after a
 // clean stop.
 func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) error {
-	in := &instance{cfg: cfg, log: log, o: o, process: randomID(), begun: time.Now(), partitions: newPartitions(log)}
+	in := &instance{cfg: cfg, log: log, o: o, process: randomID(), token: rand.Text(), begun: time.Now(), partitions: newPartitions(log)}
 	in.ready = &readiness{partitions: in.partitions, phase: "reaching the brokers"}
 	if in.o.Now == nil {
 		in.o.Now = time.Now
@@ -110,6 +110,7 @@ type instance struct {
 	log     *slog.Logger
 	o       Options
 	process string
+	token   string // that POST /leave needs
 	begun   time.Time
 	traces  traces
 	shares  memory.Shares
@@ -215,7 +216,7 @@ func (in *instance) listen(life, seen context.Context, serve func(under context.
 	if in.cfg.HTTP != "" {
 		server := ops.NewServer(in.cfg.HTTP, in.o.Registry, in.ready, in.log)
 		server.Secure(in.cfg.HTTPWebConfig)
-		server.OnLeave(in.ready.handOver)
+		server.OnLeave(in.token, in.ready.handOver)
 		if err := server.Listen(); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/ops"
 	"github.com/waterclock/waterclock/internal/service/datadir"
 	"github.com/waterclock/waterclock/statestore"
 )
@@ -52,6 +53,9 @@ func (in *instance) openStore(ctx context.Context, end context.CancelCauseFunc) 
 	}
 	if err := datadir.NoteNames(in.cfg.DataDir, in.topics.sets()); err != nil {
 		in.log.Warn("the names of topics cannot be noted in the data directory", "err", err)
+	}
+	if err := ops.WriteToken(in.cfg.DataDir, in.token); err != nil {
+		in.log.Warn("cannot write the token for waterclock drain into the data directory", "err", err)
 	}
 	in.o.Registry.MustRegister(in.store.Collector())
 	return nil

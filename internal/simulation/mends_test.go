@@ -215,8 +215,8 @@ func mends() []bug {
 		{"a partition goes to a member whose copy is behind", "22 B4", "./internal/membership TestOwnersHaveCopies", []change{
 			{"internal/membership/standbys.go", "	return !h.p.members[member].follows || x.copies[member]\n", "	return true\n"},
 		}},
-		{"a page of another site has an instance leave", "22 B5", "./internal/ops TestLeave", []change{
-			{"internal/ops/leave.go", "r.Header.Get(\"Origin\") != \"\" || r.Header.Get(\"Sec-Fetch-Site\") != \"\"", "r.Header.Get(\"Origin\") == \"-\""},
+		{"a caller without the token has an instance leave", "22 B5, 33 C13", "./internal/ops TestLeave", []change{
+			{"internal/ops/token.go", "subtle.ConstantTimeCompare([]byte(r.Header.Get(tokenHeader)), []byte(token)) == 1", "subtle.ConstantTimeCompare(nil, nil) == 1"},
 		}},
 		{"what comes during a scan is not counted as due soon", "22 C7", "./internal/upcoming TestCountsAgainstModel", []change{
 			{"internal/upcoming/counts.go", "s >= c.base {\n			*c.at(s) += n", "s >= c.base {\n			*c.at(s) = n"},

@@ -43,7 +43,7 @@ func Ensure(ctx context.Context, adm *kadm.Client, request string, o Options) (S
 
 // Recheck verifies a set that had no fatal problem before. stop has the problems that forbid to go on: a topic that is
 // gone or was recreated, or another partition count or cleanup policy. alert has the rest. A broker that has just
-// started may not know topics that exist, so stop for good only if a later Recheck says the same.
+// started may not know topics that exist, so stop for good only if a later Recheck says the same, or a problem is Certain.
 //
 // Dead letters and events are written and never read. With o.Create their topics are created again if they are gone, and
 // it is no problem if they were recreated.
@@ -72,10 +72,17 @@ func (n *Inspection) since(before Set) (stop, alert []Problem) {
 			continue // missing: among the checks
 		}
 		if was.ID != is.ID && was.Name != before.DeadLetters.Name && was.Name != before.Events.Name {
-			stop = append(stop, Problem{was.Name, "ID", TopicID(is.ID), fmt.Sprintf("%s, as before: it was recreated; %s", TopicID(was.ID), before.ChangedAdvice(was.Name)), true})
+			stop = append(stop, Problem{
+				Topic: was.Name, Setting: "ID", Found: TopicID(is.ID), Fatal: true,
+				Needed: fmt.Sprintf("%s, as before: it was recreated; %s", TopicID(was.ID), before.ChangedAdvice(was.Name)),
+			})
 		}
 		if was.Partitions != is.Partitions {
-			stop = append(stop, Problem{was.Name, "partitions", fmt.Sprint(is.Partitions), fmt.Sprintf("%d, as before: %s", was.Partitions, partitionsAdvice(before.Delay)), true})
+			stop = append(stop, Problem{
+				Topic: was.Name, Setting: "partitions", Found: fmt.Sprint(is.Partitions), Fatal: true,
+				Needed:  fmt.Sprintf("%d, as before: %s", was.Partitions, partitionsAdvice(before.Delay)),
+				Certain: was.ID == is.ID && is.Partitions > was.Partitions, // no topic shrinks
+			})
 		}
 	}
 	for _, c := range n.Checks {

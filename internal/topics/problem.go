@@ -12,6 +12,7 @@ type Problem struct {
 	Found   string
 	Needed  string
 	Fatal   bool // the service must not run
+	Certain bool // no broker with an older view of the cluster can say it by mistake
 }
 
 // String names the topic, the setting, the value found and the value needed.

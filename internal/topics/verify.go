@@ -163,6 +163,9 @@ func (v *verifier) request() {
 	v.setting(cleanupPolicy, true, "delete", func(string) bool {
 		return !v.topic.compacted()
 	})
+	// The alert on retention compares ages, and a burst may delete by size what has just been written.
+	v.setting(retentionBytes, false, "-1: records would be deleted by size, however young, before they are read",
+		func(value string) bool { return value == "-1" })
 }
 
 // delayed checks what a fixed-delay topic needs in addition.
@@ -182,7 +185,6 @@ func (v *verifier) delayed(delay time.Duration) {
 		v.setting(retention, false, fmt.Sprintf("at least %s, twice the delay, so that a target may fail for a while", ms(2*delay)),
 			func(string) bool { return kept < 0 || kept >= 2*delay })
 	}
-	v.setting(retentionBytes, false, "-1: records would be deleted by size before their time", func(value string) bool { return value == "-1" })
 }
 
 // own checks what all of the service's own topics need.

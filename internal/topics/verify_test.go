@@ -102,6 +102,14 @@ func TestVerify(t *testing.T) {
 			want:   []string{"topic t: cleanup.policy is compact,delete, must be delete"},
 		},
 		{
+			name:   "request topic kept up to a size",
+			change: func(t *family) { t.request.settings[retentionBytes] = "1000000" },
+			want: []string{
+				"topic t: retention.bytes is 1000000, should be -1: records would be deleted by size, however young, before they are read",
+			},
+		},
+		{name: "request topic of any size", change: func(t *family) { t.request.settings[retentionBytes] = "-1" }},
+		{
 			name: "nothing created",
 			change: func(t *family) {
 				t.changelog = found{name: t.changelog.name, missing: true}
@@ -214,9 +222,9 @@ func TestVerify(t *testing.T) {
 func TestSplit(t *testing.T) {
 	checks := []Check{
 		{OK: true, Problem: Problem{Topic: "a", Fatal: true}},
-		{Problem: Problem{"b", "s", "1", "2", true}},
-		{Problem: Problem{"c", "s", "1", "2", false}},
-		{Problem: Problem{"d", "s", "1", "2", true}},
+		{Problem: Problem{"b", "s", "1", "2", true, false}},
+		{Problem: Problem{"c", "s", "1", "2", false, false}},
+		{Problem: Problem{"d", "s", "1", "2", true, false}},
 	}
 	others, err := split(checks)
 	if err == nil || err.Error() != "topic b: s is 1, must be 2; topic d: s is 1, must be 2" {
@@ -274,6 +282,11 @@ func TestSince(t *testing.T) {
 		{name: "events gone", change: func(t *family) { t.events = found{name: t.events.name, missing: true} }, stop: []string{"t.waterclock.events topic"}},
 		{name: "events recreated", change: func(t *family) { t.events.id = uuid(9) }},
 		{name: "events compacted", change: func(t *family) { t.events.settings[cleanupPolicy] = "compact" }, alert: []string{"t.waterclock.events cleanup.policy"}},
+		{
+			name:   "requests kept up to a size",
+			change: func(t *family) { t.request.settings[retentionBytes] = "1000000" },
+			alert:  []string{"t retention.bytes"},
+		},
 		{name: "a smaller retention", change: func(t *family) { t.changelog.settings[deleteRetention] = "1000" }, alert: []string{"t.waterclock.changelog delete.retention.ms"}},
 	}
 	names := func(ps []Problem) (out []string) {
@@ -292,6 +305,30 @@ func TestSince(t *testing.T) {
 				t.Errorf("stop %q, alert %q; want %q, %q", names(stop), names(alert), tt.stop, tt.alert)
 			}
 		})
+	}
+}
+
+// A topic that has more partitions than before has grown: no broker that is behind says so. Everything else may be said by one
+// that is.
+func TestGrowthIsCertain(t *testing.T) {
+	for name, x := range map[string]struct {
+		change func(*found)
+		want   bool
+	}{
+		"grown":                   {func(f *found) { f.partitions = 8 }, true},
+		"fewer":                   {func(f *found) { f.partitions = 2 }, false},
+		"another topic":           {func(f *found) { f.id = uuid(9) }, false},
+		"another topic with more": {func(f *found) { f.id, f.partitions = uuid(9), 8 }, false},
+		"gone":                    {func(f *found) { *f = found{name: f.name, missing: true} }, false},
+		"compacted":               {func(f *found) { f.settings[cleanupPolicy] = "compact" }, false},
+		"grown, and is compacted": {func(f *found) { f.partitions, f.settings[cleanupPolicy] = 8, "compact" }, true},
+	} {
+		now := sound()
+		x.change(&now.request)
+		stop, _ := (&Inspection{Set: now.set(), Checks: now.verify()}).since(sound().set())
+		if got := slices.ContainsFunc(stop, func(p Problem) bool { return p.Certain }); got != x.want || len(stop) == 0 {
+			t.Errorf("%s: certain %v, want %v: %v", name, got, x.want, stop)
+		}
 	}
 }
 

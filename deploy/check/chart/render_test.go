@@ -237,8 +237,8 @@ func TestStop(t *testing.T) {
 	}{
 		{false, 0, ""},
 		{true, 0, "preStop:\n              sleep:\n                seconds: 5\n"},
-		{false, 40, `command: ["/waterclock", "drain", "--within=40s"]`},
-		{true, 40, `command: ["/waterclock", "drain", "--after=5s", "--within=40s"]`},
+		{false, 40, `command: ["/waterclock", "drain", "--data-dir=/data", "--within=40s"]`},
+		{true, 40, `command: ["/waterclock", "drain", "--data-dir=/data", "--after=5s", "--within=40s"]`},
 	} {
 		values := readValues(t, releases()[1].values) // which have what the API needs
 		values["api"], values["drainSeconds"] = map[string]any{"enabled": x.api}, x.drain

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -94,11 +95,8 @@ func (h *host) end(arg int) string {
 	what := "instance stopped"
 	if arg%2 == 0 {
 		what = "instance drained"
-		resp, err := http.Post("http://"+h.p.Addr()+"/leave?within=10s", "", nil)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		if err != nil || resp.StatusCode != http.StatusOK { // brokers are away
+		status, err := rig.Leave(context.Background(), h.p.Addr(), h.dir, "10s")
+		if err != nil || status != http.StatusOK { // brokers are away
 			what = "instance drained in vain, and stopped"
 			h.signal(syscall.SIGTERM)
 		}

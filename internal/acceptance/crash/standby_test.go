@@ -24,8 +24,12 @@ func TestStandbysTakeOver(t *testing.T) {
 	c := kafkatest.Start(t, 1, kafkatest.ApacheDefaults())
 	rig.Binary(t)
 	requests, target := c.CreateTopic(t, parts, nil), c.CreateTopic(t, 3, nil)
+	dirs := make(map[*rig.Process]string)
 	start := func() *rig.Process {
-		return rig.Start(t, rig.Arguments(c.Seeds(), requests, t.TempDir(), "--standbys", "1", "--memory", "256MiB")...)
+		dir := t.TempDir()
+		p := rig.Start(t, rig.Arguments(c.Seeds(), requests, dir, "--standbys", "1", "--memory", "256MiB")...)
+		dirs[p] = dir
+		return p
 	}
 	// A copy whose successor had not caught up when the group last balanced is kept until it balances again.
 	copies := func(ps ...*rig.Process) (ready, behind float64) {
@@ -101,7 +105,7 @@ func TestStandbysTakeOver(t *testing.T) {
 	draining := time.Now()
 
 	before = replayed(third, joined)
-	drain := rig.Exec(t, nil, "drain", "--http", second.Addr(), "--within", "40s")
+	drain := rig.Exec(t, nil, "drain", "--http", second.Addr(), "--data-dir", dirs[second], "--within", "40s")
 	if code := drain.Exit(handover); code != 0 {
 		t.Errorf("drain: exit %d", code)
 	}

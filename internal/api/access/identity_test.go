@@ -23,6 +23,9 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/clocks/clockstest"
 )
 
 // loginServer is an issuer of tokens on the loopback interface, with TLS.
@@ -250,18 +253,48 @@ func TestKeysOfTheIssuer(t *testing.T) {
 	wantProblem(t, get(first), http.StatusUnauthorized, ReasonUnauthenticated) // withdrawn
 
 	s.away.Store(true)
-	later(keysFresh + keysAgain)
+	later(keysTrusted + keysAgain)
 	wantOK(t, get(second), "shop")
 	s.away.Store(false)
 	s.rotate(t, "3")
-	deadline := time.Now().Add(10 * time.Second)
-	for get(second).StatusCode == http.StatusOK { // old: fetched again in the background
-		later(keysFresh + keysAgain)
-		if time.Now().After(deadline) {
-			t.Fatal("a withdrawn key is believed for ever")
-		}
-	}
+	later(keysAgain)
+	wantOK(t, get(second), "shop") // fetched again in the background: the issuer was away a moment ago
+	await.Until(t, 10*time.Second, "the withdrawn key is refused", func() bool { return get(second).StatusCode == http.StatusUnauthorized })
+	third := s.token(t, nil)
+	wantOK(t, get(third), "shop")
+	s.rotate(t, "4")
+	later(keysFresh + time.Second)
+	wantOK(t, get(third), "shop") // fetched again in the background: the key is not as old as it may be
+	await.Until(t, 10*time.Second, "the withdrawn key is refused", func() bool { return get(third).StatusCode == http.StatusUnauthorized })
+	fourth := s.token(t, nil)
+	wantOK(t, get(fourth), "shop")
+	s.rotate(t, "5")
+	later(keysTrusted + time.Second)
+	wantProblem(t, get(fourth), http.StatusUnauthorized, ReasonUnauthenticated) // as old as it may be: asked before
 	wantOK(t, get(s.token(t, nil)), "shop")
+}
+
+// The first call after a quiet night does not use a key that the issuer has withdrawn since, also if this machine was
+// suspended meanwhile.
+func TestAWithdrawnKeyIsRefusedAtItsFirstUse(t *testing.T) {
+	for name, at := range map[string]time.Time{
+		"quiet":     time.Now().Add(-keysTrusted - time.Second),
+		"suspended": clockstest.Suspended(12*time.Hour, time.Second),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newLoginServer(t)
+			g, _ := guard(t, Options{Address: "127.0.0.1:0", BodyLimit: 1 << 20, AtOnce: 64, Users: s.file(t, "")})
+			h := g.Wrap(http.HandlerFunc(says))
+			stolen := s.token(t, nil)
+			wantOK(t, asks(h, http.MethodGet, "/", nil, jwtHeader(stolen)), "shop")
+			s.rotate(t, "2")
+			i := g.callers.get().issuer
+			i.mu.Lock()
+			i.asked, i.fetched = at, at
+			i.mu.Unlock()
+			wantProblem(t, asks(h, http.MethodPost, "/v1/x", nil, jwtHeader(stolen)), http.StatusUnauthorized, ReasonUnauthenticated)
+		})
+	}
 }
 
 // The file decides whom a person is, and the next call after a change follows it. The keys stay.

@@ -24,10 +24,10 @@ import (
 
 // Limits of fetching an issuer's keys.
 const (
-	keysFresh    = 10 * time.Minute // after that they are fetched again, while the old ones stay valid
+	keysFresh    = 5 * time.Minute  // after that they are fetched again, while the old ones stay valid
+	keysTrusted  = 10 * time.Minute // after that the issuer is asked before they are used
 	keysAgain    = 10 * time.Second // least time between two fetches
-	keysTimeout  = 10 * time.Second // of a fetch
-	keysWait     = 3 * time.Second  // how long a call waits for a fetch
+	keysTimeout  = 5 * time.Second  // of a fetch, and so the longest time that a call waits for one
 	maxKeysBytes = 1 << 20          // of an answer
 	maxRedirects = 5                // of a request
 	clockLeeway  = 30 * time.Second // between the issuer's clock and this one
@@ -40,11 +40,12 @@ const (
 // algorithm. Nothing else of a token is believed.
 //
 // Keys are fetched when they are needed, each time by OpenID Connect Discovery, so that neither a
-// withdrawn key nor an old address is trusted for longer than keysFresh. While the
-// issuer does not answer, the last keys stay valid: tokens expire by themselves, and the issuer's outage
-// must not become ours. A token with an unknown key triggers a fetch at once, but at most one per
-// keysAgain, so that invalid tokens cannot make us flood the issuer. A call waits for the fetch only
-// if the keys at hand cannot verify its token.
+// withdrawn key nor an old address is trusted for longer than keysTrusted. That holds for the first call after
+// a quiet night too: it waits until the issuer was asked. Where calls are frequent, none waits, because the keys
+// are fetched again in the background before. While the issuer does not answer, the last keys stay valid:
+// tokens expire by themselves, and the issuer's outage must not become ours. Calls do not wait for an issuer
+// that was asked less than keysTrusted ago. A token with an unknown key triggers a fetch at once, but at most
+// one per keysAgain, so that invalid tokens cannot make us flood the issuer; its call waits for it.
 type issuer struct {
 	entry  identityEntry
 	parser *jwt.Parser
@@ -175,19 +176,21 @@ func (i *issuer) read(claims jwt.MapClaims) (id identity, err error) {
 	return id, nil
 }
 
-// errNoKeys says that no key of the issuer is known yet.
+// errNoKeys says that no key of the issuer is known yet, or that the call ended before it was.
 var errNoKeys = errors.New("the issuer's keys are not known")
 
 // key returns the key that a token must be signed with.
 func (i *issuer) key(ctx context.Context, t *jwt.Token) (any, error) {
 	i.mu.Lock()
-	keys, old, again := i.keys, time.Since(i.fetched) > keysFresh, time.Since(i.asked) > keysAgain
+	now := time.Now()
+	keys, fetched, asked := i.keys, passed(i.fetched, now), passed(i.asked, now)
 	i.mu.Unlock()
-	if keys != nil {
+	again := asked > keysAgain
+	if keys != nil && asked <= keysTrusted {
 		key, err := keys.KeyfuncCtx(ctx)(t)
 		unknown := errors.Is(err, jwkset.ErrKeyNotFound)
 		if !unknown || !again {
-			if old && again {
+			if fetched > keysFresh && again {
 				i.ask() // calls use the old keys meanwhile
 			}
 			return key, err
@@ -196,12 +199,10 @@ func (i *issuer) key(ctx context.Context, t *jwt.Token) (any, error) {
 	if keys == nil && !again {
 		return nil, errNoKeys
 	}
-	wait := time.NewTimer(keysWait)
-	defer wait.Stop()
 	select {
 	case <-i.ask():
-	case <-wait.C:
 	case <-ctx.Done():
+		return nil, errNoKeys
 	}
 	i.mu.Lock()
 	keys = i.keys
@@ -210,6 +211,11 @@ func (i *issuer) key(ctx context.Context, t *jwt.Token) (any, error) {
 		return nil, errNoKeys
 	}
 	return keys.KeyfuncCtx(ctx)(t)
+}
+
+// passed is as clocks.Passed, which this package must not know: time in which the machine was suspended counts.
+func passed(since, now time.Time) time.Duration {
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
 // ask starts a fetch of the keys; concurrent calls share one. The end of a call does not end the fetch.
