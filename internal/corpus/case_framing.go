@@ -88,14 +88,18 @@ func framingCases() (cases []Case) {
 			return z
 		}),
 		raw("lz4: wrong checksum of the header", lz4ed, func(p []byte) []byte { z := compress(lz4ed, p); z[6]++; return z }),
-		raw("lz4: size of the content", lz4ed, func(p []byte) []byte { return lz4Raw(0x68, 0x40, binary.LittleEndian.AppendUint64(nil, uint64(len(p))), p) }),
+		raw("lz4: size of the content", lz4ed, func(p []byte) []byte {
+			return lz4Raw(0x68, 0x40, binary.LittleEndian.AppendUint64(nil, uint64(len(p))), p)
+		}),
 		raw("lz4: wrong size of the content", lz4ed, func(p []byte) []byte { return lz4Raw(0x68, 0x40, binary.LittleEndian.AppendUint64(nil, 7), p) }),
 		raw("lz4: a raw block", lz4ed, func(p []byte) []byte { return lz4Raw(0x60, 0x40, nil, p) }),
 		raw("lz4: blocks that depend on each other", lz4ed, func(p []byte) []byte { return lz4Raw(0x40, 0x40, nil, p) }),
 		raw("lz4: dictionary", lz4ed, func(p []byte) []byte { return lz4Raw(0x61, 0x40, []byte{1, 0, 0, 0}, p) }),
 		raw("lz4: version 2", lz4ed, func(p []byte) []byte { return lz4Raw(0xa0, 0x40, nil, p) }),
 		raw("lz4: reserved bits", lz4ed, func(p []byte) []byte { return lz4Raw(0x62, 0x4f, nil, p) }),
-		raw("lz4: blocks of 4 MiB", lz4ed, func(p []byte) []byte { return lz4Frame(p, lz4.ChecksumOption(false), lz4.BlockSizeOption(lz4.Block4Mb)) }),
+		raw("lz4: blocks of 4 MiB", lz4ed, func(p []byte) []byte {
+			return lz4Frame(p, lz4.ChecksumOption(false), lz4.BlockSizeOption(lz4.Block4Mb))
+		}),
 		raw("lz4: legacy frame", lz4ed, func(p []byte) []byte { return lz4Frame(p, lz4.LegacyOption(true)) }),
 		raw("lz4: skippable frame before", lz4ed, func(p []byte) []byte { return append(skippable(garbage), compress(lz4ed, p)...) }),
 		raw("lz4: skippable frame behind", lz4ed, func(p []byte) []byte { return append(compress(lz4ed, p), skippable(garbage)...) }),

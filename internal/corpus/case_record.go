@@ -79,9 +79,15 @@ func varintCases() (cases []Case) {
 		{"offset delta", func(v func(int64) []byte) []byte { return slices.Concat([]byte{0, 0}, v(1), []byte{2, 'k', 2, 'v', 0}) }},
 		{"key length", func(v func(int64) []byte) []byte { return slices.Concat([]byte{0, 0, 2}, v(1), []byte{'k', 2, 'v', 0}) }},
 		{"value length", func(v func(int64) []byte) []byte { return slices.Concat([]byte{0, 0, 2, 2, 'k'}, v(1), []byte{'v', 0}) }},
-		{"header count", func(v func(int64) []byte) []byte { return slices.Concat([]byte{0, 0, 2, 2, 'k', 2, 'v'}, v(1), []byte{2, 'h', 2, 'w'}) }},
-		{"header key length", func(v func(int64) []byte) []byte { return slices.Concat([]byte{0, 0, 2, 2, 'k', 2, 'v', 2}, v(1), []byte{'h', 2, 'w'}) }},
-		{"header value length", func(v func(int64) []byte) []byte { return slices.Concat([]byte{0, 0, 2, 2, 'k', 2, 'v', 2, 2, 'h'}, v(1), []byte{'w'}) }},
+		{"header count", func(v func(int64) []byte) []byte {
+			return slices.Concat([]byte{0, 0, 2, 2, 'k', 2, 'v'}, v(1), []byte{2, 'h', 2, 'w'})
+		}},
+		{"header key length", func(v func(int64) []byte) []byte {
+			return slices.Concat([]byte{0, 0, 2, 2, 'k', 2, 'v', 2}, v(1), []byte{'h', 2, 'w'})
+		}},
+		{"header value length", func(v func(int64) []byte) []byte {
+			return slices.Concat([]byte{0, 0, 2, 2, 'k', 2, 'v', 2, 2, 'h'}, v(1), []byte{'w'})
+		}},
 	}
 	for _, f := range fields {
 		lengths := []int{2, 5, 6}

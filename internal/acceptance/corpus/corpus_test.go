@@ -1,0 +1,222 @@
+// Package corpus takes the verdicts of internal/corpus from a real broker and from Kafka's own consumer.
+package corpus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/corpus"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what Kafka does now to internal/corpus/testdata")
+
+const (
+	testdata = "../../corpus/testdata/"
+	patience = 3 * time.Minute
+)
+
+func TestMain(m *testing.M) { kafkatest.Main(m) }
+
+// written is a case in its partition: a sound record, the batch, a sound record, and the same in an aborted transaction.
+type written struct {
+	corpus.Case
+	topic     string
+	partition int32
+	broker    string // what it says of the batch
+	aborted   string // and of the batch within a transaction
+	from, to  [2]int64
+}
+
+// bench is a broker with a topic for each of the settings that cases need, and a partition for each case.
+type bench struct {
+	t   *testing.T
+	ctx context.Context
+	cl  *kgo.Client
+	all []*written
+	ids map[string][16]byte
+}
+
+func newBench(t *testing.T, seeds []string, cases []corpus.Case) *bench {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	b := &bench{t: t, ctx: ctx, ids: make(map[string][16]byte)}
+	b.cl = kafkatest.Client(t, kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
+		kgo.MetadataMinAge(20*time.Millisecond), kgo.ProducerBatchMaxBytes(1<<20))
+	stem := kafkatest.Topic(t)
+	type topic struct {
+		name       string
+		partitions int32
+		config     map[string]*string
+	}
+	topics := make(map[string]*topic)
+	for _, c := range cases {
+		kind := fmt.Sprint(c.Config)
+		if topics[kind] == nil {
+			config := map[string]*string{"retention.ms": kadm.StringPtr("-1")}
+			for k, v := range c.Config {
+				config[k] = kadm.StringPtr(v)
+			}
+			topics[kind] = &topic{name: fmt.Sprint(stem, "-", len(topics)), config: config}
+		}
+		b.all = append(b.all, &written{Case: c, topic: topics[kind].name, partition: topics[kind].partitions})
+		topics[kind].partitions++
+	}
+	adm := kadm.NewClient(b.cl)
+	for _, topic := range topics {
+		made, err := adm.CreateTopic(ctx, topic.partitions, 1, topic.config, topic.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.ids[topic.name] = made.ID
+	}
+	return b
+}
+
+// good writes a sound record and returns its offset.
+func (b *bench) good(w *written) int64 {
+	b.t.Helper()
+	r, err := b.cl.ProduceSync(b.ctx, &kgo.Record{Topic: w.topic, Partition: w.partition, Value: []byte("sound")}).First()
+	if err != nil {
+		b.t.Fatalf("%s: a sound record: %v", w.Name, err)
+	}
+	return r.Offset
+}
+
+// answer is what a broker says, as it stands in the table.
+func answer(err error) string {
+	var code *kerr.Error
+	switch {
+	case err == nil:
+		return "taken"
+	case errors.As(err, &code):
+		return code.Message
+	}
+	return err.Error()
+}
+
+// write writes a case between sound records, and if the broker takes it once more, in a transaction that is aborted.
+func (b *bench) write(w *written) {
+	w.from[0] = b.good(w) + 1
+	now := corpus.Nobody(time.Now())
+	w.broker = answer(corpus.Produce(b.ctx, b.cl, w.topic, b.ids[w.topic], w.partition, w.Batch(now)))
+	if w.broker != "taken" {
+		return
+	}
+	w.to[0] = b.good(w)
+	w.from[1] = w.to[0] + 1
+	w.aborted = answer(corpus.Transact(b.ctx, b.cl, fmt.Sprint(w.topic, "-", w.partition), w.topic, b.ids[w.topic], w.partition, w.Case, now, false))
+	if w.aborted == "taken" {
+		w.to[1] = b.good(w)
+	}
+}
+
+// java runs the program in testdata.
+func java(t *testing.T, seeds []string, in string) []string {
+	t.Helper()
+	cmd := kafkatest.Java(t, "-Xmx1g", "testdata/Corpus.java", seeds[0])
+	var out, said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &said
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("Corpus.java: %v\n%s\n%s", err, out.Bytes(), said.Bytes())
+	}
+	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+}
+
+// consumed asks Kafka's consumer about all that brokers have taken. The answers are by topic, partition and offset.
+func (b *bench) consumed(seeds []string) map[string]string {
+	var in strings.Builder
+	for _, w := range b.all {
+		for i := range w.to {
+			if w.to[i] > 0 {
+				fmt.Fprintf(&in, "read %s %d %d %d\n", w.topic, w.partition, w.from[i], w.to[i])
+			}
+		}
+	}
+	answers := make(map[string]string)
+	for _, line := range java(b.t, seeds, in.String()) {
+		f := strings.SplitN(line, "\t", 9)
+		if len(f) != 9 {
+			b.t.Fatalf("Corpus.java answers %q", line)
+		}
+		answers[strings.Join(f[:3], " ")] = b.consumer(f)
+	}
+	return answers
+}
+
+// consumer puts an answer into words.
+func (b *bench) consumer(f []string) string {
+	topic, partition, from, count, digest, first, last, past, thrown := f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7], f[8]
+	thrown = strings.ReplaceAll(thrown, topic+"-"+partition, "the partition")
+	said := count + " records"
+	if count != "0" {
+		said += ", " + digest
+	}
+	var start, a, z, n int64
+	_, _ = fmt.Sscan(strings.Join([]string{from, first, last, count}, " "), &start, &a, &z, &n)
+	if n > 0 && (a != start || z != start+n-1) {
+		said += fmt.Sprintf(", offsets +%d to +%d", a-start, z-start)
+	}
+	switch past {
+	case "-":
+		return said
+	case "seek":
+		return said + ", then until it seeks: " + thrown
+	case "past":
+		return said + ", then once: " + thrown
+	}
+	return said + ", then also when it seeks: " + thrown
+}
+
+// TestCorpus writes every case to a real broker and has Kafka's own consumer read it; what they do is in the table.
+func TestCorpus(t *testing.T) {
+	seeds := kafkatest.Shared(t).Seeds()
+	cases := corpus.Cases()
+	b := newBench(t, seeds, cases)
+	start := time.Now()
+	for _, w := range b.all {
+		b.write(w)
+	}
+	t.Logf("written after %v", time.Since(start).Round(time.Millisecond))
+	answers := b.consumed(seeds)
+	t.Logf("read after %v", time.Since(start).Round(time.Millisecond))
+	got := make(map[string]corpus.Verdict)
+	for _, w := range b.all {
+		at := fmt.Sprint(w.topic, " ", w.partition, " ")
+		v := corpus.Verdict{Broker: w.broker}
+		if w.broker == "taken" {
+			v.Consumer = answers[at+fmt.Sprint(w.from[0])]
+			v.Aborted = "refused: " + w.aborted
+			if w.aborted == "taken" {
+				v.Aborted = answers[at+fmt.Sprint(w.from[1])]
+			}
+		}
+		got[w.Name] = v
+	}
+	if *rewrite {
+		if err := os.WriteFile(testdata+"corpus.txt", []byte(corpus.Format(cases, got)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want := corpus.Verdicts()
+	for _, name := range slices.Sorted(maps.Keys(got)) {
+		if got[name] != want[name] {
+			t.Errorf("%s:\n got %+v\nwant %+v", name, got[name], want[name])
+		}
+	}
+}
