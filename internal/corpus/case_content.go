@@ -65,7 +65,7 @@ func contentCases() (cases []Case) {
 	set("producer: ID -2", func(b *batch) { b.w.ID, b.w.Epoch, b.w.Sequence = -2, -2, -2 })
 	return append(append(cases, timeCases()...),
 		several("batch: two in one request", none, none), several("batch: two in one request, gzip and zstd", gzipped, zstded),
-		Case{Name: "batch: none at all", Batch: func(Writer) []byte { return nil }},
+		Case{Name: "batch: none at all", Batch: func(Writer) []byte { return []byte{} }},
 		Case{Name: "batch: half of one", Batch: func(w Writer) []byte { p := newBatch(w, none, 3, records(3)).bytes(); return p[:len(p)/2] }},
 		Case{Name: "batch: bytes behind it", Batch: func(w Writer) []byte { return append(newBatch(w, none, 3, records(3)).bytes(), garbage...) }},
 	)

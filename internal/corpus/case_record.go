@@ -17,13 +17,8 @@ func recordCases() (cases []Case) {
 	odd("null key and value", func(r *record) { r.key, r.value = nil, nil })
 	odd("empty key and value", func(r *record) { r.key, r.value = []byte{}, []byte{} })
 	odd("attributes 255", func(r *record) { r.attributes = 255 })
-	odd("size one too large", func(r *record) { r.size = 1 })
-	odd("size one too small", func(r *record) { r.size = -1 })
-	odd("size 0", func(r *record) { r.size = -int64(len(r.body())) })
-	odd("size negative", func(r *record) { r.size = -int64(len(r.body())) - 5 })
-	odd("size 2147483647", func(r *record) { r.size = math.MaxInt32 - int64(len(r.body())) })
 	odd("bytes behind its headers", func(r *record) { r.behind = garbage })
-	odd("size 1 GiB", func(r *record) { r.size = 1<<30 - int64(len(r.body())) })
+	cases = append(cases, sizeCases()...)
 
 	// The size is right, and something within is not: brokers skip keys, values and headers of what is compressed.
 	within := func(name string, body ...byte) {
@@ -65,6 +60,45 @@ func recordCases() (cases []Case) {
 	deltas("1 2 3", 1, 2, 3)
 	deltas("0 2147483647 2", 0, math.MaxInt32, 2)
 	deltas("0 4294967297 2", 0, 1<<32+1, 2) // 1, and a bit that an int32 does not have
+	return cases
+}
+
+// sizeCases are records whose size is wrong. Brokers take what is compressed: they do not look at sizes in it.
+func sizeCases() (cases []Case) {
+	for _, size := range []struct {
+		name  string
+		wrong func(right int64) int64
+	}{
+		{"one too large", func(right int64) int64 { return right + 1 }},
+		{"one too small", func(right int64) int64 { return right - 1 }},
+		{"0", func(int64) int64 { return 0 }},
+		{"5", func(int64) int64 { return 5 }},
+		{"-5", func(int64) int64 { return -5 }},
+		{"-2147483648", func(int64) int64 { return math.MinInt32 }},
+		{"1000", func(int64) int64 { return 1000 }},
+		{"64 MiB", func(int64) int64 { return 64 << 20 }},
+		{"1 GiB", func(int64) int64 { return 1 << 30 }},
+		{"2147483647", func(int64) int64 { return math.MaxInt32 }},
+	} {
+		for _, c := range codecs() {
+			for at, which := range []string{"first", "second", "last"} {
+				if c.id != gzipped && at != 1 {
+					continue
+				}
+				cases = append(cases, of(fmt.Sprintf("size: %s of the %s record, %s", size.name, which, c.name), c.id, 3, func() (p []byte) {
+					for i := range 3 {
+						r := good(i)
+						if i == at {
+							right := int64(len(r.body()))
+							r.size = size.wrong(right) - right
+						}
+						p = append(p, r.bytes()...)
+					}
+					return p
+				}))
+			}
+		}
+	}
 	return cases
 }
 

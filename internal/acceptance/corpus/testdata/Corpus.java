@@ -18,7 +18,7 @@ import org.apache.kafka.common.serialization.*;
  *
  * <pre>
  * read  topic partition from to          records in [from, to); the record at to is sound
- *       topic partition from  count digest first last  past|stuck|-  exception
+ *       topic partition from  count digest  offsets|-  -|past|seek|stuck  exception
  * write topic partition codec level records   as one batch
  *       topic partition ok
  * </pre>
@@ -32,7 +32,7 @@ public class Corpus {
         p.put("isolation.level", "read_committed");
         p.put("enable.auto.commit", "false");
         p.put("auto.offset.reset", "none");
-        p.put("fetch.max.wait.ms", "100");
+        p.put("fetch.max.wait.ms", "1"); // else a fetch of the partition before is waited for
         p.put("max.poll.records", "1000000");
         p.put("max.partition.fetch.bytes", "16777216");
         try (Consumer<byte[], byte[]> c = new KafkaConsumer<>(p, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
@@ -55,18 +55,16 @@ public class Corpus {
         c.assign(List.of(tp));
         c.seek(tp, from);
         Digest d = new Digest();
-        long first = -1, last = -1;
+        List<String> offsets = new ArrayList<>();
         Throwable thrown = null;
-        String past = "-";
-        long end = System.nanoTime() + LIMIT.toNanos();
         boolean there = false;
+        long end = System.nanoTime() + LIMIT.toNanos();
         while (!there && thrown == null && System.nanoTime() < end) {
             try {
                 for (ConsumerRecord<byte[], byte[]> r : c.poll(Duration.ofMillis(200))) {
-                    there |= r.offset() >= to;
-                    if (r.offset() < to) {
-                        first = first < 0 ? r.offset() : first;
-                        last = r.offset();
+                    there |= sound(r, to);
+                    if (!there) {
+                        offsets.add("" + (r.offset() - from));
                         d.add(r);
                     }
                 }
@@ -74,21 +72,36 @@ public class Corpus {
                 thrown = e;
             }
         }
+        String past = "-";
         if (!there && thrown == null) {
-            thrown = new IllegalStateException("waits at " + c.position(tp));
+            thrown = new IllegalStateException("waits at +" + (c.position(tp) - from));
         }
         if (thrown != null) {
             past = again(c, tp, to);
         }
-        return String.join("\t", tp.topic(), "" + tp.partition(), "" + from, "" + d.count, d.hex(), "" + first, "" + last, past, text(thrown));
+        return String.join("\t", tp.topic(), "" + tp.partition(), "" + from, "" + d.count, d.hex(), offsets(offsets), past, text(thrown));
+    }
+
+    static boolean sound(ConsumerRecord<byte[], byte[]> r, long at) {
+        return r.offset() == at && r.key() == null && r.value() != null && new String(r.value(), StandardCharsets.UTF_8).equals("sound");
+    }
+
+    /** The offsets, if they are not 0, 1, 2 and so on. */
+    static String offsets(List<String> offsets) {
+        for (int i = 0; i < offsets.size(); i++) {
+            if (!offsets.get(i).equals("" + i)) {
+                return String.join(" ", offsets);
+            }
+        }
+        return "-";
     }
 
     /** Tells whether the consumer goes on by itself when it is asked again, or else when it is told to seek. */
     static String again(Consumer<byte[], byte[]> c, TopicPartition tp, long to) {
         for (int i = 0; i < 3; i++) {
             try {
-                for (ConsumerRecord<byte[], byte[]> r : c.poll(Duration.ofMillis(100))) {
-                    if (r.offset() >= to) {
+                for (ConsumerRecord<byte[], byte[]> r : c.poll(Duration.ofMillis(50))) {
+                    if (sound(r, to)) {
                         return "past";
                     }
                 }
@@ -100,8 +113,10 @@ public class Corpus {
         long end = System.nanoTime() + LIMIT.toNanos();
         while (System.nanoTime() < end) {
             try {
-                if (!c.poll(Duration.ofMillis(200)).isEmpty()) {
-                    return "seek";
+                for (ConsumerRecord<byte[], byte[]> r : c.poll(Duration.ofMillis(200))) {
+                    if (sound(r, to)) {
+                        return "seek";
+                    }
                 }
             } catch (Throwable e) {
                 return "stuck";
@@ -123,7 +138,9 @@ public class Corpus {
         if (root != e) {
             s += " of " + root.getClass().getSimpleName();
         }
-        return (s + ": " + root.getMessage()).replaceAll("\\s+", " ");
+        // What Java itself says changes with its version.
+        return root.getClass().getName().startsWith("org.apache.kafka.") || root instanceof IllegalStateException
+            ? (s + ": " + root.getMessage()).replaceAll("\\s+", " ") : s;
     }
 
     static void write(String seeds, TopicPartition tp, String codec, String level, int records) throws Exception {
