@@ -16,7 +16,7 @@ type Case struct {
 
 // Cases are all cases, each with a name of its own.
 func Cases() []Case {
-	return slices.Concat(soundCases(), framingCases(), zstdCases(), contentCases(), recordCases(), varintCases(), headerCases(), largeCases(), topicCases())
+	return slices.Concat(soundCases(), javaCases(), framingCases(), zstdCases(), contentCases(), recordCases(), varintCases(), headerCases(), largeCases(), topicCases())
 }
 
 // codec is a compression type with its name.

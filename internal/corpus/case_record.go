@@ -77,13 +77,12 @@ func sizeCases() (cases []Case) {
 		{"-2147483648", func(int64) int64 { return math.MinInt32 }},
 		{"1000", func(int64) int64 { return 1000 }},
 		{"64 MiB", func(int64) int64 { return 64 << 20 }},
-		{"1 GiB", func(int64) int64 { return 1 << 30 }},
 		{"2147483647", func(int64) int64 { return math.MaxInt32 }},
 	} {
 		for _, c := range codecs() {
 			for at, which := range []string{"first", "second", "last"} {
 				if c.id != gzipped && at != 1 {
-					continue
+					continue // their records are read by the same code
 				}
 				cases = append(cases, of(fmt.Sprintf("size: %s of the %s record, %s", size.name, which, c.name), c.id, 3, func() (p []byte) {
 					for i := range 3 {

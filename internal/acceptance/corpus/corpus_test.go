@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -135,41 +136,70 @@ func (b *bench) write(w *written) (err error) {
 	return err
 }
 
-// java runs the program in testdata.
-func java(t *testing.T, seeds []string, in string) []string {
-	t.Helper()
-	cmd := kafkatest.Java(t, "-Xmx1g", "testdata/Corpus.java", seeds[0])
-	var out, said bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &said
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("Corpus.java: %v\n%s\n%s", err, out.Bytes(), said.Bytes())
-	}
-	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+// client is Corpus.java: Kafka's own clients, in a process of their own.
+type client struct {
+	in        io.WriteCloser
+	out, said bytes.Buffer
+	wait      func() error
 }
 
-// consumed asks Kafka's consumer about all that brokers have taken. The answers are by topic, partition and offset.
-func (b *bench) consumed(seeds []string) map[string]string {
-	var in strings.Builder
-	for _, w := range b.all {
-		for i := range w.to {
-			if w.to[i] > 0 {
-				fmt.Fprintf(&in, "read %s %d %d %d\n", w.topic, w.partition, w.from[i], w.to[i])
+// startClient starts the program. The file is compiled each time.
+func startClient(t *testing.T, seeds []string) *client {
+	t.Helper()
+	cmd := kafkatest.Java(t, "-Xmx1g", "testdata/Corpus.java", seeds[0])
+	c := &client{wait: cmd.Wait}
+	cmd.Stdout, cmd.Stderr = &c.out, &c.said
+	var err error
+	if c.in, err = cmd.StdinPipe(); err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.in.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return c
+}
+
+// tell has the client do something.
+func (c *client) tell(format string, args ...any) error {
+	_, err := fmt.Fprintf(c.in, format+"\n", args...)
+	return err
+}
+
+// ask has the client read what was taken of a case.
+func (c *client) ask(w *written) error {
+	for i := range w.to {
+		if w.to[i] > 0 {
+			if err := c.tell("read %s %d %d %d", w.topic, w.partition, w.from[i], w.to[i]); err != nil {
+				return err
 			}
 		}
 	}
-	answers := make(map[string]string)
-	for _, line := range java(b.t, seeds, in.String()) {
-		f := strings.SplitN(line, "\t", 8)
-		if len(f) != 8 {
-			b.t.Fatalf("Corpus.java answers %q", line)
+	return nil
+}
+
+// answers are the fields of all answers, by topic, partition and offset, as soon as nothing more is to be done.
+func (c *client) answers(t *testing.T) map[string][]string {
+	t.Helper()
+	_ = c.in.Close()
+	if err := c.wait(); err != nil {
+		t.Fatalf("Corpus.java: %v\n%s\n%s", err, c.out.Bytes(), c.said.Bytes())
+	}
+	answers := make(map[string][]string)
+	for line := range strings.Lines(c.out.String()) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 8)
+		if len(f) == 8 {
+			answers[strings.Join(f[:3], " ")] = f
 		}
-		answers[strings.Join(f[:3], " ")] = words(f)
 	}
 	return answers
 }
 
 // words puts an answer of Corpus.java into words.
 func words(f []string) string {
+	if f == nil {
+		return "no answer"
+	}
 	count, digest, offsets, past := f[3], f[4], f[5], f[6]
 	thrown := strings.ReplaceAll(f[7], f[0]+"-"+f[1], "the partition")
 	said := count + " records"
@@ -182,6 +212,8 @@ func words(f []string) string {
 	switch past {
 	case "-":
 		return said
+	case "lost":
+		return said + ", then loses the next record"
 	case "seek":
 		return said + ", then until it seeks: " + thrown
 	case "past":
@@ -198,25 +230,31 @@ func TestCorpus(t *testing.T) {
 	start := time.Now()
 	var group errgroup.Group
 	group.SetLimit(writers)
+	c := startClient(t, seeds)
 	for _, w := range b.all {
-		group.Go(func() error { return b.write(w) })
+		group.Go(func() error {
+			if err := b.write(w); err != nil {
+				return err
+			}
+			return c.ask(w)
+		})
 	}
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("written after %v", time.Since(start).Round(time.Millisecond))
-	answers := b.consumed(seeds)
+	answers := c.answers(t)
 	t.Logf("read after %v", time.Since(start).Round(time.Millisecond))
 	got := make(map[string]corpus.Verdict)
 	for _, w := range b.all {
 		at := fmt.Sprint(w.topic, " ", w.partition, " ")
 		v := corpus.Verdict{Broker: w.broker}
 		if w.broker == taken {
-			v.Consumer = answers[at+fmt.Sprint(w.from[0])]
+			v.Consumer = words(answers[at+fmt.Sprint(w.from[0])])
 		}
 		switch w.aborted {
 		case taken:
-			v.Aborted = answers[at+fmt.Sprint(w.from[1])]
+			v.Aborted = words(answers[at+fmt.Sprint(w.from[1])])
 		case "":
 		default:
 			v.Aborted = "refused: " + w.aborted

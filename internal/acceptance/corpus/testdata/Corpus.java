@@ -18,13 +18,15 @@ import org.apache.kafka.common.serialization.*;
  *
  * <pre>
  * read  topic partition from to          records in [from, to); the record at to is sound
- *       topic partition from  count digest  offsets|-  -|past|seek|stuck  exception
+ *       topic partition from  count digest  offsets|-  -|past|seek|stuck|lost  exception
  * write topic partition codec level records   as one batch
  *       topic partition ok
+ * sound topic partition                       a sound record
  * </pre>
  */
 public class Corpus {
     static final Duration LIMIT = Duration.ofSeconds(5);
+    static Producer<byte[], byte[]> out; // of sound records
 
     public static void main(String[] args) throws Exception {
         Properties p = new Properties();
@@ -42,6 +44,8 @@ public class Corpus {
                 TopicPartition tp = new TopicPartition(f[1], Integer.parseInt(f[2]));
                 if (f[0].equals("read")) {
                     System.out.println(read(c, tp, Long.parseLong(f[3]), Long.parseLong(f[4])));
+                } else if (f[0].equals("sound")) {
+                    sound(args[0], tp);
                 } else {
                     write(args[0], tp, f[3], f[4], Integer.parseInt(f[5]));
                     System.out.println(tp.topic() + "\t" + tp.partition() + "\tok");
@@ -58,11 +62,15 @@ public class Corpus {
         List<String> offsets = new ArrayList<>();
         Throwable thrown = null;
         boolean there = false;
+        String past = "-";
         long end = System.nanoTime() + LIMIT.toNanos();
         while (!there && thrown == null && System.nanoTime() < end) {
             try {
                 for (ConsumerRecord<byte[], byte[]> r : c.poll(Duration.ofMillis(200))) {
-                    there |= sound(r, to);
+                    if (!there && sound(r) && r.offset() >= to) {
+                        there = true;
+                        past = r.offset() == to ? "-" : "lost";
+                    }
                     if (!there) {
                         offsets.add("" + (r.offset() - from));
                         d.add(r);
@@ -72,7 +80,6 @@ public class Corpus {
                 thrown = e;
             }
         }
-        String past = "-";
         if (!there && thrown == null) {
             thrown = new IllegalStateException("waits at +" + (c.position(tp) - from));
         }
@@ -82,8 +89,8 @@ public class Corpus {
         return String.join("\t", tp.topic(), "" + tp.partition(), "" + from, "" + d.count, d.hex(), offsets(offsets), past, text(thrown));
     }
 
-    static boolean sound(ConsumerRecord<byte[], byte[]> r, long at) {
-        return r.offset() == at && r.key() == null && r.value() != null && new String(r.value(), StandardCharsets.UTF_8).equals("sound");
+    static boolean sound(ConsumerRecord<byte[], byte[]> r) {
+        return r.key() == null && r.value() != null && new String(r.value(), StandardCharsets.UTF_8).equals("sound");
     }
 
     /** The offsets, if they are not 0, 1, 2 and so on. */
@@ -98,10 +105,10 @@ public class Corpus {
 
     /** Tells whether the consumer goes on by itself when it is asked again, or else when it is told to seek. */
     static String again(Consumer<byte[], byte[]> c, TopicPartition tp, long to) {
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 2; i++) {
             try {
                 for (ConsumerRecord<byte[], byte[]> r : c.poll(Duration.ofMillis(50))) {
-                    if (sound(r, to)) {
+                    if (r.offset() == to && sound(r)) {
                         return "past";
                     }
                 }
@@ -114,7 +121,7 @@ public class Corpus {
         while (System.nanoTime() < end) {
             try {
                 for (ConsumerRecord<byte[], byte[]> r : c.poll(Duration.ofMillis(200))) {
-                    if (sound(r, to)) {
+                    if (r.offset() == to && sound(r)) {
                         return "seek";
                     }
                 }
@@ -141,6 +148,13 @@ public class Corpus {
         // What Java itself says changes with its version.
         return root.getClass().getName().startsWith("org.apache.kafka.") || root instanceof IllegalStateException
             ? (s + ": " + root.getMessage()).replaceAll("\\s+", " ") : s;
+    }
+
+    static void sound(String seeds, TopicPartition tp) throws Exception {
+        if (out == null) {
+            out = new KafkaProducer<>(Map.of("bootstrap.servers", seeds), new ByteArraySerializer(), new ByteArraySerializer());
+        }
+        out.send(new ProducerRecord<>(tp.topic(), tp.partition(), null, "sound".getBytes(StandardCharsets.UTF_8))).get();
     }
 
     static void write(String seeds, TopicPartition tp, String codec, String level, int records) throws Exception {
