@@ -95,3 +95,6 @@ func (b *batch) bytes() []byte {
 	binary.BigEndian.PutUint32(p[upToCRC:], crc+b.crc)
 	return p
 }
+
+// Span is how many offsets a batch takes in a log, by what its last offset delta says.
+func Span(raw []byte) int64 { return int64(int32(binary.BigEndian.Uint32(raw[23:]))) + 1 }

@@ -3,6 +3,7 @@ package corpus
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Case is one batch, of which a producer may make any number.
@@ -17,6 +18,12 @@ type Case struct {
 // Cases are all cases, each with a name of its own.
 func Cases() []Case {
 	return slices.Concat(soundCases(), javaCases(), framingCases(), zstdCases(), contentCases(), recordCases(), varintCases(), headerCases(), largeCases(), topicCases())
+}
+
+// Group is the part of the name before the colon.
+func (c Case) Group() string {
+	group, _, _ := strings.Cut(c.Name, ":")
+	return group
 }
 
 // codec is a compression type with its name.

@@ -56,8 +56,11 @@ func recordCases() (cases []Case) {
 	deltas("0 5 2", 0, 5, 2)
 	deltas("0 1 1", 0, 1, 1)
 	deltas("0 -5 2", 0, -5, 2)
+	deltas("0 1 3", 0, 1, 3)
 	deltas("0 1 9", 0, 1, 9)
 	deltas("1 2 3", 1, 2, 3)
+	deltas("-1 0 1", -1, 0, 1)
+	deltas("0 -2147483648 2", 0, math.MinInt32, 2)
 	deltas("0 2147483647 2", 0, math.MaxInt32, 2)
 	deltas("0 4294967297 2", 0, 1<<32+1, 2) // 1, and a bit that an int32 does not have
 	return cases

@@ -68,8 +68,11 @@ func produce(ctx context.Context, cl *kgo.Client, txnID *string, topic string, i
 	return kerr.ErrorForCode(resp.Topics[0].Partitions[0].ErrorCode)
 }
 
-// leaderOf asks for a partition's leader.
+// leaderOf is a partition's leader, which is asked for if the client does not know it.
 func leaderOf(ctx context.Context, cl *kgo.Client, topic string, partition int32) (int32, error) {
+	if leader, _, err := cl.PartitionLeader(topic, partition); err == nil && leader >= 0 {
+		return leader, nil
+	}
 	req := kmsg.NewPtrMetadataRequest()
 	t := kmsg.NewMetadataRequestTopic()
 	t.Topic = &topic

@@ -17,12 +17,15 @@ var table string
 type Verdict struct {
 	// Broker is "taken", or Kafka's name of the error with which a broker refuses the batch.
 	Broker string
-	// Consumer is what Kafka's own consumer (Java, read_committed) does when it comes to the batch: "3 records, 1a2b3c4d", with their
-	// digest (Digest), or "1 record, then …" with the exception that it throws from there on. It is empty if no broker takes
-	// the batch.
+	// Consumer is what Kafka's own consumer (Java, read_committed) does when it comes to the batch, or empty if no broker takes it:
+	//
+	//	3 records, 1a2b3c4d                          with their digest, see Digest
+	//	2 records, 1a2b3c4d, at 0 5                  with their offsets, if those are not 0, 1, 2 from where the batch begins
+	//	1 records, 1a2b3c4d, then until it seeks: …  with the exception that it throws each time from there on
+	//	2 records, 1a2b3c4d, then loses …            it goes on behind the record that follows the batch
 	Consumer string
-	// Aborted is the same for the batch within a transaction that is aborted. "refused: …" says that a broker takes the batch
-	// outside of transactions alone.
+	// Aborted is the same for the batch within a transaction that is aborted. "refused: …" says that a broker does not take it in a
+	// transaction. It is empty where transactions make no difference to how a batch is decoded.
 	Aborted string
 }
 
@@ -31,13 +34,13 @@ func (v Verdict) Taken() bool { return v.Broker == taken }
 
 const taken = "taken"
 
-// Reads reports whether Kafka's consumer reads the batch to its end, how many records it has, and their digest.
+// Reads reports whether Kafka's consumer reads the batch to its end and goes on, how many records it has, and their digest.
 func (v Verdict) Reads() (records int, digest string, whole bool) {
-	if strings.Contains(v.Consumer, " then ") {
+	if !v.Taken() || strings.Contains(v.Consumer, ", then ") {
 		return 0, "", false
 	}
 	n, err := fmt.Sscanf(v.Consumer, "%d records, %s", &records, &digest)
-	return records, digest, err == nil && n == 2
+	return records, strings.TrimSuffix(digest, ","), err == nil && n == 2
 }
 
 // Verdicts are the verdicts by the names of their cases.
@@ -63,12 +66,13 @@ func Format(cases []Case, verdicts map[string]Verdict) string {
 	b.WriteString("# case | broker | Kafka's consumer | the same in an aborted transaction\n")
 	for _, c := range cases {
 		v := verdicts[c.Name]
-		fmt.Fprintf(&b, "%s\n", strings.TrimRight(fmt.Sprintf("%-58s | %-22s | %-50s | %s", c.Name, v.Broker, v.Consumer, v.Aborted), " "))
+		fmt.Fprintf(&b, "%s\n", strings.TrimRight(fmt.Sprintf("%-70s | %-20s | %-30s | %s", c.Name, v.Broker, v.Consumer, v.Aborted), " "))
 	}
 	return b.String()
 }
 
-// Digest tells apart what records carry: keys, values and headers, in their order. Corpus.java computes the same.
+// Digest tells apart what records carry: keys, values and headers, in their order. Corpus.java computes the same. Header keys count as
+// Java reads them, with U+FFFD for what is not UTF-8.
 func Digest(records ...*kgo.Record) string {
 	var p []byte
 	field := func(b []byte) {
@@ -83,7 +87,7 @@ func Digest(records ...*kgo.Record) string {
 		field(r.Value)
 		p = binary.BigEndian.AppendUint32(p, uint32(len(r.Headers)))
 		for _, h := range r.Headers {
-			field([]byte(h.Key)[:len(h.Key):len(h.Key)])
+			field([]byte(string([]rune(h.Key))))
 			field(h.Value)
 		}
 	}

@@ -25,7 +25,7 @@ import org.apache.kafka.common.serialization.*;
  * </pre>
  */
 public class Corpus {
-    static final Duration LIMIT = Duration.ofSeconds(5);
+    static final Duration LIMIT = Duration.ofSeconds(30);
     static Producer<byte[], byte[]> out; // of sound records
 
     public static void main(String[] args) throws Exception {
