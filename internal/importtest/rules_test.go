@@ -75,7 +75,7 @@ const service = "internal/service"
 
 // forTests are the directories that only tests, and each other, may import.
 func forTests() []string {
-	return []string{"internal/await", "internal/kafkatest", "internal/rig", "internal/runs"}
+	return []string{"internal/await", "internal/corpus", "internal/kafkatest", "internal/rig", "internal/runs"}
 }
 
 // onTests reports whether a directory is there for tests.
