@@ -9,7 +9,7 @@ import (
 // Case is one batch, of which a producer may make any number.
 type Case struct {
 	Name string
-	// Batch makes the batch for a producer. What its name does not speak of is sound.
+	// Batch makes the batch for a producer. It is sound but for what the name says.
 	Batch func(Writer) []byte
 	// Config are settings that its topic needs for a broker to take it, or for the case to mean something.
 	Config map[string]string
@@ -17,7 +17,10 @@ type Case struct {
 
 // Cases are all cases, each with a name of its own.
 func Cases() []Case {
-	return slices.Concat(soundCases(), javaCases(), framingCases(), zstdCases(), contentCases(), recordCases(), varintCases(), headerCases(), largeCases(), topicCases())
+	return slices.Concat(
+		soundCases(), javaCases(), framingCases(), zstdCases(), contentCases(), recordCases(), varintCases(), headerCases(),
+		largeCases(), topicCases(),
+	)
 }
 
 // Group is the part of the name before the colon.
@@ -36,21 +39,21 @@ func codecs() []codec {
 	return []codec{{"none", none}, {"gzip", gzipped}, {"snappy", snappied}, {"lz4", lz4ed}, {"zstd", zstded}}
 }
 
-// twoWays are the codecs of which brokers treat the first in one way and all others in another: of what is not compressed they
-// look at each record, of what is they skip keys, values and headers.
+// twoWays are one codec for each way in which brokers validate: they read uncompressed records whole, and skip through
+// keys, values and headers of compressed ones.
 func twoWays() []codec { return []codec{{"none", none}, {"gzip", gzipped}} }
 
-// of is a case of count records.
+// of returns a case of count records.
 func of(name string, id int16, count int, records func() []byte) Case {
 	return Case{Name: name, Batch: func(w Writer) []byte { return newBatch(w, id, count, compress(id, records())).bytes() }}
 }
 
-// raw is a case of three plain records that as compresses.
+// raw returns a case of three plain records, compressed by as.
 func raw(name string, id int16, as func(p []byte) []byte) Case {
 	return Case{Name: name, Batch: func(w Writer) []byte { return newBatch(w, id, 3, as(records(3))).bytes() }}
 }
 
-// claims is a case of three plain records in a batch that change changes.
+// claims returns a case of three plain records in a batch whose fields change sets.
 func claims(name string, id int16, change func(b *batch)) Case {
 	return Case{Name: name, Batch: func(w Writer) []byte {
 		b := newBatch(w, id, 3, compress(id, records(3)))

@@ -57,17 +57,29 @@ func framingCases() (cases []Case) {
 		)
 	}
 	return append(cases,
-		raw("gzip: wrong checksum", gzipped, func(p []byte) []byte { z := compress(gzipped, p); z[len(z)-8]++; return z }),
+		raw("gzip: wrong checksum", gzipped, func(p []byte) []byte {
+			z := compress(gzipped, p)
+			z[len(z)-8]++
+			return z
+		}),
 		raw("gzip: wrong size", gzipped, func(p []byte) []byte { z := compress(gzipped, p); z[len(z)-4]++; return z }),
 		raw("gzip: name, comment and extra field", gzipped, gzipWithNames),
 		raw("gzip: header checksum", gzipped, func(p []byte) []byte { return gzipFlag(p, 2, []byte{0xde, 0xad}) }),
 		raw("gzip: reserved flag", gzipped, func(p []byte) []byte { return gzipFlag(p, 0x80, nil) }),
 		raw("snappy: raw, as librdkafka writes it", snappied, func(p []byte) []byte { return snappy.Encode(nil, p) }),
-		raw("snappy: raw, bytes behind the end", snappied, func(p []byte) []byte { return append(snappy.Encode(nil, p), garbage...) }),
-		raw("snappy: raw, claims 2 GiB", snappied, func([]byte) []byte { return append(binary.AppendUvarint(nil, 1<<31-1), 0) }),
+		raw("snappy: raw, bytes behind the end", snappied, func(p []byte) []byte {
+			return append(snappy.Encode(nil, p), garbage...)
+		}),
+		raw("snappy: raw, claims 2 GiB", snappied, func([]byte) []byte {
+			return append(binary.AppendUvarint(nil, 1<<31-1), 0)
+		}),
 		raw("snappy: xerial, blocks of 10 bytes", snappied, func(p []byte) []byte { return xerial(p, 10) }),
 		raw("snappy: xerial, version 2", snappied, func(p []byte) []byte { z := xerial(p, 100); z[11] = 2; return z }),
-		raw("snappy: xerial, compatible with version 2", snappied, func(p []byte) []byte { z := xerial(p, 100); z[15] = 2; return z }),
+		raw("snappy: xerial, compatible with version 2", snappied, func(p []byte) []byte {
+			z := xerial(p, 100)
+			z[15] = 2
+			return z
+		}),
 		raw("snappy: xerial, an empty block before", snappied, func(p []byte) []byte {
 			z := xerial(p, 100)
 			return append(append(bytes.Clone(z[:16]), sizedBlock(snappy.Encode(nil, nil))...), z[16:]...)
@@ -76,24 +88,46 @@ func framingCases() (cases []Case) {
 			z := xerial(p, 100)
 			return append(append(bytes.Clone(z[:16]), 0, 0, 0, 0), z[16:]...)
 		}),
-		raw("snappy: xerial, header again between blocks", snappied, func(p []byte) []byte { return append(xerial(p[:20], 100), xerial(p[20:], 100)...) }),
-		raw("snappy: xerial, negative size of a block", snappied, func(p []byte) []byte { return append(xerial(p, 100), 0xff, 0xff, 0xff, 0xf0) }),
-		raw("snappy: xerial, a block claims 1 GiB", snappied, func(p []byte) []byte { return append(xerial(p, 100), 0x40, 0, 0, 0) }),
-		raw("lz4: checksum of the content", lz4ed, func(p []byte) []byte { return lz4Frame(p, lz4.ChecksumOption(true)) }),
-		raw("lz4: wrong checksum of the content", lz4ed, func(p []byte) []byte { z := lz4Frame(p, lz4.ChecksumOption(true)); z[len(z)-1]++; return z }),
-		raw("lz4: checksums of blocks", lz4ed, func(p []byte) []byte { return lz4Frame(p, lz4.ChecksumOption(false), lz4.BlockChecksumOption(true)) }),
+		raw("snappy: xerial, header again between blocks", snappied, func(p []byte) []byte {
+			return append(xerial(p[:20], 100), xerial(p[20:], 100)...)
+		}),
+		raw("snappy: xerial, negative size of a block", snappied, func(p []byte) []byte {
+			return append(xerial(p, 100), 0xff, 0xff, 0xff, 0xf0)
+		}),
+		raw("snappy: xerial, a block claims 1 GiB", snappied, func(p []byte) []byte {
+			return append(xerial(p, 100), 0x40, 0, 0, 0)
+		}),
+		raw("lz4: checksum of the content", lz4ed, func(p []byte) []byte {
+			return lz4Frame(p, lz4.ChecksumOption(true))
+		}),
+		raw("lz4: wrong checksum of the content", lz4ed, func(p []byte) []byte {
+			z := lz4Frame(p, lz4.ChecksumOption(true))
+			z[len(z)-1]++
+			return z
+		}),
+		raw("lz4: checksums of blocks", lz4ed, func(p []byte) []byte {
+			return lz4Frame(p, lz4.ChecksumOption(false), lz4.BlockChecksumOption(true))
+		}),
 		raw("lz4: wrong checksum of a block", lz4ed, func(p []byte) []byte {
 			z := lz4Frame(p, lz4.ChecksumOption(false), lz4.BlockChecksumOption(true))
 			z[len(z)-5]++
 			return z
 		}),
-		raw("lz4: wrong checksum of the header", lz4ed, func(p []byte) []byte { z := compress(lz4ed, p); z[6]++; return z }),
+		raw("lz4: wrong checksum of the header", lz4ed, func(p []byte) []byte {
+			z := compress(lz4ed, p)
+			z[6]++
+			return z
+		}),
 		raw("lz4: size of the content", lz4ed, func(p []byte) []byte {
 			return lz4Raw(0x68, 0x40, binary.LittleEndian.AppendUint64(nil, uint64(len(p))), p)
 		}),
-		raw("lz4: wrong size of the content", lz4ed, func(p []byte) []byte { return lz4Raw(0x68, 0x40, binary.LittleEndian.AppendUint64(nil, 7), p) }),
+		raw("lz4: wrong size of the content", lz4ed, func(p []byte) []byte {
+			return lz4Raw(0x68, 0x40, binary.LittleEndian.AppendUint64(nil, 7), p)
+		}),
 		raw("lz4: a raw block", lz4ed, func(p []byte) []byte { return lz4Raw(0x60, 0x40, nil, p) }),
-		raw("lz4: blocks that depend on each other", lz4ed, func(p []byte) []byte { return lz4Raw(0x40, 0x40, nil, p) }),
+		raw("lz4: blocks that depend on each other", lz4ed, func(p []byte) []byte {
+			return lz4Raw(0x40, 0x40, nil, p)
+		}),
 		raw("lz4: dictionary", lz4ed, func(p []byte) []byte { return lz4Raw(0x61, 0x40, []byte{1, 0, 0, 0}, p) }),
 		raw("lz4: version 2", lz4ed, func(p []byte) []byte { return lz4Raw(0xa0, 0x40, nil, p) }),
 		raw("lz4: reserved bits", lz4ed, func(p []byte) []byte { return lz4Raw(0x62, 0x4f, nil, p) }),
@@ -101,8 +135,12 @@ func framingCases() (cases []Case) {
 			return lz4Frame(p, lz4.ChecksumOption(false), lz4.BlockSizeOption(lz4.Block4Mb))
 		}),
 		raw("lz4: legacy frame", lz4ed, func(p []byte) []byte { return lz4Frame(p, lz4.LegacyOption(true)) }),
-		raw("lz4: skippable frame before", lz4ed, func(p []byte) []byte { return append(skippable(garbage), compress(lz4ed, p)...) }),
-		raw("lz4: skippable frame behind", lz4ed, func(p []byte) []byte { return append(compress(lz4ed, p), skippable(garbage)...) }),
+		raw("lz4: skippable frame before", lz4ed, func(p []byte) []byte {
+			return append(skippable(garbage), compress(lz4ed, p)...)
+		}),
+		raw("lz4: skippable frame behind", lz4ed, func(p []byte) []byte {
+			return append(compress(lz4ed, p), skippable(garbage)...)
+		}),
 		raw("lz4: no end mark", lz4ed, func(p []byte) []byte { z := compress(lz4ed, p); return z[:len(z)-4] }),
 	)
 }
@@ -142,11 +180,19 @@ func zstdCases() (cases []Case) {
 		raw("zstd: window of 72 MiB", zstded, func(p []byte) []byte { return zstdRaw(26, 1, p) }),
 		raw("zstd: window of 144 MiB", zstded, func(p []byte) []byte { return zstdRaw(27, 1, p) }),
 		raw("zstd: single segment", zstded, func(p []byte) []byte { return zstdSingle(len(p), p) }),
-		raw("zstd: single segment that claims 100 MiB", zstded, func(p []byte) []byte { return zstdSingle(100<<20, p) }),
+		raw("zstd: single segment that claims 100 MiB", zstded, func(p []byte) []byte {
+			return zstdSingle(100<<20, p)
+		}),
 		raw("zstd: single segment that claims 1 GiB", zstded, func(p []byte) []byte { return zstdSingle(1<<30, p) }),
-		raw("zstd: single segment that claims one byte too many", zstded, func(p []byte) []byte { return zstdSingle(len(p)+1, p) }),
-		raw("zstd: single segment that claims one byte too few", zstded, func(p []byte) []byte { return zstdSingle(len(p)-1, p) }),
-		raw("zstd: checksum of the content", zstded, func(p []byte) []byte { return zstdEncoded(p, zstd.WithEncoderCRC(true)) }),
+		raw("zstd: single segment that claims one byte too many", zstded, func(p []byte) []byte {
+			return zstdSingle(len(p)+1, p)
+		}),
+		raw("zstd: single segment that claims one byte too few", zstded, func(p []byte) []byte {
+			return zstdSingle(len(p)-1, p)
+		}),
+		raw("zstd: checksum of the content", zstded, func(p []byte) []byte {
+			return zstdEncoded(p, zstd.WithEncoderCRC(true))
+		}),
 		raw("zstd: wrong checksum of the content", zstded, func(p []byte) []byte {
 			z := zstdEncoded(p, zstd.WithEncoderCRC(true))
 			z[len(z)-1]++
@@ -156,11 +202,21 @@ func zstdCases() (cases []Case) {
 		raw("zstd: three frames", zstded, func(p []byte) []byte {
 			return append(append(zstdRaw(20, 0, p[:9]), zstdRaw(27, 0, p[9:20])...), zstdSingle(len(p)-20, p[20:])...)
 		}),
-		raw("zstd: second frame with a window of 128 MiB", zstded, func(p []byte) []byte { return append(zstdRaw(20, 0, p[:9]), zstdRaw(27, 0, p[9:])...) }),
-		raw("zstd: second frame with a window of 256 MiB, behind the records", zstded, func(p []byte) []byte { return append(zstdRaw(20, 0, p), zstdRaw(28, 0, p)...) }),
-		raw("zstd: skippable frame before", zstded, func(p []byte) []byte { return append(skippable(garbage), compress(zstded, p)...) }),
-		raw("zstd: skippable frame behind", zstded, func(p []byte) []byte { return append(compress(zstded, p), skippable(garbage)...) }),
-		raw("zstd: skippable frame behind, cut", zstded, func(p []byte) []byte { return append(compress(zstded, p), skippable(garbage)[:12]...) }),
+		raw("zstd: second frame with a window of 128 MiB", zstded, func(p []byte) []byte {
+			return append(zstdRaw(20, 0, p[:9]), zstdRaw(27, 0, p[9:])...)
+		}),
+		raw("zstd: second frame with a window of 256 MiB, behind the records", zstded, func(p []byte) []byte {
+			return append(zstdRaw(20, 0, p), zstdRaw(28, 0, p)...)
+		}),
+		raw("zstd: skippable frame before", zstded, func(p []byte) []byte {
+			return append(skippable(garbage), compress(zstded, p)...)
+		}),
+		raw("zstd: skippable frame behind", zstded, func(p []byte) []byte {
+			return append(compress(zstded, p), skippable(garbage)...)
+		}),
+		raw("zstd: skippable frame behind, cut", zstded, func(p []byte) []byte {
+			return append(compress(zstded, p), skippable(garbage)[:12]...)
+		}),
 		raw("zstd: skippable frame in between", zstded, func(p []byte) []byte {
 			return append(append(zstdRaw(20, 0, p[:9]), skippable(garbage)...), zstdRaw(20, 0, p[9:])...)
 		}),

@@ -10,7 +10,8 @@ import (
 //go:embed testdata/java.txt
 var javaBatches string
 
-// javaCases are batches as Kafka's own producer writes them, with each codec at each level. Producer and time are the caller's.
+// javaCases are batches as Kafka's own producer writes them, with each codec at each level. Producer and time are the
+// caller's.
 func javaCases() (cases []Case) {
 	for line := range strings.Lines(javaBatches) {
 		name, text, found := strings.Cut(strings.TrimSpace(line), " | ")

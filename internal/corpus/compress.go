@@ -62,7 +62,8 @@ func lz4Frame(p []byte, opts ...lz4.Option) []byte {
 	return b.Bytes()
 }
 
-// lz4Raw is a frame of one block that is not compressed, with these flags; between is what stands behind the two bytes of flags.
+// lz4Raw is a frame of one block that is not compressed, with these flags; between is what stands behind the two bytes
+// of flags.
 func lz4Raw(flags, blocks byte, between, p []byte) []byte {
 	descriptor := append([]byte{flags, blocks}, between...)
 	b := append([]byte{0x04, 0x22, 0x4d, 0x18}, descriptor...)

@@ -11,15 +11,17 @@ import (
 
 const timeoutMillis = 10_000
 
-// Produce writes raw to a partition, whatever it is. Its error is what the leader says, see package kerr, or why it could not be
-// asked. id is the topic's; the leader is asked once.
+// Produce writes raw to a partition, whatever it is. Its error is what the leader says, see package kerr, or why it
+// could not be asked. id is the topic's; the leader is asked once.
 func Produce(ctx context.Context, cl *kgo.Client, topic string, id [16]byte, partition int32, raw []byte) error {
 	return produce(ctx, cl, nil, topic, id, partition, raw)
 }
 
-// Transact writes a case within a transaction of the given ID, which it ends. What the leader says of the batch is its error, and the
-// transaction is aborted then; else commit says how it ends.
-func Transact(ctx context.Context, cl *kgo.Client, txnID, topic string, id [16]byte, partition int32, c Case, w Writer, commit bool) error {
+// Transact writes a case within a transaction of the given ID, which it ends. What the leader says of the batch is its
+// error, and the transaction is aborted then; else commit says how it ends.
+func Transact(
+	ctx context.Context, cl *kgo.Client, txnID, topic string, id [16]byte, partition int32, c Case, w Writer, commit bool,
+) error {
 	begin := kmsg.NewPtrInitProducerIDRequest()
 	begin.TransactionalID, begin.TransactionTimeoutMillis = &txnID, 60_000
 	begin.ProducerID, begin.ProducerEpoch = -1, -1

@@ -77,8 +77,8 @@ func bodyAmong(middle []byte) []byte {
 	return append(append(first.bytes(), middle...), last.bytes()...)
 }
 
-// varint is v, zig-zag encoded, in exactly n bytes: over-long if fewer would do. With n 5 or 10, top goes into the bits of the last byte
-// that Java shifts out.
+// varint is v, zig-zag encoded, in exactly n bytes: over-long if fewer would do. With n 5 or 10, top goes into the bits
+// of the last byte that Java shifts out.
 func varint(v int64, n int, top byte) []byte {
 	u := uint64(v<<1) ^ uint64(v>>63)
 	p := make([]byte, n)

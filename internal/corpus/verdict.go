@@ -17,15 +17,16 @@ var table string
 type Verdict struct {
 	// Broker is "taken", or Kafka's name of the error with which a broker refuses the batch.
 	Broker string
-	// Consumer is what Kafka's own consumer (Java, read_committed) does when it comes to the batch, or empty if no broker takes it:
+	// Consumer is what Kafka's own consumer (Java, read_committed) does when it comes to the batch, or empty if no
+	// broker takes it:
 	//
 	//	3 records, 1a2b3c4d                          with their digest, see Digest
 	//	2 records, 1a2b3c4d, at 0 5                  with their offsets, if those are not 0, 1, 2 from where the batch begins
 	//	1 records, 1a2b3c4d, then until it seeks: …  with the exception that it throws each time from there on
 	//	2 records, 1a2b3c4d, then loses …            it goes on behind the record that follows the batch
 	Consumer string
-	// Aborted is the same for the batch within a transaction that is aborted. "refused: …" says that a broker does not take it in a
-	// transaction. It is empty where transactions make no difference to how a batch is decoded.
+	// Aborted is the same for the batch within a transaction that is aborted. "refused: …" says that a broker does not
+	// take it in a transaction. It is empty where transactions make no difference to how a batch is decoded.
 	Aborted string
 }
 
@@ -34,7 +35,8 @@ func (v Verdict) Taken() bool { return v.Broker == taken }
 
 const taken = "taken"
 
-// Reads reports whether Kafka's consumer reads the batch to its end and goes on, how many records it has, and their digest.
+// Reads reports whether Kafka's consumer reads the batch to its end and goes on, how many records it has, and their
+// digest.
 func (v Verdict) Reads() (records int, digest string, whole bool) {
 	if !v.Taken() || strings.Contains(v.Consumer, ", then ") {
 		return 0, "", false
@@ -71,8 +73,8 @@ func Format(cases []Case, verdicts map[string]Verdict) string {
 	return b.String()
 }
 
-// Digest tells apart what records carry: keys, values and headers, in their order. Corpus.java computes the same. Header keys count as
-// Java reads them, with U+FFFD for what is not UTF-8.
+// Digest tells apart what records carry: keys, values and headers, in their order. Corpus.java computes the same.
+// Header keys count as Java reads them, with U+FFFD for what is not UTF-8.
 func Digest(records ...*kgo.Record) string {
 	var p []byte
 	field := func(b []byte) {

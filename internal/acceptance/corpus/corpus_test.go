@@ -35,7 +35,8 @@ const (
 
 func TestMain(m *testing.M) { kafkatest.Main(m) }
 
-// written is a case in its partition: a sound record, the batch, a sound record, and the same in an aborted transaction.
+// written is a case in its partition: a sound record, the batch, a sound record, and the same in an aborted
+// transaction.
 type written struct {
 	corpus.Case
 	topic     string
@@ -112,8 +113,8 @@ func answer(err error) string {
 	return err.Error()
 }
 
-// transacts tells whether a case is written in a transaction too. Refused batches are refused there, except those that need one; and
-// what records say makes no difference to a reader that skips them.
+// transacts tells whether a case is written in a transaction too. Refused batches are refused there, except those that
+// need one; and what records say makes no difference to a reader that skips them.
 func transacts(w *written) bool {
 	switch w.Group() {
 	case "attributes":
@@ -285,5 +286,20 @@ func TestCorpus(t *testing.T) {
 		if got[name] != want[name] {
 			t.Errorf("%s:\n got %+v\nwant %+v", name, got[name], want[name])
 		}
+	}
+}
+
+// TestHeavy shows that a broker takes batches that take gigabytes as records.
+func TestHeavy(t *testing.T) {
+	b := newBench(t, kafkatest.Shared(t).Seeds(), corpus.Heavy())
+	for _, w := range b.all {
+		if _, err := b.good(w); err != nil {
+			t.Fatal(err)
+		}
+		raw := w.Batch(corpus.Nobody(time.Now()))
+		if said := answer(corpus.Produce(b.ctx, b.cl, w.topic, b.ids[w.topic], w.partition, raw)); said != taken {
+			t.Errorf("%s: %s", w.Name, said)
+		}
+		t.Logf("%s: %d bytes", w.Name, len(raw))
 	}
 }

@@ -54,8 +54,8 @@ func lots() (lots []lot) {
 	return lots
 }
 
-// TestJavaProducer has Kafka's own producer write batches with each codec at each level, and Kafka's own consumer read them. With
-// -rewrite the batches become cases of the corpus.
+// TestJavaProducer has Kafka's own producer write batches with each codec at each level, and Kafka's own consumer read
+// them. With -rewrite the batches become cases of the corpus.
 func TestJavaProducer(t *testing.T) {
 	seeds := kafkatest.Shared(t).Seeds()
 	cases := make([]corpus.Case, len(lots()))
