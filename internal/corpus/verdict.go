@@ -28,6 +28,8 @@ type Verdict struct {
 	// Aborted is the same for the batch within a transaction that is aborted. "refused: …" says that a broker does not
 	// take it in a transaction. It is empty where transactions make no difference to how a batch is decoded.
 	Aborted string
+	// Service is what partlog.Consumer makes of the batch: the same as Kafka's consumer, or one dead letter and why.
+	Service string
 }
 
 // Taken reports whether a broker takes the batch.
@@ -50,13 +52,13 @@ func Verdicts() map[string]Verdict {
 	verdicts := make(map[string]Verdict)
 	for line := range strings.Lines(table) {
 		fields := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if strings.HasPrefix(line, "#") || len(fields) != 4 {
+		if strings.HasPrefix(line, "#") || len(fields) != 5 {
 			continue
 		}
 		for i := range fields {
 			fields[i] = strings.TrimSpace(fields[i])
 		}
-		verdicts[fields[0]] = Verdict{Broker: fields[1], Consumer: fields[2], Aborted: fields[3]}
+		verdicts[fields[0]] = Verdict{Broker: fields[1], Consumer: fields[2], Aborted: fields[3], Service: fields[4]}
 	}
 	return verdicts
 }
@@ -65,10 +67,10 @@ func Verdicts() map[string]Verdict {
 func Format(cases []Case, verdicts map[string]Verdict) string {
 	var b strings.Builder
 	b.WriteString("# What Kafka 4.3.1 does with each batch: TestCorpus (internal/acceptance/corpus) writes this with -rewrite.\n")
-	b.WriteString("# case | broker | Kafka's consumer | the same in an aborted transaction\n")
+	b.WriteString("# case | broker | Kafka's consumer | the same in an aborted transaction | the service\n")
 	for _, c := range cases {
 		v := verdicts[c.Name]
-		fmt.Fprintf(&b, "%s\n", strings.TrimRight(fmt.Sprintf("%-70s | %-20s | %-30s | %s", c.Name, v.Broker, v.Consumer, v.Aborted), " "))
+		fmt.Fprintf(&b, "%s\n", strings.TrimRight(fmt.Sprintf("%-70s | %-20s | %-30s | %-12s | %s", c.Name, v.Broker, v.Consumer, v.Aborted, v.Service), " "))
 	}
 	return b.String()
 }

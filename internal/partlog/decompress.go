@@ -97,10 +97,17 @@ func copyTo(out *bytes.Buffer, r io.Reader, limit int) error {
 	return err
 }
 
+// The flags of a gzip member, and those of them that RFC 1952 reserves.
+const gzipFlags, gzipReserved = 3, 0xe0
+
 // gunzip decompresses members one after the other. As in Java, something else behind a member ends the data.
 func (u *unpacker) gunzip(out *bytes.Buffer, src []byte, limit int) error {
 	r := u.gzips.Get().(*gzip.Reader)
 	defer u.gzips.Put(r)
+	if len(src) > gzipFlags && src[gzipFlags]&gzipReserved != 0 { // Java does not look at them
+		src = slices.Clone(src)
+		src[gzipFlags] &^= gzipReserved
+	}
 	in := bytes.NewReader(src)
 	for first := true; in.Len() > 0; first = false {
 		if err := r.Reset(in); err != nil {

@@ -61,7 +61,7 @@ func newBench(t *testing.T, seeds []string, cases []corpus.Case) *bench {
 	t.Cleanup(cancel)
 	b := &bench{t: t, ctx: ctx, ids: make(map[string][16]byte)}
 	b.cl = kafkatest.Client(t, kgo.SeedBrokers(seeds...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
-		kgo.MetadataMinAge(20*time.Millisecond), kgo.ProducerBatchMaxBytes(1<<20))
+		kgo.MetadataMinAge(20*time.Millisecond), kgo.UnknownTopicRetries(100), kgo.ProducerBatchMaxBytes(1<<20))
 	stem := kafkatest.Topic(t)
 	type topic struct {
 		name       string
@@ -257,6 +257,7 @@ func TestCorpus(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("written after %v", time.Since(start).Round(time.Millisecond))
+	ours := b.product(seeds)
 	answers := c.answers(t)
 	t.Logf("read after %v", time.Since(start).Round(time.Millisecond))
 	got := make(map[string]corpus.Verdict)
@@ -273,6 +274,8 @@ func TestCorpus(t *testing.T) {
 		default:
 			v.Aborted = "refused: " + w.aborted
 		}
+		v.Service = ours[w.Name][0]
+		judge(t, w.Name, v, ours[w.Name])
 		got[w.Name] = v
 	}
 	if *rewrite {
