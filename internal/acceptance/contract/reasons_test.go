@@ -24,6 +24,7 @@ var shownElsewhere = map[waterclock.Reason]string{
 	waterclock.ReasonNoEffect:            "TestRecordsThatCannotBePassedOn, package delay",
 	waterclock.ReasonBadAttempt:          "TestRecordsThatCannotBePassedOn, package delay",
 	waterclock.ReasonBatchTooLarge:       "TestBatchesThatDecompressToTooMuch, package load",
+	waterclock.ReasonBatchUnreadable:     "TestWhatBrokersTakeStopsNobody",
 	waterclock.ReasonUnsupported:         "TestDialectsOnABroker",
 	waterclock.ReasonBadValue:            "TestDialectsOnABroker",
 	waterclock.ReasonOverQuota:           "TestRequestsBeyondTheRate",
