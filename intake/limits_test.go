@@ -1,9 +1,14 @@
 package intake
 
 import (
-	"github.com/waterclock/waterclock/internal/partlog"
 	"slices"
 	"sync"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 // sizes records how many bytes came with each Deliver. mu guards the field below it.
@@ -29,4 +34,46 @@ func (s *sizes) got() []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.bytes)
+}
+
+// captured is a sink that keeps the records it is given.
+type captured struct {
+	sink
+	recs chan *kgo.Record
+}
+
+func (s *captured) Deliver(r partlog.Read) {
+	for _, rec := range r.Records {
+		s.recs <- rec
+	}
+}
+
+// Of a record with very many headers not all are built. It is rejected for their number, also if the limit counts none of
+// them, because a header that matters may be among those that nobody has looked at.
+func TestARecordOfVeryManyHeadersIsRejected(t *testing.T) {
+	rig := newReadRig(t, 1)
+	for _, n := range []int{partlog.MaxHeaders, partlog.MaxHeaders + 1} {
+		rec := &kgo.Record{Topic: readTopic, Key: []byte("id"), Headers: make([]kgo.RecordHeader, n)}
+		for i := range rec.Headers {
+			rec.Headers[i].Key = waterclock.OwnPrefix + "anything"
+		}
+		rec.Headers[n-1].Key, rec.Headers[n-1].Value = waterclock.HeaderCancel, []byte("true")
+		if err := rig.cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rig.run()
+	s := &captured{recs: make(chan *kgo.Record, 2)}
+	rig.r.Add(readTopic, 0, readPerPart, s)
+	rules := &Rules{Topic: readTopic, Partitions: 1, Allow: func(string) bool { return true }}
+	if _, _, refusal := rules.Validate(<-s.recs, 0); refusal != nil {
+		t.Errorf("%d headers: %+v", partlog.MaxHeaders, refusal)
+	}
+	many := <-s.recs
+	if _, _, refusal := rules.Validate(many, 0); refusal == nil || refusal.Reason != waterclock.ReasonTooManyHeaders {
+		t.Errorf("%d headers: %+v", partlog.MaxHeaders+1, refusal)
+	}
+	if _, refusal := rules.ValidateDelayed(many); refusal == nil || refusal.Reason != waterclock.ReasonTooManyHeaders {
+		t.Errorf("%d headers in a fixed-delay topic: %+v", partlog.MaxHeaders+1, refusal)
+	}
 }

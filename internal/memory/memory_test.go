@@ -38,7 +38,7 @@ func TestDivide(t *testing.T) {
 		if s.Total != size || s.Heap+outside > size {
 			t.Errorf("%d: the heap's %d and %d outside of it are more", size, s.Heap, outside)
 		}
-		live := s.Wheel + s.Dirty + s.Requests + s.Firings
+		live := s.Wheel + s.Dirty + s.Requests + s.Firings + s.Fetch
 		if !storeOutside {
 			live += s.Store
 		}
@@ -49,6 +49,9 @@ func TestDivide(t *testing.T) {
 		// worst, and not passed.
 		if live += s.Calls + s.Questions; live > s.Heap {
 			t.Errorf("%d: %d of the heap's %d can be live with all calls", size, live, s.Heap)
+		}
+		if s.Fetch > fetchMost {
+			t.Errorf("%d: fetches bring %d", size, s.Fetch)
 		}
 		// Replays run beside what is live of other partitions, and calls beside either.
 		if replays := int64(s.Replays) * s.Replay; replays > size/8 || s.Replays < replaysLeast || s.Replays > replaysMost {

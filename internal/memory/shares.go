@@ -35,7 +35,7 @@ type Shares struct {
 	Dirty int64
 	// Requests and Firings hold requests and firings that are not committed yet.
 	Requests, Firings int64
-	// Fetch is what fetches of requests bring at a time, over all brokers.
+	// Fetch is what fetches of requests bring at a time, over all brokers. It is taken from Requests.
 	Fetch int64
 	// Store is for memtables, cached blocks and filters of the local store.
 	Store int64
@@ -57,7 +57,6 @@ func Divide(total int64) Shares {
 		Total:     total,
 		Wheel:     total / 4,
 		Dirty:     total / 8,
-		Requests:  total / 16,
 		Firings:   total / 16,
 		Fetch:     min(fetchMost, total/64),
 		Store:     total / 8,
@@ -66,6 +65,7 @@ func Divide(total int64) Shares {
 		Calls:     total / 8,
 		Heap:      total - process,
 	}
+	s.Requests = total/16 - s.Fetch
 	s.Replays = int(min(replaysMost, max(replaysLeast, total/8/s.Replay)))
 	if storeOutside {
 		s.Heap -= s.Store + s.Store/4 // some is lost between blocks
@@ -81,7 +81,7 @@ func (s Shares) LogValue() slog.Value {
 		size int64
 	}{
 		{"wheel", s.Wheel}, {"dirty", s.Dirty}, {"requests", s.Requests}, {"firings", s.Firings},
-		{"store", s.Store}, {"questions", s.Questions}, {"calls", s.Calls}, {"replay", s.Replay},
+		{"fetch", s.Fetch}, {"store", s.Store}, {"questions", s.Questions}, {"calls", s.Calls}, {"replay", s.Replay},
 	} {
 		all = append(all, slog.String(x.name, inMiB(x.size)))
 	}

@@ -48,10 +48,10 @@ var heldBy = map[string]map[string]string{
 		"DefaultInterval":    "TestValidateAcceptsRecurrences TestValidateRefusesRecurrences",
 		"RecordBytes":        "TestValidateRecordBytes",
 		"burst":              "TestMeter TestMeterBounds",
-		"fetchMaxBytes":      "TestAFetchIsBounded",
-		"fetchMaxPartition":  "TestAFetchIsBounded",
-		"maxUnpacked":        "TestReaderUnpacksLittleAtOnce",
-		"maxUnpackedBatch":   "TestReaderPassesABatchThatIsTooLarge",
+	},
+	"internal/partlog": {
+		"MaxUnpacked": "intake.TestReaderPassesABatchThatIsTooLarge",
+		"MaxHeaders":  "intake.TestARecordOfVeryManyHeadersIsRejected",
 	},
 	"internal/api": {
 		"maxPostBytes":   "TestAtMost",
@@ -106,6 +106,7 @@ var heldBy = map[string]map[string]string{
 		"groupBytes":   "TestUserDataOfManyMembersIsBounded",
 	},
 	"internal/memory": {
+		"fetchMost": "TestDivide",
 		"Wheel":     "internal/partition.TestAWheelForgetsBeyondItsShare",
 		"Store":     "statestore.TestCacheStaysInItsRoom",
 		"Requests":  "internal/partition.TestIntakePausesAtTheQueuesBytes internal/partition.TestFiringsWaitAtTheirLimit",
@@ -129,7 +130,6 @@ var heldBy = map[string]map[string]string{
 		"maxReadAhead":   "TestFlowIsBounded",
 		"leastReadAhead": "TestFlowIsBounded",
 		"maxArrivals":    "TestArrivals",
-		"catchUpBytes":   "TestCatchUpBarrierFetchesLittleWhileIntakeIsBehind",
 		"heldPatience":   "internal/acceptance/interleavings.TestGateBehindAForeignTransaction",
 		"eventBytes":     "TestEventsCountInAStep",
 		"maxUnapplied":   "TestSealsUpToMaxUnapplied",
