@@ -76,14 +76,17 @@ it runs as the instance's user, or root.`,
 		if !beats.Sleep(cmd.Context(), after) {
 			return cmd.Context().Err()
 		}
-		return p.askInstance(cmd.Context(), p.stdout, http.MethodPost, address, "/leave?within="+within.String(), *dir, within+drainAnswer)
+		path := "/leave?within=" + within.String()
+		return p.askInstance(cmd.Context(), p.stdout, http.MethodPost, address, path, *dir, within+drainAnswer)
 	}
 	return cmd
 }
 
-// askInstance prints the answer of an instance on this machine to out; any status but 200 is an error. It sends the token
-// in the instance's data directory, if that is given.
-func (p *process) askInstance(ctx context.Context, out io.Writer, method, address, path, dataDir string, timeout time.Duration) error {
+// askInstance prints the answer of an instance on this machine to out; any status but 200 is an error. It sends the
+// token in the instance's data directory, if that is given.
+func (p *process) askInstance(
+	ctx context.Context, out io.Writer, method, address, path, dataDir string, timeout time.Duration,
+) error {
 	address = cmp.Or(address, p.env(config.EnvOf("http")), config.Default().HTTP)
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

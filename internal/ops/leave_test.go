@@ -14,8 +14,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Only a caller that has read the data directory may have an instance leave, whatever its address is: behind a proxy of the
-// same machine every caller has that of the machine.
+// Only a caller that has read the data directory may have an instance leave, whatever its address is: behind a proxy of
+// the same machine every caller has that of the machine.
 func TestLeave(t *testing.T) {
 	const token = "token"
 	for _, x := range []struct {

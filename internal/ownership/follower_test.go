@@ -116,8 +116,8 @@ func TestAFollowedViewStaysGood(t *testing.T) {
 	}
 }
 
-// Time in which the machine was suspended counts in each of the spans: during the first replay of a view that began with
-// nothing, between two ends, and before the claim.
+// Time in which the machine was suspended counts in each of the spans: during the first replay of a view that began
+// with nothing, between two ends, and before the claim.
 func TestASuspendedFollowerAges(t *testing.T) {
 	const limit, slept = 12 * time.Hour, 30 * time.Hour
 	long, short := clockstest.Suspended(slept, time.Minute), time.Now().Add(-time.Minute)

@@ -28,8 +28,8 @@ const (
 	// settingsEvery is how often topic settings are read between two checks. A partition uses them between two
 	// acquisitions. Later they decide whether a view can be used.
 	settingsEvery = 30 * time.Second
-	// A problem that is not certain must last for recheckAgain before it stops a topic. If the problem is that a topic is
-	// gone, it must last for recheckGone, because a broker that has just started may deny that a topic exists.
+	// A problem that is not certain must last for recheckAgain before it stops a topic. If the problem is that a topic
+	// is gone, it must last for recheckGone, because a broker that has just started may deny that a topic exists.
 	recheckAgain = 2 * time.Second
 	recheckGone  = 10 * time.Second
 	// stoppedEvery is how often the log says that a topic is stopped.
@@ -41,8 +41,8 @@ const (
 // restart. Every other problem is an alert.
 //
 // A check of everything runs every --topic-check-interval. A look at the metadata every glanceEvery brings a check
-// forward if something has changed. Every settingsEvery, and at each check of everything, recheck reads the settings that
-// partitions use.
+// forward if something has changed. Every settingsEvery, and at each check of everything, recheck reads the settings
+// that partitions use.
 type recheck struct {
 	cfg        *config.Config
 	topics     *servedTopics
@@ -182,7 +182,8 @@ func (r *recheck) logAltered(name string, now topics.Settings, views bool) {
 	}
 	switch {
 	case views && now.Keeps() < before.Keeps():
-		r.log.Warn("deletions are kept for a shorter time: a local view that is out of use, or in its first replay, for longer than limit is replayed",
+		r.log.Warn("deletions are kept for a shorter time: "+
+			"a local view that is out of use, or in its first replay, for longer than limit is replayed",
 			"topic", name, "limit", span.String(now.MaxAbsence()), "before", before, "now", now)
 	case now != before:
 		r.log.Info("settings of topics were altered", "topic", name, "before", before, "now", now)

@@ -83,7 +83,9 @@ type Options struct {
 // RunWith runs an instance until ctx ends, and then stops it in order (see the package comment). It returns nil after a
 // clean stop.
 func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) error {
-	in := &instance{cfg: cfg, log: log, o: o, process: randomID(), token: rand.Text(), begun: time.Now(), partitions: newPartitions(log)}
+	in := &instance{
+		cfg: cfg, log: log, o: o, process: randomID(), token: rand.Text(), begun: time.Now(), partitions: newPartitions(log),
+	}
 	in.ready = &readiness{partitions: in.partitions, phase: "reaching the brokers"}
 	if in.o.Now == nil {
 		in.o.Now = time.Now

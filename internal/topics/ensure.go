@@ -43,7 +43,7 @@ func Ensure(ctx context.Context, adm *kadm.Client, request string, o Options) (S
 
 // Recheck verifies a set that had no fatal problem before. stop has the problems that forbid to go on: a topic that is
 // gone or was recreated, or another partition count or cleanup policy. alert has the rest. A broker that has just
-// started may not know topics that exist, so stop for good only if a later Recheck says the same, or a problem is Certain.
+// started may not know topics that exist, so stop for good only if a problem is Certain, or a later Recheck says the same.
 //
 // Dead letters and events are written and never read. With o.Create their topics are created again if they are gone, and
 // it is no problem if they were recreated.

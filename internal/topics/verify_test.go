@@ -308,8 +308,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// A topic that has more partitions than before has grown: no broker that is behind says so. Everything else may be said by one
-// that is.
+// A topic that has more partitions than before has grown: no broker that is behind says so. Everything else may be said
+// by one that is.
 func TestGrowthIsCertain(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(*found)
@@ -326,7 +326,8 @@ func TestGrowthIsCertain(t *testing.T) {
 		now := sound()
 		x.change(&now.request)
 		stop, _ := (&Inspection{Set: now.set(), Checks: now.verify()}).since(sound().set())
-		if got := slices.ContainsFunc(stop, func(p Problem) bool { return p.Certain }); got != x.want || len(stop) == 0 {
+		got := slices.ContainsFunc(stop, func(p Problem) bool { return p.Certain })
+		if got != x.want || len(stop) == 0 {
 			t.Errorf("%s: certain %v, want %v: %v", name, got, x.want, stop)
 		}
 	}

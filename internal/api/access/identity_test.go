@@ -214,6 +214,12 @@ func TestKeysOfTheIssuer(t *testing.T) {
 	h := g.Wrap(http.HandlerFunc(says))
 	get := func(token string) *answer { return asks(h, http.MethodGet, "/", nil, jwtHeader(token)) }
 	i := g.callers.get().issuer
+	refused := func(token string) {
+		t.Helper()
+		await.Until(t, 10*time.Second, "the withdrawn key is refused", func() bool {
+			return get(token).StatusCode == http.StatusUnauthorized
+		})
+	}
 	later := func(d time.Duration) { // as if this much time had passed since the keys were fetched
 		i.mu.Lock()
 		defer i.mu.Unlock()
@@ -259,13 +265,13 @@ func TestKeysOfTheIssuer(t *testing.T) {
 	s.rotate(t, "3")
 	later(keysAgain)
 	wantOK(t, get(second), "shop") // fetched again in the background: the issuer was away a moment ago
-	await.Until(t, 10*time.Second, "the withdrawn key is refused", func() bool { return get(second).StatusCode == http.StatusUnauthorized })
+	refused(second)
 	third := s.token(t, nil)
 	wantOK(t, get(third), "shop")
 	s.rotate(t, "4")
 	later(keysFresh + time.Second)
 	wantOK(t, get(third), "shop") // fetched again in the background: the key is not as old as it may be
-	await.Until(t, 10*time.Second, "the withdrawn key is refused", func() bool { return get(third).StatusCode == http.StatusUnauthorized })
+	refused(third)
 	fourth := s.token(t, nil)
 	wantOK(t, get(fourth), "shop")
 	s.rotate(t, "5")
@@ -292,7 +298,8 @@ func TestAWithdrawnKeyIsRefusedAtItsFirstUse(t *testing.T) {
 			i.mu.Lock()
 			i.asked, i.fetched = at, at
 			i.mu.Unlock()
-			wantProblem(t, asks(h, http.MethodPost, "/v1/x", nil, jwtHeader(stolen)), http.StatusUnauthorized, ReasonUnauthenticated)
+			a := asks(h, http.MethodPost, "/v1/x", nil, jwtHeader(stolen))
+			wantProblem(t, a, http.StatusUnauthorized, ReasonUnauthenticated)
 		})
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"unsafe"
 )
 
-// Suspended returns a moment that lies wall ago by the wall clock, and only mono ago by the monotonic clock: since then the
-// machine was suspended for the difference, of whole seconds. This is ugly because it writes into a [time.Time]: nothing
-// else makes one whose clocks disagree. It panics if the layout of Go's type is not what it was.
+// Suspended returns a moment that lies wall ago by the wall clock, and only mono ago by the monotonic clock: since then
+// the machine was suspended for the difference, of whole seconds. This is ugly because it writes into a [time.Time]:
+// nothing else makes one whose clocks disagree. It panics if the layout of Go's type is not what it was.
 func Suspended(wall, mono time.Duration) time.Time {
 	now := time.Now()
 	at := now.Add(-mono)
