@@ -139,8 +139,9 @@ var heldBy = map[string]map[string]string{
 		"warnBurst":      "TestWarnings",
 	},
 	"internal/partition/questions": {
-		"maxDecisions": "TestDecisionsThatAreNotKnown",
-		"maxUnflushed": "TestQuestionsHoldNoMoreThanTheyMay",
+		"maxDecisions":     "TestDecisionsThatAreNotKnown",
+		"maxDecisionBytes": "TestDecisionsHoldNoMoreThanTheyMay",
+		"maxUnflushed":     "TestQuestionsHoldNoMoreThanTheyMay",
 	},
 	"internal/planner": {
 		"maxFirings":     "TestFiringsAreTakenInChunks",
