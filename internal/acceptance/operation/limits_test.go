@@ -35,6 +35,7 @@ var heldBy = map[string]map[string]string{
 		"MaxStepBytes":      "TestAStepsLimits",
 		"sharedStepEntries": "TestStepsAreShortWhileOthersAreServed",
 		"MaxStepPartitions": "TestAStepsLimits",
+		"manyTopics":        "TestClientsKeepAFewTopics TestClientsForgetIdleTopics",
 	},
 	"internal/targets": {
 		"maxExamined":  "internal/partition.TestUnknownTargetsWaitInTurn",
