@@ -157,6 +157,10 @@ func (s *spill) loadPlan(of string) (*plan, error) {
 	return p, nil
 }
 
+// maxTargets bounds the targets of an audit. Requests may name topics that do not exist, each of which is remembered, because
+// what was written to it is not known.
+const maxTargets = 20_000
+
 // targets returns the topics that requests name.
 func (s *spill) targets() (names []string, err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: targetKey(""), UpperBound: []byte{0, 't' + 1}})
@@ -164,6 +168,9 @@ func (s *spill) targets() (names []string, err error) {
 		return nil, fmt.Errorf("read the audit's targets: %w", err)
 	}
 	for it.First(); it.Valid(); it.Next() {
+		if len(names) == maxTargets {
+			return nil, errors.Join(fmt.Errorf("requests name more than %d targets: audit fewer request topics, or a shorter span", maxTargets), it.Close())
+		}
 		names = append(names, string(it.Key()[2:]))
 	}
 	return names, it.Close()

@@ -86,6 +86,8 @@ var heldBy = map[string]map[string]string{
 	"internal/audit": {
 		"maxFacts":       "TestTooManyFacts TestMemoryOfJudging",
 		"maxJudged":      "TestMemoryOfJudging",
+		"maxTargets":     "TestTargetsOfAnAuditAreBounded",
+		"notedAbsent":    "TestManyAbsentTargets",
 		"keptViolations": "TestViolationsAreBounded",
 	},
 	"internal/budget": {
