@@ -151,7 +151,8 @@ func (e *events) stream(ctx context.Context, w http.ResponseWriter, topic string
 	}
 }
 
-// maxEventBytes is more than any event of ours has: an ID and a detail of 1.5 KiB, each byte of which may be written as six.
+// maxEventBytes is more than any event of ours has: an ID and a detail of 1.5 KiB, each byte of which may be written
+// as six.
 const maxEventBytes = 16 << 10
 
 // withID returns an event as one line of JSON, with the ID of its timer, which is the record's key. A larger record, or

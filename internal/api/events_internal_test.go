@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A record of an events topic that is larger than any event of ours is not decoded: its members would take twenty times their
-// size in a map, for each stream.
+// A record of an events topic that is larger than any event of ours is not decoded: its members would take twenty
+// times their size in a map, for each stream.
 func TestMemoryOfForeignEvents(t *testing.T) {
 	var members strings.Builder
 	for i := range 100_000 {

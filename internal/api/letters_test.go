@@ -147,8 +147,8 @@ func TestDeadLettersAreCounted(t *testing.T) {
 	}
 }
 
-// Anybody who may write to the topic of dead letters chooses reasons, and they are counted separately up to a limit, however
-// often the log is read.
+// Anybody who may write to the topic of dead letters chooses reasons, and they are counted separately up to a limit,
+// however often the log is read.
 func TestReasonsAreBounded(t *testing.T) {
 	l := &deadLog{}
 	in := startWith(t, newFake("timers", partitions), "p0", false, l)

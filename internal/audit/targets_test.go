@@ -13,8 +13,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// Whoever writes requests makes up names of targets. What became of requests for targets that do not exist is not known, however
-// many there are, and a report lists a hundred of them.
+// Whoever writes requests makes up names of targets. What became of requests for targets that do not exist is not
+// known, however many there are, and a report lists a hundred of them.
 func TestManyAbsentTargets(t *testing.T) {
 	l := newLogs(kafkatest.OnFake(t, 1))
 	l.some()

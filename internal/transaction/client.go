@@ -85,7 +85,9 @@ const (
 )
 
 func newTxnClient(o *Options, id string) (*txnClient, error) {
-	c := &txnClient{connectionHook: new(connectionHook), id: id, last: hanging.NoProducer(), versions: make(map[string]topicUse)}
+	c := &txnClient{
+		connectionHook: new(connectionHook), id: id, last: hanging.NoProducer(), versions: make(map[string]topicUse),
+	}
 	opts := append([]kgo.Opt{}, o.Client...)
 	opts = append(opts,
 		kgo.WithHooks(c.connectionHook),

@@ -12,8 +12,8 @@ import (
 	"github.com/waterclock/waterclock/internal/kafkatest"
 )
 
-// Requests may name every topic of a cluster, and kgo forgets none that it has written to. So a client that knows many topics
-// forgets those that it has not used for a while, and no others.
+// Requests may name every topic of a cluster, and kgo forgets none that it has written to. So a client that knows
+// many topics forgets those that it has not used for a while, and no others.
 func TestClientsForgetIdleTopics(t *testing.T) {
 	const topics, perTopic = 800, 20
 	names := make([]string, topics)

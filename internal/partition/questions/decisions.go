@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxDecisions is how many decisions are remembered. maxDecisionBytes bounds the timers that they
-	// left pending and the details of those that were rejected. All of it counts in the partition's account of memory for
+	// maxDecisions is how many decisions are remembered. maxDecisionBytes bounds the timers that they left pending
+	// and the details of those that were rejected. All of it counts in the partition's account of memory for
 	// questions, and takes half of what that may hold at most: there may be many partitions. The oldest are forgotten
 	// first.
 	maxDecisions     = 8192

@@ -108,8 +108,8 @@ func New(o Options) *Questions { return &Questions{o: o} }
 func (q *Questions) Open(a Acquisition) {
 	q.Ended() // releases questions that still wait for a step of the last acquisition
 	now := &answers{
-		Acquisition: a, q: q,
-		pages: make(chan struct{}, 1), counts: make(chan struct{}, 1), held: &held{memory: q.o.Memory}, most: maxUnflushed,
+		Acquisition: a, q: q, held: &held{memory: q.o.Memory}, most: maxUnflushed,
+		pages: make(chan struct{}, 1), counts: make(chan struct{}, 1),
 	}
 	now.decided = newDecisions(now.held)
 	q.current.Store(now)

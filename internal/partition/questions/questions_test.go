@@ -404,8 +404,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// Decisions that are remembered count as memory of questions, with the details of what was rejected, and take half of it at most,
-// however many partitions there are. They are given back.
+// Decisions that are remembered count as memory of questions, with the details of what was rejected, and take half of
+// it at most, however many partitions there are. They are given back.
 func TestDecisionsHoldNoMoreThanTheyMay(t *testing.T) {
 	const all = 1 << 20
 	account := budget.Alone(all)

@@ -131,8 +131,8 @@ func (r *reading) each(ctx context.Context, s *Slot, fn func(timer.Change)) erro
 }
 
 // held counts the bytes that the readings and decisions of one acquisition hold. Once the acquisition has ended, the
-// account belongs to the next one. Then a question that is still under way no longer changes the account; it will get no answer anyway.
-// held is safe for concurrent use.
+// account belongs to the next one. Then a question that is still under way no longer changes the account; it will get
+// no answer anyway. held is safe for concurrent use.
 type held struct {
 	memory *budget.Account
 
