@@ -7,8 +7,11 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// itemMemory is about how much memory a queued record takes besides its bytes.
-const itemMemory = 256
+// itemMemory is about how much memory a queued record takes besides its bytes, and headerMemory one of its headers.
+const (
+	itemMemory   = 256
+	headerMemory = 40
+)
 
 // item is one record on its way.
 type item struct {
@@ -44,6 +47,9 @@ func (q *queue) add(it item, due int64) {
 	q.last = max(q.last, due)
 	it.due = q.last
 	it.bytes = recordBytes(it.rec)
+	if n := len(it.says.Headers); n < len(it.rec.Headers) { // a list of its own: some headers are not passed on
+		it.bytes += headerMemory * int64(n)
+	}
 	q.bytes += it.bytes
 	q.items = append(q.items, it)
 }
@@ -80,7 +86,7 @@ func (q *queue) front() (due int64, ok bool) {
 func recordBytes(r *kgo.Record) int64 {
 	n := itemMemory + len(r.Key) + len(r.Value)
 	for i := range r.Headers {
-		n += 40 + len(r.Headers[i].Key) + len(r.Headers[i].Value)
+		n += headerMemory + len(r.Headers[i].Key) + len(r.Headers[i].Value)
 	}
 	return int64(n)
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock/intake"
 )
 
 // However timestamps vary, items come in order, none before its own time or before the
@@ -44,4 +46,16 @@ func TestQueueKeepsOrder(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A record of which some headers are not passed on has two lists of headers, and both count.
+func TestQueueCountsHeadersOfItsOwn(t *testing.T) {
+	const n = 1000
+	rec := &kgo.Record{Headers: make([]kgo.RecordHeader, n)}
+	var shared, own queue
+	shared.add(item{rec: rec, says: intake.Delayed{Headers: rec.Headers}}, none)
+	own.add(item{rec: rec, says: intake.Delayed{Headers: make([]kgo.RecordHeader, n-1)}}, none)
+	if shared.bytes < n*headerMemory || own.bytes-shared.bytes != (n-1)*headerMemory {
+		t.Errorf("one list is %d bytes, and two are %d", shared.bytes, own.bytes)
+	}
 }

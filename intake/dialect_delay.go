@@ -58,7 +58,8 @@ const (
 
 // fromPulsar makes a message without these headers due at once.
 func fromPulsar(rec *kgo.Record, limits *Limits) (*kgo.Record, *Refusal) {
-	f, refusal := (&vocabulary{known: []string{pulsarAt, pulsarAfterMillis, pulsarAfterSeconds}}).parse(rec.Headers, limits)
+	v := vocabulary{known: []string{pulsarAt, pulsarAfterMillis, pulsarAfterSeconds}}
+	f, refusal := v.parse(rec.Headers, limits)
 	if refusal != nil {
 		return nil, refusal
 	}

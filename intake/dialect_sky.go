@@ -26,10 +26,13 @@ type skySchedule struct {
 	refusal *Refusal // there are more headers than limits allow: the rest was not read
 }
 
+// skyDecoder decodes a value. A fault completes the sentence "it …".
+type skyDecoder func(value []byte, limits *Limits) (s skySchedule, fault string)
+
 // fromSky uses the record's key as the ID, as that scheduler does, and its value as the schedule. Headers of the
 // record itself are not passed on. A null value cancels. So does the tombstone that the scheduler writes after a
 // schedule has fired, although that has a header.
-func fromSky(rec *kgo.Record, limits *Limits, decode func([]byte, *Limits) (skySchedule, string)) (*kgo.Record, *Refusal) {
+func fromSky(rec *kgo.Record, limits *Limits, decode skyDecoder) (*kgo.Record, *Refusal) {
 	switch {
 	case speaksOurs(rec.Headers):
 		return rec, nil
@@ -201,15 +204,15 @@ func decodeSkyJSON(b []byte, limits *Limits) (s skySchedule, fault string) {
 	return s, ""
 }
 
-// skyHeaders are the headers of the JSON form. They are counted before they are decoded: an entry may have six bytes, and
-// takes a hundred in a map.
+// skyHeaders are the headers of the JSON form. They are counted before they are decoded: an entry may have six bytes,
+// and takes a hundred in a map.
 type skyHeaders struct {
 	values  map[string]string
 	members int // in all objects of that name
 }
 
-// maxSkyMembers is how many headers of the JSON form are decoded. It is more than any limit on headers allows, because some
-// of them may not count.
+// maxSkyMembers is how many headers of the JSON form are decoded. It is more than any limit on headers allows,
+// because some of them may not count.
 const maxSkyMembers = 1000
 
 // UnmarshalJSON implements json.Unmarshaler. b is valid JSON.

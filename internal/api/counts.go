@@ -247,24 +247,37 @@ func (t *tally) read(ctx context.Context, logs Logs, spans map[int32][2]int64, n
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for by, n := range minutes {
-		t.minutes[by] += n
-	}
 	for reason, at := range newest {
-		if at.After(t.newest[reason]) {
-			t.newest[reason] = at
+		if as := t.known(reason); at.After(t.newest[as]) {
+			t.newest[as] = at
 		}
+	}
+	for by, n := range minutes {
+		by.reason = t.known(by.reason)
+		t.minutes[by] += n
 	}
 	maps.DeleteFunc(t.minutes, func(by tallied, _ int64) bool { return by.minute*60 < since.Unix()-60 })
 	maps.DeleteFunc(t.newest, func(_ string, at time.Time) bool { return at.Before(since) })
 	return over, nil
 }
 
+// known returns a reason, or otherReason if it is new and there are maxReasons. One read has at most that many, and a
+// day has many reads. The lock is held.
+func (t *tally) known(reason string) string {
+	if _, known := t.newest[reason]; !known && len(t.newest) >= maxReasons {
+		return otherReason
+	}
+	return reason
+}
+
+// otherReason stands for all reasons that are not counted separately.
+const otherReason = "other"
+
 // reasonOf returns a letter's reason, or "other" once there are maxReasons different ones.
 func reasonOf[V any](r *Record, known map[string]V) string {
 	reason := cmp.Or(r.header(waterclock.HeaderReason), "none")
 	if _, is := known[reason]; !is && len(known) >= maxReasons || len(reason) > 100 {
-		return "other"
+		return otherReason
 	}
 	return reason
 }

@@ -151,11 +151,16 @@ func (e *events) stream(ctx context.Context, w http.ResponseWriter, topic string
 	}
 }
 
-// withID returns an event as one line of JSON, with the ID of its timer, which is the record's key.
+// maxEventBytes is more than any event of ours has: an ID and a detail of 1.5 KiB, each byte of which may be written
+// as six.
+const maxEventBytes = 16 << 10
+
+// withID returns an event as one line of JSON, with the ID of its timer, which is the record's key. A larger record, or
+// one that is not an object, was written by another program. It is not decoded: six bytes may become a hundred.
 func withID(r *Record) []byte {
 	var fields map[string]json.RawMessage
-	if json.Unmarshal(r.Value, &fields) != nil || fields == nil {
-		fields = map[string]json.RawMessage{} // another program wrote it
+	if len(r.Value) > maxEventBytes || json.Unmarshal(r.Value, &fields) != nil || fields == nil {
+		fields = map[string]json.RawMessage{}
 	}
 	if utf8.Valid(r.Key) {
 		fields["id"], _ = json.Marshal(string(r.Key)) // a string can be encoded

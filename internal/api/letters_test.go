@@ -147,6 +147,33 @@ func TestDeadLettersAreCounted(t *testing.T) {
 	}
 }
 
+// Anybody who may write to the topic of dead letters chooses reasons, and they are counted separately up to a limit,
+// however often the log is read.
+func TestReasonsAreBounded(t *testing.T) {
+	l := &deadLog{}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	const reads, each = 5, 80
+	for r := range reads {
+		for i := range each {
+			l.add("timers", 0, time.Now().Add(-time.Minute), "a", fmt.Sprintf("made-up-%d-%d", r, i))
+		}
+		for end := time.Now().Add(time.Minute); counts(t, in, "timers")["lastDay"] != float64((r+1)*each); {
+			if time.Now().After(end) {
+				t.Fatal("what is new is not counted")
+			}
+		}
+	}
+	one := counts(t, in, "timers")
+	if n := len(one["reasons"].([]any)); n > 101 || n < 100 {
+		t.Errorf("%d reasons are counted separately, want 100 and the others", n)
+	}
+	for _, reason := range one["reasons"].([]any) {
+		if m := reason.(map[string]any); m["reason"] == "other" && m["lastDay"] != float64(reads*each-100) {
+			t.Errorf("%v", m)
+		}
+	}
+}
+
 // A log that cannot be read is reported as such, and not as empty. After a log was cut its count starts
 // anew.
 func TestCountsOfALogThatFails(t *testing.T) {

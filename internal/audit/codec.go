@@ -20,8 +20,8 @@ type codec struct {
 	names   *names // of a reader
 }
 
-// names keeps one copy of texts that are in many facts about an ID: names of topics, and digests. Others are unique, so only
-// the first maxNames are kept.
+// names keeps one copy of texts that are in many facts about an ID: names of topics, and digests. Others are unique,
+// so only the first maxNames are kept.
 type names map[string]string
 
 const maxNames = 256

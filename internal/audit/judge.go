@@ -209,11 +209,12 @@ func (v *verdict) groups(ctx context.Context) error {
 	return err
 }
 
-// batches collects facts until there are enough for a worker. All facts in memory have a part of room: it is taken before
-// they are copied, and given back when they are judged.
+// batches collects facts until there are enough for a worker. All facts in memory have a part of room: it is taken
+// before they are copied, and given back when they are judged.
 //
-// The reader of the facts is the only one that waits for room, and it always gets it: workers need none to finish, and what
-// the reader itself holds is less than batchMemory of IDs that are complete, and at most maxJudged of the last one.
+// The reader of the facts is the only one that waits for room, and it always gets it: workers need none to finish,
+// and what the reader itself holds is less than batchMemory of IDs that are complete, and at most maxJudged of the
+// last one.
 type batches struct {
 	ctx    context.Context // of the workers
 	room   *semaphore.Weighted
@@ -288,7 +289,9 @@ func (v *verdict) history(f *facts, known *names) (h *history.History, err error
 				}
 			})
 		case emissionKind:
-			err = add(&h.Emissions, (*codec).emission, fact, known, func(e *history.Emission) { e.Place, e.ID = at, f.id })
+			err = add(&h.Emissions, (*codec).emission, fact, known, func(e *history.Emission) {
+				e.Place, e.ID = at, f.id
+			})
 		case letterKind:
 			err = add(&h.Letters, (*codec).letter, fact, known, func(l *history.Letter) { l.Place, l.ID = at, f.id })
 		case eventKind:

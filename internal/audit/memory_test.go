@@ -15,8 +15,8 @@ import (
 	"github.com/waterclock/waterclock/internal/runs"
 )
 
-// judgedHeap is what judging may take of Go's heap, garbage included, in bytes. Pebble's memory, at most three times memTable
-// or cache, is not on it; together they are less than the 512 MiB of an audit.
+// judgedHeap is what judging may take of Go's heap, garbage included, in bytes. Pebble's memory, at most three times
+// memTable or cache, is not on it; together they are less than the 512 MiB of an audit.
 const judgedHeap = 224 << 20
 
 // writer puts facts into the spill of a test.
@@ -122,8 +122,8 @@ func (w *writer) judge(events string) (*Report, uint64) {
 	return report, peak.Load()
 }
 
-// What is judged at the same time is bounded over all IDs, however the facts are spread over them, and what is said of them
-// does not depend on it.
+// What is judged at the same time is bounded over all IDs, however the facts are spread over them, and what is said
+// of them does not depend on it.
 func TestMemoryOfJudging(t *testing.T) {
 	some := func(all, less int) int {
 		if runs.Slow() {

@@ -72,6 +72,13 @@ func (p *plan) unseen(topic string, before int64, format string, args ...any) {
 	p.Unseen[topic] = max(p.Unseen[topic], before)
 }
 
+// unseenToo notes that a topic could not be read at all, without a note for people.
+func (p *plan) unseenToo(topic string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Unseen[topic] = math.MaxInt64
+}
+
 // cutAt notes that a changelog was read to a later end.
 func (p *plan) cutAt(at time.Time) {
 	p.mu.Lock()
@@ -224,33 +231,50 @@ func (p *planner) outcomes(ctx context.Context) (jobs []job, err error) {
 
 // readable returns the topics that can be read and are not compacted. What was written to the others is unknown.
 func (p *planner) readable(ctx context.Context, targets, own []string) (readable []string, err error) {
-	all := append(slices.Clone(targets), own...)
-	details, err := kadm.NewClient(p.client).ListTopics(ctx, all...)
-	if err != nil {
-		return nil, fmt.Errorf("look at the targets: %w", err)
-	}
-	configs, err := kadm.NewClient(p.client).DescribeTopicConfigs(ctx, all...)
-	if err != nil {
-		return nil, fmt.Errorf("look at the settings of the targets: %w", err)
-	}
-	for _, name := range all {
-		d, why := details[name], ""
-		switch {
-		case errors.Is(d.Err, kerr.UnknownTopicOrPartition):
-			why = "does not exist"
-		case d.Err != nil:
-			why = "cannot be looked at: " + d.Err.Error()
-		case slices.Contains(targets, name):
-			why = compaction(configs, name)
+	absent := 0
+	for some := range slices.Chunk(append(slices.Clone(targets), own...), topicsAtOnce) {
+		details, err := kadm.NewClient(p.client).ListTopics(ctx, some...)
+		if err != nil {
+			return nil, fmt.Errorf("look at the targets: %w", err)
 		}
-		if why != "" {
-			p.plan.unseen(name, math.MaxInt64, "%s %s: what was written to it is not known", name, why)
-			continue
+		exist := slices.DeleteFunc(slices.Clone(some), func(name string) bool { return details[name].Err != nil })
+		configs, err := kadm.NewClient(p.client).DescribeTopicConfigs(ctx, exist...)
+		if err != nil {
+			return nil, fmt.Errorf("look at the settings of the targets: %w", err)
 		}
-		readable = append(readable, name)
+		for _, name := range some {
+			d, why := details[name], ""
+			switch {
+			case errors.Is(d.Err, kerr.UnknownTopicOrPartition):
+				if absent++; absent > notedAbsent {
+					p.plan.unseenToo(name)
+					continue
+				}
+				why = "does not exist"
+			case d.Err != nil:
+				why = "cannot be looked at: " + d.Err.Error()
+			case !slices.Contains(own, name):
+				why = compaction(configs, name)
+			}
+			if why != "" {
+				p.plan.unseen(name, math.MaxInt64, "%s %s: what was written to it is not known", name, why)
+				continue
+			}
+			readable = append(readable, name)
+		}
+	}
+	if more := absent - notedAbsent; more > 0 {
+		p.plan.note("%d more targets do not exist: what was written to them is not known", more)
 	}
 	return readable, nil
 }
+
+const (
+	// topicsAtOnce is how many topics are looked at with one request.
+	topicsAtOnce = 1000
+	// notedAbsent bounds the notes about targets that do not exist: whoever writes requests makes up their names.
+	notedAbsent = 100
+)
 
 // compaction says why a topic may have lost single records; "" if it has not.
 func compaction(configs kadm.ResourceConfigs, name string) string {

@@ -103,7 +103,9 @@ func aboutOf(key []byte) []byte {
 func placeOf(tail []byte, known *names) (kind byte, at history.Place) {
 	topic, place, _ := bytes.Cut(tail[1:], []byte{0})
 	return tail[0], history.Place{
-		Topic: known.of(topic), Partition: int32(binary.BigEndian.Uint32(place)), Offset: int64(binary.BigEndian.Uint64(place[4:])),
+		Topic:     known.of(topic),
+		Partition: int32(binary.BigEndian.Uint32(place)),
+		Offset:    int64(binary.BigEndian.Uint64(place[4:])),
 	}
 }
 
@@ -157,6 +159,10 @@ func (s *spill) loadPlan(of string) (*plan, error) {
 	return p, nil
 }
 
+// maxTargets bounds the targets of an audit. Requests may name topics that do not exist, each of which is remembered,
+// because what was written to it is not known.
+const maxTargets = 20_000
+
 // targets returns the topics that requests name.
 func (s *spill) targets() (names []string, err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: targetKey(""), UpperBound: []byte{0, 't' + 1}})
@@ -164,6 +170,10 @@ func (s *spill) targets() (names []string, err error) {
 		return nil, fmt.Errorf("read the audit's targets: %w", err)
 	}
 	for it.First(); it.Valid(); it.Next() {
+		if len(names) == maxTargets {
+			err = fmt.Errorf("requests name more than %d targets: audit fewer topics, or a shorter span", maxTargets)
+			return nil, errors.Join(err, it.Close())
+		}
 		names = append(names, string(it.Key()[2:]))
 	}
 	return names, it.Close()

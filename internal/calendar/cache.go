@@ -9,8 +9,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// maxSchedules bounds the schedules in a Cache, and maxExpressions the bytes of their expressions and zones: an expression
-// may have a KiB. Each schedule takes some 200 bytes and its expression. There are some 600 zones.
+// maxSchedules bounds the schedules in a Cache, and maxExpressions the bytes of their expressions and zones: an
+// expression may have a KiB. Each schedule takes some 200 bytes and its expression. There are some 600 zones.
 const (
 	maxSchedules   = 4096
 	maxExpressions = 512 << 10

@@ -354,8 +354,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// An expression may have a KiB, so the bytes of the expressions are bounded too: what is cached follows neither from how many
-// there are nor from how long they are.
+// An expression may have a KiB, so the bytes of the expressions are bounded too: what is cached follows neither from
+// how many there are nor from how long they are.
 func TestScheduleCacheIsBoundedInBytes(t *testing.T) {
 	c := new(Cache)
 	for i := range maxSchedules {

@@ -6,8 +6,8 @@ import (
 	"sort"
 )
 
-// What one ID has of these lists may be a hundred thousand, and the rules ask for each request or emission which of the others
-// belong to it. So they are looked up, not walked.
+// What one ID has of these lists may be a hundred thousand, and the rules ask for each request or emission which of
+// the others belong to it. So they are looked up, not walked.
 
 // lookUp prepares what the rules look up.
 func (f *facts) lookUp() {

@@ -8,12 +8,14 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// However much there is of one ID, and of whatever kind, judging it takes about as long as judging a timer that has fired so
-// many times: nothing is looked for by a walk along a list, for each member of another.
+// However much there is of one ID, and of whatever kind, judging it takes about as long as judging a timer that has
+// fired so many times: nothing is looked for by a walk along a list, for each member of another.
 func TestTimeOfOneID(t *testing.T) {
 	const n = 40_000
 	log := func(offset int) Place { return Place{Topic: "t", Offset: int64(offset)} }
-	target := func(offset int) Record { return Record{Place: Place{Topic: "out", Offset: int64(offset)}, Timestamp: 1000} }
+	target := func(offset int) Record {
+		return Record{Place: Place{Topic: "out", Offset: int64(offset)}, Timestamp: 1000}
+	}
 	carries := Payload{Topic: "out", Partition: -1}
 	events := func(h *History, es ...waterclock.Event) {
 		for _, e := range es {

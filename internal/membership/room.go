@@ -10,15 +10,16 @@ import (
 
 // room is how many bytes the lists in a member's user data may have: its views and its copies.
 //
-// The subscriptions and assignments of all members are one record of __consumer_offsets. If it is larger than that topic's
-// max.message.bytes, the coordinator answers each SyncGroup with UNKNOWN_SERVER_ERROR and nobody gets a partition. This rests
-// on the default of that setting, 1 MiB: it is checked by that answer alone, because a member may not be allowed to describe
-// the topic, and does not know before it joins what the others say.
+// The subscriptions and assignments of all members are one record of __consumer_offsets. If it is larger than that
+// topic's max.message.bytes, the coordinator answers each SyncGroup with UNKNOWN_SERVER_ERROR and nobody gets a
+// partition. This rests on the default of that setting, 1 MiB: it is checked by that answer alone, because a member
+// may not be allowed to describe the topic, and does not know before it joins what the others say.
 //
-//   - With each assignment the leader says how much room everyone has at the next join: so much that the record has half of
-//     its limit. The other half is for members that join meanwhile: some thirty at once, because each begins with firstRoom.
-//   - After that error, each member has half the room that it has used. So if more come at once, or the topic has a lower
-//     limit, the record is too large for a few rounds at most, and then the group works with fewer views.
+//   - With each assignment the leader says how much room everyone has at the next join: so much that the record has
+//     half of its limit. The other half is for members that join meanwhile: some thirty at once, because each begins
+//     with firstRoom.
+//   - After that error, each member has half the room that it has used. So if more come at once, or the topic has a
+//     lower limit, the record is too large for a few rounds at most, and then the group works with fewer views.
 //
 // What is left out costs a replay: the leader does not know that the member has a copy. The next assignment ends it.
 type room struct {
@@ -33,8 +34,8 @@ const (
 	firstRoom = maxViewBytes
 	// groupBytes is what a leader lets the record of the group have: half of the default limit.
 	groupBytes = 512 << 10
-	// memberBytes is what a member takes in the record besides its subscription, its assignment and its IDs: its address,
-	// its timeouts, and lengths.
+	// memberBytes is what a member takes in the record besides its subscription, its assignment and its IDs: its
+	// address, its timeouts, and lengths.
 	memberBytes = 256
 	// roomGrain is what room is a multiple of, so that a leader does not make another assignment of each change.
 	roomGrain = 256

@@ -37,13 +37,18 @@ func (c *throng) grow(n int) {
 			}
 		}
 		b := m.balancer()
-		b.standbys = Standbys{Number: 1, Copied: func(string) bool { return true }, Copies: func() []Copy { return copies }, Follow: func([]Follow, map[string][]int32) {}}
+		b.standbys = Standbys{
+			Number: 1,
+			Copied: func(string) bool { return true },
+			Copies: func() []Copy { return copies },
+			Follow: func([]Follow, map[string][]int32) {},
+		}
 		c.members, c.balances = append(c.members, m), append(c.balances, b)
 	}
 }
 
-// round is one rebalance: all join, and the leader assigns. It returns how large the record of the group would be. If that is
-// more than a limit, everyone gets the error of the coordinator, and otherwise their assignment.
+// round is one rebalance: all join, and the leader assigns. It returns how large the record of the group would be. If
+// that is more than a limit, everyone gets the error of the coordinator, and otherwise their assignment.
 func (c *throng) round(limit int) (size int) {
 	c.t.Helper()
 	var joined []kmsg.JoinGroupResponseMember
@@ -82,8 +87,8 @@ func (c *throng) round(limit int) (size int) {
 	return size
 }
 
-// What all members say is one record of the group, so its size is bounded in sum: it settles at half of the limit, however many
-// members there are. Some thirty may join at once, and if there are more, one round fails.
+// What all members say is one record of the group, so its size is bounded in sum: it settles at half of the limit,
+// however many members there are. Some thirty may join at once, and if there are more, one round fails.
 func TestUserDataOfManyMembersIsBounded(t *testing.T) {
 	c := &throng{t: t, topics: map[string]int32{"orders": 1000, "payments": 1000}}
 	c.grow(8)
@@ -109,7 +114,8 @@ func TestUserDataOfManyMembersIsBounded(t *testing.T) {
 	}
 }
 
-// A group whose record is too large at once, because all members are new or the limit is lower, works after a few rounds.
+// A group whose record is too large at once, because all members are new or the limit is lower, works after a few
+// rounds.
 func TestUserDataShrinkUntilTheGroupWorks(t *testing.T) {
 	for _, tt := range []struct{ members, limit int }{{128, recordLimit}, {12, 150 << 10}} {
 		c := &throng{t: t, topics: map[string]int32{"orders": 1000, "payments": 1000}}
@@ -127,8 +133,8 @@ func TestUserDataShrinkUntilTheGroupWorks(t *testing.T) {
 	}
 }
 
-// Errors that say nothing about sizes leave the room as it is, and an assignment without the field, as earlier versions make
-// them, means that there is all of it.
+// Errors that say nothing about sizes leave the room as it is, and an assignment without the field, as earlier
+// versions make them, means that there is all of it.
 func TestRoom(t *testing.T) {
 	var r room
 	r.used.Store(1000)
@@ -163,8 +169,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// The coordinator of a real Kafka refuses a record of the group that is larger than its topic may have, and the group works
-// nevertheless once its members say less.
+// The coordinator of a real Kafka refuses a record of the group that is larger than its topic may have, and the group
+// works nevertheless once its members say less.
 func TestGroupWhoseRecordIsTooLarge(t *testing.T) {
 	c := kafkatest.Start(t, 1, kafkatest.WithProperty("message.max.bytes", "4000"))
 	x := newSetup(t, c.Seeds())

@@ -141,8 +141,8 @@ func newFitting(room int) fitting {
 	return fitting{room: room - 1 - binary.MaxVarintLen32, topics: make(map[string]bool)} // tag and length
 }
 
-// add reports whether one more partition fits. It takes at most: its number, its position, a flag, and the name of a topic that
-// was not there, with the number of its partitions.
+// add reports whether one more partition fits. It takes at most: its number, its position, a flag, and the name of a
+// topic that was not there, with the number of its partitions.
 func (f *fitting) add(v *View) bool {
 	n := uvarintBytes(uint64(v.Partition)) + uvarintBytes(uint64(v.Position)) + 1
 	if !f.topics[v.Topic] {

@@ -65,12 +65,29 @@ type txnClient struct {
 	// hurried means that the previous transaction most likely lacks a marker, because it wrote to a partition whose
 	// leader cannot be reached. See announce.
 	hurried bool
-	// versions of the topics used, by Targets.Version.
-	versions map[string]int64
+	// versions of the topics used, by Targets.Version, and when each was used last. swept is when idle ones were last
+	// looked for.
+	versions map[string]topicUse
+	swept    time.Time
 }
 
+// topicUse is what a client remembers of a topic.
+type topicUse struct {
+	version int64
+	at      time.Time
+}
+
+const (
+	// manyTopics is how many topics a client may know before it forgets those that it has not used for topicIdle: kgo
+	// forgets none, keeps about a KiB for each of their partitions, and requests may name every topic of the cluster.
+	manyTopics = 256
+	topicIdle  = 10 * time.Minute
+)
+
 func newTxnClient(o *Options, id string) (*txnClient, error) {
-	c := &txnClient{connectionHook: new(connectionHook), id: id, last: hanging.NoProducer(), versions: make(map[string]int64)}
+	c := &txnClient{
+		connectionHook: new(connectionHook), id: id, last: hanging.NoProducer(), versions: make(map[string]topicUse),
+	}
 	opts := append([]kgo.Opt{}, o.Client...)
 	opts = append(opts,
 		kgo.WithHooks(c.connectionHook),
@@ -142,18 +159,36 @@ const outdated = -1
 // refresh makes the client forget topics that have changed since it used them. It is called between two transactions.
 // By itself kgo learns of new partitions only after minutes and never of another size limit, and it refuses a topic
 // that was recreated.
+//
+// It forgets topics that are idle, too: see manyTopics.
 func (c *txnClient) refresh(parts map[string][]int32, known Targets) {
-	var changed []string
+	var forget []string
+	now := time.Now()
 	for topic := range parts {
 		v := known.Version(topic)
-		if was, used := c.versions[topic]; used && was != v {
-			changed = append(changed, topic)
+		if was, used := c.versions[topic]; used && was.version != v {
+			forget = append(forget, topic)
 		}
-		c.versions[topic] = v
+		c.versions[topic] = topicUse{v, now}
 	}
-	if len(changed) > 0 {
-		c.PurgeTopicsFromClient(changed...)
+	if forget = append(forget, c.idle(now)...); len(forget) > 0 {
+		c.PurgeTopicsFromClient(forget...)
 	}
+}
+
+// idle returns the topics that are to be forgotten because they are idle.
+func (c *txnClient) idle(now time.Time) (topics []string) {
+	if len(c.versions) <= manyTopics || now.Sub(c.swept) < topicIdle/10 {
+		return nil
+	}
+	c.swept = now
+	for topic, use := range c.versions {
+		if now.Sub(use.at) > topicIdle {
+			topics = append(topics, topic)
+			delete(c.versions, topic)
+		}
+	}
+	return topics
 }
 
 // announce adds all partitions to the transaction in one request. culprits are the topics that the broker refuses for

@@ -393,7 +393,7 @@ func (o *outgoing) verdict(emissions []*Emission) (blamed bool) {
 	}
 	for _, r := range o.broken {
 		e, topic := of[r.Record], r.Topic
-		o.c.versions[topic] = outdated
+		o.c.versions[topic] = topicUse{outdated, time.Now()}
 		switch {
 		case targets.Gone(r.err):
 			o.lane.o.Targets.Refuted(topic)

@@ -37,8 +37,8 @@ const (
 // retention counts from now, and shares memory with rec.
 //
 // What it allocates follows from the letter, not from the request: at most four times max.message.bytes, because a
-// header counts as 10 bytes at least (see StoredBytes) and takes 40 in memory. If the limit is not known, it is as much as
-// the request's list of headers takes.
+// header counts as 10 bytes at least (see StoredBytes) and takes 40 in memory. If the limit is not known, it is as
+// much as the request's list of headers takes.
 func DeadRequest(to *topics.Topic, rec *kgo.Record, reason, detail string) *kgo.Record {
 	l := letter{
 		key:    rec.Key,

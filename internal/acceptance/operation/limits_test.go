@@ -35,6 +35,7 @@ var heldBy = map[string]map[string]string{
 		"MaxStepBytes":      "TestAStepsLimits",
 		"sharedStepEntries": "TestStepsAreShortWhileOthersAreServed",
 		"MaxStepPartitions": "TestAStepsLimits",
+		"manyTopics":        "TestClientsKeepAFewTopics TestClientsForgetIdleTopics",
 	},
 	"internal/targets": {
 		"maxExamined":  "internal/partition.TestUnknownTargetsWaitInTurn",
@@ -85,6 +86,8 @@ var heldBy = map[string]map[string]string{
 	"internal/audit": {
 		"maxFacts":       "TestTooManyFacts TestMemoryOfJudging",
 		"maxJudged":      "TestMemoryOfJudging",
+		"maxTargets":     "TestTargetsOfAnAuditAreBounded",
+		"notedAbsent":    "TestManyAbsentTargets",
 		"keptViolations": "TestViolationsAreBounded",
 	},
 	"internal/budget": {
@@ -139,8 +142,9 @@ var heldBy = map[string]map[string]string{
 		"warnBurst":      "TestWarnings",
 	},
 	"internal/partition/questions": {
-		"maxDecisions": "TestDecisionsThatAreNotKnown",
-		"maxUnflushed": "TestQuestionsHoldNoMoreThanTheyMay",
+		"maxDecisions":     "TestDecisionsThatAreNotKnown",
+		"maxDecisionBytes": "TestDecisionsHoldNoMoreThanTheyMay",
+		"maxUnflushed":     "TestQuestionsHoldNoMoreThanTheyMay",
 	},
 	"internal/planner": {
 		"maxFirings":     "TestFiringsAreTakenInChunks",

@@ -15,10 +15,14 @@ import (
 )
 
 const (
-	// maxDecisions is how many decisions are remembered. maxDecisionBytes bounds the timers that they
-	// left pending. The oldest are forgotten first.
+	// maxDecisions is how many decisions are remembered. maxDecisionBytes bounds the timers that they left pending
+	// and the details of those that were rejected. All of it counts in the partition's account of memory for
+	// questions, and takes half of what that may hold at most: there may be many partitions. The oldest are forgotten
+	// first.
 	maxDecisions     = 8192
 	maxDecisionBytes = 8 << 20
+	// decidedMemory is what a decision takes besides that.
+	decidedMemory = 64
 )
 
 // decisions are the outcomes of requests, remembered while there is a watcher. A caller begins to watch before it writes a
@@ -35,7 +39,9 @@ type decisions struct {
 	ended    bool       // gone is closed
 	position int64      // just behind the last decided request
 	list     []decided  // by offset
-	bytes    int64      // of memory that their timers hold
+	bytes    int64      // of memory that they hold; counted is the part that is in held
+	counted  int64
+	held     *held
 	waiting  map[int64][]chan decided
 }
 
@@ -47,8 +53,8 @@ type decided struct {
 	left    *timer.Timer
 }
 
-func newDecisions() *decisions {
-	return &decisions{gone: make(chan struct{}), waiting: make(map[int64][]chan decided)}
+func newDecisions(h *held) *decisions {
+	return &decisions{gone: make(chan struct{}), waiting: make(map[int64][]chan decided), held: h}
 }
 
 func (d *decisions) wait(ctx context.Context, told chan decided) (x decided, err error) {
@@ -136,18 +142,38 @@ func (d *decisions) add(step *planner.Step) {
 // trim forgets the oldest decisions.
 func (d *decisions) trim() {
 	n := 0
-	for ; len(d.list)-n > maxDecisions || d.bytes > maxDecisionBytes && len(d.list)-n > 1; n++ {
+	for ; len(d.list)-n > maxDecisions || d.bytes > d.limit() && len(d.list)-n > 1; n++ {
 		d.bytes -= d.list[n].bytes()
 		d.list[n] = decided{} // its slot is freed when the list grows
 	}
 	d.list = d.list[n:]
+	d.account()
+}
+
+// limit is how many bytes the decisions may hold now.
+func (d *decisions) limit() int64 { return min(maxDecisionBytes, d.held.limit()/2) }
+
+// account counts what the decisions hold.
+func (d *decisions) account() {
+	d.held.give(d.counted - d.bytes)
+	d.counted = d.bytes
+}
+
+// clear forgets all decisions.
+func (d *decisions) clear() {
+	d.list, d.bytes = nil, 0
+	d.account()
 }
 
 func (x *decided) bytes() int64 {
-	if x.left == nil {
-		return 0
+	n := int64(decidedMemory)
+	if x.why != nil {
+		n += int64(len(x.why.Reason) + len(x.why.Detail))
 	}
-	return planner.Held(x.left)
+	if x.left != nil {
+		n += planner.Held(x.left)
+	}
+	return n
 }
 
 // end tells all watchers that nothing more is decided here.
@@ -178,7 +204,7 @@ func (q *Questions) Watch() (*Watcher, error) {
 	defer d.mu.Unlock()
 	if d.watched.Add(1) == 1 { // the first watcher: steps that ended before it are below this position
 		d.position = a.Planners.Position()
-		d.list, d.bytes = nil, 0
+		d.clear()
 	}
 	return &Watcher{q: q, decided: d}, nil
 }
@@ -192,7 +218,7 @@ func (w *Watcher) Close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.watched.Add(-1) == 0 {
-		d.list, d.bytes = nil, 0
+		d.clear()
 	}
 }
 

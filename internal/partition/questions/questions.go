@@ -97,7 +97,7 @@ type answers struct {
 
 	pages  chan struct{} // one slot, for a question that makes a page
 	counts chan struct{} // one slot, for a question that counts, which takes longer
-	held   held          // by readings of both kinds
+	held   *held         // by readings of both kinds, and by decided
 	most   int           // how many IDs of a reading the store may lack
 }
 
@@ -107,10 +107,12 @@ func New(o Options) *Questions { return &Questions{o: o} }
 // Open begins to answer questions; Close ends that.
 func (q *Questions) Open(a Acquisition) {
 	q.Ended() // releases questions that still wait for a step of the last acquisition
-	q.current.Store(&answers{
-		Acquisition: a, q: q, decided: newDecisions(),
-		pages: make(chan struct{}, 1), counts: make(chan struct{}, 1), held: held{memory: q.o.Memory}, most: maxUnflushed,
-	})
+	now := &answers{
+		Acquisition: a, q: q, held: &held{memory: q.o.Memory}, most: maxUnflushed,
+		pages: make(chan struct{}, 1), counts: make(chan struct{}, 1),
+	}
+	now.decided = newDecisions(now.held)
+	q.current.Store(now)
 }
 
 // Close ends what Open began.

@@ -237,6 +237,7 @@ func TestDecisionsThatAreNotKnown(t *testing.T) {
 	d := c.q.current.Load().decided
 	for at := range int64(maxDecisions) {
 		d.list = append(d.list, decided{offset: 5 + at})
+		d.bytes += decidedMemory
 	}
 	d.mu.Lock()
 	d.trim()
@@ -401,6 +402,35 @@ func heap() uint64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// Decisions that are remembered count as memory of questions, with the details of what was rejected, and take half of
+// it at most, however many partitions there are. They are given back.
+func TestDecisionsHoldNoMoreThanTheyMay(t *testing.T) {
+	const all = 1 << 20
+	account := budget.Alone(all)
+	c := newAsked(t, account, nil)
+	w, err := c.q.Watch()
+	c.ok(err)
+	d := c.q.current.Load().decided
+	for i := range int64(4000) {
+		x := decided{offset: i, why: &planner.Refusal{Detail: strings.Repeat("x", 1000)}}
+		d.mu.Lock()
+		d.list = append(d.list, x)
+		d.bytes += x.bytes()
+		d.trim()
+		d.mu.Unlock()
+		if used := d.held.bytes; used > all/2 {
+			t.Fatalf("%d bytes are held, of %d", used, all)
+		}
+	}
+	if n := len(d.list); n < 400 {
+		t.Errorf("%d decisions are remembered, and there is room for more", n)
+	}
+	w.Close()
+	if used := d.held.bytes; used != 0 {
+		t.Errorf("%d bytes are held, and nobody watches", used)
+	}
 }
 
 // A step looks whether anybody watches, and then reports. If the last watcher leaves in between, nothing is remembered:

@@ -82,7 +82,7 @@ func (a *answers) tryToBegin(ctx context.Context, s *Slot) (*reading, error) {
 		if n > a.most {
 			return nil, errTooMuch
 		}
-		r := &reading{unflushed: planner.NewUnflushed(n), held: &a.held}
+		r := &reading{unflushed: planner.NewUnflushed(n), held: a.held}
 		err := r.hold()
 		if err == nil {
 			r.view, err = a.Store.View()
@@ -130,9 +130,9 @@ func (r *reading) each(ctx context.Context, s *Slot, fn func(timer.Change)) erro
 	return nil
 }
 
-// held counts the bytes that the readings of one acquisition hold. Once the acquisition has ended, the account belongs
-// to the next one. Then a question that is still under way no longer changes the account; it will get no answer anyway.
-// held is safe for concurrent use.
+// held counts the bytes that the readings and decisions of one acquisition hold. Once the acquisition has ended, the
+// account belongs to the next one. Then a question that is still under way no longer changes the account; it will get
+// no answer anyway. held is safe for concurrent use.
 type held struct {
 	memory *budget.Account
 
@@ -152,7 +152,10 @@ func (h *held) take(more int64) bool {
 	return true
 }
 
-// give gives bytes back.
+// limit is how many bytes may be held now.
+func (h *held) limit() int64 { return h.memory.Limit() }
+
+// give gives bytes back; fewer than none are taken, whether there is room or not.
 func (h *held) give(bytes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
