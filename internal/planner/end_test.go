@@ -3,6 +3,7 @@ package planner
 import (
 	"testing"
 
+	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -46,6 +47,17 @@ func TestEveryEndIsRemembered(t *testing.T) {
 		tm.Due, tm.Steering = 7*hour, s
 		return tm
 	}
+	// over is a recurrence whose two occurrences were due before its request was written.
+	over := func(s *timer.Steering) *timer.Timer {
+		tm := missed(timer.CatchUpNone)
+		r, err := new(calendar.Cache).Recurrence(tm.Recurrence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tm = r.Missed(tm, end)
+		tm.Steering = s
+		return tm
+	}
 	refuse := func(e *Entry) { e.Refusal = &Refusal{Reason: "target-refused"} }
 	for _, c := range []struct {
 		name    string
@@ -54,12 +66,15 @@ func TestEveryEndIsRemembered(t *testing.T) {
 		sealed  func(*Entry) // what happens to the firing while its step is out
 		want    timer.Outcome
 		free    bool // the ID is not remembered
+		opened  int64
 	}{
 		{name: "fires", timer: plain(), want: timer.Fired},
 		{name: "fires for the last time by count", timer: recurring(timer.Recurrence{Every: hour, Count: 1}), want: timer.Fired},
 		{name: "fires for the last time by until", timer: recurring(timer.Recurrence{Every: hour, Until: end + 1}), want: timer.Fired},
 		{name: "fires for the last time and others were missed", timer: missed(timer.CatchUpLatest), want: timer.Fired},
-		{name: "all were missed, and none is caught up with", timer: missed(timer.CatchUpNone), want: timer.Completed},
+		{name: "all were missed, and none is caught up with", timer: missed(timer.CatchUpNone), opened: end, want: timer.Completed},
+		{name: "its request was written after its last occurrence", timer: over(nil), want: timer.Completed},
+		{name: "so, and it is resumed", timer: over(&timer.Steering{Paused: true, By: 8}), request: &timer.Request{Steer: timer.Resume, At: end}, want: timer.Completed},
 		{name: "triggered", timer: steered(plain(), timer.Steering{Triggered: true, At: end}), want: timer.Fired},
 		{name: "triggered while paused", timer: steered(plain(), timer.Steering{Triggered: true, Paused: true, At: end}), want: timer.Fired},
 		{name: "trigger", timer: plain(), request: &timer.Request{Steer: timer.Trigger, At: end}, want: timer.Fired},
@@ -101,7 +116,7 @@ func TestEveryEndIsRemembered(t *testing.T) {
 				}
 				p.Plan(b)
 			}
-			p.Open(end)
+			p.Open(c.opened)
 			p.Fire(end, timer.Size{Entries: 10, Bytes: 1 << 40}, timer.Unlimited, free)
 			s := p.Take(10, 1<<40)
 			var last *Entry
