@@ -208,8 +208,8 @@ func (m *model) request(id string, schedule *timer.Timer, refused bool) {
 	m.requests = append(m.requests, r)
 }
 
-// written returns the timer of a request that is written now: what was due before that was missed. It is behind its last
-// occurrence if none is left.
+// written returns the timer of a request that is written now: what was due before that was missed. It is behind its
+// last occurrence if none is left.
 func (m *model) written(course []*timer.Timer, id []byte, generation int64) *timer.Timer {
 	first := *course[0]
 	first.ID, first.Offset = id, generation
@@ -219,7 +219,8 @@ func (m *model) written(course []*timer.Timer, id []byte, generation int64) *tim
 	}
 	got, n := r.Missed(&first, m.now), 0
 	before := func(n int) bool { return n < len(course) && course[n].Due < m.now }
-	for first.Recurrence.CatchUp != timer.CatchUpAll && before(n) && (first.Recurrence.CatchUp == timer.CatchUpNone || before(n+1)) {
+	policy := first.Recurrence.CatchUp
+	for policy != timer.CatchUpAll && before(n) && (policy == timer.CatchUpNone || before(n+1)) {
 		n++
 	}
 	m.saw("missed before its request", n > 0)
@@ -639,7 +640,9 @@ var steered = map[timer.Outcome]string{
 func (m *model) resumed(e *Entry, want *timer.Timer, now int64) {
 	delete(m.missed, occurrence{want.Offset, want.Occurrence})
 	was := want
-	if want = m.again(want); want.Recurrence != nil && !want.IsTriggered() && !isUnreckoned(want) && (want.Due <= now || isOver(want)) {
+	want = m.again(want)
+	recurs := want.Recurrence != nil && !want.IsTriggered() && !isUnreckoned(want)
+	if recurs && (want.Due <= now || isOver(want)) {
 		want = m.at(want, m.chosen(want, now, now))
 	}
 	outcome := timer.Resumed
@@ -1402,7 +1405,8 @@ func TestPlannerAgainstModel(t *testing.T) {
 	})
 	t.Logf("seen: %v", seen)
 	for _, kind := range []string{"fired", "held", "rolled back", "rolled back under a request", "aborted", "parked", "unparked", "lowered", "relieved", "restarted", "recurred", "let go",
-		"triggered", "triggered while paused", "remembered", "remembered after a resume", "forgotten", "missed before its request", "over before its request", "paused", "resumed", "unmet", "not found", "decided again",
+		"missed before its request", "over before its request", "remembered after a resume",
+		"triggered", "triggered while paused", "remembered", "forgotten", "paused", "resumed", "unmet", "not found", "decided again",
 		"held for a zone that is not known", "moved by other rules", "let go by what was missed", "recurred by an expression", "delayed",
 		"full", "expired", "expired while parked", "left to wait behind requests", "packed", "packed beyond the horizon", "gone", "gone, and being deleted", "twins", "overlaid", "overlaid as gone", "a flush ended behind the view"} {
 		if seen[kind] == 0 && !testing.Short() { // short runs are a fifth as many
@@ -1553,8 +1557,11 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"resume what was missed": func(t *rapid.T) {
 			i := id.Draw(t, "id")
 			m.request(i, &timer.Timer{
-				Due: m.now + m.tick, Target: timer.Target{Topic: target.Draw(t, "target")}, Remember: &timer.Remember{For: 20 * m.tick},
-				Recurrence: &timer.Recurrence{Every: m.tick, Count: 1, Until: timer.NoUntil, CatchUp: timer.CatchUpNone},
+				Due: m.now + m.tick, Target: timer.Target{Topic: target.Draw(t, "target")},
+				Remember: &timer.Remember{For: 20 * m.tick},
+				Recurrence: &timer.Recurrence{
+					Every: m.tick, Count: 1, Until: timer.NoUntil, CatchUp: timer.CatchUpNone,
+				},
 			}, false)
 			m.steer(i, timer.Pause)
 			m.now += 2 * m.tick
