@@ -111,6 +111,12 @@ func TestValidateTakesTheClientsRecurrences(t *testing.T) {
 			t.Fatalf("refused: %+v", refusal)
 		}
 		got := *req.Schedule.Recurrence
+		if n := req.Schedule.Occurrence; n > 1 && first < stamp.UnixMilli() { // TestDueBeforeTheRequest has the rule
+			if got.Count > 0 && n > got.Count {
+				want.Count, n = n-1, n-1
+			}
+			first += (n - 1) * want.Every
+		}
 		if want.Every > 0 && req.Schedule.Scheduled() != first || want.Cron != "" && req.Schedule.Scheduled() > first {
 			t.Fatalf("first at %d, want %d", req.Schedule.Scheduled(), first)
 		}

@@ -196,13 +196,19 @@ func (h *headers) remember() (*timer.Remember, *Refusal) {
 	return &timer.Remember{For: ms, Token: string(token)}, nil
 }
 
-// start makes t pending for its first occurrence: at the given time or, with a cron expression, at the
-// first time after it.
-func (r *Rules) start(t *timer.Timer, recurrence calendar.Recurrence, at, now int64) *Refusal {
+// start makes t pending for its first occurrence that was not missed: at the given time or, with a cron
+// expression, at the first time after it. written is the record's timestamp, negative if it has none.
+func (r *Rules) start(t *timer.Timer, recurrence calendar.Recurrence, at, written, now int64) *Refusal {
 	recurrence.Start(t, at)
 	if first := t.Scheduled(); first > recurrence.Until {
 		return refuse(waterclock.ReasonUntilBeforeFirst,
 			"timer-until is %s and the first occurrence is at %s: let it end later.", instant(recurrence.Until), instant(first))
 	}
-	return r.beyond(t.Due, now)
+	if refusal := r.beyond(t.Due, now); refusal != nil {
+		return refusal
+	}
+	if written >= 0 {
+		*t = *recurrence.Missed(t, written)
+	}
+	return nil
 }

@@ -71,8 +71,10 @@ func TestValidateAcceptsRecurrences(t *testing.T) {
 			&timer.Recurrence{Every: 5_400_000, Until: timer.NoUntil}},
 		{"every, at", []string{"timer-every", "PT0.1S", "timer-at", "2023-11-14T22:13:20Z"}, now, 0,
 			&timer.Recurrence{Every: 100, Until: timer.NoUntil}},
-		{"every, long past", []string{"timer-every", "1d", "timer-at", "1969-12-31T23:59:59Z"}, -1000, 0,
-			&timer.Recurrence{Every: 86_400_000, Until: timer.NoUntil}},
+		{"every, long past", []string{
+			"timer-every", "1d", "timer-at", "1969-12-31T23:59:59Z", "timer-catch-up", "all",
+		}, -1000, 0,
+			&timer.Recurrence{Every: 86_400_000, Until: timer.NoUntil, CatchUp: timer.CatchUpAll}},
 		{"every, as long as may be", []string{"timer-every", "36525d", "timer-at", "1700000000000"}, now, 0,
 			&timer.Recurrence{Every: DefaultHorizon.Milliseconds(), Until: timer.NoUntil}},
 		{"cron", []string{"timer-cron", "0 8 * * *"}, nine, 0,
@@ -104,6 +106,49 @@ func TestValidateAcceptsRecurrences(t *testing.T) {
 			got := req.Schedule
 			if got.Due != tt.due || got.TooLate != tt.tooLate || got.Occurrence != 1 || len(got.Headers) != 0 || !reflect.DeepEqual(got.Recurrence, tt.want) {
 				t.Errorf("got %+v, %+v\nwant due %d, %+v", got, got.Recurrence, tt.due, tt.want)
+			}
+		})
+	}
+}
+
+// TestDueBeforeTheRequest: what was due before the record's timestamp was missed, whatever the clock of the instance
+// that reads it says, and timer-catch-up decides what is left of it.
+func TestDueBeforeTheRequest(t *testing.T) {
+	const minute = 60_000
+	end := strconv.FormatInt(stamped+minute-2, 10)
+	for _, c := range []struct {
+		name       string
+		ago        int64 // how long before the record's timestamp the recurrence begins
+		headers    []string
+		occurrence int64
+		due        int64 // after the timestamp
+		count      int64
+	}{
+		{"none", 5*minute + 1, []string{"timer-catch-up", "none"}, 7, minute - 1, 0},
+		{"none, due at the timestamp", 5 * minute, []string{"timer-catch-up", "none"}, 6, 0, 0},
+		{"none, in the future", -1, []string{"timer-catch-up", "none"}, 1, 1, 0},
+		{"none, one is left", 5*minute + 1, []string{"timer-catch-up", "none", "timer-count", "7"}, 7, minute - 1, 7},
+		{"none, by its count", 5*minute + 1, []string{"timer-catch-up", "none", "timer-count", "4"}, 5, -120_001, 4},
+		{"none, by its end", 5*minute + 1, []string{"timer-catch-up", "none", "timer-until", end}, 7, -1, 6},
+		{"latest", 5*minute + 1, nil, 6, -1, 0},
+		{"latest, due at the timestamp", 5 * minute, []string{"timer-catch-up", "latest"}, 5, -minute, 0},
+		{"latest, the last one by its count", 5*minute + 1, []string{"timer-count", "4"}, 4, -2*minute - 1, 4},
+		{"all", 5*minute + 1, []string{"timer-catch-up", "all"}, 1, -5*minute - 1, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			first := strconv.FormatInt(stamped-c.ago, 10)
+			headers := append(c.headers, "timer-every", "1m", "timer-at", first, "timer-target-topic", "ok")
+			for _, clock := range []int64{now - 3_600_000, now, now + 3_600_000} {
+				req, _, refusal := testRules().Validate(request([]byte("v"), headers...), clock)
+				if refusal != nil {
+					t.Fatalf("refused: %+v", refusal)
+				}
+				got := req.Schedule
+				n := got.Recurrence.Count
+				if got.Occurrence != c.occurrence || got.Due != stamped+c.due || n != c.count {
+					t.Errorf("occurrence %d of %d, due %d after the timestamp; want %d of %d, %d",
+						got.Occurrence, n, got.Due-stamped, c.occurrence, c.count, c.due)
+				}
 			}
 		})
 	}

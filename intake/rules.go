@@ -236,7 +236,7 @@ func (r *Rules) schedule(rec *kgo.Record, h *headers, now int64) (*timer.Timer, 
 	switch {
 	case refusal != nil:
 	case recurrence.Recurrence != nil:
-		refusal = r.start(t, recurrence, due, now)
+		refusal = r.start(t, recurrence, due, rec.Timestamp.UnixMilli(), now)
 	case r.LimitPast > 0 && !h.has(maxLateHeader) && rec.Timestamp.UnixMilli()-due > r.LimitPast.Milliseconds():
 		t.TooLate = 1 // it is later than that already, so it expires
 	}

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// etag returns a timer's ETag. While it is the same, everything that is shown of the timer is the same,
-// except for what new rules of time zones change. So a firing that was triggered does not change the ETag of a recurring
-// timer. The part before the semicolon is the timer's version,
-// which If-Match is about: a timer that has fired or was parked meanwhile is still the same one.
+// etag returns a timer's ETag. While it is the same, everything that is shown of the timer is the same, except for
+// what new rules of time zones change. So a firing that was triggered does not change the ETag of a recurring timer.
+// The part before the semicolon is the timer's version, which If-Match is about: a timer that has fired or was parked
+// meanwhile is still the same one.
 func etag(t *Timer) string {
 	if t.Occurrence == 1 && t.State == "pending" {
 		return strconv.Quote(t.Source)

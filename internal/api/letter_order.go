@@ -12,10 +12,10 @@ import (
 // each. It also has one window of each partition, however many those are.
 const aheadLetters = 20_000
 
-// letterOrder merges the partitions of a topic of dead letters in the order of time. The letters of one ID are usually on
-// one partition. But they are on another while that takes no writes, if producers use other partitioners, and after the
-// request topic has grown. Of each partition the order of its log stays, because the times of two owners may disagree a
-// little.
+// letterOrder merges the partitions of a topic of dead letters in the order of time. The letters of one ID are
+// usually on one partition. But they are on another while that takes no writes, if producers use other partitioners,
+// and after the request topic has grown. Of each partition the order of its log stays, because the times of two
+// owners may disagree a little.
 //
 // It holds only where letters are, so many partitions with large letters need little memory.
 type letterOrder struct {
@@ -37,7 +37,9 @@ type letterAt struct {
 
 func newLetterOrder(bounds map[int32][2]int64, newestFirst bool) *letterOrder {
 	most := min(resendWindow, max(1, aheadLetters/int64(max(1, len(bounds)))))
-	return &letterOrder{newestFirst: newestFirst, bounds: bounds, ahead: make(map[int32][]letterAt), window: most, most: most}
+	return &letterOrder{
+		newestFirst: newestFirst, bounds: bounds, ahead: make(map[int32][]letterAt), window: most, most: most,
+	}
 }
 
 // spans returns what has to be looked at before more is taken: the next window of each partition of which nothing is
@@ -71,16 +73,16 @@ func (o *letterOrder) looked(spans map[int32][2]int64, found map[int32][]letterA
 	o.window = min(o.most, o.window*2)
 }
 
-// shrink makes the next windows smaller, because these have too many bytes to be looked at together; false if they cannot
-// be smaller.
+// shrink makes the next windows smaller, because these have too many bytes to be looked at together; false if they
+// cannot be smaller.
 func (o *letterOrder) shrink() bool {
 	was := o.window
 	o.window = max(1, was/historyGrowth)
 	return o.window < was
 }
 
-// take returns the next letters, at most n and not more bytes together, but at least one. It returns fewer if a partition
-// has to be looked at first, and none at the end.
+// take returns the next letters, at most n and not more bytes together, but at least one. It returns fewer if a
+// partition has to be looked at first, and none at the end.
 func (o *letterOrder) take(n, bytes int) (all []letterAt) {
 	for len(all) < n {
 		var next *letterAt

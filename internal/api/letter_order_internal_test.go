@@ -20,7 +20,8 @@ func TestLetterOrder(t *testing.T) {
 			at := int64(0)
 			for offset := range rapid.Int64Range(0, 30).Draw(t, "letters") {
 				at += rapid.Int64Range(0, 3).Draw(t, "later by")
-				l := letterAt{partition: p, offset: 2 * offset, at: time.UnixMilli(at), size: rapid.IntRange(1, 40).Draw(t, "size")}
+				l := letterAt{partition: p, offset: 2 * offset, at: time.UnixMilli(at)}
+				l.size = rapid.IntRange(1, 40).Draw(t, "size")
 				l.source.Partition, l.source.Offset = p, offset // as their requests
 				logs[p], bounds[p] = append(logs[p], l), [2]int64{0, 2*offset + 2}
 			}

@@ -44,11 +44,10 @@ type LetterMatches struct {
 // A letter is sent at most once. If the answer is lost, so that its request may be in the log, the letter
 // counts as failed: unlike a cancel, a request that schedules could fire twice.
 //
-// The newest letters go first, each under the condition that nothing is pending under its ID (timer-if:
-// absent). So timers that were scheduled since the letter stay, and of several letters with the same ID
-// the newest wins, on whichever partitions they are. With replace the oldest go first, and each replaces what is pending. Letters with a
-// condition of their own keep it. Records of a fixed-delay topic have no ID: they go in the order of the
-// log.
+// The newest letters go first, each under the condition that nothing is pending under its ID (timer-if: absent). So
+// timers that were scheduled since the letter stay, and of several letters with the same ID the newest wins, on
+// whichever partitions they are. With replace the oldest go first, and each replaces what is pending. Letters with a
+// condition of their own keep it. Records of a fixed-delay topic have no ID: they go in the order of the log.
 type resendJob struct {
 	filter  letterFilter
 	replace bool
@@ -146,7 +145,9 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	order := newLetterOrder(bounds, !r.replace && !j.topic.Delay)
 	for {
 		for spans := order.spans(); len(spans) > 0; spans = order.spans() {
-			err := s.jobs.insist(ctx, j, func() error { return s.look(ctx, j.topic.DeadLetters, order, spans, &r.filter) })
+			err := s.jobs.insist(ctx, j, func() error {
+				return s.look(ctx, j.topic.DeadLetters, order, spans, &r.filter)
+			})
 			if err != nil && !errors.Is(err, errLargeSpan) {
 				return err
 			}
@@ -176,7 +177,9 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 
 // look finds the letters of spans that a job wants, without keeping them. If it returns errLargeSpan, the order has
 // smaller ones.
-func (s *resends) look(ctx context.Context, topic string, order *letterOrder, spans map[int32][2]int64, f *letterFilter) error {
+func (s *resends) look(
+	ctx context.Context, topic string, order *letterOrder, spans map[int32][2]int64, f *letterFilter,
+) error {
 	found, size := make(map[int32][]letterAt), 0
 	err := s.read(ctx, topic, spans, func(r *Record) error {
 		if size += r.size(); size > lookBytes && order.shrink() {

@@ -16,6 +16,25 @@ func (r Recurrence) Start(t *timer.Timer, at int64) {
 	r.put(t, r.First(at))
 }
 
+// Missed returns t, which is under construction, as it is pending if its request was written at a time, in Unix
+// milliseconds. What was due before that was missed, whatever was running, and the policy skips some of it. Nothing
+// but the request decides that, so each owner that reads it decides the same.
+//
+// If the policy skips all there is, the recurrence is over before it has begun. Such a timer is pending behind its
+// last occurrence, which is also its count, and due since then: CatchUp ends it. So it has the outcomes of every
+// other timer.
+func (r Recurrence) Missed(t *timer.Timer, written int64) *timer.Timer {
+	if left := r.CatchUp(t, written-1, written-1); left != nil {
+		return left
+	}
+	last := r.latest(pending(t), written-1)
+	over := *r.at(t, last)
+	c := *over.Recurrence
+	c.Count = last.Number
+	over.Recurrence, over.Occurrence = &c, last.Number+1
+	return &over
+}
+
 // After returns the timer that replaces t once its pending occurrence has fired; nil if
 // that was the last one.
 func (r Recurrence) After(t *timer.Timer) *timer.Timer {
@@ -36,10 +55,13 @@ func (r Recurrence) After(t *timer.Timer) *timer.Timer {
 // The caller plans the result as it is. Whether it is due or not, it no longer counts
 // as missed.
 func (r Recurrence) CatchUp(t *timer.Timer, now, missed int64) *timer.Timer {
+	o := pending(t)
+	if r.Count > 0 && o.Number > r.Count {
+		return nil
+	}
 	if r.Recurrence.CatchUp == timer.CatchUpAll || t.Due > now {
 		return t
 	}
-	o := pending(t)
 	last := r.latest(o, now)
 	if r.due(t, last) > now {
 		// Its predecessor is due, because no jitter reaches the next scheduled time.

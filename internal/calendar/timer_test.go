@@ -428,3 +428,54 @@ func TestUnknownZonesPushNoRulesOut(t *testing.T) {
 		t.Errorf("%d names are remembered, and Europe/Berlin: %v", len(c.zones), c.zones["Europe/Berlin"].loc)
 	}
 }
+
+// TestMissed: with any policy, what is left of a recurrence whose request was written at some time is what a list of
+// its occurrences says.
+func TestMissed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		of := timer.Recurrence{
+			Every: rapid.Int64Range(1, 9).Draw(t, "every"), Until: timer.NoUntil,
+			Count:   rapid.Int64Range(1, 9).Draw(t, "count"),
+			Jitter:  rapid.SampledFrom([]int64{0, 0, 3, 50}).Draw(t, "jitter"),
+			CatchUp: timer.CatchUp(rapid.IntRange(0, int(timer.CatchUpNone)).Draw(t, "catch up")),
+		}
+		if rapid.Bool().Draw(t, "ends") {
+			of.Until = rapid.Int64Range(1000, 1060).Draw(t, "until")
+		}
+		r, err := new(Cache).Recurrence(&of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := &timer.Timer{ID: []byte("id"), Offset: 42}
+		r.Start(first, 1000)
+		written := rapid.Int64Range(990, 1090).Draw(t, "written")
+		got := r.Missed(first, written)
+		var before, left []*timer.Timer
+		for tm := first; tm != nil; tm = r.After(tm) {
+			if tm.Due < written {
+				before = append(before, tm)
+			} else {
+				left = append(left, tm)
+			}
+		}
+		switch {
+		case of.CatchUp == timer.CatchUpAll:
+			left = append(before, left...)
+		case of.CatchUp == timer.CatchUpLatest && len(before) > 0:
+			left = append(before[len(before)-1:], left...)
+		}
+		again := r
+		again.Recurrence = got.Recurrence
+		if len(left) == 0 {
+			last := before[len(before)-1]
+			ends := again.CatchUp(got, got.Due, math.MinInt64) == nil
+			if got.Occurrence != last.Occurrence+1 || got.Due != last.Due || !ends {
+				t.Fatalf("%+v is left, %+v", got, got.Recurrence)
+			}
+			return
+		}
+		if got.Occurrence != left[0].Occurrence || got.Due != left[0].Due || got.Recurrence.Count != of.Count {
+			t.Fatalf("%+v is left, want %+v", got, left[0])
+		}
+	})
+}

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/memtable"
 	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/timer"
@@ -198,11 +199,41 @@ func (m *model) request(id string, schedule *timer.Timer, refused bool) {
 		if x := schedule.Recurrence; x != nil && x.Zone != nowhere {
 			m.courses[r.Offset] = m.setting.course(schedule)
 			first := m.courses[r.Offset][0]
-			schedule.Recurrence, schedule.Due = first.Recurrence, first.Due
+			if r.Offset%2 == 0 { // others have no timestamp
+				first = m.written(m.courses[r.Offset], schedule.ID, schedule.Offset)
+			}
+			schedule.Recurrence, schedule.Due, schedule.Occurrence = first.Recurrence, first.Due, first.Occurrence
 		}
 	}
 	m.requests = append(m.requests, r)
 }
+
+// written returns the timer of a request that is written now: what was due before that was missed. It is behind its
+// last occurrence if none is left.
+func (m *model) written(course []*timer.Timer, id []byte, generation int64) *timer.Timer {
+	first := *course[0]
+	first.ID, first.Offset = id, generation
+	r, err := new(calendar.Cache).Recurrence(first.Recurrence)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	got, n := r.Missed(&first, m.now), 0
+	before := func(n int) bool { return n < len(course) && course[n].Due < m.now }
+	policy := first.Recurrence.CatchUp
+	for policy != timer.CatchUpAll && before(n) && (policy == timer.CatchUpNone || before(n+1)) {
+		n++
+	}
+	m.saw("missed before its request", n > 0)
+	m.saw("over before its request", n == len(course))
+	last := course[min(n, len(course)-1)]
+	if got.Occurrence != int64(n+1) || got.Due != last.Due || isOver(got) != (n == len(course)) {
+		m.t.Fatalf("%+v was written at %d, and begins as %+v, %+v", first, m.now, got, got.Recurrence)
+	}
+	return got
+}
+
+// isOver reports whether a recurring timer was over before its request was written.
+func isOver(t *timer.Timer) bool { return t.Recurrence.Count > 0 && t.Occurrence > t.Recurrence.Count }
 
 // steer adds a request that steers, or puts a condition on the last one.
 func (m *model) steer(id string, steer timer.Steer) {
@@ -609,7 +640,9 @@ var steered = map[timer.Outcome]string{
 func (m *model) resumed(e *Entry, want *timer.Timer, now int64) {
 	delete(m.missed, occurrence{want.Offset, want.Occurrence})
 	was := want
-	if want = m.again(want); want.Recurrence != nil && !want.IsTriggered() && !isUnreckoned(want) && want.Due <= now {
+	want = m.again(want)
+	recurs := want.Recurrence != nil && !want.IsTriggered() && !isUnreckoned(want)
+	if recurs && (want.Due <= now || isOver(want)) {
 		want = m.at(want, m.chosen(want, now, now))
 	}
 	outcome := timer.Resumed
@@ -727,7 +760,7 @@ func (m *model) occurred(e *Entry, was *timer.Timer) {
 func (m *model) at(t *timer.Timer, n int64) *timer.Timer {
 	course := m.courses[t.Offset]
 	switch {
-	case course == nil && n == t.Occurrence:
+	case n == t.Occurrence && (course == nil || isOver(t)):
 		return t
 	case n < 1 || n > int64(len(course)):
 		return nil
@@ -748,7 +781,9 @@ func (m *model) again(t *timer.Timer) *timer.Timer {
 // chosen returns which occurrence of a due timer comes next if those that were due by some time were missed. It is
 // after the last one if none comes.
 func (m *model) chosen(t *timer.Timer, now, missed int64) (n int64) {
-	n = t.Occurrence
+	if n = t.Occurrence; isOver(t) {
+		return n + 1
+	}
 	for policy := t.Recurrence.CatchUp; policy != timer.CatchUpAll; n++ {
 		is, next := m.at(t, n), m.at(t, n+1)
 		overtaken := next != nil && next.Due <= now
@@ -1370,7 +1405,8 @@ func TestPlannerAgainstModel(t *testing.T) {
 	})
 	t.Logf("seen: %v", seen)
 	for _, kind := range []string{"fired", "held", "rolled back", "rolled back under a request", "aborted", "parked", "unparked", "lowered", "relieved", "restarted", "recurred", "let go",
-		"triggered", "triggered while paused", "remembered", "remembered after a resume", "forgotten", "paused", "resumed", "unmet", "not found", "decided again",
+		"missed before its request", "over before its request", "remembered after a resume",
+		"triggered", "triggered while paused", "remembered", "forgotten", "paused", "resumed", "unmet", "not found", "decided again",
 		"held for a zone that is not known", "moved by other rules", "let go by what was missed", "recurred by an expression", "delayed",
 		"full", "expired", "expired while parked", "left to wait behind requests", "packed", "packed beyond the horizon", "gone", "gone, and being deleted", "twins", "overlaid", "overlaid as gone", "a flush ended behind the view"} {
 		if seen[kind] == 0 && !testing.Short() { // short runs are a fifth as many
@@ -1521,8 +1557,11 @@ func (m *model) actions() map[string]func(*rapid.T) {
 		"resume what was missed": func(t *rapid.T) {
 			i := id.Draw(t, "id")
 			m.request(i, &timer.Timer{
-				Due: m.now + m.tick, Target: timer.Target{Topic: target.Draw(t, "target")}, Remember: &timer.Remember{For: 20 * m.tick},
-				Recurrence: &timer.Recurrence{Every: m.tick, Count: 1, Until: timer.NoUntil, CatchUp: timer.CatchUpNone},
+				Due: m.now + m.tick, Target: timer.Target{Topic: target.Draw(t, "target")},
+				Remember: &timer.Remember{For: 20 * m.tick},
+				Recurrence: &timer.Recurrence{
+					Every: m.tick, Count: 1, Until: timer.NoUntil, CatchUp: timer.CatchUpNone,
+				},
 			}, false)
 			m.steer(i, timer.Pause)
 			m.now += 2 * m.tick

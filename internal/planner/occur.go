@@ -93,9 +93,9 @@ func (p *Planner) again(it *Item) {
 	}
 }
 
-// resume restarts a timer that was resumed at now. It decides once which of the missed occurrences fire, and that becomes
-// part of the stored timer. If none fires and none is left, the timer has ended, and its ID may be remembered. If the timer
-// is also triggered, it fires first.
+// resume restarts a timer that was resumed at now. It decides once which of the missed occurrences fire, and that
+// becomes part of the stored timer. If none fires and none is left, the timer has ended, and its ID may be
+// remembered. If the timer is also triggered, it fires first.
 func (x recurrences) resume(e *timer.Entry, now int64) {
 	resumed := e.After
 	t := x.again(resumed)

@@ -61,7 +61,8 @@ func New(position, now, bytes int64) *Planner { return newPlanner(position, now,
 func newPlanner(position, now, bytes int64, grain uint) *Planner {
 	return &Planner{
 		known: known{table: memtable.New(now, grain), topics: make(topicNames), horizon: Lowest, limit: bytes},
-		ahead: ahead, began: now, sequence: sequence{position: position}, recurrences: recurrences{new(calendar.Cache)}, tally: tally{count: new(Count)},
+		ahead: ahead, began: now, sequence: sequence{position: position},
+		recurrences: recurrences{new(calendar.Cache)}, tally: tally{count: new(Count)},
 	}
 }
 

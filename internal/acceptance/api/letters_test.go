@@ -95,9 +95,11 @@ func TestTheNewestLetterOfAnIDWins(t *testing.T) {
 			partition := int32((round + id) % partitions)
 			written = written.Add(10 * time.Millisecond)
 			r := &kgo.Record{
-				Topic: requests + ".waterclock.dead-letters", Partition: partition, Timestamp: written, Key: fmt.Append(nil, "id-", id), Value: fmt.Append(nil, "round ", round),
+				Topic: requests + ".waterclock.dead-letters", Partition: partition, Timestamp: written,
+				Key: fmt.Append(nil, "id-", id), Value: fmt.Append(nil, "round ", round),
 				Headers: []kgo.RecordHeader{
-					{Key: "timer-after", Value: []byte("1h")}, {Key: "timer-target-topic", Value: []byte(target)}, {Key: "waterclock-reason", Value: []byte("target-not-allowed")},
+					{Key: "timer-after", Value: []byte("1h")}, {Key: "timer-target-topic", Value: []byte(target)},
+					{Key: "waterclock-reason", Value: []byte("target-not-allowed")},
 					{Key: "waterclock-source", Value: fmt.Appendf(nil, "%s/%d/%d", requests, partition, round*ids+id)},
 				},
 			}
@@ -108,7 +110,8 @@ func TestTheNewestLetterOfAnIDWins(t *testing.T) {
 	}
 	newest := fmt.Sprint("round ", partitions-1)
 	for _, replace := range []string{"false", "true"} {
-		started := a.call(t, "POST", "/v1/topics/"+requests+"/dead-letters/resend?all=true&replace="+replace, "").is(t, 202, "")
+		path := "/v1/topics/" + requests + "/dead-letters/resend?all=true&replace=" + replace
+		started := a.call(t, "POST", path, "").is(t, 202, "")
 		var job map[string]any
 		await.Until(t, limit, "the job ends", func() bool {
 			job = a.call(t, "GET", started.header.Get("Location"), "").is(t, 200, "").body

@@ -36,7 +36,8 @@ func remembers(t *testing.T) *remembering {
 // put schedules a timer whose ID is remembered for an hour.
 func (r *remembering) put(t *testing.T, id string, headers ...string) answer {
 	t.Helper()
-	return r.call(t, "PUT", timersOf(r.requests)+"/"+id, id, append(headers, "timer-target-topic", r.target, "timer-remember", "1h")...)
+	headers = append(headers, "timer-target-topic", r.target, "timer-remember", "1h")
+	return r.call(t, "PUT", timersOf(r.requests)+"/"+id, id, headers...)
 }
 
 func (r *remembering) steer(t *testing.T, id, how string, headers ...string) answer {
@@ -75,7 +76,8 @@ func TestARecurrenceThatEndsByAResumeIsRemembered(t *testing.T) {
 	again := func() answer {
 		return r.put(t, "a", "timer-every", "3s", "timer-count", "1", "timer-catch-up", "none", "If-None-Match", "*")
 	}
-	due, err := time.Parse(time.RFC3339Nano, again().is(t, 201, "scheduled").body["timer"].(map[string]any)["due"].(string))
+	made := again().is(t, 201, "scheduled").body["timer"].(map[string]any)
+	due, err := time.Parse(time.RFC3339Nano, made["due"].(string))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,17 +96,19 @@ func TestARecurrenceThatEndsByAResumeIsRemembered(t *testing.T) {
 	}
 }
 
-// A timer that lies off its partition is found, and steered, also while another one of its ID is remembered where the ID
-// belongs.
+// A timer that lies off its partition is found, and steered, also while another one of its ID is remembered where the
+// ID belongs.
 func TestARememberedIDHidesNoMisplacedTimer(t *testing.T) {
 	r := remembers(t)
 	r.put(t, "a", "timer-after", "100ms").is(t, 201, "scheduled")
 	r.ended(t, "a")
 	home := intake.Murmur2Partition([]byte("a"), partitions)
-	rec := &kgo.Record{Topic: r.requests, Partition: (home + 1) % partitions, Key: []byte("a"), Value: []byte("stray"), Headers: []kgo.RecordHeader{
+	rec := &kgo.Record{Topic: r.requests, Partition: (home + 1) % partitions, Key: []byte("a"), Value: []byte("stray")}
+	rec.Headers = []kgo.RecordHeader{
 		{Key: "timer-after", Value: []byte("1h")}, {Key: "timer-target-topic", Value: []byte(r.target)},
-	}}
-	if err := r.c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner())).ProduceSync(t.Context(), rec).FirstErr(); err != nil {
+	}
+	cl := r.c.Client(t, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 	await.Until(t, limit, "it is found", func() bool { // for 5 s the instance may believe that there is none
@@ -120,7 +124,8 @@ func TestARememberedIDHidesNoMisplacedTimer(t *testing.T) {
 	noted(r.steer(t, "a", "pause").is(t, 200, "paused"))
 	noted(r.steer(t, "a", "resume", "If-Match", "*").is(t, 200, "resumed"))
 	noted(r.call(t, "DELETE", timersOf(r.requests)+"/a", "", "If-Match", "*").is(t, 200, "cancelled"))
-	r.put(t, "a", "timer-after", "1h", "If-None-Match", "*").is(t, 412, "condition-not-met") // the ID is still remembered
+	// The ID is still remembered.
+	r.put(t, "a", "timer-after", "1h", "If-None-Match", "*").is(t, 412, "condition-not-met")
 }
 
 // A triggered firing leaves a recurring timer as it was, and so its ETag. The firing of an occurrence changes it.
@@ -138,10 +143,11 @@ func TestTheETagAfterATriggeredFiring(t *testing.T) {
 	if got := r.call(t, "GET", path+"a", "", "If-None-Match", tag); got.status != 304 {
 		t.Errorf("%d %s", got.status, got.text)
 	}
-	first := r.put(t, "b", "timer-every", "1h", "timer-at", "2020-01-01T00:00:00Z").is(t, 201, "scheduled").header.Get("ETag")
+	soon := time.Now().Add(time.Second).Format(time.RFC3339Nano)
+	first := r.put(t, "b", "timer-every", "1h", "timer-at", soon).is(t, 201, "scheduled").header.Get("ETag")
 	r.fired.WaitFor(2, limit)
 	await.Until(t, limit, "its ETag is another one", func() bool {
 		got := r.call(t, "GET", path+"b", "", "If-None-Match", first)
-		return got.status == 200 && strings.Contains(got.header.Get("ETag"), ";") && strings.HasPrefix(got.header.Get("ETag"), strings.TrimSuffix(first, `"`))
+		return got.status == 200 && strings.HasPrefix(got.header.Get("ETag"), strings.TrimSuffix(first, `"`)+";")
 	})
 }

@@ -166,7 +166,8 @@ func may(ctx context.Context, role Role, topic, id, what string, suffices func(G
 	if slices.ContainsFunc(grants, func(g Grant) bool { return g.Role >= role && g.covers(topic) && suffices(g) }) {
 		return nil
 	}
-	return NewProblem(http.StatusForbidden, ReasonForbidden, fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, what))
+	detail := fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, what)
+	return NewProblem(http.StatusForbidden, ReasonForbidden, detail)
 }
 
 func what(topic, id string) string {
