@@ -54,15 +54,15 @@ func TestMemoryOfDialects(t *testing.T) {
 		{"JSON, one header over and over", SkyJSON, skyJSON(strings.Repeat(`"":"",`, n/2) + `"":""`), nil, waterclock.ReasonTooManyHeaders},
 		{"JSON, nested lists", SkyJSON, skyJSON(`"a":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000)), nil, waterclock.ReasonBadValue},
 		{"JSON, a long number", SkyJSON, fmt.Appendf(nil, `{"time":%s}`, bytes.Repeat([]byte("9"), n)), nil, waterclock.ReasonBadValue},
-		{"headers besides a schedule", Sky, sky(one), many, waterclock.ReasonBadValue},
+		{"headers besides a schedule", Sky, sky(one), many, waterclock.ReasonTooManyHeaders},
 		{"plain", Plain, nil, many, waterclock.ReasonTooManyHeaders},
 		{"etf1", ETF1, []byte("v"), many, waterclock.ReasonTooManyHeaders},
-		{"etf1, headers that are dropped", ETF1, []byte("v"), own, waterclock.ReasonNoDueTime},
+		{"etf1, headers that are dropped", ETF1, []byte("v"), own, waterclock.ReasonTooManyHeaders},
 		{"rabbitmq", RabbitMQ, []byte("v"), many, waterclock.ReasonTooManyHeaders},
 		{"nats", NATS, []byte("v"), many, waterclock.ReasonTooManyHeaders},
 		{"nats, an expression of very many fields", NATS, []byte("v"), []kgo.RecordHeader{{Key: natsSchedule, Value: fields}}, waterclock.ReasonHeadersTooLarge},
 		{"pulsar", Pulsar, []byte("v"), many, waterclock.ReasonTooManyHeaders},
-		{"pulsar, headers that are dropped", Pulsar, []byte("v"), own, ""},
+		{"pulsar, headers that are dropped", Pulsar, []byte("v"), own, waterclock.ReasonTooManyHeaders},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := &Rules{Topic: "r", Partitions: 1, Dialect: tt.dialect, DefaultTarget: "t", Allow: func(string) bool { return true }}
