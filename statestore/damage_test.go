@@ -120,8 +120,8 @@ func TestDamagedTableIsThrownAway(t *testing.T) {
 	if n, err := scanAll(handles[2]); n != 300 || err != nil {
 		t.Fatalf("the third partition: %d %v", n, err)
 	}
-	if n := s.events.damagedTables.Load(); n != 1 {
-		t.Fatalf("%d damaged tables", n)
+	if n := gathered(t, s)["waterclock_store_damaged_tables_total"]; n != 1 {
+		t.Fatalf("%v damaged tables are shown, want 1", n)
 	}
 	// The first is wiped and filled again at once, the second only after a restart.
 	must(t, handles[0].Wipe())

@@ -40,3 +40,30 @@ func TestDoubtForgetsItsMove(t *testing.T) {
 		}
 	})
 }
+
+// A partition in doubt is shown once a transaction has ended on it while it had no leader. It is shown until two looks
+// at the leader have found nothing open.
+func TestMissingMarkersAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewRegistry()
+		k := NewMarkers(nil, targets.NewMetadata(nil, targets.MetadataOptions{}), "g", slog.New(slog.DiscardHandler), NewMetrics(reg))
+		to := timer.TopicPartition{Topic: "t", Partition: 0}
+		shows := func(when string, want float64) {
+			t.Helper()
+			if n, there := gathered(t, reg)["waterclock_missing_markers"]; n != want || !there {
+				t.Errorf("%s: %v missing markers are shown, want %v", when, n, want)
+			}
+		}
+		k.Moved(to)
+		k.away(to)
+		shows("no leader, and no transaction has ended", 0)
+		k.NoteEnd("id", Producer{1, 0}, EndingCommit, map[string][]int32{"t": {0}})
+		k.away(to)
+		shows("a transaction has ended without a leader", 1)
+		k.looked(to, true)
+		shows("one look has found nothing open", 1)
+		time.Sleep(doubtAfter)
+		k.looked(to, true)
+		shows("two looks have found nothing open", 0)
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -66,4 +67,19 @@ func (w *setup) nothingIsOpen(partition int32) {
 	if recs := fetched.Records(); fetched.Err() != nil || len(recs) == 0 || string(recs[0].Value) != "behind" {
 		w.t.Errorf("%s/%d shows %v, %v; want the record behind everything", w.changelog, partition, recs, fetched.Err())
 	}
+}
+
+// gathered returns the values of the metrics in a registry.
+func gathered(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make(map[string]float64)
+	for _, f := range families {
+		m := f.GetMetric()[0]
+		values[f.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+	}
+	return values
 }

@@ -85,7 +85,8 @@ func TestAMarkerIsWrittenForWhatIsKnown(t *testing.T) {
 				}
 				return r.ResponseKind(), nil, true
 			})
-			k := NewMarkers(cl, targets.NewMetadata(cl, targets.MetadataOptions{}), "g", slog.New(slog.DiscardHandler), NewMetrics(prometheus.NewRegistry()))
+			reg := prometheus.NewRegistry()
+			k := NewMarkers(cl, targets.NewMetadata(cl, targets.MetadataOptions{}), "g", slog.New(slog.DiscardHandler), NewMetrics(reg))
 			k.NoteEnd(TransactionalIDPrefix("g")+"x", p, c.known, map[string][]int32{to.Topic: {to.Partition}})
 			k.doubtful[to] = &doubt{noted: map[Producer]*endedTxn{}, awaited: map[Producer]time.Time{p: time.Now().Add(-time.Minute)}}
 			if _, err := k.close(t.Context(), kadm.NewClient(cl), to, p); err != nil {
@@ -93,6 +94,9 @@ func TestAMarkerIsWrittenForWhatIsKnown(t *testing.T) {
 			}
 			if (written == 1) != c.want {
 				t.Errorf("%d markers are written", written)
+			}
+			if n := gathered(t, reg)["waterclock_markers_written_total"]; n != float64(written) {
+				t.Errorf("%v markers are counted, want %d", n, written)
 			}
 		})
 	}

@@ -54,6 +54,28 @@ func TestTopicCheckThatFails(t *testing.T) {
 	await.Until(t, limit, "a good check again", func() bool { return checks("ok") > good })
 }
 
+// A problem that damages nothing stops nothing: it is counted, shown and logged, until the setting is as it should be.
+func TestTopicCheckThatAlerts(t *testing.T) {
+	t.Parallel()
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, requests))
+	cfg := rig.Config(t, c.ListenAddrs(), requests)
+	cfg.TopicCheckInterval = time.Second
+	in, log := rig.ServeLogged(t, cfg, service.Options{})
+	in.Ready(2, limit)
+	alerts := func() float64 { return in.Metric("waterclock_topic_checks_total", "result", "alert") }
+	problems := func() float64 { return in.Metric("waterclock_topic_problems", "severity", "alert") }
+	if a, p := alerts(), problems(); a != 0 || p != 0 {
+		t.Fatalf("%v alerts and %v problems before anything was wrong", a, p)
+	}
+	adm, changelog := kadm.NewClient(cl), topics.Changelog(requests)
+	kafkatest.SetTopic(t, adm, changelog, "min.compaction.lag.ms", "1")
+	await.Until(t, limit, "an alert", func() bool { return alerts() > 0 && problems() == 1 })
+	await.Until(t, limit, "its line in the log", func() bool { return len(log.Lines("min.compaction.lag.ms is 1")) > 0 })
+	in.Ready(2, limit)
+	kafkatest.SetTopic(t, adm, changelog, "min.compaction.lag.ms", "900000")
+	await.Until(t, limit, "the end of the problem", func() bool { return problems() == 0 })
+}
+
 // The next check says once what a lowered delete.retention.ms means for local views.
 func TestALoweredDeleteRetentionIsSaid(t *testing.T) {
 	t.Parallel()

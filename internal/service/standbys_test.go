@@ -1,6 +1,7 @@
 package service
 
 import (
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -40,20 +42,8 @@ func TestCopiesThatAreBehind(t *testing.T) {
 	if all := s.copies(); len(all) != 1 || all[0].CaughtUp || all[0].Partition != 1 {
 		t.Errorf("the group is told %v", all)
 	}
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	shown := make(map[string]float64)
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				shown[f.GetName()+" "+l.GetValue()] += m.GetGauge().GetValue()
-			}
-		}
-	}
-	if shown["waterclock_standby_partitions behind"] != 1 || shown["waterclock_standby_partitions caught_up"] != 0 {
-		t.Errorf("%v", shown)
+	if caughtUp, behind, _ := standbysShown(t, registry); caughtUp != 0 || behind != 1 {
+		t.Errorf("%v copies are shown as caught up and %v as behind, want 0 and 1", caughtUp, behind)
 	}
 	if f := s.take(at); f != run.f {
 		t.Errorf("the follower that is taken is %v", f)
@@ -61,6 +51,29 @@ func TestCopiesThatAreBehind(t *testing.T) {
 	if s.take(at) != nil || len(s.copies()) != 0 {
 		t.Error("a partition is followed that was taken")
 	}
+}
+
+// standbysShown returns what the metrics show: copies by state, and the changelog offsets that were read for them.
+func standbysShown(t *testing.T, registry *prometheus.Registry) (caughtUp, behind, offsets float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			switch f.GetName() {
+			case "waterclock_standby_offsets_total":
+				offsets += m.GetCounter().GetValue()
+			case "waterclock_standby_partitions":
+				for _, l := range m.GetLabel() {
+					states[l.GetValue()] += m.GetGauge().GetValue()
+				}
+			}
+		}
+	}
+	return states["caught_up"], states["behind"], offsets
 }
 
 // A partition is assigned to the instance that follows it, and another one moves elsewhere, which takes up to a second. Only
@@ -138,6 +151,13 @@ func TestACopyThatWaitsForADeadOwnerHasCaughtUp(t *testing.T) {
 		const session = 10 * time.Second
 		log := topics.Changelog("r")
 		_, opts, cl := kafkatest.Bubble(t, 1, "r", log)
+		const timers = 3
+		for i := range int64(timers) {
+			x := &timer.Timer{ID: fmt.Append(nil, i), Offset: i, Due: 1 << 41, Occurrence: 1, Target: timer.Target{Topic: "t", Partition: -1}}
+			if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: log, Key: wire.TimerKey(nil, x.ID), Value: x.AppendTo(nil)}).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
 		details, err := kadm.NewClient(cl).ListTopics(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -151,19 +171,27 @@ func TestACopyThatWaitsForADeadOwnerHasCaughtUp(t *testing.T) {
 			Request:   topics.Topic{Name: "r", ID: details["r"].ID, Partitions: 1},
 			Changelog: topics.Topic{Name: log, ID: details[log].ID, Partitions: 1, DeleteRetention: 2 * time.Hour},
 		}
+		registry := prometheus.NewRegistry()
 		s := newStandbys(standbyOptions{
 			topics: newServedTopics(map[string]*served{"r": newServed(nil, set, nil)}), partitions: newPartitions(slog.New(slog.DiscardHandler)),
 			store: store, client: cl, slots: semaphore.NewWeighted(2), turns: semaphore.NewWeighted(1), session: session, log: slog.New(slog.DiscardHandler),
-		}, prometheus.NewRegistry())
+		}, registry)
 		s.follow([]membership.Follow{{Topic: "r"}}, nil)
 		s.reconcile(t.Context())
 		defer s.wg.Wait()
 		defer s.end()
 		caughtUpNow := func() bool { all := s.copies(); return len(all) == 1 && all[0].CaughtUp }
+		shows := func(caughtUp, behind float64) {
+			t.Helper()
+			if c, b, offsets := standbysShown(t, registry); c != caughtUp || b != behind || offsets != timers {
+				t.Errorf("%v copies are shown as caught up, %v as behind, after %v offsets; want %v, %v, %d", c, b, offsets, caughtUp, behind, timers)
+			}
+		}
 		time.Sleep(5 * time.Second)
 		if !caughtUpNow() {
 			t.Fatal("the copy does not catch up")
 		}
+		shows(1, 0)
 		owner := kafkatest.Client(t, append(opts, kgo.TransactionalID("owner"))...)
 		if err := owner.BeginTransaction(); err != nil {
 			t.Fatal(err)
@@ -179,5 +207,6 @@ func TestACopyThatWaitsForADeadOwnerHasCaughtUp(t *testing.T) {
 		if caughtUpNow() {
 			t.Error("a copy that stands still for long is not behind")
 		}
+		shows(0, 1)
 	})
 }
