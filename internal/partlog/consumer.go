@@ -287,6 +287,8 @@ func (c *Consumer) learnLeaders(ctx context.Context, topics []string) {
 	if len(topics) == 0 {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, leadersRefresh) // another broker may answer
+	defer cancel()
 	req := kmsg.NewPtrMetadataRequest()
 	for _, name := range topics {
 		t := kmsg.NewMetadataRequestTopic()
@@ -552,8 +554,8 @@ func (c *Consumer) held(r *reading) (held, removed bool) {
 func (c *Consumer) end(r *reading, pause time.Duration, moved bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if pause > 0 {
-		r.until = time.Now().Add(pause)
+	if until := time.Now().Add(pause); pause > 0 && until.After(r.until) { // Hold may have set a later one
+		r.until = until
 	}
 	if moved {
 		c.turn++
