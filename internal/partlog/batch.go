@@ -186,16 +186,19 @@ func (s *batches) pass(b *kmsg.RecordBatch) {
 	s.last = batchEnd{EpochOf(b.PartitionLeaderEpoch), s.position}
 }
 
-// stopAt moves the position up to the next record of a batch that was not taken whole. next returns the batch again.
+// stopAt moves the position up to the next record of a batch that was not taken whole. next returns the batch again. If the
+// position is where the batch begins, nothing of it was read, and another one was read last.
 func (s *batches) stopAt(o *opened) {
 	f, _ := parseRecord(o.raw)
-	s.position = o.FirstOffset + int64(f.offsetDelta)
-	s.last = batchEnd{EpochOf(o.PartitionLeaderEpoch), s.position}
+	if s.position = o.FirstOffset + int64(f.offsetDelta); s.position > o.FirstOffset {
+		s.last = batchEnd{EpochOf(o.PartitionLeaderEpoch), s.position}
+	}
 }
 
 func (s *batches) unreadable(first, next int64, epoch Epoch, err error) *Unreadable {
+	next = max(next, s.position+1)
 	return &Unreadable{
-		First: max(first, s.position), Next: max(next, s.position+1), Epoch: epoch,
+		First: min(max(first, s.position), next-1), Next: next, Epoch: epoch,
 		TooLarge: errors.Is(err, errTooLarge), Err: err,
 	}
 }
