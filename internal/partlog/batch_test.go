@@ -504,3 +504,25 @@ func FuzzUnpack(f *testing.F) {
 		}
 	})
 }
+
+// A record keeps no more memory than it counts as, however many headers it has in its log; nor do decoders keep what they
+// wrote.
+func TestARecordKeepsWhatItCounts(t *testing.T) {
+	raw := caseOf(t, "heavy: 15700000 empty headers, zstd").Batch(corpus.Nobody(time.UnixMilli(0)))
+	s := batchesOf(&kmsg.FetchResponseTopicPartition{RecordBatches: raw}, 0, readCommitted)
+	before := heap(true)
+	recs := func() []*kgo.Record {
+		b, _ := s.next()
+		o, err := shared.open(s, b, decoderLog, MaxUnpacked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if next := o.nextMemory(); next > 1<<20 {
+			t.Errorf("a record of which %d headers are built is said to take %d bytes", MaxHeaders, next)
+		}
+		return o.take(timer.Unlimited)
+	}()
+	if held := heap(true) - before; held > 4<<20 || HeaderCount(recs[0]) != 15_700_000 {
+		t.Errorf("a record of %d headers holds %d bytes, and counts as %d", HeaderCount(recs[0]), held, Memory(recs[0]))
+	}
+}
