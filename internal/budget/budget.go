@@ -44,9 +44,11 @@ type Budget struct {
 
 // topic is what the accounts of one share.
 type topic struct {
-	reserved   int64    // bytes, for each partition
-	backlogged int      // accounts
-	large      *Account // holds a piece that there was no memory for; nil: none does
+	reserved   int64 // bytes, for each partition
+	backlogged int   // accounts
+	// large holds a piece that there is no memory for, or is about to; nil: none does. That ends when it releases the
+	// piece, or when the others have released as much.
+	large *Account
 }
 
 // Account is what one partition holds.
@@ -113,7 +115,7 @@ func (a *Account) Room(next int64) int64 {
 		return 0
 	}
 	if b.extra+next-a.topic.reserved > b.common {
-		if a.topic.large != nil && a.topic.large != a {
+		if large := a.topic.large; large != nil && large != a && (large.used == 0 || b.extra > b.common) {
 			return 0
 		}
 		a.topic.large = a
@@ -146,10 +148,10 @@ func (a *Account) become(used int64, full bool) {
 		b.backlogged--
 	}
 	a.used, a.full = used, full
-	if used == 0 && a.topic.large == a {
+	b.extra += a.extra()
+	if a.topic.large == a && (a.extra() == 0 || b.extra <= b.common) {
 		a.topic.large = nil
 	}
-	b.extra += a.extra()
 	if !full {
 		b.idle += a.extra()
 	} else if a.topic.backlogged++; a.topic.backlogged == 1 {

@@ -186,16 +186,19 @@ func (s *batches) pass(b *kmsg.RecordBatch) {
 	s.last = batchEnd{EpochOf(b.PartitionLeaderEpoch), s.position}
 }
 
-// stopAt moves the position up to the next record of a batch that was not taken whole. next returns the batch again.
+// stopAt moves the position up to the next record of a batch that was not taken whole. next returns the batch again. If the
+// position is where the batch begins, nothing of it was read, and another one was read last.
 func (s *batches) stopAt(o *opened) {
 	f, _ := parseRecord(o.raw)
-	s.position = o.FirstOffset + int64(f.offsetDelta)
-	s.last = batchEnd{EpochOf(o.PartitionLeaderEpoch), s.position}
+	if s.position = o.FirstOffset + int64(f.offsetDelta); s.position > o.FirstOffset {
+		s.last = batchEnd{EpochOf(o.PartitionLeaderEpoch), s.position}
+	}
 }
 
 func (s *batches) unreadable(first, next int64, epoch Epoch, err error) *Unreadable {
+	next = max(next, s.position+1)
 	return &Unreadable{
-		First: max(first, s.position), Next: max(next, s.position+1), Epoch: epoch,
+		First: min(max(first, s.position), next-1), Next: next, Epoch: epoch,
 		TooLarge: errors.Is(err, errTooLarge), Err: err,
 	}
 }
@@ -262,24 +265,39 @@ func (o *opened) nextMemory() int64 {
 }
 
 // take returns the next records: as many as fit into the room, one at least. Their bytes are copies, so that a few records
-// that stay do not keep a whole fetch.
+// that stay do not keep a whole fetch, nor a record its headers beyond MaxHeaders.
 func (o *opened) take(room timer.Size) []*kgo.Record {
-	n, size, memory := 0, 0, int64(0)
+	n, size, memory, bytes := 0, 0, int64(0), 0
 	for n < o.left && (n == 0 || n < room.Entries) {
 		f, _ := parseRecord(o.raw[size:])
 		if memory += f.memory(); n > 0 && memory > room.Bytes {
 			break
 		}
-		n, size = n+1, size+f.size
+		n, size, bytes = n+1, size+f.size, bytes+f.bytes()
 	}
-	in, built, recs := slices.Clone(o.raw[:size]), make([]kgo.Record, n), make([]*kgo.Record, n)
+	copies, built, recs := make(arena, 0, bytes), make([]kgo.Record, n), make([]*kgo.Record, n)
 	for i := range built {
-		f, _ := parseRecord(in)
+		f, _ := parseRecord(o.raw)
+		o.raw = o.raw[f.size:]
+		f.key, f.value, f.headerBytes = copies.add(f.key), copies.add(f.value), copies.add(f.headerBytes)
 		o.build(&built[i], &f)
-		recs[i], in = &built[i], in[f.size:]
+		recs[i] = &built[i]
 	}
-	o.raw, o.left = o.raw[size:], o.left-n
+	o.left -= n
 	return recs
+}
+
+// arena is memory for copies. It is made as large as all of them together.
+type arena []byte
+
+// add returns a copy, nil of nil.
+func (a *arena) add(p []byte) []byte {
+	if p == nil {
+		return nil
+	}
+	at := len(*a)
+	*a = append(*a, p...)
+	return (*a)[at:len(*a):len(*a)]
 }
 
 func (o *opened) build(r *kgo.Record, f *recordFields) {
@@ -334,12 +352,15 @@ type recordFields struct {
 	offsetDelta    int32
 	key, value     []byte
 	headers        int    // how many
-	headerBytes    []byte // all of them
+	headerBytes    []byte // the first MaxHeaders of them
 }
+
+// bytes is how much is copied of the record.
+func (f *recordFields) bytes() int { return len(f.key) + len(f.value) + len(f.headerBytes) }
 
 // memory is about how much the record takes once it is built.
 func (f *recordFields) memory() int64 {
-	return recordMemory + int64(f.size) + headerMemory*int64(min(f.headers, MaxHeaders))
+	return recordMemory + int64(f.bytes()) + headerMemory*int64(min(f.headers, MaxHeaders))
 }
 
 // parseRecord parses the record at the begin of in. It takes what Kafka's own consumer takes (DefaultRecord.readFrom): a
@@ -360,13 +381,18 @@ func parseRecord(in []byte) (f recordFields, ok bool) {
 	if f.headers < 0 || f.headers > len(c.in)-begin {
 		return f, false
 	}
-	for range f.headers {
+	for i := range f.headers {
+		if i == MaxHeaders {
+			f.headerBytes = c.in[begin:c.at]
+		}
 		if c.bytes() == nil { // the key
 			return f, false
 		}
 		c.bytes()
 	}
-	f.headerBytes = c.in[begin:c.at]
+	if f.headers <= MaxHeaders {
+		f.headerBytes = c.in[begin:c.at]
+	}
 	return f, !c.bad && c.at == f.size
 }
 

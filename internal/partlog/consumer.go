@@ -31,6 +31,9 @@ const (
 	failPause = 250 * time.Millisecond
 	// largePatience is how long a batch that decompresses to more than firstTry stays in memory while its sink has no room.
 	largePatience = 200 * time.Millisecond
+	// largeTurn is how long the place for a large batch is kept, once it is free, for the partition that has waited longest.
+	// Its broker may just be waiting for data; a broker that is silent holds up the others no longer than this.
+	largeTurn = 50 * time.Millisecond
 	// damagedTries is how often a batch with a wrong checksum is fetched before it counts as unreadable: it may have
 	// been damaged on its way.
 	damagedTries = 5
@@ -97,6 +100,7 @@ type Consumer struct {
 	nodes    map[int32]beats.Signal         // wakes the goroutine that fetches from a broker
 	turn     uint64                         // counts turns
 	large    *reading                       // has the one room for a large batch; nil: it is free
+	freed    time.Time                      // when it became free
 }
 
 // found is a partition's leader and its topic, as metadata have them.
@@ -438,6 +442,8 @@ func (c *Consumer) choose(node int32) (of map[timer.TopicPartition]*ticket, req 
 			held = held || now.Sub(r.paused) < time.Second
 		case r.oversize && c.large != nil:
 			held = true
+		case r.oversize && !r.until.After(now) && c.yields(r, now):
+			held, wait = true, min(wait, largeTurn)
 		case r.until.After(now):
 			held, wait = true, min(wait, r.until.Sub(now))
 		default:
@@ -515,12 +521,25 @@ func (t *ticket) valid() bool { return t.state == asked && t.ask == t.number }
 func (c *Consumer) rest(r *reading) {
 	r.state = idle
 	if c.large == r {
-		c.large = nil
+		c.large, c.freed = nil, time.Now()
 		for _, s := range c.nodes { // others have waited for it
 			s.Send()
 		}
 	}
 	c.wake(r.node)
+}
+
+// yields reports whether the room for a large batch is kept for another reading, whose turn was longer ago. c.mu is held.
+func (c *Consumer) yields(r *reading, now time.Time) bool {
+	if now.Sub(c.freed) >= largeTurn {
+		return false
+	}
+	for _, o := range c.readings {
+		if o.state == idle && o.oversize && o.turn < r.turn && o.node != NoLeader && o.paused.IsZero() && !o.until.After(now) {
+			return true
+		}
+	}
+	return false
 }
 
 // begin reports whether an answer is for the reading that asked, which belongs to the caller from then on.

@@ -42,55 +42,71 @@ var shared = newUnpacker()
 
 func newUnpacker() *unpacker {
 	u := &unpacker{
-		zstd: sync.OnceValue(func() *zstd.Decoder {
-			d, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxWindow), zstd.WithDecodeAllCapLimit(true),
-				zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true), zstd.IgnoreChecksum(true))
-			if err != nil {
-				panic(err) // an option is out of its range
-			}
-			return d
-		}),
+		zstd: sync.OnceValue(func() *zstd.Decoder { return newZstd(0) }),
 	}
 	u.gzips.New = func() any { return new(gzip.Reader) }
 	u.lz4s.New = func() any { return lz4.NewReader(nil) }
-	u.scratch.New = func() any { return bytes.NewBuffer(make([]byte, 0, firstTry+bytes.MinRead)) }
+	u.scratch.New = func() any { return bytes.NewBuffer(make([]byte, 0, firstTry+spare)) }
 	return u
+}
+
+// newZstd returns a decoder that so many goroutines use at a time, or as many as there are processors.
+func newZstd(concurrency int) *zstd.Decoder {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxWindow), zstd.WithDecodeAllCapLimit(true),
+		zstd.WithDecoderConcurrency(concurrency), zstd.WithDecoderLowmem(true), zstd.IgnoreChecksum(true))
+	if err != nil {
+		panic(err) // an option is out of its range
+	}
+	return d
 }
 
 // unpack returns what src decompresses to, limit bytes at most. If it returns an error too, that is why nothing follows
 // the bytes it returns: they may be all that is needed.
 func (u *unpacker) unpack(codec kgo.CompressionCodecType, src []byte, limit int) ([]byte, error) {
-	out := u.scratch.Get().(*bytes.Buffer)
-	defer u.scratch.Put(out)
-	out.Reset()
-	var err error
+	scratch := u.scratch.Get().(*bytes.Buffer)
+	defer u.scratch.Put(scratch)
+	scratch.Reset()
 	switch codec {
 	case kgo.CodecGzip:
-		err = u.gunzip(out, src, limit)
+		return grown(scratch, limit, func(out *bytes.Buffer, limit int) error { return u.gunzip(out, src, limit) })
 	case kgo.CodecLz4:
-		r := u.lz4s.Get().(*lz4.Reader)
-		defer u.lz4s.Put(r)
-		r.Reset(bytes.NewReader(src))
-		err = copyTo(out, r, limit)
+		return grown(scratch, limit, func(out *bytes.Buffer, limit int) error {
+			r := u.lz4s.Get().(*lz4.Reader)
+			defer u.lz4s.Put(r)
+			r.Reset(bytes.NewReader(src))
+			return copyTo(out, r, limit)
+		})
 	case kgo.CodecSnappy:
 		return unsnap(src, limit)
 	case kgo.CodecZstd:
-		return u.unzstd(out.AvailableBuffer(), src, limit)
-	default:
-		return nil, fmt.Errorf("compression codec %d is unknown", codec)
+		return u.unzstd(scratch.AvailableBuffer(), src, limit)
 	}
-	got := slices.Clone(out.Bytes())
-	if out.Cap() > 2*firstTry {
-		*out = *bytes.NewBuffer(make([]byte, 0, firstTry+bytes.MinRead)) // nothing large waits in the pool
-	}
-	return got, err
+	return nil, fmt.Errorf("compression codec %d is unknown", codec)
 }
+
+// grown decompresses into the scratch buffer, and if that is too small from the beginning into larger ones. A buffer that
+// grows by itself is twice as large as what is in it, beside the one before.
+func grown(scratch *bytes.Buffer, limit int, decompress func(out *bytes.Buffer, limit int) error) ([]byte, error) {
+	size := min(firstTry, limit)
+	if err := decompress(scratch, size); size == limit || !errors.Is(err, errTooLarge) {
+		return slices.Clone(scratch.Bytes()), err
+	}
+	for {
+		size = min(limit, 4*size)
+		out := bytes.NewBuffer(make([]byte, 0, size+spare))
+		if err := decompress(out, size); size == limit || !errors.Is(err, errTooLarge) {
+			return out.Bytes(), err
+		}
+	}
+}
+
+// spare is how much larger a buffer is than what is copied to it, so that it does not grow.
+const spare = 1 + bytes.MinRead
 
 // copyTo reads r to its end, or until limit bytes are in out.
 func copyTo(out *bytes.Buffer, r io.Reader, limit int) error {
-	left := limit - out.Len() + 1
-	n, err := out.ReadFrom(&io.LimitedReader{R: r, N: int64(left)})
-	if err == nil && n == int64(left) {
+	_, err := out.ReadFrom(&io.LimitedReader{R: r, N: int64(limit - out.Len() + 1)})
+	if out.Len() > limit {
 		out.Truncate(limit)
 		return errTooLarge
 	}
@@ -125,7 +141,8 @@ func (u *unpacker) gunzip(out *bytes.Buffer, src []byte, limit int) error {
 }
 
 // unzstd decompresses into the scratch buffer, if that is large enough. A frame may say how large it becomes; otherwise
-// larger buffers are tried one after the other.
+// larger buffers are tried one after the other. They get a decoder of their own, because a decoder keeps the buffer that it
+// wrote to last, and the shared one is as many as there are processors.
 func (u *unpacker) unzstd(scratch, src []byte, limit int) ([]byte, error) {
 	size := cap(scratch)
 	if h := (zstd.Header{}); h.Decode(src) == nil && h.HasFCS {
@@ -135,17 +152,22 @@ func (u *unpacker) unzstd(scratch, src []byte, limit int) ([]byte, error) {
 		size = max(size, int(h.FrameContentSize))
 	}
 	for size = min(size, limit); ; size = min(limit, 4*size) {
-		dst := scratch
+		dst, d := scratch, u.zstd()
 		if size > cap(scratch) {
-			dst = make([]byte, 0, size)
+			dst, d = make([]byte, 0, size), newZstd(1)
+			defer d.Close()
 		}
-		out, err := u.zstd().DecodeAll(src, dst[:0:size])
+		out, err := d.DecodeAll(src, dst[:0:size])
 		switch {
-		case !errors.Is(err, zstd.ErrDecoderSizeExceeded):
-			return slices.Clone(out), err
-		case size == limit:
-			return slices.Clone(out[:min(len(out), limit)]), errTooLarge
+		case errors.Is(err, zstd.ErrDecoderSizeExceeded) && size < limit:
+			continue
+		case errors.Is(err, zstd.ErrDecoderSizeExceeded):
+			out, err = out[:min(len(out), limit)], errTooLarge
 		}
+		if size <= cap(scratch) {
+			out = slices.Clone(out)
+		}
+		return out, err
 	}
 }
 

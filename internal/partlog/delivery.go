@@ -139,11 +139,13 @@ func (d *delivery) news() bool {
 func (c *Consumer) aside(d *delivery) bool {
 	c.mu.Lock()
 	d.r.oversize = true
-	if c.large != nil && c.large != d.r {
-		c.mu.Unlock()
-		return false
+	if c.large != d.r {
+		if c.large != nil || c.yields(d.r, time.Now()) {
+			c.mu.Unlock()
+			return false
+		}
+		c.large = d.r
 	}
-	c.large = d.r
 	ctx := c.ctx
 	c.mu.Unlock()
 	d.rest = slices.Clone(d.rest[:d.size()]) // the answer is not kept
