@@ -3,7 +3,6 @@ package load
 import (
 	"bytes"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,7 +40,7 @@ func TestRequestsOfAMegabyte(t *testing.T) {
 			if i%2 == 0 {
 				due = later
 			}
-			return timer(requests, target, i, due, noise(i))
+			return timer(requests, target, i, due, noise(i, largeSize))
 		})
 	})
 	w.until(settleLimit, "all received", func() bool { return len(out.Records()) >= large })
@@ -51,7 +50,7 @@ func TestRequestsOfAMegabyte(t *testing.T) {
 	byID := rig.Exactly(t, out.Records(), large)
 	for i := range large {
 		for _, r := range byID[strconv.Itoa(i)] {
-			if !bytes.Equal(r.Value, noise(i)) {
+			if !bytes.Equal(r.Value, noise(i, largeSize)) {
 				kafkatest.Inexact(t, "timer %d came with another value", i)
 			}
 		}
@@ -136,13 +135,4 @@ func TestBatchesThatDecompressToTooMuch(t *testing.T) {
 		t.Errorf("peak memory %.1f MiB, want %d at most", float64(peak)/mib, peakLimit/mib)
 	}
 	stop(t, p)
-}
-
-// noise is a value that does not compress, another one for each number.
-func noise(number int) []byte {
-	b := make([]byte, largeSize)
-	var seed [32]byte
-	copy(seed[:], strconv.Itoa(number))
-	_, _ = rand.NewChaCha8(seed).Read(b) // never fails
-	return b
 }
