@@ -29,10 +29,14 @@ func TestConsumerPassesAbortedBatches(t *testing.T) {
 		rig := newConsumerRig(on, 1, 1<<20)
 		transact := func(id, name string, commit bool) {
 			t.Helper()
-			w := corpus.Nobody(time.Now())
-			if err := corpus.Transact(on.Ctx, rig.cl, on.Topic+id, on.Topic, rig.id, 0, caseOf(t, name), w, commit); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+			c, w := caseOf(t, name), corpus.Nobody(time.Now())
+			await.Until(t, rigLimit, "the transaction before has ended", func() bool {
+				err := corpus.Transact(on.Ctx, rig.cl, on.Topic+id, on.Topic, rig.id, 0, c, w, commit)
+				if err != nil && !errors.Is(err, kerr.ConcurrentTransactions) {
+					t.Fatalf("%s: %v", name, err)
+				}
+				return err == nil
+			})
 		}
 		const good, bomb = "sound: 3 records, zstd", "heavy: 15700000 empty headers, zstd"
 		rig.produce(0, 1)                 // 0
