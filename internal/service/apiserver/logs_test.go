@@ -90,7 +90,7 @@ func TestReadOfCompressedLettersHasABound(t *testing.T) {
 	read() // what is there once is made
 	most := read()
 	t.Logf("%d KiB", most>>10)
-	if bound := int64(readRoom + readFetch + 3*size); most > bound {
+	if bound := int64(16 << 20); most > bound { // of 53 MiB; the broker that answers is in this process too
 		t.Errorf("a read holds %d KiB, more than %d KiB", most>>10, bound>>10)
 	}
 }
