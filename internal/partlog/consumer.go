@@ -312,7 +312,7 @@ func (c *Consumer) learnLeaders(ctx context.Context, topics []string) {
 func (c *Consumer) learn(resp *kmsg.MetadataResponse) (gone []*reading) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	denied := make(map[string]bool)
+	denied, whole, listed := make(map[string]bool), make(map[string]bool), make(map[timer.TopicPartition]bool)
 	clear(c.leaders)
 	for i := range resp.Topics {
 		t := &resp.Topics[i]
@@ -321,16 +321,21 @@ func (c *Consumer) learn(resp *kmsg.MetadataResponse) (gone []*reading) {
 		}
 		err := kerr.ErrorForCode(t.ErrorCode)
 		denied[*t.Topic] = errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.UnknownTopicID)
+		whole[*t.Topic] = err == nil
 		for j := range t.Partitions {
-			if p := &t.Partitions[j]; p.Leader >= 0 {
-				c.leaders[timer.TopicPartition{Topic: *t.Topic, Partition: p.Partition}] = found{p.Leader, p.LeaderEpoch, t.TopicID}
+			p := &t.Partitions[j]
+			tp := timer.TopicPartition{Topic: *t.Topic, Partition: p.Partition}
+			if listed[tp] = true; p.Leader >= 0 {
+				c.leaders[tp] = found{p.Leader, p.LeaderEpoch, t.TopicID}
 			}
 		}
 	}
 	for tp, r := range c.readings {
 		l, known := c.leaders[tp]
-		switch other := known && r.log.ID != [16]byte{} && r.log.ID != l.id; {
-		case !other && !denied[tp.Topic]:
+		other := known && r.log.ID != [16]byte{} && r.log.ID != l.id
+		missing := whole[tp.Topic] && !listed[tp] // the topic was made again with fewer partitions
+		switch {
+		case !other && !missing && !denied[tp.Topic]:
 			if r.deniedSince = (time.Time{}); known {
 				c.follow(r, l)
 			}
@@ -573,7 +578,7 @@ func (c *Consumer) held(r *reading) (held, removed bool) {
 func (c *Consumer) end(r *reading, pause time.Duration, moved bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if until := time.Now().Add(pause); pause > 0 && until.After(r.until) { // Hold may have set a later one
+	if until := time.Now().Add(pause); pause > 0 && r.until.Before(until) { // it may be held for longer
 		r.until = until
 	}
 	if moved {

@@ -306,3 +306,29 @@ func TestRemoveInTheMiddleOfALargeBatch(t *testing.T) {
 		t.Errorf("%d records to two sinks, want %d", n, quarterRecords)
 	}
 }
+
+// An answer that comes after its partition was removed, or is read into another sink, is for nobody. It frees the place for a
+// large batch.
+func TestAnAnswerAfterRemoveIsForNobody(t *testing.T) {
+	for _, replaced := range []bool{false, true} {
+		c := NewConsumer(nil, MaxUnpacked, 1<<20)
+		tp, old, next := timer.TopicPartition{Topic: "t"}, &probe{t: t}, &probe{t: t}
+		c.Add(tp.Topic, 0, 0, old)
+		r := c.readings[tp]
+		r.node, r.oversize = 1, true
+		of, _, _ := c.choose(1)
+		if of[tp] == nil || c.large != r {
+			t.Fatal("not asked for")
+		}
+		if replaced {
+			c.Add(tp.Topic, 0, 2, next)
+		} else {
+			c.Remove(tp.Topic, 0, old)
+		}
+		old.removed.Store(true)
+		c.take(of[tp], &kmsg.FetchResponseTopicPartition{HighWatermark: 9, LastStableOffset: 9})
+		if next.at() != 0 || next.read.End != 0 || c.large != nil || r.state != idle {
+			t.Errorf("replaced %v: %+v is delivered, the large one is %p", replaced, next.read, c.large)
+		}
+	}
+}

@@ -178,7 +178,7 @@ func (d *delivery) patiently(b *kmsg.RecordBatch, o *opened, sleep func() bool) 
 		if all {
 			d.pass(b)
 			d.flush()
-			d.r.oversize = false
+			d.r.oversize, d.r.damaged = false, 0
 			return 0
 		}
 		if o.left < left {

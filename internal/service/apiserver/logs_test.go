@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"testing"
 	"time"
 
@@ -49,5 +50,47 @@ func TestFollowEndsAtAGap(t *testing.T) {
 	}
 	if err := follow(2); !errors.Is(err, told) {
 		t.Errorf("what is there: %v", err)
+	}
+}
+
+// What one read of a log holds has a bound in memory, also if the records are compressed.
+func TestReadOfCompressedLettersHasABound(t *testing.T) {
+	const letters, size = 60, 900 << 10
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, "letters"))
+	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}
+	cl := kafkatest.Client(t, append(opts, kgo.ProducerBatchCompression(kgo.SnappyCompression()), kgo.ProducerLinger(0))...)
+	zeros := make([]byte, size) // a payload below the default limit of a record
+	for range letters {
+		if err := cl.ProduceSync(t.Context(), &kgo.Record{Topic: "letters", Value: zeros}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	l := &logs{&Instance{Options: opts}, slog.New(slog.DiscardHandler)}
+	read := func() (held int64) {
+		before, n := max(heap(), heap()), 0
+		if err := l.Read(t.Context(), "letters", map[int32][2]int64{0: {0, letters}}, func(r *api.Record) error {
+			if len(r.Value) != size || r.Offset != int64(n) {
+				t.Errorf("letter %d has offset %d and %d bytes", n, r.Offset, len(r.Value))
+			}
+			if n++; n%10 == 1 {
+				held = max(held, heap()-before)
+			}
+			return nil
+		}); err != nil || n != letters {
+			t.Fatal(n, err)
+		}
+		return held
+	}
+	read() // what is there once is made
+	most := read()
+	t.Logf("%d KiB", most>>10)
+	if bound := int64(16 << 20); most > bound { // of 53 MiB; the broker that answers is in this process too
+		t.Errorf("a read holds %d KiB, more than %d KiB", most>>10, bound>>10)
 	}
 }

@@ -1,0 +1,167 @@
+package intake
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/corpus"
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+func heapInUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// caseOf returns the batch of a name.
+func caseOf(t *testing.T, name string) []byte {
+	t.Helper()
+	for _, c := range append(corpus.Cases(), corpus.Heavy()...) {
+		if c.Name == name {
+			return c.Batch(corpus.Nobody(time.Now()))
+		}
+	}
+	t.Fatalf("no case %q", name)
+	return nil
+}
+
+// idOf is the ID of a topic.
+func idOf(t *testing.T, cl *kgo.Client, topic string) [16]byte {
+	t.Helper()
+	found, err := kadm.NewClient(cl).ListTopics(t.Context(), topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found[topic].ID
+}
+
+// weighed is a sink that notes how much memory there is in use, beyond a baseline, when it is given something first.
+type weighed struct {
+	sink
+	before  int64
+	holds   atomic.Int64
+	records atomic.Int64
+}
+
+func (s *weighed) Deliver(r partlog.Read) {
+	if n := len(r.Records); n > 0 && s.records.Load() == 0 {
+		s.holds.Store(heapInUse() - s.before)
+		s.records.Store(int64(n))
+		runtime.KeepAlive(r)
+	}
+	s.sink.Deliver(r)
+}
+
+// What a batch takes in memory is bounded, whatever it holds: an instance with 256 MiB has a sixteenth of that for requests.
+func TestWhatABatchTakesInMemory(t *testing.T) {
+	for _, name := range []string{
+		"heavy: 15700000 empty headers, zstd", "large: 100000 empty headers, snappy", "heavy: 1000000 tiny records, zstd", "large: 2 MiB of text, zstd",
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig := newReadRig(t, 1)
+			raw := caseOf(t, name)
+			if err := corpus.Produce(t.Context(), rig.cl, readTopic, idOf(t, rig.cl, readTopic), 0, raw); err != nil {
+				t.Fatal(err)
+			}
+			raw = nil
+			s := &weighed{sink: sink{name: "sink"}, before: heapInUse()}
+			rig.r.Add(readTopic, 0, readPerPart, s)
+			rig.run()
+			await.Until(t, 2*readLimit, "the batch is delivered", func() bool { return s.records.Load() > 0 })
+			t.Logf("%d records, with %d MiB in use", s.records.Load(), s.holds.Load()>>20)
+			if s.holds.Load() > 40<<20 {
+				t.Errorf("with the first %d records of a batch %d MiB are in use", s.records.Load(), s.holds.Load()>>20)
+			}
+			if s.records.Load() > 4<<10 {
+				t.Errorf("%d records are delivered at once", s.records.Load())
+			}
+			rig.r.Remove(readTopic, 0, s)
+		})
+	}
+}
+
+// eager is a sink that has enough with what it is given first, as a partition whose budget is full. It keeps it.
+type eager struct {
+	r         *Reader
+	partition int32
+	account   *budget.Account
+	total     *atomic.Int64
+	enough    *atomic.Int64 // how many have
+
+	kept []partlog.Read
+	used int64
+}
+
+const queueEntry = 1 << 10 // as package partition counts a request
+
+func (s *eager) Room(next int64) timer.Size {
+	bytes := s.account.Room(max(next, queueEntry))
+	return timer.Size{Entries: int(bytes / queueEntry), Bytes: bytes}
+}
+
+func (s *eager) Deliver(r partlog.Read) {
+	n := int64(len(r.Records))
+	if n == 0 {
+		return
+	}
+	s.r.Pause("many", s.partition)
+	s.used += n * queueEntry
+	s.account.Set(s.used)
+	s.total.Add(n)
+	if s.kept = append(s.kept, r); len(s.kept) == 1 {
+		s.enough.Add(1)
+	}
+}
+func (s *eager) Fail(error)               {}
+func (s *eager) Skip(*partlog.Unreadable) {}
+
+// A process that owns partitions on several brokers catches up. What comes before a partition can hold intake back fits into
+// the memory for requests, and each partition gets some.
+func TestWhatComesBeforeAPauseHasABound(t *testing.T) {
+	const brokers, partitions, total = 6, 96, 16 << 20
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(brokers), kfake.SeedTopics(partitions, "many"))
+	raw, id := caseOf(t, "sound: 2000 records, none"), idOf(t, cl, "many")
+	for p := range int32(partitions) {
+		for range 5 {
+			if err := corpus.Produce(t.Context(), cl, "many", id, p, raw); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r, err := NewReader(1<<20, testFetch, kgo.SeedBrokers(c.ListenAddrs()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, enough atomic.Int64
+	shared := budget.New(total, map[string]int32{"many": partitions})
+	before := heapInUse()
+	for p := range int32(partitions) {
+		r.Add("many", p, 0, &eager{r: r, partition: p, account: shared.Open("many"), total: &got, enough: &enough})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = r.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	await.Until(t, readLimit, "all partitions have enough", func() bool { return enough.Load() >= partitions })
+	await.For(t, 100*time.Millisecond)
+	held := heapInUse() - before
+	t.Logf("%d requests count as %d MiB, and take %d MiB", got.Load(), got.Load()*queueEntry>>20, held>>20)
+	// Brokers answer at the same time: each may find the room that another one is about to use, for a batch.
+	if most := int64(total + (brokers-1)*2000*queueEntry); got.Load()*queueEntry > most || held > total {
+		t.Errorf("%d requests count as %d MiB and take %d MiB, of %d MiB", got.Load(), got.Load()*queueEntry>>20, held>>20, total>>20)
+	}
+}
