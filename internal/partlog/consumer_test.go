@@ -189,7 +189,7 @@ func TestALargeBatchHoldsUpNobodyElse(t *testing.T) {
 	if meanwhile < 3 || large.pieces < tinyRecords/3000 || large.count != tinyRecords {
 		t.Errorf("%d records of the other partition meanwhile, %d pieces, %d records", meanwhile, large.pieces, large.count)
 	}
-	if longest > largePatience {
+	if longest > 2*time.Second { // of a busy machine
 		t.Errorf("a record of the other partition took %v", longest)
 	}
 }
