@@ -1,0 +1,41 @@
+package intake
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+type skips struct{ n int }
+
+func (s *skips) Room(int64) timer.Size    { return timer.Unlimited }
+func (s *skips) Deliver(partlog.Read)     {}
+func (s *skips) Skip(*partlog.Unreadable) { s.n++ }
+func (s *skips) Fail(error)               {}
+
+// WB: a batch that cannot be read makes a dead letter, so it costs at least what a request costs. A tenant beyond its
+// quota must not write as many of them as it likes.
+func TestUnreadableBatchesCountForTheQuota(t *testing.T) {
+	r, err := NewReader(1<<20, testFetch, kgo.SeedBrokers("127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ctx, cancel := context.WithCancel(context.Background()); cancel(); _ = r.Run(ctx) })
+	r.SetQuota(readTopic, Quota{Rate: 1, Delay: true})
+	s := new(skips)
+	r.Add(readTopic, 0, 0, s)
+	m := r.sinks[timer.TopicPartition{Topic: readTopic}]
+	for i := range int64(1000) {
+		m.Skip(&partlog.Unreadable{First: i, Next: i + 1})
+	}
+	now := time.Now()
+	m.Deliver(partlog.Read{Records: []*kgo.Record{{Timestamp: now}}, Next: 1001, End: 1001})
+	if wait := m.meter.delay(now, now); wait < time.Minute {
+		t.Errorf("after 1,000 batches that became dead letters, at a rate of 1 a second, the next record waits for %s", wait)
+	}
+}
