@@ -27,8 +27,16 @@ const (
 	farAhead = time.Hour
 )
 
-// Room implements partlog.Sink.
-func (r *relay) Room(next int64) timer.Size { return partition.RoomFor(r.o.Queue, next) }
+// Room implements partlog.Sink. Intake that has no room pauses, so that nothing is fetched until there is some.
+func (r *relay) Room(next int64) timer.Size {
+	room := partition.RoomFor(r.o.Queue, next)
+	if room.IsUsedUp() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.pauseIfFull(false)
+	}
+	return room
+}
 
 // Deliver implements partlog.Sink.
 func (r *relay) Deliver(got partlog.Read) {
@@ -41,11 +49,16 @@ func (r *relay) Deliver(got partlog.Read) {
 		r.queueRecord(rec)
 	}
 	r.queue.pass(got.Next)
-	if full := r.full(); !r.paused && (full || time.UnixMilli(r.queue.last).Sub(now) > readAhead) {
+	r.pauseIfFull(time.UnixMilli(r.queue.last).Sub(now) > readAhead)
+	r.life.Wake.Send()
+}
+
+// pauseIfFull pauses intake if the queue has enough, or if it has read far enough ahead. The lock is held.
+func (r *relay) pauseIfFull(ahead bool) {
+	if full := r.full(); !r.paused && (full || ahead) {
 		r.paused = true
 		r.o.Reader.Pause(r.o.Topics.Request.Name, r.o.Partition)
 	}
-	r.life.Wake.Send()
 }
 
 // queueRecord validates a record and queues it. The lock is held.
@@ -119,5 +132,6 @@ func (r *relay) Skip(u *partlog.Unreadable) {
 		rec: &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: u.First}, next: u.Next,
 		refusal: &intake.Refusal{Reason: reason, Detail: detail},
 	}, none)
+	r.pauseIfFull(false)
 	r.life.Wake.Send()
 }

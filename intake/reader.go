@@ -93,18 +93,33 @@ type metered struct {
 	quota     Quota
 }
 
+// Skip counts a batch that cannot be read as one request.
+func (m *metered) Skip(u *partlog.Unreadable) {
+	m.update()
+	if m.meter != nil {
+		now := time.Now()
+		m.hold(m.meter.delay(now, now))
+	}
+	m.Sink.Skip(u)
+}
+
 // Deliver marks records beyond the quota, or holds the partition after them.
 func (m *metered) Deliver(got partlog.Read) {
+	m.update()
+	if m.meter != nil {
+		m.measure(&got)
+	}
+	m.Sink.Deliver(got)
+}
+
+// update makes another meter if the quota has changed.
+func (m *metered) update() {
 	if q := m.reader.quota(m.topic); q != m.quota {
 		m.quota, m.meter = q, nil
 		if q.Rate > 0 {
 			m.meter = newMeter(q.Rate)
 		}
 	}
-	if m.meter != nil {
-		m.measure(&got)
-	}
-	m.Sink.Deliver(got)
 }
 
 func (m *metered) measure(got *partlog.Read) {
@@ -120,6 +135,10 @@ func (m *metered) measure(got *partlog.Read) {
 	if got.End <= got.Next { // nothing follows in the log
 		m.meter.caughtUp(now)
 	}
+	m.hold(wait)
+}
+
+func (m *metered) hold(wait time.Duration) {
 	if wait >= minPause {
 		m.reader.Hold(m.topic, m.partition, wait)
 	}

@@ -204,11 +204,9 @@ func (r *Rules) start(t *timer.Timer, recurrence calendar.Recurrence, at, writte
 		return refuse(waterclock.ReasonUntilBeforeFirst,
 			"timer-until is %s and the first occurrence is at %s: let it end later.", instant(recurrence.Until), instant(first))
 	}
-	if refusal := r.beyond(t.Due, now); refusal != nil {
+	if refusal := r.beyond(t.Due, now); refusal != nil || written < 0 {
 		return refusal
 	}
-	if written >= 0 {
-		*t = *recurrence.Missed(t, written)
-	}
-	return nil
+	*t = *recurrence.Missed(t, written)
+	return r.beyond(t.Due, now) // a producer may name any time as that of the record
 }

@@ -109,14 +109,12 @@ func (o *letterOrder) take(n, bytes int) (all []letterAt) {
 	return all
 }
 
-// before reports whether a comes before b. Letters of one step have the same time: then the order of their requests
-// counts, if they are of one partition.
+// before reports whether a comes before b. Letters of one step have the same time. Then the order of their requests
+// counts, as far as they have one.
 func (o *letterOrder) before(a, b *letterAt) bool {
-	c := a.at.Compare(b.at)
-	if c == 0 && a.source.Partition == b.source.Partition {
-		c = cmp.Compare(a.source.Offset, b.source.Offset)
-	}
-	if c = cmp.Or(c, cmp.Compare(a.partition, b.partition)); o.newestFirst {
+	c := cmp.Or(a.at.Compare(b.at), cmp.Compare(a.source.Partition, b.source.Partition),
+		cmp.Compare(a.source.Offset, b.source.Offset), cmp.Compare(a.partition, b.partition))
+	if o.newestFirst {
 		c = -c
 	}
 	return c < 0

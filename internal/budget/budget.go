@@ -111,7 +111,8 @@ func (a *Account) Room(next int64) int64 {
 	if room := a.limit() - a.used; room >= next {
 		return room
 	}
-	if a.used > 0 {
+	if a.used > 0 { // it waits for what it holds itself
+		a.become(a.used, true)
 		return 0
 	}
 	if b.extra+next-a.topic.reserved > b.common {

@@ -54,8 +54,14 @@ func (r *receiver) stop() {
 	r.running.Wait()
 }
 
-// Room implements partlog.Sink.
-func (r *receiver) Room(next int64) timer.Size { return r.backlog.room(next) }
+// Room implements partlog.Sink. Intake that has no room pauses, so that nothing is fetched until there is some.
+func (r *receiver) Room(next int64) timer.Size {
+	room := r.backlog.room(next)
+	if room.IsUsedUp() {
+		r.pauseIfFull()
+	}
+	return room
+}
 
 // Deliver takes requests in, to be planned. It implements partlog.Sink.
 func (r *receiver) Deliver(got partlog.Read) {

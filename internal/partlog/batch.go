@@ -86,9 +86,11 @@ var errDamaged = errors.New("its checksum is wrong")
 // markers or aborted.
 type batches struct {
 	position int64
+	end      int64    // nothing at or above it was asked for: where the broker says that the log ends for this reader
 	last     batchEnd // of the last batch below the position
 	rest     []byte   // what was not looked at yet
 	cut      bool     // a Reader's page had no room for the rest
+	open     *opened  // the batch at the begin of the rest, of which that page had a part; nil: none
 	// aborted has where aborted transactions begin, by their producer, in order. nil: all records are returned.
 	aborted map[int64][]int64
 }
@@ -101,8 +103,9 @@ type batchEnd struct {
 
 // batchesOf returns the batches of an answer, for a reader at a position.
 func batchesOf(resp *kmsg.FetchResponseTopicPartition, position int64, isolation int8) *batches {
-	s := &batches{position: position, rest: resp.RecordBatches}
+	s := &batches{position: position, end: resp.HighWatermark, rest: resp.RecordBatches}
 	if isolation == readCommitted {
+		s.end = resp.LastStableOffset
 		s.aborted = make(map[int64][]int64, len(resp.AbortedTransactions))
 		for _, a := range resp.AbortedTransactions {
 			s.aborted[a.ProducerID] = append(s.aborted[a.ProducerID], a.FirstOffset)
@@ -115,32 +118,24 @@ func batchesOf(resp *kmsg.FetchResponseTopicPartition, position int64, isolation
 }
 
 // next returns the next batch that may have records at or above the position, and moves the position up to it. It returns
-// nil if no whole batch follows. An Unreadable is not of the batch's contents, which it has not looked at.
-func (s *batches) next() (*kmsg.RecordBatch, error) {
+// nil if no whole batch follows. An Unreadable from next is about the batch's header: next does not look at the records.
+func (s *batches) next() (*kmsg.RecordBatch, *Unreadable) {
 	for len(s.rest) > magicAt {
 		size := s.size()
 		if size <= magicAt || size > len(s.rest) {
 			return nil, nil // cut off, as the end of an answer may be
 		}
-		raw := s.rest[:size]
-		if raw[magicAt] != 2 || size < batchHeader {
-			at := int64(binary.BigEndian.Uint64(raw))
-			if at < s.position {
-				s.rest = s.rest[size:]
-				continue
-			}
-			return nil, s.unreadable(s.position, at+1, 0, fmt.Errorf("format %d is older than Kafka 0.11", raw[magicAt]))
-		}
-		b := new(kmsg.RecordBatch)
-		if err := b.ReadFrom(raw); err != nil {
-			return nil, fmt.Errorf("read a batch: %w", err) // of raw bytes behind a header any size will do
-		}
-		next := b.FirstOffset + int64(b.LastOffsetDelta) + 1
+		raw, b := s.rest[:size], new(kmsg.RecordBatch)
 		switch {
-		case next <= s.position:
+		case raw[magicAt] != 2 || size < batchHeader || b.ReadFrom(raw) != nil:
+			if at := int64(binary.BigEndian.Uint64(raw)); at >= s.position {
+				return nil, s.unreadable(s.position, at+1, 0, fmt.Errorf("record format %d is not supported", raw[magicAt]))
+			}
 			s.rest = s.rest[size:]
 		case uint32(b.CRC) != crc32.Checksum(raw[crcFrom:], crc32.MakeTable(crc32.Castagnoli)):
-			return nil, s.unreadable(b.FirstOffset, next, EpochOf(b.PartitionLeaderEpoch), errDamaged)
+			return nil, s.unreadable(s.position, s.behind(b, size), 0, errDamaged)
+		case nextOf(b) <= s.position:
+			s.rest = s.rest[size:]
 		case s.hidden(b):
 			s.pass(b)
 		default:
@@ -148,6 +143,22 @@ func (s *batches) next() (*kmsg.RecordBatch, error) {
 		}
 	}
 	return nil, nil
+}
+
+func nextOf(b *kmsg.RecordBatch) int64 { return b.FirstOffset + int64(b.LastOffsetDelta) + 1 }
+
+// behind returns where reading goes on behind a damaged batch of this size: where the next batch begins; if the answer does
+// not have that, where the batch itself says, unless that is beyond the end.
+func (s *batches) behind(b *kmsg.RecordBatch, size int) int64 {
+	if next := s.rest[size:]; len(next) >= 8 {
+		if at := int64(binary.BigEndian.Uint64(next)); at > s.position && at < s.end {
+			return at
+		}
+	}
+	if at := nextOf(b); at > s.position && at < s.end {
+		return at
+	}
+	return s.end
 }
 
 // size is that of the batch at the begin of the rest, whole or not.
@@ -182,7 +193,7 @@ func isAbort(b *kmsg.RecordBatch) bool {
 // pass moves the position behind the batch that next has returned.
 func (s *batches) pass(b *kmsg.RecordBatch) {
 	s.rest = s.rest[lengthFrom+int(b.Length):]
-	s.position = b.FirstOffset + int64(b.LastOffsetDelta) + 1
+	s.position = nextOf(b)
 	s.last = batchEnd{EpochOf(b.PartitionLeaderEpoch), s.position}
 }
 
@@ -215,9 +226,8 @@ type opened struct {
 	left      int    // how many records raw has
 }
 
-// open decompresses a batch to limit bytes at most, checks all its records and passes those below the position. An error
-// is an Unreadable.
-func (u *unpacker) open(s *batches, b *kmsg.RecordBatch, l Log, limit int) (*opened, error) {
+// open decompresses a batch to limit bytes at most, checks all its records and skips those below the position.
+func (u *unpacker) open(s *batches, b *kmsg.RecordBatch, l Log, limit int) (*opened, *Unreadable) {
 	o := &opened{RecordBatch: b, topic: l.Topic, partition: l.Partition, raw: b.Records, left: int(b.NumRecords)}
 	var err error
 	if codec := kgo.CompressionCodecType(b.Attributes & codecBits); codec != kgo.CodecNone {
@@ -227,7 +237,7 @@ func (u *unpacker) open(s *batches, b *kmsg.RecordBatch, l Log, limit int) (*ope
 		if err != nil {
 			bad = err // why records are missing
 		}
-		return nil, s.unreadable(b.FirstOffset, b.FirstOffset+int64(b.LastOffsetDelta)+1, EpochOf(b.PartitionLeaderEpoch), bad)
+		return nil, s.unreadable(b.FirstOffset, nextOf(b), EpochOf(b.PartitionLeaderEpoch), bad)
 	}
 	for o.left > 0 {
 		f, _ := parseRecord(o.raw)

@@ -2,7 +2,6 @@ package partlog
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"math"
@@ -74,7 +73,7 @@ func decodeAll(t testing.TB, raw []byte, from int64, random *rand.Rand) (d decod
 		if b != nil {
 			o, err = shared.open(s, b, decoderLog, fuzzLimit)
 		}
-		if bad := (*Unreadable)(nil); errors.As(err, &bad) {
+		if bad := err; bad != nil {
 			if bad.First < at || bad.Next <= bad.First {
 				t.Fatalf("[%d, %d) cannot be read, at %d", bad.First, bad.Next, at)
 			}
@@ -447,7 +446,7 @@ func TestAbortedBatchesAreNotOpened(t *testing.T) {
 				if err == nil {
 					o, err = shared.open(s, b, decoderLog, fuzzLimit)
 				}
-				if bad := (*Unreadable)(nil); errors.As(err, &bad) {
+				if bad := err; bad != nil {
 					skipped = append(skipped, bad.First)
 					s.skipTo(bad)
 					continue

@@ -24,13 +24,16 @@ const (
 	// fetch under way, so it is short, and heldWait is shorter: it counts while a partition is held back.
 	fetchWait, heldWait = 100 * time.Millisecond, 20 * time.Millisecond
 	// leastFetch and mostFetch bound how much of one partition a fetch asks for, in bytes.
-	leastFetch, mostFetch = 16 << 10, 256 << 10
-	// roomPause is how long a partition waits whose sink has no room for the next record.
-	roomPause = 10 * time.Millisecond
+	leastFetch, mostFetch = 4 << 10, 256 << 10
+	// roomPause is how long a partition waits whose sink has no room for the next record. It doubles up to roomPauseMax
+	// while that is so, because each time the record is fetched again.
+	roomPause, roomPauseMax = 10 * time.Millisecond, 500 * time.Millisecond
 	// failPause is how long a partition waits after an error that its sink was told of.
 	failPause = 250 * time.Millisecond
 	// largePatience is how long a batch that decompresses to more than firstTry stays in memory while its sink has no room.
 	largePatience = 200 * time.Millisecond
+	// largeFetch is how long the place for a large batch is kept for a partition whose broker does not answer.
+	largeFetch = 150 * time.Millisecond
 	// largeTurn is how long the place for a large batch is kept, once it is free, for the partition that has waited longest.
 	// Its broker may just be waiting for data; a broker that is silent holds up the others no longer than this.
 	largeTurn = 50 * time.Millisecond
@@ -132,8 +135,10 @@ type reading struct {
 	ask         uint64
 	state       readingState
 	paused      time.Time     // since when; zero: it is not
-	until       time.Time     // not fetched before then
-	backoff     time.Duration // how long to wait after the next error that may pass
+	hold        time.Time     // not fetched before then, see Hold
+	until       time.Time     // not fetched before then, for a reason of its own
+	askedAt     time.Time     // when the fetch was sent that has asked for it last
+	backoff     time.Duration // how long to wait after the next error that may pass, or while the sink has no room
 	turn        uint64        // when it last had one
 	deniedSince time.Time     // since when brokers deny that the topic exists
 }
@@ -159,7 +164,7 @@ func NewConsumer(cl *kgo.Client, unpacked, fetch int) *Consumer {
 // sink that is under way.
 func (c *Consumer) Add(topic string, partition int32, from int64, sink Sink) {
 	tp := timer.TopicPartition{Topic: topic, Partition: partition}
-	r := &reading{sink: sink, next: from, last: from, log: Log{Topic: topic, Partition: partition}, node: NoLeader}
+	r := &reading{sink: sink, next: from, last: from, log: Log{Topic: topic, Partition: partition}, node: NoLeader, leader: -1}
 	r.told.Next = from
 	c.mu.Lock()
 	former := c.readings[tp]
@@ -184,6 +189,7 @@ func (c *Consumer) Remove(topic string, partition int32, sink Sink) {
 		return
 	}
 	delete(c.readings, tp)
+	c.freeLarge(r)
 	c.mu.Unlock()
 	r.wait()
 }
@@ -202,14 +208,14 @@ func (c *Consumer) Pause(topic string, partition int32) {
 	c.change(topic, partition, func(r *reading) { r.paused = time.Now() })
 }
 
-// Resume ends Pause.
+// Resume ends Pause. A sink that has room again calls it, also if it did not call Pause.
 func (c *Consumer) Resume(topic string, partition int32) {
-	c.change(topic, partition, func(r *reading) { r.paused = time.Time{} })
+	c.change(topic, partition, func(r *reading) { r.paused, r.until = time.Time{}, time.Time{} })
 }
 
 // Hold stops fetching a partition for some time.
 func (c *Consumer) Hold(topic string, partition int32, d time.Duration) {
-	c.change(topic, partition, func(r *reading) { r.until = time.Now().Add(d) })
+	c.change(topic, partition, func(r *reading) { r.hold = time.Now().Add(d) })
 }
 
 // Release ends all calls of Hold for a topic.
@@ -218,7 +224,7 @@ func (c *Consumer) Release(topic string) {
 	defer c.mu.Unlock()
 	for tp, r := range c.readings {
 		if tp.Topic == topic {
-			r.until = time.Time{}
+			r.hold = time.Time{}
 			c.wake(r.node)
 		}
 	}
@@ -245,8 +251,10 @@ func (c *Consumer) Run(ctx context.Context) error {
 	c.mu.Lock()
 	c.ctx = ctx
 	c.mu.Unlock()
-	defer c.fetchers.Wait()
 	c.findLeaders(ctx)
+	c.mu.Lock()   // a follow that is under way may start a goroutine
+	c.mu.Unlock() //nolint:staticcheck // later ones start none
+	c.fetchers.Wait()
 	return nil
 }
 
@@ -350,7 +358,7 @@ func (c *Consumer) learn(resp *kmsg.MetadataResponse) (gone []*reading) {
 
 // follow makes a reading ask this leader. c.mu is held.
 func (c *Consumer) follow(r *reading, l found) {
-	if l.node == r.node && l.epoch == r.leader {
+	if l.node == r.node && l.epoch == r.leader || l.id == r.log.ID && l.epoch < r.leader { // metadata may be behind
 		return
 	}
 	if r.state == asked { // of the former leader, whose answer would be too late
@@ -445,12 +453,13 @@ func (c *Consumer) choose(node int32) (of map[timer.TopicPartition]*ticket, req 
 		case r.node != node || r.state != idle:
 		case !r.paused.IsZero():
 			held = held || now.Sub(r.paused) < time.Second
-		case r.oversize && c.large != nil:
-			held = true
-		case r.oversize && !r.until.After(now) && c.yields(r, now):
+		case r.oversize && c.largeTaken(now):
+			held, wait = true, min(wait, largeFetch)
+		case r.waits(now) > 0:
+			wait = min(wait, r.waits(now))
+			held = held || wait < fetchWait
+		case r.oversize && c.yields(r, now):
 			held, wait = true, min(wait, largeTurn)
-		case r.until.After(now):
-			held, wait = true, min(wait, r.until.Sub(now))
 		default:
 			ready = append(ready, r)
 		}
@@ -461,21 +470,25 @@ func (c *Consumer) choose(node int32) (of map[timer.TopicPartition]*ticket, req 
 	if len(ready) == 0 {
 		return nil, nil, wait
 	}
+	share := c.fetch / len(brokers)
+	if most := max(1, share/leastFetch); len(ready) > most { // the others come next
+		ready, held = ready[:most], true
+	}
+	limit := min(max(share/len(ready), leastFetch), mostFetch)
 	patience := fetchWait
 	if held {
 		patience = min(heldWait, wait)
 	}
-	limit := min(max(c.fetch/len(brokers)/len(ready), leastFetch), mostFetch)
 	of = make(map[timer.TopicPartition]*ticket, len(ready))
 	req = fetchRequest(patience, readCommitted)
 	for _, r := range ready {
 		if r.oversize {
-			if c.large != nil {
+			if c.largeTaken(now) {
 				continue
 			}
 			c.large = r
 		}
-		r.state, r.ask = asked, r.ask+1
+		r.state, r.ask, r.askedAt = asked, r.ask+1, now
 		of[timer.TopicPartition{Topic: r.log.Topic, Partition: r.log.Partition}] = &ticket{r, r.ask, r.log.ID}
 		addFetch(req, r, int32(limit))
 	}
@@ -484,12 +497,12 @@ func (c *Consumer) choose(node int32) (of map[timer.TopicPartition]*ticket, req 
 
 // addFetch adds a partition to a request.
 func addFetch(req *kmsg.FetchRequest, r *reading, limit int32) {
-	i := slices.IndexFunc(req.Topics, func(t kmsg.FetchRequestTopic) bool { return t.Topic == r.log.Topic })
-	if i < 0 {
+	i := len(req.Topics) - 1
+	if i < 0 || req.Topics[i].Topic != r.log.Topic { // a topic may come more than once: the order is that of turns
 		t := kmsg.NewFetchRequestTopic()
 		t.Topic, t.TopicID = r.log.Topic, r.log.ID
 		req.Topics = append(req.Topics, t)
-		i = len(req.Topics) - 1
+		i++
 	}
 	p := kmsg.NewFetchRequestTopicPartition()
 	p.Partition, p.FetchOffset, p.PartitionMaxBytes = r.log.Partition, r.next, limit
@@ -520,18 +533,35 @@ func (c *Consumer) lost(of map[timer.TopicPartition]*ticket) {
 	c.unled.Send()
 }
 
+// waits is how long a reading is not to be fetched yet.
+func (r *reading) waits(now time.Time) time.Duration {
+	return max(r.hold.Sub(now), r.until.Sub(now))
+}
+
 func (t *ticket) valid() bool { return t.state == asked && t.ask == t.number }
 
 // rest makes a reading idle. c.mu is held.
 func (c *Consumer) rest(r *reading) {
 	r.state = idle
-	if c.large == r {
-		c.large, c.freed = nil, time.Now()
-		for _, s := range c.nodes { // others have waited for it
-			s.Send()
-		}
-	}
+	c.freeLarge(r)
 	c.wake(r.node)
+}
+
+// freeLarge gives back the room for a large batch, if the reading has it. c.mu is held.
+func (c *Consumer) freeLarge(r *reading) {
+	if c.large != r {
+		return
+	}
+	c.large, c.freed = nil, time.Now()
+	for _, s := range c.nodes { // others have waited for it
+		s.Send()
+	}
+}
+
+// largeTaken reports whether a reading has the room for a large batch. One whose broker does not answer loses it. c.mu is
+// held.
+func (c *Consumer) largeTaken(now time.Time) bool {
+	return c.large != nil && (c.large.state != asked || now.Sub(c.large.askedAt) < largeFetch)
 }
 
 // yields reports whether the room for a large batch is kept for another reading, whose turn was longer ago. c.mu is held.
@@ -540,7 +570,7 @@ func (c *Consumer) yields(r *reading, now time.Time) bool {
 		return false
 	}
 	for _, o := range c.readings {
-		if o.state == idle && o.oversize && o.turn < r.turn && o.node != NoLeader && o.paused.IsZero() && !o.until.After(now) {
+		if o.state == idle && o.oversize && o.turn < r.turn && o.node != NoLeader && o.paused.IsZero() && o.waits(now) <= 0 {
 			return true
 		}
 	}
@@ -567,23 +597,37 @@ func (c *Consumer) current(r *reading) bool {
 	return c.readings[timer.TopicPartition{Topic: r.log.Topic, Partition: r.log.Partition}] == r
 }
 
-// held reports whether nothing is to be delivered to a reading now.
-func (c *Consumer) held(r *reading) (held, removed bool) {
+// held reports whether nothing is to be delivered to a reading now: it is paused, or was removed.
+func (c *Consumer) held(r *reading) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !r.paused.IsZero() || r.until.After(time.Now()), !c.current(r)
+	return !r.paused.IsZero() || r.hold.After(time.Now()) || !c.current(r)
 }
 
-// end makes a reading idle whose answer was delivered. moved says that it has had its turn.
-func (c *Consumer) end(r *reading, pause time.Duration, moved bool) {
+func (c *Consumer) removed(r *reading) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if until := time.Now().Add(pause); pause > 0 && r.until.Before(until) { // it may be held for longer
-		r.until = until
+	return !c.current(r)
+}
+
+// end makes a reading idle whose part of an answer was dealt with. It has had its turn, unless its next batch did not fit
+// into the answer: then it must come to stand first.
+func (c *Consumer) end(r *reading, o outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case o.moved:
+		r.backoff = 0
+	case o.pause == roomPause:
+		o.pause = max(r.backoff, roomPause)
+		r.backoff = min(2*o.pause, roomPauseMax)
 	}
-	if moved {
+	if o.pause > 0 && r.paused.IsZero() { // otherwise Resume ends it
+		r.until = time.Now().Add(o.pause)
+	}
+	if !o.cut || o.moved {
 		c.turn++
-		r.turn, r.backoff = c.turn, backoffMin
+		r.turn = c.turn
 	}
 	c.rest(r)
 }
@@ -596,26 +640,18 @@ func (c *Consumer) take(t *ticket, p *kmsg.FetchResponseTopicPartition) {
 		return
 	}
 	r := t.reading
-	if pause, bad := c.refused(r, p); bad {
-		t.deliver.Unlock()
-		c.end(r, pause, false)
-		return
+	pause, bad := c.refused(r, p)
+	o, from := outcome{pause: pause}, r.next
+	if !bad {
+		d := &delivery{c: c, r: r, batches: batchesOf(p, r.next, readCommitted), hw: p.HighWatermark, stable: p.LastStableOffset}
+		d.last.epoch = r.epoch
+		if o = d.run(firstTry); o.large && c.aside(d) {
+			return // with the lock
+		}
+		o.moved = r.next > from
 	}
-	from := r.next
-	d := &delivery{c: c, r: r, batches: batchesOf(p, r.next, readCommitted), hw: p.HighWatermark, stable: p.LastStableOffset}
-	d.last.epoch = r.epoch
-	if len(p.RecordBatches) == 0 && !d.news() { // most answers
-		t.deliver.Unlock()
-		c.end(r, 0, false)
-		return
-	}
-	pause, large := d.run(firstTry)
-	if large && c.aside(d) {
-		return // with the lock
-	}
-	moved := r.next > from
 	t.deliver.Unlock()
-	c.end(r, pause, moved)
+	c.end(r, o)
 }
 
 // refused deals with an error that a broker has answered.

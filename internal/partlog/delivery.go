@@ -23,67 +23,81 @@ type delivery struct {
 	room  timer.Size    // what is left of what the sink takes
 }
 
-// run delivers until the answer is used up or the sink has enough. pause is how long the partition is to wait then. large
-// says that it stands before a batch that decompresses to more than limit bytes.
-func (d *delivery) run(limit int) (pause time.Duration, large bool) {
+// outcome is why a delivery ended.
+type outcome struct {
+	pause time.Duration // how long the partition is to wait
+	moved bool          // something was delivered or passed
+	cut   bool          // there is more below the end, and it did not fit into the answer
+	large bool          // the next batch decompresses to more than the limit
+}
+
+// run delivers until the answer is used up or the sink has enough.
+func (d *delivery) run(limit int) outcome {
 	for {
-		b, err := d.next()
+		b, bad := d.next()
 		var o *opened
 		if b != nil {
-			o, err = shared.open(d.batches, b, d.r.log, limit)
+			o, bad = shared.open(d.batches, b, d.r.log, limit)
 		}
-		var bad *Unreadable
 		switch {
-		case errors.As(err, &bad) && bad.TooLarge && limit < d.c.unpacked:
+		case bad != nil && bad.TooLarge && limit < d.c.unpacked:
 			d.flush()
-			return 0, true
-		case errors.As(err, &bad):
-			d.flush()
+			return outcome{large: true}
+		case bad != nil:
 			if pause := d.skip(bad); pause > 0 {
-				return pause, false
+				return outcome{pause: pause}
 			}
 			continue
 		case b == nil:
 			d.flush()
-			return 0, false
+			return outcome{cut: d.position < d.end}
 		}
 		if pause, all := d.give(o); !all {
-			return pause, false
+			return outcome{pause: pause}
 		}
 		d.pass(b)
 		d.r.oversize, d.r.damaged = false, 0
 	}
 }
 
-// skip passes a batch that cannot be read. Before that it may ask for another fetch, after a pause.
+// skip passes a batch that cannot be read, if the sink has room for a dead letter. Before that it may ask for another fetch.
+// It returns how long to wait before that, 0 if the batch is passed.
 func (d *delivery) skip(bad *Unreadable) (pause time.Duration) {
-	if d.r.damaged++; errors.Is(bad.Err, errDamaged) && d.r.damaged < damagedTries {
+	d.flush()
+	if errors.Is(bad.Err, errDamaged) && d.r.damaged+1 < damagedTries {
+		d.r.damaged++
 		return failPause
 	}
-	if held, removed := d.c.held(d.r); held || removed {
+	if !d.ask(recordMemory) {
 		return roomPause
 	}
 	d.r.sink.Skip(bad)
 	d.skipTo(bad)
-	d.r.damaged, d.r.oversize, d.r.last = 0, false, bad.Next
+	d.r.damaged, d.r.oversize, d.r.last, d.room = 0, false, bad.Next, timer.Size{}
 	d.flush()
 	return 0
 }
 
-// give builds the records of a batch and delivers them. all is false if the sink has enough, or wants no more.
+// ask asks the sink for room. It returns false if there is none for the next record, or if the partition is held or removed.
+func (d *delivery) ask(next int64) bool {
+	d.room = timer.Size{}
+	if d.c.held(d.r) {
+		return false
+	}
+	room := d.r.sink.Room(next).Min(timer.Size{Entries: deliveryMost.Entries, Bytes: max(deliveryMost.Bytes, next)})
+	if room.Entries <= 0 || room.Bytes < next {
+		return false
+	}
+	d.room = room
+	return true
+}
+
+// give builds the records of a batch and delivers them. all is false if the sink has enough.
 func (d *delivery) give(o *opened) (pause time.Duration, all bool) {
 	for o.left > 0 {
 		if next := o.nextMemory(); d.room.Entries <= 0 || d.room.Bytes < next {
 			d.flushTo(o)
-			held, removed := d.c.held(d.r)
-			if !held && !removed {
-				d.room = d.r.sink.Room(next).Min(timer.Size{Entries: deliveryMost.Entries, Bytes: max(deliveryMost.Bytes, next)})
-			}
-			if held || removed || d.room.Entries <= 0 || d.room.Bytes < next {
-				d.room = timer.Size{}
-				if held {
-					return 0, false
-				}
+			if !d.ask(next) {
 				return roomPause, false
 			}
 		}
@@ -139,8 +153,8 @@ func (d *delivery) news() bool {
 func (c *Consumer) aside(d *delivery) bool {
 	c.mu.Lock()
 	d.r.oversize = true
-	if c.large != d.r {
-		if c.large != nil || c.yields(d.r, time.Now()) {
+	if now := time.Now(); c.large != d.r {
+		if c.largeTaken(now) || c.yields(d.r, now) {
 			c.mu.Unlock()
 			return false
 		}
@@ -152,20 +166,19 @@ func (c *Consumer) aside(d *delivery) bool {
 	from := d.r.next
 	c.fetchers.Go(func() {
 		defer d.r.deliver.Unlock()
-		var pause time.Duration
-		b, err := d.next()
+		b, bad := d.next()
 		var o *opened
-		if err == nil && b != nil {
-			o, err = shared.open(d.batches, b, d.r.log, c.unpacked)
+		if b != nil {
+			o, bad = shared.open(d.batches, b, d.r.log, c.unpacked)
 		}
-		var bad *Unreadable
+		var pause time.Duration
 		switch {
-		case errors.As(err, &bad):
+		case bad != nil:
 			pause = d.skip(bad)
 		case b != nil:
 			pause = d.patiently(b, o, func() bool { return beats.Sleep(ctx, roomPause) })
 		}
-		c.end(d.r, pause, d.r.next > from)
+		c.end(d.r, outcome{pause: pause, moved: d.r.next > from})
 	})
 	return true
 }
@@ -184,7 +197,7 @@ func (d *delivery) patiently(b *kmsg.RecordBatch, o *opened, sleep func() bool) 
 		if o.left < left {
 			moved = time.Now()
 		}
-		if _, removed := d.c.held(d.r); removed || time.Since(moved) >= largePatience || !sleep() {
+		if d.c.removed(d.r) || time.Since(moved) >= largePatience || !sleep() {
 			return pause
 		}
 	}

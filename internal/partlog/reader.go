@@ -31,6 +31,7 @@ type Reader struct {
 	// replica is one other than the leader that the broker sent us to
 	// (KIP-392), NoLeader for none.
 	replica int32
+	damaged int // how often the batch at the position came with a wrong checksum
 
 	unpacked int   // see SetMaxUnpacked
 	room     int64 // see SetRoom
@@ -111,7 +112,7 @@ func (r *Reader) SetCompacted(c bool) { r.compacted = c }
 // LookAgain makes the next Next look the leader up again. A former leader that has
 // not heard of its successor goes on answering, without an error and without the
 // records that were written since.
-func (r *Reader) LookAgain() { r.leader.node, r.replica = NoLeader, NoLeader }
+func (r *Reader) LookAgain() { r.leader.node, r.replica, r.kept = NoLeader, NoLeader, nil }
 
 // SetUncommitted makes Next return all records up to the high watermark, those of
 // open and of aborted transactions too.
@@ -256,7 +257,11 @@ func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
 	case s.position > r.position: // records before a bad batch count; the next fetch begins at that batch
 		r.keptPage = Page{LastStable: page.LastStable, HighWatermark: page.HighWatermark}
 		r.move(s)
+	case errors.Is(err, errDamaged) && r.damaged+1 < damagedTries:
+		r.damaged++
+		return Page{}, kerr.CorruptMessage // retriable
 	case err != nil:
+		r.damaged = 0
 		return Page{}, &finalError{fmt.Errorf("decode %v at %d: %w", r.leader.t, r.position, err)}
 	case resp.PreferredReadReplica >= 0:
 		r.replica = resp.PreferredReadReplica
@@ -270,25 +275,30 @@ func (r *Reader) take(resp *kmsg.FetchResponseTopicPartition) (Page, error) {
 
 // move moves the position, and keeps what there was no room for.
 func (r *Reader) move(s *batches) {
-	r.position, r.last, r.kept = s.position, s.last, nil
+	r.position, r.last, r.kept, r.damaged = s.position, s.last, nil, 0
 	if s.cut {
 		s.cut, r.kept = false, s
 	}
 }
 
-// decode fills a page with what there is room for.
+// decode fills a page with what there is room for. A batch that does not fit whole stays open for the next page.
 func (r *Reader) decode(s *batches, page *Page) error {
 	for room := r.room; ; {
 		if s.cut = room <= 0; s.cut {
 			return nil
 		}
-		b, err := s.next()
-		if b == nil {
-			return err
-		}
-		o, err := shared.open(s, b, r.leader.t, r.unpacked)
-		if err != nil {
-			return err
+		o := s.open
+		if o == nil {
+			b, bad := s.next()
+			if b != nil {
+				o, bad = shared.open(s, b, r.leader.t, r.unpacked)
+			}
+			if bad != nil {
+				return bad
+			}
+			if b == nil {
+				return nil
+			}
 		}
 		for o.left > 0 && room > 0 {
 			recs := o.take(timer.Size{Entries: pageRecords, Bytes: room})
@@ -297,10 +307,11 @@ func (r *Reader) decode(s *batches, page *Page) error {
 			}
 			page.Records = append(page.Records, recs...)
 		}
-		if o.left > 0 {
+		if s.open = o; o.left > 0 {
 			s.stopAt(o)
 			continue
 		}
-		s.pass(b)
+		s.open = nil
+		s.pass(o.RecordBatch)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// wbMany is a gzip batch of n records of ten bytes.
-func wbMany(n int) []byte {
+// scriptedMany is a gzip batch of n records of ten bytes.
+func scriptedMany(n int) []byte {
 	var records []byte
 	for i := range n {
 		rec := kmsg.Record{OffsetDelta: int32(i), Value: []byte("v")}
@@ -23,10 +23,10 @@ func wbMany(n int) []byte {
 	_, _ = w.Write(records)
 	_ = w.Close()
 	b := kmsg.RecordBatch{Magic: 2, Attributes: 1, LastOffsetDelta: int32(n - 1), ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(n), Records: out.Bytes()}
-	return wbSeal(b.AppendTo(nil))
+	return scriptedSeal(b.AppendTo(nil))
 }
 
-func wbReadAll(t *testing.T, r *Reader, raw []byte, n int) (took time.Duration, pages int) {
+func scriptedReadAll(t *testing.T, r *Reader, raw []byte, n int) (took time.Duration, pages int) {
 	t.Helper()
 	a := answer()
 	a.RecordBatches, a.LastStableOffset, a.HighWatermark = raw, int64(n), int64(n)
@@ -47,23 +47,23 @@ func wbReadAll(t *testing.T, r *Reader, raw []byte, n int) (took time.Duration, 
 	return time.Since(begun), pages
 }
 
-// WB: a page has room for a part of a batch. Each further page decompresses, checks and skips all of the batch again, so
+// A page has room for a part of a batch. Each further page decompresses, checks and skips all of the batch again, so
 // the work is quadratic (audit reads with pages of 8 MiB: a batch of 30 MB is 600 MB as records).
 func TestPagesOfOneBatchAreLinear(t *testing.T) {
 	const n = 600_000
-	raw := wbMany(n)
+	raw := scriptedMany(n)
 	whole := NewReader(nil, Log{Topic: "t"}, 0)
 	whole.SetRoom(1 << 40)
-	one, _ := wbReadAll(t, whole, raw, n)
+	one, _ := scriptedReadAll(t, whole, raw, n)
 	paged := NewReader(nil, Log{Topic: "t"}, 0)
 	paged.SetRoom(2 << 20)
-	many, pages := wbReadAll(t, paged, raw, n)
+	many, pages := scriptedReadAll(t, paged, raw, n)
 	if many > 5*one+50*time.Millisecond {
 		t.Errorf("a batch of %d KiB takes %s in one page and %s in %d", len(raw)>>10, one, many, pages)
 	}
 }
 
-// WB: a replay that rests gives its slot back, and calls LookAgain. It must not keep what it has fetched: there are as many
+// A replay that rests gives its slot back, and calls LookAgain. It must not keep what it has fetched: there are as many
 // resting replays as partitions that are followed.
 func TestALookAgainKeepsNoFetch(t *testing.T) {
 	r := NewReader(nil, Log{Topic: "t"}, 0)

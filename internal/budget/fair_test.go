@@ -17,7 +17,7 @@ func fillAsReaders(a *Account, used *int64, piece int64) (full bool) {
 	}
 }
 
-// WB: who has no room for the next piece has come to its limit: the owner pauses only then, and only then the account
+// Who has no room for the next piece has come to its limit: the owner pauses only then, and only then the account
 // counts as backlogged.
 func TestAnAccountWithoutRoomIsFull(t *testing.T) {
 	for _, piece := range []int64{1024, 1500, 10_000, 300_000} {
@@ -30,7 +30,7 @@ func TestAnAccountWithoutRoomIsFull(t *testing.T) {
 	}
 }
 
-// WB: a topic with a backlog leaves the others as much as it has itself (package comment). Both are as hungry as they
+// A topic with a backlog leaves the others as much as it has itself (package comment). Both are as hungry as they
 // can be, and a looks first each time.
 func TestReadersShareEvenly(t *testing.T) {
 	const total, piece = 8 << 20, 1500

@@ -17,7 +17,7 @@ import (
 	"github.com/waterclock/waterclock/internal/partlog"
 )
 
-// WB: a caller that does not read for up to two minutes (access.StreamWrite) must not make the queue grow by what has no
+// A caller that does not read for up to two minutes (access.StreamWrite) must not make the queue grow by what has no
 // records: an open transaction is told of with every fetch, and so is each new end while there is no room.
 func TestAQueueIsBoundedInDeliveriesWithoutRecords(t *testing.T) {
 	q := &queue{room: streamRoom, wake: beats.NewSignal()}
@@ -36,7 +36,7 @@ func TestAQueueIsBoundedInDeliveriesWithoutRecords(t *testing.T) {
 	}
 }
 
-// WB: nor must it make us fetch all the time.
+// Nor must it make us fetch all the time.
 func TestAStreamWhoseCallerDoesNotReadFetchesLittle(t *testing.T) {
 	const partitions = 16
 	c := kfake.MustCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, "events"))

@@ -7,7 +7,7 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// WB: before is no order: by source c < a, by partition a < b < c. Whichever comes first in the map wins.
+// Before is no order: by source c < a, by partition a < b < c. Whichever comes first in the map wins.
 func TestLettersOfOneMomentHaveAnOrder(t *testing.T) {
 	at := time.UnixMilli(1)
 	for range 200 {

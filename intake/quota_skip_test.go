@@ -18,7 +18,7 @@ func (s *skips) Deliver(partlog.Read)     {}
 func (s *skips) Skip(*partlog.Unreadable) { s.n++ }
 func (s *skips) Fail(error)               {}
 
-// WB: a batch that cannot be read makes a dead letter, so it costs at least what a request costs. A tenant beyond its
+// A batch that cannot be read makes a dead letter, so it costs at least what a request costs. A tenant beyond its
 // quota must not write as many of them as it likes.
 func TestUnreadableBatchesCountForTheQuota(t *testing.T) {
 	r, err := NewReader(1<<20, testFetch, kgo.SeedBrokers("127.0.0.1:1"))

@@ -16,8 +16,8 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// wbSink has room, or not, and counts what it gets.
-type wbSink struct {
+// scriptedSink has room, or not, and counts what it gets.
+type scriptedSink struct {
 	full bool
 	on   func() // after each Deliver
 
@@ -28,7 +28,7 @@ type wbSink struct {
 	failed  []error
 }
 
-func (s *wbSink) Room(int64) timer.Size {
+func (s *scriptedSink) Room(int64) timer.Size {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.asked++; s.full {
@@ -37,7 +37,7 @@ func (s *wbSink) Room(int64) timer.Size {
 	return timer.Unlimited
 }
 
-func (s *wbSink) Deliver(r Read) {
+func (s *scriptedSink) Deliver(r Read) {
 	s.mu.Lock()
 	s.records += len(r.Records)
 	s.mu.Unlock()
@@ -46,22 +46,22 @@ func (s *wbSink) Deliver(r Read) {
 	}
 }
 
-func (s *wbSink) Skip(u *Unreadable) {
+func (s *scriptedSink) Skip(u *Unreadable) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.skipped = append(s.skipped, u)
 }
 
-func (s *wbSink) Fail(err error) { s.failed = append(s.failed, err) }
+func (s *scriptedSink) Fail(err error) { s.failed = append(s.failed, err) }
 
-func (s *wbSink) got() int {
+func (s *scriptedSink) got() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.records
 }
 
-// wbBatch is a batch of one record with a value, compressed or not.
-func wbBatch(first int64, value []byte, zip bool) []byte {
+// scriptedBatch is a batch of one record with a value, compressed or not.
+func scriptedBatch(first int64, value []byte, zip bool) []byte {
 	rec := kmsg.Record{Value: value}
 	body := rec.AppendTo(nil)[1:]
 	rec.Length = int32(len(body))
@@ -74,18 +74,18 @@ func wbBatch(first int64, value []byte, zip bool) []byte {
 		records, attributes = out.Bytes(), 1
 	}
 	b := kmsg.RecordBatch{FirstOffset: first, Magic: 2, Attributes: attributes, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: 1, Records: records}
-	return wbSeal(b.AppendTo(nil))
+	return scriptedSeal(b.AppendTo(nil))
 }
 
-func wbSeal(raw []byte) []byte {
+func scriptedSeal(raw []byte) []byte {
 	binary.BigEndian.PutUint32(raw[8:], uint32(len(raw)-lengthFrom))
 	binary.BigEndian.PutUint32(raw[crcAt:], crc32.Checksum(raw[crcFrom:], crc32.MakeTable(crc32.Castagnoli)))
 	return raw
 }
 
-// wbBroker answers fetches as Kafka does (KIP-74): in the order of the request, whole batches that fit into the part of a
+// scriptedBroker answers fetches as Kafka does (KIP-74): in the order of the request, whole batches that fit into the part of a
 // partition, and only for the first partition with data one that does not.
-type wbBroker struct {
+type scriptedBroker struct {
 	c    *Consumer
 	logs map[string]func(offset int64) []byte // by topic/partition: the batch at an offset; nil: the end
 	trip time.Duration
@@ -93,7 +93,7 @@ type wbBroker struct {
 	fetches, bytes int
 }
 
-func wbConsumer(fetch int, parts map[string]int32) *Consumer {
+func scriptedConsumer(fetch int, parts map[string]int32) *Consumer {
 	c := NewConsumer(nil, MaxUnpacked, fetch)
 	resp := kmsg.NewPtrMetadataResponse()
 	id := byte(0)
@@ -113,7 +113,7 @@ func wbConsumer(fetch int, parts map[string]int32) *Consumer {
 }
 
 // run serves fetches for some time, or until done.
-func (b *wbBroker) run(t *testing.T, d time.Duration, done func() bool) {
+func (b *scriptedBroker) run(t *testing.T, d time.Duration, done func() bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.c.mu.Lock()
 	b.c.ctx = ctx
@@ -158,7 +158,7 @@ func (b *wbBroker) run(t *testing.T, d time.Duration, done func() bool) {
 	}
 }
 
-func wbOnly(offset int64, raw []byte) func(int64) []byte {
+func scriptedOnly(offset int64, raw []byte) func(int64) []byte {
 	return func(at int64) []byte {
 		if at != offset {
 			return nil
@@ -168,21 +168,21 @@ func wbOnly(offset int64, raw []byte) func(int64) []byte {
 }
 
 // endless is a log of batches of one record at every offset.
-func wbEndless(size int) func(int64) []byte {
-	return func(at int64) []byte { return wbBatch(at, make([]byte, size), false) }
+func scriptedEndless(size int) func(int64) []byte {
+	return func(at int64) []byte { return scriptedBatch(at, make([]byte, size), false) }
 }
 
-// WB: the partitions of a topic stand together in a request, in the place of the one whose turn was longest ago. An idle
+// The partitions of a topic stand together in a request, in the place of the one whose turn was longest ago. An idle
 // partition never has a turn. So it puts a busy one of its topic before all other topics, and a batch there that is larger
 // than its part of a fetch never comes.
 func TestAnIdlePartitionDoesNotPutItsTopicFirst(t *testing.T) {
-	c := wbConsumer(4<<20, map[string]int32{"a": 2, "b": 1})
-	idle, busy, other := new(wbSink), new(wbSink), new(wbSink)
+	c := scriptedConsumer(4<<20, map[string]int32{"a": 2, "b": 1})
+	idle, busy, other := new(scriptedSink), new(scriptedSink), new(scriptedSink)
 	c.Add("a", 0, 0, idle)
 	c.Add("a", 1, 0, busy)
 	c.Add("b", 0, 0, other)
-	b := &wbBroker{c: c, trip: time.Millisecond, logs: map[string]func(int64) []byte{
-		"a/1": wbEndless(1 << 10), "b/0": wbOnly(0, wbBatch(0, make([]byte, 300<<10), false)),
+	b := &scriptedBroker{c: c, trip: time.Millisecond, logs: map[string]func(int64) []byte{
+		"a/1": scriptedEndless(1 << 10), "b/0": scriptedOnly(0, scriptedBatch(0, make([]byte, 300<<10), false)),
 	}}
 	b.run(t, 3*time.Second, func() bool { return other.got() > 0 })
 	if other.got() == 0 {
@@ -190,36 +190,36 @@ func TestAnIdlePartitionDoesNotPutItsTopicFirst(t *testing.T) {
 	}
 }
 
-// WB: partitions whose sinks have no room keep their place before all others.
+// Partitions whose sinks have no room keep their place before all others.
 func TestPartitionsWithoutRoomDoNotStarveOthers(t *testing.T) {
 	const n = 32
-	c := wbConsumer(4<<20, map[string]int32{"a": n, "b": 1})
-	b := &wbBroker{c: c, trip: time.Millisecond, logs: make(map[string]func(int64) []byte)}
-	large := wbBatch(0, make([]byte, 300<<10), false)
+	c := scriptedConsumer(4<<20, map[string]int32{"a": n, "b": 1})
+	b := &scriptedBroker{c: c, trip: time.Millisecond, logs: make(map[string]func(int64) []byte)}
+	large := scriptedBatch(0, make([]byte, 300<<10), false)
 	for p := range int32(n) {
-		c.Add("a", p, 0, &wbSink{full: true})
-		b.logs[fmt.Sprintf("a/%d", p)] = wbOnly(0, large)
+		c.Add("a", p, 0, &scriptedSink{full: true})
+		b.logs[fmt.Sprintf("a/%d", p)] = scriptedOnly(0, large)
 	}
-	other := new(wbSink)
+	other := new(scriptedSink)
 	c.Add("b", 0, 0, other)
-	b.logs["b/0"] = wbOnly(0, large)
+	b.logs["b/0"] = scriptedOnly(0, large)
 	b.run(t, 3*time.Second, func() bool { return other.got() > 0 })
 	if other.got() == 0 {
 		t.Errorf("%d fetches brought nothing of b/0, whose sink has room: all went to the %d partitions whose sinks have none", b.fetches, n)
 	}
 }
 
-// WB: two partitions with a batch that decompresses to more than firstTry, whose sinks have no room, hold the one large
+// Two partitions with a batch that decompresses to more than firstTry, whose sinks have no room, hold the one large
 // slot in turn for ever.
 func TestTheLargeSlotGoesRound(t *testing.T) {
-	c := wbConsumer(4<<20, map[string]int32{"a": 2, "b": 1})
-	large := wbBatch(0, make([]byte, 2<<20), true)
-	other := new(wbSink)
-	c.Add("a", 0, 0, &wbSink{full: true})
-	c.Add("a", 1, 0, &wbSink{full: true})
+	c := scriptedConsumer(4<<20, map[string]int32{"a": 2, "b": 1})
+	large := scriptedBatch(0, make([]byte, 2<<20), true)
+	other := new(scriptedSink)
+	c.Add("a", 0, 0, &scriptedSink{full: true})
+	c.Add("a", 1, 0, &scriptedSink{full: true})
 	c.Add("b", 0, 0, other)
-	b := &wbBroker{c: c, trip: time.Millisecond, logs: map[string]func(int64) []byte{
-		"a/0": wbOnly(0, large), "a/1": wbOnly(0, large), "b/0": wbOnly(0, large),
+	b := &scriptedBroker{c: c, trip: time.Millisecond, logs: map[string]func(int64) []byte{
+		"a/0": scriptedOnly(0, large), "a/1": scriptedOnly(0, large), "b/0": scriptedOnly(0, large),
 	}}
 	b.run(t, 5*time.Second, func() bool { return other.got() > 0 })
 	if other.got() == 0 {
@@ -227,14 +227,14 @@ func TestTheLargeSlotGoesRound(t *testing.T) {
 	}
 }
 
-// WB: a sink without room is asked with another fetch every 10 ms, for as long as it has none.
+// A sink without room is asked with another fetch every 10 ms, for as long as it has none.
 func TestASinkWithoutRoomCostsLittle(t *testing.T) {
 	const n = 64
-	c := wbConsumer(4<<20, map[string]int32{"a": n})
-	b := &wbBroker{c: c, trip: time.Millisecond, logs: make(map[string]func(int64) []byte)}
-	batch := wbBatch(0, make([]byte, 15<<10), false)
+	c := scriptedConsumer(4<<20, map[string]int32{"a": n})
+	b := &scriptedBroker{c: c, trip: time.Millisecond, logs: make(map[string]func(int64) []byte)}
+	batch := scriptedBatch(0, make([]byte, 15<<10), false)
 	for p := range int32(n) {
-		c.Add("a", p, 0, &wbSink{full: true})
+		c.Add("a", p, 0, &scriptedSink{full: true})
 		b.logs[fmt.Sprintf("a/%d", p)] = func(at int64) []byte {
 			if at > 3 {
 				return nil
@@ -251,7 +251,7 @@ func TestASinkWithoutRoomCostsLittle(t *testing.T) {
 	}
 }
 
-// WB: all fetches under way bring no more than the bound (and one batch for each broker).
+// All fetches under way bring no more than the bound (and one batch for each broker).
 func TestAFetchOfManyPartitionsIsBounded(t *testing.T) {
 	for _, tt := range []struct {
 		what       string
@@ -262,9 +262,9 @@ func TestAFetchOfManyPartitionsIsBounded(t *testing.T) {
 		{"one of 32 streams of events", 64 << 10, 256},
 		{"a read of dead letters", 256 << 10, 256},
 	} {
-		c := wbConsumer(tt.fetch, map[string]int32{"a": tt.partitions})
+		c := scriptedConsumer(tt.fetch, map[string]int32{"a": tt.partitions})
 		for p := range tt.partitions {
-			c.Add("a", p, 0, new(wbSink))
+			c.Add("a", p, 0, new(scriptedSink))
 		}
 		_, req, _ := c.choose(1)
 		sum := 0
@@ -279,41 +279,41 @@ func TestAFetchOfManyPartitionsIsBounded(t *testing.T) {
 	}
 }
 
-// WB: a batch that cannot be read, behind records that exceed a quota, ends the hold that the quota has set.
+// A batch that cannot be read, behind records that exceed a quota, ends the hold that the quota has set.
 func TestAnUnreadableBatchDoesNotEndAHold(t *testing.T) {
-	c := wbConsumer(4<<20, map[string]int32{"a": 1})
-	s := new(wbSink)
+	c := scriptedConsumer(4<<20, map[string]int32{"a": 1})
+	s := new(scriptedSink)
 	s.on = func() {
 		if s.got() > 0 {
 			c.Hold("a", 0, time.Hour)
 		}
 	}
 	c.Add("a", 0, 0, s)
-	garbage := wbBatch(1, []byte("v"), true)
+	garbage := scriptedBatch(1, []byte("v"), true)
 	garbage[batchHeader] ^= 0xff // gzip's magic
-	wbSeal(garbage)
+	scriptedSeal(garbage)
 	of, _, _ := c.choose(1)
 	p := kmsg.NewFetchResponseTopicPartition()
 	p.HighWatermark, p.LastStableOffset = 2, 2
-	p.RecordBatches = append(wbBatch(0, []byte("v"), false), garbage...)
+	p.RecordBatches = append(scriptedBatch(0, []byte("v"), false), garbage...)
 	for _, tk := range of {
 		c.take(tk, &p)
-		if left := time.Until(tk.until); left < time.Minute {
+		if left := tk.waits(time.Now()); left < time.Minute {
 			t.Errorf("%d record was delivered and the sink's partition held for an hour, which now lasts %s", s.got(), left)
 		}
 	}
 }
 
-// WB: nothing of a batch with a wrong checksum can be believed, and another fetch may bring it whole. It must neither be
+// Nothing of a batch with a wrong checksum can be believed, and another fetch may bring it whole. It must neither be
 // taken for one below the position, nor say where reading goes on.
 func TestADamagedHeaderLosesNothing(t *testing.T) {
 	for name, delta := range map[string]uint32{"a delta below zero": 1 << 31, "a huge delta": 1<<30 | 2} {
 		t.Run(name, func(t *testing.T) {
-			c := wbConsumer(4<<20, map[string]int32{"a": 1})
-			s := new(wbSink)
+			c := scriptedConsumer(4<<20, map[string]int32{"a": 1})
+			s := new(scriptedSink)
 			c.Add("a", 0, 5, s)
 			for range damagedTries + 1 {
-				c.Release("a")
+				c.Resume("a", 0) // without the pause
 				of, _, _ := c.choose(1)
 				p := kmsg.NewFetchResponseTopicPartition()
 				p.HighWatermark, p.LastStableOffset = 9, 9
@@ -338,10 +338,10 @@ func TestADamagedHeaderLosesNothing(t *testing.T) {
 	}
 }
 
-// WB: metadata of a broker that is behind must not lead back to a former leader (kgo ignores an older epoch, KIP-320).
+// Metadata of a broker that is behind must not lead back to a former leader (kgo ignores an older epoch, KIP-320).
 func TestMetadataThatIsBehindDoesNotCount(t *testing.T) {
-	c := wbConsumer(4<<20, map[string]int32{"a": 1}) // node 1, epoch 5
-	c.Add("a", 0, 0, new(wbSink))
+	c := scriptedConsumer(4<<20, map[string]int32{"a": 1}) // node 1, epoch 5
+	c.Add("a", 0, 0, new(scriptedSink))
 	resp := kmsg.NewPtrMetadataResponse()
 	mt := kmsg.NewMetadataResponseTopic()
 	mt.Topic, mt.TopicID = kmsg.StringPtr("a"), [16]byte{1}
@@ -355,11 +355,11 @@ func TestMetadataThatIsBehindDoesNotCount(t *testing.T) {
 	}
 }
 
-// WB: a broker that hangs must not keep the large slot from partitions of other brokers.
+// A broker that hangs must not keep the large slot from partitions of other brokers.
 func TestAHangingBrokerDoesNotKeepTheLargeSlot(t *testing.T) {
-	c := wbConsumer(4<<20, map[string]int32{"a": 1, "b": 1})
-	c.Add("a", 0, 0, new(wbSink))
-	c.Add("b", 0, 0, new(wbSink))
+	c := scriptedConsumer(4<<20, map[string]int32{"a": 1, "b": 1})
+	c.Add("a", 0, 0, new(scriptedSink))
+	c.Add("b", 0, 0, new(scriptedSink))
 	a, b := c.readings[timer.TopicPartition{Topic: "a"}], c.readings[timer.TopicPartition{Topic: "b"}]
 	b.node, a.oversize, b.oversize = 2, true, true
 	if of, _, _ := c.choose(1); len(of) != 1 {

@@ -9,7 +9,7 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// WB: batches that cannot be read are queued too, behind a target that is away for example. Nobody asks for Room before
+// Batches that cannot be read are queued too, behind a target that is away for example. Nobody asks for Room before
 // Skip, so Skip has to pause intake at the limit, as the receiver of requests does.
 func TestUnreadableBatchesFillTheQueueToItsLimit(t *testing.T) {
 	c := newCore(t, newSetup(t))
@@ -33,7 +33,7 @@ func TestUnreadableBatchesFillTheQueueToItsLimit(t *testing.T) {
 		len(c.r.queue.items), partition.QueueBytes(c.r.queue.size())>>10, c.o.Queue.Limit()>>10)
 }
 
-// WB: a queue that has no room for the next record has enough: otherwise intake fetches that record again every 10 ms, for
+// A queue that has no room for the next record has enough: otherwise intake fetches that record again every 10 ms, for
 // as long as the target is away.
 func TestAQueueWithoutRoomPausesIntake(t *testing.T) {
 	c := newCore(t, newSetup(t))

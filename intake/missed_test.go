@@ -16,7 +16,7 @@ func futureRecord(at int64, headers ...string) *kgo.Record {
 	return rec
 }
 
-// WB: what was missed counts from the record's timestamp, which any producer chooses. The horizon has to hold for what is
+// What was missed counts from the record's timestamp, which any producer chooses. The horizon has to hold for what is
 // pending after that.
 func TestMissedKeepsTheHorizon(t *testing.T) {
 	for _, at := range []int64{now + (200 * 365 * 24 * time.Hour).Milliseconds(), 1 << 50, math.MaxInt64} {
