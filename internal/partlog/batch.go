@@ -21,11 +21,11 @@ import (
 const (
 	// MaxUnpacked is the size, in bytes, to which a batch may decompress, unless the topic takes larger records.
 	MaxUnpacked = 32 << 20
-	// MaxHeaders is how many headers of a record are built. No request and no emission has as many. A header takes two
-	// bytes in a log and headerMemory here, so the rest is only counted: see HeaderCount.
+	// MaxHeaders is how many headers of a record are built. A valid request or emission has fewer. A header takes two
+	// bytes in a log and headerMemory here, so further ones are only counted: see HeaderCount.
 	MaxHeaders = 1 << 10
 
-	// pageRecords is how many records are built at once at most. The ones that stay keep the others.
+	// pageRecords is how many records are built at once at most. They share memory, so one that is kept keeps all.
 	pageRecords = 1 << 10
 	// pageMemory is how much memory the records of a Reader's page take at most, in bytes, unless SetRoom is called.
 	pageMemory = 16 << 20
@@ -34,7 +34,7 @@ const (
 	headerMemory = int64(unsafe.Sizeof(kgo.RecordHeader{}))
 )
 
-// Unreadable is a batch of which no record can be read. A reader that goes on at Next misses nothing else.
+// Unreadable is a batch whose records cannot be read. Reading on at Next misses nothing else.
 type Unreadable struct {
 	First, Next int64 // its offsets are [First, Next)
 	Epoch       Epoch // of its leader
@@ -48,16 +48,16 @@ func (u *Unreadable) Error() string {
 
 func (u *Unreadable) Unwrap() error { return u.Err }
 
-// Reason returns why a dead letter stands for all records of the batch, and the letter's detail. What the records are has
-// a name.
-func (u *Unreadable) Reason(records string) (waterclock.Reason, string) {
-	offsets := fmt.Sprintf("the batch of %s at the offsets %d to %d", records, u.First, u.Next-1)
+// Reason returns the reason and the detail of the dead letter that stands for the batch. noun names its records, such
+// as "requests".
+func (u *Unreadable) Reason(noun string) (waterclock.Reason, string) {
+	offsets := fmt.Sprintf("the batch of %s at the offsets %d to %d", noun, u.First, u.Next-1)
 	if u.TooLarge {
 		return waterclock.ReasonBatchTooLarge, offsets +
-			" is larger when decompressed than the service takes, and none of them was looked at: send them again in smaller batches."
+			" is larger when decompressed than the service takes, and none of them was read: send them again in smaller batches."
 	}
 	return waterclock.ReasonBatchUnreadable, fmt.Sprintf(
-		"%s cannot be decoded (%v), and none of them was looked at: mend the producer, and send them again.", offsets, u.Err)
+		"%s cannot be decoded (%v), and none of them was read: fix the producer, and send them again.", offsets, u.Err)
 }
 
 // Bytes at the begin of a record batch of version 2 (KIP-98).
@@ -77,7 +77,7 @@ const (
 	control       = 1 << 5
 )
 
-// errDamaged says that a batch is not as it was written: its checksum is wrong. Another fetch may bring it whole.
+// errDamaged: the checksum is wrong. Another fetch may return the batch intact.
 var errDamaged = errors.New("its checksum is wrong")
 
 // batches goes through what a fetch brought of one partition.
@@ -117,8 +117,9 @@ func batchesOf(resp *kmsg.FetchResponseTopicPartition, position int64, isolation
 	return s
 }
 
-// next returns the next batch that may have records at or above the position, and moves the position up to it. It returns
-// nil if no whole batch follows. An Unreadable from next is about the batch's header: next does not look at the records.
+// next returns the next batch that may have records at or above the position, and moves the position up to it. It
+// returns nil if no whole batch follows. An Unreadable from next is about the batch's header: next does not look at
+// the records.
 func (s *batches) next() (*kmsg.RecordBatch, *Unreadable) {
 	for len(s.rest) > magicAt {
 		size := s.size()
@@ -129,7 +130,8 @@ func (s *batches) next() (*kmsg.RecordBatch, *Unreadable) {
 		switch {
 		case raw[magicAt] != 2 || size < batchHeader || b.ReadFrom(raw) != nil:
 			if at := int64(binary.BigEndian.Uint64(raw)); at >= s.position {
-				return nil, s.unreadable(s.position, at+1, 0, fmt.Errorf("record format %d is not supported", raw[magicAt]))
+				err := fmt.Errorf("record format %d is not supported", raw[magicAt])
+				return nil, s.unreadable(s.position, at+1, 0, err)
 			}
 			s.rest = s.rest[size:]
 		case uint32(b.CRC) != crc32.Checksum(raw[crcFrom:], crc32.MakeTable(crc32.Castagnoli)):
@@ -147,8 +149,8 @@ func (s *batches) next() (*kmsg.RecordBatch, *Unreadable) {
 
 func nextOf(b *kmsg.RecordBatch) int64 { return b.FirstOffset + int64(b.LastOffsetDelta) + 1 }
 
-// behind returns where reading goes on behind a damaged batch of this size: where the next batch begins; if the answer does
-// not have that, where the batch itself says, unless that is beyond the end.
+// behind returns where reading goes on behind a damaged batch of this size: where the next batch begins; if the
+// answer does not have that, where the batch itself says, unless that is beyond the end.
 func (s *batches) behind(b *kmsg.RecordBatch, size int) int64 {
 	if next := s.rest[size:]; len(next) >= 8 {
 		if at := int64(binary.BigEndian.Uint64(next)); at > s.position && at < s.end {
@@ -183,8 +185,8 @@ func (s *batches) hidden(b *kmsg.RecordBatch) bool {
 	return true
 }
 
-// isAbort reports whether a control batch holds the marker of an aborted transaction: its record's key is a version and a
-// type of two bytes each, and the type is 0 (Kafka, ControlRecordType).
+// isAbort reports whether a control batch holds the marker of an aborted transaction: its record's key is a version
+// and a type of two bytes each, and the type is 0 (Kafka, ControlRecordType).
 func isAbort(b *kmsg.RecordBatch) bool {
 	f, ok := parseRecord(b.Records)
 	return ok && len(f.key) >= 4 && f.key[2] == 0 && f.key[3] == 0
@@ -197,8 +199,8 @@ func (s *batches) pass(b *kmsg.RecordBatch) {
 	s.last = batchEnd{EpochOf(b.PartitionLeaderEpoch), s.position}
 }
 
-// stopAt moves the position up to the next record of a batch that was not taken whole. next returns the batch again. If the
-// position is where the batch begins, nothing of it was read, and another one was read last.
+// stopAt moves the position up to the next record of a batch that was not taken whole. next returns the batch again.
+// If the position is where the batch begins, nothing of it was read, and another one was read last.
 func (s *batches) stopAt(o *opened) {
 	f, _ := parseRecord(o.raw)
 	if s.position = o.FirstOffset + int64(f.offsetDelta); s.position > o.FirstOffset {
@@ -216,8 +218,8 @@ func (s *batches) unreadable(first, next int64, epoch Epoch, err error) *Unreada
 
 // opened is a batch whose records were checked, and those of them that were not taken yet.
 //
-// It exists because a batch of a few kilobytes may hold millions of records, and a record is many times as large here as
-// in a log. The records are built when there is room for them, and not before.
+// It exists because a batch of a few kilobytes may hold millions of records, and a record is many times as large here
+// as in a log. The records are built when there is room for them, and not before.
 type opened struct {
 	*kmsg.RecordBatch
 	topic     string
@@ -249,10 +251,10 @@ func (u *unpacker) open(s *batches, b *kmsg.RecordBatch, l Log, limit int) (*ope
 	return o, nil
 }
 
-// check returns what is wrong with the records; nil if nothing is. Whatever follows them is ignored.
+// check returns the first fault of the records, or nil. It ignores bytes after them.
 func (o *opened) check() error {
 	if o.left < 0 {
-		return fmt.Errorf("it says that it has %d records", o.left)
+		return fmt.Errorf("negative record count %d", o.left)
 	}
 	last := int32(-1)
 	for n, in := 0, o.raw; n < o.left; n++ {
@@ -261,7 +263,8 @@ func (o *opened) check() error {
 		case !ok:
 			return fmt.Errorf("record %d of %d is malformed", n+1, o.left)
 		case f.offsetDelta <= last || f.offsetDelta > o.LastOffsetDelta:
-			return fmt.Errorf("record %d of %d has the offset %d behind %d, of %d", n+1, o.left, f.offsetDelta, last, o.LastOffsetDelta)
+			return fmt.Errorf("record %d of %d has the offset %d after %d, in a batch that ends at %d",
+				n+1, o.left, f.offsetDelta, last, o.LastOffsetDelta)
 		}
 		last, in = f.offsetDelta, in[f.size:]
 	}
@@ -274,8 +277,8 @@ func (o *opened) nextMemory() int64 {
 	return f.memory()
 }
 
-// take returns the next records: as many as fit into the room, one at least. Their bytes are copies, so that a few records
-// that stay do not keep a whole fetch, nor a record its headers beyond MaxHeaders.
+// take returns the next records: at least one, and otherwise as many as fit. Their bytes are copies, so that a few
+// records that are kept do not keep a whole fetch, nor a record its headers beyond MaxHeaders.
 func (o *opened) take(room timer.Size) []*kgo.Record {
 	n, size, memory, bytes := 0, 0, int64(0), 0
 	for n < o.left && (n == 0 || n < room.Entries) {
@@ -353,119 +356,4 @@ func Memory(r *kgo.Record) int64 {
 		n += int64(len(r.Headers[i].Key) + len(r.Headers[i].Value))
 	}
 	return n
-}
-
-// recordFields is a record as it stands in a batch. Its slices share the batch's memory.
-type recordFields struct {
-	size           int // in the batch
-	timestampDelta int64
-	offsetDelta    int32
-	key, value     []byte
-	headers        int    // how many
-	headerBytes    []byte // the first MaxHeaders of them
-}
-
-// bytes is how much is copied of the record.
-func (f *recordFields) bytes() int { return len(f.key) + len(f.value) + len(f.headerBytes) }
-
-// memory is about how much the record takes once it is built.
-func (f *recordFields) memory() int64 {
-	return recordMemory + int64(f.bytes()) + headerMemory*int64(min(f.headers, MaxHeaders))
-}
-
-// parseRecord parses the record at the begin of in. It takes what Kafka's own consumer takes (DefaultRecord.readFrom): a
-// length below zero is null, except that of a header's key, and a record is exactly as long as it says.
-func parseRecord(in []byte) (f recordFields, ok bool) {
-	c := cursor{in: in}
-	size := c.varint()
-	if c.bad || size < 0 || int(size) > len(in)-c.at {
-		return f, false
-	}
-	f.size = c.at + int(size)
-	c.in = in[:f.size]
-	c.skip(1) // attributes, of which none is defined
-	f.timestampDelta, f.offsetDelta = c.varlong(), c.varint()
-	f.key, f.value = c.bytes(), c.bytes()
-	f.headers = int(c.varint())
-	begin := c.at
-	if f.headers < 0 || f.headers > len(c.in)-begin {
-		return f, false
-	}
-	for i := range f.headers {
-		if i == MaxHeaders {
-			f.headerBytes = c.in[begin:c.at]
-		}
-		if c.bytes() == nil { // the key
-			return f, false
-		}
-		c.bytes()
-	}
-	if f.headers <= MaxHeaders {
-		f.headerBytes = c.in[begin:c.at]
-	}
-	return f, !c.bad && c.at == f.size
-}
-
-// build returns the first MaxHeaders headers.
-func (f *recordFields) build() []kgo.RecordHeader {
-	if f.headers == 0 {
-		return nil
-	}
-	headers, c := make([]kgo.RecordHeader, min(f.headers, MaxHeaders)), cursor{in: f.headerBytes}
-	for i := range headers {
-		key := c.bytes()
-		headers[i] = kgo.RecordHeader{Key: unsafe.String(unsafe.SliceData(key), len(key)), Value: c.bytes()} // nobody writes to it
-	}
-	return headers
-}
-
-// cursor reads the fields of a record. Once it is bad, what it returns means nothing.
-type cursor struct {
-	in  []byte
-	at  int
-	bad bool
-}
-
-func (c *cursor) skip(n int) []byte {
-	if c.bad || n < 0 || n > len(c.in)-c.at {
-		c.bad = true
-		return nil
-	}
-	c.at += n
-	return c.in[c.at-n : c.at : c.at]
-}
-
-// bytes reads a length and as many bytes: nil if the length is below zero.
-func (c *cursor) bytes() []byte {
-	if n := c.varint(); n >= 0 {
-		return c.skip(int(n))
-	}
-	return nil
-}
-
-// varint reads a number of 32 bits in at most five bytes. Bits beyond the 32 are dropped, as Java does.
-func (c *cursor) varint() int32 {
-	u := uint32(c.uvarint(5))
-	return int32(u>>1) ^ -int32(u&1)
-}
-
-// varlong reads a number of 64 bits in at most ten bytes.
-func (c *cursor) varlong() int64 {
-	u := c.uvarint(10)
-	return int64(u>>1) ^ -int64(u&1)
-}
-
-func (c *cursor) uvarint(most int) (u uint64) {
-	for i := range most {
-		if c.at >= len(c.in) {
-			break
-		}
-		b := c.in[c.at]
-		c.at++
-		if u |= uint64(b&0x7f) << (7 * i); b < 0x80 {
-			return u
-		}
-	}
-	c.bad = true
-	return 0
 }

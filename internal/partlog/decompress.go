@@ -16,20 +16,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// errTooLarge says that a batch is larger than the reader's limit, decompressed or as objects.
+// errTooLarge says that a batch decompresses to more than the reader's limit.
 var errTooLarge = errors.New("it is larger than the limit")
 
 const (
 	// maxWindow is the largest zstd window, in bytes, that Kafka's own consumer takes: zstd's
-	// ZSTD_WINDOWLOG_LIMIT_DEFAULT. Level 22 names it in every frame, however small. It costs no memory here, because the
-	// output is the window.
+	// ZSTD_WINDOWLOG_LIMIT_DEFAULT. Frames of level 22 declare it, however small they are. It costs no memory here,
+	// because the output is the window.
 	maxWindow = 128 << 20
-	// firstTry is how much a batch may decompress to before anybody looks at how much larger it may become.
+	// firstTry is the size, in bytes, up to which a batch is decompressed without further thought.
 	firstTry = 1 << 20
 )
 
-// unpacker decompresses batches, as leniently as Kafka's own consumer: that reads as many records as the batch says,
-// and never looks at what stands behind them. It is safe for concurrent use.
+// unpacker decompresses batches as leniently as Kafka's own consumer, which stops after the number of records that
+// the batch declares and ignores the rest. It is safe for concurrent use.
 type unpacker struct {
 	zstd    func() *zstd.Decoder
 	gzips   sync.Pool // of *gzip.Reader
@@ -37,7 +37,7 @@ type unpacker struct {
 	scratch sync.Pool // of *bytes.Buffer, with firstTry bytes at least
 }
 
-// shared serves all readers: buffers and decoders wait in its pools, and not with each partition that is read.
+// shared serves all readers, so that idle buffers do not pile up for each partition.
 var shared = newUnpacker()
 
 func newUnpacker() *unpacker {
@@ -60,8 +60,8 @@ func newZstd(concurrency int) *zstd.Decoder {
 	return d
 }
 
-// unpack returns what src decompresses to, limit bytes at most. If it returns an error too, that is why nothing follows
-// the bytes it returns: they may be all that is needed.
+// unpack returns what src decompresses to, limit bytes at most. If it also returns an error, the error says why the
+// output ends there. The output may still hold all records.
 func (u *unpacker) unpack(codec kgo.CompressionCodecType, src []byte, limit int) ([]byte, error) {
 	scratch := u.scratch.Get().(*bytes.Buffer)
 	defer u.scratch.Put(scratch)
@@ -84,8 +84,8 @@ func (u *unpacker) unpack(codec kgo.CompressionCodecType, src []byte, limit int)
 	return nil, fmt.Errorf("compression codec %d is unknown", codec)
 }
 
-// grown decompresses into the scratch buffer, and if that is too small from the beginning into larger ones. A buffer that
-// grows by itself is twice as large as what is in it, beside the one before.
+// grown decompresses into the scratch buffer, and if that is too small from the beginning into larger ones. A buffer
+// that grows by itself is twice as large as what is in it, beside the one before.
 func grown(scratch *bytes.Buffer, limit int, decompress func(out *bytes.Buffer, limit int) error) ([]byte, error) {
 	size := min(firstTry, limit)
 	if err := decompress(scratch, size); size == limit || !errors.Is(err, errTooLarge) {
@@ -140,9 +140,9 @@ func (u *unpacker) gunzip(out *bytes.Buffer, src []byte, limit int) error {
 	return nil
 }
 
-// unzstd decompresses into the scratch buffer, if that is large enough. A frame may say how large it becomes; otherwise
-// larger buffers are tried one after the other. They get a decoder of their own, because a decoder keeps the buffer that it
-// wrote to last, and the shared one is as many as there are processors.
+// unzstd decompresses into the scratch buffer, if that is large enough. A frame may say how large it becomes;
+// otherwise larger buffers are tried one after the other. They get a decoder of their own, because a decoder keeps
+// the buffer that it wrote to last, and the shared one is as many as there are processors.
 func (u *unpacker) unzstd(scratch, src []byte, limit int) ([]byte, error) {
 	size := cap(scratch)
 	if h := (zstd.Header{}); h.Decode(src) == nil && h.HasFCS {
@@ -178,8 +178,8 @@ const (
 	xerialHeader = len(xerial) + 8
 )
 
-// unsnap decompresses one snappy block, or what snappy-java has framed. Another such header may follow the blocks. Fewer
-// bytes than a length has are ignored, as snappy-java does.
+// unsnap decompresses one snappy block, or what snappy-java has framed. Another such header may follow the blocks.
+// Fewer bytes than a length has are ignored, as snappy-java does.
 func unsnap(src []byte, limit int) (out []byte, err error) {
 	if !bytes.HasPrefix(src, []byte(xerial)) || len(src) < xerialHeader {
 		return snap(nil, src, limit)

@@ -60,8 +60,8 @@ func (d *delivery) run(limit int) outcome {
 	}
 }
 
-// skip passes a batch that cannot be read, if the sink has room for a dead letter. Before that it may ask for another fetch.
-// It returns how long to wait before that, 0 if the batch is passed.
+// skip passes a batch that cannot be read, if the sink has room for a dead letter. Before that it may ask for another
+// fetch. It returns how long to wait before that, 0 if the batch is passed.
 func (d *delivery) skip(bad *Unreadable) (pause time.Duration) {
 	d.flush()
 	if errors.Is(bad.Err, errDamaged) && d.r.damaged+1 < damagedTries {
@@ -78,7 +78,8 @@ func (d *delivery) skip(bad *Unreadable) (pause time.Duration) {
 	return 0
 }
 
-// ask asks the sink for room. It returns false if there is none for the next record, or if the partition is held or removed.
+// ask asks the sink for room. It returns false if there is none for the next record, or if the partition is held or
+// removed.
 func (d *delivery) ask(next int64) bool {
 	d.room = timer.Size{}
 	if d.c.held(d.r) {
@@ -141,15 +142,15 @@ func (d *delivery) state() Read {
 	return read
 }
 
-// news reports whether there is something to tell without records. An open transaction is told of again and again, because
-// a sink may wait for its end.
+// news reports whether there is something to tell without records. An open transaction is told of again and again,
+// because a sink may wait for its end.
 func (d *delivery) news() bool {
 	is, was := d.state(), d.r.told
 	return is.Next != was.Next || is.End != was.End || is.Stable != was.Stable || is.Stable < d.hw
 }
 
-// aside delivers a large batch in a goroutine of its own, which ends when the batch is delivered or the sink has no room
-// for some time. It returns false if another partition has the room for a large batch.
+// aside delivers a large batch in a goroutine of its own, which ends when the batch is delivered or the sink has no
+// room for some time. It returns false if another partition has the room for a large batch.
 func (c *Consumer) aside(d *delivery) bool {
 	c.mu.Lock()
 	d.r.oversize = true

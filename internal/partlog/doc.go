@@ -1,22 +1,26 @@
-// Package partlog reads one partition of a Kafka topic from an offset,
-// read_committed, and knows how far it has looked.
+// Package partlog reads Kafka logs with fetches of its own, and knows how far it has read.
 //
-// A consumer that polls returns records. It does not tell that it has read past
-// something that is no record: a control marker, an aborted batch (also one whose
-// marker lies beyond the last stable offset), or a batch that compaction emptied.
-// If a log ends in those, a consumer never learns that it has reached the end. So
-// this package sends its own Fetch requests and reports a position: every
-// committed record below it has been returned, or was below the offset that the
-// Reader started from.
+// A Reader reads one partition, page by page, and reports positions:
 //
-// Three things need that: a replay of a changelog, a search for the
-// read_committed end of a log, and a catch-up barrier ("has planning passed
-// offset n?"). A Reader returns records in order, without gaps and without
-// repeats. It does not assign partitions, commits nothing, never resets a
-// position by itself, and does not prefetch.
+//	r := partlog.NewReader(client, partlog.Log{Topic: "timers", Partition: 3}, from)
+//	for r.Position() < end {
+//		page, err := r.Next(ctx, wait)
+//		// page.Records: committed, in order, without gaps and repeats
+//	}
 //
-// A call waits out errors that pass (no leader, a leader elsewhere, a broken
-// connection), with back-off, until its context ends. It returns the others:
-// *OutOfRangeError and ErrTopicGone, a refused authorisation, bytes that do
-// not decode.
+// A Consumer reads many partitions, each into a Sink that says how much room it has:
+//
+//	c := partlog.NewConsumer(client, partlog.MaxUnpacked, fetchBytes)
+//	c.Add("timers", 3, from, sink)
+//	err := c.Run(ctx)
+//
+// kgo's consumer cannot be used for this, for two reasons. It returns records, and does not tell that it has read
+// past something that is no record: a control marker, an aborted batch (also one whose marker lies beyond the last
+// stable offset), or a batch that compaction emptied. If a log ends in those, it never learns that it has reached the
+// end. And it builds every record before its caller can object, and stops before a batch that it cannot decode: see
+// Consumer.
+//
+// Neither assigns partitions, commits anything, or resets a position by itself. A Reader's call waits out errors that
+// pass (no leader, a leader elsewhere, a broken connection), with back-off, until its context ends. It returns the
+// others: *OutOfRangeError and ErrTopicGone, a refused authorisation, an *Unreadable batch.
 package partlog

@@ -78,8 +78,8 @@ func (r *Reader) SetPosition(to int64) { r.position, r.last, r.kept = to, batchE
 // Next returns nothing: markers, and what was aborted. Epoch 0: nothing was read yet.
 func (r *Reader) Last() (epoch Epoch, behind int64) { return r.last.epoch, r.last.behind }
 
-// Leader returns the epoch of the leader that was looked up last, 0 if it is not known. After a call that succeeded, it is
-// that of the leader that answered.
+// Leader returns the epoch of the leader that was looked up last, 0 if it is not known. After a call that succeeded,
+// it is that of the leader that answered.
 func (r *Reader) Leader() Epoch { return EpochOf(r.leader.epoch) }
 
 // Log is the log that r reads; its ID is known once a Next has succeeded.
@@ -98,7 +98,8 @@ func (r *Reader) SetMaxBytes(n int32) { r.maxBytes = n }
 // first, because nobody but this service writes to a changelog. Of a topic that others write to it needs one.
 func (r *Reader) SetMaxUnpacked(n int) { r.unpacked = n }
 
-// SetRoom bounds the memory that the records of a page take, in bytes, instead of 16 MiB. A page has at least one record if there is one.
+// SetRoom bounds the memory that the records of a page take, in bytes, instead of 16 MiB. A page has at least one
+// record if there is one.
 func (r *Reader) SetRoom(bytes int64) { r.room = bytes }
 
 // SetCompacted says that the topic is compacted (cleanup.policy holds

@@ -1,0 +1,124 @@
+package partlog
+
+import (
+	"unsafe"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// recordFields is a record as it stands in a batch. Its slices share the batch's memory.
+type recordFields struct {
+	size           int // in the batch
+	timestampDelta int64
+	offsetDelta    int32
+	key, value     []byte
+	headers        int    // how many
+	headerBytes    []byte // the first MaxHeaders of them
+}
+
+// bytes is how much is copied of the record.
+func (f *recordFields) bytes() int { return len(f.key) + len(f.value) + len(f.headerBytes) }
+
+// memory is about how much the record takes once it is built.
+func (f *recordFields) memory() int64 {
+	return recordMemory + int64(f.bytes()) + headerMemory*int64(min(f.headers, MaxHeaders))
+}
+
+// parseRecord parses the record at the begin of in. It takes what Kafka's own consumer takes
+// (DefaultRecord.readFrom): a length below zero is null, except that of a header's key, and a record is exactly as
+// long as it says.
+func parseRecord(in []byte) (f recordFields, ok bool) {
+	c := cursor{in: in}
+	size := c.varint()
+	if c.bad || size < 0 || int(size) > len(in)-c.at {
+		return f, false
+	}
+	f.size = c.at + int(size)
+	c.in = in[:f.size]
+	c.skip(1) // attributes, of which none is defined
+	f.timestampDelta, f.offsetDelta = c.varlong(), c.varint()
+	f.key, f.value = c.bytes(), c.bytes()
+	f.headers = int(c.varint())
+	begin := c.at
+	if f.headers < 0 || f.headers > len(c.in)-begin {
+		return f, false
+	}
+	for i := range f.headers {
+		if i == MaxHeaders {
+			f.headerBytes = c.in[begin:c.at]
+		}
+		if c.bytes() == nil { // the key
+			return f, false
+		}
+		c.bytes()
+	}
+	if f.headers <= MaxHeaders {
+		f.headerBytes = c.in[begin:c.at]
+	}
+	return f, !c.bad && c.at == f.size
+}
+
+// build returns the first MaxHeaders headers.
+func (f *recordFields) build() []kgo.RecordHeader {
+	if f.headers == 0 {
+		return nil
+	}
+	headers, c := make([]kgo.RecordHeader, min(f.headers, MaxHeaders)), cursor{in: f.headerBytes}
+	for i := range headers {
+		key := c.bytes()
+		name := unsafe.String(unsafe.SliceData(key), len(key)) // nobody writes to it
+		headers[i] = kgo.RecordHeader{Key: name, Value: c.bytes()}
+	}
+	return headers
+}
+
+// cursor reads the fields of a record. Once it is bad, what it returns means nothing.
+type cursor struct {
+	in  []byte
+	at  int
+	bad bool
+}
+
+func (c *cursor) skip(n int) []byte {
+	if c.bad || n < 0 || n > len(c.in)-c.at {
+		c.bad = true
+		return nil
+	}
+	c.at += n
+	return c.in[c.at-n : c.at : c.at]
+}
+
+// bytes reads a length and as many bytes: nil if the length is below zero.
+func (c *cursor) bytes() []byte {
+	if n := c.varint(); n >= 0 {
+		return c.skip(int(n))
+	}
+	return nil
+}
+
+// varint reads a number of 32 bits in at most five bytes. Bits beyond the 32 are dropped, as Java does.
+func (c *cursor) varint() int32 {
+	u := uint32(c.uvarint(5))
+	return int32(u>>1) ^ -int32(u&1)
+}
+
+// varlong reads a number of 64 bits in at most ten bytes.
+func (c *cursor) varlong() int64 {
+	u := c.uvarint(10)
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+func (c *cursor) uvarint(most int) (u uint64) {
+	for i := range most {
+		if c.at >= len(c.in) {
+			break
+		}
+		b := c.in[c.at]
+		c.at++
+		if u |= uint64(b&0x7f) << (7 * i); b < 0x80 {
+			return u
+		}
+	}
+	c.bad = true
+	return 0
+}
