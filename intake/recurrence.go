@@ -208,7 +208,7 @@ func (r *Rules) start(t *timer.Timer, recurrence calendar.Recurrence, at, writte
 		return refusal
 	}
 	if written >= 0 {
-		*t = *recurrence.Missed(t, written)
+		*t = *recurrence.SkipMissed(t, written)
 	}
 	return nil
 }
