@@ -36,9 +36,10 @@ const (
 	// stands for all of its requests; its detail lists their offsets.
 	ReasonBatchTooLarge Reason = "batch-too-large"
 
-	// ReasonBatchUnreadable: a batch of requests cannot be decoded: it is damaged, or it is not what Kafka's own
-	// consumer takes. None of the batch is read. One dead letter without key and value stands for all of its requests;
-	// its detail lists their offsets and says what is wrong.
+	// ReasonBatchUnreadable: a batch of requests cannot be decoded, or the offsets of its
+	// records repeat, are out of order or lie outside the batch. None of the batch is read.
+	// One dead letter without key and value stands for all of its requests; its detail lists
+	// their offsets and says what is wrong.
 	ReasonBatchUnreadable Reason = "batch-unreadable"
 
 	// ReasonHeaderCase: a timer- header is spelt with upper-case letters:
@@ -249,7 +250,8 @@ func meanings() []meaning {
 		{ReasonUnsupported, "A request in another scheduler's format asks for something that waterclock does not do."},
 		{ReasonBadValue, "The request topic takes requests in another scheduler's format, whose value is the schedule, and this value is not one."},
 		{ReasonBatchTooLarge, "A batch of requests is larger, when decompressed, than the service takes. None of them was read; this letter stands for all of them."},
-		{ReasonBatchUnreadable, "A batch of requests cannot be decoded, by Kafka's own consumer either. None of them was read; this letter stands for all of them."},
+		{ReasonBatchUnreadable, "A batch of requests cannot be decoded, or the offsets of its records repeat, " +
+			"are out of order or lie outside the batch. None of them was read; this letter stands for all of them."},
 		{ReasonHeaderCase, "A timer- header is spelt with upper-case letters: Timer-At."},
 		{ReasonUnknownHeader, "A header begins with timer- and is not known; it is probably misspelt."},
 		{ReasonDuplicateHeader, "A timer- header is given twice."},

@@ -241,7 +241,7 @@ func (m *mover) do(ctx context.Context, name string, before map[int]*instance, m
 		err = m.dismiss(func(i *instance) error {
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+i.http+"/leave?within=5m", nil)
 			if err == nil {
-				err = ops.Authorize(req, i.dir)
+				err = ops.AddToken(req, i.dir)
 			}
 			if err != nil {
 				return err

@@ -1,12 +1,10 @@
 package delaytopics
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
@@ -103,12 +101,7 @@ func (r *relay) resume(now time.Time) {
 }
 
 // Fail implements partlog.Sink.
-func (r *relay) Fail(err error) {
-	if errors.Is(err, kerr.OffsetOutOfRange) {
-		err = fmt.Errorf("the log no longer holds the position: %w", err)
-	}
-	r.life.GiveUp(fmt.Errorf("read records: %w", err))
-}
+func (r *relay) Fail(err error) { r.life.GiveUpReading(err) }
 
 // watchAhead raises an alert if all records wait for one whose timestamp lies far ahead.
 func (r *relay) watchAhead(now time.Time, due int64, ok bool) {
@@ -124,7 +117,7 @@ func (r *relay) watchAhead(now time.Time, due int64, ok bool) {
 // Skip makes one dead letter of a batch of records that cannot be read. It implements partlog.Sink.
 func (r *relay) Skip(u *partlog.Unreadable) {
 	reason, detail := u.Reason("records")
-	r.life.Log.Warn("a batch of records cannot be read and becomes a dead letter", "from", u.First, "to", u.Next, "err", u.Err)
+	r.life.Log.Warn("unreadable batch becomes a dead letter", "from", u.First, "to", u.Next, "err", u.Err)
 	r.life.Input.Read(nil, u.Next, u.Epoch)
 	r.mu.Lock()
 	defer r.mu.Unlock()

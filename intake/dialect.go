@@ -82,11 +82,11 @@ type allowance struct {
 }
 
 const (
-	// uncounted is how many headers read does not count: a traceparent.
-	uncounted = 1
-	// shorter is by how many bytes headers may get shorter when they are translated, apart from zeros in front of
-	// numbers. Their names do, and traceparent is not counted.
-	shorter = 1 << 10
+	// extraHeaders is how many headers read does not count: a traceparent.
+	extraHeaders = 1
+	// extraBytes is how many bytes translation may save, apart from leading zeros of numbers: names get shorter, and
+	// the traceparent is not counted.
+	extraBytes = 1 << 10
 )
 
 // take counts a header, and rejects the record if that is one more than the limits can allow.
@@ -95,9 +95,9 @@ func (a *allowance) take(h *kgo.RecordHeader) *Refusal {
 	a.count++
 	a.bytes += len(h.Key) + len(h.Value)
 	switch {
-	case a.count > count+uncounted:
+	case a.count > count+extraHeaders:
 		return tooManyHeaders(count)
-	case a.bytes > bytes+shorter:
+	case a.bytes > bytes+extraBytes:
 		return headersTooLarge(bytes)
 	}
 	return nil
@@ -107,7 +107,7 @@ func (a *allowance) take(h *kgo.RecordHeader) *Refusal {
 func (v *vocabulary) parse(list []kgo.RecordHeader, limits *Limits) (f foreign, refusal *Refusal) {
 	count, _ := limits.headers()
 	f.said = make(map[string][]byte)
-	f.others = make([]kgo.RecordHeader, 0, min(len(list), count+uncounted)+maxAdded)
+	f.others = make([]kgo.RecordHeader, 0, min(len(list), count+extraHeaders)+maxAdded)
 	room := allowance{limits: limits}
 	for _, h := range list {
 		if named(h.Key, v.drop) != "" || classify(h.Key) == ownHeader { // the latter are dropped anyway

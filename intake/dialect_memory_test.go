@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // What is small in a record and large in memory is counted before it is built, in every dialect: validating a request
@@ -39,7 +40,10 @@ func TestMemoryOfDialects(t *testing.T) {
 	for i := range own {
 		own[i].Key = waterclock.HeaderID
 	}
-	fields := bytes.Repeat([]byte("a "), n)
+	fields := []kgo.RecordHeader{{Key: natsSchedule, Value: bytes.Repeat([]byte("a "), n)}}
+	repeated := strings.Repeat(`"":"",`, n/2) + `"":""`
+	nested := `"a":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000)
+	digits := bytes.Repeat([]byte("9"), n)
 	for _, tt := range []struct {
 		name    string
 		dialect Dialect
@@ -51,22 +55,24 @@ func TestMemoryOfDialects(t *testing.T) {
 		{"avro, blocks of one", Sky, sky(bytes.Repeat(one, n/2)), nil, waterclock.ReasonTooManyHeaders},
 		{"avro, cut off", Sky, sky(block[:n]), nil, waterclock.ReasonBadValue},
 		{"JSON, distinct headers", SkyJSON, skyJSON(distinct.String() + `"":""`), nil, waterclock.ReasonTooManyHeaders},
-		{"JSON, one header over and over", SkyJSON, skyJSON(strings.Repeat(`"":"",`, n/2) + `"":""`), nil, waterclock.ReasonTooManyHeaders},
-		{"JSON, nested lists", SkyJSON, skyJSON(`"a":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000)), nil, waterclock.ReasonBadValue},
-		{"JSON, a long number", SkyJSON, fmt.Appendf(nil, `{"time":%s}`, bytes.Repeat([]byte("9"), n)), nil, waterclock.ReasonBadValue},
+		{"JSON, one header over and over", SkyJSON, skyJSON(repeated), nil, waterclock.ReasonTooManyHeaders},
+		{"JSON, nested lists", SkyJSON, skyJSON(nested), nil, waterclock.ReasonBadValue},
+		{"JSON, a long number", SkyJSON, fmt.Appendf(nil, `{"time":%s}`, digits), nil, waterclock.ReasonBadValue},
 		{"headers besides a schedule", Sky, sky(one), many, waterclock.ReasonTooManyHeaders},
 		{"plain", Plain, nil, many, waterclock.ReasonTooManyHeaders},
 		{"etf1", ETF1, []byte("v"), many, waterclock.ReasonTooManyHeaders},
 		{"etf1, headers that are dropped", ETF1, []byte("v"), own, waterclock.ReasonTooManyHeaders},
 		{"rabbitmq", RabbitMQ, []byte("v"), many, waterclock.ReasonTooManyHeaders},
 		{"nats", NATS, []byte("v"), many, waterclock.ReasonTooManyHeaders},
-		{"nats, an expression of very many fields", NATS, []byte("v"), []kgo.RecordHeader{{Key: natsSchedule, Value: fields}}, waterclock.ReasonHeadersTooLarge},
+		{"nats, an expression of very many fields", NATS, []byte("v"), fields, waterclock.ReasonHeadersTooLarge},
 		{"pulsar", Pulsar, []byte("v"), many, waterclock.ReasonTooManyHeaders},
 		{"pulsar, headers that are dropped", Pulsar, []byte("v"), own, waterclock.ReasonTooManyHeaders},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := &Rules{Topic: "r", Partitions: 1, Dialect: tt.dialect, DefaultTarget: "t", Allow: func(string) bool { return true }}
-			rec := &kgo.Record{Topic: "r", Key: []byte("a"), Value: tt.value, Headers: tt.headers, Timestamp: time.UnixMilli(1)}
+			r := dialectRules(tt.dialect, Limits{})
+			rec := &kgo.Record{
+				Topic: "r", Key: []byte("a"), Value: tt.value, Headers: tt.headers, Timestamp: time.UnixMilli(1),
+			}
 			size := recordBytes(rec)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
@@ -75,7 +81,7 @@ func TestMemoryOfDialects(t *testing.T) {
 			if refusal == nil && tt.reason != "" || refusal != nil && refusal.Reason != tt.reason {
 				t.Errorf("%+v, want %s", refusal, tt.reason)
 			}
-			if refusal != nil && len(refusal.Detail) > maxDetailBytes {
+			if refusal != nil && len(refusal.Detail) > timer.MaxDetailBytes {
 				t.Errorf("the detail has %d bytes", len(refusal.Detail))
 			}
 			if got, most := after.TotalAlloc-before.TotalAlloc, uint64(512<<10+8*size); got > most {
@@ -85,11 +91,18 @@ func TestMemoryOfDialects(t *testing.T) {
 	}
 }
 
+func dialectRules(d Dialect, limits Limits) *Rules {
+	return &Rules{
+		Topic: "r", Partitions: 1, Dialect: d, DefaultTarget: "t", Limits: limits,
+		Allow: func(string) bool { return true },
+	}
+}
+
 // The limits of a translation reject nothing that headers.read takes.
 func TestLimitsOfDialects(t *testing.T) {
 	for _, d := range []Dialect{ETF1, RabbitMQ, NATS, Pulsar} {
 		for _, limit := range []int{4, DefaultHeaders} {
-			r := &Rules{Topic: "r", Partitions: 1, Dialect: d, DefaultTarget: "t", Allow: func(string) bool { return true }, Limits: Limits{Headers: limit}}
+			r := dialectRules(d, Limits{Headers: limit})
 			say := map[Dialect][]kgo.RecordHeader{
 				ETF1:     {{Key: etf1Epoch, Value: []byte("1893456000")}},
 				RabbitMQ: {{Key: rabbitDelay, Value: []byte("1")}},
@@ -104,14 +117,17 @@ func TestLimitsOfDialects(t *testing.T) {
 			for range limit - added {
 				headers = append(headers, kgo.RecordHeader{Key: "x"})
 			}
-			rec := &kgo.Record{Topic: "r", Key: []byte("a"), Value: []byte("v"), Headers: headers, Timestamp: time.UnixMilli(1)}
+			rec := &kgo.Record{
+				Topic: "r", Key: []byte("a"), Value: []byte("v"), Headers: headers, Timestamp: time.UnixMilli(1),
+			}
 			if limit >= added {
 				if _, _, refusal := r.Validate(rec, 1_900_000_000_000); refusal != nil {
 					t.Errorf("%s, %d headers: %+v", d, limit, refusal)
 				}
 			}
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: "x"})
-			if _, _, refusal := r.Validate(rec, 1_900_000_000_000); refusal == nil || refusal.Reason != waterclock.ReasonTooManyHeaders {
+			_, _, refusal := r.Validate(rec, 1_900_000_000_000)
+			if refusal == nil || refusal.Reason != waterclock.ReasonTooManyHeaders {
 				t.Errorf("%s, one header more than %d: %+v", d, limit, refusal)
 			}
 		}

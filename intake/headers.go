@@ -62,11 +62,12 @@ const (
 	traceparentBytes = 55
 )
 
-// countHeaders rejects a record of which the reader has not built all headers. Those of waterclock itself count too here.
+// countHeaders rejects a record of which the reader has not built all headers. Here those of waterclock itself count
+// too.
 func countHeaders(rec *kgo.Record) *Refusal {
 	if n := partlog.HeaderCount(rec); n > partlog.MaxHeaders {
 		return refuse(waterclock.ReasonTooManyHeaders,
-			"the record has %d headers, and more than %d are never looked at: leave some out.", n, partlog.MaxHeaders)
+			"the record has %d headers, at most %d are allowed: leave some out.", n, partlog.MaxHeaders)
 	}
 	return nil
 }

@@ -207,6 +207,6 @@ func (r *Rules) start(t *timer.Timer, recurrence calendar.Recurrence, at, writte
 	if refusal := r.beyond(t.Due, now); refusal != nil || written < 0 {
 		return refusal
 	}
-	*t = *recurrence.Missed(t, written)
+	*t = *recurrence.SkipMissed(t, written)
 	return r.beyond(t.Due, now) // a producer may name any time as that of the record
 }

@@ -3,7 +3,6 @@ package intake
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -113,18 +112,11 @@ func (r *Rules) Current() *Rules {
 // Refusal says why a request is rejected.
 type Refusal struct {
 	Reason waterclock.Reason
-	Detail string // one sentence that names the thing and says what to do; at most maxDetailBytes
+	Detail string // one sentence that names the thing and says what to do; at most timer.MaxDetailBytes
 }
 
-// maxDetailBytes bounds the detail of a refusal. Errors of other packages may quote as much as the request has.
-const maxDetailBytes = 1024
-
 func refuse(reason waterclock.Reason, format string, args ...any) *Refusal {
-	detail := fmt.Sprintf(format, args...)
-	if len(detail) > maxDetailBytes {
-		detail = strings.ToValidUTF8(strings.Clone(detail[:maxDetailBytes]), "")
-	}
-	return &Refusal{Reason: reason, Detail: detail}
+	return &Refusal{Reason: reason, Detail: timer.CutDetail(fmt.Sprintf(format, args...))}
 }
 
 // quotedBytes is how many bytes of a value a detail shows.

@@ -62,9 +62,9 @@ func drainCommand(p *process) *cobra.Command {
 instances, leave the group and end, even with --on-stop stay. Use it for an instance that
 will not come back. With --standbys, each partition moves when another instance has
 caught up with it, and is served until then. drain exits 0 when the instance has left the
-group. The instance must serve plain HTTP there, without --http-web-config. drain proves
-that it may do this by a token that the instance has written into its data directory, so
-it runs as the instance's user, or root.`,
+group. The instance must serve plain HTTP there, without --http-web-config. drain
+authenticates with a token from the instance's data directory, so run it as the
+instance's user or as root.`,
 		Example: `  waterclock drain --data-dir /var/lib/waterclock
   waterclock drain --within 5m`,
 	}
@@ -103,7 +103,7 @@ func (p *process) askInstance(
 		return err
 	}
 	if dataDir != "" {
-		if err := ops.Authorize(req, dataDir); err != nil {
+		if err := ops.AddToken(req, dataDir); err != nil {
 			return fmt.Errorf("%w (--data-dir names another directory)", err)
 		}
 	}

@@ -50,7 +50,7 @@ var statuses = map[int]string{
 	http.StatusRequestTimeout:              "body-timeout: the body did not arrive in time.",
 	http.StatusConflict:                    "no-events: the request topic writes none. Of a request that is refused: moved-meanwhile, wrong-partition.",
 	http.StatusGone:                        "events-gone: the stream cannot begin there without leaving out events.",
-	http.StatusPreconditionFailed:          "condition-not-met: what the call counts under does not hold, and nothing has changed; pending is what is pending.",
+	http.StatusPreconditionFailed:          "condition-not-met: the condition of the call does not hold, and nothing has changed; pending is what is pending.",
 	http.StatusRequestEntityTooLarge:       "too-large, value-too-large, batch-too-large: the body, or the request as a record.",
 	http.StatusRequestURITooLong:           "target-too-long: path and query.",
 	http.StatusUnprocessableEntity:         "idempotency-key-reused: the key was used with another body.",

@@ -17,11 +17,11 @@ const aheadLetters = 20_000
 // and after the request topic has grown. Of each partition the order of its log stays, because the times of two
 // owners may disagree a little.
 //
-// It holds only where letters are, so many partitions with large letters need little memory.
+// It keeps only where letters are, not the letters. So many partitions with large letters need little memory.
 type letterOrder struct {
 	newestFirst bool
-	bounds      map[int32][2]int64   // by partition: what has not been looked at
-	ahead       map[int32][]letterAt // by partition: what has, and was not taken, in this order
+	bounds      map[int32][2]int64   // by partition: not read yet
+	ahead       map[int32][]letterAt // by partition: read, not taken yet, in order
 	window      int64                // offsets of a partition that are looked at together: see shrink
 	most        int64                // the maximum of window
 }
@@ -42,8 +42,7 @@ func newLetterOrder(bounds map[int32][2]int64, newestFirst bool) *letterOrder {
 	}
 }
 
-// spans returns what has to be looked at before more is taken: the next window of each partition of which nothing is
-// known ahead. It returns none if that is no partition.
+// spans returns the windows to read next, one for each partition without known letters, or none.
 func (o *letterOrder) spans() map[int32][2]int64 {
 	spans := make(map[int32][2]int64)
 	for p, b := range o.bounds {
@@ -73,8 +72,8 @@ func (o *letterOrder) looked(spans map[int32][2]int64, found map[int32][]letterA
 	o.window = min(o.most, o.window*2)
 }
 
-// shrink makes the next windows smaller, because these have too many bytes to be looked at together; false if they
-// cannot be smaller.
+// shrink makes the next windows smaller by historyGrowth, because these have too many bytes to be read together. It
+// returns false if they cannot be smaller.
 func (o *letterOrder) shrink() bool {
 	was := o.window
 	o.window = max(1, was/historyGrowth)

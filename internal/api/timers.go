@@ -65,7 +65,7 @@ func (t *timers) register(h huma.API) {
 		{"pauseTimer", http.MethodPost, onePath + "/pause", "Have a timer not fire until it is resumed", waterclock.HeaderPause, ""},
 		{"resumeTimer", http.MethodPost, onePath + "/resume", "Have a paused timer fire again", waterclock.HeaderResume, "What is past due fires at once."},
 	} {
-		op := operation("timers", s.method, s.path, s.id, s.summary, s.then, "404: nothing is pending under the ID. 412: what it counts under does not hold.")
+		op := operation("timers", s.method, s.path, s.id, s.summary, s.then, "404: nothing is pending under the ID. 412: its condition does not hold.")
 		op.Parameters = conditions()
 		describe[Result](h, &op, map[string]string{"202": inTheLog})
 		handle(h, op, func(ctx context.Context, in *struct {

@@ -121,7 +121,7 @@ func decided(at timer.TopicPartition, id string, w *route.Written) (status int, 
 	case string(waterclock.EventRejected):
 		p = problem(statusOf(d.Reason), d.Reason, "%s", d.Detail)
 	case string(waterclock.EventConditionNotMet):
-		p = problem(http.StatusPreconditionFailed, ReasonConditionNotMet, "what the request counts under does not hold of timer %.100q: nothing has changed", id)
+		p = problem(http.StatusPreconditionFailed, ReasonConditionNotMet, "the condition does not hold for timer %.100q: nothing has changed", id)
 		p.Pending = r.Timer
 	case "not-found":
 		if d.Pending != nil && !remembered { // for example, it was already paused

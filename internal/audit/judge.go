@@ -29,8 +29,8 @@ const (
 	maxFacts = 100_000
 	// factMemory is what a fact takes while it is judged, garbage included and its texts not, in bytes.
 	factMemory = 1200
-	// maxJudged is how many bytes the facts about one ID may take, and all together that workers judge or that wait for
-	// one. maxFacts fit if their texts have less than 400 bytes each.
+	// maxJudged bounds, in bytes, the facts in memory, and the facts of one ID. maxFacts fit if their texts have less
+	// than 400 bytes each.
 	maxJudged = 192 << 20
 	// groupsAtOnce is how many IDs go to a worker at a time, unless their facts take batchMemory.
 	groupsAtOnce = 256

@@ -58,28 +58,35 @@ func (w *writer) recurring(offset int64, firings int, events bool) {
 	id := fmt.Sprintf("recurring-%06d", offset)
 	at := history.Place{Topic: "timers", Offset: offset}
 	carries := history.Payload{Topic: "orders-due", Partition: -1, Key: id, Value: "v"}
-	q := history.Request{Action: history.Schedules, Recurs: &history.Recurrence{Every: 1000, CatchUp: waterclock.CatchUpAll}, Emits: carries}
+	recurs := &history.Recurrence{Every: 1000, CatchUp: waterclock.CatchUpAll}
+	q := history.Request{Action: history.Schedules, Recurs: recurs, Emits: carries}
 	w.put(id, requestKind, at, encode((*codec).request, q))
 	pending := history.Timer{Source: at, Due: int64(firings) * 1000, Occurrence: int64(firings) + 1, Emits: carries}
 	w.put(id, pendingKind, history.Place{Topic: "timers.waterclock.changelog"}, encode((*codec).timer, pending))
 	if events {
 		v := history.Event{Event: waterclock.Event{
-			Type: waterclock.EventScheduled, Source: at, Target: "orders-due", Pending: &waterclock.Pending{Due: time.UnixMilli(0), Occurrence: 1},
+			Type: waterclock.EventScheduled, Source: at, Target: "orders-due",
+			Pending: &waterclock.Pending{Due: time.UnixMilli(0), Occurrence: 1},
 		}}
 		w.put(id, eventKind, history.Place{Topic: "timers.waterclock.events"}, encode((*codec).event, v))
 	}
 	for n := range firings {
-		e := history.Emission{Source: at, Occurrence: int64(n + 1), Due: int64(n) * 1000, Event: fmt.Sprintf("%s-%d", id, n), Carries: carries}
+		e := history.Emission{
+			Source: at, Occurrence: int64(n + 1), Due: int64(n) * 1000, Event: fmt.Sprintf("%s-%d", id, n), Carries: carries,
+		}
 		e.Timestamp = e.Due + 3
-		w.put(id, emissionKind, history.Place{Topic: "orders-due", Offset: offset*int64(firings) + int64(n)}, encode((*codec).emission, e))
+		to := history.Place{Topic: "orders-due", Offset: offset*int64(firings) + int64(n)}
+		w.put(id, emissionKind, to, encode((*codec).emission, e))
 		if !events {
 			continue
 		}
 		v := history.Event{Event: waterclock.Event{
-			Type: waterclock.EventFired, At: time.UnixMilli(e.Timestamp), Source: at, Due: time.UnixMilli(e.Due), Occurrence: e.Occurrence,
-			Target: "orders-due", Emission: e.Event, Pending: &waterclock.Pending{Due: time.UnixMilli(e.Due + 1000), Occurrence: e.Occurrence + 1},
+			Type: waterclock.EventFired, At: time.UnixMilli(e.Timestamp), Source: at,
+			Due: time.UnixMilli(e.Due), Occurrence: e.Occurrence, Target: "orders-due", Emission: e.Event,
+			Pending: &waterclock.Pending{Due: time.UnixMilli(e.Due + 1000), Occurrence: e.Occurrence + 1},
 		}}
-		w.put(id, eventKind, history.Place{Topic: "timers.waterclock.events", Offset: int64(n) + 1}, encode((*codec).event, v))
+		to = history.Place{Topic: "timers.waterclock.events", Offset: int64(n) + 1}
+		w.put(id, eventKind, to, encode((*codec).event, v))
 	}
 }
 
@@ -88,7 +95,8 @@ func (w *writer) judge(events string) (*Report, uint64) {
 	w.t.Helper()
 	w.commit()
 	settled := history.Change{Kind: history.Checkpoint, Step: "a/1", Position: 1 << 40}
-	if err := w.s.db.Set(stepKey(history.Log{Topic: "timers"}, 0), encode((*codec).step, settled), pebble.NoSync); err != nil {
+	key := stepKey(history.Log{Topic: "timers"}, 0)
+	if err := w.s.db.Set(key, encode((*codec).step, settled), pebble.NoSync); err != nil {
 		w.t.Fatal(err)
 	}
 	runtime.GC()
@@ -159,14 +167,16 @@ func TestMemoryOfJudging(t *testing.T) {
 			for n := range maxFacts {
 				at := history.Place{Topic: "timers", Offset: int64(n)}
 				e := history.Emission{Source: at, Occurrence: 1, Due: 1, Event: "same"}
-				w.put("forged", emissionKind, history.Place{Topic: "orders-due", Offset: int64(n)}, encode((*codec).emission, e))
+				to := history.Place{Topic: "orders-due", Offset: int64(n)}
+				w.put("forged", emissionKind, to, encode((*codec).emission, e))
 			}
 		}, "", "map[]", fmt.Sprintf("map[duplicate:%d early:%d]", maxFacts-1, maxFacts), 0},
 		{"one timer with very large facts", func(w *writer) {
 			for n := range 2500 {
 				at := history.Place{Topic: "timers", Offset: int64(n)}
 				l := history.Letter{Source: at, Reason: waterclock.Reason(fmt.Sprint(n, strings.Repeat("x", 100_000)))}
-				w.put("large", letterKind, history.Place{Topic: "timers.waterclock.dead-letters", Offset: int64(n)}, encode((*codec).letter, l))
+				to := history.Place{Topic: "timers.waterclock.dead-letters", Offset: int64(n)}
+				w.put("large", letterKind, to, encode((*codec).letter, l))
 			}
 		}, "", "map[]", "map[]", 1},
 	} {
@@ -177,7 +187,8 @@ func TestMemoryOfJudging(t *testing.T) {
 			if peak > judgedHeap {
 				t.Errorf("the heap reached %d MiB", peak>>20)
 			}
-			if fates, broken := fmt.Sprint(report.Topics[0].Fates), fmt.Sprint(report.Broken); fates != tt.fates || broken != tt.broken {
+			fates, broken := fmt.Sprint(report.Topics[0].Fates), fmt.Sprint(report.Broken)
+			if fates != tt.fates || broken != tt.broken {
 				t.Errorf("fates %s, broken %s; want %s, %s", fates, broken, tt.fates, tt.broken)
 			}
 			if len(report.Notes) != tt.notes {

@@ -61,22 +61,18 @@ func (p *plan) note(format string, args ...any) {
 	}
 }
 
-// unseen notes that records of a topic that were written before a time, in Unix ms, are missing.
+// unseen notes that records of a topic that were written before a time, in Unix ms, are missing. If format is empty, it
+// does so without a note in the report.
 func (p *plan) unseen(topic string, before int64, format string, args ...any) {
-	p.note(format, args...)
+	if format != "" {
+		p.note(format, args...)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.Unseen == nil {
 		p.Unseen = make(map[string]int64)
 	}
 	p.Unseen[topic] = max(p.Unseen[topic], before)
-}
-
-// unseenToo notes that a topic could not be read at all, without a note for people.
-func (p *plan) unseenToo(topic string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.Unseen[topic] = math.MaxInt64
 }
 
 // cutAt notes that a changelog was read to a later end.
@@ -247,7 +243,7 @@ func (p *planner) readable(ctx context.Context, targets, own []string) (readable
 			switch {
 			case errors.Is(d.Err, kerr.UnknownTopicOrPartition):
 				if absent++; absent > notedAbsent {
-					p.plan.unseenToo(name)
+					p.plan.unseen(name, math.MaxInt64, "")
 					continue
 				}
 				why = "does not exist"
@@ -272,7 +268,7 @@ func (p *planner) readable(ctx context.Context, targets, own []string) (readable
 const (
 	// topicsAtOnce is how many topics are looked at with one request.
 	topicsAtOnce = 1000
-	// notedAbsent bounds the notes about targets that do not exist: whoever writes requests makes up their names.
+	// notedAbsent bounds the notes about targets that do not exist: any producer of requests can invent names.
 	notedAbsent = 100
 )
 

@@ -22,7 +22,7 @@ import (
 const (
 	// fetchWait is how long a fetch waits for records. They are there.
 	fetchWait = 100 * time.Millisecond
-	// fetchBytes is how much one fetch asks for. Decoded it takes many times as much memory, pageBytes at most.
+	// fetchBytes is how much one fetch asks for. Its records take at most pageBytes at a time.
 	fetchBytes, pageBytes = 256 << 10, 8 << 20
 	// cutAge is how old the end may be to which a changelog is read. A record below it may be compacted away once a later
 	// one of its key is min.compaction.lag.ms old: 15 minutes, and the service warns if it is less than one.
@@ -118,7 +118,7 @@ func (r *reader) readTo(ctx context.Context, log *partlog.Reader, stage int, j *
 			continue
 		}
 		if bad := (*partlog.Unreadable)(nil); errors.As(err, &bad) && stage != cutStage && stage != afterStage {
-			// None of ours: of a request topic's there is a dead letter.
+			// Not written by the service. A batch of a request topic has a dead letter.
 			r.plan.note("%s/%d: %v, and what it holds is not known", j.Log.Topic, j.Log.Partition, bad)
 			log.SetPosition(min(bad.Next, j.To))
 			continue

@@ -17,8 +17,9 @@
 //     beyond that is not taken away: it gets no more until it is below, and what it releases is free for the others;
 //   - no partition depends on another one that stands still. A partition that holds nothing may always take
 //     something, because its part is reserved for it alone. So it makes progress with what it releases itself,
-//     even if others hold all common memory for ever. That is why nobody is notified when others release memory:
-//     each partition looks again when it has released some itself.
+//     even if others hold all common memory for ever. That is why nobody is notified when others release memory.
+//     A full partition resumes when it has released memory. One whose next record does not fit is tried again soon
+//     (partlog.roomPause).
 package budget
 
 import "sync"
@@ -46,8 +47,7 @@ type Budget struct {
 type topic struct {
 	reserved   int64 // bytes, for each partition
 	backlogged int   // accounts
-	// large holds a piece that there is no memory for, or is about to; nil: none does. That ends when it releases the
-	// piece, or when the others have released as much.
+	// large is the account that Room has let take a piece for which there was no memory; nil: there is none. See Room.
 	large *Account
 }
 
@@ -98,12 +98,16 @@ func (a *Account) Set(used int64) (full bool) {
 	return a.full
 }
 
-// Room returns how much more the account may hold, in bytes. Its holder takes pieces, of which the next one has this many
-// bytes. Room is 0, or that many at least.
+// Room returns how many more bytes the account may hold. next is the size of the next piece; the result is 0 or at
+// least next.
 //
-// A piece may be larger than all that an account may ever hold. One that holds nothing gets it nevertheless, if there is so
-// much memory that nobody holds, and otherwise if no other account of its topic holds such a piece. So together all hold no
-// more than the total and one piece for each topic, and each topic makes progress whatever others hold.
+// A piece may exceed the account's limit. An empty account gets it if that much memory is free, or else if no other
+// account of the topic holds such a piece. So all accounts together hold at most the total plus one piece per topic,
+// and each topic makes progress whatever others hold.
+//
+// In the second case Room reserves the topic's place for such a piece (topic.large) before the piece is taken. The
+// account gives the place back with Close, or with a Set after which it is within its reserved part, or all accounts
+// are within the total. Once the piece is taken and others have released as much, another account may have the place.
 func (a *Account) Room(next int64) int64 {
 	b := a.budget
 	b.mu.Lock()

@@ -16,14 +16,12 @@ func (r Recurrence) Start(t *timer.Timer, at int64) {
 	r.put(t, r.First(at))
 }
 
-// Missed returns t, which is under construction, as it is pending if its request was written at a time, in Unix
-// milliseconds. What was due before that was missed, whatever was running, and the policy skips some of it. Nothing
-// but the request decides that, so each owner that reads it decides the same.
+// SkipMissed applies the catch-up policy to the occurrences of t, which is under construction, that were due before its
+// request was written, in Unix ms. Only the request decides, so every owner gets the same result.
 //
-// If the policy skips all there is, the recurrence is over before it has begun. Such a timer is pending behind its
-// last occurrence, which is also its count, and due since then: CatchUp ends it. So it has the outcomes of every
-// other timer.
-func (r Recurrence) Missed(t *timer.Timer, written int64) *timer.Timer {
+// If nothing is left, t is pending one past its last occurrence, with that as its count, and CatchUp ends it. So it has
+// the outcomes of every other timer.
+func (r Recurrence) SkipMissed(t *timer.Timer, written int64) *timer.Timer {
 	if left := r.CatchUp(t, written-1, written-1); left != nil {
 		return left
 	}

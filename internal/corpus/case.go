@@ -18,8 +18,8 @@ type Case struct {
 // Cases are all cases, each with a name of its own.
 func Cases() []Case {
 	return slices.Concat(
-		soundCases(), javaCases(), framingCases(), zstdCases(), contentCases(), recordCases(), varintCases(), headerCases(),
-		largeCases(), topicCases(),
+		soundCases(), javaCases(), framingCases(), zstdCases(), contentCases(), recordCases(), varintCases(),
+		headerCases(), largeCases(), topicCases(),
 	)
 }
 
@@ -45,7 +45,9 @@ func twoWays() []codec { return []codec{{"none", none}, {"gzip", gzipped}} }
 
 // of returns a case of count records.
 func of(name string, id int16, count int, records func() []byte) Case {
-	return Case{Name: name, Batch: func(w Writer) []byte { return newBatch(w, id, count, compress(id, records())).bytes() }}
+	return Case{Name: name, Batch: func(w Writer) []byte {
+		return newBatch(w, id, count, compress(id, records())).bytes()
+	}}
 }
 
 // raw returns a case of three plain records, compressed by as.

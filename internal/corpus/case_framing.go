@@ -21,15 +21,21 @@ func soundCases() (cases []Case) {
 			of("sound: 2000 records, "+c.name, c.id, 2000, func() []byte { return records(2000) }))
 	}
 	for level := gzip.BestSpeed; level <= gzip.BestCompression; level++ {
-		cases = append(cases, raw(fmt.Sprintf("gzip: level %d", level), gzipped, func(p []byte) []byte { return gzipMember(p, level) }))
+		cases = append(cases, raw(fmt.Sprintf("gzip: level %d", level), gzipped, func(p []byte) []byte {
+			return gzipMember(p, level)
+		}))
 	}
 	for i, level := range []lz4.CompressionLevel{lz4.Fast, lz4.Level1, lz4.Level5, lz4.Level9} {
 		cases = append(cases, raw(fmt.Sprintf("lz4: level %d", []int{0, 1, 5, 9}[i]), lz4ed, func(p []byte) []byte {
 			return lz4Frame(p, lz4.CompressionLevelOption(level))
 		}))
 	}
-	for _, level := range []zstd.EncoderLevel{zstd.SpeedFastest, zstd.SpeedDefault, zstd.SpeedBetterCompression, zstd.SpeedBestCompression} {
-		cases = append(cases, raw("zstd: level "+level.String(), zstded, func(p []byte) []byte { return zstdEncoded(p, zstd.WithEncoderLevel(level)) }))
+	for _, level := range []zstd.EncoderLevel{
+		zstd.SpeedFastest, zstd.SpeedDefault, zstd.SpeedBetterCompression, zstd.SpeedBestCompression,
+	} {
+		cases = append(cases, raw("zstd: level "+level.String(), zstded, func(p []byte) []byte {
+			return zstdEncoded(p, zstd.WithEncoderLevel(level))
+		}))
 	}
 	return cases
 }
@@ -39,19 +45,45 @@ func framingCases() (cases []Case) {
 	for _, c := range codecs()[1:] {
 		c := c
 		cases = append(cases,
-			raw(c.name+": bytes behind the end", c.id, func(p []byte) []byte { return append(compress(c.id, p), garbage...) }),
-			raw(c.name+": one byte behind the end", c.id, func(p []byte) []byte { return append(compress(c.id, p), 0) }),
-			raw(c.name+": zeros behind the end", c.id, func(p []byte) []byte { return append(compress(c.id, p), make([]byte, 20)...) }),
-			raw(c.name+": twice", c.id, func(p []byte) []byte { return append(compress(c.id, p), compress(c.id, p)...) }),
+			raw(c.name+": bytes behind the end", c.id, func(p []byte) []byte {
+				return append(compress(c.id, p), garbage...)
+			}),
+			raw(c.name+": one byte behind the end", c.id, func(p []byte) []byte {
+				return append(compress(c.id, p), 0)
+			}),
+			raw(c.name+": zeros behind the end", c.id, func(p []byte) []byte {
+				return append(compress(c.id, p), make([]byte, 20)...)
+			}),
+			raw(c.name+": twice", c.id, func(p []byte) []byte {
+				return append(compress(c.id, p), compress(c.id, p)...)
+			}),
 			raw(c.name+": records in two parts", c.id, func(p []byte) []byte {
 				return append(compress(c.id, p[:len(p)/2]), compress(c.id, p[len(p)/2:])...)
 			}),
-			raw(c.name+": an empty part before", c.id, func(p []byte) []byte { return append(compress(c.id, nil), compress(c.id, p)...) }),
-			raw(c.name+": cut in the middle", c.id, func(p []byte) []byte { z := compress(c.id, p); return z[:len(z)/2] }),
-			raw(c.name+": last byte missing", c.id, func(p []byte) []byte { z := compress(c.id, p); return z[:len(z)-1] }),
-			raw(c.name+": last 4 bytes missing", c.id, func(p []byte) []byte { z := compress(c.id, p); return z[:len(z)-4] }),
-			raw(c.name+": last 8 bytes missing", c.id, func(p []byte) []byte { z := compress(c.id, p); return z[:len(z)-8] }),
-			raw(c.name+": a bit changed in the middle", c.id, func(p []byte) []byte { z := compress(c.id, p); z[len(z)/2] ^= 0x10; return z }),
+			raw(c.name+": an empty part before", c.id, func(p []byte) []byte {
+				return append(compress(c.id, nil), compress(c.id, p)...)
+			}),
+			raw(c.name+": cut in the middle", c.id, func(p []byte) []byte {
+				z := compress(c.id, p)
+				return z[:len(z)/2]
+			}),
+			raw(c.name+": last byte missing", c.id, func(p []byte) []byte {
+				z := compress(c.id, p)
+				return z[:len(z)-1]
+			}),
+			raw(c.name+": last 4 bytes missing", c.id, func(p []byte) []byte {
+				z := compress(c.id, p)
+				return z[:len(z)-4]
+			}),
+			raw(c.name+": last 8 bytes missing", c.id, func(p []byte) []byte {
+				z := compress(c.id, p)
+				return z[:len(z)-8]
+			}),
+			raw(c.name+": a bit changed in the middle", c.id, func(p []byte) []byte {
+				z := compress(c.id, p)
+				z[len(z)/2] ^= 0x10
+				return z
+			}),
 			raw(c.name+": nothing at all", c.id, func([]byte) []byte { return nil }),
 			raw(c.name+": not compressed at all", c.id, func(p []byte) []byte { return p }),
 		)
@@ -172,7 +204,8 @@ func zstdCases() (cases []Case) {
 		cases = append(cases, raw(name, zstded, func(p []byte) []byte { return zstdRaw(log, 0, p) }))
 	}
 	for _, mib := range []int{8, 32, 64, 128} {
-		cases = append(cases, raw(fmt.Sprintf("zstd: window of %d MiB, compressed", mib), zstded, func(p []byte) []byte {
+		name := fmt.Sprintf("zstd: window of %d MiB, compressed", mib)
+		cases = append(cases, raw(name, zstded, func(p []byte) []byte {
 			return zstdStream(p, zstd.WithWindowSize(mib<<20), zstd.WithSingleSegment(false))
 		}))
 	}

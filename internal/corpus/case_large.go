@@ -52,15 +52,28 @@ func recompressed(codec, level string) map[string]string {
 
 // topicCases are what brokers compress. A fake broker does not.
 func topicCases() (cases []Case) {
-	for _, to := range [][2]string{{"zstd", "19"}, {"zstd", "20"}, {"zstd", "21"}, {"zstd", "22"}, {"gzip", "9"}, {"lz4", "17"}} {
-		cases = append(cases, of(fmt.Sprintf("topic: 2000 records, none to %s level %s", to[0], to[1]), none, 2000, func() []byte { return records(2000) }).
-			with(recompressed(to[0], to[1])))
+	for _, to := range [][2]string{
+		{"zstd", "19"}, {"zstd", "20"}, {"zstd", "21"}, {"zstd", "22"}, {"gzip", "9"}, {"lz4", "17"},
+	} {
+		name := fmt.Sprintf("topic: 2000 records, none to %s level %s", to[0], to[1])
+		c := of(name, none, 2000, func() []byte { return records(2000) })
+		cases = append(cases, c.with(recompressed(to[0], to[1])))
 	}
 	to := recompressed("zstd", "22")
 	return append(cases,
-		raw("topic: lz4 with bytes behind the end to zstd level 22", lz4ed, func(p []byte) []byte { return append(compress(lz4ed, p), garbage...) }).with(to),
-		of("topic: wrong size of a record, gzip to zstd level 22", gzipped, 3, func() []byte { r := good(1); r.size = 1; return among(r) }).with(to),
-		of("topic: wrong size of a record, zstd to zstd level 22", zstded, 3, func() []byte { r := good(1); r.size = 1; return among(r) }).with(to),
+		raw("topic: lz4 with bytes behind the end to zstd level 22", lz4ed, func(p []byte) []byte {
+			return append(compress(lz4ed, p), garbage...)
+		}).with(to),
+		of("topic: wrong size of a record, gzip to zstd level 22", gzipped, 3, func() []byte {
+			r := good(1)
+			r.size = 1
+			return among(r)
+		}).with(to),
+		of("topic: wrong size of a record, zstd to zstd level 22", zstded, 3, func() []byte {
+			r := good(1)
+			r.size = 1
+			return among(r)
+		}).with(to),
 	)
 }
 

@@ -34,9 +34,11 @@ func recordCases() (cases []Case) {
 	within("value longer than the record", 0, 0, 2, 2, 'k', 40, 'v', 0)
 	within("key a byte shorter than it claims", 0, 0, 2, 4, 'k', 2, 'v', 0)
 	within("key of length -2", append(append([]byte{0, 0, 2}, 3), 2, 'v', 0)...)
-	within("key of length -2147483648", append(append([]byte{0, 0, 2}, binary.AppendVarint(nil, math.MinInt32)...), 2, 'v', 0)...)
+	within("key of length -2147483648",
+		append(append([]byte{0, 0, 2}, binary.AppendVarint(nil, math.MinInt32)...), 2, 'v', 0)...)
 	within("value of length -2", 0, 0, 2, 2, 'k', 3, 0)
-	within("value of length 2147483647", append(append([]byte{0, 0, 2, 2, 'k'}, binary.AppendVarint(nil, math.MaxInt32)...), 0)...)
+	within("value of length 2147483647",
+		append(append([]byte{0, 0, 2, 2, 'k'}, binary.AppendVarint(nil, math.MaxInt32)...), 0)...)
 	within("key of length 1 GiB", append(append([]byte{0, 0, 2}, binary.AppendVarint(nil, 1<<30)...), 0)...)
 	within("zeros", make([]byte, 20)...)
 	within("ones", slices.Repeat([]byte{0xff}, 20)...)
@@ -87,7 +89,8 @@ func sizeCases() (cases []Case) {
 				if c.id != gzipped && at != 1 {
 					continue // their records are read by the same code
 				}
-				cases = append(cases, of(fmt.Sprintf("size: %s of the %s record, %s", size.name, which, c.name), c.id, 3, func() (p []byte) {
+				name := fmt.Sprintf("size: %s of the %s record, %s", size.name, which, c.name)
+				cases = append(cases, of(name, c.id, 3, func() (p []byte) {
 					for i := range 3 {
 						r := good(i)
 						if i == at {
@@ -111,10 +114,18 @@ func varintCases() (cases []Case) {
 		name string
 		body func(v func(int64) []byte) []byte
 	}{
-		{"timestamp delta", func(v func(int64) []byte) []byte { return slices.Concat([]byte{0}, v(0), []byte{2, 2, 'k', 2, 'v', 0}) }},
-		{"offset delta", func(v func(int64) []byte) []byte { return slices.Concat([]byte{0, 0}, v(1), []byte{2, 'k', 2, 'v', 0}) }},
-		{"key length", func(v func(int64) []byte) []byte { return slices.Concat([]byte{0, 0, 2}, v(1), []byte{'k', 2, 'v', 0}) }},
-		{"value length", func(v func(int64) []byte) []byte { return slices.Concat([]byte{0, 0, 2, 2, 'k'}, v(1), []byte{'v', 0}) }},
+		{"timestamp delta", func(v func(int64) []byte) []byte {
+			return slices.Concat([]byte{0}, v(0), []byte{2, 2, 'k', 2, 'v', 0})
+		}},
+		{"offset delta", func(v func(int64) []byte) []byte {
+			return slices.Concat([]byte{0, 0}, v(1), []byte{2, 'k', 2, 'v', 0})
+		}},
+		{"key length", func(v func(int64) []byte) []byte {
+			return slices.Concat([]byte{0, 0, 2}, v(1), []byte{'k', 2, 'v', 0})
+		}},
+		{"value length", func(v func(int64) []byte) []byte {
+			return slices.Concat([]byte{0, 0, 2, 2, 'k'}, v(1), []byte{'v', 0})
+		}},
 		{"header count", func(v func(int64) []byte) []byte {
 			return slices.Concat([]byte{0, 0, 2, 2, 'k', 2, 'v'}, v(1), []byte{2, 'h', 2, 'w'})
 		}},
@@ -136,7 +147,8 @@ func varintCases() (cases []Case) {
 			})...)
 		}
 		n := lengths[len(lengths)-2]
-		cases = append(cases, both(fmt.Sprintf("varint: %s in %d bytes with bits that do not fit", f.name, n), 3, func() []byte {
+		name := fmt.Sprintf("varint: %s in %d bytes with bits that do not fit", f.name, n)
+		cases = append(cases, both(name, 3, func() []byte {
 			return bodyAmong(sized(f.body(func(v int64) []byte { return varint(v, n, 0x70) }), 0))
 		})...)
 	}

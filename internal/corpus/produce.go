@@ -20,7 +20,8 @@ func Produce(ctx context.Context, cl *kgo.Client, topic string, id [16]byte, par
 // Transact writes a case within a transaction of the given ID, which it ends. What the leader says of the batch is its
 // error, and the transaction is aborted then; else commit says how it ends.
 func Transact(
-	ctx context.Context, cl *kgo.Client, txnID, topic string, id [16]byte, partition int32, c Case, w Writer, commit bool,
+	ctx context.Context, cl *kgo.Client, txnID, topic string, id [16]byte, partition int32,
+	c Case, w Writer, commit bool,
 ) error {
 	begin := kmsg.NewPtrInitProducerIDRequest()
 	begin.TransactionalID, begin.TransactionTimeoutMillis = &txnID, 60_000
@@ -35,7 +36,8 @@ func Transact(
 	w.ID, w.Epoch, w.Sequence, w.Transactional = who.ProducerID, who.ProducerEpoch, 0, true
 	taken := produce(ctx, cl, &txnID, topic, id, partition, c.Batch(w))
 	end := kmsg.NewPtrEndTxnRequest()
-	end.TransactionalID, end.ProducerID, end.ProducerEpoch, end.Commit = txnID, who.ProducerID, who.ProducerEpoch, commit && taken == nil
+	end.TransactionalID, end.ProducerID, end.ProducerEpoch = txnID, who.ProducerID, who.ProducerEpoch
+	end.Commit = commit && taken == nil
 	ended, err := end.RequestWith(ctx, cl)
 	if err == nil {
 		err = kerr.ErrorForCode(ended.ErrorCode)
@@ -47,7 +49,9 @@ func Transact(
 }
 
 // produce writes raw. With transactions of version 2 that adds the partition to the transaction.
-func produce(ctx context.Context, cl *kgo.Client, txnID *string, topic string, id [16]byte, partition int32, raw []byte) error {
+func produce(
+	ctx context.Context, cl *kgo.Client, txnID *string, topic string, id [16]byte, partition int32, raw []byte,
+) error {
 	leader, err := leaderOf(ctx, cl, topic, partition)
 	if err != nil {
 		return err

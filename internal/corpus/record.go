@@ -53,7 +53,8 @@ func sized(body []byte, wrong int64) []byte {
 
 // good is the i-th of plain records.
 func good(i int) record {
-	return record{offset: int64(i), key: []byte("key-" + strconv.Itoa(i)), value: []byte("value of record " + strconv.Itoa(i))}
+	n := strconv.Itoa(i)
+	return record{offset: int64(i), key: []byte("key-" + n), value: []byte("value of record " + n)}
 }
 
 // records are n plain records.

@@ -21,12 +21,12 @@ type Verdict struct {
 	// broker takes it:
 	//
 	//	3 records, 1a2b3c4d                          with their digest, see Digest
-	//	2 records, 1a2b3c4d, at 0 5                  with their offsets, if those are not 0, 1, 2 from where the batch begins
+	//	2 records, 1a2b3c4d, at 0 5                  with their offsets, if those are not 0, 1, 2 from the batch's first
 	//	1 records, 1a2b3c4d, then until it seeks: …  with the exception that it throws each time from there on
 	//	2 records, 1a2b3c4d, then loses …            it goes on behind the record that follows the batch
 	Consumer string
-	// Aborted is the same for the batch within a transaction that is aborted. "refused: …" says that a broker does not
-	// take it in a transaction. It is empty where transactions make no difference to how a batch is decoded.
+	// Aborted is the same for the batch within a transaction that is aborted. "refused: …" says that a broker does
+	// not take it in a transaction. It is empty where transactions make no difference to how a batch is decoded.
 	Aborted string
 	// Service is what partlog.Consumer makes of the batch: the same as Kafka's consumer, or one dead letter and why.
 	Service string
@@ -66,11 +66,13 @@ func Verdicts() map[string]Verdict {
 // Format is the text of a table, in the order of cases.
 func Format(cases []Case, verdicts map[string]Verdict) string {
 	var b strings.Builder
-	b.WriteString("# What Kafka 4.3.1 does with each batch: TestCorpus (internal/acceptance/corpus) writes this with -rewrite.\n")
+	b.WriteString("# What Kafka 4.3.1 does with each batch: " +
+		"TestCorpus (internal/acceptance/corpus) writes this with -rewrite.\n")
 	b.WriteString("# case | broker | Kafka's consumer | the same in an aborted transaction | the service\n")
 	for _, c := range cases {
 		v := verdicts[c.Name]
-		fmt.Fprintf(&b, "%s\n", strings.TrimRight(fmt.Sprintf("%-70s | %-20s | %-30s | %-12s | %s", c.Name, v.Broker, v.Consumer, v.Aborted, v.Service), " "))
+		row := fmt.Sprintf("%-70s | %-20s | %-30s | %-12s | %s", c.Name, v.Broker, v.Consumer, v.Aborted, v.Service)
+		fmt.Fprintf(&b, "%s\n", strings.TrimRight(row, " "))
 	}
 	return b.String()
 }

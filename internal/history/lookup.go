@@ -28,10 +28,10 @@ func (l *Letter) occurs() (Place, int64) { return l.Source, l.Occurrence }
 // bySource has emissions, or dead letters of emissions, in the order of their requests and occurrences.
 type bySource[T occurs] []T
 
-func newBySource[T occurs](all []T, is func(T) bool) bySource[T] {
+func newBySource[T occurs](all []T, keep func(T) bool) bySource[T] {
 	list := make(bySource[T], 0, len(all))
 	for _, x := range all {
-		if is(x) {
+		if keep(x) {
 			list = append(list, x)
 		}
 	}

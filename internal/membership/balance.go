@@ -60,7 +60,8 @@ func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	return meta.AppendTo(nil)
 }
 
-// userData returns what the member says of itself, within the room that it has: copies take half of it at most.
+// userData returns what the member says of itself, within the room that it has. Copies get half of the room, or all but
+// maxViewBytes if that is more.
 func (b *balancer) userData(views []View, copies []Copy) userData {
 	room := b.room.now()
 	var following userData

@@ -15,13 +15,13 @@ import (
 // partition. This rests on the default of that setting, 1 MiB: it is checked by that answer alone, because a member
 // may not be allowed to describe the topic, and does not know before it joins what the others say.
 //
-//   - With each assignment the leader says how much room everyone has at the next join: so much that the record has
-//     half of its limit. The other half is for members that join meanwhile: some thirty at once, because each begins
-//     with firstRoom.
-//   - After that error, each member has half the room that it has used. So if more come at once, or the topic has a
-//     lower limit, the record is too large for a few rounds at most, and then the group works with fewer views.
+//   - With each assignment the leader gives every member an equal room, so that the record stays below half of its
+//     limit. The other half is for members that join meanwhile: some thirty at once, because each begins with
+//     firstRoom.
+//   - After that error a member halves the room it used. So if more come at once, or the topic has a lower limit, the
+//     record is too large for a few rounds at most, and then the group works with fewer views.
 //
-// What is left out costs a replay: the leader does not know that the member has a copy. The next assignment ends it.
+// Views that are left out cost replays until the next assignment: the leader does not know that the member has them.
 type room struct {
 	bytes atomic.Int64 // 0 is firstRoom, so that the zero value is ready; -1: none
 	used  atomic.Int64 // by the last join
@@ -53,13 +53,16 @@ func (r *room) now() int {
 	}
 }
 
-// set is told with each assignment how much room there is.
+// set stores the room that came with an assignment.
 func (r *room) set(bytes int) {
-	if bytes = min(bytes, maxRoom) / roomGrain * roomGrain; bytes <= 0 {
+	if bytes = inGrains(min(bytes, maxRoom)); bytes <= 0 {
 		bytes = -1
 	}
 	r.bytes.Store(int64(bytes))
 }
+
+// inGrains rounds bytes down to a multiple of roomGrain.
+func inGrains(bytes int) int { return bytes / roomGrain * roomGrain }
 
 // OnGroupManageError implements kgo.HookGroupManageError.
 func (r *room) OnGroupManageError(err error) {
@@ -84,7 +87,7 @@ func othersBytes(members []kmsg.JoinGroupResponseMember) (n int) {
 	return n
 }
 
-// roomOf returns the room of each of so many members if all else takes a number of bytes.
+// roomOf divides what others leave of groupBytes between members.
 func roomOf(members, others int) int {
-	return max(0, groupBytes-others) / max(1, members) / roomGrain * roomGrain
+	return inGrains(max(0, groupBytes-others) / max(1, members))
 }

@@ -14,13 +14,14 @@ const (
 )
 
 // OnLeave has the server take POST /leave: leave hands everything over, for as long as its context lasts, leaves the
-// group and ends the process. The caller gets its answer, 200, when leave has returned. OnLeave is called before Listen.
+// group and ends the process. The caller gets its answer, 200, when leave has returned. OnLeave is called before
+// Listen.
 //
 // A caller needs the token, which it finds only in the instance's data directory. Its address proves nothing: behind a
-// proxy or a sidecar everybody calls from this machine, and so do web pages in a browser.
+// proxy or a sidecar every call seems local, also one from a web page.
 func (s *Server) OnLeave(token string, leave func(ctx context.Context) error) {
 	s.mux.HandleFunc("POST /leave", func(w http.ResponseWriter, r *http.Request) {
-		if !authorized(r, token) {
+		if !hasToken(r, token) {
 			http.Error(w, "needs the header "+tokenHeader+" with the content of "+tokenFile+" in the data directory",
 				http.StatusForbidden)
 			return

@@ -66,7 +66,7 @@ func TestLeave(t *testing.T) {
 func TestTokenInTheDataDirectory(t *testing.T) {
 	dir := t.TempDir()
 	r := httptest.NewRequest("POST", "/leave", nil)
-	if err := Authorize(r, dir); !errors.Is(err, fs.ErrNotExist) {
+	if err := AddToken(r, dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without an instance: %v", err)
 	}
 	path := filepath.Join(dir, tokenFile)
@@ -76,10 +76,17 @@ func TestTokenInTheDataDirectory(t *testing.T) {
 	if err := WriteToken(dir, "new"); err != nil {
 		t.Fatal(err)
 	}
-	if err := Authorize(r, dir); err != nil || !authorized(r, "new") || authorized(r, "old") {
+	if err := AddToken(r, dir); err != nil || !hasToken(r, "new") || hasToken(r, "old") {
 		t.Errorf("%v, header %q", err, r.Header)
 	}
-	if authorized(httptest.NewRequest("POST", "/leave", nil), "") {
+	large := t.TempDir()
+	if err := os.WriteFile(filepath.Join(large, tokenFile), make([]byte, maxToken+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := AddToken(r, large); err == nil || !hasToken(r, "new") {
+		t.Errorf("a file that is too large: %v, header %q", err, r.Header)
+	}
+	if hasToken(httptest.NewRequest("POST", "/leave", nil), "") {
 		t.Error("no token is as good as an empty one")
 	}
 	entries, err := os.ReadDir(dir)

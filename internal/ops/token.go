@@ -4,6 +4,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,11 +12,12 @@ import (
 )
 
 const (
-	// tokenFile is a file in the data directory with the token that POST /leave needs. Only its owner may read it.
+	// tokenFile is a file in the data directory with the token that POST /leave needs. Only the directory's owner can
+	// read it.
 	tokenFile = "drain-token"
 	// tokenHeader is the header that has the token.
 	tokenHeader = "Drain-Token"
-	// maxToken is more than a token has, in bytes.
+	// maxToken bounds what is read of the file, in bytes. A token is shorter.
 	maxToken = 1 << 10
 )
 
@@ -35,20 +37,30 @@ func WriteToken(dataDir, token string) error {
 	return err
 }
 
-// Authorize gives a request to POST /leave the token of the instance with the data directory.
-func Authorize(r *http.Request, dataDir string) error {
-	token, err := os.ReadFile(filepath.Join(dataDir, tokenFile))
+// AddToken adds the token of the instance with the data directory to an outgoing POST /leave.
+func AddToken(r *http.Request, dataDir string) error {
+	token, err := readToken(filepath.Join(dataDir, tokenFile))
 	if err != nil {
 		return fmt.Errorf("read the instance's token: %w", err)
-	}
-	if len(token) > maxToken {
-		return fmt.Errorf("read the instance's token: %s is too large", tokenFile)
 	}
 	r.Header.Set(tokenHeader, strings.TrimSpace(string(token)))
 	return nil
 }
 
-// authorized reports whether a request has the token.
-func authorized(r *http.Request, token string) bool {
+func readToken(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	token, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+	if err == nil && len(token) > maxToken {
+		err = fmt.Errorf("%s is too large", tokenFile)
+	}
+	return token, err
+}
+
+// hasToken reports whether a request has the token.
+func hasToken(r *http.Request, token string) bool {
 	return token != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get(tokenHeader)), []byte(token)) == 1
 }

@@ -33,7 +33,7 @@ func (e *epochs) begin(position int64, epoch partlog.Epoch) {
 	e.runs = append(e.runs[:0], run{position - 1, epoch})
 }
 
-// read notes the epochs of records, in the order of the log, and that of the last batch below next; 0 if it is not known.
+// read notes the epochs of records, in the order of the log, and that of the last batch below next; 0 if it is unknown.
 func (e *epochs) read(recs []*kgo.Record, next int64, last partlog.Epoch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

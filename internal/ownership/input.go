@@ -33,8 +33,8 @@ func (in *Input) reset() {
 	in.warning.Store(nil)
 }
 
-// Read notes the leader epochs of the requests that were read, in the order of the log, and of the last batch below next,
-// which may hold markers, or records that nobody can read.
+// Read notes the leader epochs of the requests that were read, in the order of the log, and of the last batch below
+// next, which may hold markers, or records that nobody can read.
 func (in *Input) Read(recs []*kgo.Record, next int64, last partlog.Epoch) {
 	in.epochs.read(recs, next, last)
 }

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/partlog"
@@ -171,6 +174,14 @@ func (l *Life) Look(ctx context.Context) {
 
 // GiveUp ends the serve that is under way. The first error counts.
 func (l *Life) GiveUp(err error) { l.failure.giveUp(err) }
+
+// GiveUpReading is GiveUp with an error of a partlog.Sink: the request log cannot be read.
+func (l *Life) GiveUpReading(err error) {
+	if errors.Is(err, kerr.OffsetOutOfRange) {
+		err = fmt.Errorf("the log no longer holds the position: %w", err)
+	}
+	l.GiveUp(fmt.Errorf("read requests: %w", err))
+}
 
 // Failed is closed when Failure has an error.
 func (l *Life) Failed() <-chan struct{} { return l.failure.done() }

@@ -11,9 +11,10 @@ import (
 const (
 	// catchUpPoll is how often the catch-up barrier checks how far intake has read.
 	catchUpPoll = 5 * time.Millisecond
-	// heldPatience is how long the catch-up barrier waits in total for open transactions of other producers: see catchUp.
+	// heldPatience is how long the catch-up barrier waits in total for open transactions of other producers. See
+	// catchUp.
 	heldPatience = 10 * time.Second
-	// heldStep is how much of that time two deliveries may account for: time without an answer does not count.
+	// heldStep is the most that one gap between deliveries adds, so that time without an answer does not count.
 	heldStep = 500 * time.Millisecond
 )
 
@@ -23,11 +24,11 @@ const (
 //
 // While a producer has a transaction open, no record from its first one on can be read. Ordinary transactions
 // last for milliseconds, so the barrier waits for them, and a cancel behind one wins. But it waits no longer than
-// heldPatience, about as long as a failover takes anyway, because all timers of the partition are late meanwhile. The
-// coordinator aborts the transaction of a dead producer after its transaction.timeout.ms (60 s by default, 15 minutes at
-// most), and a hanging transaction never ends. If the barrier waited for those, one producer could stop a tenant's timers
-// at each acquisition. A live owner does not wait either: it reads such requests when the transaction ends. So a request
-// behind an open transaction counts as if it were written when the transaction ends.
+// heldPatience, about as long as a failover takes anyway, because all timers of the partition are late meanwhile.
+// The coordinator aborts the transaction of a dead producer after its transaction.timeout.ms (60 s by default,
+// 15 minutes at most), and a hanging transaction never ends. If the barrier waited for those, one producer could stop a
+// tenant's timers at each acquisition. A live owner does not wait either: it reads such requests when the transaction
+// ends. So a request behind an open transaction counts as if it were written when the transaction ends.
 func (r *receiver) catchUp(ctx context.Context, end int64) {
 	poll := time.NewTicker(catchUpPoll)
 	defer poll.Stop()
@@ -39,7 +40,7 @@ func (r *receiver) catchUp(ctx context.Context, end int64) {
 		case <-poll.C:
 		}
 		if time.Duration(r.held.Load()) >= patience {
-			r.life.Log.Warn("timers fire although requests that were in the log at the acquisition cannot be read: a transaction of another producer is open; cancels among them may come too late",
+			r.life.Log.Warn("catch-up barrier opened despite an open transaction, cancels behind it may be late",
 				"from", r.delivered.Load(), "to", end)
 			break
 		}

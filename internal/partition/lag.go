@@ -27,11 +27,11 @@ func (l *lag) read(behind int64, newest, at time.Time) {
 	l.behind, l.newest, l.at = max(0, behind), newest, at
 }
 
-// ends notes a delivery without requests.
-func (l *lag) ends(behind int64) {
+// ends notes a delivery without requests, behind which none follow.
+func (l *lag) ends() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.behind = max(0, behind)
+	l.behind = 0
 }
 
 // unread is the part of the log that a look has found and intake has not delivered.

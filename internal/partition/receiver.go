@@ -2,13 +2,10 @@ package partition
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/partlog"
@@ -22,8 +19,8 @@ import (
 type receiver struct {
 	*shared
 	delivered atomic.Int64 // every request below this offset is delivered
-	held      atomic.Int64 // for how long open transactions have kept requests from being read, in nanoseconds
-	heldAt    time.Time    // when the last delivery came before such a request; zero: it did not. It belongs to the reader
+	held      atomic.Int64 // how long open transactions have blocked the next request, in nanoseconds
+	heldAt    time.Time    // the last delivery that was blocked, or zero; only the reader's goroutine uses it
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
 
@@ -73,19 +70,20 @@ func (r *receiver) Deliver(got partlog.Read) {
 		r.lag.read(end-recs[n-1].Offset-1, recs[n-1].Timestamp, now)
 		r.arrivals.read(recs[n-1].Offset+1, now.UnixMilli())
 	} else if end <= got.Next {
-		r.lag.ends(0)
+		r.lag.ends()
 	}
 	r.noteHeld(&got)
 	r.showLag()
 	r.hand(recs, got.Next)
-	r.delivered.Store(max(r.delivered.Load(), got.Next)) // after hand: the catch-up barrier opens behind the requests that it finds delivered
+	// After hand, because the catch-up barrier opens behind the requests that it finds delivered.
+	r.delivered.Store(max(r.delivered.Load(), got.Next))
 	if len(recs) == 0 {
 		r.o.Lanes.Wake() // the position may pass markers, see mayPass
 	}
 	r.pauseIfFull()
 }
 
-// noteHeld adds up for how long an open transaction has stood before the next request.
+// noteHeld adds the time that an open transaction has blocked the next request.
 func (r *receiver) noteHeld(got *partlog.Read) {
 	if got.End <= got.Next || got.Stable > got.Next {
 		r.heldAt = time.Time{}
@@ -101,7 +99,7 @@ func (r *receiver) noteHeld(got *partlog.Read) {
 // Skip makes one dead letter of a batch of requests that cannot be read. It implements partlog.Sink.
 func (r *receiver) Skip(u *partlog.Unreadable) {
 	reason, detail := u.Reason("requests")
-	r.life.Log.Warn("a batch of requests cannot be read and becomes a dead letter", "from", u.First, "to", u.Next, "err", u.Err)
+	r.life.Log.Warn("unreadable batch becomes a dead letter", "from", u.First, "to", u.Next, "err", u.Err)
 	r.life.Input.Read(nil, u.Next, u.Epoch)
 	rec := &kgo.Record{Topic: r.o.Topics.Request.Name, Partition: r.o.Partition, Offset: u.First}
 	s, runs := r.subs.of(rec.Key), make([]tracker.Run, len(r.subs.all))
@@ -114,13 +112,7 @@ func (r *receiver) Skip(u *partlog.Unreadable) {
 }
 
 // Fail implements partlog.Sink.
-func (r *receiver) Fail(err error) {
-	what := "read requests"
-	if errors.Is(err, kerr.OffsetOutOfRange) {
-		what = "the request log no longer holds the position"
-	}
-	r.life.GiveUp(fmt.Errorf("%s: %w", what, err))
-}
+func (r *receiver) Fail(err error) { r.life.GiveUpReading(err) }
 
 // pauseIfFull pauses intake at its limits.
 func (r *receiver) pauseIfFull() {

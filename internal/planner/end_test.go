@@ -57,7 +57,7 @@ func TestEveryEndIsRemembered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tm = r.Missed(tm, end)
+		tm = r.SkipMissed(tm, end)
 		tm.Steering = s
 		return tm
 	}

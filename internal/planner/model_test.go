@@ -217,7 +217,7 @@ func (m *model) written(course []*timer.Timer, id []byte, generation int64) *tim
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	got, n := r.Missed(&first, m.now), 0
+	got, n := r.SkipMissed(&first, m.now), 0
 	before := func(n int) bool { return n < len(course) && course[n].Due < m.now }
 	policy := first.Recurrence.CatchUp
 	for policy != timer.CatchUpAll && before(n) && (policy == timer.CatchUpNone || before(n+1)) {

@@ -65,8 +65,8 @@ func Expires(t *timer.Timer, now int64) bool {
 	return t.IsRemembered() || t.IsTooLate(now) && (t.Recurrence == nil || t.Recurrence.CatchUp == timer.CatchUpAll || t.IsTriggered())
 }
 
-// reschedule plans that an item is pending for another time, or over if t is nil. What is over ends when it was due, or
-// at the acquisition if that came later: from then on it is remembered.
+// reschedule makes an item pending for another time, or ends it if t is nil. It then counts as ended when it was due,
+// or at the acquisition if that was later.
 func (p *Planner) reschedule(it *Item, t *timer.Timer) {
 	c := &chunk{entries: make([]Entry, 1), bytes: Held(it.timer) + EntryMemory, position: -1, due: Never}
 	e := &c.entries[0]

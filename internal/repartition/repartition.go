@@ -353,9 +353,11 @@ func (j *job) requestLog(i int) partlog.Log {
 	return partlog.Log{Topic: j.o.Set.Request.Name, ID: j.o.Set.Request.ID, Partition: int32(i)}
 }
 
-// read calls take with each committed record of a log within bounds. It calls skip, unless that is nil, with batches that
-// cannot be read, and passes them.
-func (j *job) read(ctx context.Context, t partlog.Log, within bounds, skip func(*partlog.Unreadable), take func(*kgo.Record) error) error {
+// read calls take with each committed record of a log within bounds. It calls skip, unless that is nil, with batches
+// that cannot be read, and passes them.
+func (j *job) read(
+	ctx context.Context, t partlog.Log, within bounds, skip func(*partlog.Unreadable), take func(*kgo.Record) error,
+) error {
 	r := partlog.NewReader(j.o.Admin, t, within.from)
 	if r.SetCompacted(skip == nil); skip != nil {
 		r.SetMaxUnpacked(max(partlog.MaxUnpacked, j.o.Set.Request.MaxMessageBytes))

@@ -11,7 +11,7 @@ import (
 func Leave(ctx context.Context, addr, dataDir, within string) (status int, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/leave?within="+within, nil)
 	if err == nil {
-		err = ops.Authorize(req, dataDir)
+		err = ops.AddToken(req, dataDir)
 	}
 	if err != nil {
 		return 0, err

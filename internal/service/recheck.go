@@ -182,8 +182,8 @@ func (r *recheck) logAltered(name string, now topics.Settings, views bool) {
 	}
 	switch {
 	case views && now.Keeps() < before.Keeps():
-		r.log.Warn("deletions are kept for a shorter time: "+
-			"a local view that is out of use, or in its first replay, for longer than limit is replayed",
+		// Older: out of use, or in its first replay, for longer than limit.
+		r.log.Warn("changelog deletions are kept for less time, older local views will be replayed",
 			"topic", name, "limit", span.String(now.MaxAbsence()), "before", before, "now", now)
 	case now != before:
 		r.log.Info("settings of topics were altered", "topic", name, "before", before, "now", now)

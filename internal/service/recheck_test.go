@@ -79,7 +79,7 @@ func TestTopicCheckThatAlerts(t *testing.T) {
 // The next check says once what a lowered delete.retention.ms means for local views.
 func TestALoweredDeleteRetentionIsSaid(t *testing.T) {
 	t.Parallel()
-	const lowered = "deletions are kept for a shorter time"
+	const lowered = "changelog deletions are kept for less time"
 	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, requests))
 	cfg := rig.Config(t, c.ListenAddrs(), requests)
 	cfg.TopicCheckInterval = time.Second

@@ -84,7 +84,8 @@ type Options struct {
 // clean stop.
 func RunWith(ctx context.Context, cfg *config.Config, log *slog.Logger, o Options) error {
 	in := &instance{
-		cfg: cfg, log: log, o: o, process: randomID(), token: rand.Text(), begun: time.Now(), partitions: newPartitions(log),
+		cfg: cfg, log: log, o: o, process: randomID(), token: rand.Text(), begun: time.Now(),
+		partitions: newPartitions(log),
 	}
 	in.ready = &readiness{partitions: in.partitions, phase: "reaching the brokers"}
 	if in.o.Now == nil {

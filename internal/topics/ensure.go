@@ -43,10 +43,11 @@ func Ensure(ctx context.Context, adm *kadm.Client, request string, o Options) (S
 
 // Recheck verifies a set that had no fatal problem before. stop has the problems that forbid to go on: a topic that is
 // gone or was recreated, or another partition count or cleanup policy. alert has the rest. A broker that has just
-// started may not know topics that exist, so stop for good only if a problem is Certain, or a later Recheck says the same.
+// started may not know topics that exist, so stop for good only if a problem is Certain, or a later Recheck says the
+// same.
 //
-// Dead letters and events are written and never read. With o.Create their topics are created again if they are gone, and
-// it is no problem if they were recreated.
+// Dead letters and events are written and never read. With o.Create their topics are created again if they are gone,
+// and it is no problem if they were recreated.
 func Recheck(ctx context.Context, adm *kadm.Client, before Set, o Options) (stop, alert []Problem, err error) {
 	o.DeadLetters, o.Delay, o.Events = before.DeadLetters.Name, before.Delay, before.Events.Name != ""
 	t, err := describe(ctx, adm, before.Request.Name, o)
@@ -65,7 +66,8 @@ func Recheck(ctx context.Context, adm *kadm.Client, before Set, o Options) (stop
 
 func (n *Inspection) since(before Set) (stop, alert []Problem) {
 	for _, pair := range [][2]Topic{
-		{before.Request, n.Set.Request}, {before.Changelog, n.Set.Changelog}, {before.DeadLetters, n.Set.DeadLetters}, {before.Events, n.Set.Events},
+		{before.Request, n.Set.Request}, {before.Changelog, n.Set.Changelog},
+		{before.DeadLetters, n.Set.DeadLetters}, {before.Events, n.Set.Events},
 	} {
 		was, is := pair[0], pair[1]
 		if is.Partitions == 0 {
@@ -74,7 +76,8 @@ func (n *Inspection) since(before Set) (stop, alert []Problem) {
 		if was.ID != is.ID && was.Name != before.DeadLetters.Name && was.Name != before.Events.Name {
 			stop = append(stop, Problem{
 				Topic: was.Name, Setting: "ID", Found: TopicID(is.ID), Fatal: true,
-				Needed: fmt.Sprintf("%s, as before: it was recreated; %s", TopicID(was.ID), before.ChangedAdvice(was.Name)),
+				Needed: fmt.Sprintf("%s, as before: it was recreated; %s",
+					TopicID(was.ID), before.ChangedAdvice(was.Name)),
 			})
 		}
 		if was.Partitions != is.Partitions {

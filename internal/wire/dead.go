@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -13,12 +12,8 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-const (
-	// maxDetailBytes bounds the detail of a dead letter.
-	maxDetailBytes = 1024
-	// maxDeadKeyBytes is what is left of a key that does not fit. It is more than any valid timer ID has.
-	maxDeadKeyBytes = 1024
-)
+// maxDeadKeyBytes is what is left of a key that does not fit. It is more than any valid timer ID has.
+const maxDeadKeyBytes = 1024
 
 // Values of waterclock-truncated: what was left out.
 const (
@@ -36,9 +31,9 @@ const (
 // first KiB of its key. waterclock-truncated names what is missing. The record has no timestamp, so that
 // retention counts from now, and shares memory with rec.
 //
-// What it allocates follows from the letter, not from the request: at most four times max.message.bytes, because a
-// header counts as 10 bytes at least (see StoredBytes) and takes 40 in memory. If the limit is not known, it is as
-// much as the request's list of headers takes.
+// It allocates at most four times max.message.bytes, however many headers the request has: a header counts as at least
+// 10 bytes (see StoredBytes) and takes 40 in memory. If the limit is unknown, it allocates as much as the list of
+// headers.
 func DeadRequest(to *topics.Topic, rec *kgo.Record, reason, detail string) *kgo.Record {
 	l := letter{
 		key:    rec.Key,
@@ -51,7 +46,7 @@ func DeadRequest(to *topics.Topic, rec *kgo.Record, reason, detail string) *kgo.
 	return l.record(to)
 }
 
-// DeadEmission returns the dead letter of an emission that its target refuses. It is the request, rebuilt from
+// DeadEmission returns the dead letter of an emission that its target rejects. It is the request, rebuilt from
 // the stored timer, so it could be sent again. The key is the timer's ID. The headers are those passed through,
 // timer-at with the due time, timer-target-*, waterclock-occurrence, then reason, detail and source. Limits are
 // as in DeadRequest; timer-* headers are the last to be left out.
@@ -185,24 +180,13 @@ func (l *letter) build(to *topics.Topic, f *form, limit int) *kgo.Record {
 func (l *letter) verdict(truncated string) []kgo.RecordHeader {
 	hs := []kgo.RecordHeader{
 		header(waterclock.HeaderReason, l.reason),
-		header(waterclock.HeaderDetail, cut(l.detail, maxDetailBytes)),
+		header(waterclock.HeaderDetail, timer.CutDetail(l.detail)),
 		header(waterclock.HeaderSource, l.source.String()),
 	}
 	if truncated != "" {
 		hs = append(hs, header(waterclock.HeaderTruncated, truncated))
 	}
 	return hs
-}
-
-// cut shortens s to at most n bytes, between two characters.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }
 
 // SourceOf returns the place of rec; as text, "topic/partition/offset".

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"pgregory.net/rapid"
@@ -187,16 +186,10 @@ func TestDeadEmission(t *testing.T) {
 	}
 }
 
-func TestCutIsValidText(t *testing.T) {
-	got := cut(strings.Repeat("ä", maxDetailBytes), maxDetailBytes-1)
-	if len(got) != maxDetailBytes-2 || !utf8.ValidString(got) {
-		t.Errorf("%d bytes, valid %v", len(got), utf8.ValidString(got))
-	}
-}
-
 // TestDeadDetailIsBounded: at the limit the sentence is whole, one byte beyond it is cut.
 func TestDeadDetailIsBounded(t *testing.T) {
-	for n, want := range map[int]int{maxDetailBytes: maxDetailBytes, maxDetailBytes + 1: maxDetailBytes} {
+	const most = timer.MaxDetailBytes
+	for n, want := range map[int]int{most: most, most + 1: most} {
 		got := DeadRequest(deadTopic(0), &kgo.Record{Topic: "t", Key: []byte("k")}, "bad-time", strings.Repeat("d", n))
 		if text := strings.Join(lines(got), ","); !strings.Contains(text, "waterclock-detail="+strings.Repeat("d", want)+",") {
 			t.Errorf("of a detail of %d bytes not %d are there: %s", n, want, text)
@@ -205,7 +198,7 @@ func TestDeadDetailIsBounded(t *testing.T) {
 }
 
 // TestDeadRequestFits: whatever the request, the letter fits into any topic that
-// takes a key of maxDeadKeyBytes and a detail of maxDetailBytes.
+// takes a key of maxDeadKeyBytes and a detail of timer.MaxDetailBytes.
 func TestDeadRequestFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := func(label string) []byte { return make([]byte, rapid.IntRange(0, 4000).Draw(t, label)) }
@@ -214,12 +207,13 @@ func TestDeadRequestFits(t *testing.T) {
 			prefix := rapid.SampledFrom([]string{"", "timer-", "TIMER-"}).Draw(t, "prefix")
 			rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: fmt.Sprint(prefix, i), Value: size("header")})
 		}
-		limit := rapid.IntRange(maxDeadKeyBytes+maxDetailBytes+500, 20_000).Draw(t, "limit")
-		got := DeadRequest(deadTopic(limit), rec, "bad-time", strings.Repeat("d", 2*maxDetailBytes))
+		limit := rapid.IntRange(maxDeadKeyBytes+timer.MaxDetailBytes+500, 20_000).Draw(t, "limit")
+		got := DeadRequest(deadTopic(limit), rec, "bad-time", strings.Repeat("d", 2*timer.MaxDetailBytes))
 		if n := StoredBytes(got); n > limit {
 			t.Fatalf("%d bytes, limit %d", n, limit)
 		}
-		if whole := DeadRequest(deadTopic(0), rec, "bad-time", strings.Repeat("d", 2*maxDetailBytes)); StoredBytes(whole) <= limit && len(got.Value) != len(rec.Value) {
+		whole := DeadRequest(deadTopic(0), rec, "bad-time", strings.Repeat("d", 2*timer.MaxDetailBytes))
+		if StoredBytes(whole) <= limit && len(got.Value) != len(rec.Value) {
 			t.Fatal("truncated without need")
 		}
 	})

@@ -81,7 +81,7 @@ func (e *Event) AppendTo(dst []byte) []byte {
 	}
 	if e.Reason != "" {
 		dst = appendField(dst, "reason", e.Reason)
-		dst = appendField(dst, "detail", cut(e.Detail, maxDetailBytes))
+		dst = appendField(dst, "detail", timer.CutDetail(e.Detail))
 	}
 	return append(e.appendPending(dst), '}')
 }

@@ -71,7 +71,7 @@ func TestEventsAreJSON(t *testing.T) {
 		if err != nil || got.Source != e.Source || got.Due.UnixMilli() != tm.Due || got.Pending == nil {
 			t.Fatalf("%v of %s", err, value)
 		}
-		if utf8.ValidString(e.Detail) && len(e.Detail) <= maxDetailBytes && got.Detail != e.Detail {
+		if utf8.ValidString(e.Detail) && len(e.Detail) <= timer.MaxDetailBytes && got.Detail != e.Detail {
 			t.Fatalf("detail %q is read as %q", e.Detail, got.Detail)
 		}
 		var raw struct{ ID *string }

@@ -112,7 +112,7 @@ func (h *history) close(all map[state]bool) map[state]bool {
 	return all
 }
 
-// holds reports whether what a request counts under does.
+// holds reports whether the condition of a request does.
 func (e *entry) holds(s *state) bool {
 	switch e.cond {
 	case "":

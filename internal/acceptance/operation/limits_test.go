@@ -29,7 +29,7 @@ var heldBy = map[string]map[string]string{
 		"MaxRequestName": "TestNames",
 		"maxAhead":       "TestVerifyTimestampsAhead",
 	},
-	"internal/wire": {"maxDetailBytes": "TestDeadDetailIsBounded"},
+	"internal/timer": {"MaxDetailBytes": "TestCutDetail internal/wire.TestDeadDetailIsBounded"},
 	"internal/transaction": {
 		"MaxStepEntries":    "TestAStepsLimits",
 		"MaxStepBytes":      "TestAStepsLimits",

@@ -143,7 +143,7 @@ func CallerOf(ctx context.Context) (Caller, bool) {
 // empty topic means the whole service. The audit line names the topic and the ID of the first question. The current
 // rights count, however long ago the call was made.
 func May(ctx context.Context, role Role, topic, id string) error {
-	return may(ctx, role, topic, id, what(topic, id), func(g Grant) bool { return strings.HasPrefix(id, g.IDPrefix) })
+	return may(ctx, role, topic, id, right(topic, id), func(g Grant) bool { return strings.HasPrefix(id, g.IDPrefix) })
 }
 
 // MaySome checks whether the caller has a right to any IDs of a request topic at all. A call that names
@@ -152,8 +152,8 @@ func MaySome(ctx context.Context, role Role, topic string) error {
 	return may(ctx, role, topic, "", fmt.Sprintf("any ID of topic %q", topic), func(Grant) bool { return true })
 }
 
-// may looks for a grant whose IDs suffice. what says what is missing if there is none.
-func may(ctx context.Context, role Role, topic, id, what string, suffices func(Grant) bool) error {
+// may looks for a grant whose IDs suffice. right names what the caller has no right to if there is none.
+func may(ctx context.Context, role Role, topic, id, right string, suffices func(Grant) bool) error {
 	c := callOf(ctx)
 	if c == nil {
 		return NewProblem(http.StatusForbidden, ReasonForbidden, "the call has no caller")
@@ -166,11 +166,12 @@ func may(ctx context.Context, role Role, topic, id, what string, suffices func(G
 	if slices.ContainsFunc(grants, func(g Grant) bool { return g.Role >= role && g.covers(topic) && suffices(g) }) {
 		return nil
 	}
-	detail := fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, what)
+	detail := fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, right)
 	return NewProblem(http.StatusForbidden, ReasonForbidden, detail)
 }
 
-func what(topic, id string) string {
+// right names what a right to an ID of a topic is about.
+func right(topic, id string) string {
 	switch {
 	case topic == "":
 		return "what concerns the whole service: that needs a grant for the topic '*'"

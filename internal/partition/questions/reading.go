@@ -155,7 +155,7 @@ func (h *held) take(more int64) bool {
 // limit is how many bytes may be held now.
 func (h *held) limit() int64 { return h.memory.Limit() }
 
-// give gives bytes back; fewer than none are taken, whether there is room or not.
+// give gives bytes back. A negative number takes bytes, even without room.
 func (h *held) give(bytes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,10 +1,12 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,18 +24,28 @@ const (
 	// readRoom is how much memory the records take that a read of a log has built and not passed on, in bytes, and
 	// readFetch is what its fetches bring. A stream has less: there are more of them, and events are small.
 	readRoom, readFetch     = 512 << 10, 256 << 10
-	streamRoom, streamFetch = 128 << 10, 64 << 10
+	streamRoom, streamFetch = 128 << 10, 256 << 10
 	// logsUnpacked is what a batch may decompress to, unless its topic takes larger records. Nobody but the service
 	// should write to these topics, and it writes no batch as large.
 	logsUnpacked = 4 << 20
 	// followPause is how often Follow calls fn with nil, whether or not something was written.
 	followPause = 15 * time.Second
+	// unreadableReminder is how often unreadable batches of a topic are logged. Each call and each stream meets them
+	// again.
+	unreadableReminder = time.Minute
 )
 
 // logs reads the own topics of request topics. It implements api.Logs.
 type logs struct {
 	in  *Instance
 	log *slog.Logger
+
+	mu         sync.Mutex                 // guards unreadable
+	unreadable map[string]*beats.Reminder // by topic
+}
+
+func newLogs(in *Instance, log *slog.Logger) *logs {
+	return &logs{in: in, log: log, unreadable: make(map[string]*beats.Reminder)}
 }
 
 // Bounds implements api.Logs. The ends are the last stable offsets: every record below them is committed or aborted.
@@ -124,23 +136,27 @@ func (l *logs) Follow(ctx context.Context, topic string, at api.Position, fn fun
 
 // consume reads partitions of a topic, each from an offset on, until take says that it has enough, or fails. At least
 // every followPause it calls take, with nil if nothing came.
-func (l *logs) consume(ctx context.Context, topic string, from map[int32]int64, room, fetch int, take func(*delivered) (bool, error)) error {
+func (l *logs) consume(
+	ctx context.Context, topic string, from map[int32]int64, room, fetch int, take func(*delivered) (bool, error),
+) error {
 	cl, err := kgo.NewClient(l.in.Options...)
 	if err != nil {
 		return fmt.Errorf("build client: %w", err)
 	}
 	defer cl.Close()
 	c := partlog.NewConsumer(cl, l.largest(topic), fetch)
-	q := &queue{room: int64(room), wake: beats.NewSignal()}
+	q := &queue{room: int64(room), wake: beats.NewSignal(), reader: c, topic: topic}
 	for p, offset := range from {
-		c.Add(topic, p, offset, &tail{q, l, topic, p})
+		c.Add(topic, p, offset, &tail{q, l, p})
 	}
 	reading, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 	running.Go(func() { _ = c.Run(reading) })
-	for idle := time.NewTicker(followPause); ; {
+	idle := time.NewTicker(followPause)
+	defer idle.Stop()
+	for {
 		d, err := q.next()
 		if err != nil {
 			return err
@@ -148,7 +164,6 @@ func (l *logs) consume(ctx context.Context, topic string, from map[int32]int64, 
 		if d == nil {
 			select {
 			case <-ctx.Done():
-				idle.Stop()
 				return ctx.Err()
 			case <-q.wake:
 				continue
@@ -156,7 +171,6 @@ func (l *logs) consume(ctx context.Context, topic string, from map[int32]int64, 
 			}
 		}
 		if enough, err := take(d); enough || err != nil {
-			idle.Stop()
 			return err
 		}
 		q.release(d)
@@ -175,6 +189,20 @@ func (l *logs) largest(topic string) int {
 	return logsUnpacked
 }
 
+// logUnreadable logs a batch that is left out, for each topic at most once in unreadableReminder.
+func (l *logs) logUnreadable(topic string, partition int32, u *partlog.Unreadable) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	reminder := l.unreadable[topic]
+	if reminder == nil {
+		reminder = new(beats.Reminder)
+		l.unreadable[topic] = reminder
+	}
+	if reminder.Due(unreadableReminder) {
+		l.log.Warn("unreadable batch left out", "topic", topic, "partition", partition, "err", u)
+	}
+}
+
 // delivered is what was read of a partition.
 type delivered struct {
 	partlog.Read
@@ -182,16 +210,20 @@ type delivered struct {
 	memory    int64
 }
 
-// queue holds what was read of some partitions, until the caller takes it. It is bounded by what it has room for: a record
-// that is larger than that comes alone.
+// queue holds what was read of some partitions, until the caller takes it. Records are bounded by its room: one that is
+// larger comes alone. A read without records joins the last one of its partition, because an open transaction delivers
+// them all the time. So at most one of each partition waits by itself.
 type queue struct {
-	room int64
-	wake beats.Signal
+	room   int64
+	wake   beats.Signal
+	reader *partlog.Consumer
+	topic  string
 
-	mu   sync.Mutex // guards the following fields
-	list []*delivered
-	held int64 // memory of what is in the list or taken and not released
-	err  error
+	mu     sync.Mutex // guards the following fields; held over Pause and Resume of the reader
+	list   []*delivered
+	held   int64   // memory of what is in the list or taken and not released
+	paused []int32 // partitions for which there was no room
+	err    error
 }
 
 func (q *queue) next() (d *delivered, err error) {
@@ -208,19 +240,43 @@ func (q *queue) release(d *delivered) {
 	if d != nil {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.held -= d.memory
+		if q.held -= d.memory; q.held <= q.room/2 {
+			for _, p := range q.paused {
+				q.reader.Resume(q.topic, p)
+			}
+			q.paused = nil
+		}
 	}
 }
 
-func (q *queue) put(d *delivered, err error) {
+func (q *queue) put(d *delivered) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if d != nil {
-		q.list = append(q.list, d)
+	q.held += d.memory
+	if last := q.last(d.partition); last != nil && len(d.Records) == 0 {
+		records := last.Records
+		last.Read = d.Read
+		last.Records = records
+		return
 	}
-	if q.err == nil {
-		q.err = err
+	q.list = append(q.list, d)
+	q.wake.Send()
+}
+
+// last returns what waits of a partition and was read last; nil if nothing waits. q.mu is held.
+func (q *queue) last(partition int32) *delivered {
+	for _, d := range slices.Backward(q.list) {
+		if d.partition == partition {
+			return d
+		}
 	}
+	return nil
+}
+
+func (q *queue) fail(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.err = cmp.Or(q.err, err)
 	q.wake.Send()
 }
 
@@ -228,17 +284,19 @@ func (q *queue) put(d *delivered, err error) {
 type tail struct {
 	*queue
 	logs      *logs
-	topic     string
 	partition int32
 }
 
-// Room implements partlog.Sink. Brokers answer at the same time, so each may find the room that another is about to use.
+// Room implements partlog.Sink. Brokers answer at the same time, so each may find the room that another is about to
+// use.
 func (t *tail) Room(next int64) timer.Size {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if room := t.room - t.held; room >= next || t.held == 0 {
 		return timer.Size{Entries: math.MaxInt, Bytes: max(room, next)}
 	}
+	t.paused = append(t.paused, t.partition)
+	t.reader.Pause(t.topic, t.partition)
 	return timer.Size{}
 }
 
@@ -248,19 +306,14 @@ func (t *tail) Deliver(got partlog.Read) {
 	for _, r := range got.Records {
 		d.memory += partlog.Memory(r)
 	}
-	t.mu.Lock()
-	t.held += d.memory
-	t.mu.Unlock()
-	t.put(d, nil)
+	t.put(d)
 }
 
 // Skip implements partlog.Sink.
-func (t *tail) Skip(u *partlog.Unreadable) {
-	t.logs.log.Warn("a batch in a topic of the service cannot be read, and is left out", "topic", t.topic, "partition", t.partition, "err", u)
-}
+func (t *tail) Skip(u *partlog.Unreadable) { t.logs.logUnreadable(t.topic, t.partition, u) }
 
 // Fail implements partlog.Sink.
-func (t *tail) Fail(err error) { t.put(nil, fmt.Errorf("read %s/%d: %w", t.topic, t.partition, err)) }
+func (t *tail) Fail(err error) { t.fail(fmt.Errorf("read %s/%d: %w", t.topic, t.partition, err)) }
 
 func apiRecord(r *kgo.Record) *api.Record {
 	out := &api.Record{Partition: r.Partition, Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Value: r.Value}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -14,7 +16,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 // Whoever follows a log that retention has cut meanwhile is told so, and not of what is left.
@@ -35,7 +39,7 @@ func TestFollowEndsAtAGap(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	l := &logs{&Instance{Options: opts}, slog.New(slog.DiscardHandler)}
+	l := newLogs(&Instance{Options: opts}, slog.New(slog.DiscardHandler))
 	told := errors.New("told")
 	follow := func(from int64) error {
 		return l.Follow(ctx, "events", api.Position{Next: []int64{from}}, func(r *api.Record) error {
@@ -71,7 +75,7 @@ func TestReadOfCompressedLettersHasABound(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	l := &logs{&Instance{Options: opts}, slog.New(slog.DiscardHandler)}
+	l := newLogs(&Instance{Options: opts}, slog.New(slog.DiscardHandler))
 	read := func() (held int64) {
 		before, n := max(heap(), heap()), 0
 		if err := l.Read(t.Context(), "letters", map[int32][2]int64{0: {0, letters}}, func(r *api.Record) error {
@@ -93,4 +97,60 @@ func TestReadOfCompressedLettersHasABound(t *testing.T) {
 	if bound := int64(16 << 20); most > bound { // of 53 MiB; the broker that answers is in this process too
 		t.Errorf("a read holds %d KiB, more than %d KiB", most>>10, bound>>10)
 	}
+}
+
+// An open transaction delivers reads without records all the time. While the caller is slow they do not add up, and the
+// caller learns the last position.
+func TestReadsWithoutRecordsJoin(t *testing.T) {
+	q := &queue{room: 1 << 20, wake: beats.NewSignal()}
+	var tails []*tail
+	for p := range int32(2) {
+		tails = append(tails, &tail{queue: q, partition: p})
+	}
+	next := make([]int64, len(tails))
+	for i := range int64(1000) {
+		for p, tail := range tails {
+			read := partlog.Read{Next: 10 * (i + 1), Stable: i}
+			if i == 5 {
+				read.Records = []*kgo.Record{{Partition: int32(p), Offset: 42}}
+			}
+			tail.Deliver(read)
+		}
+	}
+	records, reads := 0, 0
+	for {
+		d, err := q.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d == nil {
+			break
+		}
+		if d.Next <= next[d.partition] {
+			t.Errorf("partition %d: next is %d behind %d", d.partition, d.Next, next[d.partition])
+		}
+		reads, records, next[d.partition] = reads+1, records+len(d.Records), d.Next
+		q.release(d)
+	}
+	if reads != 4 || records != 2 || next[0] != 10_000 || next[1] != 10_000 || q.held != 0 {
+		t.Errorf("%d reads with %d records to %v, %d bytes held", reads, records, next, q.held)
+	}
+}
+
+// Calls and streams meet the same unreadable batch again and again. The log has it once a minute for each topic.
+func TestUnreadableBatchesAreLoggedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text strings.Builder
+		l := newLogs(new(Instance), slog.New(slog.NewTextHandler(&text, nil)))
+		start := time.Now()
+		for time.Since(start) < 2*unreadableReminder {
+			for _, topic := range []string{"letters", "events"} {
+				(&tail{queue: &queue{topic: topic}, logs: l}).Skip(&partlog.Unreadable{First: 3, Next: 4, Err: errors.New("damaged")})
+			}
+			time.Sleep(time.Second)
+		}
+		if n := strings.Count(text.String(), "unreadable batch left out"); n != 4 {
+			t.Errorf("%d lines, want 4", n)
+		}
+	})
 }

@@ -23,7 +23,7 @@ func TestAQueueIsBoundedInDeliveriesWithoutRecords(t *testing.T) {
 	q := &queue{room: streamRoom, wake: beats.NewSignal()}
 	tails := make([]*tail, 64)
 	for p := range tails {
-		tails[p] = &tail{q, &logs{nil, slog.New(slog.DiscardHandler)}, "events", int32(p)}
+		tails[p] = &tail{q, newLogs(nil, slog.New(slog.DiscardHandler)), int32(p)}
 	}
 	const perSecond, seconds = 100, 120 // roomPause; the deadline of a write
 	for i := range int64(perSecond * seconds) {
@@ -59,7 +59,7 @@ func TestAStreamWhoseCallerDoesNotReadFetchesLittle(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	l := &logs{&Instance{Options: opts}, slog.New(slog.DiscardHandler)}
+	l := newLogs(&Instance{Options: opts}, slog.New(slog.DiscardHandler))
 	stuck, ended := make(chan struct{}, 1), make(chan struct{})
 	go func() {
 		defer close(ended)
