@@ -45,6 +45,7 @@ func (w *batch) change(id []byte, before Location, after timer.Ref, row []byte) 
 // putRow writes a timer's row, not its ID row.
 func (w *batch) putRow(at Location, row []byte) {
 	w.put(at)
+	w.p.s.inputs.wrote(len(row))
 	op := w.b.SetDeferred(at.rowKeySize(), len(row))
 	appendRowKey(op.Key[:0], w.p.prefix, at)
 	copy(op.Value, row)

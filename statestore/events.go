@@ -97,7 +97,7 @@ func (e *events) Fatalf(format string, args ...any) {
 	select {}
 }
 
-func (e *events) listener() *pebble.EventListener {
+func (e *events) listener(in *inputs) *pebble.EventListener {
 	return &pebble.EventListener{
 		BackgroundError: e.backgroundError,
 		DataCorruption:  e.onDamage,
@@ -106,7 +106,11 @@ func (e *events) listener() *pebble.EventListener {
 				e.failed.Store(0)
 			}
 		},
-		CompactionEnd:   func(pebble.CompactionInfo) { e.compacted.give() },
+		CompactionBegin: in.begin,
+		CompactionEnd: func(info pebble.CompactionInfo) {
+			in.end(info)
+			e.compacted.give()
+		},
 		WriteStallBegin: e.stallBegin,
 		WriteStallEnd:   e.stallEnd,
 		DiskSlow: func(info pebble.DiskSlowInfo) {

@@ -171,7 +171,7 @@ func TestBackgroundErrors(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			e, fatal := newEvents()
-			c.do(e.listener())
+			c.do(e.listener(newInputs(nil, 0)))
 			synctest.Wait()
 			if got := len(fatal) > 0; got != c.fatal {
 				t.Errorf("%s: fatal %v", c.name, got)
@@ -187,7 +187,7 @@ func TestOnlyLongStallsAreLogged(t *testing.T) {
 		var out strings.Builder
 		e, _ := newEvents()
 		e.log = slog.New(slog.NewTextHandler(&out, nil))
-		l := e.listener()
+		l := e.listener(newInputs(nil, 0))
 		stall := func(d time.Duration) {
 			l.WriteStallBegin(pebble.WriteStallBeginInfo{Reason: "memtable count limit reached"})
 			time.Sleep(d)

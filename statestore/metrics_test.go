@@ -44,7 +44,7 @@ func TestCollectorShowsTroubles(t *testing.T) {
 				t.Errorf("%s is %v before anything happened, there %v", name, v, there)
 			}
 		}
-		l := s.events.listener()
+		l := s.events.listener(s.inputs)
 		l.WriteStallBegin(pebble.WriteStallBeginInfo{Reason: "memtable count limit reached"})
 		time.Sleep(2 * time.Second)
 		l.WriteStallEnd()

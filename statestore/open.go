@@ -136,7 +136,9 @@ func (s *Store) openTables() error {
 }
 
 func (s *Store) openDatabase() (err error) {
-	s.cache = pebble.NewCache(int64(s.o.Memory - s.o.Memory/filterPart))
+	room := int64(s.o.Memory - s.o.Memory/filterPart)
+	s.cache = pebble.NewCache(room)
+	s.inputs = newInputs(s.cache, int(room))
 	defer func() {
 		if r := recover(); r != nil {
 			fatal, ok := r.(*fatalError)
@@ -155,7 +157,7 @@ func (s *Store) openDatabase() (err error) {
 	p.Cache = s.cache
 	p.FS = s.o.FS // if nil, Pebble uses its own, and watches for slow disks
 	p.Logger = s.events
-	p.EventListener = s.events.listener()
+	p.EventListener = s.events.listener(s.inputs)
 	p.ReadOnly = s.readOnly
 	p.Experimental.CompactionScheduler = s.compactions
 	s.db, err = pebble.Open(s.o.fs().PathJoin(s.o.Dir, databaseDir), p)

@@ -97,6 +97,7 @@ func (r *Replay) add(id, row []byte, after timer.Ref) error {
 		return fmt.Errorf("replay partition %s: %d records: %w", r.k.p.id, len(r.records), ErrReplayFull)
 	}
 	r.bytes += len(id) + len(row)
+	r.k.p.s.inputs.wrote(len(row))
 	r.records = append(r.records, record{Change: Change{
 		ID:     r.arena.copy(id),
 		Bytes:  r.arena.copy(row),

@@ -26,6 +26,7 @@ type Store struct {
 
 	db          *pebble.DB
 	cache       *pebble.Cache
+	inputs      *inputs      // of compactions
 	compactions *compactions // lets Pebble compact
 
 	upkeep     upkeep

@@ -137,8 +137,17 @@ func (x *trial) writeAll(part, parts int, due time.Time) error {
 func (x *trial) start(dir string) *instance {
 	x.Helper()
 	in := &instance{dir: dir, api: rig.FreeAddr(x)}
-	in.Process = rig.Start(x, rig.Arguments(x.cluster.Seeds(), x.requests, dir, "--memory", config.MinMemory.String(),
-		"--default-target", x.target, "--config", x.config, "--api", in.api, "--api-key-file", x.key)...)
+	args := rig.Arguments(x.cluster.Seeds(), x.requests, dir, "--memory", config.MinMemory.String(),
+		"--default-target", x.target, "--config", x.config, "--api", in.api, "--api-key-file", x.key)
+	pprof := ""
+	if *profileFlag != "" {
+		pprof = rig.FreeAddr(x)
+		args = append(args, "--pprof", pprof)
+	}
+	in.Process = rig.Start(x, args...)
+	if pprof != "" {
+		go profile(x.T, in.Process, pprof)
+	}
 	x.instances = append(x.instances, in)
 	if x.callers && x.readers == nil {
 		x.readers = startCallers(x.T, "http://"+in.api, x.requests)
