@@ -171,15 +171,15 @@ func (b *batches) batch(ctx context.Context, name, wait string, y idempotency, t
 		if err == nil && each {
 			err = b.topics.may(ctx, access.Write, name, string(r.ID))
 		}
+		at := b.topics.at(name, topic, r.ID)
 		if err == nil {
-			err = finish(ctx, &r, topic)
+			err = finish(ctx, &r, topic, at.Partition)
 		}
 		results[i].ID = string(r.ID)
 		if err != nil {
 			results[i].fail(badRequest(err))
 			continue
 		}
-		at := b.topics.at(name, topic, r.ID)
 		requests[i], places[at] = r, append(places[at], i)
 	}
 	if p := b.used(ctx, &y, made, requests, name, topic); p != nil {
