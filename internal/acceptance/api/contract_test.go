@@ -79,12 +79,11 @@ func TestMistakesAreNotWritten(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
 	requests := c.CreateTopic(t, partitions, nil)
+	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
 	cfg := rig.Config(t, c.Seeds(), requests)
-	cfg.Targets = []string{kafkatest.Topic(t) + "-*"}
-	cfg.Console = true
+	cfg.Targets, cfg.Console = []string{target}, true
 	in, a := serve(t, cfg, "")
 	in.Ready(partitions, limit)
-	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
 	one := timersOf(requests) + "/a"
 	const asJSON = "application/json"
 	for _, m := range []struct {
