@@ -17,9 +17,10 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// What a caller sends is taken as it is, or rejected. Packages json, url and http are lenient: they replace bytes that are
-// not UTF-8 and half surrogate pairs, take the last of two fields or the first of two parameters, leave out parameters that
-// they cannot read, and take null for nothing. Then two IDs become one, or a filter selects more than it says.
+// What a caller sends is taken as it is, or rejected. Packages json, url and http are lenient: they replace bytes
+// that are not UTF-8 and half surrogate pairs, take the last of two fields or the first of two parameters, leave out
+// parameters that they cannot read, and take null for nothing. Then two IDs become one, or a filter selects more
+// than it says.
 
 // lossless returns an error if decoding a JSON value, which was decoded without an error, has changed something.
 func lossless(b []byte) error {
@@ -97,7 +98,10 @@ func (l *losslessScan) object(path string) error {
 		}
 		name := l.text().unquoted()
 		at := strings.TrimPrefix(path+"."+name, ".")
-		if slices.ContainsFunc(fields, func(f field) bool { return strings.EqualFold(f.name, name) }) { // as json compares
+		if slices.ContainsFunc(fields, func(f field) bool {
+			return strings.EqualFold(f.name,
+				name)
+		}) { // as json compares
 			return fmt.Errorf("%s is given twice: leave one out", at)
 		}
 		l.space()
@@ -132,7 +136,8 @@ func ambiguousNull(path string, fields []field) error {
 			continue
 		}
 		for _, f := range fields {
-			if f.first == 'n' && slices.ContainsFunc(k.names, func(name string) bool { return strings.EqualFold(f.name, name) }) {
+			if f.first == 'n' && slices.ContainsFunc(k.names,
+				func(name string) bool { return strings.EqualFold(f.name, name) }) {
 				at := strings.TrimPrefix(path+"."+f.name, ".")
 				return fmt.Errorf("%s is null: give %s: true for %s, or leave it out", at, k.null, k.means)
 			}
@@ -189,7 +194,8 @@ func (t literal) check(path string) error {
 	}
 }
 
-// codeUnit returns the value of an escape \uXXXX at the beginning of b, and its length. Any other escape has the value 0.
+// codeUnit returns the value of an escape \uXXXX at the beginning of b, and its length. Any other escape has the
+// value 0.
 func codeUnit(b []byte) (r rune, n int) {
 	const unit = len(`\u0000`)
 	if len(b) < unit || b[0] != '\\' || b[1] != 'u' {
@@ -213,8 +219,8 @@ func insteadOf(path string) string {
 	return "correct it"
 }
 
-// asSent rejects a call of which a part would be left out or changed: parameters that cannot be read or are given twice,
-// single headers that are given twice, and a body that is encoded. It is a middleware of all operations.
+// asSent rejects a call of which a part would be left out or changed: parameters that cannot be read or are given
+// twice, single headers that are given twice, and a body that is encoded. It is a middleware of all operations.
 func asSent(c huma.Context, next func(huma.Context)) {
 	r, w := humago.Unwrap(c)
 	if p := notAsSent(r, c.Operation().RequestBody != nil); p != nil {
@@ -233,7 +239,8 @@ func notAsSent(r *http.Request, hasBody bool) *Problem {
 	}
 	for name, values := range query {
 		if len(values) > 1 {
-			return problem(http.StatusBadRequest, ReasonBadRequest, "the parameter %.40q is given %d times: give it once", name, len(values))
+			return problem(http.StatusBadRequest, ReasonBadRequest,
+				"the parameter %.40q is given %d times: give it once", name, len(values))
 		}
 	}
 	for _, name := range []string{"Content-Type", keyHeader, windowHeader, "Last-Event-ID"} {
@@ -244,7 +251,8 @@ func notAsSent(r *http.Request, hasBody bool) *Problem {
 	for _, coding := range r.Header.Values("Content-Encoding") {
 		if coding = strings.TrimSpace(coding); hasBody && coding != "" && !strings.EqualFold(coding, "identity") {
 			return problem(http.StatusUnsupportedMediaType, ReasonBadRequest,
-				"the body has Content-Encoding: %.40s, and none is decoded: send the body as it is; to have a payload fire compressed, leave the header out and pass content-encoding on", coding)
+				"the body has Content-Encoding: %.40s, and none is decoded: send the body as it is; "+
+					"to have a payload fire compressed, leave the header out and pass content-encoding on", coding)
 		}
 	}
 	return nil
@@ -262,5 +270,6 @@ func isUTF8(contentType string) error {
 	case err != nil:
 		return problem(http.StatusUnsupportedMediaType, ReasonBadRequest, "Content-Type is %.80q: %v", contentType, err)
 	}
-	return problem(http.StatusUnsupportedMediaType, ReasonBadRequest, "the charset is %.40q, and JSON is UTF-8: send it so", charset)
+	return problem(http.StatusUnsupportedMediaType, ReasonBadRequest,
+		"the charset is %.40q, and JSON is UTF-8: send it so", charset)
 }

@@ -16,12 +16,17 @@ var losslessCases = []struct{ name, json, want string }{
 	{"not UTF-8, ID", "{\"id\":\"\xc3\"}", "id is not UTF-8 at byte 0: give its bytes in base64, as idBase64"},
 	{"overlong", "{\"id\":\"\xc0\x80\"}", "id is not UTF-8"},
 	{"a surrogate in UTF-8", "{\"id\":\"\xed\xa0\x80\"}", "id is not UTF-8"},
-	{"not UTF-8, key", "{\"target\":{\"topic\":\"t\",\"key\":\"\xff\"}}", "target.key is not UTF-8 at byte 0: give its bytes in base64, as keyBase64"},
-	{"not UTF-8, header", "{\"headers\":[{\"name\":\"a\"},{\"name\":\"n\",\"value\":\"\xff\"}]}", "headers[1].value is not UTF-8 at byte 0: give its bytes in base64, as valueBase64"},
-	{"not UTF-8, name of a header", "{\"headers\":[{\"name\":\"\xff\"}]}", "headers[0].name is not UTF-8 at byte 0: correct it"},
-	{"not UTF-8, as shown", "{\"payload\":{\"text\":\"\xff\"}}", "payload.text is not UTF-8 at byte 0: give its bytes in base64, as base64"},
+	{"not UTF-8, key", "{\"target\":{\"topic\":\"t\",\"key\":\"\xff\"}}",
+		"target.key is not UTF-8 at byte 0: give its bytes in base64, as keyBase64"},
+	{"not UTF-8, header", "{\"headers\":[{\"name\":\"a\"},{\"name\":\"n\",\"value\":\"\xff\"}]}",
+		"headers[1].value is not UTF-8 at byte 0: give its bytes in base64, as valueBase64"},
+	{"not UTF-8, name of a header", "{\"headers\":[{\"name\":\"\xff\"}]}",
+		"headers[0].name is not UTF-8 at byte 0: correct it"},
+	{"not UTF-8, as shown", "{\"payload\":{\"text\":\"\xff\"}}",
+		"payload.text is not UTF-8 at byte 0: give its bytes in base64, as base64"},
 	{"not UTF-8, time", "{\"at\":\"\xff\"}", "at is not UTF-8"},
-	{"half a pair", `{"id":"a\ud800"}`, `id has \ud800, which is half of a character: give its bytes in base64, as idBase64`},
+	{"half a pair", `{"id":"a\ud800"}`,
+		`id has \ud800, which is half of a character: give its bytes in base64, as idBase64`},
 	{"the other half", `{"id":"\udc00"}`, `id has \udc00`},
 	{"two first halves", `{"value":"\ud83d\ud83d\ude00"}`, `value has \ud83d`},
 	{"half a pair and an escape", `{"value":"\ud83d\n"}`, `value has \ud83d`},
@@ -39,7 +44,8 @@ var losslessCases = []struct{ name, json, want string }{
 	{"null payload that is said", `{"value":null,"valueBase64":null,"valueNull":true}`, ""},
 	{"the other way", `{"value":null,"valueBase64":"eA=="}`, ""},
 	{"the other way, as shown", `{"value":null,"payload":{"text":"x","base64":null}}`, ""},
-	{"null payload, as shown", `{"payload":{"bytes":0,"text":null}}`, "payload.text is null: give null: true for Kafka's null"},
+	{"null payload, as shown", `{"payload":{"bytes":0,"text":null}}`,
+		"payload.text is null: give null: true for Kafka's null"},
 	{"null key", `{"target":{"topic":"t","key":null}}`, "target.key is null: give keyNull: true for a null key"},
 	{"null header", `{"headers":[{"name":"n","value":null}]}`, "headers[0].value is null: give valueNull: true"},
 	{"nothing", `{"id":null,"at":null,"headers":null,"target":null,"count":0}`, ""},
@@ -65,9 +71,12 @@ func TestLossless(t *testing.T) {
 // A media type may name the charset of JSON.
 func TestCharset(t *testing.T) {
 	for kind, want := range map[string]bool{
-		"": true, "application/json": true, "application/json; charset=utf-8": true, `application/json; charset="UTF-8"`: true,
-		"application/json;charset=utf8": true, "application/json; charset=us-ascii": true, "application/json; indent=2": true,
-		"application/json; charset=iso-8859-1": false, "application/json; charset=utf-16": false, "application/json; charset": false,
+		"": true, "application/json": true, "application/json; charset=utf-8": true,
+		`application/json; charset="UTF-8"`: true,
+		"application/json;charset=utf8":     true, "application/json; charset=us-ascii": true,
+		"application/json; indent=2":           true,
+		"application/json; charset=iso-8859-1": false, "application/json; charset=utf-16": false,
+		"application/json; charset": false,
 	} {
 		if err := isUTF8(kind); (err == nil) != want {
 			t.Errorf("%q: %v", kind, err)
@@ -89,7 +98,8 @@ func FuzzLossless(f *testing.F) {
 		switch replaced := strings.Contains(string(text), "\ufffd") || strings.Contains(string(text), `\ufffd`); {
 		case err == nil && !utf8.Valid(b):
 			t.Errorf("%q is taken", b)
-		case err == nil && replaced && !strings.Contains(string(b), "\ufffd") && !strings.Contains(strings.ToLower(string(b)), `\ufffd`):
+		case err == nil && replaced && !strings.Contains(string(b),
+			"\ufffd") && !strings.Contains(strings.ToLower(string(b)), `\ufffd`):
 			t.Errorf("%q became %s", b, text)
 		}
 	})

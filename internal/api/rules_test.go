@@ -22,23 +22,31 @@ var wrongRequests = []struct {
 	{"no due time", "PUT", path("a"), "", []string{toOrders, "orders"}, 400, "no-due-time"},
 	{"a duration", "PUT", path("a"), "", []string{in1h, "1 hour", toOrders, "orders"}, 400, "bad-duration"},
 	{"a time", "PUT", path("a"), "", []string{"timer-at", "tomorrow", toOrders, "orders"}, 400, "bad-time"},
-	{"a time in JSON", "PUT", path("a"), `{"at":"tomorrow","target":{"topic":"orders"}}`, []string{"Content-Type", "application/json"},
+	{"a time in JSON", "PUT", path("a"), `{"at":"tomorrow","target":{"topic":"orders"}}`, []string{"Content-Type",
+		"application/json"},
 		400, "bad-time"},
-	{"a misspelt header", "PUT", path("a"), "", []string{"timer-afer", "1h", toOrders, "orders"}, 400, "unknown-header"},
-	{"a header twice", "PUT", path("a"), "", []string{in1h, "1h", in1h, "2h", toOrders, "orders"}, 400, "duplicate-header"},
+	{"a misspelt header", "PUT", path("a"), "", []string{"timer-afer", "1h", toOrders, "orders"}, 400,
+		"unknown-header"},
+	{"a header twice", "PUT", path("a"), "", []string{in1h, "1h", in1h, "2h", toOrders, "orders"}, 400,
+		"duplicate-header"},
 	{"two due times", "PUT", path("a"), "", []string{in1h, "1h", "timer-at", "1795344290000", toOrders, "orders"},
 		400, "conflicting-headers"},
-	{"a cron expression", "PUT", path("a"), "", []string{"timer-cron", "61 * * * *", toOrders, "orders"}, 400, "bad-cron"},
-	{"a zone", "PUT", path("a"), "", []string{"timer-cron", "0 9 * * *", "timer-zone", "Europe/Berln", toOrders, "orders"},
+	{"a cron expression", "PUT", path("a"), "", []string{"timer-cron", "61 * * * *", toOrders, "orders"}, 400,
+		"bad-cron"},
+	{"a zone", "PUT", path("a"), "", []string{"timer-cron", "0 9 * * *", "timer-zone", "Europe/Berln", toOrders,
+		"orders"},
 		400, "unknown-zone"},
 	{"an end before the first", "PUT", path("a"), "",
-		[]string{"timer-every", "1h", "timer-until", "2020-01-01T00:00:00Z", toOrders, "orders"}, 400, "until-before-first"},
+		[]string{"timer-every", "1h", "timer-until", "2020-01-01T00:00:00Z", toOrders, "orders"}, 400,
+		"until-before-first"},
 	{"no target", "PUT", path("a"), "", []string{in1h, "1h"}, 400, "no-target"},
 	{"a target's name", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "or ders"}, 400, "bad-target"},
-	{"a forbidden target", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "forbidden"}, 403, "target-not-allowed"},
+	{"a forbidden target", "PUT", path("a"), "", []string{in1h, "1h", toOrders, "forbidden"}, 403,
+		"target-not-allowed"},
 	{"beyond the horizon", "PUT", path("a"), "", []string{in1h, "200000d", toOrders, "orders"}, 400, "beyond-horizon"},
 	{"a long ID", "PUT", path(strings.Repeat("x", 513)), "", []string{in1h, "1h", toOrders, "orders"}, 400, "bad-key"},
-	{"a large payload", "PUT", path("a"), strings.Repeat("x", 1001), []string{in1h, "1h", toOrders, "orders"}, 413, "value-too-large"},
+	{"a large payload", "PUT", path("a"), strings.Repeat("x", 1001), []string{in1h, "1h", toOrders, "orders"}, 413,
+		"value-too-large"},
 	{"many headers", "PUT", path("a"), "", passed(129), 431, "too-many-headers"},
 	{"a header that is not UTF-8", "PUT", path("a"), "", []string{in1h, "1\xff", toOrders, "orders"}, 400, "not-utf8"},
 	{"a cancel's condition", "DELETE", path("a"), "", []string{"timer-if", "gone"}, 400, "bad-if"},
@@ -157,7 +165,8 @@ func TestHopelessDeadLettersAreNotResent(t *testing.T) {
 		return done.body["state"] != "running"
 	})
 	failure, _ := done.body["failure"].(string)
-	if done.body["failed"] != 1.0 || done.body["changed"] != 1.0 || !strings.HasPrefix(failure, "bad-cron: timer-cron is") {
+	if done.body["failed"] != 1.0 || done.body["changed"] != 1.0 || !strings.HasPrefix(failure,
+		"bad-cron: timer-cron is") {
 		t.Errorf("got %s", done.text)
 	}
 	if n := f.written(); n != 1 {

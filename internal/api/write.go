@@ -13,9 +13,9 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// finish makes a request ready to be written to a partition. It returns a problem if Kafka would not take the request as
-// a record, or if its owner would reject it: then nothing is written, and there is no dead letter. The request gets the
-// trace context of its call, if there is room for that.
+// finish makes a request ready to be written to a partition. It returns a problem if Kafka would not take the
+// request as a record, or if its owner would reject it: then nothing is written, and there is no dead letter. The
+// request gets the trace context of its call, if there is room for that.
 func finish(ctx context.Context, r *route.Request, topic Topic, partition int32) error {
 	n := recordOverhead + bytesOf(r)
 	if n > topic.MaxBytes {

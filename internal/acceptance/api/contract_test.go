@@ -73,8 +73,9 @@ func TestTheSameOverHTTP(t *testing.T) {
 	}
 }
 
-// A mistake over HTTP, by a form of the console, or in a list writes nothing to the request topic, makes no dead letter,
-// and raises no alert: no metric counts it. The last words of an owner with other settings are a dead letter as ever.
+// A mistake over HTTP, by a form of the console, or in a list writes nothing to the request topic, makes no dead
+// letter, and raises no alert: no metric counts it. The last words of an owner with other settings are a dead letter
+// as ever.
 func TestMistakesAreNotWritten(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
@@ -93,16 +94,21 @@ func TestMistakesAreNotWritten(t *testing.T) {
 		word               string
 	}{
 		{"PUT", one, "x", []string{"timer-after", "1 hour", "timer-target-topic", target}, 400, "bad-duration"},
-		{"PUT", one + "?wait=written", "x", []string{"timer-at", "tomorrow", "timer-target-topic", target}, 400, "bad-time"},
+		{"PUT", one + "?wait=written", "x", []string{"timer-at", "tomorrow", "timer-target-topic", target}, 400,
+			"bad-time"},
 		{"PUT", one, "x", []string{"timer-afer", "1h", "timer-target-topic", target}, 400, "unknown-header"},
 		{"PUT", one, "x", []string{"timer-after", "1h", "timer-target-topic", "elsewhere"}, 403, "target-not-allowed"},
 		{"PUT", one, "x", []string{"timer-after", "1h"}, 400, "no-target"},
-		{"PUT", timersOf(requests) + "/" + strings.Repeat("i", 513), "x", []string{"timer-after", "1h", "timer-target-topic", target}, 400, "bad-key"},
-		{"PUT", one, `{"cron":"61 * * * *","target":{"topic":"` + target + `"}}`, []string{"Content-Type", asJSON}, 400, "bad-cron"},
+		{"PUT", timersOf(requests) + "/" + strings.Repeat("i", 513), "x", []string{"timer-after", "1h",
+			"timer-target-topic", target}, 400, "bad-key"},
+		{"PUT", one, `{"cron":"61 * * * *","target":{"topic":"` + target + `"}}`, []string{"Content-Type", asJSON},
+			400, "bad-cron"},
 		{"DELETE", one, "", []string{"timer-if", "gone"}, 400, "bad-if"},
-		{"POST", timersOf(requests), `{"timers":[{"after":"1 hour"},{"id":"b","after":"1h","target":{"topic":"elsewhere"}}]}`,
+		{"POST", timersOf(requests),
+			`{"timers":[{"after":"1 hour"},{"id":"b","after":"1h","target":{"topic":"elsewhere"}}]}`,
 			[]string{"Content-Type", asJSON}, 200, ""},
-		{"POST", "/schedule", url.Values{"topic": {requests}, "id": {"a"}, "after": {"1 hour"}, "target": {target}}.Encode(),
+		{"POST", "/schedule", url.Values{"topic": {requests}, "id": {"a"}, "after": {"1 hour"},
+			"target": {target}}.Encode(),
 			[]string{"Content-Type", "application/x-www-form-urlencoded"}, 400, ""},
 	} {
 		got := a.call(t, m.method, m.path, m.body, m.headers...).is(t, m.status, m.word)
@@ -130,6 +136,36 @@ func TestMistakesAreNotWritten(t *testing.T) {
 		t.Errorf("%v dead letters are counted for the alert", n)
 	}
 	a.call(t, "PUT", one, "x", "timer-after", "1h", "timer-target-topic", target).is(t, 201, "scheduled")
+}
+
+// Two IDs that are not UTF-8 stay two, from the call to the emission; as text in JSON, which has no characters for
+// them, they are rejected. A compressed body is rejected, and one that is said to be so by a header of its own fires.
+func TestBytesStayAsTheyAreOnABroker(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, partitions, nil)
+	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
+	in, a := serve(t, rig.Config(t, c.Seeds(), requests), "")
+	in.Ready(partitions, limit)
+	good := []string{"timer-after", "1s", "timer-target-topic", target}
+	const gzip = "\x1f\x8b\x08"
+	list := fmt.Sprintf(`{"timers":[{"id":"a%%s","after":"1s","target":{"topic":%q}},{"id":"a%%s","after":"1s","target":{"topic":%[1]q}}]}`, target)
+	for _, text := range []string{fmt.Sprintf(list, "\xff", "\xfe"), fmt.Sprintf(list, `\ud800`, `\ud801`)} {
+		got := a.call(t, "POST", timersOf(requests), text, "Content-Type", "application/json").is(t, 400, "bad-request")
+		if !strings.Contains(got.text, "idBase64") {
+			t.Error(got.text)
+		}
+	}
+	a.call(t, "PUT", timersOf(requests)+"/z", gzip, append([]string{"Content-Encoding", "gzip"}, good...)...).is(t, 415, "bad-request")
+	for _, id := range []string{"a%ff", "a%fe"} {
+		a.call(t, "PUT", timersOf(requests)+"/"+id, gzip, append([]string{"waterclock-pass", "content-encoding=gzip"}, good...)...).is(t, 201, "scheduled")
+	}
+	out := collect(t, c, target, 2)
+	for _, id := range []string{"a\xff", "a\xfe"} {
+		if r := out[id]; r == nil || string(r.Key) != id || string(r.Value) != gzip || header(r, "content-encoding") != "gzip" {
+			t.Errorf("%q fired as %v", id, r)
+		}
+	}
 }
 
 func header(r *kgo.Record, name string) string {

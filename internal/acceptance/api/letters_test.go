@@ -33,7 +33,8 @@ func TestManyDeadLetters(t *testing.T) {
 			cron, reason = "0 0 30 2 *", "cron-never-due"
 		}
 		id := fmt.Sprintf("bad-%02d", i)
-		a.call(t, "PUT", timersOf(requests)+"/"+id, "v", "timer-cron", cron, "timer-target-topic", target).is(t, 400, reason)
+		a.call(t, "PUT", timersOf(requests)+"/"+id, "v", "timer-cron", cron, "timer-target-topic", target).is(t, 400,
+			reason)
 		rig.Send(t, cl, &kgo.Record{Topic: requests, Key: []byte(id), Value: []byte("v"), Headers: []kgo.RecordHeader{
 			{Key: "timer-cron", Value: []byte(cron)}, {Key: "timer-target-topic", Value: []byte(target)},
 		}})

@@ -103,7 +103,8 @@ func TestRandomOperations(t *testing.T) {
 	for i := range 10 { // over HTTP nothing becomes a dead letter
 		rig.Send(t, cl, &kgo.Record{
 			Topic: w.requests, Key: fmt.Append(nil, "bad/", i), Value: fmt.Append(nil, "bad-kafka-", i),
-			Headers: []kgo.RecordHeader{{Key: "timer-after", Value: []byte("soon")}, {Key: "timer-target-topic", Value: []byte(w.target)}},
+			Headers: []kgo.RecordHeader{{Key: "timer-after", Value: []byte("soon")}, {Key: "timer-target-topic",
+				Value: []byte(w.target)}},
 		})
 	}
 	for i := range randomCallers {

@@ -104,7 +104,8 @@ func refuse(t *testing.T, at, escapedID, body string) {
 		{Key: "timer-cron", Value: []byte("61 * * * *")}, {Key: "timer-target-topic", Value: []byte(target)},
 	}})
 	await.Until(t, patience, "there is a dead letter", func() bool {
-		_, list := call(t, http.MethodGet, at+"/v1/topics/"+requests+"/dead-letters?prefix="+url.QueryEscape(id), "", nil)
+		_, list := call(t, http.MethodGet, at+"/v1/topics/"+requests+"/dead-letters?prefix="+url.QueryEscape(id), "",
+			nil)
 		return strings.Contains(list, "bad-cron")
 	})
 }

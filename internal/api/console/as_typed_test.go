@@ -25,15 +25,19 @@ func TestFormsArriveAsTyped(t *testing.T) {
 		{"ID", "/schedule", "topic=timers&id=%ff", kind, "", 400, "is not UTF-8"},
 		{"key", "/schedule", "topic=timers&id=a&target-key=%c3", kind, "", 400, "target-key"},
 		{"header", "/schedule", "topic=timers&id=a&headers=n:+%ff", kind, "", 400, "headers"},
-		{"header of a dead letter", "/dead-letter?topic=timers&partition=0&offset=1", "name=a&value=%ff&as=text&do=send", kind, "", 400, "value"},
+		{"header of a dead letter", "/dead-letter?topic=timers&partition=0&offset=1",
+			"name=a&value=%ff&as=text&do=send", kind, "", 400, "value"},
 		{"name of a field", "/schedule", "topic=timers&id=a&%ff=1", kind, "", 400, "is not UTF-8"},
 		{"a field twice", "/schedule", "topic=timers&id=a&id=b", kind, "", 400, "2 times"},
 		{"a field that cannot be read", "/schedule", "topic=timers&id=a&after=%zz", kind, "", 400, "cannot be read"},
 		{"charset", "/schedule", "topic=timers&id=a", kind + "; charset=iso-8859-1", "", 415, "UTF-8"},
 		{"compressed", "/schedule", "topic=timers&id=a", kind, "gzip", 415, "Content-Encoding"},
-		{"a filter of which a part cannot be read", "/bulk?topic=timers&state=paused&q=%zz", "do=cancel", kind, "", 400, "cannot be read"},
-		{"a semicolon in a filter", "/bulk?topic=timers&state=paused&q=a;b", "do=cancel", kind, "", 400, "cannot be read"},
-		{"good", "/schedule", url.Values{"topic": {"timers"}, "id": {"a"}, "payload": {"😀 \ufffd \x00"}}.Encode(), kind + "; charset=UTF-8", "", 303, ""},
+		{"a filter of which a part cannot be read", "/bulk?topic=timers&state=paused&q=%zz", "do=cancel", kind, "",
+			400, "cannot be read"},
+		{"a semicolon in a filter", "/bulk?topic=timers&state=paused&q=a;b", "do=cancel", kind, "", 400,
+			"cannot be read"},
+		{"good", "/schedule", url.Values{"topic": {"timers"}, "id": {"a"}, "payload": {"😀 \ufffd \x00"}}.Encode(),
+			kind + "; charset=UTF-8", "", 303, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := httptest.NewRequest(http.MethodPost, c.address, strings.NewReader(c.form))

@@ -135,7 +135,8 @@ func seeksPage(r *http.Request, at string) bool {
 // serve answers with a page, or returns why not.
 func (p page) serve(v *visit) error {
 	if _, err := url.ParseQuery(v.r.URL.RawQuery); err != nil {
-		return wrong(http.StatusBadRequest, "the address cannot be read: "+err.Error()) // a part of a filter would be left out
+		return wrong(http.StatusBadRequest,
+			"the address cannot be read: "+err.Error()) // a part of a filter would be left out
 	}
 	switch {
 	case v.r.Method == http.MethodGet || v.r.Method == http.MethodHead:
@@ -165,8 +166,8 @@ func (p page) serve(v *visit) error {
 // manyFields are the fields that a form may have more than once.
 var manyFields = []string{"name", "value", "as", "pick"}
 
-// asTypedIn returns a problem if a form would not arrive as it was typed: if it is not in UTF-8, which JSON and the pages
-// would replace, if it is encoded, or if a field is given twice, of which one would be ignored.
+// asTypedIn returns a problem if a form would not arrive as it was typed: if it is not in UTF-8, which JSON and the
+// pages would replace, if it is encoded, or if a field is given twice, of which one would be ignored.
 func asTypedIn(r *http.Request) error {
 	if coding := r.Header.Get("Content-Encoding"); coding != "" {
 		return wrong(http.StatusUnsupportedMediaType, "the form has a Content-Encoding, and none is decoded")
@@ -179,7 +180,8 @@ func asTypedIn(r *http.Request) error {
 	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
 		values := r.PostForm[name]
 		if len(values) > 1 && !slices.Contains(manyFields, name) {
-			return wrong(http.StatusBadRequest, fmt.Sprintf("the form has %.40q %d times: send it once", name, len(values)))
+			return wrong(http.StatusBadRequest, fmt.Sprintf("the form has %.40q %d times: send it once", name,
+				len(values)))
 		}
 		if !utf8.ValidString(name) || slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
 			return wrong(http.StatusBadRequest, fmt.Sprintf(

@@ -43,10 +43,14 @@ func TestRequestsAreJudgedByTheRulesOfTheirTopic(t *testing.T) {
 		{"good", request, at, headers("timer-after", "1h", "timer-target-topic", "orders"), ""},
 		{"above its quota", request, at, headers("timer-after", "2s", "timer-target-topic", "orders"), ""},
 		{"target", request, at, headers("timer-after", "1h", "timer-target-topic", "bills"), "target-not-allowed"},
-		{"partition", request, (at + 1) % 4, headers("timer-after", "1h", "timer-target-topic", "orders"), "wrong-partition"},
-		{"at the horizon of a clock ahead", request, at, headers("timer-at", due(time.Hour+30*time.Second), "timer-target-topic", "orders"), ""},
-		{"beyond any horizon", request, at, headers("timer-at", due(2*time.Hour), "timer-target-topic", "orders"), "beyond-horizon"},
-		{"condition", request, at, headers("timer-after", "1h", "timer-target-topic", "orders", "timer-if", "timers/0"), "bad-if"},
+		{"partition", request, (at + 1) % 4, headers("timer-after", "1h", "timer-target-topic", "orders"),
+			"wrong-partition"},
+		{"at the horizon of a clock ahead", request, at, headers("timer-at", due(time.Hour+30*time.Second),
+			"timer-target-topic", "orders"), ""},
+		{"beyond any horizon", request, at, headers("timer-at", due(2*time.Hour), "timer-target-topic", "orders"),
+			"beyond-horizon"},
+		{"condition", request, at, headers("timer-after", "1h", "timer-target-topic", "orders", "timer-if",
+			"timers/0"), "bad-if"},
 		{"cancel", request, at, headers("timer-cancel", "true"), ""},
 		{"delayed", delayed, 0, headers("timer-target-topic", "orders", "waterclock-attempt", "2"), ""},
 		{"delayed, with a time", delayed, 0, headers("timer-after", "1h"), "no-effect"},
@@ -60,7 +64,8 @@ func TestRequestsAreJudgedByTheRulesOfTheirTopic(t *testing.T) {
 		})
 	}
 	request.rules.Replace(rules("bills"))
-	r := &route.Request{ID: []byte("a"), Value: []byte("v"), Headers: headers("timer-after", "1h", "timer-target-topic", "bills")}
+	r := &route.Request{ID: []byte("a"), Value: []byte("v"), Headers: headers("timer-after", "1h",
+		"timer-target-topic", "bills")}
 	if got := request.Reject(at, r); got != nil {
 		t.Errorf("after new settings: %+v", got)
 	}
