@@ -32,6 +32,7 @@ func TestSchedule(t *testing.T) {
 		{"key", []string{"--key", "k"}, plain + ` timer-target-key=k ""`, 0},
 		{"empty key", []string{"--key", ""}, plain + ` timer-target-key= ""`, 0},
 		{"null key", []string{"--null-key"}, plain + ` timer-target-key-null=true ""`, 0},
+		{"bytes that are not UTF-8", []string{"--value", "v\xff", "--key", "k\xff", "--header", "n=\xff"}, plain + " timer-target-key=k\xff n=\xff" + ` "v\xff"`, 0},
 		{"wait", []string{"--wait"}, plain + ` ""`, 30 * time.Second},
 		{"wait so long", []string{"--wait=2m"}, plain + ` ""`, 2 * time.Minute},
 		{"remember", []string{"--remember", "7d"}, `timers/a1 timer-after=10000ms timer-remember=604800000ms timer-target-topic=orders ""`, 0},

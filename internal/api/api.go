@@ -67,7 +67,7 @@ func New(o Options) *API {
 	run := newJobs(life, ts, all, o)
 	mux := http.NewServeMux()
 	h := humago.New(mux, config(o.Version))
-	h.UseMiddleware(onlyForPosts)
+	h.UseMiddleware(asSent, onlyForPosts)
 	one.register(h)
 	all.register(h)
 	(&batches{topics: ts, asker: o.Asker}).register(h)

@@ -63,8 +63,10 @@ func start(t *testing.T, f *fake, process string, forwards bool) *instance {
 func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Logs, quiet ...string) *instance {
 	t.Helper()
 	topics := map[string]api.Topic{
-		"timers": {Partitions: partitions, MaxBytes: 1 << 20, Events: "events", DeadLetters: "timers.dead"},
-		"retry":  {Partitions: partitions, MaxBytes: 1 << 20, Delay: true, DeadLetters: "retry.dead"},
+		"timers": {Partitions: partitions, MaxBytes: 1 << 20, Events: "events", DeadLetters: "timers.dead",
+			Rules: f.rules()},
+		"retry": {Partitions: partitions, MaxBytes: 1 << 20, Delay: true, DeadLetters: "retry.dead",
+			Rules: f.delayRules},
 	}
 	for _, name := range quiet {
 		topics[name] = api.Topic{Partitions: partitions, MaxBytes: 1 << 20}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -22,10 +23,11 @@ import (
 
 // BatchResult is the outcome of one timer of a POST.
 type BatchResult struct {
-	ID      string   `json:"id,omitempty" doc:"Its ID, given or made."`
-	Status  int      `json:"status" doc:"The HTTP status that a PUT of it would have."`
-	Result  *Result  `json:"result,omitempty" doc:"Its timer is without payload; where those of all results have more than 2 MiB, the last of them are left out."`
-	Problem *Problem `json:"problem,omitempty"`
+	ID       string   `json:"id,omitempty" doc:"Its ID, given or made, where it is UTF-8."`
+	IDBase64 []byte   `json:"idBase64,omitempty" doc:"Its ID in base64, where it is not UTF-8."`
+	Status   int      `json:"status" doc:"The HTTP status that a PUT of it would have."`
+	Result   *Result  `json:"result,omitempty" doc:"Its timer is without payload; where those of all results have more than 2 MiB, the last of them are left out."`
+	Problem  *Problem `json:"problem,omitempty"`
 }
 
 // BatchResults are the results of a POST.
@@ -171,15 +173,17 @@ func (b *batches) batch(ctx context.Context, name, wait string, y idempotency, t
 		if err == nil && each {
 			err = b.topics.may(ctx, access.Write, name, string(r.ID))
 		}
+		at := b.topics.at(name, topic, r.ID)
 		if err == nil {
-			err = finish(ctx, &r, topic)
+			err = finish(ctx, &r, topic, at.Partition)
 		}
-		results[i].ID = string(r.ID)
+		if results[i].ID = string(r.ID); !utf8.Valid(r.ID) {
+			results[i].ID, results[i].IDBase64 = "", r.ID
+		}
 		if err != nil {
 			results[i].fail(badRequest(err))
 			continue
 		}
-		at := b.topics.at(name, topic, r.ID)
 		requests[i], places[at] = r, append(places[at], i)
 	}
 	if p := b.used(ctx, &y, made, requests, name, topic); p != nil {
@@ -209,7 +213,7 @@ func (b *batches) writeBatch(ctx context.Context, at timer.TopicPartition, wait 
 			r.fail(routed(err))
 			continue
 		}
-		status, result, p := decided(at, r.ID, &written[n])
+		status, result, p := decided(at, string(mine[n].ID), &written[n])
 		if p != nil && p.Reason == ReasonConditionNotMet && made[i] {
 			// An earlier attempt of this call made the timer, or a different call with the same key did.
 			if left := written[n].Decision.Pending; left != nil {

@@ -102,6 +102,9 @@ func decodeTimer(body []byte) (*NewTimer, error) {
 	if err := ended(d); err != nil {
 		return nil, fmt.Errorf("the body has more than the timer: %w", err)
 	}
+	if err := lossless(body); err != nil {
+		return nil, fmt.Errorf("body: %s", fault(err, nil))
+	}
 	return n, nil
 }
 
@@ -121,6 +124,9 @@ func decodeCorrection(body []byte, contentType string) (*Correction, error) {
 	}
 	if err == nil {
 		err = ended(d)
+	}
+	if err == nil {
+		err = lossless(body)
 	}
 	if err != nil {
 		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "body: %s", fault(err, body))
@@ -163,6 +169,9 @@ func decodeTimers(ctx context.Context, body []byte) ([]NewTimer, *Problem) {
 		err := d.Decode(&one)
 		if err == nil && one == nil {
 			err = errors.New("it is null, and needs a timer")
+		}
+		if err == nil {
+			err = lossless(body[at:d.InputOffset()])
 		}
 		if err == nil {
 			if p := access.Reserve(ctx, int64(len(one.Headers)*headerBytes)); p != nil {
@@ -283,12 +292,12 @@ func notBase64(body []byte) string {
 	}
 }
 
-// isJSON returns an error unless the body may be JSON: by its type, or because it has no type.
+// isJSON returns an error unless the body may be JSON in UTF-8: by its type, or because it has no type.
 func isJSON(contentType string) error {
 	media, _, _ := strings.Cut(contentType, ";")
 	switch media = strings.ToLower(strings.TrimSpace(media)); media {
 	case "", "application/json", "json":
-		return nil
+		return isUTF8(contentType)
 	}
 	return problem(http.StatusUnsupportedMediaType, ReasonBadRequest, "the body is JSON: send it with Content-Type: application/json")
 }

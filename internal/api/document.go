@@ -54,7 +54,7 @@ var statuses = map[int]string{
 	http.StatusRequestEntityTooLarge:       "too-large, value-too-large, batch-too-large: the body, or the request as a record.",
 	http.StatusRequestURITooLong:           "target-too-long: path and query.",
 	http.StatusUnprocessableEntity:         "idempotency-key-reused: the key was used with another body.",
-	http.StatusUnsupportedMediaType:        "bad-request: the body is not of a type that the call takes.",
+	http.StatusUnsupportedMediaType:        "bad-request: the body is not of a type, charset or encoding that the call takes.",
 	http.StatusMisdirectedRequest:          "elsewhere: another instance has it, which this one cannot ask; owner is its address. wrong-host: open to this machine alone.",
 	http.StatusTooManyRequests:             "rate-limited, too-many-calls, too-many-logins, too-many-jobs, too-many-streams: ask again later. Of a request that is refused: over-quota.",
 	http.StatusRequestHeaderFieldsTooLarge: "too-many-headers, headers-too-large.",
@@ -82,10 +82,7 @@ func problemsOf(op *huma.Operation) []int {
 	}
 	changes := op.Method != http.MethodGet && strings.Contains(op.Path, "{topic}")
 	if op.RequestBody != nil {
-		all = append(all, 408, 413)
-		if op.Path != onePath {
-			all = append(all, 415)
-		}
+		all = append(all, 408, 413, 415)
 	}
 	if changes {
 		all = append(all, 409, 412, 413)

@@ -32,7 +32,11 @@ type fake struct {
 	// lose makes owners lose a partition between writing and deciding. refuse makes Kafka refuse
 	// what is written.
 	lose, refuse, unknown bool
-	may                   func(ctx context.Context, role access.Role, topic, id string) error // nil: all
+	// unjudged has instances write what owners reject, as an instance with other settings does.
+	unjudged bool
+	// delayRules judge the records of the fixed-delay topic.
+	delayRules api.Rules
+	may        func(ctx context.Context, role access.Role, topic, id string) error // nil: all
 }
 
 type fakePartition struct {
@@ -56,6 +60,48 @@ func newFake(topic string, partitions int32) *fake {
 		f.owner[at] = "p0"
 	}
 	return f
+}
+
+// judge implements api.Rules with the rules of the fake's owners.
+type judge struct{ rules *intake.Rules }
+
+func (j judge) Reject(partition int32, r *route.Request) *api.Rejection {
+	_, _, refused := j.rules.Validate(recordOf(j.rules.Topic, partition, r), time.Now().UnixMilli())
+	if refused == nil {
+		return nil
+	}
+	return &api.Rejection{Reason: string(refused.Reason), Detail: refused.Detail}
+}
+
+// rules returns the rules by which calls are judged before they are written; nil if the fake has none.
+func (f *fake) rules() api.Rules {
+	if f.unjudged {
+		return nil
+	}
+	for at, p := range f.parts {
+		if at.Topic == "timers" {
+			return judge{p.rules}
+		}
+	}
+	return nil
+}
+
+// written returns how many requests are in the log.
+func (f *fake) written() (n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range f.parts {
+		n += p.next
+	}
+	return n
+}
+
+func recordOf(topic string, partition int32, r *route.Request) *kgo.Record {
+	rec := &kgo.Record{Topic: topic, Partition: partition, Key: r.ID, Value: r.Value, Timestamp: time.Now()}
+	for _, h := range r.Headers {
+		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	return rec
 }
 
 // Owners implements route.Directory.
@@ -129,10 +175,8 @@ func (l *local) Produce(_ context.Context, at timer.TopicPartition, requests []r
 func (p *fakePartition) take(r *route.Request) int64 {
 	offset := p.next
 	p.next++
-	rec := &kgo.Record{Topic: p.at.Topic, Partition: p.at.Partition, Offset: offset, Key: r.ID, Value: r.Value, Timestamp: time.Now()}
-	for _, h := range r.Headers {
-		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
-	}
+	rec := recordOf(p.at.Topic, p.at.Partition, r)
+	rec.Offset = offset
 	req, _, refused := p.rules.Validate(rec, time.Now().UnixMilli())
 	if refused != nil {
 		p.decided[offset] = query.Decision{Outcome: "rejected", Reason: string(refused.Reason), Detail: refused.Detail}

@@ -248,10 +248,11 @@ func (l *letters) delayAgain(ctx context.Context, name string, topic Topic, r *R
 	if wrong != nil {
 		return nil, badRequest(wrong)
 	}
-	if err := finish(ctx, &request, topic); err != nil {
+	at := delayedAt(r, topic)
+	if err := finish(ctx, &request, topic, at.Partition); err != nil {
 		return nil, err
 	}
-	status, result, wrongs := writeOne(ctx, l.asker, delayedAt(r, topic), "written", request)
+	status, result, wrongs := writeOne(ctx, l.asker, at, "written", request)
 	if wrongs != nil {
 		return nil, wrongs
 	}

@@ -230,7 +230,10 @@ func fromHTTP(topic, id string, header http.Header, body []byte) (route.Request,
 	if r.Value == nil {
 		r.Value = []byte{}
 	}
-	if isTimerType(header.Get("Content-Type")) {
+	if kind := header.Get("Content-Type"); isTimerType(kind) {
+		if err := isUTF8(kind); err != nil {
+			return r, err
+		}
 		n, err := decodeTimer(body)
 		if err != nil {
 			return r, err

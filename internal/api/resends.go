@@ -241,10 +241,10 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 	for _, l := range letters {
 		q, at, err := r.request(s.jobs.topics, j, l)
 		if err == nil {
-			err = finish(ctx, &q, j.topic)
+			err = finish(ctx, &q, j.topic, at.Partition)
 		}
 		if err != nil {
-			s.jobs.update(j, func(shown *Job) { fail(shown, err.Error()) })
+			s.jobs.update(j, func(shown *Job) { fail(shown, whyNot(err)) })
 			continue
 		}
 		requests[at] = append(requests[at], q)
@@ -269,6 +269,15 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 		s.jobs.update(j, func(shown *Job) { count(shown, all) })
 	}
 	return nil
+}
+
+// whyNot describes a request that was not written, like one that was rejected: with the reason in front.
+func whyNot(err error) string {
+	var p *Problem
+	if errors.As(err, &p) && p.Reason != ReasonBadRequest && p.Reason != ReasonTooLarge {
+		return p.Reason + ": " + p.Detail
+	}
+	return err.Error()
 }
 
 // request returns the request of a letter, unchanged, and the partition for it.

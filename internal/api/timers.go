@@ -81,7 +81,8 @@ func (t *timers) register(h huma.API) {
 func (t *timers) registerPut(h huma.API) {
 	op := operation("timers", http.MethodPut, onePath, "putTimer", "Schedule a timer, or schedule it again",
 		"The body is the payload, byte for byte, and HTTP headers are those of the request in Kafka, with the same names; or the body is the timer as JSON, of the type application/json, and may be what GET has answered. A payload that is JSON itself is sent as application/octet-stream, or as value.",
-		"400, 403, 413, 429, 431: the request is refused, and a dead letter; reason and detail are the same.")
+		"400, 403, 409, 413, 431 without request: the call or its timer is wrong, and nothing is written.",
+		"The same, or 429, with request: the owner has rejected the request, which is a dead letter; reason and detail are the same.")
 	op.MaxBodyBytes = t.topics.largest()
 	op.Parameters = append(conditions(), requestHeaders()...)
 	before(&op, func(c huma.Context) error {
@@ -174,7 +175,7 @@ func (t *timers) change(ctx context.Context, in *OneTimer, wait string, r route.
 		return nil, badRequest(wrong)
 	}
 	at := t.topics.at(in.Topic, topic, r.ID)
-	if err := finish(ctx, &r, topic); err != nil {
+	if err := finish(ctx, &r, topic, at.Partition); err != nil {
 		return nil, err
 	}
 	status, result, wrongs := writeOne(ctx, t.asker, at, wait, r)

@@ -15,6 +15,8 @@ type Topic struct {
 	Delay      bool // it is a fixed-delay topic, and not a request topic
 	// DeadLetters and Events are the names of those topics; Events is empty if there is none.
 	DeadLetters, Events string
+	// Rules judge requests before they are written; nil: only their owner judges them.
+	Rules Rules
 }
 
 // Rights says what a caller may do. The guard of package access, which stands in front of the API,

@@ -38,7 +38,7 @@ func TestRequestsGetTheTraceContextOfTheirCall(t *testing.T) {
 		if x.had != "" {
 			r.Headers = append(r.Headers, timer.Header{Key: tracing.Traceparent, Value: []byte(x.had)})
 		}
-		if err := finish(x.ctx, &r, Topic{MaxBytes: x.max}); err != nil {
+		if err := finish(x.ctx, &r, Topic{MaxBytes: x.max}, 0); err != nil {
 			t.Errorf("%s: %v", x.name, err)
 			continue
 		}
@@ -56,7 +56,7 @@ func TestRequestsGetTheTraceContextOfTheirCall(t *testing.T) {
 		}
 	}
 	r := route.Request{ID: []byte("a"), Value: []byte("vv")}
-	if err := finish(t.Context(), &r, Topic{MaxBytes: size - 1}); err == nil {
+	if err := finish(t.Context(), &r, Topic{MaxBytes: size - 1}, 0); err == nil {
 		t.Error("a request that the topic does not take")
 	}
 }

@@ -13,12 +13,16 @@ import (
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
-// finish returns a problem if Kafka would not take a request as a record. Then it cannot become a dead letter either. A
-// request that is not too large gets the trace context of its call, if there is room for that.
-func finish(ctx context.Context, r *route.Request, topic Topic) error {
+// finish makes a request ready to be written to a partition. It returns a problem if Kafka would not take the
+// request as a record, or if its owner would reject it: then nothing is written, and there is no dead letter. The
+// request gets the trace context of its call, if there is room for that.
+func finish(ctx context.Context, r *route.Request, topic Topic, partition int32) error {
 	n := recordOverhead + bytesOf(r)
 	if n > topic.MaxBytes {
 		return problem(http.StatusRequestEntityTooLarge, ReasonTooLarge, "the request has %d bytes as a record, and the request topic takes %d (max.message.bytes)", n, topic.MaxBytes)
+	}
+	if err := topic.judge(partition, r); err != nil {
+		return err
 	}
 	addParent(ctx, r, topic.MaxBytes-n)
 	return nil

@@ -134,6 +134,15 @@ func (t *servedTopics) sets() (sets []topics.Set) {
 	return sets
 }
 
+// rules returns the rules of all topics, by name.
+func (t *servedTopics) rules() map[string]*intake.Rules {
+	all := make(map[string]*intake.Rules, len(t.byName))
+	for name, s := range t.byName {
+		all[name] = s.rules
+	}
+	return all
+}
+
 // largestRequest returns the size of the largest record that any of the topics takes.
 func (t *servedTopics) largestRequest() (n int) {
 	for _, s := range t.byName {

@@ -289,8 +289,10 @@ func (in *instance) openAPI(p *pipeline) (stop func(), err error) {
 		return func() {}, nil
 	}
 	return in.api.Open(&apiserver.Instance{
-		Name: in.name(), Process: in.process, Begun: in.begun, Now: in.o.Now, Client: in.cluster.client, Options: in.cluster.options, Topics: in.topics.sets(),
-		Group: p.member.group, Problem: p.member.problem, Partitions: in.partitions, Targets: in.cluster.targets, CreateTargets: in.o.AutoCreateTargets, Health: p.health, Tracer: in.traces.calls,
+		Name: in.name(), Process: in.process, Begun: in.begun, Now: in.o.Now,
+		Client: in.cluster.client, Options: in.cluster.options, Topics: in.topics.sets(), Rules: in.topics.rules(),
+		Group: p.member.group, Problem: p.member.problem, Partitions: in.partitions, Targets: in.cluster.targets,
+		CreateTargets: in.o.AutoCreateTargets, Health: p.health, Tracer: in.traces.calls,
 	})
 }
 

@@ -3,10 +3,12 @@ package api
 import (
 	"encoding/base64"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/await"
@@ -57,14 +59,112 @@ func TestTheSameOverHTTP(t *testing.T) {
 		t.Errorf("source %s, was told %s", got, source)
 	}
 
-	// The problem is the dead letter.
+	// The problem is the dead letter that the same request becomes over Kafka.
 	bad := a.call(t, "PUT", timersOf(requests)+"/bad", "x", "timer-at", "tomorrow", "timer-target-topic", target).is(t, 400, "bad-time")
+	rig.Send(t, cl, &kgo.Record{Topic: requests, Key: []byte("bad"), Headers: []kgo.RecordHeader{
+		{Key: "timer-at", Value: []byte("tomorrow")}, {Key: "timer-target-topic", Value: []byte(target)},
+	}})
 	letter := collect(t, c, requests+".waterclock.dead-letters", 1)["bad"]
 	if reason, detail := header(letter, "waterclock-reason"), header(letter, "waterclock-detail"); reason != bad.body["reason"] || detail != bad.body["detail"] {
 		t.Errorf("dead letter %s %s, problem %s", reason, detail, bad.text)
 	}
-	if header(letter, "waterclock-source") != bad.body["request"] {
-		t.Errorf("dead letter of %s, problem %s", header(letter, "waterclock-source"), bad.text)
+	if bad.body["request"] != nil {
+		t.Errorf("a request that is not written is in the log: %s", bad.text)
+	}
+}
+
+// A mistake over HTTP, by a form of the console, or in a list writes nothing to the request topic, makes no dead
+// letter, and raises no alert: no metric counts it. The last words of an owner with other settings are a dead letter
+// as ever.
+func TestMistakesAreNotWritten(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, partitions, nil)
+	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
+	cfg := rig.Config(t, c.Seeds(), requests)
+	cfg.Targets, cfg.Console = []string{target}, true
+	in, a := serve(t, cfg, "")
+	in.Ready(partitions, limit)
+	one := timersOf(requests) + "/a"
+	const asJSON = "application/json"
+	for _, m := range []struct {
+		method, path, body string
+		headers            []string
+		status             int
+		word               string
+	}{
+		{"PUT", one, "x", []string{"timer-after", "1 hour", "timer-target-topic", target}, 400, "bad-duration"},
+		{"PUT", one + "?wait=written", "x", []string{"timer-at", "tomorrow", "timer-target-topic", target}, 400,
+			"bad-time"},
+		{"PUT", one, "x", []string{"timer-afer", "1h", "timer-target-topic", target}, 400, "unknown-header"},
+		{"PUT", one, "x", []string{"timer-after", "1h", "timer-target-topic", "elsewhere"}, 403, "target-not-allowed"},
+		{"PUT", one, "x", []string{"timer-after", "1h"}, 400, "no-target"},
+		{"PUT", timersOf(requests) + "/" + strings.Repeat("i", 513), "x", []string{"timer-after", "1h",
+			"timer-target-topic", target}, 400, "bad-key"},
+		{"PUT", one, `{"cron":"61 * * * *","target":{"topic":"` + target + `"}}`, []string{"Content-Type", asJSON},
+			400, "bad-cron"},
+		{"DELETE", one, "", []string{"timer-if", "gone"}, 400, "bad-if"},
+		{"POST", timersOf(requests),
+			`{"timers":[{"after":"1 hour"},{"id":"b","after":"1h","target":{"topic":"elsewhere"}}]}`,
+			[]string{"Content-Type", asJSON}, 200, ""},
+		{"POST", "/schedule", url.Values{"topic": {requests}, "id": {"a"}, "after": {"1 hour"},
+			"target": {target}}.Encode(),
+			[]string{"Content-Type", "application/x-www-form-urlencoded"}, 400, ""},
+	} {
+		got := a.call(t, m.method, m.path, m.body, m.headers...).is(t, m.status, m.word)
+		if strings.Contains(got.text, `"request":`) {
+			t.Errorf("%s %s is in the log: %s", m.method, m.path, got.text)
+		}
+	}
+	adm := kadm.NewClient(c.Client(t))
+	ends := func(topic string) (n int64) {
+		t.Helper()
+		all, err := adm.ListEndOffsets(t.Context(), topic)
+		if err != nil || all.Error() != nil {
+			t.Fatalf("list ends of %s: %v %v", topic, err, all.Error())
+		}
+		all.Each(func(o kadm.ListedOffset) { n += o.Offset })
+		return n
+	}
+	if n := ends(requests); n != 0 {
+		t.Errorf("%d records are in the request topic", n)
+	}
+	if n := ends(requests + ".waterclock.dead-letters"); n != 0 {
+		t.Errorf("%d records are in the topic of dead letters", n)
+	}
+	if n := in.Metric("waterclock_dead_letters_total"); n != 0 {
+		t.Errorf("%v dead letters are counted for the alert", n)
+	}
+	a.call(t, "PUT", one, "x", "timer-after", "1h", "timer-target-topic", target).is(t, 201, "scheduled")
+}
+
+// Two IDs that are not UTF-8 stay two, from the call to the emission; as text in JSON, which has no characters for
+// them, they are rejected. A compressed body is rejected, and one that is said to be so by a header of its own fires.
+func TestBytesStayAsTheyAreOnABroker(t *testing.T) {
+	t.Parallel()
+	c := kafkatest.Shared(t)
+	requests := c.CreateTopic(t, partitions, nil)
+	target := c.CreateTopic(t, 1, nil, kafkatest.Topic(t)+"-target")
+	in, a := serve(t, rig.Config(t, c.Seeds(), requests), "")
+	in.Ready(partitions, limit)
+	good := []string{"timer-after", "1s", "timer-target-topic", target}
+	const gzip = "\x1f\x8b\x08"
+	list := fmt.Sprintf(`{"timers":[{"id":"a%%s","after":"1s","target":{"topic":%q}},{"id":"a%%s","after":"1s","target":{"topic":%[1]q}}]}`, target)
+	for _, text := range []string{fmt.Sprintf(list, "\xff", "\xfe"), fmt.Sprintf(list, `\ud800`, `\ud801`)} {
+		got := a.call(t, "POST", timersOf(requests), text, "Content-Type", "application/json").is(t, 400, "bad-request")
+		if !strings.Contains(got.text, "idBase64") {
+			t.Error(got.text)
+		}
+	}
+	a.call(t, "PUT", timersOf(requests)+"/z", gzip, append([]string{"Content-Encoding", "gzip"}, good...)...).is(t, 415, "bad-request")
+	for _, id := range []string{"a%ff", "a%fe"} {
+		a.call(t, "PUT", timersOf(requests)+"/"+id, gzip, append([]string{"waterclock-pass", "content-encoding=gzip"}, good...)...).is(t, 201, "scheduled")
+	}
+	out := collect(t, c, target, 2)
+	for _, id := range []string{"a\xff", "a\xfe"} {
+		if r := out[id]; r == nil || string(r.Key) != id || string(r.Value) != gzip || header(r, "content-encoding") != "gzip" {
+			t.Errorf("%q fired as %v", id, r)
+		}
 	}
 }
 

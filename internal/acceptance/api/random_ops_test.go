@@ -318,8 +318,12 @@ func (w *setup) asks(t testing.TB, o *op) {
 	o.to = time.Now()
 }
 
-// refused reports whether an answer says that nothing was written, and is only for a move.
+// refused reports whether an answer says that nothing was written: because of a move, or because the request could only
+// have become a dead letter.
 func (o *op) refused() bool {
+	if o.got.status == http.StatusBadRequest && o.got.body["request"] == nil {
+		return strings.HasPrefix(o.value, "bad-")
+	}
 	return o.got.status == http.StatusServiceUnavailable && o.word() != "unknown-outcome"
 }
 

@@ -100,6 +100,13 @@ func TestRandomOperations(t *testing.T) {
 	pace := time.NewTicker(time.Second / time.Duration(perSecond))
 	defer pace.Stop()
 	cl := c.Client(t)
+	for i := range 10 { // over HTTP nothing becomes a dead letter
+		rig.Send(t, cl, &kgo.Record{
+			Topic: w.requests, Key: fmt.Append(nil, "bad/", i), Value: fmt.Append(nil, "bad-kafka-", i),
+			Headers: []kgo.RecordHeader{{Key: "timer-after", Value: []byte("soon")}, {Key: "timer-target-topic",
+				Value: []byte(w.target)}},
+		})
+	}
 	for i := range randomCallers {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
 		callers.Go(func() { w.calls(t, r, cl, operations, pace.C, churned) })

@@ -10,10 +10,15 @@ import (
 	"fmt"
 	"html/template"
 	"log/slog"
+	"maps"
+	"mime"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
@@ -129,6 +134,10 @@ func seeksPage(r *http.Request, at string) bool {
 
 // serve answers with a page, or returns why not.
 func (p page) serve(v *visit) error {
+	if _, err := url.ParseQuery(v.r.URL.RawQuery); err != nil {
+		return wrong(http.StatusBadRequest,
+			"the address cannot be read: "+err.Error()) // a part of a filter would be left out
+	}
 	switch {
 	case v.r.Method == http.MethodGet || v.r.Method == http.MethodHead:
 		return p.get(v)
@@ -141,6 +150,9 @@ func (p page) serve(v *visit) error {
 		if err := v.r.ParseForm(); err != nil {
 			return unreadable(err)
 		}
+		if err := asTypedIn(v.r); err != nil {
+			return err
+		}
 		return p.post(v)
 	}
 	allow := "GET, HEAD"
@@ -149,6 +161,34 @@ func (p page) serve(v *visit) error {
 	}
 	v.w.Header().Set("Allow", allow)
 	return wrong(http.StatusMethodNotAllowed, v.r.Method+" is not for this page, but "+allow)
+}
+
+// manyFields are the fields that a form may have more than once.
+var manyFields = []string{"name", "value", "as", "pick"}
+
+// asTypedIn returns a problem if a form would not arrive as it was typed: if it is not in UTF-8, which JSON and the
+// pages would replace, if it is encoded, or if a field is given twice, of which one would be ignored.
+func asTypedIn(r *http.Request) error {
+	if coding := r.Header.Get("Content-Encoding"); coding != "" {
+		return wrong(http.StatusUnsupportedMediaType, "the form has a Content-Encoding, and none is decoded")
+	}
+	if _, params, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err == nil {
+		if charset, given := params["charset"]; given && !strings.EqualFold(charset, "utf-8") {
+			return wrong(http.StatusUnsupportedMediaType, "the form has another charset than UTF-8: send it in UTF-8")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
+		values := r.PostForm[name]
+		if len(values) > 1 && !slices.Contains(manyFields, name) {
+			return wrong(http.StatusBadRequest, fmt.Sprintf("the form has %.40q %d times: send it once", name,
+				len(values)))
+		}
+		if !utf8.ValidString(name) || slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
+			return wrong(http.StatusBadRequest, fmt.Sprintf(
+				"the field %.40q of the form is not UTF-8: choose base64 if it is no text, or use the API", name))
+		}
+	}
+	return nil
 }
 
 // unreadable is the problem of a form that could not be read.

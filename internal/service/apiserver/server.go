@@ -62,6 +62,7 @@ type Instance struct {
 	Client        *kgo.Client // for administration
 	Options       []kgo.Opt   // for further clients
 	Topics        []topics.Set
+	Rules         map[string]*intake.Rules // of all topics, by name
 	Group         *membership.Group
 	Problem       func() string // why the instance is not a member of its group, or may no longer be one; "" if it is one
 	Partitions    Partitions
@@ -193,6 +194,7 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 		set := &in.Topics[i]
 		served[set.Request.Name] = api.Topic{
 			Partitions: set.Request.Partitions, MaxBytes: set.Request.MaxMessageBytes, Delay: set.Delay != 0, DeadLetters: set.DeadLetters.Name, Events: set.Events.Name,
+			Rules: &requestRules{rules: in.Rules[set.Request.Name], delay: set.Delay != 0, now: in.Now},
 		}
 	}
 	a := api.New(api.Options{

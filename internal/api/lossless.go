@@ -1,0 +1,275 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+// What a caller sends is taken as it is, or rejected. Packages json, url and http are lenient: they replace bytes
+// that are not UTF-8 and half surrogate pairs, take the last of two fields or the first of two parameters, leave out
+// parameters that they cannot read, and take null for nothing. Then two IDs become one, or a filter selects more
+// than it says.
+
+// lossless returns an error if decoding a JSON value, which was decoded without an error, has changed something.
+func lossless(b []byte) error {
+	l := losslessScan{b: b}
+	return l.value("")
+}
+
+// losslessScan goes through valid JSON. Its depth and the fields of its objects are bounded by the types that it was
+// decoded to.
+type losslessScan struct {
+	b  []byte
+	at int
+}
+
+// space skips what may be between two tokens.
+func (l *losslessScan) space() {
+	for l.at < len(l.b) && strings.IndexByte(" \t\r\n,:", l.b[l.at]) >= 0 {
+		l.at++
+	}
+}
+
+// value checks the next value. path names it, as in headers[2].value.
+func (l *losslessScan) value(path string) error {
+	l.space()
+	switch {
+	case l.at == len(l.b):
+		return nil
+	case l.b[l.at] == '{':
+		return l.object(path)
+	case l.b[l.at] == '[':
+		return l.list(path)
+	case l.b[l.at] == '"':
+		return l.text().check(path)
+	}
+	l.scalar()
+	return nil
+}
+
+// scalar returns a number, true, false or null.
+func (l *losslessScan) scalar() string {
+	end := bytes.IndexAny(l.b[l.at:], " \t\r\n,]}")
+	if end < 0 {
+		end = len(l.b) - l.at
+	}
+	l.at += end
+	return string(l.b[l.at-end : l.at])
+}
+
+func (l *losslessScan) list(path string) error {
+	l.at++
+	for n := 0; ; n++ {
+		if l.space(); l.at == len(l.b) || l.b[l.at] == ']' {
+			l.at++
+			return nil
+		}
+		if err := l.value(path + "[" + strconv.Itoa(n) + "]"); err != nil {
+			return err
+		}
+	}
+}
+
+// field is a field of an object.
+type field struct {
+	name  string
+	first byte // of its value: n is null, f is false
+}
+
+func (l *losslessScan) object(path string) error {
+	l.at++
+	var fields []field
+	for {
+		if l.space(); l.at == len(l.b) || l.b[l.at] == '}' {
+			l.at++
+			return ambiguousNull(path, fields)
+		}
+		name := l.text().unquoted()
+		at := strings.TrimPrefix(path+"."+name, ".")
+		if slices.ContainsFunc(fields, func(f field) bool {
+			return strings.EqualFold(f.name,
+				name)
+		}) { // as json compares
+			return fmt.Errorf("%s is given twice: leave one out", at)
+		}
+		l.space()
+		fields = append(fields, field{name, l.b[min(l.at, len(l.b)-1)]})
+		if err := l.value(at); err != nil {
+			return err
+		}
+	}
+}
+
+// kafkaNulls are the fields that may be null in Kafka, with the field that says so and others that give the same thing.
+var kafkaNulls = []struct {
+	names  []string
+	null   string
+	others []string
+	means  string
+}{
+	{[]string{"value", "valueBase64"}, "valueNull", []string{"payload"}, "Kafka's null"},
+	{[]string{"key", "keyBase64"}, "keyNull", nil, "a null key"},
+	{[]string{"text", "base64"}, "null", nil, "Kafka's null"},
+}
+
+// ambiguousNull returns an error if an object has null where it is not clear whether Kafka's null is meant, or nothing.
+func ambiguousNull(path string, fields []field) error {
+	says := func(name string) bool {
+		return slices.ContainsFunc(fields, func(f field) bool {
+			return strings.EqualFold(f.name, name) && f.first != 'n' && f.first != 'f'
+		})
+	}
+	for _, k := range kafkaNulls {
+		if says(k.null) || slices.ContainsFunc(slices.Concat(k.names, k.others), says) {
+			continue
+		}
+		for _, f := range fields {
+			if f.first == 'n' && slices.ContainsFunc(k.names,
+				func(name string) bool { return strings.EqualFold(f.name, name) }) {
+				at := strings.TrimPrefix(path+"."+f.name, ".")
+				return fmt.Errorf("%s is null: give %s: true for %s, or leave it out", at, k.null, k.means)
+			}
+		}
+	}
+	return nil
+}
+
+// literal is a text of JSON in its quotes.
+type literal []byte
+
+// text returns the next text.
+func (l *losslessScan) text() literal {
+	from := l.at
+	for l.at++; l.at < len(l.b) && l.b[l.at] != '"'; l.at++ {
+		if l.b[l.at] == '\\' {
+			l.at++
+		}
+	}
+	l.at = min(l.at+1, len(l.b))
+	return l.b[from:l.at]
+}
+
+func (t literal) unquoted() (s string) {
+	_ = json.Unmarshal(t, &s) // it was decoded before
+	return s
+}
+
+// check returns an error if the text has no character for some of its bytes or escapes.
+func (t literal) check(path string) error {
+	if !utf8.Valid(t) {
+		valid := 0
+		for r, n := utf8.DecodeRune(t); r != utf8.RuneError || n > 1; r, n = utf8.DecodeRune(t[valid:]) {
+			valid += n
+		}
+		return fmt.Errorf("%s is not UTF-8 at byte %d: %s", path, valid-1, insteadOf(path))
+	}
+	for rest := []byte(t); ; {
+		escape := bytes.IndexByte(rest, '\\')
+		if escape < 0 {
+			return nil
+		}
+		rest = rest[escape:]
+		r, n := codeUnit(rest)
+		if !utf16.IsSurrogate(r) {
+			rest = rest[n:]
+			continue
+		}
+		low, m := codeUnit(rest[n:])
+		if utf16.DecodeRune(r, low) == utf8.RuneError {
+			return fmt.Errorf("%s has %s, which is half of a character: %s", path, rest[:n], insteadOf(path))
+		}
+		rest = rest[n+m:]
+	}
+}
+
+// codeUnit returns the value of an escape \uXXXX at the beginning of b, and its length. Any other escape has the
+// value 0.
+func codeUnit(b []byte) (r rune, n int) {
+	const unit = len(`\u0000`)
+	if len(b) < unit || b[0] != '\\' || b[1] != 'u' {
+		return 0, min(2, len(b))
+	}
+	v, err := strconv.ParseUint(string(b[2:unit]), 16, 16)
+	if err != nil {
+		return 0, 2
+	}
+	return rune(v), unit
+}
+
+// insteadOf says how to give what no text can have.
+func insteadOf(path string) string {
+	switch name := path[strings.LastIndexByte(path, '.')+1:]; strings.ToLower(name) {
+	case "id", "value", "key":
+		return "give its bytes in base64, as " + name + "Base64"
+	case "text":
+		return "give its bytes in base64, as base64"
+	}
+	return "correct it"
+}
+
+// asSent rejects a call of which a part would be left out or changed: parameters that cannot be read or are given
+// twice, single headers that are given twice, and a body that is encoded. It is a middleware of all operations.
+func asSent(c huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(c)
+	if p := notAsSent(r, c.Operation().RequestBody != nil); p != nil {
+		p.Write(w)
+		return
+	}
+	next(c)
+}
+
+// notAsSent returns why a call cannot be taken as it is. hasBody says whether its operation takes a body.
+func notAsSent(r *http.Request, hasBody bool) *Problem {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return problem(http.StatusBadRequest, ReasonBadRequest,
+			"the parameters cannot be read: %v; percent-encode them, a semicolon as %%3B", err)
+	}
+	for name, values := range query {
+		if len(values) > 1 {
+			return problem(http.StatusBadRequest, ReasonBadRequest,
+				"the parameter %.40q is given %d times: give it once", name, len(values))
+		}
+	}
+	for _, name := range []string{"Content-Type", keyHeader, windowHeader, "Last-Event-ID"} {
+		if n := len(r.Header.Values(name)); n > 1 {
+			return problem(http.StatusBadRequest, ReasonBadRequest, "%s is given %d times: give it once", name, n)
+		}
+	}
+	for _, coding := range r.Header.Values("Content-Encoding") {
+		if coding = strings.TrimSpace(coding); hasBody && coding != "" && !strings.EqualFold(coding, "identity") {
+			return problem(http.StatusUnsupportedMediaType, ReasonBadRequest,
+				"the body has Content-Encoding: %.40s, and none is decoded: send the body as it is; "+
+					"to have a payload fire compressed, leave the header out and pass content-encoding on", coding)
+		}
+	}
+	return nil
+}
+
+// isUTF8 returns a problem if a media type has another charset than that of JSON.
+func isUTF8(contentType string) error {
+	_, params, err := mime.ParseMediaType(contentType)
+	charset, given := params["charset"]
+	switch {
+	case contentType == "", err == nil && !given:
+		return nil
+	case err == nil && slices.Contains([]string{"utf-8", "utf8", "us-ascii"}, strings.ToLower(charset)):
+		return nil
+	case err != nil:
+		return problem(http.StatusUnsupportedMediaType, ReasonBadRequest, "Content-Type is %.80q: %v", contentType, err)
+	}
+	return problem(http.StatusUnsupportedMediaType, ReasonBadRequest,
+		"the charset is %.40q, and JSON is UTF-8: send it so", charset)
+}
