@@ -26,7 +26,8 @@ decides when it reads the request: if no timer is pending, nothing happens.
 
 With --prefix, or another filter, it starts a job of the HTTP API of an instance (--url),
 which cancels all timers that match the filter, except those that are scheduled again
-meanwhile. An interrupt stops the job.
+meanwhile. It shows how many there are and asks first; without a terminal it needs --yes.
+An interrupt stops the job.
 
 ` + waitHelp,
 		Example: `  waterclock cancel --id a1 --wait
@@ -56,7 +57,7 @@ firing until it is resumed. If the ID is scheduled again, that is a new timer, w
 not paused. The service decides when it reads the request: if no timer is pending,
 nothing happens.
 
-With --prefix, or another filter, it starts a job for many timers: see cancel.
+With --prefix, or another filter, it starts a job for many timers, and asks first: see cancel.
 
 ` + waitHelp,
 		Example: `  waterclock pause --id a1
@@ -71,7 +72,7 @@ func resumeCommand(p *process) *cobra.Command {
 past due, it fires at once; --catch-up decides which missed occurrences fire. The service
 decides when it reads the request: if no timer is paused, nothing happens.
 
-With --prefix, or another filter, it starts a job for many timers: see cancel.
+With --prefix, or another filter, it starts a job for many timers, and asks first: see cancel.
 
 ` + waitHelp,
 		Example: `  waterclock resume --id a1
