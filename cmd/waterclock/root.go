@@ -26,6 +26,7 @@ record appears on that topic, once. Kafka is the only store.
 
 To try it:      waterclock dev
                 waterclock schedule --id a1 --in 10s --to orders --value hello
+                waterclock tail orders
 To run it:      waterclock serve --brokers HOST:PORT --requests timers --targets 'orders,mail.*'
 
 Consume targets with isolation.level=read_committed.
@@ -55,7 +56,7 @@ over the file.`,
 	})
 	root.Version = ops.ReadBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p), pauseCommand(p), resumeCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p), deadLettersCommand(p), statusCommand(p), healthCommand(p), drainCommand(p), topicsCommand(p), auditCommand(p), storeCommand(p), benchCommand(p), planCommand(p), nextCommand(p), apiCommand(p), configCommand(p), versionCommand())
+	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p), pauseCommand(p), resumeCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p), tailCommand(p), deadLettersCommand(p), statusCommand(p), healthCommand(p), drainCommand(p), topicsCommand(p), auditCommand(p), storeCommand(p), benchCommand(p), planCommand(p), nextCommand(p), apiCommand(p), configCommand(p), versionCommand())
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultCompletionCmd(p.args...)
 	refuseArgs(root)
