@@ -394,6 +394,13 @@ func TestSteer(t *testing.T) {
 			t.Errorf("%s: exit %d, %q, %q, %+v", action, code, stdout, stderr, c.request)
 		}
 	}
+	for _, args := range [][]string{{"cancel", "a1"}, {"cancel", "--", "-a1"}, {"pause", "--if", "present", "a b"}} {
+		var c calls
+		id := args[len(args)-1]
+		if code, _, stderr := runWith(&c, nil, "", args...); code != exitOK || c.request.ID != id {
+			t.Errorf("%v: exit %d, %q, %+v", args, code, stderr, c.request)
+		}
+	}
 	var c calls
 	if code, _, stderr := runWith(&c, nil, "", "schedule", "--id", "a1", "--in", "1s", "--to", "x", "--if", "absent"); code != exitOK || written(t, &c.request) != `timers/a1 timer-after=1000ms timer-if=absent timer-target-topic=x ""` {
 		t.Errorf("schedule: exit %d, %q, %+v", code, stderr, c.request)

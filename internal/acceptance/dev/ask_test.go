@@ -46,7 +46,7 @@ func TestCommandsOfTheAPI(t *testing.T) {
 	says(call(0, "count", "--prefix", "c17/", "--due-before", "2h"), `^3\n$`)
 	says(call(0, "count", "--due-after", "2h"), `^0\n$`)
 	says(call(0, "get", "--id", "c17/a"), `(?s)ID +c17/a\n.*state +pending\n.*payload +v of c17/a\n`)
-	says(call(1, "get", "--id", "none"), `not-found: no timer of ID "none" is pending`)
+	says(call(1, "get", "none"), `not-found: no timer of ID "none" is pending`)
 	says(call(0, "list", "--limit", "3", "--order", "id"), `(?s)c17/a +pending .*c17/b .*c17/c .*there may be more: --limit 30`)
 	says(call(0, "list", "--json", "--prefix", "oth"), `^\{"id":"other",.*\}\n$`)
 	says(call(0, "status"), `(?s)timers/0 +live .*\n4 timers are pending\.`)
@@ -66,7 +66,7 @@ func TestCommandsOfTheAPI(t *testing.T) {
 		`--all and a filter exclude each other`:                                                  {"cancel", "--all", "--prefix", "b"},
 		`--due-before is "soon", needs RFC 3339`:                                                 {"list", "--due-before", "soon"},
 		`--url is "ftp://x", needs http://HOST:PORT`:                                             {"list", "--url", "ftp://x"},
-		`--id has 0 bytes, needs 1 to 512`:                                                       {"get"},
+		`the timer ID has 0 bytes, needs 1 to 512`:                                                       {"get"},
 		`--user and --password-file need each other`:                                             {"count", "--user", "me"},
 		`no filter chooses timers: use --all if you mean all timers of topic timers`:             {"pause", "--all=false"},
 	} {

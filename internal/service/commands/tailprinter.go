@@ -27,7 +27,8 @@ const (
 
 // decoded are the headers that a printed emission shows as what they say.
 var decoded = []string{
-	waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence, waterclock.HeaderSource, waterclock.HeaderEvent,
+	waterclock.HeaderID, waterclock.HeaderDue, waterclock.HeaderOccurrence, waterclock.HeaderSource,
+	waterclock.HeaderEvent,
 }
 
 // tailPrinter prints records: as text for people, or as one JSON object a line.
@@ -82,7 +83,9 @@ func tailHeaders(r *kgo.Record, e *waterclock.Emission) []kgo.RecordHeader {
 	if e == nil {
 		return r.Headers
 	}
-	return slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool { return slices.Contains(decoded, h.Key) })
+	return slices.DeleteFunc(slices.Clone(r.Headers), func(h kgo.RecordHeader) bool {
+		return slices.Contains(decoded, h.Key)
+	})
 }
 
 // payloadLine returns a value on one line: JSON without its line breaks, text as it is, bytes in base64.
