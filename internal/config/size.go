@@ -31,7 +31,7 @@ var sizeUnits = map[string]Size{
 const maxSizeDecimals = 3
 
 // ParseSize reads a number of bytes with one of sizeUnits, in capitals or not; a space may stand between them. It refuses
-// negative numbers, overflow, and fractions of a byte.
+// negative numbers, overflow, and decimals without a unit. Less than a byte is cut off.
 func ParseSize(s string) (Size, error) {
 	end := strings.LastIndexAny(s, "0123456789") + 1
 	unit, ok := sizeUnits[strings.ToLower(strings.TrimPrefix(s[end:], " "))]
@@ -45,12 +45,11 @@ func ParseSize(s string) (Size, error) {
 		return size, nil
 	}
 	part, err := strconv.ParseUint(decimals, 10, 32)
-	if err != nil || len(decimals) > maxSizeDecimals {
+	if err != nil || len(decimals) > maxSizeDecimals || unit == 1 {
 		return 0, errSize
 	}
-	scale := Size(math.Pow10(len(decimals)))
-	more := Size(part) * unit / scale
-	if Size(part)*unit%scale != 0 && unit == 1 || more > math.MaxInt64-size {
+	more := Size(part) * unit / Size(math.Pow10(len(decimals)))
+	if more > math.MaxInt64-size {
 		return 0, errSize
 	}
 	return size + more, nil
