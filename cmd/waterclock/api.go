@@ -110,22 +110,22 @@ func printEntry(p *process, entry []byte, err error) error {
 
 // readPassword asks for a password at a terminal. Otherwise it reads the first line.
 func readPassword(p *process) ([]byte, error) {
-	f, ok := p.stdin.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	f := terminal(p.stdin)
+	if f == nil {
 		return passwordLine(p.stdin)
 	}
-	first, err := ask(p, f, "password: ")
+	first, err := readHidden(p, f, "password: ")
 	if err != nil {
 		return nil, err
 	}
-	second, err := ask(p, f, "again: ")
+	second, err := readHidden(p, f, "again: ")
 	if err == nil && !bytes.Equal(first, second) {
 		err = errors.New("the passwords differ")
 	}
 	return first, err
 }
 
-func ask(p *process, f *os.File, prompt string) ([]byte, error) {
+func readHidden(p *process, f *os.File, prompt string) ([]byte, error) {
 	fmt.Fprint(p.stderr, prompt)
 	password, err := term.ReadPassword(int(f.Fd()))
 	fmt.Fprintln(p.stderr)

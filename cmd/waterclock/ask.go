@@ -132,17 +132,18 @@ func getCommand(p *process) *cobra.Command {
 	var id string
 	var history bool
 	cmd := &cobra.Command{
-		Use:   "get",
+		Use:   "get [ID]",
 		Short: "show what is pending under an ID, or what has happened to it",
 		Long: `get asks the HTTP API of an instance what is pending under an ID, and exits 1 if nothing is.
 With --history it prints what has happened to the timer so far, the newest event first, and exits 1 if
 nothing is known. The request topic must write events. With --json it prints one event a line.`,
-		Example: `  waterclock get --id a1
-  waterclock get --id a1 --history`,
+		Example: `  waterclock get a1
+  waterclock get a1 --history`,
+		Annotations: map[string]string{takesID: ""},
 	}
 	a.flags(cmd.Flags())
 	a.topicFlag(cmd.Flags())
-	cmd.Flags().StringVar(&id, "id", "", "timer `ID`")
+	cmd.Flags().StringVar(&id, "id", "", "timer `ID`, also as an argument")
 	cmd.Flags().BoolVar(&history, "history", false, "print what has happened to it so far")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkID(id); err != nil {

@@ -136,7 +136,7 @@ func TestDeadLetters(t *testing.T) {
 		{[]string{"list", "--topic", "orders.retry", "--reason", "bad-cron"}, exitOK, "AT                    LETTER  ID           REASON    DETAIL\n2026-11-22T09:00:00Z  1/9     \"a\\x1b[31m\"  bad-cron  cron is x\n", ""},
 		{[]string{"count"}, exitOK, "TOPIC  REASON    LAST HOUR  LAST DAY  NEWEST\nt      all       3+         40+       \nt      bad-cron  3+         40+       2026-11-22T09:00:00Z\nu      all       0          0         \n", ""},
 		{[]string{"resend", "--dry-run"}, exitOK, "5 dead letters would be sent again, and 2 not, because a part of them is gone\n  bad-cron: 4\n  bad-time: 3\n", ""},
-		{[]string{"resend", "--all"}, exitError, "resend done: 3 changed, 1 spared, 1 failed, of 5 seen\n", "1 of 5 failed, the first because of bad-cron: cron is x"},
+		{[]string{"resend", "--all", "--yes"}, exitError, "resend done: 3 changed, 1 spared, 1 failed, of 5 seen\n", "1 of 5 failed, the first because of bad-cron: cron is x"},
 		{[]string{"resend"}, exitUsage, "", "use --all if you mean all of topic timers"},
 		{[]string{"list", "--since", "soon"}, exitUsage, "", "needs RFC 3339 with a zone"},
 	} {

@@ -50,7 +50,7 @@ interrupted continues.`,
 		if !o.From.IsZero() && !o.Until.IsZero() && !o.From.Before(o.Until) {
 			return usagef("--from is %s and --until is %s: no request lies between them", o.From.Format(time.RFC3339), o.Until.Format(time.RFC3339))
 		}
-		if terminal(p.stderr) {
+		if terminal(p.stderr) != nil {
 			o.Progress = p.stderr
 		}
 		return p.backend.audit(ctx, cfg, o, p.stdout)

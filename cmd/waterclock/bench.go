@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
 	"github.com/waterclock/waterclock/bench"
 	"github.com/waterclock/waterclock/internal/config"
@@ -92,7 +91,7 @@ func (f *benchFlags) run(p *process, cmd *cobra.Command, w bench.Description) er
 	c.Serve = append([]string{self, "serve"}, passOn(cmd.Flags(), forService)...)
 	c.Bare = append([]string{self, "bench", bareCommand}, passOn(cmd.Flags(), forClient)...)
 	c.Log = ops.NewLogger(p.stderr, c.Cluster)
-	if terminal(p.stderr) {
+	if terminal(p.stderr) != nil {
 		s := &screen{w: p.stderr}
 		c.Progress, c.Log = s, ops.NewLogger(lines{s}, c.Cluster)
 	}
@@ -147,12 +146,6 @@ func keepLogs(w io.Writer, dir string, err error) error {
 		return err
 	}
 	return errors.Join(err, os.RemoveAll(dir))
-}
-
-// terminal reports whether w is a terminal.
-func terminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // bareCommand is the name of the command that runs a bare loop. A workload starts it.

@@ -9,9 +9,7 @@ import (
 // clientSettings is settings for a command that sends a request. The returned function also sets the request topic: --topic,
 // or else the topic in the setting requests, or else timers.
 func clientSettings(p *process, cmd *cobra.Command, topic *string) func() (*config.Config, error) {
-	defaults := config.Default()
-	defaults.Brokers = []string{defaultBroker}
-	load := settings(p, cmd, defaults, (*config.Config).ValidateClient, config.Client, config.Log)
+	load := brokerSettings(p, cmd)
 	cmd.Flags().StringVar(topic, "topic", "", "request `TOPIC` (default: the only one of the setting requests, else timers)")
 	cmd.Flags().StringVar(topic, "requests", "", "another name of --topic: `TOPIC`")
 	return func() (*config.Config, error) {
@@ -29,4 +27,11 @@ func clientSettings(p *process, cmd *cobra.Command, topic *string) func() (*conf
 		}
 		return cfg, nil
 	}
+}
+
+// brokerSettings is settings for a command that needs no more than to reach the brokers, by default those of dev.
+func brokerSettings(p *process, cmd *cobra.Command) func() (*config.Config, error) {
+	defaults := config.Default()
+	defaults.Brokers = []string{defaultBroker}
+	return settings(p, cmd, defaults, (*config.Config).ValidateClient, config.Client, config.Log)
 }

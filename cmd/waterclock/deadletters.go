@@ -167,9 +167,10 @@ func lettersResendCommand(p *process) *cobra.Command {
 		Use:   "resend",
 		Short: "send the requests of dead letters again",
 		Long: `resend sends the requests of all dead letters that match a filter again, unchanged, by a job of
-the instance that is asked; an interrupt stops it. --dry-run only counts them. A timer that was
-scheduled under the same ID since then stays, unless --replace is given. The dead letters stay,
-too: a second resend with the same filter sends the same ones again.`,
+the instance that is asked; an interrupt stops it. It shows how many there are and asks first;
+without a terminal it needs --yes. --dry-run only counts them. A timer that was scheduled under
+the same ID since then stays, unless --replace is given. The dead letters stay, too: a second
+resend with the same filter sends the same ones again.`,
 		Example: `  waterclock dead-letters resend --reason target-unknown --since 2h --dry-run
   waterclock dead-letters resend --reason target-unknown --since 2h`,
 	}
@@ -177,6 +178,7 @@ too: a second resend with the same filter sends the same ones again.`,
 	j.asking.flags(fs)
 	j.topicFlag(fs)
 	f.flags(fs)
+	j.confirmation.flag(fs)
 	fs.BoolVar(&j.all, "all", false, "all dead letters of the topic")
 	fs.BoolVar(&j.dryRun, "dry-run", false, "only count the dead letters, by reason")
 	fs.BoolVar(&replace, "replace", false, "replace what is pending under the same ID")
@@ -190,7 +192,11 @@ too: a second resend with the same filter sends the same ones again.`,
 		chosen := len(q) > 0
 		q.Set("all", strconv.FormatBool(!chosen))
 		q.Set("replace", strconv.FormatBool(replace))
-		started, c, err := j.start(cmd, lettersOf(j.topic)+"/resend", q, chosen, fmt.Sprintf("no filter chooses dead letters: use --all if you mean all of topic %s", j.topic))
+		started, c, err := j.start(cmd, starting{
+			action: "resend", path: lettersOf(j.topic) + "/resend", q: q, chosen: chosen,
+			nothingChosen: fmt.Sprintf("no filter chooses dead letters: use --all if you mean all of topic %s", j.topic),
+			confirm:       func(c *client.Client) error { return j.confirmLetters(cmd.Context(), c, q) },
+		})
 		if err != nil {
 			return err
 		}

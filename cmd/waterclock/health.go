@@ -39,7 +39,7 @@ must serve plain HTTP there, without --http-web-config.`,
 		Example: `  waterclock health
   docker exec timers /waterclock health --ready`,
 	}
-	cmd.Flags().StringVar(&address, "http", "", "the instance's --http `ADDRESS` (default: "+config.EnvOf("http")+", else "+config.Default().HTTP+")")
+	cmd.Flags().StringVar(&address, "http", "", addressUsage())
 	cmd.Flags().BoolVar(&ready, "ready", false, "ask whether it is ready, and print what it waits for")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		out, path := io.Discard, "/healthz"
@@ -69,7 +69,7 @@ instance's user or as root.`,
   waterclock drain --within 5m`,
 	}
 	dir := dataDir(p, cmd)
-	cmd.Flags().StringVar(&address, "http", "", "the instance's --http `ADDRESS` (default: "+config.EnvOf("http")+", else "+config.Default().HTTP+")")
+	cmd.Flags().StringVar(&address, "http", "", addressUsage())
 	cmd.Flags().DurationVar(&after, "after", 0, "wait `DURATION` first, so that load balancers stop sending calls of the API here")
 	cmd.Flags().DurationVar(&within, "within", within, "leave after `DURATION`, even if others have not caught up")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -82,12 +82,32 @@ instance's user or as root.`,
 	return cmd
 }
 
+// addressUsage is the help of --http.
+func addressUsage() string {
+	return fmt.Sprintf("the instance's --http `ADDRESS` (default: %s, else %s, else dev's %s)",
+		config.EnvOf("http"), config.Default().HTTP, config.DefaultDev().HTTP)
+}
+
+// firstListening returns the first address that takes connections; the very first if none does.
+func firstListening(ctx context.Context, addresses ...string) string {
+	for _, address := range addresses {
+		if c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address); err == nil {
+			c.Close()
+			return address
+		}
+	}
+	return addresses[0]
+}
+
 // askInstance prints the answer of an instance on this machine to out; any status but 200 is an error. It sends the
 // token in the instance's data directory, if that is given.
 func (p *process) askInstance(
 	ctx context.Context, out io.Writer, method, address, path, dataDir string, timeout time.Duration,
 ) error {
-	address = cmp.Or(address, p.env(config.EnvOf("http")), config.Default().HTTP)
+	address = cmp.Or(address, p.env(config.EnvOf("http")))
+	if address == "" {
+		address = firstListening(ctx, config.Default().HTTP, config.DefaultDev().HTTP)
+	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return usagef("--http is %q, needs host:port", address)

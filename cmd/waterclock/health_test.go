@@ -11,6 +11,20 @@ import (
 	"github.com/waterclock/waterclock/internal/ops"
 )
 
+// Without an address health asks serve's default, or dev's if nothing listens there.
+func TestHealthFindsDev(t *testing.T) {
+	s := httptest.NewServer(nil)
+	defer s.Close()
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	dev, none := strings.TrimPrefix(s.URL, "http://"), strings.TrimPrefix(gone.URL, "http://")
+	for _, c := range []struct{ first, second, want string }{{none, dev, dev}, {dev, none, dev}, {none, none, none}} {
+		if got := firstListening(t.Context(), c.first, c.second); got != c.want {
+			t.Errorf("of %s and %s: %s, want %s", c.first, c.second, got, c.want)
+		}
+	}
+}
+
 func TestHealth(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/readyz" {
@@ -41,7 +55,7 @@ func TestHealth(t *testing.T) {
 		{"WATERCLOCK_HTTP=:" + port, "", exitOK, "", ""},
 		{"WATERCLOCK_HTTP=:1", "--http 0.0.0.0:" + port, exitOK, "", ""},
 		{"WATERCLOCK_HTTP=[::]:" + port, "--ready", exitError, `{"phase":"reaching the brokers"}`, "/readyz answers 503 Service Unavailable"},
-		{"", "--http " + strings.TrimPrefix(gone.URL, "http://"), exitError, "", "no instance answers at " + strings.TrimPrefix(gone.URL, "http://") + " (--http names another address): dial tcp"},
+		{"", "--http " + strings.TrimPrefix(gone.URL, "http://"), exitError, "", "no instance answers at " + strings.TrimPrefix(gone.URL, "http://") + " (--http names another address): connection refused"},
 		{"WATERCLOCK_HTTP=:" + port, "drain --within 90s --data-dir " + dir, exitOK, "", ""},
 		{"WATERCLOCK_HTTP=:" + port, "drain --after 1ms --within 90s --data-dir " + dir, exitOK, "", ""},
 		{"WATERCLOCK_HTTP=:" + port, "drain --data-dir " + dir, exitError, "POST /leave?within=30s\n", "answers 400"},

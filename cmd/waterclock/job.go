@@ -28,6 +28,7 @@ const (
 type job struct {
 	asking
 	filter
+	confirmation
 	all, dryRun bool
 	rate        int
 }
@@ -39,6 +40,7 @@ func (j *job) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	j.asking.flags(fs)
 	j.filter.flags(fs)
+	j.confirmation.flag(fs)
 	fs.BoolVar(&j.all, "all", false, "all timers of the topic")
 	fs.BoolVar(&j.dryRun, "dry-run", false, "only count the timers")
 	fs.IntVar(&j.rate, "rate", 5000, "write `N` requests a second at most")
@@ -49,7 +51,7 @@ func (j *job) meant(cmd *cobra.Command) bool {
 	return slices.ContainsFunc(filterFlags, cmd.Flags().Changed)
 }
 
-// run starts a job and waits for its end. An interrupt stops it.
+// run starts a job, after a confirmation, and waits for its end. An interrupt stops it.
 func (j *job) run(cmd *cobra.Command, action, topic string) error {
 	for _, name := range []string{"id", "if", "wait", "partition"} {
 		if cmd.Flags().Changed(name) {
@@ -64,7 +66,11 @@ func (j *job) run(cmd *cobra.Command, action, topic string) error {
 	if !chosen {
 		q.Set("all", "true")
 	}
-	started, c, err := j.start(cmd, client.Timers(topic, action), q, chosen, fmt.Sprintf("no filter chooses timers: use --all if you mean all timers of topic %s", topic))
+	started, c, err := j.start(cmd, starting{
+		action: action, path: client.Timers(topic, action), q: q, chosen: chosen,
+		nothingChosen: fmt.Sprintf("no filter chooses timers: use --all if you mean all timers of topic %s", topic),
+		confirm:       func(c *client.Client) error { return j.confirmTimers(cmd.Context(), c, action, topic, q) },
+	})
 	if err != nil {
 		return err
 	}
@@ -74,21 +80,40 @@ func (j *job) run(cmd *cobra.Command, action, topic string) error {
 	return j.finish(cmd, c, action, started.Job)
 }
 
-// start starts a job or, with --dry-run, asks what it would do. chosen says whether there is a filter; nothingChosen is the
-// error if there is none.
-func (j *job) start(cmd *cobra.Command, path string, q url.Values, chosen bool, nothingChosen string) (started api.JobStarted, c *client.Client, err error) {
+// starting is what a job starts with.
+type starting struct {
+	action, path  string
+	q             url.Values // the filter, and what else the API takes
+	chosen        bool       // there is a filter
+	nothingChosen string     // the error if there is none
+	confirm       func(*client.Client) error
+}
+
+// start starts a job once it is confirmed or, with --dry-run, asks what it would do.
+func (j *job) start(cmd *cobra.Command, s starting) (started api.JobStarted, c *client.Client, err error) {
 	switch {
-	case !chosen && !j.all && !j.dryRun:
-		return started, nil, usagef("%s", nothingChosen)
-	case chosen && j.all:
+	case !s.chosen && !j.all && !j.dryRun:
+		return started, nil, usagef("%s", s.nothingChosen)
+	case s.chosen && j.all:
 		return started, nil, usagef("--all and a filter exclude each other")
 	}
-	q.Set("dry-run", strconv.FormatBool(j.dryRun))
-	q.Set("rate", strconv.Itoa(j.rate))
+	s.q.Set("dry-run", strconv.FormatBool(j.dryRun))
+	s.q.Set("rate", strconv.Itoa(j.rate))
+	if !j.dryRun {
+		if err = j.confirmation.must(j.p, s.action); err != nil {
+			return started, nil, err
+		}
+	}
 	if c, err = j.client(); err != nil {
 		return started, nil, err
 	}
-	if err = c.Call(cmd.Context(), http.MethodPost, path, q, &started); err == nil && started.Job == nil && started.Matching == nil && started.Letters == nil {
+	if !j.dryRun {
+		if err = s.confirm(c); err != nil {
+			return started, nil, err
+		}
+	}
+	err = c.Call(cmd.Context(), http.MethodPost, s.path, s.q, &started)
+	if err == nil && started.Job == nil && started.Matching == nil && started.Letters == nil {
 		err = errors.New("the API answers neither a job nor a number")
 	}
 	return started, c, err

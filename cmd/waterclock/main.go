@@ -21,6 +21,7 @@ import (
 	_ "time/tzdata" // rules of time zones, for machines that have none
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/service/connect"
 )
 
 // Exit codes.
@@ -81,7 +82,11 @@ func run(p process) int {
 	if err == nil {
 		return exitOK
 	}
-	for line := range strings.SplitSeq(strings.TrimSpace(err.Error()), "\n") {
+	text := err.Error()
+	if p.log == nil {
+		text = connect.Words(err)
+	}
+	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
 		if p.log != nil {
 			p.log.Error("ended", "err", line)
 			continue

@@ -73,6 +73,7 @@ type calls struct {
 	repartition commands.RepartitionOptions
 	audit       commands.AuditOptions
 	reported    string
+	tail        commands.TailOptions
 }
 
 func (c *calls) backend() backend {
@@ -101,6 +102,11 @@ func (c *calls) backend() backend {
 		},
 		audit: func(_ context.Context, cfg *config.Config, o commands.AuditOptions, out io.Writer) error {
 			c.cfg, c.audit = cfg, o
+			_, _ = io.WriteString(out, c.reported)
+			return c.err
+		},
+		tail: func(_ context.Context, cfg *config.Config, o commands.TailOptions, out io.Writer) error {
+			c.cfg, c.tail = cfg, o
 			_, _ = io.WriteString(out, c.reported)
 			return c.err
 		},
@@ -156,6 +162,20 @@ func TestAudit(t *testing.T) {
 	}
 	if code, _, stderr := runWith(&c, nil, "", "audit", "--brokers", "a:1", "--requests", "timers", "--targets", "*", "--from", "yesterday"); code != exitUsage || !strings.Contains(stderr, "--from") {
 		t.Errorf("exit %d, %s", code, stderr)
+	}
+}
+
+func TestTail(t *testing.T) {
+	c := calls{reported: "a record\n"}
+	code, stdout, stderr := runWith(&c, nil, "", "tail", "orders", "--since", "1h", "-n", "3", "--json")
+	if o := c.tail; code != exitOK || stdout != c.reported || c.cfg.Brokers[0] != defaultBroker || o.Topic != "orders" || o.Count != 3 ||
+		!o.JSON || o.FromBeginning || o.Notes == nil || time.Since(o.Since).Round(time.Minute) != time.Hour {
+		t.Errorf("exit %d, %s%s, %+v", code, stdout, stderr, o)
+	}
+	c = calls{err: errors.New("topic orders was deleted")}
+	code, _, stderr = runWith(&c, []string{"WATERCLOCK_BROKERS=a:1"}, "", "tail", "--from-beginning", "orders")
+	if code != exitError || c.cfg.Brokers[0] != "a:1" || !c.tail.FromBeginning || stderr != "waterclock: topic orders was deleted\n" {
+		t.Errorf("exit %d, %s, %+v", code, stderr, c.tail)
 	}
 }
 
@@ -372,6 +392,13 @@ func TestSteer(t *testing.T) {
 		want := "slow/a1 timer-" + string(action) + "=true timer-if=slow/3/17 null"
 		if code != exitOK || written(t, &c.request) != want || c.request.Action != action || stdout != string(action)+" of a1 written to slow/3/18\n" {
 			t.Errorf("%s: exit %d, %q, %q, %+v", action, code, stdout, stderr, c.request)
+		}
+	}
+	for _, args := range [][]string{{"cancel", "a1"}, {"cancel", "--", "-a1"}, {"pause", "--if", "present", "a b"}} {
+		var c calls
+		id := args[len(args)-1]
+		if code, _, stderr := runWith(&c, nil, "", args...); code != exitOK || c.request.ID != id {
+			t.Errorf("%v: exit %d, %q, %+v", args, code, stderr, c.request)
 		}
 	}
 	var c calls

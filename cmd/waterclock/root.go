@@ -26,6 +26,7 @@ record appears on that topic, once. Kafka is the only store.
 
 To try it:      waterclock dev
                 waterclock schedule --id a1 --in 10s --to orders --value hello
+                waterclock tail orders
 To run it:      waterclock serve --brokers HOST:PORT --requests timers --targets 'orders,mail.*'
 
 Consume targets with isolation.level=read_committed.
@@ -55,7 +56,7 @@ over the file.`,
 	})
 	root.Version = ops.ReadBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
-	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p), pauseCommand(p), resumeCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p), deadLettersCommand(p), statusCommand(p), healthCommand(p), drainCommand(p), topicsCommand(p), auditCommand(p), storeCommand(p), benchCommand(p), planCommand(p), nextCommand(p), apiCommand(p), configCommand(p), versionCommand())
+	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p), pauseCommand(p), resumeCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p), tailCommand(p), deadLettersCommand(p), statusCommand(p), healthCommand(p), drainCommand(p), topicsCommand(p), auditCommand(p), storeCommand(p), benchCommand(p), planCommand(p), nextCommand(p), apiCommand(p), configCommand(p), versionCommand())
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultCompletionCmd(p.args...)
 	refuseArgs(root)
@@ -63,12 +64,21 @@ over the file.`,
 	return root
 }
 
-// takesArgs annotates a command that checks its arguments itself.
-const takesArgs = "takes arguments"
+const (
+	// takesArgs annotates a command that checks its arguments itself.
+	takesArgs = "takes arguments"
+	// takesID annotates a command whose only argument may be a timer ID, in place of --id.
+	takesID = "takes an ID"
+)
 
 // refuseArgs makes every command that takes no arguments reject them. A command that only groups others shows its help.
 func refuseArgs(cmd *cobra.Command) {
-	if _, takes := cmd.Annotations[takesArgs]; !takes {
+	_, args := cmd.Annotations[takesArgs]
+	_, id := cmd.Annotations[takesID]
+	switch {
+	case id:
+		cmd.Args = oneID
+	case !args:
 		cmd.Args = noArgs
 	}
 	if cmd.HasSubCommands() && cmd.RunE == nil {
@@ -77,6 +87,22 @@ func refuseArgs(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		refuseArgs(sub)
 	}
+}
+
+// oneID takes an argument as the value of --id.
+func oneID(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case waits(cmd, args[0]):
+		return noArgs(cmd, args)
+	case cmd.Flags().Changed("id"):
+		return usagef("%s takes one timer ID, not also %q beside --id; see %[1]s --help", cmd.CommandPath(), args[0])
+	case len(args) > 1:
+		return usagef("%s takes one timer ID, not %d arguments: an ID with spaces goes between quotes; see %[1]s --help",
+			cmd.CommandPath(), len(args))
+	}
+	return cmd.Flags().Set("id", args[0])
 }
 
 // noArgs rejects arguments. If the command has sub-commands, the error is that of an unknown command.

@@ -26,11 +26,12 @@ decides when it reads the request: if no timer is pending, nothing happens.
 
 With --prefix, or another filter, it starts a job of the HTTP API of an instance (--url),
 which cancels all timers that match the filter, except those that are scheduled again
-meanwhile. An interrupt stops the job.
+meanwhile. It shows how many there are and asks first; without a terminal it needs --yes.
+An interrupt stops the job.
 
 ` + waitHelp,
-		Example: `  waterclock cancel --id a1 --wait
-  waterclock cancel --id a1 --if timers/3/17    # not what has taken its place
+		Example: `  waterclock cancel a1 --wait
+  waterclock cancel a1 --if timers/3/17    # not what has taken its place
   waterclock cancel --prefix customer-17/ --dry-run`,
 	})
 }
@@ -44,7 +45,7 @@ with waterclock-occurrence 0. The service decides when it reads the request: if 
 is pending, nothing happens.
 
 ` + waitHelp,
-		Example: `  waterclock trigger --id a1`,
+		Example: `  waterclock trigger a1`,
 	})
 }
 
@@ -56,10 +57,10 @@ firing until it is resumed. If the ID is scheduled again, that is a new timer, w
 not paused. The service decides when it reads the request: if no timer is pending,
 nothing happens.
 
-With --prefix, or another filter, it starts a job for many timers: see cancel.
+With --prefix, or another filter, it starts a job for many timers, and asks first: see cancel.
 
 ` + waitHelp,
-		Example: `  waterclock pause --id a1
+		Example: `  waterclock pause a1
   waterclock pause --prefix customer-17/`,
 	})
 }
@@ -71,17 +72,17 @@ func resumeCommand(p *process) *cobra.Command {
 past due, it fires at once; --catch-up decides which missed occurrences fire. The service
 decides when it reads the request: if no timer is paused, nothing happens.
 
-With --prefix, or another filter, it starts a job for many timers: see cancel.
+With --prefix, or another filter, it starts a job for many timers, and asks first: see cancel.
 
 ` + waitHelp,
-		Example: `  waterclock resume --id a1
+		Example: `  waterclock resume a1
   waterclock resume --prefix customer-17/`,
 	})
 }
 
 func checkID(id string) error {
 	if id == "" || len(id) > waterclock.MaxIDBytes {
-		return usagef("--id has %d bytes, needs 1 to %d, as in --id a1", len(id), waterclock.MaxIDBytes)
+		return usagef("the timer ID has %d bytes, needs 1 to %d, as in a1 or --id a1", len(id), waterclock.MaxIDBytes)
 	}
 	return nil
 }
@@ -139,9 +140,10 @@ func (a *asking) lies(cmd *cobra.Command, topic, id string) (*int32, error) {
 // steerCommand returns a command that writes one request for a pending timer.
 func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra.Command {
 	r := commands.Request{Action: action}
-	cmd.Use = string(action)
+	cmd.Use = string(action) + " [ID]"
+	cmd.Annotations = map[string]string{takesID: ""}
 	load := clientSettings(p, cmd, &r.Topic)
-	cmd.Flags().StringVar(&r.ID, "id", "", "timer `ID`")
+	cmd.Flags().StringVar(&r.ID, "id", "", "timer `ID`, also as an argument")
 	partition := cmd.Flags().Int32("partition", -1, "write to partition `NUMBER` of the request topic (default: where the HTTP API finds the timer; by the ID, as Java clients do, if no API answers)")
 	condition := cmd.Flags().String("if", "", conditionUsage)
 	var wait waiting

@@ -19,9 +19,10 @@ type backend struct {
 	topics func(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error
 	follow func(ctx context.Context, cfg *config.Config, o commands.RepartitionOptions, out io.Writer) error
 	audit  func(ctx context.Context, cfg *config.Config, o commands.AuditOptions, out io.Writer) error
+	tail   func(ctx context.Context, cfg *config.Config, o commands.TailOptions, out io.Writer) error
 }
 
 // realBackend returns the service itself.
 func realBackend() backend {
-	return backend{service.RunWith, dev.Run, commands.Send, commands.Topics, commands.Repartition, commands.Audit}
+	return backend{service.RunWith, dev.Run, commands.Send, commands.Topics, commands.Repartition, commands.Audit, commands.Tail}
 }

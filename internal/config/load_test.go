@@ -122,7 +122,7 @@ func TestLoadErrors(t *testing.T) {
 		{"bad duration in a variable", []string{"WATERCLOCK_SESSION_TIMEOUT=x"}, "", []string{"(WATERCLOCK_SESSION_TIMEOUT)"}},
 		{"a setting of earlier versions", nil, "wheel-memory: 64MiB", []string{`wheel-memory needs to be a known key; it is gone: memory says how much`}},
 		{"a variable of earlier versions", []string{"WATERCLOCK_QUEUE_MEMORY=64MiB"}, "", []string{`WATERCLOCK_QUEUE_MEMORY needs to be unset or a known name; it is gone: memory says`}},
-		{"bad size", nil, "memory: 512MB", []string{`memory is "512MB", needs a number of bytes`}},
+		{"bad size", nil, "memory: 512MBit", []string{`memory is "512MBit", needs a number of bytes`}},
 		{"bad bool", nil, "tls: maybe", []string{`tls is "maybe", needs true or false`}},
 		{"bad number", nil, "lanes: many", []string{`lanes is "many", needs a whole number`}},
 		{"bad choice", nil, "on-stop: wait", []string{`on-stop is "wait", needs one of leave, stay`}},

@@ -19,8 +19,13 @@ func TestParseSize(t *testing.T) {
 	}{
 		{"0", 0, true}, {"17", 17, true}, {"17B", 17, true}, {"64MiB", 64 * MiB, true}, {"2GiB", 2 * GiB, true},
 		{"1KiB", 1024, true}, {"9223372036854775807", math.MaxInt64, true},
-		{"", 0, false}, {"MiB", 0, false}, {"-1", 0, false}, {"1.5MiB", 0, false}, {"64MB", 0, false},
-		{"64M", 0, false}, {"9999999999GiB", 0, false}, {"9223372036854775808", 0, false}, {" 1", 0, false},
+		{"100MB", 100_000_000, true}, {"64M", 64 * MiB, true}, {"1G", GiB, true}, {"512mb", 512_000_000, true},
+		{"1Gi", GiB, true}, {"2 GiB", 2 * GiB, true}, {"1.5GiB", 1536 * MiB, true}, {"0.5k", 512, true},
+		{"1.25GB", 1_250_000_000, true},
+		{"", 0, false}, {"MiB", 0, false}, {"-1", 0, false}, {"64MBit", 0, false}, {"64X", 0, false}, {"1.5", 0, false},
+		{"1.MiB", 0, false}, {".5MiB", 0, false}, {"1.2345GiB", 0, false}, {"1.-5GiB", 0, false}, {"1.+5GiB", 0, false},
+		{"9999999999GiB", 0, false}, {"9223372036854775808", 0, false}, {"9223372036854775.999KB", 0, false}, {" 1", 0, false},
+		{"1  GiB", 0, false}, {"1e3", 0, false}, {"0x10", 0, false}, {"1TiB", 0, false},
 	} {
 		got, err := ParseSize(c.in)
 		if got != c.want || (err == nil) != c.ok {
@@ -30,7 +35,7 @@ func TestParseSize(t *testing.T) {
 }
 
 func FuzzParseSize(f *testing.F) {
-	for _, s := range []string{"1", "64MiB", "3B", "8GiB", "99999999999999999GiB"} {
+	for _, s := range []string{"1", "64MiB", "3B", "8GiB", "1.5G", "100 MB", "99999999999999999GiB"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

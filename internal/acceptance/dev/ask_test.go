@@ -46,28 +46,29 @@ func TestCommandsOfTheAPI(t *testing.T) {
 	says(call(0, "count", "--prefix", "c17/", "--due-before", "2h"), `^3\n$`)
 	says(call(0, "count", "--due-after", "2h"), `^0\n$`)
 	says(call(0, "get", "--id", "c17/a"), `(?s)ID +c17/a\n.*state +pending\n.*payload +v of c17/a\n`)
-	says(call(1, "get", "--id", "none"), `not-found: no timer of ID "none" is pending`)
+	says(call(1, "get", "none"), `not-found: no timer of ID "none" is pending`)
 	says(call(0, "list", "--limit", "3", "--order", "id"), `(?s)c17/a +pending .*c17/b .*c17/c .*there may be more: --limit 30`)
 	says(call(0, "list", "--json", "--prefix", "oth"), `^\{"id":"other",.*\}\n$`)
 	says(call(0, "status"), `(?s)timers/0 +live .*\n4 timers are pending\.`)
 
-	says(call(0, "pause", "--prefix", "c17/"), `pause done: 3 changed, 0 spared, 0 failed, of 3 seen`)
+	says(call(0, "pause", "--prefix", "c17/", "--yes"), `pause done: 3 changed, 0 spared, 0 failed, of 3 seen`)
 	says(call(0, "resume", "--id", "c17/a"), `resume of c17/a written to timers/`)
 	await.Until(t, patience, "one is resumed", func() bool { return strings.TrimSpace(call(0, "count", "--state", "paused")) == "2" })
 	says(call(0, "cancel", "--state", "paused", "--dry-run"), `^cancel would affect 2 pending timers\n$`)
-	says(call(0, "cancel", "--state", "paused"), `cancel done: 2 changed`)
+	says(call(0, "cancel", "--state", "paused", "--yes"), `cancel done: 2 changed`)
 	says(call(0, "cancel", "--dry-run"), `^cancel would affect 2 pending timers`)
-	says(call(0, "cancel", "--all"), `cancel done: 2 changed`)
+	says(call(0, "cancel", "--all", "--yes"), `cancel done: 2 changed`)
 	says(call(0, "count"), `^0\n$`)
 
 	for want, args := range map[string][]string{
-		`--id is for one timer, and --prefix and the other filters are for many`:     {"cancel", "--id", "a", "--prefix", "b"},
-		`--all and a filter exclude each other`:                                      {"cancel", "--all", "--prefix", "b"},
-		`--due-before is "soon", needs RFC 3339`:                                     {"list", "--due-before", "soon"},
-		`--url is "ftp://x", needs http://HOST:PORT`:                                 {"list", "--url", "ftp://x"},
-		`--id has 0 bytes, needs 1 to 512`:                                           {"get"},
-		`--user and --password-file need each other`:                                 {"count", "--user", "me"},
-		`no filter chooses timers: use --all if you mean all timers of topic timers`: {"pause", "--all=false"},
+		`--id is for one timer, and --prefix and the other filters are for many`:                 {"cancel", "--id", "a", "--prefix", "b"},
+		`cancel with a filter or --all changes many at once, and there is no terminal to ask on`: {"cancel", "--all"},
+		`--all and a filter exclude each other`:                                                  {"cancel", "--all", "--prefix", "b"},
+		`--due-before is "soon", needs RFC 3339`:                                                 {"list", "--due-before", "soon"},
+		`--url is "ftp://x", needs http://HOST:PORT`:                                             {"list", "--url", "ftp://x"},
+		`the timer ID has 0 bytes, needs 1 to 512`:                                                       {"get"},
+		`--user and --password-file need each other`:                                             {"count", "--user", "me"},
+		`no filter chooses timers: use --all if you mean all timers of topic timers`:             {"pause", "--all=false"},
 	} {
 		says(call(2, args...), want)
 	}

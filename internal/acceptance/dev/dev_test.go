@@ -50,13 +50,17 @@ func runShown(t *testing.T, output string) {
 			commands = append(commands, command)
 		}
 	}
-	wants := []string{"a1 written to timers/", "STATE", watching, "cancel of a1 written to timers/", "timers.waterclock.changelog"}
+	wants := []string{"a1 written to timers/", tailing, "STATE", watching, "cancel of a1 written to timers/", "timers.waterclock.changelog"}
 	if len(commands) != len(wants) {
 		t.Fatalf("shows %d commands: %q", len(commands), commands)
 	}
 	for i, want := range wants {
-		if want == watching {
+		switch want {
+		case watching:
 			sees(t, commands[i], "replaced a1", commands[0])
+			continue
+		case tailing:
+			sees(t, commands[i]+" 2>&1", "topic orders", "true")
 			continue
 		}
 		if code, out := run(t, exec.Command("sh", "-c", commands[i])); code != 0 || !strings.Contains(out, want) {
@@ -65,8 +69,8 @@ func runShown(t *testing.T, output string) {
 	}
 }
 
-// watching stands for what a command prints that goes on until it is ended.
-const watching = ""
+// watching and tailing stand for what commands print that go on until they are ended.
+const watching, tailing = "watching", "tailing"
 
 // sees runs a command that goes on until it is ended, and another one again and again
 // until the first has printed what is wanted.

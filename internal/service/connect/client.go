@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"time"
@@ -44,5 +45,10 @@ func Open(ctx context.Context, cfg *config.Config, more ...kgo.Opt) (*kgo.Client
 	if sentence := Refusal(cfg, err); sentence != "" {
 		return nil, errors.New(sentence)
 	}
-	return nil, fmt.Errorf("no broker can be reached at %s: %w", strings.Join(cfg.Brokers, ", "), err)
+	brokers := strings.Join(cfg.Brokers, ", ")
+	if errors.Is(err, io.EOF) && cfg.SASLMechanism != config.SASLNone {
+		return nil, fmt.Errorf("the brokers at %s close the connection when %s begins: that port may want no login, or TLS; "+
+			"or they are starting or stopping", brokers, cfg.SASLMechanism)
+	}
+	return nil, fmt.Errorf("no broker can be reached at %s: %w", brokers, err)
 }

@@ -4,7 +4,6 @@ package connect
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -91,8 +90,7 @@ func Dial(cfg *config.Config) dialer.Func {
 		if tc.ServerName, _, err = net.SplitHostPort(addr); err != nil {
 			return nil, fmt.Errorf("dial: %w", err)
 		}
-		d := tls.Dialer{Config: tc}
-		return d.DialContext(ctx, network, addr)
+		return dialTLS(ctx, network, addr, tc)
 	}
 }
 

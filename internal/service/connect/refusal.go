@@ -37,6 +37,7 @@ func Refusal(cfg *config.Config, err error) string {
 		header    tls.RecordHeaderError
 		closed    *kgo.ErrFirstReadEOF
 		here      *localError
+		plain     *plainPortError
 	)
 	brokers := strings.Join(cfg.Brokers, ", ")
 	switch {
@@ -59,7 +60,7 @@ func Refusal(cfg *config.Config, err error) string {
 		return fmt.Sprintf("the certificate of a broker at %s is signed by an authority that is not trusted here: name the authority's certificate with --tls-ca", brokers)
 	case errors.As(err, &unfit):
 		return fmt.Sprintf("the certificate of a broker at %s is not good: %v", brokers, unfit.Err)
-	case errors.As(err, &header):
+	case errors.As(err, &header), errors.As(err, &plain):
 		return notTLS(brokers)
 	case strings.Contains(err.Error(), "remote error: tls: "):
 		_, alert, _ := strings.Cut(err.Error(), "remote error: tls: ")

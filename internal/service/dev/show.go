@@ -168,6 +168,7 @@ func (s *show) help() {
 Commands to try in another terminal:
 
   %[1]s schedule --brokers %[2]s%[3]s --id a1 --in 10s --to orders --value 'hello'
+  %[1]s tail --brokers %[2]s orders
 %[5]s  %[1]s cancel --brokers %[2]s%[3]s --id a1
   %[1]s topics --brokers %[2]s --requests %[4]s
 
