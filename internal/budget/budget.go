@@ -18,8 +18,8 @@
 //   - no partition depends on another one that stands still. A partition that holds nothing may always take
 //     something, because its part is reserved for it alone. So it makes progress with what it releases itself,
 //     even if others hold all common memory for ever. That is why nobody is notified when others release memory.
-//     A full partition resumes when it has released memory. One whose next record does not fit is tried again soon
-//     (partlog.roomPause).
+//     A full partition resumes when it has released memory. One that is not full, but has no room for its next record,
+//     is tried again soon (partlog.roomPause).
 package budget
 
 import "sync"

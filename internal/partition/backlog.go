@@ -32,7 +32,8 @@ func roomOf(bytes int64) timer.Size {
 // Committed entries that are not applied count against intake and firings: if the store is slow, they are the greater
 // part. Firings that are not committed have room of their own, because a backlog of them may last, and must not hold up
 // the cancels that are written meanwhile. Each change goes to the budgets that partitions share. A full partition
-// resumes when it has released memory. One whose next record does not fit is tried again soon (partlog.roomPause).
+// resumes when it has released memory. One that is not full, but has no room for its next record, is tried again soon
+// (partlog.roomPause).
 type backlog struct {
 	intake  *budget.Account // requests, and what is committed
 	emitted *budget.Account // firings

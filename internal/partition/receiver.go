@@ -20,7 +20,7 @@ type receiver struct {
 	*shared
 	delivered atomic.Int64 // every request below this offset is delivered
 	held      atomic.Int64 // how long open transactions have blocked the next request, in nanoseconds
-	heldAt    time.Time    // the last delivery that was blocked, or zero; only the reader's goroutine uses it
+	heldAt    time.Time    // the last delivery that was blocked, or zero; only the reader uses it
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
 
