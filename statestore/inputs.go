@@ -13,8 +13,8 @@ const inputsPart = 2
 // inputs takes from the cache what a compaction holds of its inputs.
 //
 // A compaction reads the blocks of its inputs into buffers of its own, outside of the cache: one for each layer of level 0
-// and for each level below. A block is as large as its row. With rows of a KiB these are some hundred KiB. With rows of a
-// MiB and eleven layers, 23 MiB were seen beside a cache that was full, with a store's share of 32 MiB. So while such a
+// and for each level below. A block is as large as its row. With rows of a KiB these are some hundred KiB, and with rows of a
+// MiB and eleven layers at least 12 MiB beside a cache that is full, where the store's share is 32 MiB. So while such a
 // compaction runs, the cache is smaller by as much. With small rows nothing changes.
 type inputs struct {
 	cache   *pebble.Cache

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sync/semaphore"
 )
 
 // Open opens the store in o.Dir, or creates an empty one. Errors may wrap ErrInUse, ErrNewerFormat or
@@ -139,6 +140,7 @@ func (s *Store) openDatabase() (err error) {
 	room := int64(s.o.Memory - s.o.Memory/filterPart)
 	s.cache = pebble.NewCache(room)
 	s.inputs = newInputs(s.cache, int(room))
+	s.scans = semaphore.NewWeighted(room / scansPart)
 	defer func() {
 		if r := recover(); r != nil {
 			fatal, ok := r.(*fatalError)

@@ -2,6 +2,7 @@ package statestore
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 
@@ -98,6 +99,7 @@ func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64) (timers []*ti
 			timers, next, done, err = nil, from, false, k.p.during("scan", err)
 		}
 	}()
+	defer k.p.s.scanInTurn()()
 	if err := k.enterRead(); err != nil {
 		return nil, from, false, err
 	}
@@ -130,6 +132,25 @@ func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64) (timers []*ti
 		maxBytes -= int64(len(row))
 	}
 	return timers, next, done, errors.Join(it.Close(), k.p.intact())
+}
+
+// scansPart: scans of large rows may hold one in so many bytes of the cache at a time.
+const scansPart = 2
+
+// scanInTurn waits until a scan may begin, and returns what ends it.
+//
+// An iterator holds a block of each layer from its first seek on, even if it finds nothing there, and a block is as large
+// as its row. Blocks that it holds count in memory when the cache has dropped them. All partitions of an instance look for
+// what falls due at about the same time: with rows of a MiB, ten layers and 128 partitions, twenty scans at once were seen
+// to hold 100 MiB. So scans of large rows take turns. A scan waits for nothing but the disk, so each of them ends.
+func (s *Store) scanInTurn() (end func()) {
+	largest := s.inputs.largest.Load()
+	if largest <= blockSize {
+		return func() {}
+	}
+	n := min(largest*compactLayers, int64(s.inputs.size/scansPart))
+	_ = s.scans.Acquire(context.Background(), n) // fails only if the context ends
+	return func() { s.scans.Release(n) }
 }
 
 // Find returns the timer that is pending under an ID, nil for none, and whether it is parked. If it returns no error, no

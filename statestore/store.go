@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
+	"golang.org/x/sync/semaphore"
 )
 
 const (
@@ -26,8 +27,9 @@ type Store struct {
 
 	db          *pebble.DB
 	cache       *pebble.Cache
-	inputs      *inputs      // of compactions
-	compactions *compactions // lets Pebble compact
+	inputs      *inputs             // of compactions
+	scans       *semaphore.Weighted // bytes of the blocks that scans of large rows hold
+	compactions *compactions        // lets Pebble compact
 
 	upkeep     upkeep
 	filters    filterPool

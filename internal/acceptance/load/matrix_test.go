@@ -17,7 +17,7 @@ import (
 var (
 	seedFlag   = flag.Uint64("seed", 0, "what TestMemoryIsKept draws its cells from; 0: of the clock")
 	cellFlag   = flag.String("cell", "", "cells of TestMemoryIsKept: part of a name, such as sky/ or /256x3/; all: the covering set")
-	volumeFlag = flag.Int("volume", 0, "how many times as much the cells of TestMemoryIsKept write; 0: once, and three times at full size")
+	volumeFlag = flag.Int("volume", 1, "how many times as much the cells of TestMemoryIsKept write")
 )
 
 const (
@@ -97,10 +97,10 @@ func TestCellsCoverAllPairs(t *testing.T) {
 // three brokers, as a backlog, after the loss of its directory, as a burst, and while another instance joins and leaves.
 // Its peak stays within a tenth of the memory, and no request is lost.
 //
-// At full size all of cells run, with three times the volume. Otherwise some of those that do not take long are drawn.
+// At full size all of cells run. Otherwise some of those that do not take long are drawn.
 func TestMemoryIsKept(t *testing.T) {
 	for _, c := range chosen(t) {
-		t.Run(c.String(), c.times(volume()).run)
+		t.Run(c.String(), c.times(*volumeFlag).run)
 	}
 }
 
@@ -127,16 +127,6 @@ func chosen(t *testing.T) (some []cell) {
 	}
 	t.Logf("-seed %d: %v", seed, some)
 	return some
-}
-
-func volume() int {
-	switch {
-	case *volumeFlag > 0:
-		return *volumeFlag
-	case runs.Full():
-		return 3
-	}
-	return 1
 }
 
 // times is a cell with n times as many records. What comes in batches that are made here is as much as it must be.
