@@ -117,12 +117,15 @@ func timeOf(flag, value string, sign time.Duration, relative string) (at time.Ti
 	if value == "" {
 		return at, nil
 	}
-	at, err = time.Parse(time.RFC3339Nano, value)
 	if d, bad := parseSpan(value); bad == nil {
-		at, err = time.Now().Add(sign*d), nil
+		return time.Now().Add(sign * d).UTC().Truncate(time.Millisecond), nil
 	}
-	if err != nil {
-		return at, usagef("--%s is %q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or %s", flag, value, relative)
+	at, why := readInstant(value)
+	if strings.HasPrefix(why, "needs") {
+		why = "needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or " + relative
+	}
+	if why != "" {
+		return at, usagef("--%s is %q, %s", flag, value, why)
 	}
 	return at.UTC().Truncate(time.Millisecond), nil
 }

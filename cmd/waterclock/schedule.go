@@ -63,7 +63,7 @@ in waterclock dead-letters list.
 	fs := cmd.Flags()
 	fs.StringVar(&f.id, "id", "", "timer `ID`, 1 to 512 bytes (default: a random one)")
 	fs.StringVar(&f.in, "in", "", "due after `DURATION`, such as 250ms, 10s, 1h30m or 3d; 0s for at once")
-	fs.StringVar(&f.at, "at", "", "due at `TIME`, RFC 3339 with a zone: 2030-01-01T09:00:00+01:00")
+	fs.StringVar(&f.at, "at", "", "due at `TIME`: RFC 3339 with a zone, as in 2030-01-01T09:00:00+01:00, or Unix milliseconds")
 	f.recur.bind(fs)
 	fs.StringVar(&f.maxLate, "max-late", "", "do not emit later than `DURATION` after it is due")
 	fs.StringVar(&f.remember, "remember", "", "keep the ID taken for `DURATION` after the timer has fired, at most 7d: --if absent does not hold meanwhile")
@@ -240,15 +240,6 @@ func (f *scheduleFlags) due() ([]waterclock.Option, error) {
 	}
 	first, err := instant("at", f.at)
 	return append([]waterclock.Option{waterclock.At(first)}, recurs...), err
-}
-
-// instant reads a flag that is a time.
-func instant(flag, text string) (time.Time, error) {
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, usagef("--%s is %q, needs a time such as 2030-01-01T09:00:00+01:00 or 2030-01-01T08:00:00Z", flag, text)
-	}
-	return at, nil
 }
 
 // maxPayload bounds how much of a file is read. Topics usually allow far less, and then the broker rejects it.
