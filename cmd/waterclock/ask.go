@@ -147,6 +147,7 @@ nothing is known. The request topic must write events. With --json it prints one
 	a.flags(cmd.Flags())
 	a.topicFlag(cmd.Flags())
 	cmd.Flags().StringVar(&id, "id", "", "timer `ID`, also as an argument")
+	a.completeID(cmd, &a.topic)
 	cmd.Flags().BoolVar(&history, "history", false, "print what has happened to it so far")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkID(id); err != nil {

@@ -152,6 +152,7 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 	if action != commands.Trigger {
 		many.flags(cmd)
 	}
+	many.completeID(cmd, &r.Topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		chosen := many.meant(cmd)
 		if err := checkID(r.ID); err != nil && !chosen {
