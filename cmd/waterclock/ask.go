@@ -117,12 +117,15 @@ func timeOf(flag, value string, sign time.Duration, relative string) (at time.Ti
 	if value == "" {
 		return at, nil
 	}
-	at, err = time.Parse(time.RFC3339Nano, value)
 	if d, bad := parseSpan(value); bad == nil {
-		at, err = time.Now().Add(sign*d), nil
+		return time.Now().Add(sign * d).UTC().Truncate(time.Millisecond), nil
 	}
-	if err != nil {
-		return at, usagef("--%s is %q, needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or %s", flag, value, relative)
+	at, why := readInstant(value)
+	if strings.HasPrefix(why, "needs") {
+		why = "needs RFC 3339 with a zone, as in 2026-11-22T09:00:00Z, or " + relative
+	}
+	if why != "" {
+		return at, usagef("--%s is %q, %s", flag, value, why)
 	}
 	return at.UTC().Truncate(time.Millisecond), nil
 }
@@ -144,6 +147,7 @@ nothing is known. The request topic must write events. With --json it prints one
 	a.flags(cmd.Flags())
 	a.topicFlag(cmd.Flags())
 	cmd.Flags().StringVar(&id, "id", "", "timer `ID`, also as an argument")
+	a.completeID(cmd, &a.topic)
 	cmd.Flags().BoolVar(&history, "history", false, "print what has happened to it so far")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkID(id); err != nil {

@@ -64,6 +64,25 @@ func TestGetHistoryOfNothing(t *testing.T) {
 	}
 }
 
+// Shells complete IDs that an API has, as arguments and as --id.
+func TestCompleteIDs(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if q := r.URL.Query(); r.URL.Path != "/v1/topics/slow/timers" || q.Get("prefix") != "c1" || q.Get("order") != "id" {
+			t.Errorf("asked for %s", r.URL)
+		}
+		fmt.Fprint(w, `{"timers":[{"id":"c17/a"},{"id":"c18\u001b"},{"idBase64":"/w=="},{"id":"c19"}]}`)
+	}))
+	defer s.Close()
+	for _, args := range [][]string{
+		{"get", "--topic", "slow", "c1"}, {"cancel", "--topic", "slow", "c1"}, {"pause", "--topic", "slow", "--id", "c1"},
+	} {
+		_, stdout, _ := runWith(&calls{}, []string{config.EnvURL + "=" + s.URL}, "", append([]string{"__complete"}, args...)...)
+		if stdout != "c17/a\nc19\n:4\n" {
+			t.Errorf("%v: %q", args, stdout)
+		}
+	}
+}
+
 // A timer that has fired is not pending: get says where the rest of its story is.
 func TestGetOfWhatIsNotPending(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/service"
@@ -381,6 +382,36 @@ func TestCancel(t *testing.T) {
 	code, stdout, stderr := runWith(&c, nil, "", "cancel", "--id", "a1", "--topic", "slow")
 	if code != exitOK || c.request.ID != "a1" || c.request.Topic != "slow" || stdout != "cancel of a1 written to slow/3/18\n" {
 		t.Errorf("exit %d, %q, %q, %+v", code, stdout, stderr, c.request)
+	}
+}
+
+// With --json a request is one object, with its outcome if it was waited for.
+func TestWritesAsJSON(t *testing.T) {
+	rejected := &commands.Outcome{Type: waterclock.EventRejected, Refused: &waterclock.DeadLetter{Reason: "bad-cron", Detail: "cron is <x>"}}
+	for _, c := range []struct {
+		args    []string
+		outcome *commands.Outcome
+		code    int
+		want    string
+	}{
+		{[]string{"schedule", "--id", "a1", "--in", "1s", "--to", "x"}, nil, exitOK,
+			`{"id":"a1","action":"schedule","topic":"timers","partition":3,"offset":17,"due":"2030-01-01T08:00:00Z"}`},
+		{[]string{"schedule", "--id", "a1", "--in", "1s", "--to", "x", "--wait"}, rejected, exitError,
+			`{"id":"a1","action":"schedule","topic":"timers","partition":3,"offset":17,"due":"2030-01-01T08:00:00Z",` +
+				`"outcome":{"type":"rejected","reason":"bad-cron","detail":"cron is <x>"}}`},
+		{[]string{"cancel", "a1", "--wait"}, &commands.Outcome{Type: waterclock.EventCancelled}, exitOK,
+			`{"id":"a1","action":"cancel","topic":"timers","partition":3,"offset":18,"outcome":{"type":"cancelled"}}`},
+		{[]string{"trigger", "a1", "--wait"}, &commands.Outcome{}, exitOK,
+			`{"id":"a1","action":"trigger","topic":"timers","partition":3,"offset":18,"outcome":{"type":"decided"}}`},
+		{[]string{"pause", "a\xff"}, nil, exitOK, `{"idBase64":"Yf8=","action":"pause","topic":"timers","partition":3,"offset":18}`},
+		{[]string{"resume", "a1", "--wait"}, &commands.Outcome{Type: commands.NothingDone, Told: true}, exitError,
+			`{"id":"a1","action":"resume","topic":"timers","partition":3,"offset":18,"outcome":{"type":"nothing-done"}}`},
+	} {
+		got := calls{outcome: c.outcome}
+		code, stdout, stderr := runWith(&got, []string{config.EnvURL + "=http://127.0.0.1:1"}, "", append(c.args, "--json")...)
+		if code != c.code || stdout != c.want+"\n" || (code == exitOK) != (stderr == "") {
+			t.Errorf("%v: exit %d, %s%s, want %s", c.args, code, stdout, stderr, c.want)
+		}
 	}
 }
 

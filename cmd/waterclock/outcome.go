@@ -48,6 +48,7 @@ type asked struct {
 	action    commands.Action // "": it schedules
 	condition string
 	maxLate   bool
+	json      bool // the outcome is printed as JSON, by printWritten
 }
 
 // said prints the outcome of a request. err is the error of sending it. said returns an error if the request changed nothing,
@@ -60,7 +61,7 @@ func (a *asked) said(out io.Writer, s *commands.Sent, err error) error {
 		return err
 	}
 	line, err := a.outcome(s.Outcome)
-	if err == nil {
+	if err == nil && !a.json {
 		_, err = fmt.Fprintln(out, line)
 	}
 	return err

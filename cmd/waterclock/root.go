@@ -148,27 +148,6 @@ func unknownFlag(cmd *cobra.Command, err *pflag.NotExistError) error {
 	return usagef("%v; see %s --help", err, cmd.CommandPath())
 }
 
-// completeValues makes shells complete the values of flags that have a fixed list, and file names only for flags that take a
-// file.
-func completeValues(cmd *cobra.Command) {
-	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
-		var values []string
-		usage := cobra.ShellCompDirectiveNoFileComp
-		switch c, ok := f.Value.(interface{ Choices() []string }); {
-		case ok:
-			values = c.Choices()
-		case strings.Contains(f.Usage, "`FILE`"):
-			return // completed as it is
-		case strings.Contains(f.Usage, "`DIRECTORY`"):
-			usage = cobra.ShellCompDirectiveFilterDirs
-		}
-		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, usage)) // it fails only for unknown flags, or twice
-	})
-	for _, sub := range cmd.Commands() {
-		completeValues(sub)
-	}
-}
-
 func unknownCommand(cmd *cobra.Command, name string) error {
 	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(name); len(near) > 0 {

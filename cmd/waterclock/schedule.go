@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -36,6 +37,7 @@ type scheduleFlags struct {
 	recur                 recurrenceFlags
 	maxLate, remember     string
 	condition             string
+	json                  bool
 	given                 func(flag string) bool // whether a flag is on the command line
 }
 
@@ -63,7 +65,7 @@ in waterclock dead-letters list.
 	fs := cmd.Flags()
 	fs.StringVar(&f.id, "id", "", "timer `ID`, 1 to 512 bytes (default: a random one)")
 	fs.StringVar(&f.in, "in", "", "due after `DURATION`, such as 250ms, 10s, 1h30m or 3d; 0s for at once")
-	fs.StringVar(&f.at, "at", "", "due at `TIME`, RFC 3339 with a zone: 2030-01-01T09:00:00+01:00")
+	fs.StringVar(&f.at, "at", "", "due at `TIME`: RFC 3339 with a zone, as in 2030-01-01T09:00:00+01:00, or Unix milliseconds")
 	f.recur.bind(fs)
 	fs.StringVar(&f.maxLate, "max-late", "", "do not emit later than `DURATION` after it is due")
 	fs.StringVar(&f.remember, "remember", "", "keep the ID taken for `DURATION` after the timer has fired, at most 7d: --if absent does not hold meanwhile")
@@ -76,6 +78,7 @@ in waterclock dead-letters list.
 	fs.BoolVar(&f.nullKey, "null-key", false, "what appears on the target has no key")
 	fs.Int32Var(&f.partition, "partition", -1, "`NUMBER` of the target's partition (-1: by the key, as Java clients do)")
 	fs.StringArrayVar(&f.headers, "header", nil, "pass on a header, as `NAME=VALUE`; may be repeated, the order is kept")
+	fs.BoolVar(&f.json, "json", false, "print where the request is, when it is due, and its outcome, as JSON")
 	f.wait.flag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f.given = cmd.Flags().Changed
@@ -89,7 +92,11 @@ in waterclock dead-letters list.
 		}
 		req.Topic = f.topic
 		s, err := p.backend.send(cmd.Context(), cfg, req)
-		if s.Topic != "" {
+		switch {
+		case s.Topic == "":
+		case f.json:
+			err = errors.Join(err, printWritten(p.stdout, req.ID, "", &s))
+		default:
 			fmt.Fprintf(p.stdout, "%s written to %s/%d/%d%s\n", req.ID, s.Topic, s.Partition, s.Offset, f.saysDue(s.Due))
 		}
 		switch {
@@ -98,7 +105,7 @@ in waterclock dead-letters list.
 		case req.To == "" && req.Wait == 0:
 			fmt.Fprintln(p.stderr, "note: without --to the timer goes to the target topic that the service is configured with; if it has none, the request becomes a dead letter. --wait tells")
 		}
-		this := asked{id: req.ID, condition: f.condition, maxLate: f.given("max-late")}
+		this := asked{id: req.ID, condition: f.condition, maxLate: f.given("max-late"), json: f.json}
 		return this.said(p.stdout, &s, err)
 	}
 	return cmd
@@ -240,15 +247,6 @@ func (f *scheduleFlags) due() ([]waterclock.Option, error) {
 	}
 	first, err := instant("at", f.at)
 	return append([]waterclock.Option{waterclock.At(first)}, recurs...), err
-}
-
-// instant reads a flag that is a time.
-func instant(flag, text string) (time.Time, error) {
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, usagef("--%s is %q, needs a time such as 2030-01-01T09:00:00+01:00 or 2030-01-01T08:00:00Z", flag, text)
-	}
-	return at, nil
 }
 
 // maxPayload bounds how much of a file is read. Topics usually allow far less, and then the broker rejects it.

@@ -89,6 +89,31 @@ func TestScheduleRecurring(t *testing.T) {
 	}
 }
 
+// A time is RFC 3339 or Unix milliseconds; what is neither is told what it lacks.
+func TestReadInstant(t *testing.T) {
+	for _, c := range []struct{ in, want, why string }{
+		{"2030-01-01T09:00:00.5+01:00", "2030-01-01T08:00:00.5Z", ""},
+		{"1893484800500", "2030-01-01T08:00:00.5Z", ""},
+		{"1893484800", "", "which is too small for Unix milliseconds: if it is in seconds, write 1893484800000"},
+		{"1893484800500000", "", "which is too large for Unix milliseconds: those have 13 digits now"},
+		{"2030-01-01T09:00", "", "which has no zone: 2030-01-01T09:00:00Z is that time in UTC, 2030-01-01T09:00:00+01:00 the one an hour east of it"},
+		{"2030-01-01 09:00:01.25", "", "which has no zone: 2030-01-01T09:00:01.25Z is"},
+		{"2030-01-01", "", "which has no zone: 2030-01-01T00:00:00Z is"},
+		{"2030-02-30T09:00:00Z", "", "which does not exist: February 2030 has the days 1 to 28"},
+		{"2028-02-30", "", "which does not exist: February 2028 has the days 1 to 29"},
+		{"2030-13-01T09:00:00Z", "", "which does not exist: month out of range"},
+		{"2030-01-01T25:00:00", "", "which does not exist: hour out of range"},
+		{"tomorrow", "", "needs a time such as 2030-01-01T09:00:00+01:00 or 2030-01-01T08:00:00Z, or Unix milliseconds"},
+		{"-5", "", "needs a time such as"}, {"", "", "needs a time such as"},
+	} {
+		at, why := readInstant(c.in)
+		got := at.UTC().Format(time.RFC3339Nano)
+		if !strings.HasPrefix(why, c.why) || (why == "") != (c.why == "") || why == "" && got != c.want {
+			t.Errorf("%q: %s, %q", c.in, got, why)
+		}
+	}
+}
+
 func TestScheduleRefuses(t *testing.T) {
 	for _, c := range []struct {
 		want string
@@ -100,7 +125,7 @@ func TestScheduleRefuses(t *testing.T) {
 		{`--in is "10", needs a duration`, []string{"--in", "10"}},
 		{`--in is "-1s", which is in the past: needs a duration from now on; --in 0s fires at once`, []string{"--in", "-1s"}},
 		{`--at is "tomorrow", needs a time`, []string{"--at", "tomorrow"}},
-		{`--at is "2030-01-01T00:00:00", needs a time`, []string{"--at", "2030-01-01T00:00:00"}},
+		{`--at is "2030-01-01T00:00:00", which has no zone: 2030-01-01T00:00:00Z is that time in UTC`, []string{"--at", "2030-01-01T00:00:00"}},
 		{`--wait is "long", needs a duration`, []string{"--in", "1s", "--wait=long"}},
 		{"behind an equals sign, --wait=5s", []string{"--in", "1s", "--wait", "5s"}},
 		{`--wait is "0s", needs a duration`, []string{"--in", "1s", "--wait=0s"}},

@@ -149,9 +149,13 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 	var wait waiting
 	wait.flag(cmd)
 	many := job{asking: asking{p: p}}
-	if action != commands.Trigger {
+	if action == commands.Trigger {
+		cmd.Flags().BoolVar(&many.json, "json", false, "print where the request is, and its outcome, as JSON")
+	} else {
 		many.flags(cmd)
+		cmd.Flags().Lookup("json").Usage = "print what was written or, for many timers, what the API answers, as JSON"
 	}
+	many.completeID(cmd, &r.Topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		chosen := many.meant(cmd)
 		if err := checkID(r.ID); err != nil && !chosen {
@@ -178,7 +182,11 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 		}
 		write := func(r commands.Request) (commands.Sent, error) {
 			s, err := p.backend.send(cmd.Context(), cfg, r)
-			if s.Topic != "" {
+			switch {
+			case s.Topic == "":
+			case many.json:
+				err = errors.Join(err, printWritten(p.stdout, r.ID, action, &s))
+			default:
 				fmt.Fprintf(p.stdout, "%s of %s written to %s/%d/%d\n", action, r.ID, s.Topic, s.Partition, s.Offset)
 			}
 			return s, err
@@ -198,7 +206,7 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 			r.Partition = astray
 		}
 		s, err := write(r)
-		this := asked{id: r.ID, action: action, condition: *condition}
+		this := asked{id: r.ID, action: action, condition: *condition, json: many.json}
 		err = this.said(p.stdout, &s, err)
 		if s.Outcome != nil && s.Outcome.Type == commands.NothingDone {
 			err = errors.Join(err, many.isNow(cmd, r.Topic, r.ID, s.Partition))

@@ -51,3 +51,6 @@ func DidYouMean(found string) string {
 	}
 	return ""
 }
+
+// ZoneNames returns the IANA names that are suggested, for completion. LoadZone may know others.
+func ZoneNames() []string { return strings.Split(strings.TrimSpace(zoneNames), "\n") }
