@@ -36,7 +36,7 @@ func Workloads() []Description {
 			`curve starts an instance for each of --intervals, its --firing-interval, and
 measures it at each rate. All intervals are compared with the first one.`, false},
 		{&burst, "burst", "timers that are all due at one moment", "", true},
-		{&hot, "hot", "one partition that gets everything: requests that wait in its log, then timers that are all due",
+		{&hot, "hot", "one partition that gets everything: requests that wait, then timers that are all due",
 			`hot starts an instance for each of --subs, its --sub-partitions. All numbers are
 compared with the first one.`, false},
 		{&fixed, "fixed", "records of a fixed-delay topic that are all due at one moment",
@@ -47,13 +47,13 @@ compared with the first one.`, false},
 			`restart starts instances, kills one, stops one cleanly, and deletes the directory of
 one. They are static members of a group of the run, so the time to ready does not
 include the group's session timeout.`, false},
-		{&move, "move", "how long partitions are silent when instances come, go, die or pause, and how that affects the others",
+		{&move, "move", "how long partitions are silent when instances come, go, die or pause",
 			`move starts three instances, with --standbys, and one more that comes and goes, while
 timers fire. For each event it says how late timers were and how long partitions emitted
 nothing, for the partitions that moved and for the others. The events are: nothing, for
 comparison; another instance that joins; sigterm; drain; kill -9; SIGSTOP until the others
 own everything (pause); a rolling restart (roll).`, false},
-		{&overload, "overload", "twice as many timers as an instance can handle: their cost, the lateness of those that are read in time, and how soon it is over",
+		{&overload, "overload", "twice as many timers as an instance can handle: cost, lateness, how soon it is over",
 			`overload starts an instance for each case. It offers 0.8 of the capacity, twice the capacity,
 nothing until all requests are accepted, and 0.8 again. The cases are: timers alone (plain); most of
 them cancelled (cancels); all of them on one partition, with a modest load on the others (hot);
@@ -61,10 +61,10 @@ another instance that joins in the middle (rebalance).`, false},
 		{&api, "api", "calls of the HTTP API: their speed and cost, and the lateness of timers meanwhile",
 			"api starts an instance, whose API gets no other calls.", false},
 		{&plan, "plan", "the constants that waterclock plan calculates with, on this machine, in some minutes",
-			`plan starts instances. It measures the cost of timers and transactions at several rates and firing
-intervals, how many timers a second one partition can handle, the size of pending timers, and how fast
-they are replayed. It prints the resulting constants beside the built-in ones, and writes them to --out,
-a file for waterclock plan --constants. Do not use the machine meanwhile.`, false},
+			`plan starts instances. It measures the cost of timers and transactions at several rates and
+firing intervals, how many timers a second one partition can handle, the size of pending timers,
+and how fast they are replayed. It prints the resulting constants beside the built-in ones, and
+writes them to --out, a file for waterclock plan --constants. Do not use the machine meanwhile.`, false},
 		{&limit, "limit", "what the cluster can do without timers: consume, produce, commit", "", false},
 	}
 }

@@ -20,15 +20,16 @@ consumers the rights that they need under these settings, and no more. It asks n
 broker and changes nothing.
 
 The service needs no right to the cluster itself; --repair adds one, with which it
-itself writes transaction markers that a broker has lost (KAFKA-20734). A target's glob becomes a name,
-a prefix or all topics, because Kafka has no other patterns.
+itself writes transaction markers that a broker has lost (KAFKA-20734). A target's glob
+becomes a name, a prefix or all topics, because Kafka has no other patterns.
 
 If there are several request topics, the users of each are listed separately; --tenant
 lists those of one topic only, so that each team can have principals of its own.`,
 		Example: `  waterclock topics acls --brokers kafka:9092 --requests timers --targets 'orders,mail.*' \
       --principal User:waterclock --producers User:shop --consumers User:billing,User:mailer
   waterclock topics acls --config /etc/waterclock.yaml | sh
-  waterclock topics acls --config /etc/waterclock.yaml --tenant timers --producers User:shop --consumers User:billing`,
+  waterclock topics acls --config /etc/waterclock.yaml --tenant timers \
+      --producers User:shop --consumers User:billing`,
 	}
 	load := settings(p, cmd, config.Default(), (*config.Config).ValidateACLs,
 		config.Client, config.Topics, config.Instance, config.Log)

@@ -138,8 +138,9 @@ func getCommand(p *process) *cobra.Command {
 		Use:   "get [ID]",
 		Short: "show what is pending under an ID, or what has happened to it",
 		Long: `get asks the HTTP API of an instance what is pending under an ID, and exits 1 if nothing is.
-With --history it prints what has happened to the timer so far, the newest event first, and exits 1 if
-nothing is known. The request topic must write events. With --json it prints one event a line.`,
+With --history it prints what has happened to the timer so far, the newest event first,
+and exits 1 if nothing is known. The request topic must write events. With --json it
+prints one event a line.`,
 		Example: `  waterclock get a1
   waterclock get a1 --history`,
 		Annotations: map[string]string{takesID: ""},

@@ -28,7 +28,8 @@ It needs no more memory for more requests: it writes what it reads to a director
 200 bytes for each request. With --dir the directory is kept, and an audit that was
 interrupted continues.`,
 		Example: `  waterclock audit --config /etc/waterclock.yaml --from 24h
-  waterclock audit --config /etc/waterclock.yaml --from 2026-10-01T00:00:00Z --until 2026-11-01T00:00:00Z --dir /var/tmp/audit --json`,
+  waterclock audit --config /etc/waterclock.yaml --from 2026-10-01T00:00:00Z \
+      --until 2026-11-01T00:00:00Z --dir /var/tmp/audit --json`,
 	}
 	load := settings(p, cmd, config.Default(), (*config.Config).ValidateACLs,
 		config.Client, config.Topics, config.Instance, config.Log)

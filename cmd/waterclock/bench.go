@@ -29,7 +29,8 @@ checks that an instance does, and at the end it cancels timers that have not fir
 exits 1 if an emission was lost, duplicated, early or altered.`,
 		Example: `  waterclock bench life --local
   waterclock bench steady --local --rates 1000,10000 --json
-  waterclock bench steady --brokers 127.0.0.1:9092 --requests timers --target bench-out    # against running instances`,
+  # against running instances
+  waterclock bench steady --brokers 127.0.0.1:9092 --requests timers --target bench-out`,
 	}
 	for _, w := range bench.Workloads() {
 		cmd.AddCommand(benchWorkload(p, w))

@@ -49,8 +49,8 @@ func flagValues(name string) []string {
 	return nil
 }
 
-// completeValues makes shells complete the values of flags that have a fixed list, and file names only for flags that take a
-// file.
+// completeValues makes shells complete the values of flags that have a fixed list, and file names only for flags
+// that take a file.
 func completeValues(cmd *cobra.Command) {
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		values := flagValues(f.Name)
@@ -63,7 +63,7 @@ func completeValues(cmd *cobra.Command) {
 		case strings.Contains(f.Usage, "`DIRECTORY`"):
 			usage = cobra.ShellCompDirectiveFilterDirs
 		}
-		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, usage)) // fails for those that have one
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(values, usage))
 	})
 	for _, sub := range cmd.Commands() {
 		completeValues(sub)

@@ -130,7 +130,8 @@ func (p *process) askInstance(
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // and no proxy
 	answer, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("no instance answers at %s (--http names another address): %w", net.JoinHostPort(host, port), errors.Unwrap(err))
+		return fmt.Errorf("no instance answers at %s (--http names another address): %w",
+			net.JoinHostPort(host, port), errors.Unwrap(err))
 	}
 	defer answer.Body.Close()
 	if _, err := io.Copy(out, io.LimitReader(answer.Body, maxHealth)); err != nil {

@@ -43,7 +43,9 @@ func readInstant(text string) (at time.Time, why string) {
 }
 
 // zoneless are the formats of times that lack only a zone, or more.
-var zoneless = []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"}
+var zoneless = []string{
+	"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02",
+}
 
 // notATime says why a text is not RFC 3339. err is the error of parsing it.
 func notATime(text string, err error) string {
@@ -58,7 +60,8 @@ func notATime(text string, err error) string {
 		}
 		if err == nil {
 			whole := at.Format("2006-01-02T15:04:05.999")
-			return fmt.Sprintf("which has no zone: %sZ is that time in UTC, %[1]s+01:00 the one an hour east of it", whole)
+			return fmt.Sprintf("which has no zone: %sZ is that time in UTC, %[1]s+01:00 the one an hour east of it",
+				whole)
 		}
 	}
 	return "needs a time such as " + example + ", or Unix milliseconds"

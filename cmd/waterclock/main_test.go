@@ -16,8 +16,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/await"
@@ -353,6 +355,29 @@ func TestProgramName(t *testing.T) {
 			t.Errorf("%s is called as %s, want %s", arg0, got, want)
 		}
 	}
+}
+
+// The help of each command fits a terminal.
+func TestHelpIsNarrow(t *testing.T) {
+	var all func(cmd *cobra.Command)
+	all = func(cmd *cobra.Command) {
+		path := strings.Fields(cmd.CommandPath())[1:]
+		code, stdout, stderr := runWith(&calls{}, nil, "", append(path, "--help")...)
+		if code != exitOK {
+			t.Errorf("%v --help: exit %d, %s", path, code, stderr)
+		}
+		for line := range strings.Lines(stdout) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > helpColumns {
+				t.Errorf("%v: %d columns: %s", path, n, line)
+			}
+		}
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				all(sub)
+			}
+		}
+	}
+	all(newRoot(&process{backend: (&calls{}).backend()}))
 }
 
 func TestTopics(t *testing.T) {

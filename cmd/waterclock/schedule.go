@@ -57,9 +57,10 @@ in waterclock dead-letters list.
 		Example: `  waterclock schedule --in 10s --to orders --value '{"order":17}'
   waterclock schedule --id a1 --in 1h --to orders --wait
   waterclock schedule --id a1 --at 2030-01-01T09:00:00+01:00 --to mail.out --value-file letter.json
-  waterclock schedule --id a1 --in 1d --to users --key user-7 --null-value    # a tombstone, tomorrow
+  waterclock schedule --id a1 --in 1d --to users --key u7 --null-value    # a tombstone, tomorrow
   waterclock schedule --id a2 --every 15m --count 4 --to mail.out --value 'still there?'
-  waterclock schedule --id a3 --cron '0 9 * * mon-fri' --zone Africa/Lagos --until 2030-12-31T23:59:59Z --to reports`,
+  waterclock schedule --id a3 --cron '0 9 * * mon-fri' --zone Africa/Lagos \
+      --until 2030-12-31T23:59:59Z --to reports`,
 	}
 	load := clientSettings(p, cmd, &f.topic)
 	fs := cmd.Flags()

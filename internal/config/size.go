@@ -17,10 +17,11 @@ const (
 	GiB Size = 1 << 30
 )
 
-var errSize = errors.New("needs a number of bytes such as 65536, 512KiB, 64MiB or 2GiB; 100MB and 1G are understood, too")
+var errSize = errors.New("needs a number of bytes such as 65536, 512KiB, 64MiB or 2GiB; " +
+	"100MB and 1G are understood, too")
 
-// sizeUnits are the units that ParseSize reads, in lower case. KB, MB and GB are powers of 1000; K, M and G are powers of
-// 1024, as for dd, docker and the JVM.
+// sizeUnits are the units that ParseSize reads, in lower case. KB, MB and GB are powers of 1000; K, M and G are
+// powers of 1024, as for dd and the JVM.
 var sizeUnits = map[string]Size{
 	"": 1, "b": 1,
 	"k": KiB, "ki": KiB, "kib": KiB, "m": MiB, "mi": MiB, "mib": MiB, "g": GiB, "gi": GiB, "gib": GiB,
@@ -30,8 +31,8 @@ var sizeUnits = map[string]Size{
 // maxSizeDecimals is how many digits may follow the point, as in 1.5GiB.
 const maxSizeDecimals = 3
 
-// ParseSize reads a number of bytes with one of sizeUnits, in capitals or not; a space may stand between them. It refuses
-// negative numbers, overflow, and decimals without a unit. Less than a byte is cut off.
+// ParseSize reads a number of bytes with one of sizeUnits, in capitals or not; a space may stand between them. It
+// refuses negative numbers, overflow, and decimals without a unit. Less than a byte is cut off.
 func ParseSize(s string) (Size, error) {
 	end := strings.LastIndexAny(s, "0123456789") + 1
 	unit, ok := sizeUnits[strings.ToLower(strings.TrimPrefix(s[end:], " "))]

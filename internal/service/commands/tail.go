@@ -39,12 +39,12 @@ type TailOptions struct {
 }
 
 // Tail prints the records of a topic, as a read_committed consumer sees them, until ctx ends or Count records are
-// printed. It waits for a topic that does not exist yet, and then prints all of it. It prints nothing of a transaction that is
-// aborted, and what is in an open one when it ends.
+// printed. It waits for a topic that does not exist yet, and then prints all of it. It prints nothing of an aborted
+// transaction. It prints the records of an open one when that is committed.
 func Tail(ctx context.Context, cfg *config.Config, o TailOptions, out io.Writer) error {
 	if !timer.ValidTopicName(o.Topic) {
-		return config.Invalid(fmt.Errorf("%.300q is not the name of a topic: those have 1 to %d letters, digits, '.', '_' and '-'",
-			o.Topic, timer.MaxTopicNameBytes))
+		return config.Invalid(fmt.Errorf("%.300q is not the name of a topic: "+
+			"those have 1 to %d letters, digits, '.', '_' and '-'", o.Topic, timer.MaxTopicNameBytes))
 	}
 	from, err := tailFrom(ctx, cfg, &o)
 	if err != nil {

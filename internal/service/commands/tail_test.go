@@ -93,10 +93,11 @@ func (s *tailed) prints(t *testing.T, err error, not string, words ...string) {
 // emission is a record that a timer has written to partition p of orders, late by 12 ms.
 func emission(p int32, id string, value []byte, more ...kgo.RecordHeader) *kgo.Record {
 	at := time.UnixMilli(1_790_000_000_000)
-	r := &kgo.Record{Topic: "orders", Partition: p, Key: []byte(id), Value: value, Timestamp: at.Add(12 * time.Millisecond)}
+	r := &kgo.Record{Topic: "orders", Partition: p, Key: []byte(id), Value: value}
+	r.Timestamp = at.Add(12 * time.Millisecond)
 	for _, h := range [][2]string{
-		{waterclock.HeaderID, id}, {waterclock.HeaderDue, fmt.Sprint(at.UnixMilli())}, {waterclock.HeaderOccurrence, "3"},
-		{waterclock.HeaderSource, "timers/0/7"}, {waterclock.HeaderEvent, "e.1"},
+		{waterclock.HeaderID, id}, {waterclock.HeaderDue, fmt.Sprint(at.UnixMilli())},
+		{waterclock.HeaderOccurrence, "3"}, {waterclock.HeaderSource, "timers/0/7"}, {waterclock.HeaderEvent, "e.1"},
 	} {
 		r.Headers = append(r.Headers, kgo.RecordHeader{Key: h[0], Value: []byte(h[1])})
 	}
@@ -137,7 +138,8 @@ func TestTailPrintsEmissionsAndOthers(t *testing.T) {
 		json bool
 		want string
 	}{
-		{"text", false, `2026-09-21T14:13:20.012Z orders/0/0 timer a1, due 2026-09-21T14:13:20.000Z, 12ms late, occurrence 3
+		{"text", false, "" +
+			`2026-09-21T14:13:20.012Z orders/0/0 timer a1, due 2026-09-21T14:13:20.000Z, 12ms late, occurrence 3
   key      a1
   header   trace=17
   payload  {"order":17}
@@ -201,7 +203,8 @@ func TestTailWaitsForItsTopic(t *testing.T) {
 	}
 }
 
-// What a transaction wrote is printed when it is committed, also if it was open at the start; nothing of an aborted one is.
+// What a transaction wrote is printed when it is committed, also if it was open at the start. Nothing of an aborted
+// one is.
 func TestTailReadsCommitted(t *testing.T) {
 	c, _ := tailCluster(t, true)
 	cl := kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -239,7 +242,8 @@ func TestTailOfADeletedTopic(t *testing.T) {
 // A name that no topic can have is refused before a broker is asked.
 func TestTailRefusesNames(t *testing.T) {
 	for _, name := range []string{"", "a b", "a/0", "..", strings.Repeat("x", 250)} {
-		if err := Tail(t.Context(), &config.Config{}, TailOptions{Topic: name}, nil); !errors.Is(err, config.ErrInvalid) {
+		err := Tail(t.Context(), &config.Config{}, TailOptions{Topic: name}, nil)
+		if !errors.Is(err, config.ErrInvalid) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -261,7 +265,8 @@ func TestPayloadLine(t *testing.T) {
 		{"bytes", []byte{0xff, 0, 1}, "3 bytes, in base64: /wAB"},
 		{"null", nil, "null, a tombstone"},
 		{"empty", []byte{}, "empty"},
-		{"long", bytes.Repeat([]byte("é"), tailShown), strings.Repeat("é", tailShown/2) + " ... (all of it with --json)"},
+		{"long", bytes.Repeat([]byte("é"), tailShown),
+			strings.Repeat("é", tailShown/2) + " ... (all of it with --json)"},
 	} {
 		if got := payloadLine(c.in); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)

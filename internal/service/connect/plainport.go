@@ -20,8 +20,8 @@ const (
 	maxPlainAnswer = 1 << 20
 )
 
-// apiVersions is an ApiVersions request, version 0, with its length before it: no client ID, correlation 0. Every broker
-// answers it, before any login (KIP-152).
+// apiVersions is an ApiVersions request, version 0, with its length before it: no client ID, correlation 0. Every
+// broker answers it, before any login (KIP-152).
 var apiVersions = []byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
 
 // plainPortError says that a broker speaks Kafka without TLS on a port that was dialed with TLS.
@@ -29,9 +29,9 @@ type plainPortError struct{ addr string }
 
 func (e *plainPortError) Error() string { return e.addr + " does not speak TLS" }
 
-// dialTLS opens a TLS connection. A port without TLS may wait for the rest of what it takes for a long request, and answer
-// nothing. So if a handshake takes long, dialTLS asks on another connection whether the port speaks Kafka without TLS.
-// That tells the port no more than that a Kafka client is there.
+// dialTLS opens a TLS connection. A port without TLS may wait for the rest of what it takes for a long request, and
+// answer nothing. So if a handshake takes long, dialTLS asks on another connection whether the port speaks Kafka
+// without TLS. That tells the port no more than that a Kafka client is there.
 func dialTLS(ctx context.Context, network, addr string, tc *tls.Config) (net.Conn, error) {
 	raw, err := new(net.Dialer).DialContext(ctx, network, addr)
 	if err != nil {

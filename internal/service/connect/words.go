@@ -17,8 +17,8 @@ import (
 // looksHTTP is part of kgo's error for an answer that is one of HTTP.
 const looksHTTP = "beginning of an HTTP response"
 
-// Words returns the text of an error for people: what a broker's code means in place of the code, and the cause of a network
-// error in place of the calls that it went through.
+// Words returns the text of an error for people: what a broker's code means in place of the code, and the cause of a
+// network error in place of the calls that it went through.
 func Words(err error) string {
 	if err == nil {
 		return ""

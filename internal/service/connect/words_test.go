@@ -33,15 +33,19 @@ func TestWords(t *testing.T) {
 		{"our own", errors.New("topic orders was deleted"), "topic orders was deleted"},
 		{"code", fmt.Errorf("send to timers: %w", kerr.MessageTooLarge),
 			"send to timers: the request included a message larger than the max message size the server will accept"},
-		{"joined codes", errors.Join(fmt.Errorf("a: %w", kerr.NotController), fmt.Errorf("b: %w", kerr.PolicyViolation)),
-			"a: this is not the correct controller for this cluster\nb: request parameters do not satisfy the configured policy"},
+		{"joined codes",
+			errors.Join(fmt.Errorf("a: %w", kerr.NotController), fmt.Errorf("b: %w", kerr.PolicyViolation)),
+			"a: this is not the correct controller for this cluster\n" +
+				"b: request parameters do not satisfy the configured policy"},
 		{"refused", fmt.Errorf("no broker: %s: %w", dialFailed, refused), "no broker: connection refused"},
-		{"no such host", fmt.Errorf("x: %w", &net.OpError{Op: "dial", Err: &net.DNSError{Name: "kafka", IsNotFound: true}}),
+		{"no such host",
+			fmt.Errorf("x: %w", &net.OpError{Op: "dial", Err: &net.DNSError{Name: "kafka", IsNotFound: true}}),
 			"x: there is no host kafka"},
-		{"timeout", fmt.Errorf("list the ends of orders: %w", context.DeadlineExceeded), "list the ends of orders: no answer in time"},
+		{"timeout", fmt.Errorf("list the ends of orders: %w", context.DeadlineExceeded),
+			"list the ends of orders: no answer in time"},
 		{"records", fmt.Errorf("send to timers: %w", kgo.ErrRecordTimeout), "send to timers: no answer in time"},
 		{"read timeout", &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, "no answer in time"},
-		{"HTTP", errors.New("invalid large response size 1 > limit; the four size bytes are 'HTTP' in ascii, the " + looksHTTP),
+		{"HTTP", errors.New("invalid large response size 1 > limit; the four size bytes are 'HTTP', the " + looksHTTP),
 			"that port speaks HTTP, not Kafka"},
 		{"no file", &os.PathError{Op: "open", Path: "/x", Err: syscall.ENOENT}, "open /x: no such file or directory"},
 	} {
@@ -85,7 +89,8 @@ func TestTLSToASilentPort(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), plainAfter+plainTimeout+200*time.Millisecond)
 	defer cancel()
-	if _, err := dialTLS(ctx, "tcp", l.Addr().String(), &tls.Config{ServerName: "x"}); !errors.Is(err, context.DeadlineExceeded) {
+	_, err = dialTLS(ctx, "tcp", l.Addr().String(), &tls.Config{ServerName: "x"})
+	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
 }
