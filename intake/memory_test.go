@@ -73,11 +73,10 @@ func TestWhatABatchTakesInMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			rig := newReadRig(t, 1)
-			raw := caseOf(t, name)
-			if err := corpus.Produce(t.Context(), rig.cl, readTopic, idOf(t, rig.cl, readTopic), 0, raw); err != nil {
+			id := idOf(t, rig.cl, readTopic)
+			if err := corpus.Produce(t.Context(), rig.cl, readTopic, id, 0, caseOf(t, name)); err != nil {
 				t.Fatal(err)
 			}
-			raw = nil
 			s := &weighed{sink: sink{name: "sink"}, before: heapInUse()}
 			rig.r.Add(readTopic, 0, readPerPart, s)
 			rig.run()

@@ -86,10 +86,10 @@ func Tail(ctx context.Context, cfg *config.Config, o TailOptions, out io.Writer)
 
 // ended returns nil if an interrupt has ended the command.
 func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // tailFrom returns where reading begins, by partition.

@@ -37,7 +37,7 @@ func leaves(err error, fn func(leaf error, words string)) {
 		fn(err, words)
 		return
 	}
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // this link of the chain
 	case interface{ Unwrap() error }:
 		leaves(e.Unwrap(), fn)
 	case interface{ Unwrap() []error }:
@@ -49,7 +49,7 @@ func leaves(err error, fn func(leaf error, words string)) {
 
 // plainWords returns the words for one error, not for what it wraps; "" if its own text is good.
 func plainWords(err error) string {
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // this link of the chain
 	case *kerr.Error:
 		return sentence(e.Description)
 	case *net.DNSError:
@@ -61,7 +61,7 @@ func plainWords(err error) string {
 		if inner := plainWords(e.Err); inner != "" {
 			return inner
 		}
-		if call, ok := e.Err.(*os.SyscallError); ok {
+		if call, ok := e.Err.(*os.SyscallError); ok { //nolint:errorlint // this link of the chain
 			return call.Err.Error()
 		}
 		if e.Timeout() {
@@ -72,7 +72,7 @@ func plainWords(err error) string {
 		return ""
 	}
 	switch {
-	case err == context.DeadlineExceeded, err == os.ErrDeadlineExceeded, err == kgo.ErrRecordTimeout:
+	case err == context.DeadlineExceeded, err == os.ErrDeadlineExceeded, err == kgo.ErrRecordTimeout: //nolint:errorlint // this link of the chain
 		return "no answer in time"
 	case strings.Contains(err.Error(), looksHTTP) && errors.Unwrap(err) == nil:
 		return "that port speaks HTTP, not Kafka"
