@@ -5,7 +5,9 @@
 #
 # For several architectures at once, each cross-compiled on the builder's own:
 #
-#   docker buildx build --platform linux/amd64,linux/arm64 -t waterclock --push .
+#   docker buildx build --platform linux/amd64,linux/arm64 -t REGISTRY/waterclock --push .
+#
+# Nobody publishes an image: REGISTRY is your own, and the chart has to be told (image.repository).
 
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 ARG TARGETOS TARGETARCH
