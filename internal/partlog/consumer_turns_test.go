@@ -13,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -123,11 +124,11 @@ func (b *scriptedBroker) run(t *testing.T, d time.Duration, done func() bool) {
 	for end := time.Now().Add(d); time.Now().Before(end) && !done(); {
 		of, req, wait := b.c.choose(1)
 		if len(of) == 0 {
-			time.Sleep(min(wait, time.Millisecond))
+			await.For(t, min(wait, time.Millisecond))
 			continue
 		}
 		b.fetches++
-		time.Sleep(b.trip)
+		await.For(t, b.trip)
 		one := true
 		for i := range req.Topics {
 			rt := &req.Topics[i]
@@ -365,7 +366,7 @@ func TestAHangingBrokerDoesNotKeepTheLargeSlot(t *testing.T) {
 	if of, _, _ := c.choose(1); len(of) != 1 {
 		t.Fatal("a/0 is not asked for")
 	}
-	time.Sleep(2 * fetchWait) // its broker does not answer
+	await.For(t, 2*fetchWait) // its broker does not answer
 	if of, _, wait := c.choose(2); len(of) != 1 {
 		t.Errorf("b/0 of another broker waits (%s and more) for an answer that does not come", wait)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/config"
@@ -38,8 +39,14 @@ func TestDeadLetters(t *testing.T) {
 		t.Error(got.text)
 	}
 	const n = 25
-	for i := range n {
-		a.call(t, "PUT", fmt.Sprintf("%s/bad-%02d", timersOf(requests), i), fmt.Sprint("payload ", i), "timer-after", "soon", "timer-target-topic", target, "waterclock-pass", "a=1").is(t, 400, "bad-duration")
+	for i := range n { // by a producer: the API does not write what is wrong
+		rig.Send(t, c.Client(t), &kgo.Record{
+			Topic: requests, Key: fmt.Appendf(nil, "bad-%02d", i), Value: fmt.Append(nil, "payload ", i),
+			Headers: []kgo.RecordHeader{
+				{Key: "timer-after", Value: []byte("soon")}, {Key: "timer-target-topic", Value: []byte(target)},
+				{Key: "a", Value: []byte("1")},
+			},
+		})
 	}
 	// Their step is committed; its marker comes to the topic a moment later.
 	await.Until(t, limit, "all are to be read", func() bool {

@@ -70,6 +70,7 @@ func TestDocumentedHeaders(t *testing.T) {
 }
 
 var (
+	wrapped    = regexp.MustCompile(`\n {20,}`) // a line of help that goes on
 	helpFlag   = regexp.MustCompile(`(?m)^ +--([a-z-]+)(?: .*?\(default "?([^"]+?)"?\))?`)
 	settingRow = regexp.MustCompile("(?m)^\\| (`[a-z-]+`(?:, `[a-z-]+`)*) \\|([^|]*)\\|")
 )
@@ -79,7 +80,7 @@ var (
 func TestDocumentedSettings(t *testing.T) {
 	_, help := run(t, exec.Command(rig.Binary(t), "serve", "--help"))
 	var want, got []string
-	for _, m := range helpFlag.FindAllStringSubmatch(help, -1) {
+	for _, m := range helpFlag.FindAllStringSubmatch(wrapped.ReplaceAllString(help, " "), -1) {
 		if m[1] != "config" {
 			want = append(want, m[1]+" "+m[2])
 		}

@@ -77,7 +77,7 @@ var wrongTopics = []struct {
 	{"dead letters grew", larger(topics.DeadLetters), []string{"topic REQUESTS.waterclock.dead-letters: partitions is 6, must be 4, as of REQUESTS"}},
 	{"dead letters compacted", alter(topics.DeadLetters, "cleanup.policy", "compact"), []string{"topic REQUESTS.waterclock.dead-letters: cleanup.policy is compact, must be delete"}},
 	{"dead letters take small messages only", alter(topics.DeadLetters, "max.message.bytes", "1048588"), []string{"topic REQUESTS.waterclock.dead-letters: max.message.bytes is 1048588, must be at least 1114124"}},
-	{"more replicas than brokers", arg("--replication-factor=2"), []string{"create topic REQUESTS.waterclock.changelog with 2 replicas", "INVALID_REPLICATION_FACTOR", "--replication-factor"}},
+	{"more replicas than brokers", arg("--replication-factor=2"), []string{"create topic REQUESTS.waterclock.changelog with 2 replicas", "replication factor is below 1 or larger than the number of available brokers", "--replication-factor"}},
 }
 
 // Each wrong topic setting ends serve with code 1; waterclock topics says the

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/beats"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/partlog"
@@ -73,9 +74,9 @@ func TestAStreamWhoseCallerDoesNotReadFetchesLittle(t *testing.T) {
 		})
 	}()
 	<-stuck
-	time.Sleep(500 * time.Millisecond)
+	await.For(t, 500*time.Millisecond)
 	before := fetches.Load()
-	time.Sleep(2 * time.Second)
+	await.For(t, 2*time.Second)
 	if per := float64(fetches.Load()-before) / 2; per > 15 {
 		t.Errorf("%.0f fetches a second for one stream whose caller does not read, each of %d partitions", per, partitions)
 	}
