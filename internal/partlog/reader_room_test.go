@@ -83,7 +83,7 @@ func TestSetPositionDropsWhatIsKept(t *testing.T) {
 // A batch that cannot be read, or is too large, is an Unreadable wherever a page begins, and what is behind it is read.
 func TestReaderPassesAnUnreadable(t *testing.T) {
 	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
-		p := newPartition(on, nil)
+		p := newPartition(on, map[string]*string{"retention.ms": kmsg.StringPtr("-1")}) // plain records are old
 		rig := &consumerRig{Setup: p.Setup, cl: p.cl, id: p.target.ID}
 		rig.Topic = p.target.Topic
 		for _, raw := range [][]byte{

@@ -63,7 +63,7 @@ func TestTheHighestLevelsOfZstd(t *testing.T) {
 func TestWhatBrokersTakeStopsNobody(t *testing.T) {
 	t.Parallel()
 	c := kafkatest.Shared(t)
-	requests := c.CreateTopic(t, 1, nil)
+	requests := c.CreateTopic(t, 1, map[string]*string{"retention.ms": kadm.StringPtr("-1")}) // some timestamps are old
 	out := c.CreateTopic(t, 1, nil, requests+"-out")
 	in := serve(t, rig.Config(t, c.Seeds(), requests), 1)
 	cl := c.Client(t)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
@@ -32,7 +33,8 @@ func TestTheWorstTenant(t *testing.T) {
 		seconds = 60
 	}
 	c := kafkatest.Shared(t)
-	good, bad := c.CreateTopic(t, partitions, nil), c.CreateTopic(t, partitions, nil)
+	good := c.CreateTopic(t, partitions, nil)
+	bad := c.CreateTopic(t, partitions, map[string]*string{"retention.ms": kadm.StringPtr("-1")}) // some timestamps are old
 	target := c.CreateTopic(t, partitions, nil, good+"-out")
 	p := rig.Start(t, rig.Arguments(c.Seeds(), good+","+bad, t.TempDir(), "--memory", config.MinMemory.String())...)
 	p.Ready(2*partitions, time.Minute)
