@@ -20,6 +20,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/runs"
 	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/internal/wire"
 )
@@ -82,6 +83,7 @@ func (l *sharedLog) has(t *tail) bool {
 // record stands behind a claim, or while the log lacks our last one. After a look an owner that was not overtaken goes on.
 func TestNoStepPassesBehindAClaim(t *testing.T) {
 	seen := make(map[string]int)
+	runs.Checks(t, 500) // a fifth of them with -short, and each case below must come
 	rapid.Check(t, func(t *rapid.T) {
 		log := &sharedLog{leader: 1}
 		log.write(1) // our claim
