@@ -97,7 +97,8 @@ func (d *delivery) ask(next int64) bool {
 func (d *delivery) give(o *opened) (pause time.Duration, all bool) {
 	for o.left > 0 {
 		if next := o.nextMemory(); d.room.Entries <= 0 || d.room.Bytes < next {
-			d.flushTo(o)
+			d.stopAt(o)
+			d.flush()
 			if !d.ask(next) {
 				return roomPause, false
 			}
@@ -109,12 +110,6 @@ func (d *delivery) give(o *opened) (pause time.Duration, all bool) {
 		d.ready = append(d.ready, recs...)
 	}
 	return 0, true
-}
-
-// flushTo delivers what is ready of a batch, and stops before its next record.
-func (d *delivery) flushTo(o *opened) {
-	d.stopAt(o)
-	d.flush()
 }
 
 // flush delivers what is ready, or that something has changed.

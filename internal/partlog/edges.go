@@ -50,13 +50,7 @@ const leadersAge = time.Second
 func Leaders(ctx context.Context, cl *kgo.Client, topics []string, limit time.Duration) (map[timer.TopicPartition]int32, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	req := kmsg.NewPtrMetadataRequest()
-	for _, name := range topics {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = kmsg.StringPtr(name)
-		req.Topics = append(req.Topics, t)
-	}
-	resp, err := cl.RequestCachedMetadata(ctx, req, leadersAge)
+	resp, err := cl.RequestCachedMetadata(ctx, metadataRequest(topics...), leadersAge)
 	if err != nil {
 		return nil, fmt.Errorf("look up leaders: %w", err)
 	}

@@ -135,11 +135,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // lookUp asks any broker for the partition's leader.
 func (l *leader) lookUp(ctx context.Context) error {
-	req := kmsg.NewPtrMetadataRequest()
-	rt := kmsg.NewMetadataRequestTopic()
-	rt.Topic = kmsg.StringPtr(l.t.Topic)
-	req.Topics = append(req.Topics, rt)
-	resp, err := req.RequestWith(ctx, l.cl)
+	resp, err := metadataRequest(l.t.Topic).RequestWith(ctx, l.cl)
 	if err != nil {
 		return err
 	}
@@ -150,6 +146,17 @@ func (l *leader) lookUp(ctx context.Context) error {
 		return &deniedError{kerr.UnknownTopicOrPartition}
 	}
 	return l.learn(&resp.Topics[0])
+}
+
+// metadataRequest asks for the metadata of topics, by their names.
+func metadataRequest(topics ...string) *kmsg.MetadataRequest {
+	req := kmsg.NewPtrMetadataRequest()
+	for _, name := range topics {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = kmsg.StringPtr(name)
+		req.Topics = append(req.Topics, t)
+	}
+	return req
 }
 
 // learn takes the leader from a broker's metadata of the topic.

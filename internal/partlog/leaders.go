@@ -58,13 +58,7 @@ func (c *Consumer) learnLeaders(ctx context.Context, topics []string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, leadersRefresh) // another broker may answer
 	defer cancel()
-	req := kmsg.NewPtrMetadataRequest()
-	for _, name := range topics {
-		t := kmsg.NewMetadataRequestTopic()
-		t.Topic = kmsg.StringPtr(name)
-		req.Topics = append(req.Topics, t)
-	}
-	resp, err := req.RequestWith(ctx, c.client)
+	resp, err := metadataRequest(topics...).RequestWith(ctx, c.client)
 	if err != nil || resp.ErrorCode != 0 {
 		return // asked again
 	}
