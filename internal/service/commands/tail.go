@@ -26,6 +26,9 @@ const (
 	tailFetchWait = 500 * time.Millisecond
 	// tailLook is the interval at which Tail looks for a topic that does not exist yet.
 	tailLook = 500 * time.Millisecond
+	// tailIdle is how long nothing comes until Tail asks whether the topic still exists. The client reports a topic that
+	// is deleted while a fetch waits. It says nothing if the topic was deleted before its first fetch.
+	tailIdle = 3 * time.Second
 )
 
 // TailOptions are the options of Tail.
@@ -63,12 +66,12 @@ func Tail(ctx context.Context, cfg *config.Config, o TailOptions, out io.Writer)
 	buffered := bufio.NewWriter(out)
 	printer := tailPrinter{out: buffered, json: o.JSON}
 	for printed := int64(0); ; {
-		fetches := cl.PollFetches(ctx)
-		if ctx.Err() != nil {
-			return nil
+		fetches, err := tailPoll(ctx, cl, o.Topic)
+		if err == nil {
+			err = tailErrors(cfg, &o, fetches)
 		}
-		if err := tailErrors(cfg, &o, fetches); err != nil {
-			return err
+		if err != nil {
+			return ended(ctx, err)
 		}
 		for _, r := range byTime(fetches) {
 			if err := printer.print(r); err != nil {
@@ -83,6 +86,25 @@ func Tail(ctx context.Context, cfg *config.Config, o TailOptions, out io.Writer)
 		}
 	}
 }
+
+// tailPoll returns what was fetched. It returns nothing if nothing came for tailIdle and the topic exists.
+func tailPoll(ctx context.Context, cl *kgo.Client, topic string) (kgo.Fetches, error) {
+	idle, cancel := context.WithTimeout(ctx, tailIdle)
+	defer cancel()
+	fetches := cl.PollFetches(idle)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if idle.Err() == nil || fetches.NumRecords() > 0 {
+		return fetches, nil
+	}
+	if listed, err := kadm.NewClient(cl).ListTopics(ctx, topic); err == nil && !listed.Has(topic) {
+		return nil, errDeleted(topic)
+	}
+	return nil, nil
+}
+
+func errDeleted(topic string) error { return fmt.Errorf("topic %s was deleted", topic) }
 
 // ended returns nil if an interrupt has ended the command.
 func ended(ctx context.Context, err error) error {
@@ -194,7 +216,7 @@ func tailErrors(cfg *config.Config, o *TailOptions, fetches kgo.Fetches) error {
 		case errors.Is(f.Err, kerr.TopicAuthorizationFailed):
 			return errors.New(connect.Missing(cfg, tailGrant(o.Topic)))
 		case errors.Is(f.Err, kerr.UnknownTopicOrPartition), errors.Is(f.Err, kerr.UnknownTopicID):
-			return fmt.Errorf("topic %s was deleted", o.Topic)
+			return errDeleted(o.Topic)
 		default:
 			return fmt.Errorf("read %s/%d: %w", o.Topic, f.Partition, f.Err)
 		}

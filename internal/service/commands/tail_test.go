@@ -227,17 +227,45 @@ func TestTailReadsCommitted(t *testing.T) {
 	s.prints(t, s.wait(t), "aborted", "timer open,", "timer committed,")
 }
 
-// A topic that is deleted ends it with a sentence.
+// A topic that is deleted ends it with a sentence, also if no fetch has seen the topic.
 func TestTailOfADeletedTopic(t *testing.T) {
-	c, cl := tailCluster(t, true)
-	s := startTail(t, c, TailOptions{}, "from now on")
-	if _, err := kadm.NewClient(cl).DeleteTopics(t.Context(), "orders"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.wait(t); err == nil || err.Error() != "topic orders was deleted" {
-		t.Errorf("%v", err)
+	for name, read := range map[string]bool{"before its first fetch": false, "while it is read": true} {
+		t.Run(name, func(t *testing.T) {
+			c, cl := tailCluster(t, true)
+			remove := func() {
+				if _, err := kadm.NewClient(cl).DeleteTopics(t.Context(), "orders"); err != nil {
+					t.Error(err)
+				}
+			}
+			var out noted
+			notes := writerFunc(func(b []byte) (int, error) {
+				if !read {
+					remove()
+				}
+				return len(b), nil
+			})
+			printed := writerFunc(func(b []byte) (int, error) {
+				remove()
+				return out.Write(b)
+			})
+			if read {
+				produce(t, cl, emission(0, "a", nil))
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), tailPatience)
+			defer cancel()
+			o := TailOptions{Topic: "orders", FromBeginning: read, Notes: notes}
+			err := Tail(ctx, &config.Config{Brokers: c.ListenAddrs()}, o, printed)
+			if err == nil || err.Error() != "topic orders was deleted" {
+				t.Errorf("%v: %s", err, out.String())
+			}
+		})
 	}
 }
+
+// writerFunc is a function that is a writer.
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // A name that no topic can have is refused before a broker is asked.
 func TestTailRefusesNames(t *testing.T) {
