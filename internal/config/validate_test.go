@@ -106,6 +106,10 @@ func TestProblems(t *testing.T) {
 		{`api is "8681", needs host:port`, func(c *Config) { c.API = "8681" }},
 		{`api is ":8681", needs api-users with its callers, or api-open`, func(c *Config) { c.API = ":8681" }},
 		{`api-open is "true", needs to be false if`, func(c *Config) { c.API, c.APIOpen, c.APIUsers = ":1", true, "/none" }},
+		{`api-host is "a", needs api-open with it`, func(c *Config) { c.API, c.APIHost = "127.0.0.1:1", []string{"a"} }},
+		{`api-host is "http://a", needs globs of hosts`, func(c *Config) {
+			c.API, c.APIOpen, c.APIHost = ":1", true, []string{"http://a"}
+		}},
 		{`api-open is "true", needs api to be set`, func(c *Config) { c.APIOpen = true }},
 		{`api-users is "/none", needs a file of callers: no such file`, func(c *Config) { c.API, c.APIUsers = ":1", "/none" }},
 		{`api-users is "/none", needs api to be set`, func(c *Config) { c.APIUsers = "/none" }},
