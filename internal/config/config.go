@@ -52,6 +52,7 @@ type Config struct {
 	LimitHorizon        time.Duration // how far ahead a timer may be due, 1s to MaxHorizon
 	LimitHeaders        int           // headers of a request, 1 to MaxHeaders
 	LimitHeaderBytes    Size          // bytes of all headers of a request, 1 to MaxHeaderBytes
+	Events              bool          // write what happens to timers of request topics to topics of their own
 	// Tenants has the policies of request topics that have their own, by topic. Each is
 	// complete: the settings above fill in what the file leaves out. Only the file can
 	// set them. Read them through PolicyOf.
@@ -230,5 +231,6 @@ func DefaultDev() Config {
 	c.HTTP = "127.0.0.1:8682" // serve, which may be tried beside dev, has 8680
 	c.APIAudit = AuditOff
 	c.LogLevel = slog.LevelWarn // so that logs do not hide what dev prints
+	c.Events = true             // people who try things out want to see what happens
 	return c
 }

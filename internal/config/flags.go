@@ -83,6 +83,8 @@ func bindTopics(c *Config, fs *pflag.FlagSet) {
 	fs.Var((*duration)(&c.LimitHorizon), "limit-horizon", "refuse timers due later than `DURATION` ahead")
 	fs.IntVar(&c.LimitHeaders, "limit-headers", c.LimitHeaders, "refuse requests with more than `N` headers")
 	fs.Var(&c.LimitHeaderBytes, "limit-header-bytes", "refuse requests whose headers take more than `SIZE`")
+	fs.BoolVar(&c.Events, "events", c.Events,
+		"write what happens to timers to REQUEST-TOPIC.waterclock.events, for waterclock watch, histories and audits")
 }
 
 func bindInstance(c *Config, fs *pflag.FlagSet) {

@@ -83,6 +83,7 @@ var wrongs = []wrong{
 	{"limit-headers", "1.5", "", "a whole number"},
 	{"limit-header-bytes", "64QB", "", "a number of bytes such as"},
 	{"limit-header-bytes", "65KiB", "", "1 to 64KiB"},
+	{"events", "perhaps", "", "true or false"},
 	{"group", "", "", "a name"},
 	{"instance-id", "a/b", "", "1 to 249 letters"},
 	{"data-dir", "", "", "a directory"},
