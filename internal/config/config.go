@@ -32,7 +32,7 @@ type Config struct {
 	TLSCert          string   // tls-cert: PEM file of the client certificate, with TLSKey
 	TLSKey           string   // tls-key: PEM file of its private key
 	SASLMechanism    SASL     // sasl-mechanism
-	SASLUsername     string   // sasl-username: user, or the AWS access key ID
+	SASLUsername     string   // sasl-username: user, or the AWS access key ID; empty with AWS: the role of the process
 	SASLPasswordFile string   // sasl-password-file: password, or the AWS secret access key
 	SASLTokenFile    string   // sasl-token-file: OAuth bearer token, or the AWS session token
 

@@ -55,7 +55,8 @@ func bindClient(c *Config, fs *pflag.FlagSet) {
 	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "PEM `FILE` of the client certificate's private key")
 	fs.Var(choice[SASL]{&c.SASLMechanism, []SASL{SASLNone, SASLPlain, SASLScram256, SASLScram512, SASLOAuth, SASLAWS}}, "sasl-mechanism",
 		"authenticate by `NAME`: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM")
-	fs.StringVar(&c.SASLUsername, "sasl-username", c.SASLUsername, "user `NAME`; for AWS_MSK_IAM the access key ID")
+	fs.StringVar(&c.SASLUsername, "sasl-username", c.SASLUsername,
+		"user `NAME`; for AWS_MSK_IAM the access key ID, or empty for the role that AWS gives this process")
 	fs.StringVar(&c.SASLPasswordFile, "sasl-password-file", c.SASLPasswordFile,
 		"`FILE` that holds the password; for AWS_MSK_IAM the secret access key")
 	fs.StringVar(&c.SASLTokenFile, "sasl-token-file", c.SASLTokenFile,

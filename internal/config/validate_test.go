@@ -142,6 +142,9 @@ func TestProblems(t *testing.T) {
 		{"sasl-username needs to be set with sasl-mechanism PLAIN", func(c *Config) { c.SASLMechanism = SASLPlain }},
 		{`sasl-username is "u", needs to be unset without sasl-mechanism`, func(c *Config) { c.SASLUsername = "u" }},
 		{"sasl-token-file needs to be set with sasl-mechanism OAUTHBEARER", func(c *Config) { c.SASLMechanism = SASLOAuth }},
+		{"sasl-password-file needs to be set with sasl-mechanism AWS_MSK_IAM", func(c *Config) {
+			c.TLS, c.SASLMechanism, c.SASLUsername = true, SASLAWS, "AKIA"
+		}},
 		{`tls is "false", needs to be true with sasl-mechanism AWS_MSK_IAM`, func(c *Config) { c.SASLMechanism = SASLAWS }},
 		{`sasl-password-file is "/none", needs a file with the secret`, func(c *Config) {
 			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile = SASLPlain, "u", "/none"
