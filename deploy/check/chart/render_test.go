@@ -214,9 +214,20 @@ func TestRefused(t *testing.T) {
 		"scaled to 0": {func(v object) {
 			v["autoscaling"] = object{"enabled": true, "prometheus": "http://p", "max": 4, "min": 0}
 		}, "min"},
-		"scaled without limit": {func(v object) { v["autoscaling"] = object{"enabled": true, "prometheus": "http://p"} }, "max"},
-		"scaled by nothing":    {func(v object) { v["autoscaling"] = object{"enabled": true, "max": 4} }, "prometheus"},
-		"scraped too seldom":   {func(v object) { v["monitor"] = object{"kind": "PodMonitor", "interval": "1m"} }, "interval"},
+		"scaled without limit":  {func(v object) { v["autoscaling"] = object{"enabled": true, "prometheus": "http://p"} }, "max"},
+		"scaled by nothing":     {func(v object) { v["autoscaling"] = object{"enabled": true, "max": 4} }, "prometheus"},
+		"a host with a port":    {func(v object) { v["api"] = object{"hosts": []any{"timers:443"}} }, "hosts"},
+		"an Ingress for nobody": {func(v object) { v["ingress"] = object{"enabled": true} }, "hosts"},
+		"a route to no API": {func(v object) {
+			v["httpRoute"] = object{"enabled": true, "parentRefs": []any{object{"name": "public"}}, "hostnames": []any{"timers.example.org"}}
+		}, "set api.enabled"},
+		"an Ingress that may not enter": {func(v object) {
+			v["ingress"] = object{"enabled": true, "hosts": []any{"timers.example.org"}}
+			v["api"] = object{"enabled": true}
+			v["secrets"] = object{"api-users": object{"name": "a", "key": "b"}, "api-key-file": object{"name": "a", "key": "c"}}
+		}, "networkPolicy.apiFrom"},
+		"a container without a name": {func(v object) { v["extraContainers"] = []any{object{"image": "a:1"}} }, "extraContainers"},
+		"scraped too seldom":         {func(v object) { v["monitor"] = object{"kind": "PodMonitor", "interval": "1m"} }, "interval"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			values := readValues(t, releases()[0].values)
@@ -225,6 +236,29 @@ func TestRefused(t *testing.T) {
 				t.Errorf("want an error that names %q, have %v", c.want, err)
 			}
 		})
+	}
+}
+
+// TestOpenHosts looks at the names under which an open API answers: those by which callers inside and outside of the
+// cluster know it. An API with users answers under any.
+func TestOpenHosts(t *testing.T) {
+	values := readValues(t, releases()[1].values) // which have ways from outside
+	args := func() string {
+		files, err := template("timers", "shop", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(slices.Collect(maps.Values(files)), "")
+	}
+	if strings.Contains(args(), "--api-host") {
+		t.Error("an API with users has hosts")
+	}
+	delete(values["secrets"].(map[string]any), "api-users")
+	values["api"] = map[string]any{"enabled": true, "open": true, "hosts": []any{"proxy.internal"}}
+	const want = "            - --api-host=timers-waterclock,timers-waterclock.shop,timers-waterclock.shop.svc," +
+		"timers-waterclock.shop.svc.cluster.local,timers.example.org,*.timers.example.org,proxy.internal\n"
+	if !strings.Contains(args(), "            - --api-open\n"+want) {
+		t.Errorf("want %q", want)
 	}
 }
 
@@ -241,6 +275,8 @@ func TestStop(t *testing.T) {
 		{true, 40, `command: ["/waterclock", "drain", "--data-dir=/data", "--after=5s", "--within=40s"]`},
 	} {
 		values := readValues(t, releases()[1].values) // which have what the API needs
+		delete(values, "ingress")
+		delete(values, "httpRoute")
 		values["api"], values["drainSeconds"] = map[string]any{"enabled": x.api}, x.drain
 		files, err := template("waterclock", "waterclock", values)
 		if err != nil {
@@ -253,11 +289,32 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// TestStrimziValues renders the values for Strimzi, and looks for the secrets that Strimzi makes for the cluster and the user
+// of the resources beside them.
+func TestStrimziValues(t *testing.T) {
+	values := readValues(t, "../../strimzi/values.yaml")
+	if _, err := template("waterclock", "kafka", values); err != nil {
+		t.Fatal(err)
+	}
+	resources := string(readFile(t, "../../strimzi/waterclock.yaml"))
+	for setting, want := range map[string]string{
+		"tls-ca":             "strimzi.io/cluster: %-cluster-ca-cert",
+		"sasl-password-file": "kind: KafkaUser\nmetadata:\n  name: %",
+	} {
+		name := values["secrets"].(map[string]any)[setting].(map[string]any)["name"].(string)
+		before, after, _ := strings.Cut(want, "%")
+		if !strings.Contains(resources, before+strings.TrimSuffix(name, after)) || !strings.HasSuffix(name, after) {
+			t.Errorf("%s is from the secret %s, which nothing makes", setting, name)
+		}
+	}
+}
+
 // TestDocumentedValues renders the values that docs/DEPLOY.md shows, each block with those before it.
 func TestDocumentedValues(t *testing.T) {
 	blocks := strings.Split(string(readFile(t, "../../../docs/DEPLOY.md")), "\n```yaml\n")[1:]
-	if len(blocks) != 2 {
-		t.Fatalf("docs/DEPLOY.md has %d blocks of values, want 2", len(blocks))
+	adds := []string{"", "Ingress", "ServiceAccount", "ScaledObject"} // one kind by each block
+	if len(blocks) != len(adds) {
+		t.Fatalf("docs/DEPLOY.md has %d blocks of values, want %d", len(blocks), len(adds))
 	}
 	values := map[string]any{}
 	for i, b := range blocks {
@@ -272,9 +329,10 @@ func TestDocumentedValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := strings.Join(slices.Collect(maps.Values(files)), "")
-		for kind, want := range map[string]bool{"StatefulSet": true, "PodMonitor": true, "PrometheusRule": true, "ScaledObject": i == 1} {
-			if strings.Contains(all, "\nkind: "+kind+"\n") != want {
-				t.Errorf("values %d make a %s: %v", i, kind, !want)
+		want := append([]string{"StatefulSet", "PodMonitor", "PrometheusRule"}, adds[1:i+1]...)
+		for _, kind := range append(adds[1:], want...) {
+			if wanted := slices.Contains(want, kind); strings.Contains("\n"+all, "\nkind: "+kind+"\n") != wanted {
+				t.Errorf("values %d make a %s: %v", i, kind, !wanted)
 			}
 		}
 	}
