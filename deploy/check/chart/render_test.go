@@ -177,6 +177,26 @@ func shorten(t *testing.T, doc string) (string, bool) {
 	return "", false
 }
 
+// TestRunbook looks at where the alerts send people: to the document's name, or to the address of its copy.
+func TestRunbook(t *testing.T) {
+	values := readValues(t, releases()[1].values)
+	for address, want := range map[string]string{
+		"":                                 "docs/RUNBOOK.md",
+		"https://wiki.example.org/runbook": "https://wiki.example.org/runbook",
+	} {
+		values["rules"] = map[string]any{"enabled": true, "runbook": address}
+		files, err := template("waterclock", "waterclock", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Join(slices.Collect(maps.Values(files)), "")
+		alerts := strings.Count(all, "- alert: ")
+		if n := strings.Count(all, `runbook_url: "`+want+"#waterclock"); alerts < 20 || n != alerts {
+			t.Errorf("%q: %d of %d alerts name %s", address, n, alerts, want)
+		}
+	}
+}
+
 // TestDashboardsAreAllThere holds the chart's dashboards against deploy/grafana.
 func TestDashboardsAreAllThere(t *testing.T) {
 	files, err := filepath.Glob("../../grafana/*.json")
