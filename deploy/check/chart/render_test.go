@@ -226,6 +226,7 @@ func TestRefused(t *testing.T) {
 		"unknown secret":      {func(v object) { v["secrets"] = object{"password": object{"name": "a", "key": "b"}} }, "password"},
 		"half a certificate":  {func(v object) { v["secrets"] = object{"tls-cert": object{"name": "a", "key": "b"}} }, "tls-key"},
 		"unknown value":       {func(v object) { v["replica"] = 2 }, "replica"},
+		"no image":            {func(v object) { delete(v, "image") }, "nobody publishes an image"},
 		"no instances":        {func(v object) { v["replicas"] = 0 }, "replicas"},
 		"too little memory":   {func(v object) { v["memory"] = 128 }, "memory"},
 		"GOMEMLIMIT":          {func(v object) { v["env"] = []any{object{"name": "GOMEMLIMIT", "value": "1GiB"}} }, "env"},
