@@ -98,7 +98,8 @@ func TestComposeServe(t *testing.T) {
 	_, port, err1 := net.SplitHostPort(c.cfg.HTTP)
 	_, api, err2 := net.SplitHostPort(c.cfg.API)
 	proxy := file.Services["proxy"]
-	if err1 != nil || err2 != nil || !slices.Equal(proxy.Ports, []string{"127.0.0.1:" + port + ":" + port, "127.0.0.1:" + api + ":" + api}) {
+	published := []string{"127.0.0.1:" + port + ":" + port, "127.0.0.1:" + api + ":" + api}
+	if err1 != nil || err2 != nil || !slices.Equal(proxy.Ports, published) {
 		t.Errorf("http %s, api %s, ports %v", c.cfg.HTTP, c.cfg.API, proxy.Ports)
 	}
 	balancer, err := os.ReadFile(rootDir + "deploy/compose/haproxy.cfg")
@@ -114,7 +115,7 @@ func TestComposeServe(t *testing.T) {
 		}
 	}
 	if !slices.Contains(service.Volumes, c.cfg.DataDir) || !c.cfg.Events || c.cfg.InstanceID != "" {
-		t.Errorf("data-dir %s, volumes %v, events %v, instance %q", c.cfg.DataDir, service.Volumes, c.cfg.Events, c.cfg.InstanceID)
+		t.Errorf("volumes %v, settings %+v", service.Volumes, c.cfg)
 	}
 
 	var prometheus struct {
@@ -128,7 +129,8 @@ func TestComposeServe(t *testing.T) {
 		} `yaml:"scrape_configs"`
 	}
 	parseFile(t, "deploy/compose/prometheus.yml", &prometheus)
-	if got := prometheus.ScrapeConfigs[0].DNSSDConfigs[0]; !slices.Equal(got.Names, []string{"waterclock"}) || got.Type != "A" || got.Port != port {
+	got := prometheus.ScrapeConfigs[0].DNSSDConfigs[0]
+	if !slices.Equal(got.Names, []string{"waterclock"}) || got.Type != "A" || got.Port != port {
 		t.Errorf("prometheus scrapes %v", got)
 	}
 	// The rules look for the name in the job.

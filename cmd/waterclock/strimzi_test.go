@@ -69,8 +69,8 @@ func strimzi(t *testing.T) (topics, rights []string) {
 	}
 }
 
-// TestStrimziExample holds the users of the example against what "topics acls" prints for the values beside it: the same
-// rights, neither more nor fewer.
+// TestStrimziExample holds the users of the example against what "topics acls" prints for the values beside it: the
+// same rights, neither more nor fewer.
 func TestStrimziExample(t *testing.T) {
 	var values struct {
 		Config map[string]any
@@ -98,7 +98,8 @@ func TestStrimziExample(t *testing.T) {
 	if code != exitOK {
 		t.Fatalf("exit %d: %s", code, stderr)
 	}
-	grant := regexp.MustCompile(`--allow-principal User:(\S+)((?: --operation \S+)+) --(group|topic|transactional-id) (\S+)(.*)`)
+	grant := regexp.MustCompile(
+		`--allow-principal User:(\S+)((?: --operation \S+)+) --(group|topic|transactional-id) (\S+)(.*)`)
 	kinds := map[string]string{"group": "group", "topic": "topic", "transactional-id": "transactionalId"}
 	var want []string
 	for _, g := range grant.FindAllStringSubmatch(printed, -1) {

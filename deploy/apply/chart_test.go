@@ -28,6 +28,8 @@ const (
 	// The Gateway API, likewise.
 	gateway    = "sigs.k8s.io/gateway-api@v1.6.0"
 	gatewaySum = "h1:735YBRj5NXFrOGX0GoSjwzUIzbz8kiEOfADsqHFmHgE="
+
+	gatewayRoutes = "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"
 )
 
 // Helm logs each time that it follows the links to the rules and dashboards.
@@ -139,7 +141,7 @@ func definitions(t *testing.T) []*unstructured.Unstructured {
 		filepath.Join(dir, "monitoring.coreos.com_servicemonitors.yaml"),
 		filepath.Join(dir, "monitoring.coreos.com_prometheusrules.yaml"),
 		filepath.Join(moduleDir(t, keda, kedaSum), "config/crd/bases/keda.sh_scaledobjects.yaml"),
-		filepath.Join(moduleDir(t, gateway, gatewaySum), "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"),
+		filepath.Join(moduleDir(t, gateway, gatewaySum), gatewayRoutes),
 	} {
 		docs = append(docs, documents(t, readFile(t, file))...)
 	}

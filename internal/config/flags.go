@@ -122,7 +122,7 @@ func bindAPI(c *Config, fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Console, "console", c.Console, "also serve the console, pages for people, at --api")
 	fs.BoolVar(&c.APIOpen, "api-open", c.APIOpen, "every caller that reaches --api may do everything, because a proxy in front of it authenticates")
 	fs.StringSliceVar(&c.APIHost, "api-host", c.APIHost,
-		"host names under which --api-open answers: `GLOB,...`, beside localhost, IP addresses and the name that is advertised")
+		"host names under which --api-open answers: `GLOB,...`, besides localhost, IP addresses and the advertised name")
 	fs.StringVar(&c.APIUsers, "api-users", c.APIUsers,
 		"YAML `FILE` with the callers of --api and their rights (default: only this machine may call it, and may do everything)")
 	fs.StringVar(&c.APITLSCert, "api-tls-cert", c.APITLSCert, "PEM `FILE` of the certificate of --api, with --api-tls-key; empty for plain HTTP")

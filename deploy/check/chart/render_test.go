@@ -235,20 +235,28 @@ func TestRefused(t *testing.T) {
 		"scaled to 0": {func(v object) {
 			v["autoscaling"] = object{"enabled": true, "prometheus": "http://p", "max": 4, "min": 0}
 		}, "min"},
-		"scaled without limit":  {func(v object) { v["autoscaling"] = object{"enabled": true, "prometheus": "http://p"} }, "max"},
+		"scaled without limit": {func(v object) {
+			v["autoscaling"] = object{"enabled": true, "prometheus": "http://p"}
+		}, "max"},
 		"scaled by nothing":     {func(v object) { v["autoscaling"] = object{"enabled": true, "max": 4} }, "prometheus"},
 		"a host with a port":    {func(v object) { v["api"] = object{"hosts": []any{"timers:443"}} }, "hosts"},
 		"an Ingress for nobody": {func(v object) { v["ingress"] = object{"enabled": true} }, "hosts"},
 		"a route to no API": {func(v object) {
-			v["httpRoute"] = object{"enabled": true, "parentRefs": []any{object{"name": "public"}}, "hostnames": []any{"timers.example.org"}}
+			gateways := []any{object{"name": "public"}}
+			v["httpRoute"] = object{"enabled": true, "parentRefs": gateways, "hostnames": []any{"timers.example.org"}}
 		}, "set api.enabled"},
 		"an Ingress that may not enter": {func(v object) {
 			v["ingress"] = object{"enabled": true, "hosts": []any{"timers.example.org"}}
 			v["api"] = object{"enabled": true}
-			v["secrets"] = object{"api-users": object{"name": "a", "key": "b"}, "api-key-file": object{"name": "a", "key": "c"}}
+			secret := object{"name": "a", "key": "b"}
+			v["secrets"] = object{"api-users": secret, "api-key-file": secret}
 		}, "networkPolicy.apiFrom"},
-		"a container without a name": {func(v object) { v["extraContainers"] = []any{object{"image": "a:1"}} }, "extraContainers"},
-		"scraped too seldom":         {func(v object) { v["monitor"] = object{"kind": "PodMonitor", "interval": "1m"} }, "interval"},
+		"a container without a name": {func(v object) {
+			v["extraContainers"] = []any{object{"image": "a:1"}}
+		}, "extraContainers"},
+		"scraped too seldom": {func(v object) {
+			v["monitor"] = object{"kind": "PodMonitor", "interval": "1m"}
+		}, "interval"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			values := readValues(t, releases()[0].values)
@@ -310,8 +318,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestStrimziValues renders the values for Strimzi, and looks for the secrets that Strimzi makes for the cluster and the user
-// of the resources beside them.
+// TestStrimziValues renders the values for Strimzi, and looks for the secrets that Strimzi makes for the cluster and
+// the user of the resources beside them.
 func TestStrimziValues(t *testing.T) {
 	values := readValues(t, "../../strimzi/values.yaml")
 	if _, err := template("waterclock", "kafka", values); err != nil {

@@ -23,6 +23,7 @@ const (
 	kedaSum       = "h1:R6z2HZvstK4RLUMxroNACzBj74xGxt3kG59b5Xc+Xps="
 	gateway       = "sigs.k8s.io/gateway-api@v1.6.0"
 	gatewaySum    = "h1:735YBRj5NXFrOGX0GoSjwzUIzbz8kiEOfADsqHFmHgE="
+	gatewayRoutes = "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"
 )
 
 // moduleDir returns the folder of a module, which it downloads once.
@@ -169,7 +170,7 @@ func newValidator(t *testing.T) validator.Validator {
 	kubernetesSchemas(t, dir, "apis__policy__v1", "policy", "v1", "PodDisruptionBudget")
 	kubernetesSchemas(t, dir, "apis__networking.k8s.io__v1", "networking.k8s.io", "v1", "NetworkPolicy", "Ingress")
 	crdSchema(t, dir, filepath.Join(moduleDir(t, keda, kedaSum), "config/crd/bases/keda.sh_scaledobjects.yaml"))
-	crdSchema(t, dir, filepath.Join(moduleDir(t, gateway, gatewaySum), "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"))
+	crdSchema(t, dir, filepath.Join(moduleDir(t, gateway, gatewaySum), gatewayRoutes))
 	v, err := validator.New([]string{dir + "/{{ .ResourceKind }}{{ .KindSuffix }}.json"}, validator.Opts{Strict: true})
 	if err != nil {
 		t.Fatal(err)

@@ -444,7 +444,8 @@ func TestWithoutUsers(t *testing.T) {
 // sends such a page's calls with the page's own name as Host and as Origin.
 func TestOpenChecksHost(t *testing.T) {
 	g, log := guard(t, Options{
-		Address: "0.0.0.0:8681", Open: true, Hosts: []string{"timers.Example.org", "*.timers.svc"}, BodyLimit: 1000, AtOnce: 8,
+		Address: "0.0.0.0:8681", Open: true, Hosts: []string{"timers.Example.org", "*.timers.svc"},
+		BodyLimit: 1000, AtOnce: 8,
 	})
 	h := g.Wrap(http.HandlerFunc(echo))
 	for _, host := range []string{

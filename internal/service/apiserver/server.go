@@ -99,7 +99,9 @@ func Listen(cfg *config.Config, memory int64, log *slog.Logger, registry *promet
 	}()
 	s.guard, err = apiaccess.New(apiaccess.Options{
 		Audit:   audit,
-		Address: cfg.API, Open: cfg.APIOpen, Hosts: hosts(cfg), Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, Peers: cfg.APIPeers, TLSCert: cfg.APITLSCert, TLSKey: cfg.APITLSKey,
+		Address: cfg.API, Open: cfg.APIOpen, Hosts: hosts(cfg),
+		Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, Peers: cfg.APIPeers,
+		TLSCert: cfg.APITLSCert, TLSKey: cfg.APITLSKey,
 		ClientCA: cfg.APIClientCA, BodyLimit: int64(cfg.APIBodyLimit), Memory: memory, Rate: cfg.APIRate, AtOnce: cfg.APIConcurrent,
 		Registry: registry,
 	}, log)

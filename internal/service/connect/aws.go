@@ -18,9 +18,10 @@ import (
 // awsRefresh is how long before their end the credentials of a role are replaced.
 const awsRefresh = 5 * time.Minute
 
-// awsRole returns how to log in to Amazon MSK with the role that AWS gives this process: by the web identity of a Kubernetes
-// service account, by EKS Pod Identity, or as a container's or a machine's. AWS's SDK finds it, as it does in every other
-// program. All clients of an instance share the credentials, which are fetched at the first login and replaced before they end.
+// awsRole returns how to log in to Amazon MSK with the role that AWS gives this process: by the web identity of a
+// Kubernetes service account, by EKS Pod Identity, or as a container's or a machine's. AWS's SDK finds it, as in every
+// other program. All clients of an instance share the credentials, which are fetched at the first login and replaced
+// before they end.
 func awsRole() (sasl.Mechanism, error) {
 	found, err := awsconfig.LoadDefaultConfig(context.Background(),
 		awsconfig.WithCredentialsCacheOptions(func(o *awssdk.CredentialsCacheOptions) { o.ExpiryWindow = awsRefresh }))
@@ -42,11 +43,11 @@ func noRole(err error) error {
 	var refused smithy.APIError
 	switch {
 	case role == "" && os.Getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") == "":
-		return fmt.Errorf("there are no AWS credentials for AWS_MSK_IAM: give the service account or the machine a role, "+
-			"or set sasl-username and sasl-password-file (%w)", innermost(err))
+		return fmt.Errorf("there are no AWS credentials for AWS_MSK_IAM: give the service account or the machine a "+
+			"role, or set sasl-username and sasl-password-file (%w)", innermost(err))
 	case errors.As(err, &refused):
-		return fmt.Errorf("AWS refuses the role %s to this process (%s: %s): its trust policy has to name this service account",
-			role, refused.ErrorCode(), refused.ErrorMessage())
+		return fmt.Errorf("AWS refuses the role %s to this process (%s: %s): its trust policy has to name this "+
+			"service account", role, refused.ErrorCode(), refused.ErrorMessage())
 	}
 	return fmt.Errorf("the AWS credentials of the role %s cannot be fetched: %w", role, innermost(err))
 }

@@ -19,7 +19,7 @@ const (
 	awsRoleID = "arn:aws:iam::123456789012:role/waterclock"
 )
 
-// awsEnvironment leaves this process what a pod has whose service account has a role, and STS at an address of this machine.
+// awsEnvironment gives this process what a pod has if its service account has a role, and an STS on this machine.
 func awsEnvironment(t *testing.T, token, sts string) {
 	t.Helper()
 	for _, v := range os.Environ() {
@@ -76,7 +76,7 @@ func TestAWSRole(t *testing.T) {
 		if err := json.Unmarshal(message, &said); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.HasPrefix(said["x-amz-credential"], key+"/") || said["x-amz-security-token"] != session || said["x-amz-signature"] == "" {
+		if !strings.HasPrefix(said["x-amz-credential"], key+"/") || said["x-amz-security-token"] != session {
 			t.Errorf("the login is %s, want %s with %q", message, key, session)
 		}
 	}
@@ -104,11 +104,12 @@ func TestNoAWSRole(t *testing.T) {
 	away := httptest.NewServer(nil)
 	away.Close()
 	token := secretFile(t, "token")
+	cannot := "the AWS credentials of the role " + awsRoleID + " cannot be fetched: "
 	for _, c := range []struct{ name, token, sts, want string }{
-		{"no role", "", "", "there are no AWS credentials for AWS_MSK_IAM: give the service account or the machine a role"},
-		{"denied", token, denies.URL, "AWS refuses the role " + awsRoleID + " to this process (AccessDenied: Not authorized"},
-		{"no STS", token, away.URL, "the AWS credentials of the role " + awsRoleID + " cannot be fetched: dial tcp " + strings.TrimPrefix(away.URL, "http://") + ": connect: connection refused"},
-		{"no token", token + ".none", denies.URL, "none: no such file or directory"},
+		{"no role", "", "", "there are no AWS credentials for AWS_MSK_IAM: give the service account or the machine"},
+		{"denied", token, denies.URL, "AWS refuses the role " + awsRoleID + " to this process (AccessDenied: Not"},
+		{"no STS", token, away.URL, cannot + "dial tcp " + strings.TrimPrefix(away.URL, "http://") + ": connect: "},
+		{"no token", token + ".none", denies.URL, cannot + "unable to read file at " + token + ".none: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			awsEnvironment(t, c.token, c.sts)
@@ -118,7 +119,7 @@ func TestNoAWSRole(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, _, err = mech.Authenticate(t.Context(), awsBroker)
-			if got := Refusal(&cfg, fmt.Errorf("wrapped: %w", err)); !strings.HasPrefix(got, c.want) && !strings.HasSuffix(got, c.want) {
+			if got := Refusal(&cfg, fmt.Errorf("wrapped: %w", err)); !strings.HasPrefix(got, c.want) {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})

@@ -37,6 +37,15 @@ labels:
   {{- include "waterclock.labels" . | nindent 2 }}
 {{- end }}
 
+{{- define "waterclock.image" -}}
+{{- with .Values.image }}
+{{- if not .repository }}
+{{- fail "nobody publishes an image of waterclock: build one and name it in image.repository (docs/DEPLOY.md)" }}
+{{- end }}
+{{- .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{- define "waterclock.serviceAccount" -}}
 {{- if .Values.serviceAccount.create }}
 {{- .Values.serviceAccount.name | default (include "waterclock.fullname" .) }}
@@ -63,7 +72,7 @@ labels:
 {{- fail "ingress and httpRoute lead to the API: set api.enabled" }}
 {{- end }}
 {{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.apiFrom) }}
-{{- fail "the network policy would keep ingress and httpRoute from the API: name the controller's pods in networkPolicy.apiFrom" }}
+{{- fail "the network policy keeps ingress and httpRoute from the API: name their pods in networkPolicy.apiFrom" }}
 {{- end }}
 {{- end }}
 
