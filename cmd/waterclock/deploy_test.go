@@ -2,9 +2,11 @@ package main
 
 import (
 	"bufio"
+	"go/version"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -69,6 +71,23 @@ func TestImageHealthcheck(t *testing.T) {
 	p := process{args: []string{"health"}, environ: env, stdout: &errs, stderr: &errs}
 	if code := run(p); code != exitError || !strings.Contains(errs.String(), "no instance answers at 127.0.0.1:0 ") {
 		t.Errorf("exit %d: %s", code, &errs)
+	}
+}
+
+// The image is built by a Go that go.mod accepts (Go's image fetches no other), pinned by its digest.
+func TestImageGo(t *testing.T) {
+	data, err := os.ReadFile(rootDir + "Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := regexp.MustCompile(`\nARG GO_IMAGE=golang:([0-9.]+)@sha256:[0-9a-f]{64}\n`).FindStringSubmatch(string(data))
+	module, err := os.ReadFile(rootDir + "go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	needs := regexp.MustCompile(`\ngo ([0-9.]+)\n`).FindStringSubmatch(string(module))
+	if image == nil || needs == nil || version.Compare("go"+image[1], "go"+needs[1]) < 0 {
+		t.Errorf("the image is built by Go %v, go.mod needs %v", image, needs)
 	}
 }
 
