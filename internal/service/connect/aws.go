@@ -39,17 +39,20 @@ func awsRole() (sasl.Mechanism, error) {
 
 // noRole says in a sentence why there are no credentials of a role, and what to do.
 func noRole(err error) error {
-	role := os.Getenv("AWS_ROLE_ARN")
-	var refused smithy.APIError
-	switch {
-	case role == "" && os.Getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI") == "":
+	var source string
+	if role := os.Getenv("AWS_ROLE_ARN"); role != "" {
+		source = "the role " + role
+	} else if agent := os.Getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI"); agent != "" {
+		source = "the agent at " + agent
+	} else {
 		return fmt.Errorf("there are no AWS credentials for AWS_MSK_IAM: give the service account or the machine a "+
 			"role, or set sasl-username and sasl-password-file (%w)", innermost(err))
-	case errors.As(err, &refused):
-		return fmt.Errorf("AWS refuses the role %s to this process (%s: %s): its trust policy has to name this "+
-			"service account", role, refused.ErrorCode(), refused.ErrorMessage())
 	}
-	return fmt.Errorf("the AWS credentials of the role %s cannot be fetched: %w", role, innermost(err))
+	if refused, ok := errors.AsType[smithy.APIError](err); ok {
+		return fmt.Errorf("AWS refuses the credentials of %s (%s: %s): the role's trust policy has to name this "+
+			"service account", source, refused.ErrorCode(), refused.ErrorMessage())
+	}
+	return fmt.Errorf("the AWS credentials of %s cannot be fetched: %w", source, innermost(err))
 }
 
 // innermost returns the cause of an error of AWS's SDK, which wraps it in one text for each of its layers.

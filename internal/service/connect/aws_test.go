@@ -104,15 +104,21 @@ func TestNoAWSRole(t *testing.T) {
 	away := httptest.NewServer(nil)
 	away.Close()
 	token := secretFile(t, "token")
+	agent := httptest.NewServer(http.NotFoundHandler())
+	defer agent.Close()
 	cannot := "the AWS credentials of the role " + awsRoleID + " cannot be fetched: "
 	for _, c := range []struct{ name, token, sts, want string }{
 		{"no role", "", "", "there are no AWS credentials for AWS_MSK_IAM: give the service account or the machine"},
-		{"denied", token, denies.URL, "AWS refuses the role " + awsRoleID + " to this process (AccessDenied: Not"},
+		{"denied", token, denies.URL, "AWS refuses the credentials of the role " + awsRoleID + " (AccessDenied: Not"},
 		{"no STS", token, away.URL, cannot + "dial tcp " + strings.TrimPrefix(away.URL, "http://") + ": connect: "},
+		{"no agent", "", "", "AWS refuses the credentials of the agent at " + agent.URL},
 		{"no token", token + ".none", denies.URL, cannot + "unable to read file at " + token + ".none: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			awsEnvironment(t, c.token, c.sts)
+			if c.name == "no agent" {
+				t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.URL)
+			}
 			cfg := config.Config{TLS: true, SASLMechanism: config.SASLAWS}
 			mech, err := mechanism(&cfg)
 			if err != nil {
