@@ -34,14 +34,11 @@ func (s *site) edit(do edit) error {
 	if _, block := s.node().(*ast.BlockStmt); block {
 		return s.replace(s.node(), body)
 	}
-	return s.replace(s.node(), nodes(body.List)...)
-}
-
-func nodes[N ast.Node](list []N) (all []ast.Node) {
-	for _, n := range list {
-		all = append(all, n)
+	var by []ast.Node
+	for _, statement := range body.List {
+		by = append(by, statement)
 	}
-	return all
+	return s.replace(s.node(), by...)
 }
 
 // replaceExpr replaces the node, or its conditions or results, by an expression.
