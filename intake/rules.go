@@ -19,7 +19,7 @@ type Limits struct {
 	// Horizon is how far ahead of now a timer may be due.
 	Horizon time.Duration
 	// Headers is the largest number of headers. Headers that begin with waterclock- are dropped
-	// and do not count, nor does one traceparent.
+	// and do not count, nor do one traceparent and one tracestate.
 	Headers int
 	// HeaderBytes bounds names and values of the counted headers together.
 	HeaderBytes int
