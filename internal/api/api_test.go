@@ -27,6 +27,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -779,6 +780,10 @@ func TestNext(t *testing.T) {
 	if got := fmt.Sprint(a.body["next"]); got != "[2026-11-23T09:00:00+01:00 2026-11-24T09:00:00+01:00]" {
 		t.Error(got)
 	}
+	// The limit of an expression is that of a request.
+	longest := "/v1/next?cron=0+9+*+*+*" + strings.Repeat("+", calendar.MaxExpressionBytes-len("0 9 * * *"))
+	in.call(t, "GET", longest, "").is(t, 200, "")
+	in.call(t, "GET", longest+"+", "").is(t, 400, "bad-request")
 }
 
 // The document names every operation, and the page for people loads nothing.
