@@ -148,7 +148,7 @@ prints one event a line.`,
 	a.flags(cmd.Flags())
 	a.topicFlag(cmd.Flags())
 	cmd.Flags().StringVar(&id, "id", "", "timer `ID`, also as an argument")
-	a.completeID(cmd, &a.topic)
+	a.completePending(cmd, &a.topic)
 	cmd.Flags().BoolVar(&history, "history", false, "print what has happened to it so far")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkID(id); err != nil {
@@ -249,6 +249,7 @@ they fire or by ID. With --json it prints one timer a line.`,
 	a.flags(cmd.Flags())
 	a.topicFlag(cmd.Flags())
 	f.flags(cmd.Flags())
+	a.completePending(cmd, &a.topic)
 	a.limitFlag(cmd.Flags(), "timers")
 	cmd.Flags().StringVar(&order, "order", "due", "`ORDER`: due, as they fire, or id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -343,6 +344,7 @@ func countCommand(p *process) *cobra.Command {
 	a.flags(cmd.Flags())
 	a.topicFlag(cmd.Flags())
 	f.flags(cmd.Flags())
+	a.completePending(cmd, &a.topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q, err := f.query()
 		if err != nil {
@@ -422,6 +424,7 @@ must write events: see events in the settings.`,
 	a.topicFlag(cmd.Flags())
 	cmd.Flags().StringVar(&id, "id", "", "only the timer `ID`")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only IDs that begin with `TEXT`")
+	a.completePending(cmd, &a.topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q := make(url.Values)
 		switch {

@@ -155,7 +155,7 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 		many.flags(cmd)
 		cmd.Flags().Lookup("json").Usage = "print what was written or, for many timers, what the API answers, as JSON"
 	}
-	many.completeID(cmd, &r.Topic)
+	many.completePending(cmd, &r.Topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		chosen := many.meant(cmd)
 		if err := checkID(r.ID); err != nil && !chosen {

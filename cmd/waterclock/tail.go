@@ -26,7 +26,7 @@ payload.text if it is other text, payload.base64 if it is neither.`,
   waterclock tail orders --since 10m
   waterclock tail orders --from-beginning --count 100 --json`,
 		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: (&asking{p: p}).targets(new(string)),
 		Annotations:       map[string]string{takesArgs: ""},
 	}
 	load := brokerSettings(p, cmd)
