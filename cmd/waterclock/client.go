@@ -33,5 +33,19 @@ func clientSettings(p *process, cmd *cobra.Command, topic *string) func() (*conf
 func brokerSettings(p *process, cmd *cobra.Command) func() (*config.Config, error) {
 	defaults := config.Default()
 	defaults.Brokers = []string{defaultBroker}
-	return settings(p, cmd, defaults, (*config.Config).ValidateClient, config.Client, config.Log)
+	profile := addProfileFlag(p, cmd.Flags())
+	loader := config.NewLoader(defaults)
+	loader.AddFlags(cmd.Flags(), config.Client, config.Log)
+	return func() (*config.Config, error) {
+		chosen, err := profile.choose()
+		if err != nil {
+			return nil, err
+		}
+		loader.UseProfile(chosen)
+		cfg, err := loader.Load(p.environ)
+		if err != nil {
+			return nil, err
+		}
+		return cfg, cfg.ValidateClient()
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/client"
 	"github.com/waterclock/waterclock/internal/calendar"
+	"github.com/waterclock/waterclock/internal/config"
 )
 
 const (
@@ -55,6 +56,10 @@ func flagValues(name string) []string {
 // that take a file.
 func completeValues(cmd *cobra.Command) {
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if profile, ok := f.Value.(*profileFlag); ok {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, profile.complete)
+			return
+		}
 		values := flagValues(f.Name)
 		usage := cobra.ShellCompDirectiveNoFileComp
 		switch c, ok := f.Value.(interface{ Choices() []string }); {
@@ -108,12 +113,14 @@ func (a *asking) targets(topic *string) cobra.CompletionFunc {
 func (a *asking) pending(cmd *cobra.Command, topic string, q url.Values, text func(*api.Timer) string) (all []string) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
+	chosen, _ := a.choose() // client returns the error
 	c, err := a.client()
 	if err != nil {
 		return nil
 	}
+	topic = cmp.Or(topic, chosen.Text(config.ProfileTopic), defaultRequests)
 	var list api.TimerList
-	if c.Call(ctx, http.MethodGet, client.Timers(cmp.Or(topic, defaultRequests)), q, &list) != nil {
+	if c.Call(ctx, http.MethodGet, client.Timers(topic), q, &list) != nil {
 		return nil
 	}
 	for _, t := range list.Timers {

@@ -62,7 +62,7 @@ over the file.`,
 	root.SetVersionTemplate("{{.Version}}\n")
 	wrapped := fmt.Sprintf(".FlagUsagesWrapped %d", helpColumns)
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", wrapped))
-	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p), pauseCommand(p), resumeCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p), tailCommand(p), deadLettersCommand(p), statusCommand(p), healthCommand(p), drainCommand(p), topicsCommand(p), auditCommand(p), storeCommand(p), benchCommand(p), planCommand(p), nextCommand(p), apiCommand(p), configCommand(p), versionCommand())
+	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p), pauseCommand(p), resumeCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p), tailCommand(p), deadLettersCommand(p), statusCommand(p), healthCommand(p), drainCommand(p), topicsCommand(p), auditCommand(p), storeCommand(p), benchCommand(p), planCommand(p), nextCommand(p), profileCommand(p), apiCommand(p), configCommand(p), versionCommand())
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultCompletionCmd(p.args...)
 	refuseArgs(root)

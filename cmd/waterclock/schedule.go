@@ -81,7 +81,7 @@ in waterclock dead-letters list.
 	fs.StringArrayVar(&f.headers, "header", nil, "pass on a header, as `NAME=VALUE`; may be repeated, the order is kept")
 	fs.BoolVar(&f.json, "json", false, "print where the request is, when it is due, and its outcome, as JSON")
 	f.wait.flag(cmd)
-	(&asking{p: p}).completePending(cmd, &f.topic)
+	(&asking{p: p, profile: addProfileFlag(p, fs)}).completePending(cmd, &f.topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f.given = cmd.Flags().Changed
 		req, err := f.request(p.stdin)

@@ -148,7 +148,7 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 	condition := cmd.Flags().String("if", "", conditionUsage)
 	var wait waiting
 	wait.flag(cmd)
-	many := job{asking: asking{p: p}}
+	many := job{asking: asking{p: p, profile: addProfileFlag(p, cmd.Flags())}}
 	if action == commands.Trigger {
 		cmd.Flags().BoolVar(&many.json, "json", false, "print where the request is, and its outcome, as JSON")
 	} else {
