@@ -12,6 +12,7 @@ func clientSettings(p *process, cmd *cobra.Command, topic *string) func() (*conf
 	load := brokerSettings(p, cmd)
 	cmd.Flags().StringVar(topic, "topic", "", "request `TOPIC` (default: the only one of the setting requests, else timers)")
 	cmd.Flags().StringVar(topic, "requests", "", "another name of --topic: `TOPIC`")
+	_ = cmd.Flags().MarkHidden("requests") // it is there
 	return func() (*config.Config, error) {
 		cfg, err := load()
 		if err != nil || *topic != "" {

@@ -121,7 +121,10 @@ Profiles are in $XDG_CONFIG_HOME/waterclock/profiles.yaml, or else in ~/.config.
 
 // namedProfile returns a command whose argument is the name of a profile.
 func namedProfile(p *process, cmd *cobra.Command, run func(all *config.Profiles, name string) error) *cobra.Command {
-	cmd.Args, cmd.Annotations = cobra.ArbitraryArgs, map[string]string{takesArgs: ""}
+	if cmd.Annotations == nil {
+		cmd.Annotations = make(map[string]string)
+	}
+	cmd.Args, cmd.Annotations[takesArgs] = cobra.ArbitraryArgs, ""
 	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -206,6 +209,7 @@ files must not be readable by other users.`,
 		Example: `  waterclock profile set test --brokers kafka-test:9092 --url http://timers-test:8681
   waterclock profile set test --topic orders.timers --url ''`,
 	}
+	cmd.Annotations = map[string]string{explainsConnection: ""}
 	loader := config.NewLoader(config.Default())
 	fs := cmd.Flags()
 	loader.AddFlags(fs, config.Client)
