@@ -279,7 +279,7 @@ func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *Re
 		after, refusal = parseDuration(waterclock.HeaderAfter, waterclock.ReasonBadDuration, h.values[afterHeader])
 	default:
 		refusal = refuse(waterclock.ReasonNoDueTime,
-			"nothing says when the timer is due: add timer-at, timer-after, timer-every or timer-cron, or cancel with timer-cancel: true.")
+			"nothing says when the timer is due: add timer-at, timer-after, timer-every or timer-cron, or cancel with timer-cancel: true (over HTTP by DELETE).")
 	}
 	if refusal != nil {
 		return 0, refusal

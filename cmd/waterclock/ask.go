@@ -108,6 +108,9 @@ func (a *asking) client() (*client.Client, error) {
 // states are those that a timer may be in.
 var states = []string{string(query.Pending), string(query.Triggered), string(query.Paused), string(query.Parked), string(query.Remembered)}
 
+// orders are those that timers may be listed in.
+var orders = []string{"due", "id"}
+
 // filter has the flags that choose timers.
 type filter struct{ dueAfter, dueBefore, prefix, target, state string }
 
@@ -193,7 +196,7 @@ prints one event a line.`,
 	a.completePending(cmd, &a.topic)
 	cmd.Flags().BoolVar(&history, "history", false, "print what has happened to it so far")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkID(id); err != nil {
+		if err := checkID(cmd.CommandPath(), id); err != nil {
 			return err
 		}
 		if history {
@@ -296,8 +299,11 @@ they fire or by ID. With --json it prints one timer a line.`,
 	cmd.Flags().StringVar(&order, "order", "due", "`ORDER`: due, as they fire, or id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q, err := f.query()
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case !slices.Contains(orders, order):
+			return usagef("--order is %q, needs %s", order, strings.Join(orders, " or "))
 		}
 		q.Set("order", order)
 		return a.list(cmd, q)

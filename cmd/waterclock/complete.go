@@ -37,7 +37,7 @@ func flagValues(name string) []string {
 	case "catch-up":
 		return []string{string(waterclock.CatchUpAll), string(waterclock.CatchUpLatest), string(waterclock.CatchUpNone)}
 	case "order":
-		return []string{"due", "id"}
+		return orders
 	case "if":
 		return []string{waterclock.IfAbsent, waterclock.IfPresent}
 	case "role":

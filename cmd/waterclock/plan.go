@@ -62,8 +62,8 @@ Numbers may end in k, M or G: 500M is 500,000,000.`,
 func (f *planFlags) run(out io.Writer) error {
 	l, c := f.load, sizing.Measured()
 	l.Rate, l.Pending, l.Size = float64(f.rate), float64(f.pending), float64(f.size)
-	if err := l.Validate(); err != nil {
-		return usagef("%v", err)
+	if err := l.Validate(); err != nil { // one line for each flag
+		return usagef("--%s", strings.ReplaceAll(err.Error(), "\n", "\n--"))
 	}
 	if f.constants != "" {
 		data, err := os.ReadFile(f.constants)

@@ -18,11 +18,11 @@ var zoneNames string
 // DidYouMean returns the end of a sentence about an unknown zone, without its full stop: which name is meant, or why it is
 // none. It is "" if there is nothing to say that is certainly right.
 func DidYouMean(found string) string {
-	if names := nearestZones(found); len(names) > 0 {
-		return " (did you mean " + strings.Join(names, " or ") + "?)"
-	}
 	if m := offsetLike.FindStringSubmatch(found); m != nil {
 		return ofOffset(found, m[1], m[2], m[3])
+	}
+	if names := nearestZones(found); len(names) > 0 {
+		return " (did you mean " + strings.Join(names, " or ") + "?)"
 	}
 	if strings.Contains(abbreviations, " "+strings.ToUpper(found)+" ") {
 		return " (" + found + " is an abbreviation and no name: name a place whose clock shows it, as in America/Los_Angeles)"
@@ -75,13 +75,10 @@ func nearestZones(found string) []string {
 			}
 		}
 	}
-	switch {
-	case len(towns) > 0:
-		return towns
-	case misspelt != "" && !offsetLike.MatchString(found):
+	if len(towns) == 0 && misspelt != "" {
 		return []string{misspelt}
 	}
-	return nil
+	return towns
 }
 
 // ZoneNames returns the IANA names that are suggested, for completion. LoadZone may know others.

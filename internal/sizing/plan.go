@@ -59,18 +59,18 @@ func (l *Load) Validate() error {
 		}
 	}
 	finite := func(v, least, most float64) bool { return v >= least && v <= most }
-	refuse(!finite(l.Rate, 0.001, 1e9), "rate %v: needs timers a second, 0.001 to 1G", l.Rate)
-	refuse(!finite(l.Pending, 0, 1e12), "pending %v: needs a number of timers, 0 to 1000G", l.Pending)
-	refuse(!finite(l.Size, 1, 100<<20), "size %v: needs bytes, 1 to 100 MiB", l.Size)
-	refuse(!finite(l.Cores, 0.1, 1024), "cores %v: needs 0.1 to 1024", l.Cores)
-	refuse(!finite(l.Busy, 0.05, 1), "busy %v: needs a share, 0.05 to 1", l.Busy)
-	refuse(l.Instances < 0 || l.Instances > maxInstances, "instances %d: needs 1 to %d, or 0 for as many as it takes", l.Instances, maxInstances)
-	refuse(l.Partitions < 0 || l.Partitions > 100_000, "partitions %d: needs 1 to 100000, or 0 for as many as it takes", l.Partitions)
-	refuse(l.Interval < 0 || l.Interval > time.Second, "firing-interval %s: needs 0 to 1s", l.Interval)
-	refuse(l.Replicas < 1 || l.Replicas > 10, "replicas %d: needs 1 to 10", l.Replicas)
-	refuse(l.Standbys < 0 || l.Standbys > 10, "standbys %d: needs 0 to 10", l.Standbys)
-	refuse(l.Keep <= 0, "keep %s: needs a time", l.Keep)
-	refuse(l.Clean <= 0, "clean %s: needs a time", l.Clean)
+	refuse(!finite(l.Rate, 0.001, 1e9), "rate is %v, needs timers a second, 0.001 to 1G", l.Rate)
+	refuse(!finite(l.Pending, 0, 1e12), "pending is %v, needs a number of timers, 0 to 1000G", l.Pending)
+	refuse(!finite(l.Size, 1, 100<<20), "size is %v, needs bytes, 1 to 100 MiB", l.Size)
+	refuse(!finite(l.Cores, 0.1, 1024), "cores is %v, needs 0.1 to 1024", l.Cores)
+	refuse(!finite(l.Busy, 0.05, 1), "busy is %v, needs a share, 0.05 to 1", l.Busy)
+	refuse(l.Instances < 0 || l.Instances > maxInstances, "instances is %d, needs 1 to %d, or 0 for as many as it takes", l.Instances, maxInstances)
+	refuse(l.Partitions < 0 || l.Partitions > 100_000, "partitions is %d, needs 1 to 100000, or 0 for as many as it takes", l.Partitions)
+	refuse(l.Interval < 0 || l.Interval > time.Second, "firing-interval is %s, needs 0 to 1s", l.Interval)
+	refuse(l.Replicas < 1 || l.Replicas > 10, "replicas is %d, needs 1 to 10", l.Replicas)
+	refuse(l.Standbys < 0 || l.Standbys > 10, "standbys is %d, needs 0 to 10", l.Standbys)
+	refuse(l.Keep <= 0, "keep is %s, needs a time", l.Keep)
+	refuse(l.Clean <= 0, "clean is %s, needs a time", l.Clean)
 	return errors.Join(all...)
 }
 
