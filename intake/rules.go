@@ -139,7 +139,10 @@ func quote[B []byte | string](text B) string {
 func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
 	r = r.Current()
 	req = timer.Request{ID: rec.Key, Offset: rec.Offset}
-	if len(rec.Key) == 0 || len(rec.Key) > waterclock.MaxIDBytes {
+	switch {
+	case len(rec.Key) == 0:
+		return req, false, refuse(waterclock.ReasonBadKey, "the record has no key: its key is the timer's ID, 1 to %d bytes.", waterclock.MaxIDBytes)
+	case len(rec.Key) > waterclock.MaxIDBytes:
 		return req, false, refuse(waterclock.ReasonBadKey,
 			"the record's key is the timer's ID and has %d bytes: give it 1 to %d.", len(rec.Key), waterclock.MaxIDBytes)
 	}

@@ -198,10 +198,10 @@ func TestValidateRefuses(t *testing.T) {
 		want waterclock.Reason
 		says string
 	}{
-		{"no key", with(request(v, full...), func(r *kgo.Record) { r.Key = nil }), waterclock.ReasonBadKey, "0 bytes"},
-		{"empty key", with(request(v, full...), func(r *kgo.Record) { r.Key = []byte{} }), waterclock.ReasonBadKey, "0 bytes"},
+		{"no key", with(request(v, full...), func(r *kgo.Record) { r.Key = nil }), waterclock.ReasonBadKey, "has no key"},
+		{"empty key", with(request(v, full...), func(r *kgo.Record) { r.Key = []byte{} }), waterclock.ReasonBadKey, "has no key"},
 		{"long key", with(request(v, full...), func(r *kgo.Record) { r.Key = make([]byte, 513) }), waterclock.ReasonBadKey, "513 bytes"},
-		{"cancel without a key", with(request(nil), func(r *kgo.Record) { r.Key = nil }), waterclock.ReasonBadKey, "0 bytes"},
+		{"cancel without a key", with(request(nil), func(r *kgo.Record) { r.Key = nil }), waterclock.ReasonBadKey, "has no key"},
 
 		{"129 headers", request(v, append(full[:4:4], strings.Split(strings.Repeat("a,b,", 127), ",")[:254]...)...), waterclock.ReasonTooManyHeaders, "128"},
 		{"129 headers on a cancel", request(nil, strings.Split(strings.Repeat("a,b,", 129), ",")[:258]...), waterclock.ReasonTooManyHeaders, "128"},

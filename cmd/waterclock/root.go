@@ -121,10 +121,10 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		meant = ": a file of settings goes into --config, --config " + args[0]
 	case waits(cmd, args[0]):
 		meant = ": the time to wait goes behind an equals sign, --wait=" + args[0]
-	case id != nil && !id.Changed:
-		meant = ": the ID goes into --id"
 	case len(args) > 1:
 		meant = ": a value with spaces goes between quotes"
+	case id != nil && !id.Changed:
+		meant = ": the ID goes into --id"
 	}
 	return usagef("%s takes flags only, not %q%s; see %s --help", cmd.CommandPath(), args[0], meant, cmd.CommandPath())
 }
