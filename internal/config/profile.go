@@ -195,11 +195,11 @@ func (p *Profiles) check(name string) error {
 
 // notOthers returns an error if other users than its owner may do what mode says with a file.
 func notOthers(path string, mode fs.FileMode, what, chmod string) error {
-	info, err := os.Stat(path)
-	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&mode == 0 {
-		return nil // a file that cannot be read is reported when it is needed
+	info, err := os.Stat(path) // a file that cannot be read is reported when it is needed
+	if err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&mode != 0 {
+		return Invalid(fmt.Errorf("%s %s by other users, and a profile rests on it: chmod %s %s", path, what, chmod, path))
 	}
-	return Invalid(fmt.Errorf("%s %s by other users, and a profile rests on it: chmod %s %s", path, what, chmod, path))
+	return nil
 }
 
 // Set adds settings to a profile, which it makes if there is none. An empty value removes a setting.
