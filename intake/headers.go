@@ -56,8 +56,8 @@ type headers struct {
 func (h *headers) has(n name) bool { return h.seen&(1<<n) != 0 }
 
 // W3C's headers for the context of a trace, and how long they may be. A tracestate may be longer, but programs may cut
-// it to that length. One of each does not count against the limits: the API and OpenTelemetry's instrumentation add them
-// to some requests, and tracing must not have any rejected.
+// it to that length. One of each does not count against the limits: the API and OpenTelemetry's instrumentation add
+// them to some requests, and tracing must not have any rejected.
 const (
 	traceparent      = "traceparent"
 	traceparentBytes = 55

@@ -141,7 +141,8 @@ func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplac
 	req = timer.Request{ID: rec.Key, Offset: rec.Offset}
 	switch {
 	case len(rec.Key) == 0:
-		return req, false, refuse(waterclock.ReasonBadKey, "the record has no key: its key is the timer's ID, 1 to %d bytes.", waterclock.MaxIDBytes)
+		return req, false, refuse(waterclock.ReasonBadKey,
+			"the record has no key: its key is the timer's ID, 1 to %d bytes.", waterclock.MaxIDBytes)
 	case len(rec.Key) > waterclock.MaxIDBytes:
 		return req, false, refuse(waterclock.ReasonBadKey,
 			"the record's key is the timer's ID and has %d bytes: give it 1 to %d.", len(rec.Key), waterclock.MaxIDBytes)
@@ -282,7 +283,8 @@ func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *Re
 		after, refusal = parseDuration(waterclock.HeaderAfter, waterclock.ReasonBadDuration, h.values[afterHeader])
 	default:
 		refusal = refuse(waterclock.ReasonNoDueTime,
-			"nothing says when the timer is due: add timer-at, timer-after, timer-every or timer-cron, or cancel with timer-cancel: true (over HTTP by DELETE).")
+			"nothing says when the timer is due: add timer-at, timer-after, timer-every or timer-cron, or cancel "+
+				"with timer-cancel: true (over HTTP by DELETE).")
 	}
 	if refusal != nil {
 		return 0, refusal

@@ -24,7 +24,8 @@ func parseInstant(header string, bad waterclock.Reason, text []byte) (int64, *Re
 			return 0, refuse(waterclock.ReasonSecondsNotMillis,
 				"%s is %s: if these are seconds, send milliseconds; an instant before March 1973 is written as RFC 3339.", header, quote(text))
 		case unit != "":
-			return 0, refuse(bad, "%s is %s, which is a time of today in %s: send milliseconds, %d.", header, quote(text), unit, ms)
+			return 0, refuse(bad, "%s is %s, which is a time of today in %s: send milliseconds, %d.", header,
+				quote(text), unit, ms)
 		}
 		return min(n, maxMillis), nil
 	}

@@ -45,15 +45,17 @@ type asking struct {
 type callee struct{ client.Options }
 
 func (o *callee) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.URL, config.ProfileURL, "", "`URL` of an instance's HTTP API (default: "+config.EnvURL+", else "+defaultURL+")")
+	fs.StringVar(&o.URL, config.ProfileURL, "",
+		"`URL` of an instance's HTTP API (default: "+config.EnvURL+", else "+defaultURL+")")
 	fs.StringVar(&o.User, config.ProfileUser, "", "call the API as user `NAME`, with --password-file")
 	fs.StringVar(&o.PasswordFile, config.ProfilePasswordFile, "", "`FILE` that holds the user's password")
 	fs.StringVar(&o.TokenFile, config.ProfileTokenFile, "", "`FILE` that holds a bearer token of the API")
-	fs.StringVar(&o.CA, config.ProfileCA, "", "PEM `FILE` of authorities that the API's certificate may be of, beside the system's")
+	fs.StringVar(&o.CA, config.ProfileCA, "", "PEM `FILE` of authorities that the API's certificate may be of, "+
+		"beside the system's")
 }
 
-// complete fills in what flags leave out: the URL from the environment or the profile, the credentials from the profile.
-// Those go to the profile's own URL only.
+// complete fills in what flags leave out: the URL from the environment or the profile, the credentials from the
+// profile. Those go to the profile's own URL only.
 func (o *callee) complete(p *process, profile *config.Profile) {
 	o.URL = cmp.Or(o.URL, p.env(config.EnvURL))
 	if url := profile.Text(config.ProfileURL); url != "" && (o.URL == "" || o.URL == url) {
@@ -74,7 +76,8 @@ func (a *asking) flags(fs *pflag.FlagSet) {
 
 // topicFlag declares --topic. Its value is complete once the command runs.
 func (a *asking) topicFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.topic, "topic", "", "request `TOPIC` (default: that of the profile, else "+defaultRequests+")")
+	cmd.Flags().StringVar(&a.topic, "topic", "",
+		"request `TOPIC` (default: that of the profile, else "+defaultRequests+")")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		chosen, err := a.choose()
 		a.topic = cmp.Or(a.topic, chosen.Text(config.ProfileTopic), defaultRequests)

@@ -77,8 +77,8 @@ func completeValues(cmd *cobra.Command) {
 	}
 }
 
-// completePending makes shells complete IDs and targets of pending timers, if an API answers in time: an ID as an argument
-// and as --id, a target as --target and --to. The flags have to be declared before.
+// completePending makes shells complete IDs and targets of pending timers, if an API answers in time: an ID as an
+// argument and as --id, a target as --target and --to. The flags have to be declared before.
 func (a *asking) completePending(cmd *cobra.Command, topic *string) {
 	ids := func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -96,13 +96,15 @@ func (a *asking) completePending(cmd *cobra.Command, topic *string) {
 	}
 }
 
-// targets returns a completion of targets that pending timers have. The service knows no others: settings have patterns.
+// targets returns a completion of targets that pending timers have. The service knows no others: settings have
+// patterns.
 func (a *asking) targets(topic *string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		all := a.pending(cmd, *topic, texts("limit", strconv.Itoa(listPage)), func(t *api.Timer) string { return t.Target.Topic })
+		all := a.pending(cmd, *topic, texts("limit", strconv.Itoa(listPage)),
+			func(t *api.Timer) string { return t.Target.Topic })
 		slices.Sort(all)
 		return slices.Compact(all), cobra.ShellCompDirectiveNoFileComp
 	}

@@ -126,7 +126,8 @@ func (p *process) askInstance(
 	if dataDir != "" {
 		err := ops.AddToken(req, dataDir)
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s is not the data directory of an instance that runs: name that one with --data-dir", dataDir)
+			return fmt.Errorf("%s is not the data directory of an instance that runs: name that one with "+
+				"--data-dir", dataDir)
 		}
 		if err != nil {
 			return err

@@ -38,8 +38,8 @@ func (s *section) place(name string) int {
 	return slices.Index(strings.Fields(s.names), strings.ReplaceAll(name, " ", "_"))
 }
 
-// connection is the title of the section about reaching a service. It is short, and so are the sections that only serve and
-// dev need: names alone.
+// connection is the title of the section about reaching a service. It is short, and so are the sections that only serve
+// and dev need: names alone.
 const connection = "Connection"
 
 // Annotations of commands whose help explains what others shorten.
@@ -48,16 +48,17 @@ const (
 	explainsSettings   = "explains the settings of an instance"
 )
 
-// ofInstances are the sections of settings that other commands than serve and dev take, as they take its file, and hardly
-// need.
+// ofInstances are the sections of settings that other commands than serve and dev take, as they take its file, and
+// hardly need.
 func ofInstances() []string {
 	return []string{
-		"The instance", "Transactions and planning", "Topics that the service makes", "HTTP API and console", "Metrics and health",
+		"The instance", "Transactions and planning", "Topics that the service makes", "HTTP API and console",
+		"Metrics and health",
 	}
 }
 
-// flagSections are the sections of flags, in their order. A flag is in the section that has COMMAND/FLAG, or else in the one
-// that has FLAG.
+// flagSections are the sections of flags, in their order. A flag is in the section that has COMMAND/FLAG, or else in
+// the one that has FLAG.
 func flagSections() []section {
 	return []section{
 		{"When it is due", "in at"},
@@ -65,24 +66,31 @@ func flagSections() []section {
 		{"What appears, and where", "to value value-file null-value key null-key header schedule/partition"},
 		{"The request", "schedule/id schedule/topic schedule/if max-late remember"},
 		{"The load", "plan/rate pending size"},
-		{"The machines", "cores busy instances plan/partitions plan/firing-interval replicas plan/standbys keep clean constants"},
+		{"The machines", "cores busy instances plan/partitions plan/firing-interval replicas plan/standbys keep " +
+			"clean constants"},
 		{"The grant", "role api_user/topic api_token/topic id-prefix"},
 		{"The expression", "next/zone next/from"},
 		{"The embedded broker", "listen demo"},
 		{"Topics and targets", "requests delay targets default-target partitioner-check"},
 		{"Principals", "principal producers consumers dead-letter-consumers event-consumers consumer-group tenant"},
-		{"Which ones", "id topic prefix target state due-after due-before partition if all reason since before audit/from audit/until from-beginning"},
+		{"Which ones", "id topic prefix target state due-after due-before partition if all reason since before " +
+			"audit/from audit/until from-beginning"},
 		{"What it does", "dry-run rate yes replace within after create restore repair dir"},
 		{"The run", "bench"},
-		{"The instance", "group instance-id data-dir memory on-stop session-timeout rebalance-timeout standbys tracing health/http drain/http"},
+		{"The instance", "group instance-id data-dir memory on-stop session-timeout rebalance-timeout standbys " +
+			"tracing health/http drain/http"},
 		{"Transactions and planning", "lanes sub-partitions transactional-ids firing-interval transaction-timeout"},
-		{"Topics that the service makes", "create-topics replication-factor topic-check-interval accept-group accept-lost-changelog"},
+		{"Topics that the service makes", "create-topics replication-factor topic-check-interval accept-group " +
+			"accept-lost-changelog"},
 		{"Limits of requests", "limit-horizon limit-headers limit-header-bytes"},
-		{"HTTP API and console", "api advertise console api-open api-users api-tls-cert api-tls-key api-client-ca api-key-file api-peers " +
+		{"HTTP API and console", "api advertise console api-open api-users api-tls-cert api-tls-key api-client-ca " +
+			"api-key-file api-peers " +
 			"api-body-limit api-rate api-concurrent api-audit"},
 		{"Metrics and health", "http http-web-config pprof"},
-		{"Output", "wait json order limit history ready number explain payloads tail/count no-descriptions log-level log-format"},
-		{connection, "config profile brokers tls tls-ca tls-cert tls-key sasl-mechanism sasl-username sasl-password-file sasl-token-file " +
+		{"Output", "wait json order limit history ready number explain payloads tail/count no-descriptions " +
+			"log-level log-format"},
+		{connection, "config profile brokers tls tls-ca tls-cert tls-key sasl-mechanism sasl-username " +
+			"sasl-password-file sasl-token-file " +
 			"url user password-file token-file ca"},
 	}
 }
@@ -91,7 +99,8 @@ func flagSections() []section {
 func sectionOf(cmd *cobra.Command, flag string) (title string, place int) {
 	_, path, _ := strings.Cut(cmd.CommandPath(), " ")
 	top, _, _ := strings.Cut(path, " ")
-	for _, name := range []string{path + "/" + flag, flag, top} { // the last is for bench, whose workloads have many of their own
+	// the last is for bench, whose workloads have many of their own
+	for _, name := range []string{path + "/" + flag, flag, top} {
 		for _, s := range flagSections() {
 			if place := s.place(name); place >= 0 {
 				return s.title, place
@@ -142,7 +151,8 @@ func usage(cmd *cobra.Command) error {
 	}
 	switch {
 	case !cmd.HasParent():
-		fmt.Fprintf(&b, "\n%[1]s COMMAND --help explains a command, %[1]s help connection how they reach a service.\n", cmd.Name())
+		fmt.Fprintf(&b, "\n%[1]s COMMAND --help explains a command, %[1]s help connection how they reach a "+
+			"service.\n", cmd.Name())
 	case cmd.HasAvailableSubCommands():
 		fmt.Fprintf(&b, "\n%s COMMAND --help explains a command.\n", cmd.CommandPath())
 	}

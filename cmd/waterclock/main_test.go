@@ -387,7 +387,8 @@ func TestHelp(t *testing.T) {
 	root := newRoot(&process{backend: (&calls{}).backend()})
 	all(root)
 	for _, sub := range root.Commands() {
-		if sub.IsAvailableCommand() && !slices.ContainsFunc(commandGroups(), func(g section) bool { return g.has(sub.Name()) }) {
+		if sub.IsAvailableCommand() && !slices.ContainsFunc(commandGroups(),
+			func(g section) bool { return g.has(sub.Name()) }) {
 			t.Errorf("%s is in no group of the help", sub.Name())
 		}
 	}

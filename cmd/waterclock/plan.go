@@ -126,12 +126,14 @@ func printLonger(out io.Writer, l *sizing.Load, p *sizing.Plan) {
 	tw := newTable(out)
 	fmt.Fprintln(tw, "  INTERVAL\tTRANSACTIONS\tREQUESTS\tCORES, SERVICE + BROKERS\tTIMERS LATER BY")
 	for _, i := range p.Longer {
-		fmt.Fprintf(tw, "  %s\t%.0f of %.0f\t%.0f\t%.2f + %.2f\t%s on average, %s at most\n", i.Interval, i.Transactions, p.Transactions,
+		fmt.Fprintf(tw, "  %s\t%.0f of %.0f\t%.0f\t%.2f + %.2f\t%s on average, %s at most\n", i.Interval,
+			i.Transactions, p.Transactions,
 			i.Requests, i.Cores, i.BrokerCores, i.Later.Round(time.Millisecond), i.LaterAtMost.Round(time.Millisecond))
 	}
 	_ = tw.Flush() // to a terminal or a file: what went wrong shows
-	fmt.Fprintf(out, "A transaction is at least %d requests to brokers, and one more for each further broker that leads one of its\n"+
-		"partitions. The figures were measured with intervals up to %s, and are calculated beyond.\n", sizing.RequestsOfTransaction, sizing.MeasuredInterval)
+	fmt.Fprintf(out, "A transaction is at least %d requests to brokers, and one more for each further broker "+
+		"that leads one of its\npartitions. The figures were measured with intervals up to %s, and are "+
+		"calculated beyond.\n", sizing.RequestsOfTransaction, sizing.MeasuredInterval)
 }
 
 // bytesOf writes a number of bytes with three digits.

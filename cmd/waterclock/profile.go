@@ -14,8 +14,8 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 )
 
-// profileFlag is the flag --profile of a command that calls a service. Other commands have the settings of a service, which
-// no profile may change: serve, dev, config, topics, audit and bench.
+// profileFlag is the flag --profile of a command that calls a service. Other commands have the settings of a service,
+// which no profile may change: serve, dev, config, topics, audit and bench.
 type profileFlag struct {
 	p     *process
 	fs    *pflag.FlagSet // of the command
@@ -51,15 +51,15 @@ func (f *profileFlag) complete(*cobra.Command, []string, string) ([]string, cobr
 	return f.p.profileNames(), cobra.ShellCompDirectiveNoFileComp
 }
 
-// choose returns the profile of the command; nil if it has none. A profile that is in use, but not named, gives way to a file
-// of settings that is named: otherwise it would change what that file says.
+// choose returns the profile of the command; nil if it has none. A profile that is in use, but not named, gives way to
+// a file of settings that is named: otherwise it would change what that file says.
 func (f *profileFlag) choose() (*config.Profile, error) {
 	name, by := f.name, "--profile"
 	if env, ok := f.p.lookupEnv(config.EnvProfile); !f.given && ok {
 		name, by = env, config.EnvProfile
 	}
 	named := f.given || by == config.EnvProfile
-	if file := f.fs.Lookup("config"); !named && (file != nil && file.Changed || f.p.env(config.EnvOf("config")) != "") || named && name == "" {
+	if named && name == "" || !named && f.namesFile() {
 		return nil, nil
 	}
 	all, err := f.p.profiles()
@@ -79,11 +79,17 @@ func (f *profileFlag) choose() (*config.Profile, error) {
 	return chosen, err
 }
 
+// namesFile reports whether the command is given a file of settings.
+func (f *profileFlag) namesFile() bool {
+	file := f.fs.Lookup("config")
+	return file != nil && file.Changed || f.p.env(config.EnvOf("config")) != ""
+}
+
 // profiles reads the profiles of the user.
 func (p *process) profiles() (*config.Profiles, error) { return config.ReadProfiles(p.profilesPath()) }
 
-// profilesPath returns the path of the user's profiles, by the XDG Base Directory Specification. Without a home directory it
-// is relative, and there is no such file.
+// profilesPath returns the path of the user's profiles, by the XDG Base Directory Specification. Without a home
+// directory it is relative, and there is no such file.
 func (p *process) profilesPath() string {
 	dir := filepath.Join(p.env("HOME"), ".config")
 	if runtime.GOOS == "windows" {
@@ -115,7 +121,8 @@ Profiles are in $XDG_CONFIG_HOME/waterclock/profiles.yaml, or else in ~/.config.
   waterclock profile use prod
   waterclock list --profile test`,
 	}
-	cmd.AddCommand(profileListCommand(p), profileShowCommand(p), profileSetCommand(p), profileUseCommand(p), profileRemoveCommand(p))
+	cmd.AddCommand(profileListCommand(p), profileShowCommand(p), profileSetCommand(p), profileUseCommand(p),
+		profileRemoveCommand(p))
 	return cmd
 }
 
@@ -133,7 +140,8 @@ func namedProfile(p *process, cmd *cobra.Command, run func(all *config.Profiles,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return usagef("%s takes the name of one profile, not %d arguments; see %[1]s --help", cmd.CommandPath(), len(args))
+			return usagef("%s takes the name of one profile, not %d arguments; see %[1]s --help", cmd.CommandPath(),
+				len(args))
 		}
 		all, err := p.profiles()
 		if err != nil {
@@ -174,7 +182,8 @@ func profileListCommand(p *process) *cobra.Command {
 			one, err := all.Choose(name, "profile")
 			errs = append(errs, err)
 			mark := map[bool]string{true: "*"}[name == all.Current]
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", mark, name, one.Text("brokers"), one.Text(config.ProfileURL), one.Text(config.ProfileTopic))
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", mark, name, one.Text("brokers"), one.Text(config.ProfileURL),
+				one.Text(config.ProfileTopic))
 		}
 		return errors.Join(tw.Flush(), errors.Join(errs...))
 	}
@@ -229,7 +238,8 @@ files must not be readable by other users.`,
 		case settings["config"] != nil:
 			return usagef("a profile has no --config: give its settings as flags, as in --brokers kafka:9092")
 		case len(settings) == 0:
-			return usagef("profile set %s changes nothing without flags, as in --brokers kafka:9092; see waterclock profile set --help", name)
+			return usagef("profile set %s changes nothing without flags, as in --brokers kafka:9092; see waterclock "+
+				"profile set --help", name)
 		}
 		if err := errors.Join(all.Set(name, settings), all.Save()); err != nil {
 			return err

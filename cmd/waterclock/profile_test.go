@@ -27,7 +27,8 @@ func newProfiles(t *testing.T, text string) (environ []string, dir string) {
 
 // A flag wins over the environment, that over the profile, that over the file, that over the default.
 func TestPrecedenceOfProfiles(t *testing.T) {
-	environ, dir := newProfiles(t, "current: used\nprofiles:\n  used: {brokers: used:1, topic: orders}\n  named: {brokers: ['named:1', 'named:2'], tls: true}\n  empty: {}\n")
+	environ, dir := newProfiles(t, "current: used\nprofiles:\n  used: {brokers: used:1, topic: orders}\n  named: "+
+		"{brokers: ['named:1', 'named:2'], tls: true}\n  empty: {}\n")
 	file := filepath.Join(dir, "wc.yaml")
 	if err := os.WriteFile(file, []byte("brokers: file:1\ntls: true\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -40,18 +41,22 @@ func TestPrecedenceOfProfiles(t *testing.T) {
 	}{
 		{"the one in use", nil, nil, "[used:1] false orders"},
 		{"environment over flagless", []string{"WATERCLOCK_PROFILE=named"}, nil, "[named:1 named:2] true timers"},
-		{"flag over environment", []string{"WATERCLOCK_PROFILE=named"}, []string{"--profile", "used"}, "[used:1] false orders"},
+		{"flag over environment", []string{"WATERCLOCK_PROFILE=named"}, []string{"--profile", "used"},
+			"[used:1] false orders"},
 		{"none", nil, []string{"--profile", ""}, "[127.0.0.1:9092] false timers"},
 		{"none, by environment", []string{"WATERCLOCK_PROFILE="}, nil, "[127.0.0.1:9092] false timers"},
-		{"setting of the environment over a profile", []string{"WATERCLOCK_BROKERS=env:1", "WATERCLOCK_REQUESTS=mine"}, nil, "[env:1] false mine"},
+		{"setting of the environment over a profile", []string{"WATERCLOCK_BROKERS=env:1",
+			"WATERCLOCK_REQUESTS=mine"}, nil, "[env:1] false mine"},
 		{"flags over a profile", nil, []string{"--brokers", "flag:1", "--topic", "t"}, "[flag:1] false t"},
 		{"a file over the one in use", nil, []string{"--config", file}, "[file:1] true timers"},
-		{"a file of the environment over the one in use", []string{"WATERCLOCK_CONFIG=" + file}, nil, "[file:1] true timers"},
+		{"a file of the environment over the one in use", []string{"WATERCLOCK_CONFIG=" + file}, nil,
+			"[file:1] true timers"},
 		{"a named one over a file", nil, []string{"--config", file, "--profile", "used"}, "[used:1] true orders"},
 		{"a file over the default", nil, []string{"--config", file, "--profile", "empty"}, "[file:1] true timers"},
 	} {
 		var got calls
-		code, _, stderr := runWith(&got, append(c.env, environ...), "", append([]string{"schedule", "--in", "1s", "--to", "x"}, c.args...)...)
+		code, _, stderr := runWith(&got, append(c.env, environ...), "", append([]string{"schedule", "--in", "1s",
+			"--to", "x"}, c.args...)...)
 		if code != exitOK {
 			t.Errorf("%s: exit %d, %s", c.name, code, stderr)
 			continue
@@ -112,7 +117,8 @@ func TestProfileOfTheAPI(t *testing.T) {
 
 // What is wrong with a profile, and which one a command used, is said.
 func TestProfilesThatAreWrong(t *testing.T) {
-	environ, dir := newProfiles(t, "current: gone\nprofiles:\n  prod: {brokers: a:1, sasl-password-file: password}\n  odd: {broker: a:1}\n  open: {url: http://127.0.0.1:1, token-file: OPEN}\n")
+	environ, dir := newProfiles(t, "current: gone\nprofiles:\n  prod: {brokers: a:1, sasl-password-file: "+
+		"password}\n  odd: {broker: a:1}\n  open: {url: http://127.0.0.1:1, token-file: OPEN}\n")
 	path, open := filepath.Join(dir, "profiles.yaml"), filepath.Join(dir, "open")
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -132,15 +138,27 @@ func TestProfilesThatAreWrong(t *testing.T) {
 		want string
 	}{
 		{[]string{"list"}, exitUsage, `waterclock: current is "gone", needs one of odd, open, prod (` + path + ")\n"},
-		{[]string{"list", "--profile", "prd"}, exitUsage, `waterclock: --profile is "prd", needs one of odd, open, prod; did you mean prod? (` + path + ")\n"},
-		{[]string{"list", "--profile", "prod"}, exitUsage, `waterclock: profiles.prod.sasl-password-file is "password", needs a path from the root (` + path + ":3) (profile prod)\n"},
-		{[]string{"list", "--profile", "odd"}, exitUsage, `waterclock: profiles.odd.broker needs to be a known key of a profile; did you mean brokers? (` + path + ":4) (profile odd)\n"},
-		{[]string{"list", "--profile", "open"}, exitUsage, "waterclock: " + open + " may be read by other users, and a profile rests on it: chmod go= " + open + " (profile open)\n"},
-		{[]string{"profile", "use", "nobody"}, exitUsage, `waterclock: profile is "nobody", needs one of odd, open, prod (` + path + ")\n"},
-		{[]string{"profile", "set", "x"}, exitUsage, "waterclock: profile set x changes nothing without flags, as in --brokers kafka:9092; see waterclock profile set --help\n"},
-		{[]string{"profile", "set", "x", "--config", "y"}, exitUsage, "waterclock: a profile has no --config: give its settings as flags, as in --brokers kafka:9092\n"},
-		{[]string{"profile", "set", "a b", "--url", "http://a"}, exitUsage, `waterclock: the profile's name is "a b", needs a word without spaces` + "\n"},
-		{[]string{"profile", "show"}, exitUsage, "waterclock: waterclock profile show takes the name of one profile, not 0 arguments; see waterclock profile show --help\n"},
+		{[]string{"list", "--profile", "prd"}, exitUsage,
+			`waterclock: --profile is "prd", needs one of odd, open, prod; did you mean prod? (` + path + ")\n"},
+		{[]string{"list", "--profile", "prod"}, exitUsage,
+			`waterclock: profiles.prod.sasl-password-file is "password", needs a path from the root (` + path +
+				":3) (profile prod)\n"},
+		{[]string{"list", "--profile", "odd"}, exitUsage,
+			`waterclock: profiles.odd.broker needs to be a known key of a profile; did you mean brokers? (` + path +
+				":4) (profile odd)\n"},
+		{[]string{"list", "--profile", "open"}, exitUsage, "waterclock: " + open +
+			" may be read by other users, and a profile rests on it: chmod go= " + open + " (profile open)\n"},
+		{[]string{"profile", "use", "nobody"}, exitUsage,
+			`waterclock: profile is "nobody", needs one of odd, open, prod (` + path + ")\n"},
+		{[]string{"profile", "set", "x"}, exitUsage,
+			"waterclock: profile set x changes nothing without flags, as in --brokers kafka:9092; see waterclock " +
+				"profile set --help\n"},
+		{[]string{"profile", "set", "x", "--config", "y"}, exitUsage,
+			"waterclock: a profile has no --config: give its settings as flags, as in --brokers kafka:9092\n"},
+		{[]string{"profile", "set", "a b", "--url", "http://a"}, exitUsage,
+			`waterclock: the profile's name is "a b", needs a word without spaces` + "\n"},
+		{[]string{"profile", "show"}, exitUsage, "waterclock: waterclock profile show takes the name of one " +
+			"profile, not 0 arguments; see waterclock profile show --help\n"},
 	} {
 		code, _, stderr := runWith(&calls{}, environ, "", c.args...)
 		if code != c.code || stderr != c.want {
@@ -150,13 +168,15 @@ func TestProfilesThatAreWrong(t *testing.T) {
 	if err := os.Chmod(open, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := runWith(&calls{}, environ, "", "status", "--profile", "open"); code != exitError || !strings.HasSuffix(stderr, "(profile open)\n") {
+	if code, _, stderr := runWith(&calls{}, environ, "", "status", "--profile", "open"); code != exitError ||
+		!strings.HasSuffix(stderr, "(profile open)\n") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 	if err := os.Chmod(path, 0o620); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := runWith(&calls{}, environ, "", "list"); code != exitUsage || !strings.Contains(stderr, "profiles.yaml may be changed by other users, and a profile rests on it: chmod go-w") {
+	if code, _, stderr := runWith(&calls{}, environ, "", "list"); code != exitUsage || !strings.Contains(stderr,
+		"profiles.yaml may be changed by other users, and a profile rests on it: chmod go-w") {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }

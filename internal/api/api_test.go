@@ -271,9 +271,11 @@ func TestPutNeverCancels(t *testing.T) {
 func TestRefusedByType(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
 	for query, want := range map[string]string{
-		"limit=0": "the parameter limit needs 1 or more", "prefx=a": `there is no parameter "prefx" here; did you mean prefix?`,
+		"limit=0":      "the parameter limit needs 1 or more",
+		"prefx=a":      `there is no parameter "prefx" here; did you mean prefix?`,
 		"state=pendng": "the parameter state needs one of pending, triggered, paused, parked, remembered",
-		"limit=9999":   "the parameter limit needs 1000 or less", "frobnicate=1": `there is no parameter "frobnicate" here`,
+		"limit=9999":   "the parameter limit needs 1000 or less",
+		"frobnicate=1": `there is no parameter "frobnicate" here`,
 	} {
 		if d := in.call(t, "GET", "/v1/topics/timers/timers?"+query, "").is(t, 400, "bad-request").body["detail"]; d != want {
 			t.Errorf("%q, want %q", d, want)

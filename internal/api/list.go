@@ -83,7 +83,8 @@ func instant(name, text string) (int64, error) {
 	case ms < waterclock.MinUnixMilli:
 		return 0, problem(http.StatusBadRequest, ReasonBadRequest, "%s is %.60q, needs at least %d: send milliseconds, not seconds", name, text, waterclock.MinUnixMilli)
 	case unit != "":
-		return 0, problem(http.StatusBadRequest, ReasonBadRequest, "%s is %.60q, which is a time of today in %s: send milliseconds, %d", name, text, unit, meant)
+		return 0, problem(http.StatusBadRequest, ReasonBadRequest,
+			"%s is %.60q, which is a time of today in %s: send milliseconds, %d", name, text, unit, meant)
 	}
 	return ms, nil
 }

@@ -128,7 +128,9 @@ var kafkaNulls = []struct {
 // "valueNull": false makes it clear, and clients of typed languages that send all fields send it beside "value": null.
 func ambiguousNull(path string, fields []field) error {
 	says := func(name string) bool {
-		return slices.ContainsFunc(fields, func(f field) bool { return strings.EqualFold(f.name, name) && f.first != 'n' })
+		return slices.ContainsFunc(fields, func(f field) bool {
+			return strings.EqualFold(f.name, name) && f.first != 'n'
+		})
 	}
 	for _, k := range kafkaNulls {
 		if says(k.null) || slices.ContainsFunc(slices.Concat(k.names, k.others), says) {

@@ -104,7 +104,8 @@ func (f *field) value(text string) (int, error) {
 		others = "; L, W, #, ? and H of other schedulers mean nothing here"
 	}
 	if f.values != nil {
-		return 0, fmt.Errorf("%s is not %d to %d and none of %s to %s%s", quote(text), f.low, f.high, f.values[0], f.values[len(f.values)-1], others)
+		return 0, fmt.Errorf("%s is not %d to %d and none of %s to %s%s", quote(text), f.low, f.high, f.values[0],
+			f.values[len(f.values)-1], others)
 	}
 	return 0, fmt.Errorf("%s is not %d to %d%s", quote(text), f.low, f.high, others)
 }

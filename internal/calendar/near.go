@@ -15,8 +15,8 @@ import (
 //go:embed zones.txt
 var zoneNames string
 
-// DidYouMean returns the end of a sentence about an unknown zone, without its full stop: which name is meant, or why it is
-// none. It is "" if there is nothing to say that is certainly right.
+// DidYouMean returns the end of a sentence about an unknown zone, without its full stop: which name is meant, or why it
+// is none. It is "" if there is nothing to say that is certainly right.
 func DidYouMean(found string) string {
 	if m := offsetLike.FindStringSubmatch(found); m != nil {
 		return ofOffset(found, m[1], m[2], m[3])
@@ -25,7 +25,8 @@ func DidYouMean(found string) string {
 		return " (did you mean " + strings.Join(names, " or ") + "?)"
 	}
 	if strings.Contains(abbreviations, " "+strings.ToUpper(found)+" ") {
-		return " (" + found + " is an abbreviation and no name: name a place whose clock shows it, as in America/Los_Angeles)"
+		return " (" + found + " is an abbreviation and no name: name a place whose clock shows it, as in " +
+			"America/Los_Angeles)"
 	}
 	return ""
 }
@@ -44,9 +45,10 @@ func ofOffset(found, sign, hours, minutes string) string {
 	return text + ")"
 }
 
-// abbreviations are common ones that are not themselves IANA names. Several places use most of them, at different offsets:
-// IST is that of India, Israel and Ireland.
-const abbreviations = " PT PST PDT MT MDT CT CST CDT ET EDT AST ADT NST NDT AKST AKDT BST IST IDT CEST EEST WEST MSK JST KST " +
+// abbreviations are common ones that are not themselves IANA names. Several places use most of them, at different
+// offsets: IST is that of India, Israel and Ireland.
+const abbreviations = " PT PST PDT MT MDT CT CST CDT ET EDT AST ADT NST NDT AKST AKDT BST IST IDT CEST EEST WEST " +
+	"MSK JST KST " +
 	"AEST AEDT ACST ACDT AWST NZST NZDT SAST WAT CAT EAT PKT SGT HKT BRT ART CLT GST ICT WIB PHT SST "
 
 // nearestZones returns the names of time zones that may be meant. It finds names in other case, with spaces, with only

@@ -35,8 +35,8 @@ const (
 	profilesKey = "profiles"
 )
 
-// Profile is how a person's commands reach one service: its brokers, its HTTP API, and the files that have the keys. It is a
-// layer of settings below the environment and above the file of --config.
+// Profile is how a person's commands reach one service: its brokers, its HTTP API, and the files that have the keys. It
+// is a layer of settings below the environment and above the file of --config.
 type Profile struct {
 	Name   string
 	values map[string]*value
@@ -153,7 +153,8 @@ func ReadProfiles(path string) (*Profiles, error) {
 				}
 			}
 		default:
-			errs = append(errs, &Problem{Setting: key, Source: path, Need: "to be " + currentKey + " or " + profilesKey})
+			errs = append(errs, &Problem{Setting: key, Source: path, Need: "to be " + currentKey + " or " +
+				profilesKey})
 		}
 	}
 	return p, errors.Join(errs...)
@@ -183,7 +184,8 @@ func (p *Profiles) check(name string) error {
 		file, secret := namesFile(setting)
 		switch path := v.items; {
 		case !slices.Contains(known, setting):
-			errs = append(errs, &Problem{Setting: full, Source: v.source, Need: "to be a known key of a profile" + near.Hint(setting, "", known)})
+			errs = append(errs, &Problem{Setting: full, Source: v.source, Need: "to be a known key of a profile" +
+				near.Hint(setting, "", known)})
 		case file && !filepath.IsAbs(path[0]):
 			errs = append(errs, &Problem{Setting: full, Found: path[0], Source: v.source, Need: "a path from the root"})
 		case secret:
@@ -197,7 +199,8 @@ func (p *Profiles) check(name string) error {
 func notOthers(path string, mode fs.FileMode, what, chmod string) error {
 	info, err := os.Stat(path) // a file that cannot be read is reported when it is needed
 	if err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&mode != 0 {
-		return Invalid(fmt.Errorf("%s %s by other users, and a profile rests on it: chmod %s %s", path, what, chmod, path))
+		return Invalid(fmt.Errorf("%s %s by other users, and a profile rests on it: chmod %s %s", path, what, chmod,
+			path))
 	}
 	return nil
 }
@@ -258,7 +261,8 @@ func (p *Profiles) Save() error {
 	if err != nil {
 		return fmt.Errorf("write profiles: %w", err)
 	}
-	_, err = f.Write(bytes.Join([][]byte{[]byte("# Written by waterclock profile, which keeps no comments.\n"), text}, nil))
+	_, err = f.Write(bytes.Join([][]byte{[]byte("# Written by waterclock profile, which keeps no comments.\n"),
+		text}, nil))
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), p.Path)
 	}

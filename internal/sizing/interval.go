@@ -3,7 +3,8 @@ package sizing
 import "time"
 
 // RequestsOfTransaction is how many requests an instance sends for a transaction at least: AddPartitionsToTxn,
-// TxnOffsetCommit, EndTxn, and a Produce to each broker that leads one of its partitions, of which there is one or more.
+// TxnOffsetCommit, EndTxn, and a Produce to each broker that leads one of its partitions, of which there is one or
+// more.
 const RequestsOfTransaction = 4
 
 // MeasuredInterval is the longest firing interval that docs/BENCHMARKS.md has figures of. They follow one law, which is

@@ -64,8 +64,10 @@ func (l *Load) Validate() error {
 	refuse(!finite(l.Size, 1, 100<<20), "size is %v, needs bytes, 1 to 100 MiB", l.Size)
 	refuse(!finite(l.Cores, 0.1, 1024), "cores is %v, needs 0.1 to 1024", l.Cores)
 	refuse(!finite(l.Busy, 0.05, 1), "busy is %v, needs a share, 0.05 to 1", l.Busy)
-	refuse(l.Instances < 0 || l.Instances > maxInstances, "instances is %d, needs 1 to %d, or 0 for as many as it takes", l.Instances, maxInstances)
-	refuse(l.Partitions < 0 || l.Partitions > 100_000, "partitions is %d, needs 1 to 100000, or 0 for as many as it takes", l.Partitions)
+	refuse(l.Instances < 0 || l.Instances > maxInstances,
+		"instances is %d, needs 1 to %d, or 0 for as many as it takes", l.Instances, maxInstances)
+	refuse(l.Partitions < 0 || l.Partitions > 100_000,
+		"partitions is %d, needs 1 to 100000, or 0 for as many as it takes", l.Partitions)
 	refuse(l.Interval < 0 || l.Interval > time.Second, "firing-interval is %s, needs 0 to 1s", l.Interval)
 	refuse(l.Replicas < 1 || l.Replicas > 10, "replicas is %d, needs 1 to 10", l.Replicas)
 	refuse(l.Standbys < 0 || l.Standbys > 10, "standbys is %d, needs 0 to 10", l.Standbys)
@@ -143,8 +145,8 @@ func (p *Plan) perInstance(l Load, c Constants) float64 {
 	return c.ServiceBase + (each*c.ServiceTimer+l.transactions(each, l.Interval, c)*c.ServiceTransaction*1000)/1e6
 }
 
-// transactions is how many an instance makes each second: one in each firing interval, or one after the other, and as many
-// as it takes if they are full, but no more than it has timers to schedule and to fire.
+// transactions is how many an instance makes each second: one in each firing interval, or one after the other, and as
+// many as it takes if they are full, but no more than it has timers to schedule and to fire.
 func (l *Load) transactions(rate float64, interval time.Duration, c Constants) float64 {
 	full := max(2*rate/stepEntries, rate*(2*l.Size+keyBytes)/stepBytes)
 	return min(2*rate, max(full, 1/max(interval.Seconds(), transactionTime(c))))

@@ -100,7 +100,8 @@ func wordsOf(line string) (words []string) {
 func (m *mistakes) command(t *testing.T, args ...string) (code, said string) {
 	t.Helper()
 	cmd := exec.Command(rig.Binary(t), args...)
-	cmd.Env = environ("WATERCLOCK_BROKERS="+m.address["broker"], "WATERCLOCK_URL=http://"+m.address["api"], "XDG_CONFIG_HOME="+m.dir)
+	cmd.Env = environ("WATERCLOCK_BROKERS="+m.address["broker"], "WATERCLOCK_URL=http://"+m.address["api"],
+		"XDG_CONFIG_HOME="+m.dir)
 	n, out := run(t, cmd)
 	out, _, _ = strings.Cut(out, "\n")
 	return strconv.Itoa(n), strings.TrimPrefix(out, "waterclock: ")
@@ -139,10 +140,12 @@ func (m *mistakes) record(t *testing.T, id string, headers []string) (code, said
 	return "-", said
 }
 
-// addCaller writes a file of callers, with one who may read timers whose IDs begin with mine-, and returns that caller's token.
+// addCaller writes a file of callers, with one who may read timers whose IDs begin with mine-, and returns that
+// caller's token.
 func addCaller(t *testing.T, dir string) string {
 	t.Helper()
-	cmd := exec.Command(rig.Binary(t), "api", "token", "reader", "--role", "read", "--topic", "timers", "--id-prefix", "mine-")
+	cmd := exec.Command(rig.Binary(t), "api", "token", "reader", "--role", "read", "--topic", "timers",
+		"--id-prefix", "mine-")
 	cmd.Env = environ()
 	var told strings.Builder
 	cmd.Stderr = &told
@@ -150,7 +153,8 @@ func addCaller(t *testing.T, dir string) string {
 	if err != nil {
 		t.Fatal(err, told.String())
 	}
-	if err := os.WriteFile(filepath.Join(dir, "users.yaml"), append([]byte("callers:\n"), entry...), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "users.yaml"), append([]byte("callers:\n"), entry...),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(told.String()[strings.LastIndex(told.String(), ": ")+2:])
@@ -160,7 +164,8 @@ func addCaller(t *testing.T, dir string) string {
 func startAPI(t *testing.T, address map[string]string, more ...string) {
 	t.Helper()
 	address["broker"] = rig.FreeAddr(t)
-	p := rig.Start(t, append([]string{"dev", "--listen", address["broker"], "--data-dir", t.TempDir(), "--demo=false"}, more...)...)
+	p := rig.Start(t, append([]string{"dev", "--listen", address["broker"], "--data-dir", t.TempDir(),
+		"--demo=false"}, more...)...)
 	await.Until(t, patience, "dev", func() bool { return strings.Contains(p.Output(), "Ctrl-C stops.") })
 	for name, pattern := range map[string]string{
 		"api": `HTTP API on http://(127\.0\.0\.1:\d+),`, "health": `metrics on http://(127\.0\.0\.1:\d+)/`,

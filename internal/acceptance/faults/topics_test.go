@@ -164,7 +164,8 @@ func TestWrongCluster(t *testing.T) {
 				return oldFeatures(1), nil, true
 			})
 			return nil
-		}, []string{"these brokers have no such level, so they are older than Kafka 4.0, or a product without KIP-890"}},
+		}, []string{"these brokers have no such level, so they are older than Kafka 4.0, or a product without " +
+			"KIP-890"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			c, cl := kafkatest.Fake(t, kfake.NumBrokers(3))

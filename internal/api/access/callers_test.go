@@ -17,7 +17,8 @@ func TestCallersFile(t *testing.T) {
 		t.Errorf("read %+v", c)
 	}
 	// Scalars are kept as they are written.
-	c, err = parseCallers([]byte("\ufeff" + `callers: {a: {tokens: ['` + tokenLine("a") + `'], grants: [{role: read, topic: 017, id-prefix: 0x10}, {role: read, topic: true, id-prefix: 1.50}]}}`))
+	c, err = parseCallers([]byte("\ufeff" + `callers: {a: {tokens: ['` + tokenLine("a") +
+		`'], grants: [{role: read, topic: 017, id-prefix: 0x10}, {role: read, topic: true, id-prefix: 1.50}]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -303,7 +303,8 @@ func (c *Client) unreachable(err error) error {
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%s speaks HTTP without TLS: name it with http://", c.base)
 	case untrusted:
-		return fmt.Errorf("call %s: %w; --ca names a file of the authorities that this machine does not know", c.base, err)
+		return fmt.Errorf("call %s: %w; --ca names a file of the authorities that this machine does not know",
+			c.base, err)
 	}
 	return fmt.Errorf("call %s: %w", c.base, err)
 }

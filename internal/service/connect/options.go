@@ -175,15 +175,17 @@ func fitTransactions(resp *kmsg.ApiVersionsResponse) error {
 			most = f.MaxVersion
 		}
 	}
-	advice := fmt.Sprintf("raise it with kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature %s=%d", feature, transactionVersion)
+	advice := fmt.Sprintf("raise it with kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature %s=%d",
+		feature, transactionVersion)
 	switch {
 	case level >= transactionVersion:
 		return nil
 	case most < transactionVersion:
-		advice = "these brokers have no such level, so they are older than Kafka 4.0, or a product without KIP-890 (docs/DEPLOY.md " +
-			"has a list); upgrade them, or choose another cluster"
+		advice = "these brokers have no such level, so they are older than Kafka 4.0, or a product without KIP-890 " +
+			"(docs/DEPLOY.md has a list); upgrade them, or choose another cluster"
 	}
-	return &UnfitError{fmt.Sprintf("the cluster's %s is %d and must be %d (Kafka 4.0 or later): %s", feature, level, transactionVersion, advice)}
+	return &UnfitError{fmt.Sprintf("the cluster's %s is %d and must be %d (Kafka 4.0 or later): %s", feature, level,
+		transactionVersion, advice)}
 }
 
 // quiet returns a log for the Kafka client that keeps only errors, unless log has level debug. While a broker is away,

@@ -69,8 +69,8 @@ func TestTopicsThatDevMakesAreAsTheyShouldBe(t *testing.T) {
 	}
 }
 
-// A timestamp more than an hour in the future is rejected as Kafka rejects it, and nothing else of the request is, unless
-// the broker sets timestamps itself.
+// A timestamp more than an hour in the future is rejected as Kafka rejects it, and nothing else of the request is,
+// unless the broker sets timestamps itself.
 func TestTimestampsOfTheFuture(t *testing.T) {
 	cluster, addr, err := embeddedBroker("127.0.0.1:0", t.TempDir())
 	if err != nil {
@@ -85,12 +85,14 @@ func TestTimestampsOfTheFuture(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cl := kafkatest.Client(t, kgo.SeedBrokers(addr), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(50*time.Millisecond))
+	cl := kafkatest.Client(t, kgo.SeedBrokers(addr), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerLinger(50*time.Millisecond))
 	at := func(topic string, partition int32, ahead time.Duration) *kgo.Record {
 		return &kgo.Record{Topic: topic, Partition: partition, Timestamp: time.Now().Add(ahead)}
 	}
 	records := []*kgo.Record{
-		at("plain", 0, 2*time.Hour), at("plain", 1, 30*time.Minute), at("own", 0, 2*time.Hour), at("day", 0, 2*time.Hour), at("day", 1, 25*time.Hour),
+		at("plain", 0, 2*time.Hour), at("plain", 1, 30*time.Minute), at("own", 0, 2*time.Hour),
+		at("day", 0, 2*time.Hour), at("day", 1, 25*time.Hour),
 	}
 	for _, res := range cl.ProduceSync(t.Context(), records...) {
 		r := res.Record

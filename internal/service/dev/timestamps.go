@@ -12,8 +12,9 @@ import (
 // afterMax is Kafka's default of message.timestamp.after.max.ms.
 const afterMax = time.Hour
 
-// refuseFuture makes the embedded broker reject batches with a timestamp too far in the future, as Kafka does (KIP-937).
-// kfake takes any, so a producer that sets a due time as the timestamp would learn of it only from a real broker.
+// refuseFuture makes the embedded broker reject batches with a timestamp too far in the future, as Kafka does
+// (KIP-937). kfake takes any, so a producer that sets a due time as the timestamp would learn of it only from a real
+// broker.
 func refuseFuture(cluster *kfake.Cluster) {
 	cluster.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
@@ -30,8 +31,9 @@ func refuseFuture(cluster *kfake.Cluster) {
 				}
 				if ahead > 0 && ahead > mayBeAhead(cluster, &t) {
 					cluster.Fault(kfake.Fault{
-						Keys: []kmsg.Key{kmsg.Produce}, Topic: t.Topic, TopicID: t.TopicID, Partitions: []int32{p.Partition},
-						Err: kerr.InvalidTimestamp, When: func(now kmsg.Request) bool { return now == req },
+						Keys: []kmsg.Key{kmsg.Produce}, Topic: t.Topic, TopicID: t.TopicID,
+						Partitions: []int32{p.Partition},
+						Err:        kerr.InvalidTimestamp, When: func(now kmsg.Request) bool { return now == req },
 					})
 				}
 			}
