@@ -470,7 +470,7 @@ func watchCommand(p *process) *cobra.Command {
 		Long: `watch prints the outcome events of timers from now on, one a line, until it is
 interrupted. If the connection breaks, it continues where it was. It ends with an error
 if no instance answers for a minute, or if events would be missing. The request topic
-must write events: see events in the settings.`,
+must write events, as it does with serve --events.`,
 		Example: `  waterclock watch --prefix customer-17/
   waterclock watch --id a1 --json`,
 	}

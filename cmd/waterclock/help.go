@@ -71,7 +71,7 @@ func flagSections() []section {
 		{"The grant", "role api_user/topic api_token/topic id-prefix"},
 		{"The expression", "next/zone next/from"},
 		{"The embedded broker", "listen demo"},
-		{"Topics and targets", "requests delay targets default-target partitioner-check"},
+		{"Topics and targets", "requests delay targets default-target events partitioner-check"},
 		{"Principals", "principal producers consumers dead-letter-consumers event-consumers consumer-group tenant"},
 		{"Which ones", "id topic prefix target state due-after due-before partition if all reason since before " +
 			"audit/from audit/until from-beginning"},
@@ -83,7 +83,7 @@ func flagSections() []section {
 		{"Topics that the service makes", "create-topics replication-factor topic-check-interval accept-group " +
 			"accept-lost-changelog"},
 		{"Limits of requests", "limit-horizon limit-headers limit-header-bytes"},
-		{"HTTP API and console", "api advertise console api-open api-users api-tls-cert api-tls-key api-client-ca " +
+		{"HTTP API and console", "api advertise console api-open api-users api-tls-cert api-tls-key api-client-ca api-host " +
 			"api-key-file api-peers " +
 			"api-body-limit api-rate api-concurrent api-audit"},
 		{"Metrics and health", "http http-web-config pprof"},

@@ -32,8 +32,8 @@ func planCommand(p *process) *cobra.Command {
 		Long: `plan works out how many instances a load needs, with how many cores and how much
 memory and disk, what it costs the brokers, which limit is reached first, and what a
 longer firing interval would save and cost. It calculates with measured constants, which
-it prints: those of docs/BENCHMARKS.md, or those of --constants FILE, a JSON object with
-the names that --json shows, which 'waterclock bench plan --out FILE' writes. Sizes are
+it prints: those that are built in, or those of --constants FILE, a JSON object with the
+names that --json shows, which 'waterclock bench plan --out FILE' writes. Sizes are
 before compression. Leave room, because the constants vary by half.
 
 Numbers may end in k, M or G: 500M is 500,000,000.`,
