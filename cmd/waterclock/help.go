@@ -83,9 +83,8 @@ func flagSections() []section {
 		{"Topics that the service makes", "create-topics replication-factor topic-check-interval accept-group " +
 			"accept-lost-changelog"},
 		{"Limits of requests", "limit-horizon limit-headers limit-header-bytes"},
-		{"HTTP API and console", "api advertise console api-open api-users api-tls-cert api-tls-key api-client-ca api-host " +
-			"api-key-file api-peers " +
-			"api-body-limit api-rate api-concurrent api-audit"},
+		{"HTTP API and console", "api advertise console api-open api-users api-tls-cert api-tls-key api-client-ca " +
+			"api-host api-key-file api-peers api-body-limit api-rate api-concurrent api-audit"},
 		{"Metrics and health", "http http-web-config pprof"},
 		{"Output", "wait json order limit history ready number explain payloads tail/count no-descriptions " +
 			"log-level log-format"},

