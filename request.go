@@ -200,7 +200,7 @@ func If(condition string) Option {
 	return func(d *draft) {
 		if condition != IfAbsent && condition != IfPresent {
 			if _, err := ParseSource(condition); err != nil {
-				d.fail("If: %q is neither %s nor %s nor a source: %w", condition, IfAbsent, IfPresent, err)
+				d.fail("If: %q is neither %s nor %s nor a source such as timers/3/17", condition, IfAbsent, IfPresent)
 			}
 		}
 		d.once(HeaderIf, condition)

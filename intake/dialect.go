@@ -82,11 +82,11 @@ type allowance struct {
 }
 
 const (
-	// extraHeaders is how many headers read does not count: a traceparent.
-	extraHeaders = 1
+	// extraHeaders is how many headers read does not count: those of a trace's context.
+	extraHeaders = 2
 	// extraBytes is how many bytes translation may save, apart from leading zeros of numbers: names get shorter, and
-	// the traceparent is not counted.
-	extraBytes = 1 << 10
+	// the trace's context is not counted.
+	extraBytes = 1<<10 + tracestateBytes
 )
 
 // take counts a header, and rejects the record if that is one more than the limits can allow.

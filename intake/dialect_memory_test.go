@@ -110,7 +110,8 @@ func TestLimitsOfDialects(t *testing.T) {
 				Pulsar:   {{Key: pulsarAfterMillis, Value: []byte("1")}},
 			}[d]
 			added := map[Dialect]int{ETF1: 5, RabbitMQ: 1, NATS: 1, Pulsar: 1}[d] // once it is translated
-			headers := append(say, kgo.RecordHeader{Key: traceparent, Value: make([]byte, traceparentBytes)})
+			headers := append(say, kgo.RecordHeader{Key: traceparent, Value: make([]byte, traceparentBytes)},
+				kgo.RecordHeader{Key: tracestate, Value: make([]byte, tracestateBytes)})
 			for range limit {
 				headers = append(headers, kgo.RecordHeader{Key: waterclock.HeaderID})
 			}

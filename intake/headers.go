@@ -55,12 +55,35 @@ type headers struct {
 
 func (h *headers) has(n name) bool { return h.seen&(1<<n) != 0 }
 
-// traceparent is W3C's header for the context of a trace, and traceparentBytes its length. It does not count against the
-// limits: the API and OpenTelemetry's instrumentation add it to some requests, and tracing must not have any rejected.
+// W3C's headers for the context of a trace, and how long they may be. A tracestate may be longer, but programs may cut
+// it to that length. One of each does not count against the limits: the API and OpenTelemetry's instrumentation add
+// them to some requests, and tracing must not have any rejected.
 const (
 	traceparent      = "traceparent"
 	traceparentBytes = 55
+	tracestate       = "tracestate"
+	tracestateBytes  = 512
 )
+
+// traceContext has the trace context that was found among the headers of a record.
+type traceContext struct{ parent, state bool }
+
+// takes reports whether a header belongs to the context, which it joins.
+func (c *traceContext) takes(h *kgo.RecordHeader) bool {
+	taken, most := &c.parent, traceparentBytes
+	switch h.Key {
+	case traceparent:
+	case tracestate:
+		taken, most = &c.state, tracestateBytes
+	default:
+		return false
+	}
+	if *taken || len(h.Value) > most {
+		return false
+	}
+	*taken = true
+	return true
+}
 
 // countHeaders rejects a record of which the reader has not built all headers. Here those of waterclock itself count
 // too.
@@ -74,15 +97,15 @@ func countHeaders(rec *kgo.Record) *Refusal {
 
 // read sorts the headers of a record. It allocates nothing.
 func (h *headers) read(list []kgo.RecordHeader, limits *Limits) *Refusal {
-	counted, size, traced := 0, 0, false
+	counted, size := 0, 0
+	var trace traceContext
 	maxCount, maxSize := limits.headers()
 	for i := range list {
 		n := classify(list[i].Key)
 		if n == ownHeader {
 			continue
 		}
-		if n == otherHeader && !traced && list[i].Key == traceparent && len(list[i].Value) <= traceparentBytes {
-			traced = true
+		if n == otherHeader && trace.takes(&list[i]) {
 			h.others++
 			continue
 		}

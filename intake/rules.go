@@ -19,7 +19,7 @@ type Limits struct {
 	// Horizon is how far ahead of now a timer may be due.
 	Horizon time.Duration
 	// Headers is the largest number of headers. Headers that begin with waterclock- are dropped
-	// and do not count, nor does one traceparent.
+	// and do not count, nor do one traceparent and one tracestate.
 	Headers int
 	// HeaderBytes bounds names and values of the counted headers together.
 	HeaderBytes int
@@ -139,7 +139,11 @@ func quote[B []byte | string](text B) string {
 func (r *Rules) Validate(rec *kgo.Record, now int64) (req timer.Request, misplaced bool, refusal *Refusal) {
 	r = r.Current()
 	req = timer.Request{ID: rec.Key, Offset: rec.Offset}
-	if len(rec.Key) == 0 || len(rec.Key) > waterclock.MaxIDBytes {
+	switch {
+	case len(rec.Key) == 0:
+		return req, false, refuse(waterclock.ReasonBadKey,
+			"the record has no key: its key is the timer's ID, 1 to %d bytes.", waterclock.MaxIDBytes)
+	case len(rec.Key) > waterclock.MaxIDBytes:
 		return req, false, refuse(waterclock.ReasonBadKey,
 			"the record's key is the timer's ID and has %d bytes: give it 1 to %d.", len(rec.Key), waterclock.MaxIDBytes)
 	}
@@ -279,7 +283,8 @@ func (h *headers) due(rec *kgo.Record, recurrence *timer.Recurrence) (int64, *Re
 		after, refusal = parseDuration(waterclock.HeaderAfter, waterclock.ReasonBadDuration, h.values[afterHeader])
 	default:
 		refusal = refuse(waterclock.ReasonNoDueTime,
-			"nothing says when the timer is due: add timer-at, timer-after, timer-every or timer-cron, or cancel with timer-cancel: true.")
+			"nothing says when the timer is due: add timer-at, timer-after, timer-every or timer-cron, or cancel "+
+				"with timer-cancel: true (over HTTP by DELETE).")
 	}
 	if refusal != nil {
 		return 0, refusal

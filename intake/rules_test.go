@@ -198,10 +198,13 @@ func TestValidateRefuses(t *testing.T) {
 		want waterclock.Reason
 		says string
 	}{
-		{"no key", with(request(v, full...), func(r *kgo.Record) { r.Key = nil }), waterclock.ReasonBadKey, "0 bytes"},
-		{"empty key", with(request(v, full...), func(r *kgo.Record) { r.Key = []byte{} }), waterclock.ReasonBadKey, "0 bytes"},
+		{"no key", with(request(v, full...), func(r *kgo.Record) { r.Key = nil }), waterclock.ReasonBadKey,
+			"has no key"},
+		{"empty key", with(request(v, full...), func(r *kgo.Record) { r.Key = []byte{} }), waterclock.ReasonBadKey,
+			"has no key"},
 		{"long key", with(request(v, full...), func(r *kgo.Record) { r.Key = make([]byte, 513) }), waterclock.ReasonBadKey, "513 bytes"},
-		{"cancel without a key", with(request(nil), func(r *kgo.Record) { r.Key = nil }), waterclock.ReasonBadKey, "0 bytes"},
+		{"cancel without a key", with(request(nil), func(r *kgo.Record) { r.Key = nil }), waterclock.ReasonBadKey,
+			"has no key"},
 
 		{"129 headers", request(v, append(full[:4:4], strings.Split(strings.Repeat("a,b,", 127), ",")[:254]...)...), waterclock.ReasonTooManyHeaders, "128"},
 		{"129 headers on a cancel", request(nil, strings.Split(strings.Repeat("a,b,", 129), ",")[:258]...), waterclock.ReasonTooManyHeaders, "128"},
@@ -261,7 +264,8 @@ func TestValidateRefuses(t *testing.T) {
 		{"after: null", with(request(v, target...), nullHeader("timer-after")), waterclock.ReasonBadDuration, "empty"},
 		{"after without a timestamp", with(request(v, append(target[:2:2], "timer-after", "1s")...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(-1) }), waterclock.ReasonNoTimestamp, "-1"},
 		{"at behind the horizon", request(v, append(target[:2:2], "timer-at", "4855760000001")...), waterclock.ReasonBeyondHorizon, "36525d"},
-		{"at nanoseconds", request(v, append(target[:2:2], "timer-at", "1700000000000000000")...), waterclock.ReasonBeyondHorizon, "36525d"},
+		{"at nanoseconds", request(v, append(target[:2:2], "timer-at", "1700000000000000000")...),
+			waterclock.ReasonBadTime, "nanoseconds: send milliseconds, 1700000000000."},
 		{"after forever", request(v, append(target[:2:2], "timer-after", strings.Repeat("9", 400)+"d")...), waterclock.ReasonBeyondHorizon, "after the year 9999"},
 		{"after a forged timestamp", with(request(v, append(target[:2:2], "timer-after", "1s")...), func(r *kgo.Record) { r.Timestamp = time.UnixMilli(1<<63 - 1) }), waterclock.ReasonBeyondHorizon, "after the year 9999"},
 
@@ -392,6 +396,12 @@ func TestValidateLimitsLowered(t *testing.T) {
 		{"headers", request(nil, append(base[:4:4], "a", "", "b", "")...), waterclock.ReasonTooManyHeaders},
 		{"header bytes", request(nil, append(base[:4:4], "a", strings.Repeat("x", 100))...), waterclock.ReasonHeadersTooLarge},
 		{"a trace does not count", request(nil, append(base[:4:4], "a", strings.Repeat("x", 50), "traceparent", parent)...), ""},
+		{"nor does its state", request(nil, append(base[:4:4], "a", strings.Repeat("x", 50), "traceparent", parent,
+			"tracestate", strings.Repeat("x", 512))...), ""},
+		{"a second state does", request(nil, append(base[:4:4], "a", "", "tracestate", "", "tracestate", "")...),
+			waterclock.ReasonTooManyHeaders},
+		{"a long state does", request(nil, append(base[:4:4], "tracestate", strings.Repeat("x", 513))...),
+			waterclock.ReasonHeadersTooLarge},
 		{"a second one does", request(nil, append(base[:4:4], "a", "", "traceparent", parent, "traceparent", parent)...), waterclock.ReasonTooManyHeaders},
 		{"a longer one does", request(nil, append(base[:4:4], "traceparent", parent+"-more")...), waterclock.ReasonHeadersTooLarge},
 		{"horizon", request(nil, "timer-after", "1h0.501s", "timer-target-topic", "ok"), waterclock.ReasonBeyondHorizon},

@@ -33,7 +33,8 @@ func (r *Rules) targetTopic(h *headers) (string, *Refusal) {
 	}
 	if r.DefaultTarget == "" {
 		return "", refuse(waterclock.ReasonNoTarget,
-			"there is no timer-target-topic and %s has no default target: add the header, or configure a default.", r.Topic)
+			"there is no timer-target-topic, and the topic %s has no default target: add the header, or configure a "+
+				"default.", r.Topic)
 	}
 	return allowed(r, r.DefaultTarget)
 }

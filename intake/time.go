@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/near"
 )
 
 // maxMillis is where instants and durations saturate, in milliseconds: some 285,000 years, far beyond any
@@ -14,15 +15,19 @@ const maxMillis int64 = 1 << 53
 
 // parseInstant reads the value of a header, RFC 3339 with a zone or Unix
 // milliseconds, and returns Unix milliseconds, with fractions rounded up. It saturates at maxMillis, which
-// is beyond every horizon. bad is the reason for rejecting a value that is neither.
+// is beyond every horizon. bad is the reason for rejecting a value that is neither, such as one in microseconds.
 func parseInstant(header string, bad waterclock.Reason, text []byte) (int64, *Refusal) {
 	if len(text) > 0 && allDigits(text) {
-		ms := min(number(text), maxMillis)
-		if ms < waterclock.MinUnixMilli {
+		n := number(text)
+		switch ms, unit := near.Millis(n); {
+		case n < waterclock.MinUnixMilli:
 			return 0, refuse(waterclock.ReasonSecondsNotMillis,
 				"%s is %s: if these are seconds, send milliseconds; an instant before March 1973 is written as RFC 3339.", header, quote(text))
+		case unit != "":
+			return 0, refuse(bad, "%s is %s, which is a time of today in %s: send milliseconds, %d.", header,
+				quote(text), unit, ms)
 		}
-		return ms, nil
+		return min(n, maxMillis), nil
 	}
 	ms, fault := parseRFC3339(text)
 	if fault != "" {

@@ -25,6 +25,8 @@ func TestParseInstant(t *testing.T) {
 		{"0", 0, waterclock.ReasonSecondsNotMillis},
 		{"9007199254740993", maxMillis, ""},
 		{strings.Repeat("9", 1000), maxMillis, ""},
+		{"1893456000000000", 0, waterclock.ReasonBadTime},    // microseconds
+		{"1893456000000000000", 0, waterclock.ReasonBadTime}, // nanoseconds
 		{"2023-11-14T22:13:20Z", 1_700_000_000_000, ""},
 		{"2023-11-14t22:13:20z", 1_700_000_000_000, ""},
 		{"2023-11-14T22:13:20-00:00", 1_700_000_000_000, ""},

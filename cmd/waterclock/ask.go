@@ -33,30 +33,75 @@ const (
 
 // asking has the flags of a command that calls the HTTP API.
 type asking struct {
-	p     *process
-	to    client.Options
-	topic string
-	json  bool
-	limit int // of the items of a list
+	p       *process
+	profile *profileFlag // nil: none was declared
+	to      callee
+	topic   string
+	json    bool
+	limit   int // of the items of a list
+}
+
+// callee is the HTTP API that a command calls, with the credentials.
+type callee struct{ client.Options }
+
+func (o *callee) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.URL, config.ProfileURL, "",
+		"`URL` of an instance's HTTP API (default: "+config.EnvURL+", else "+defaultURL+")")
+	fs.StringVar(&o.User, config.ProfileUser, "", "call the API as user `NAME`, with --password-file")
+	fs.StringVar(&o.PasswordFile, config.ProfilePasswordFile, "", "`FILE` that holds the user's password")
+	fs.StringVar(&o.TokenFile, config.ProfileTokenFile, "", "`FILE` that holds a bearer token of the API")
+	fs.StringVar(&o.CA, config.ProfileCA, "", "PEM `FILE` of authorities that the API's certificate may be of, "+
+		"beside the system's")
+}
+
+// complete fills in what flags leave out: the URL from the environment or the profile, the credentials from the
+// profile. Those go to the profile's own URL only.
+func (o *callee) complete(p *process, profile *config.Profile) {
+	o.URL = cmp.Or(o.URL, p.env(config.EnvURL))
+	if url := profile.Text(config.ProfileURL); url != "" && (o.URL == "" || o.URL == url) {
+		o.URL, o.CA = url, cmp.Or(o.CA, profile.Text(config.ProfileCA))
+		if o.User == "" && o.PasswordFile == "" && o.TokenFile == "" {
+			o.User, o.PasswordFile = profile.Text(config.ProfileUser), profile.Text(config.ProfilePasswordFile)
+			o.TokenFile = profile.Text(config.ProfileTokenFile)
+		}
+	}
+	o.URL = cmp.Or(o.URL, defaultURL)
 }
 
 func (a *asking) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&a.to.URL, "url", "", "`URL` of an instance's HTTP API (default: "+config.EnvURL+", else "+defaultURL+")")
-	fs.StringVar(&a.to.User, "user", "", "call the API as user `NAME`, with --password-file")
-	fs.StringVar(&a.to.PasswordFile, "password-file", "", "`FILE` that holds the user's password")
-	fs.StringVar(&a.to.TokenFile, "token-file", "", "`FILE` that holds a bearer token of the API")
-	fs.StringVar(&a.to.CA, "ca", "", "PEM `FILE` of authorities that the API's certificate may be of, beside the system's")
+	a.profile = addProfileFlag(a.p, fs)
+	a.to.flags(fs)
 	fs.BoolVar(&a.json, "json", false, "print what the API answers, as JSON")
 }
 
-func (a *asking) topicFlag(fs *pflag.FlagSet) {
-	fs.StringVar(&a.topic, "topic", defaultRequests, "request `TOPIC`")
+// topicFlag declares --topic. Its value is complete once the command runs.
+func (a *asking) topicFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.topic, "topic", "",
+		"request `TOPIC` (default: that of the profile, else "+defaultRequests+")")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		chosen, err := a.choose()
+		a.topic = cmp.Or(a.topic, chosen.Text(config.ProfileTopic), defaultRequests)
+		return err
+	}
+}
+
+// choose returns the profile of the command; nil if it has none.
+func (a *asking) choose() (*config.Profile, error) {
+	if a.profile == nil {
+		return nil, nil
+	}
+	return a.profile.choose()
 }
 
 // client returns a client of the API that the flags choose.
 func (a *asking) client() (*client.Client, error) {
-	a.to.URL = cmp.Or(a.to.URL, a.p.env(config.EnvURL), defaultURL)
-	c, err := client.New(a.to)
+	chosen, err := a.choose()
+	if err != nil {
+		return nil, err
+	}
+	to := a.to
+	to.complete(a.p, chosen)
+	c, err := client.New(to.Options)
 	if err != nil {
 		return nil, usagef("%v", err)
 	}
@@ -65,6 +110,9 @@ func (a *asking) client() (*client.Client, error) {
 
 // states are those that a timer may be in.
 var states = []string{string(query.Pending), string(query.Triggered), string(query.Paused), string(query.Parked), string(query.Remembered)}
+
+// orders are those that timers may be listed in.
+var orders = []string{"due", "id"}
 
 // filter has the flags that choose timers.
 type filter struct{ dueAfter, dueBefore, prefix, target, state string }
@@ -146,12 +194,12 @@ prints one event a line.`,
 		Annotations: map[string]string{takesID: ""},
 	}
 	a.flags(cmd.Flags())
-	a.topicFlag(cmd.Flags())
+	a.topicFlag(cmd)
 	cmd.Flags().StringVar(&id, "id", "", "timer `ID`, also as an argument")
-	a.completeID(cmd, &a.topic)
+	a.completePending(cmd, &a.topic)
 	cmd.Flags().BoolVar(&history, "history", false, "print what has happened to it so far")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkID(id); err != nil {
+		if err := checkID(cmd.CommandPath(), id); err != nil {
 			return err
 		}
 		if history {
@@ -247,14 +295,18 @@ they fire or by ID. With --json it prints one timer a line.`,
   waterclock list --prefix customer-17/ --order id --limit 0 --json`,
 	}
 	a.flags(cmd.Flags())
-	a.topicFlag(cmd.Flags())
+	a.topicFlag(cmd)
 	f.flags(cmd.Flags())
+	a.completePending(cmd, &a.topic)
 	a.limitFlag(cmd.Flags(), "timers")
 	cmd.Flags().StringVar(&order, "order", "due", "`ORDER`: due, as they fire, or id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q, err := f.query()
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case !slices.Contains(orders, order):
+			return usagef("--order is %q, needs %s", order, strings.Join(orders, " or "))
 		}
 		q.Set("order", order)
 		return a.list(cmd, q)
@@ -341,8 +393,9 @@ func countCommand(p *process) *cobra.Command {
 		Example: "  waterclock count --prefix customer-17/ --due-before 24h",
 	}
 	a.flags(cmd.Flags())
-	a.topicFlag(cmd.Flags())
+	a.topicFlag(cmd)
 	f.flags(cmd.Flags())
+	a.completePending(cmd, &a.topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q, err := f.query()
 		if err != nil {
@@ -375,6 +428,9 @@ partition is not live, or if the instance that was asked cannot work.`,
 			return err
 		}
 		if !a.json {
+			if p.profile != "" {
+				fmt.Fprintf(p.stdout, "profile %s\n\n", p.profile)
+			}
 			if err := showCluster(p.stdout, &s); err != nil {
 				return err
 			}
@@ -419,9 +475,10 @@ must write events, as it does with serve --events.`,
   waterclock watch --id a1 --json`,
 	}
 	a.flags(cmd.Flags())
-	a.topicFlag(cmd.Flags())
+	a.topicFlag(cmd)
 	cmd.Flags().StringVar(&id, "id", "", "only the timer `ID`")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only IDs that begin with `TEXT`")
+	a.completePending(cmd, &a.topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		q := make(url.Values)
 		switch {

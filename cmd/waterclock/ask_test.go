@@ -83,6 +83,22 @@ func TestCompleteIDs(t *testing.T) {
 	}
 }
 
+// Shells complete targets that pending timers have.
+func TestCompleteTargets(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"timers":[{"id":"a","target":{"topic":"orders"}},{"id":"b","target":{"topic":"mail.out"}},`+
+			`{"id":"c","target":{"topic":"orders"}}]}`)
+	}))
+	defer s.Close()
+	for _, line := range []string{"list --target ", "count --target ", "cancel --target ", "schedule --to ", "tail "} {
+		args := append([]string{"__complete"}, strings.Split(line, " ")...)
+		_, stdout, _ := runWith(&calls{}, []string{config.EnvURL + "=" + s.URL}, "", args...)
+		if stdout != "mail.out\norders\n:4\n" {
+			t.Errorf("%s: %q", line, stdout)
+		}
+	}
+}
+
 // A timer that has fired is not pending: get says where the rest of its story is.
 func TestGetOfWhatIsNotPending(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -12,6 +12,7 @@ func clientSettings(p *process, cmd *cobra.Command, topic *string) func() (*conf
 	load := brokerSettings(p, cmd)
 	cmd.Flags().StringVar(topic, "topic", "", "request `TOPIC` (default: the only one of the setting requests, else timers)")
 	cmd.Flags().StringVar(topic, "requests", "", "another name of --topic: `TOPIC`")
+	_ = cmd.Flags().MarkHidden("requests") // it is there
 	return func() (*config.Config, error) {
 		cfg, err := load()
 		if err != nil || *topic != "" {
@@ -33,5 +34,19 @@ func clientSettings(p *process, cmd *cobra.Command, topic *string) func() (*conf
 func brokerSettings(p *process, cmd *cobra.Command) func() (*config.Config, error) {
 	defaults := config.Default()
 	defaults.Brokers = []string{defaultBroker}
-	return settings(p, cmd, defaults, (*config.Config).ValidateClient, config.Client, config.Log)
+	profile := addProfileFlag(p, cmd.Flags())
+	loader := config.NewLoader(defaults)
+	loader.AddFlags(cmd.Flags(), config.Client, config.Log)
+	return func() (*config.Config, error) {
+		chosen, err := profile.choose()
+		if err != nil {
+			return nil, err
+		}
+		loader.UseProfile(chosen)
+		cfg, err := loader.Load(p.environ)
+		if err != nil {
+			return nil, err
+		}
+		return cfg, cfg.ValidateClient()
+	}
 }

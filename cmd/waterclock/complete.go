@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,10 +18,11 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/client"
 	"github.com/waterclock/waterclock/internal/calendar"
+	"github.com/waterclock/waterclock/internal/config"
 )
 
 const (
-	// completeTimeout limits how long a shell waits for IDs, and completeIDs how many it gets.
+	// completeTimeout limits how long a shell waits for the API, and completeIDs how many IDs it gets.
 	completeTimeout = time.Second
 	completeIDs     = 50
 )
@@ -34,7 +37,7 @@ func flagValues(name string) []string {
 	case "catch-up":
 		return []string{string(waterclock.CatchUpAll), string(waterclock.CatchUpLatest), string(waterclock.CatchUpNone)}
 	case "order":
-		return []string{"due", "id"}
+		return orders
 	case "if":
 		return []string{waterclock.IfAbsent, waterclock.IfPresent}
 	case "role":
@@ -53,6 +56,10 @@ func flagValues(name string) []string {
 // that take a file.
 func completeValues(cmd *cobra.Command) {
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if profile, ok := f.Value.(*profileFlag); ok {
+			_ = cmd.RegisterFlagCompletionFunc(f.Name, profile.complete)
+			return
+		}
 		values := flagValues(f.Name)
 		usage := cobra.ShellCompDirectiveNoFileComp
 		switch c, ok := f.Value.(interface{ Choices() []string }); {
@@ -70,35 +77,58 @@ func completeValues(cmd *cobra.Command) {
 	}
 }
 
-// completeID makes shells complete the ID of a pending timer, as an argument and as --id, if an API answers in time.
-func (a *asking) completeID(cmd *cobra.Command, topic *string) {
-	complete := func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+// completePending makes shells complete IDs and targets of pending timers, if an API answers in time: an ID as an
+// argument and as --id, a target as --target and --to. The flags have to be declared before.
+func (a *asking) completePending(cmd *cobra.Command, topic *string) {
+	ids := func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return a.pendingIDs(cmd, cmp.Or(*topic, defaultRequests), typed), cobra.ShellCompDirectiveNoFileComp
+		q := texts("prefix", typed, "order", "id", "limit", strconv.Itoa(completeIDs))
+		return a.pending(cmd, *topic, q, func(t *api.Timer) string { return t.ID }), cobra.ShellCompDirectiveNoFileComp
 	}
-	cmd.ValidArgsFunction = complete
-	_ = cmd.RegisterFlagCompletionFunc("id", complete) // fails only for unknown flags, or twice
+	if _, takes := cmd.Annotations[takesID]; takes {
+		cmd.ValidArgsFunction = ids
+	}
+	_ = cmd.RegisterFlagCompletionFunc("id", ids) // fails only for unknown flags, or twice
+	for _, flag := range []string{"target", "to"} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, a.targets(topic))
+	}
 }
 
-// pendingIDs returns IDs that begin with what is typed; none if no API answers.
-func (a *asking) pendingIDs(cmd *cobra.Command, topic, typed string) (ids []string) {
+// targets returns a completion of targets that pending timers have. The service knows no others: settings have
+// patterns.
+func (a *asking) targets(topic *string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		all := a.pending(cmd, *topic, texts("limit", strconv.Itoa(listPage)),
+			func(t *api.Timer) string { return t.Target.Topic })
+		slices.Sort(all)
+		return slices.Compact(all), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// pending returns a text of each pending timer that the API lists; none if no API answers. A shell could not be given
+// texts that cannot be printed.
+func (a *asking) pending(cmd *cobra.Command, topic string, q url.Values, text func(*api.Timer) string) (all []string) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
+	chosen, _ := a.choose() // client returns the error
 	c, err := a.client()
 	if err != nil {
 		return nil
 	}
-	q := texts("prefix", typed, "order", "id", "limit", strconv.Itoa(completeIDs))
+	topic = cmp.Or(topic, chosen.Text(config.ProfileTopic), defaultRequests)
 	var list api.TimerList
 	if c.Call(ctx, http.MethodGet, client.Timers(topic), q, &list) != nil {
 		return nil
 	}
 	for _, t := range list.Timers {
-		if t.ID != "" && client.Printable(t.ID) == t.ID { // a shell could not be given others
-			ids = append(ids, t.ID)
+		if is := text(t); is != "" && client.Printable(is) == is {
+			all = append(all, is)
 		}
 	}
-	return ids
+	return all
 }

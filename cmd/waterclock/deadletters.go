@@ -83,7 +83,7 @@ and the detail. With --json it prints one a line, with headers and the beginning
   waterclock dead-letters list --reason bad-cron --since 24h --limit 0 --json`,
 	}
 	a.flags(cmd.Flags())
-	a.topicFlag(cmd.Flags())
+	a.topicFlag(cmd)
 	f.flags(cmd.Flags())
 	a.limitFlag(cmd.Flags(), "dead letters")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -176,7 +176,7 @@ resend with the same filter sends the same ones again.`,
 	}
 	fs := cmd.Flags()
 	j.asking.flags(fs)
-	j.topicFlag(fs)
+	j.topicFlag(cmd)
 	f.flags(fs)
 	j.confirmation.flag(fs)
 	fs.BoolVar(&j.all, "all", false, "all dead letters of the topic")

@@ -25,6 +25,7 @@ of this machine.
 
 For development only: the broker has no replicas, and the format of its data may
 change.`,
+		Annotations: map[string]string{explainsSettings: ""},
 		Example: `  waterclock dev
   waterclock schedule --id a1 --in 10s --to orders --value hello    # in another terminal`,
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"time"
@@ -123,8 +124,13 @@ func (p *process) askInstance(
 		return err
 	}
 	if dataDir != "" {
-		if err := ops.AddToken(req, dataDir); err != nil {
-			return fmt.Errorf("%w (--data-dir names another directory)", err)
+		err := ops.AddToken(req, dataDir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s is not the data directory of an instance that runs: name that one with "+
+				"--data-dir", dataDir)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // and no proxy

@@ -60,7 +60,8 @@ func TestHealth(t *testing.T) {
 		{"WATERCLOCK_HTTP=:" + port, "drain --after 1ms --within 90s --data-dir " + dir, exitOK, "", ""},
 		{"WATERCLOCK_HTTP=:" + port, "drain --data-dir " + dir, exitError, "POST /leave?within=30s\n", "answers 400"},
 		{"WATERCLOCK_HTTP=:" + port, "drain --data-dir " + old, exitError, "needs the token\n", "answers 403"},
-		{"WATERCLOCK_HTTP=:" + port, "drain --data-dir " + t.TempDir(), exitError, "", "(--data-dir names another directory)"},
+		{"WATERCLOCK_HTTP=:" + port, "drain --data-dir " + t.TempDir(), exitError, "",
+			"is not the data directory of an instance that runs: name that one with --data-dir"},
 		{"", "--http 8680", exitUsage, "", "needs host:port"},
 	} {
 		var out, errs strings.Builder

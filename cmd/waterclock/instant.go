@@ -6,13 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-)
 
-const (
-	// leastMillis is the least number that counts as Unix milliseconds: smaller ones are probably seconds.
-	leastMillis = 100_000_000_000
-	// mostMillis is the largest: larger ones are probably micro- or nanoseconds.
-	mostMillis = 99_999_999_999_999
+	"github.com/waterclock/waterclock/internal/near"
 )
 
 // instant reads a flag that is a time: RFC 3339 with a zone, or Unix milliseconds.
@@ -30,14 +25,12 @@ func readInstant(text string) (at time.Time, why string) {
 	if err == nil {
 		return at, ""
 	}
-	millis, noNumber := strconv.ParseInt(text, 10, 64)
-	switch {
-	case noNumber == nil && millis >= leastMillis && millis <= mostMillis:
-		return time.UnixMilli(millis).UTC(), ""
-	case noNumber == nil && millis > mostMillis:
-		return at, "which is too large for Unix milliseconds: those have 13 digits now"
-	case noNumber == nil && millis > 0:
-		return at, fmt.Sprintf("which is too small for Unix milliseconds: if it is in seconds, write %d", millis*1000)
+	if number, bad := strconv.ParseInt(text, 10, 64); bad == nil && number > 0 {
+		millis, unit := near.Millis(number)
+		if unit == "" {
+			return time.UnixMilli(number).UTC(), ""
+		}
+		return at, fmt.Sprintf("which is no time of today in milliseconds: if it is in %s, write %d", unit, millis)
 	}
 	return at, notATime(text, err)
 }

@@ -47,16 +47,23 @@ type process struct {
 	stdout, stderr io.Writer
 	backend        backend
 	log            *slog.Logger // set if the log is JSON: the reason why the command ended goes there, too
+	profile        string       // that the command has chosen, "" if none
 }
 
 // env returns an environment variable, "" if it is not set.
-func (p *process) env(name string) (value string) {
+func (p *process) env(name string) string {
+	value, _ := p.lookupEnv(name)
+	return value
+}
+
+// lookupEnv returns an environment variable, and whether it is set.
+func (p *process) lookupEnv(name string) (value string, set bool) {
 	for _, v := range p.environ {
 		if is, ok := strings.CutPrefix(v, name+"="); ok {
-			value = is
+			value, set = is, true
 		}
 	}
-	return value
+	return value, set
 }
 
 // goRun matches where go run puts its programs: in a temporary directory, or in its cache.
@@ -91,7 +98,7 @@ func run(p process) int {
 			p.log.Error("ended", "err", line)
 			continue
 		}
-		fmt.Fprintf(p.stderr, "waterclock: %s\n", line)
+		fmt.Fprintf(p.stderr, "waterclock: %s%s\n", line, p.ofProfile())
 	}
 	if errors.Is(err, config.ErrInvalid) {
 		return exitUsage

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/await"
@@ -357,10 +359,15 @@ func TestProgramName(t *testing.T) {
 	}
 }
 
-// The help of each command fits a terminal.
-func TestHelpIsNarrow(t *testing.T) {
+// The help of each command fits a terminal, and each flag is in a section of it, each command in a group.
+func TestHelp(t *testing.T) {
 	var all func(cmd *cobra.Command)
 	all = func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if in, _ := sectionOf(cmd, f.Name); in == "" && !f.Hidden && f.Name != "help" {
+				t.Errorf("%s: --%s is in no section of the help", cmd.CommandPath(), f.Name)
+			}
+		})
 		path := strings.Fields(cmd.CommandPath())[1:]
 		code, stdout, stderr := runWith(&calls{}, nil, "", append(path, "--help")...)
 		if code != exitOK {
@@ -377,7 +384,14 @@ func TestHelpIsNarrow(t *testing.T) {
 			}
 		}
 	}
-	all(newRoot(&process{backend: (&calls{}).backend()}))
+	root := newRoot(&process{backend: (&calls{}).backend()})
+	all(root)
+	for _, sub := range root.Commands() {
+		if sub.IsAvailableCommand() && !slices.ContainsFunc(commandGroups(),
+			func(g section) bool { return g.has(sub.Name()) }) {
+			t.Errorf("%s is in no group of the help", sub.Name())
+		}
+	}
 }
 
 func TestTopics(t *testing.T) {

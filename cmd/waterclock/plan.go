@@ -30,11 +30,11 @@ func planCommand(p *process) *cobra.Command {
 		Use:   "plan",
 		Short: "work out what a load needs: instances, cores, memory, disk, brokers",
 		Long: `plan works out how many instances a load needs, with how many cores and how much
-memory and disk, what it costs the brokers, and which limit is reached first. It
-calculates with measured constants, which it prints: those that are built in, or
-those of --constants FILE, a JSON object with the names that --json shows, which
-'waterclock bench plan --out FILE' writes. Sizes are before compression. Leave room,
-because the constants vary by half.
+memory and disk, what it costs the brokers, which limit is reached first, and what a
+longer firing interval would save and cost. It calculates with measured constants, which
+it prints: those that are built in, or those of --constants FILE, a JSON object with the
+names that --json shows, which 'waterclock bench plan --out FILE' writes. Sizes are
+before compression. Leave room, because the constants vary by half.
 
 Numbers may end in k, M or G: 500M is 500,000,000.`,
 		Example: `  waterclock plan --rate 50k --pending 500M --size 300
@@ -62,8 +62,8 @@ Numbers may end in k, M or G: 500M is 500,000,000.`,
 func (f *planFlags) run(out io.Writer) error {
 	l, c := f.load, sizing.Measured()
 	l.Rate, l.Pending, l.Size = float64(f.rate), float64(f.pending), float64(f.size)
-	if err := l.Validate(); err != nil {
-		return usagef("%v", err)
+	if err := l.Validate(); err != nil { // one line for each flag
+		return usagef("--%s", strings.ReplaceAll(err.Error(), "\n", "\n--"))
 	}
 	if f.constants != "" {
 		data, err := os.ReadFile(f.constants)
@@ -111,8 +111,29 @@ func printPlan(out io.Writer, l *sizing.Load, p *sizing.Plan, c *sizing.Constant
 	for _, why := range p.Problems {
 		fmt.Fprintf(out, "\nIt does not do: %s.\n", why)
 	}
+	printLonger(out, l, p)
 	fmt.Fprintf(out, "\nWith %v + %v µs of processor time a timer, %v + %v ms a transaction and %v + %v cores an instance (service + broker;\n%v times as much for brokers with three replicas), %.2f bytes of disk a byte of a pending request and %v times that\nwhile tables are merged, %.2f of changelog, %s timers a second of one partition, %s records a second of a replay.\n",
 		c.ServiceTimer, c.BrokerTimer, c.ServiceTransaction, c.BrokerTransaction, c.ServiceBase, c.BrokerBase, c.Replicas, c.DiskPerByte, c.DiskPeak, c.ChangelogPerByte, amount(c.Partition), amount(c.Replay))
+}
+
+// printLonger prints what a longer firing interval would save, and the lateness that it costs.
+func printLonger(out io.Writer, l *sizing.Load, p *sizing.Plan) {
+	if len(p.Longer) == 0 {
+		fmt.Fprintf(out, "\nA longer --firing-interval than %s would save nothing.\n", l.Interval)
+		return
+	}
+	fmt.Fprintf(out, "\nA longer --firing-interval than %s would save, each second:\n", l.Interval)
+	tw := newTable(out)
+	fmt.Fprintln(tw, "  INTERVAL\tTRANSACTIONS\tREQUESTS\tCORES, SERVICE + BROKERS\tTIMERS LATER BY")
+	for _, i := range p.Longer {
+		fmt.Fprintf(tw, "  %s\t%.0f of %.0f\t%.0f\t%.2f + %.2f\t%s on average, %s at most\n", i.Interval,
+			i.Transactions, p.Transactions,
+			i.Requests, i.Cores, i.BrokerCores, i.Later.Round(time.Millisecond), i.LaterAtMost.Round(time.Millisecond))
+	}
+	_ = tw.Flush() // to a terminal or a file: what went wrong shows
+	fmt.Fprintf(out, "A transaction is at least %d requests to brokers, and one more for each further broker "+
+		"that leads one of its\npartitions. The figures were measured with intervals up to %s, and are "+
+		"calculated beyond.\n", sizing.RequestsOfTransaction, sizing.MeasuredInterval)
 }
 
 // bytesOf writes a number of bytes with three digits.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,9 +13,6 @@ import (
 	"github.com/waterclock/waterclock/internal/ops"
 	"github.com/waterclock/waterclock/internal/span"
 )
-
-// helpColumns is the width of the help, in columns.
-const helpColumns = 100
 
 // newRoot builds the command tree.
 func newRoot(p *process) *cobra.Command {
@@ -37,7 +33,7 @@ Consume targets with isolation.level=read_committed.
 
 Settings: --data-dir is also the YAML key data-dir: of the --config file and the
 variable WATERCLOCK_DATA_DIR. A flag wins over the environment, the environment
-over the file.`,
+over a profile, that over the file.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -60,9 +56,12 @@ over the file.`,
 	})
 	root.Version = ops.ReadBuild().String()
 	root.SetVersionTemplate("{{.Version}}\n")
-	wrapped := fmt.Sprintf(".FlagUsagesWrapped %d", helpColumns)
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages", wrapped))
-	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p), pauseCommand(p), resumeCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p), tailCommand(p), deadLettersCommand(p), statusCommand(p), healthCommand(p), drainCommand(p), topicsCommand(p), auditCommand(p), storeCommand(p), benchCommand(p), planCommand(p), nextCommand(p), apiCommand(p), configCommand(p), versionCommand())
+	root.SetUsageFunc(usage)
+	root.AddCommand(serveCommand(p), devCommand(p), scheduleCommand(p), cancelCommand(p), triggerCommand(p),
+		pauseCommand(p), resumeCommand(p), getCommand(p), listCommand(p), countCommand(p), watchCommand(p),
+		tailCommand(p), deadLettersCommand(p), statusCommand(p), healthCommand(p), drainCommand(p),
+		topicsCommand(p), auditCommand(p), storeCommand(p), benchCommand(p), planCommand(p), nextCommand(p),
+		profileCommand(p), apiCommand(p), configCommand(p), versionCommand(), connectionTopic(p))
 	root.SetHelpCommand(helpCommand(root))
 	root.InitDefaultCompletionCmd(p.args...)
 	refuseArgs(root)
@@ -126,10 +125,10 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		meant = ": a file of settings goes into --config, --config " + args[0]
 	case waits(cmd, args[0]):
 		meant = ": the time to wait goes behind an equals sign, --wait=" + args[0]
-	case id != nil && !id.Changed:
-		meant = ": the ID goes into --id"
 	case len(args) > 1:
 		meant = ": a value with spaces goes between quotes"
+	case id != nil && !id.Changed:
+		meant = ": the ID goes into --id"
 	}
 	return usagef("%s takes flags only, not %q%s; see %s --help", cmd.CommandPath(), args[0], meant, cmd.CommandPath())
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -81,6 +82,7 @@ in waterclock dead-letters list.
 	fs.StringArrayVar(&f.headers, "header", nil, "pass on a header, as `NAME=VALUE`; may be repeated, the order is kept")
 	fs.BoolVar(&f.json, "json", false, "print where the request is, when it is due, and its outcome, as JSON")
 	f.wait.flag(cmd)
+	(&asking{p: p, profile: addProfileFlag(p, fs)}).completePending(cmd, &f.topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		f.given = cmd.Flags().Changed
 		req, err := f.request(p.stdin)
@@ -92,6 +94,9 @@ in waterclock dead-letters list.
 			return err
 		}
 		req.Topic = f.topic
+		if _, err := req.Record(); err != nil {
+			return byFlags(err)
+		}
 		s, err := p.backend.send(cmd.Context(), cfg, req)
 		switch {
 		case s.Topic == "":
@@ -184,6 +189,23 @@ func (f *scheduleFlags) request(stdin io.Reader) (commands.Request, error) {
 	add(true, waterclock.Value(value))
 	return req, err
 }
+
+// byFlags names the options of a request that cannot be built by their flags.
+func byFlags(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := buildOf.ReplaceAllString(err.Error(), "")
+	return usagef("%s", optionOf.ReplaceAllStringFunc(text, func(option string) string {
+		return "--" + strings.ToLower(wordOf.ReplaceAllString(option, "-$1"))
+	}))
+}
+
+var (
+	buildOf  = regexp.MustCompile(`^build \w+ for timer ("([^"\\]|\\.)*"): `)
+	optionOf = regexp.MustCompile(`(?m)^(To|If|MaxLate|Remember|Header)\b`)
+	wordOf   = regexp.MustCompile(`\B([A-Z])`)
+)
 
 // duration reads a flag that is a duration.
 func duration(flag, text string) (time.Duration, error) {

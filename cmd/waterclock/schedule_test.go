@@ -94,8 +94,11 @@ func TestReadInstant(t *testing.T) {
 	for _, c := range []struct{ in, want, why string }{
 		{"2030-01-01T09:00:00.5+01:00", "2030-01-01T08:00:00.5Z", ""},
 		{"1893484800500", "2030-01-01T08:00:00.5Z", ""},
-		{"1893484800", "", "which is too small for Unix milliseconds: if it is in seconds, write 1893484800000"},
-		{"1893484800500000", "", "which is too large for Unix milliseconds: those have 13 digits now"},
+		{"1893484800", "", "which is no time of today in milliseconds: if it is in seconds, write 1893484800000"},
+		{"1893484800500000", "", "which is no time of today in milliseconds: if it is in microseconds, write " +
+			"1893484800500"},
+		{"1893484800500000001", "", "which is no time of today in milliseconds: if it is in nanoseconds, write " +
+			"1893484800500"},
 		{"2030-01-01T09:00", "", "which has no zone: 2030-01-01T09:00:00Z is that time in UTC, 2030-01-01T09:00:00+01:00 the one an hour east of it"},
 		{"2030-01-01 09:00:01.25", "", "which has no zone: 2030-01-01T09:00:01.25Z is"},
 		{"2030-01-01", "", "which has no zone: 2030-01-01T00:00:00Z is"},

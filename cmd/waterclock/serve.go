@@ -31,6 +31,7 @@ else 1.
 On SIGHUP it reads its --config file again. Targets, limits and dialects take effect
 with the next request. Other changes are logged and take effect at the next start. If
 the file has problems, they are logged and nothing changes.`,
+		Annotations: map[string]string{explainsConnection: "", explainsSettings: ""},
 		Example: `  waterclock serve --brokers 127.0.0.1:9092 --requests timers --targets 'orders,mail.*'
   waterclock serve --config /etc/waterclock.yaml --instance-id wc-0 --on-stop stay`,
 	}

@@ -80,9 +80,12 @@ With --prefix, or another filter, it starts a job for many timers, and asks firs
 	})
 }
 
-func checkID(id string) error {
-	if id == "" || len(id) > waterclock.MaxIDBytes {
-		return usagef("the timer ID has %d bytes, needs 1 to %d, as in a1 or --id a1", len(id), waterclock.MaxIDBytes)
+func checkID(command, id string) error {
+	switch {
+	case id == "":
+		return usagef("%s needs the ID of a timer, as in %[1]s a1", command)
+	case len(id) > waterclock.MaxIDBytes:
+		return usagef("the timer ID has %d bytes, needs 1 to %d", len(id), waterclock.MaxIDBytes)
 	}
 	return nil
 }
@@ -148,17 +151,17 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 	condition := cmd.Flags().String("if", "", conditionUsage)
 	var wait waiting
 	wait.flag(cmd)
-	many := job{asking: asking{p: p}}
+	many := job{asking: asking{p: p, profile: addProfileFlag(p, cmd.Flags())}}
 	if action == commands.Trigger {
 		cmd.Flags().BoolVar(&many.json, "json", false, "print where the request is, and its outcome, as JSON")
 	} else {
 		many.flags(cmd)
 		cmd.Flags().Lookup("json").Usage = "print what was written or, for many timers, what the API answers, as JSON"
 	}
-	many.completeID(cmd, &r.Topic)
+	many.completePending(cmd, &r.Topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		chosen := many.meant(cmd)
-		if err := checkID(r.ID); err != nil && !chosen {
+		if err := checkID(cmd.CommandPath(), r.ID); err != nil && !chosen {
 			return err
 		}
 		if cmd.Flags().Changed("partition") {
@@ -179,6 +182,9 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 		}
 		if chosen {
 			return many.run(cmd, string(action), r.Topic)
+		}
+		if _, err := r.Record(); err != nil {
+			return byFlags(err)
 		}
 		write := func(r commands.Request) (commands.Sent, error) {
 			s, err := p.backend.send(cmd.Context(), cfg, r)

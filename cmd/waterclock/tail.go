@@ -25,11 +25,11 @@ payload.text if it is other text, payload.base64 if it is neither.`,
 		Example: `  waterclock tail orders
   waterclock tail orders --since 10m
   waterclock tail orders --from-beginning --count 100 --json`,
-		Args:              cobra.ArbitraryArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		Annotations:       map[string]string{takesArgs: ""},
+		Args:        cobra.ArbitraryArgs,
+		Annotations: map[string]string{takesArgs: ""},
 	}
 	load := brokerSettings(p, cmd)
+	cmd.ValidArgsFunction = (&asking{p: p, profile: addProfileFlag(p, cmd.Flags())}).targets(new(string))
 	fs := cmd.Flags()
 	fs.BoolVar(&o.FromBeginning, "from-beginning", false, "print all that the topic still has, then what is new")
 	fs.StringVar(&since, "since", "", "also print what was written since `DURATION` ago, such as 10m, "+

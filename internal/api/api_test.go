@@ -27,6 +27,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -269,7 +270,13 @@ func TestPutNeverCancels(t *testing.T) {
 // before the API is too large like any other.
 func TestRefusedByType(t *testing.T) {
 	in := start(t, newFake("timers", partitions), "p0", false)
-	for query, want := range map[string]string{"limit=0": "query.limit: expected number >= 1", "prefx=a": "query.prefx: unknown query parameter"} {
+	for query, want := range map[string]string{
+		"limit=0":      "the parameter limit needs 1 or more",
+		"prefx=a":      `there is no parameter "prefx" here; did you mean prefix?`,
+		"state=pendng": "the parameter state needs one of pending, triggered, paused, parked, remembered",
+		"limit=9999":   "the parameter limit needs 1000 or less",
+		"frobnicate=1": `there is no parameter "frobnicate" here`,
+	} {
 		if d := in.call(t, "GET", "/v1/topics/timers/timers?"+query, "").is(t, 400, "bad-request").body["detail"]; d != want {
 			t.Errorf("%q, want %q", d, want)
 		}
@@ -779,6 +786,10 @@ func TestNext(t *testing.T) {
 	if got := fmt.Sprint(a.body["next"]); got != "[2026-11-23T09:00:00+01:00 2026-11-24T09:00:00+01:00]" {
 		t.Error(got)
 	}
+	// The limit of an expression is that of a request.
+	longest := "/v1/next?cron=0+9+*+*+*" + strings.Repeat("+", calendar.MaxExpressionBytes-len("0 9 * * *"))
+	in.call(t, "GET", longest, "").is(t, 200, "")
+	in.call(t, "GET", longest+"+", "").is(t, 400, "bad-request")
 }
 
 // The document names every operation, and the page for people loads nothing.

@@ -124,6 +124,13 @@ func TestBytesStayAsTheyAre(t *testing.T) {
 		}
 	}
 	// Kafka's null is said, not meant.
+	in.call(t, "PUT", path("typed"), `{"value":null,"valueBase64":null,"valueNull":false,"after":"1h",`+
+		`"target":{"topic":"orders","key":null,"keyNull":false}}`,
+		"Content-Type", "application/json").is(t, 201, "scheduled")
+	if a := in.call(t, "GET", path("typed"), "").is(t, 200, ""); !strings.Contains(a.text,
+		`"payload":{"bytes":0,"text":""}`) {
+		t.Error(a.text) // empty and not Kafka's null, and the key is the ID
+	}
 	in.call(t, "PUT", path("null"), `{"valueNull":true,"after":"1h","target":{"topic":"orders","keyNull":true}}`,
 		"Content-Type", "application/json").is(t, 201, "scheduled")
 	got := in.call(t, "GET", path("null"), "").is(t, 200, "")

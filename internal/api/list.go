@@ -18,6 +18,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/near"
 	"github.com/waterclock/waterclock/internal/query"
 )
 
@@ -78,8 +79,12 @@ func instant(name, text string) (int64, error) {
 		}
 		ms = t.UnixMilli()
 	}
-	if ms < waterclock.MinUnixMilli {
+	switch meant, unit := near.Millis(ms); {
+	case ms < waterclock.MinUnixMilli:
 		return 0, problem(http.StatusBadRequest, ReasonBadRequest, "%s is %.60q, needs at least %d: send milliseconds, not seconds", name, text, waterclock.MinUnixMilli)
+	case unit != "":
+		return 0, problem(http.StatusBadRequest, ReasonBadRequest,
+			"%s is %.60q, which is a time of today in %s: send milliseconds, %d", name, text, unit, meant)
 	}
 	return ms, nil
 }

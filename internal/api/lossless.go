@@ -85,7 +85,7 @@ func (l *losslessScan) list(path string) error {
 // field is a field of an object.
 type field struct {
 	name  string
-	first byte // of its value: n is null, f is false
+	first byte // of its value: n is null
 }
 
 func (l *losslessScan) object(path string) error {
@@ -125,10 +125,11 @@ var kafkaNulls = []struct {
 }
 
 // ambiguousNull returns an error if an object has null where it is not clear whether Kafka's null is meant, or nothing.
+// "valueNull": false makes it clear, and clients of typed languages that send all fields send it beside "value": null.
 func ambiguousNull(path string, fields []field) error {
 	says := func(name string) bool {
 		return slices.ContainsFunc(fields, func(f field) bool {
-			return strings.EqualFold(f.name, name) && f.first != 'n' && f.first != 'f'
+			return strings.EqualFold(f.name, name) && f.first != 'n'
 		})
 	}
 	for _, k := range kafkaNulls {

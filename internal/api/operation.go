@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"reflect"
 	"strings"
@@ -9,7 +10,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/danielgtaylor/huma/v2/validation"
+
 	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/near"
 )
 
 const (
@@ -69,8 +73,9 @@ func reasoned(c huma.Context, _ string, v any) (any, error) {
 	var errs []*huma.ErrorDetail
 	var what []string
 	for _, one := range e.Errors {
-		errs = append(errs, &huma.ErrorDetail{Message: one.Message, Location: one.Location})
-		what = append(what, strings.TrimPrefix(one.Location+": "+one.Message, ": "))
+		text := plainly(c.Operation(), one)
+		errs = append(errs, &huma.ErrorDetail{Message: text, Location: one.Location})
+		what = append(what, text)
 	}
 	if len(what) > 0 {
 		detail = strings.Join(what, "; ")
@@ -99,6 +104,39 @@ func reasoned(c huma.Context, _ string, v any) (any, error) {
 	p.Errors, p.RequestID = errs, access.RequestOf(c.Context())
 	return p, nil
 }
+
+// plainly says what is wrong with a part of a call, in the words of other errors.
+func plainly(op *huma.Operation, e *huma.ErrorDetail) string {
+	in, name, _ := strings.Cut(e.Location, ".")
+	message := e.Message
+	for _, m := range []struct{ huma, ours string }{
+		{validation.MsgExpectedOneOf, "needs one of %s"},
+		{validation.MsgExpectedMinimumNumber, "needs %s or more"},
+		{validation.MsgExpectedMaximumNumber, "needs %s or less"},
+		{validation.MsgExpectedMaxLength, "needs %s characters at most"},
+	} {
+		before, after, _ := strings.Cut(strings.NewReplacer("%v", "%s", "%d", "%s").Replace(m.huma), "%s")
+		if middle, ok := strings.CutPrefix(message, before); ok && strings.HasSuffix(middle, after) {
+			message = fmt.Sprintf(m.ours, strings.TrimSuffix(middle, after))
+		}
+	}
+	switch {
+	case in == "query" && message == unknownParameter:
+		var known []string
+		for _, p := range op.Parameters {
+			if p.In == in {
+				known = append(known, p.Name)
+			}
+		}
+		return fmt.Sprintf("there is no parameter %.60q here%s", name, near.Hint(name, "", known))
+	case in == "query":
+		return "the parameter " + name + " " + message
+	}
+	return strings.TrimPrefix(e.Location+": "+message, ": ")
+}
+
+// unknownParameter is huma's message for a parameter that an operation does not have.
+const unknownParameter = "unknown query parameter"
 
 // bodyUnread is huma's detail for a body that cannot be read.
 const bodyUnread = "cannot read request body"

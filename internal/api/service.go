@@ -86,7 +86,7 @@ func (s *service) registerNext(h huma.API) {
 	next := operation("service", http.MethodGet, "/v1/next", "nextOccurrences", "See when a cron expression comes next",
 		"By the rules of time zones of the instance that is asked.")
 	reads(h, next, func(_ context.Context, in *struct {
-		Cron string `query:"cron" required:"true" maxLength:"500" doc:"Expression of 5 or 6 fields, or a name as @daily."`
+		Cron string `query:"cron" required:"true" maxLength:"1024" doc:"5 or 6 fields, or a name as @daily."`
 		Zone string `query:"zone" doc:"IANA name of a time zone; without it UTC."`
 		N    int    `query:"n" minimum:"0" maximum:"1000" default:"10" doc:"How many."`
 		From string `query:"from" doc:"Behind then: RFC 3339 with a zone, or Unix milliseconds; without it now."`

@@ -3,6 +3,7 @@ package calendar
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -98,11 +99,19 @@ func (f *field) value(text string) (int, error) {
 	if text == "" {
 		return 0, errors.New("a value is missing")
 	}
-	if f.values != nil {
-		return 0, fmt.Errorf("%s is not %d to %d and none of %s to %s", quote(text), f.low, f.high, f.values[0], f.values[len(f.values)-1])
+	others := ""
+	if ofOthers.MatchString(text) {
+		others = "; L, W, #, ? and H of other schedulers mean nothing here"
 	}
-	return 0, fmt.Errorf("%s is not %d to %d", quote(text), f.low, f.high)
+	if f.values != nil {
+		return 0, fmt.Errorf("%s is not %d to %d and none of %s to %s%s", quote(text), f.low, f.high, f.values[0],
+			f.values[len(f.values)-1], others)
+	}
+	return 0, fmt.Errorf("%s is not %d to %d%s", quote(text), f.low, f.high, others)
 }
+
+// ofOthers matches values that only other schedulers have.
+var ofOthers = regexp.MustCompile(`^(\d*[LW]|LW|\w+#\d+|\?|H)$`)
 
 // number reads one to three digits.
 func number(text string) (int, bool) {

@@ -2,6 +2,7 @@ package calendar
 
 import (
 	_ "embed" // for zones.txt
+	"regexp"
 	"strings"
 
 	"github.com/waterclock/waterclock/internal/near"
@@ -14,23 +15,61 @@ import (
 //go:embed zones.txt
 var zoneNames string
 
-// NearestZone returns the name of the time zone that was probably meant, or "". It finds names in
-// other case, with spaces, with only the town, or with up to two wrong letters.
-func NearestZone(found string) string {
+// DidYouMean returns the end of a sentence about an unknown zone, without its full stop: which name is meant, or why it
+// is none. It is "" if there is nothing to say that is certainly right.
+func DidYouMean(found string) string {
+	if m := offsetLike.FindStringSubmatch(found); m != nil {
+		return ofOffset(found, m[1], m[2], m[3])
+	}
+	if names := nearestZones(found); len(names) > 0 {
+		return " (did you mean " + strings.Join(names, " or ") + "?)"
+	}
+	if strings.Contains(abbreviations, " "+strings.ToUpper(found)+" ") {
+		return " (" + found + " is an abbreviation and no name: name a place whose clock shows it, as in " +
+			"America/Los_Angeles)"
+	}
+	return ""
+}
+
+// offsetLike matches offsets from UTC: sign, hours, minutes.
+var offsetLike = regexp.MustCompile(`^(?i:UTC|GMT|Z)?([+-])(\d{1,2})(?::?(\d\d))?$`)
+
+// ofOffset says which zone has an offset all year.
+func ofOffset(found, sign, hours, minutes string) string {
+	text := " (" + found + " is an offset and no name: name a place"
+	reversed := map[string]string{"+": "-", "-": "+"}[sign]
+	name := "Etc/GMT" + reversed + strings.TrimPrefix(hours, "0")
+	if _, err := LoadZone(name); err == nil && strings.Trim(minutes, "0") == "" {
+		text += ", or " + name + ", which has that offset all year and a sign that is reversed"
+	}
+	return text + ")"
+}
+
+// abbreviations are common ones that are not themselves IANA names. Several places use most of them, at different
+// offsets: IST is that of India, Israel and Ireland.
+const abbreviations = " PT PST PDT MT MDT CT CST CDT ET EDT AST ADT NST NDT AKST AKDT BST IST IDT CEST EEST WEST " +
+	"MSK JST KST " +
+	"AEST AEDT ACST ACDT AWST NZST NZDT SAST WAT CAT EAT PKT SGT HKT BRT ART CLT GST ICT WIB PHT SST "
+
+// nearestZones returns the names of time zones that may be meant. It finds names in other case, with spaces, with only
+// the town, of which there may be two, or with up to two wrong letters. Short words are near too many others.
+func nearestZones(found string) []string {
 	wanted := strings.ToLower(strings.ReplaceAll(strings.TrimSpace(found), " ", "_"))
 	if wanted == "" || len(wanted) > maxZoneBytes {
-		return ""
+		return nil
 	}
-	town, misspelt, least := "", "", 3
+	const short = 6
+	misspelt, least := "", 3
+	var towns []string
 	for name := range strings.Lines(zoneNames) {
 		name = strings.TrimSuffix(name, "\n")
 		lower := strings.ToLower(name)
 		switch {
 		case lower == wanted:
-			return name
-		case town == "" && strings.HasSuffix(lower, "/"+wanted):
-			town = name
-		case lower[0] != wanted[0], len(lower)-len(wanted) > 2, len(wanted)-len(lower) > 2:
+			return []string{name}
+		case strings.HasSuffix(lower, "/"+wanted):
+			towns = append(towns, name)
+		case len(wanted) < short, lower[0] != wanted[0], len(lower)-len(wanted) > 2, len(wanted)-len(lower) > 2:
 			// No name is near. Few names are compared.
 		default:
 			if d := near.Distance(wanted, lower); d < least {
@@ -38,18 +77,10 @@ func NearestZone(found string) string {
 			}
 		}
 	}
-	if town != "" {
-		return town
+	if len(towns) == 0 && misspelt != "" {
+		return []string{misspelt}
 	}
-	return misspelt
-}
-
-// DidYouMean returns the end of a sentence that suggests a zone, without its full stop, or "".
-func DidYouMean(found string) string {
-	if name := NearestZone(found); name != "" {
-		return " (did you mean " + name + "?)"
-	}
-	return ""
+	return towns
 }
 
 // ZoneNames returns the IANA names that are suggested, for completion. LoadZone may know others.

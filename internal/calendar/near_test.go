@@ -5,12 +5,21 @@ import (
 	"testing"
 )
 
-func TestNearestZone(t *testing.T) {
+func TestDidYouMean(t *testing.T) {
 	for found, want := range map[string]string{
-		"africa/lagos": "Africa/Lagos", "Lagos": "Africa/Lagos", "America/New York": "America/New_York", "Europe/Berln": "Europe/Berlin",
-		"Mars/Olympus": "", "": "", strings.Repeat("x", 1000): "", "new york": "America/New_York",
+		"africa/lagos": "did you mean Africa/Lagos?", "Lagos": "did you mean Africa/Lagos?",
+		"America/New York": "did you mean America/New_York?",
+		"Europe/Berln":     "did you mean Europe/Berlin?", "new york": "did you mean America/New_York?",
+		"utc":     "did you mean UTC?",
+		"Eastern": "did you mean Canada/Eastern or US/Eastern?",
+		"PST":     "PST is an abbreviation and no name: name a place", "IST": "IST is an abbreviation",
+		"CEST":  "CEST is an abbreviation",
+		"UTC+2": "or Etc/GMT-2, which has that offset all year", "GMT-05:00": "or Etc/GMT+5, which",
+		"GMT+2": "or Etc/GMT-2, which", "+09": "or Etc/GMT-9, which",
+		"UTC+05:30": "UTC+05:30 is an offset and no name: name a place)", "UTC+20": "name a place)",
+		"Mars/Olympus": "", "": "", strings.Repeat("x", 1000): "", "XYZ": "", "(PST": "", " ": "",
 	} {
-		if got := NearestZone(found); got != want {
+		if got := DidYouMean(found); !strings.Contains(got, want) || (want == "") != (got == "") {
 			t.Errorf("%q: %q, want %q", found, got, want)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 // api checks that the API is not open by accident.
 func (p *problems) api(c *Config) {
 	p.want(c.API == "" || isAddress(c.API, false), "api", c.API, "host:port, or to be empty")
-	p.want(c.API == "" || c.APIOpen || c.APIUsers != "" || access.IsLoopback(c.API), "api", c.API,
+	p.want(c.API == "" || !isAddress(c.API, false) || c.APIOpen || c.APIUsers != "" || access.IsLoopback(c.API),
+		"api", c.API,
 		"api-users with its callers, or api-open if a proxy authenticates and nothing else can reach it, or the loopback interface (127.0.0.1, [::1] or localhost)")
 	p.want(c.Advertise == "" || isAddress(c.Advertise, true), "advertise", c.Advertise, "host:port with the port that others reach api at")
 	p.want(c.Advertise == "" || c.API != "", "advertise", c.Advertise, "api to be set")

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// EnvURL is the only variable with the prefix that is no setting. It is the URL of the HTTP API that commands call.
+// EnvURL is the URL of the HTTP API that commands call. It and EnvProfile are the only variables with the prefix that
+// are no settings.
 const EnvURL = EnvPrefix + "URL"
 
 // EnvOf returns the environment variable of a setting: data-dir is

@@ -25,6 +25,7 @@ type Loader struct {
 	all      *pflag.FlagSet // every setting, also those that are no flag of the command
 	sets     [groups]*pflag.FlagSet
 	offered  [groups]bool // as flags of the command
+	profile  *Profile
 }
 
 // NewLoader returns a loader that starts from defaults.
@@ -51,8 +52,11 @@ func (l *Loader) AddFlags(fs *pflag.FlagSet, groups ...Group) {
 	}
 }
 
-// Load returns the configuration. A flag wins over the environment, given as by
-// os.Environ, and the environment over the YAML file. It returns every problem at once,
+// UseProfile makes Load take what flags and environment leave out from a profile, nil for none.
+func (l *Loader) UseProfile(p *Profile) { l.profile = p }
+
+// Load returns the configuration. A flag wins over the environment, given as by os.Environ, the environment over the
+// profile, and that over the YAML file. It returns every problem at once,
 // each a [Problem]. It does not call Validate. It may be called again, and then
 // reads the file again.
 func (l *Loader) Load(environ []string) (*Config, error) {
@@ -65,9 +69,9 @@ func (l *Loader) Load(environ []string) (*Config, error) {
 		errs = append(errs, err)
 	}
 	errs = append(errs, l.unknownKeys(said.settings)...)
-	next := NewLoader(l.defaults)
+	next, profile := NewLoader(l.defaults), l.profile.layer()
 	next.all.VisitAll(func(f *pflag.Flag) {
-		v := cmp.Or(flags[f.Name], env[f.Name], said.settings[f.Name])
+		v := cmp.Or(flags[f.Name], env[f.Name], profile[f.Name], said.settings[f.Name])
 		if v == nil || f.Name == fileSetting {
 			return
 		}
@@ -139,7 +143,7 @@ func (l *Loader) environment(environ []string) (map[string]*value, []error) {
 	}
 	for _, kv := range environ {
 		name, text, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, EnvPrefix) || name == EnvURL || isServiceLink(name) {
+		if !strings.HasPrefix(name, EnvPrefix) || name == EnvURL || name == EnvProfile || isServiceLink(name) {
 			continue
 		}
 		if !slices.Contains(known, name) {

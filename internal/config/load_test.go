@@ -34,8 +34,7 @@ func load(t *testing.T, args, environ []string, yaml string) (*Config, error) {
 }
 
 func TestLayers(t *testing.T) {
-	const yaml = `
-# a comment
+	const yaml = "\ufeff" + `# a comment, behind a byte order mark
 brokers: [a:1, "b:2"]
 requests: timers
 targets:
@@ -133,6 +132,7 @@ func TestLoadErrors(t *testing.T) {
 		{"no value", nil, "brokers:", []string{"brokers needs a value"}},
 		{"a key twice", nil, "group: a\ngroup: b", []string{"group needs to be given once", "wc.yaml:2"}},
 		{"no mapping", nil, "- a", []string{"wc.yaml", "needs keys with values, as in KEY: VALUE, not a list (line 1)"}},
+		{"UTF-16", nil, "\xff\xfea\x00", []string{"wc.yaml", "needs text in UTF-8, not in UTF-16: save it again"}},
 		{"no YAML", nil, "a: [", []string{"a needs a ] at the end of its list", "wc.yaml:1"}},
 		{"a colon in a value", nil, "tls: true\ngroup: a: b", []string{"group needs quotes around a value that has a colon", "wc.yaml:2"}},
 		{"a tab", nil, "tenants:\n\ta: 1", []string{"tenants needs spaces to indent with, not a tab", "wc.yaml:2"}},

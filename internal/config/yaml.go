@@ -118,6 +118,10 @@ func position(path string, n ast.Node) string {
 
 func decodeYAML(path string, data []byte) (map[string]yamlValue, error) {
 	var doc map[string]yamlValue
+	data, need := yamltext.UTF8(data)
+	if need != "" {
+		return nil, &Problem{Setting: fileSetting, Found: path, Need: need}
+	}
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	err := d.Decode(&doc)
 	if err == nil {

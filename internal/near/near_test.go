@@ -24,3 +24,15 @@ func TestHeader(t *testing.T) {
 		}
 	}
 }
+
+func TestMillis(t *testing.T) {
+	const want = 1_893_484_800_500
+	for number, unit := range map[int64]string{
+		want: "", want * 1000: "microseconds", want * 1000 * 1000: "nanoseconds", want / 1000: "seconds",
+	} {
+		got, is := Millis(number)
+		if is != unit || got/1000 != want/1000 {
+			t.Errorf("%d: %d, %q", number, got, is)
+		}
+	}
+}

@@ -23,6 +23,9 @@ const (
 	filterPart = 8
 	// keyBytes is what a deletion takes in the changelog: ID and record.
 	keyBytes = 60
+	// stepEntries and stepBytes are how much a transaction takes: those of package transaction.
+	stepEntries = 10_000
+	stepBytes   = 16 << 20
 )
 
 // Load is what is asked of a group of instances.
@@ -56,18 +59,20 @@ func (l *Load) Validate() error {
 		}
 	}
 	finite := func(v, least, most float64) bool { return v >= least && v <= most }
-	refuse(!finite(l.Rate, 0.001, 1e9), "rate %v: needs timers a second, 0.001 to 1G", l.Rate)
-	refuse(!finite(l.Pending, 0, 1e12), "pending %v: needs a number of timers, 0 to 1000G", l.Pending)
-	refuse(!finite(l.Size, 1, 100<<20), "size %v: needs bytes, 1 to 100 MiB", l.Size)
-	refuse(!finite(l.Cores, 0.1, 1024), "cores %v: needs 0.1 to 1024", l.Cores)
-	refuse(!finite(l.Busy, 0.05, 1), "busy %v: needs a share, 0.05 to 1", l.Busy)
-	refuse(l.Instances < 0 || l.Instances > maxInstances, "instances %d: needs 1 to %d, or 0 for as many as it takes", l.Instances, maxInstances)
-	refuse(l.Partitions < 0 || l.Partitions > 100_000, "partitions %d: needs 1 to 100000, or 0 for as many as it takes", l.Partitions)
-	refuse(l.Interval < 0 || l.Interval > time.Second, "firing-interval %s: needs 0 to 1s", l.Interval)
-	refuse(l.Replicas < 1 || l.Replicas > 10, "replicas %d: needs 1 to 10", l.Replicas)
-	refuse(l.Standbys < 0 || l.Standbys > 10, "standbys %d: needs 0 to 10", l.Standbys)
-	refuse(l.Keep <= 0, "keep %s: needs a time", l.Keep)
-	refuse(l.Clean <= 0, "clean %s: needs a time", l.Clean)
+	refuse(!finite(l.Rate, 0.001, 1e9), "rate is %v, needs timers a second, 0.001 to 1G", l.Rate)
+	refuse(!finite(l.Pending, 0, 1e12), "pending is %v, needs a number of timers, 0 to 1000G", l.Pending)
+	refuse(!finite(l.Size, 1, 100<<20), "size is %v, needs bytes, 1 to 100 MiB", l.Size)
+	refuse(!finite(l.Cores, 0.1, 1024), "cores is %v, needs 0.1 to 1024", l.Cores)
+	refuse(!finite(l.Busy, 0.05, 1), "busy is %v, needs a share, 0.05 to 1", l.Busy)
+	refuse(l.Instances < 0 || l.Instances > maxInstances,
+		"instances is %d, needs 1 to %d, or 0 for as many as it takes", l.Instances, maxInstances)
+	refuse(l.Partitions < 0 || l.Partitions > 100_000,
+		"partitions is %d, needs 1 to 100000, or 0 for as many as it takes", l.Partitions)
+	refuse(l.Interval < 0 || l.Interval > time.Second, "firing-interval is %s, needs 0 to 1s", l.Interval)
+	refuse(l.Replicas < 1 || l.Replicas > 10, "replicas is %d, needs 1 to 10", l.Replicas)
+	refuse(l.Standbys < 0 || l.Standbys > 10, "standbys is %d, needs 0 to 10", l.Standbys)
+	refuse(l.Keep <= 0, "keep is %s, needs a time", l.Keep)
+	refuse(l.Clean <= 0, "clean is %s, needs a time", l.Clean)
 	return errors.Join(all...)
 }
 
@@ -92,6 +97,7 @@ type Plan struct {
 	Write, Read  float64  // bytes a second that brokers write, replicas included, and that are read from them
 	Shares       []Share  // the greatest first: it limits first
 	Problems     []string // why this does not do
+	Longer       []LongerInterval
 }
 
 // Make plans for a load that is valid.
@@ -108,10 +114,10 @@ func Make(l Load, c Constants) Plan {
 	}
 	n, rest := float64(p.Instances), float64(max(1, p.Instances-1))
 	each := l.Rate / n
-	p.Transactions = n * transactions(each, l.Interval, c)
+	p.Transactions = n * l.transactions(each, l.Interval, c)
 	p.Cores = n*c.ServiceBase + (l.Rate*c.ServiceTimer+p.Transactions*c.ServiceTransaction*1000)/1e6
-	copies := 1 + (c.Replicas-1)*float64(l.Replicas-1)/2
-	p.BrokerCores = (n*c.BrokerBase + (l.Rate*c.BrokerTimer+p.Transactions*c.BrokerTransaction*1000)/1e6) * copies
+	p.BrokerCores = (n*c.BrokerBase + (l.Rate*c.BrokerTimer+p.Transactions*c.BrokerTransaction*1000)/1e6) * copies(l, c)
+	p.Longer = p.longerIntervals(l, c)
 	p.Disk = l.Pending * l.Size * c.DiskPerByte * c.DiskPeak * float64(1+l.Standbys) / rest
 	soon := min(l.Rate/rest*soonFor.Seconds(), l.Pending/rest) * (l.Size + c.SoonOverhead) * soonPart
 	filters := l.Pending / rest * float64(1+l.Standbys) * c.FilterBytes * filterPart
@@ -136,15 +142,21 @@ func Make(l Load, c Constants) Plan {
 // perInstance is how many cores an instance uses while one is away.
 func (p *Plan) perInstance(l Load, c Constants) float64 {
 	each := l.Rate / float64(max(1, p.Instances-1))
-	return c.ServiceBase + (each*c.ServiceTimer+transactions(each, l.Interval, c)*c.ServiceTransaction*1000)/1e6
+	return c.ServiceBase + (each*c.ServiceTimer+l.transactions(each, l.Interval, c)*c.ServiceTransaction*1000)/1e6
 }
 
-// transactions is how many an instance makes each second: one in each firing interval, or one after the other, but no
-// more than it has timers to schedule and to fire.
-func transactions(rate float64, interval time.Duration, c Constants) float64 {
-	least := (c.ServiceTransaction + c.BrokerTransaction) / 1000
-	return min(2*rate, 1/max(interval.Seconds(), least))
+// transactions is how many an instance makes each second: one in each firing interval, or one after the other, and as
+// many as it takes if they are full, but no more than it has timers to schedule and to fire.
+func (l *Load) transactions(rate float64, interval time.Duration, c Constants) float64 {
+	full := max(2*rate/stepEntries, rate*(2*l.Size+keyBytes)/stepBytes)
+	return min(2*rate, max(full, 1/max(interval.Seconds(), transactionTime(c))))
 }
+
+// transactionTime is how long a transaction takes, in seconds.
+func transactionTime(c Constants) float64 { return (c.ServiceTransaction + c.BrokerTransaction) / 1000 }
+
+// copies is how many times as much processor time the brokers use as with one replica.
+func copies(l Load, c Constants) float64 { return 1 + (c.Replicas-1)*float64(l.Replicas-1)/2 }
 
 func (p *Plan) problems(l Load) {
 	add := func(bad bool, format string, args ...any) {

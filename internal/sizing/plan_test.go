@@ -1,11 +1,14 @@
 package sizing
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // At 1,000 and 5,000 timers a second and 20 ms the plan is what was measured, within a third.
@@ -85,5 +88,41 @@ func TestNoNumberOfInstancesIsEnough(t *testing.T) {
 	l.Rate, l.Cores = 10, 0.14
 	if p := Make(l, Measured()); p.Problems == nil {
 		t.Errorf("%d instances are said to be enough, and each uses %v of its processors", p.Instances, p.Shares[0].Used)
+	}
+}
+
+// What a longer interval saves is what a plan with that interval does not have.
+func TestLongerIntervals(t *testing.T) {
+	l := Defaults()
+	l.Rate, l.Instances = 50_000, 2
+	now, n := Make(l, Measured()), 0
+	for _, longer := range now.Longer {
+		l.Interval = longer.Interval
+		then := Make(l, Measured())
+		close := func(name string, got, want float64) {
+			if math.Abs(got-want) > 1e-9*want || got <= 0 {
+				t.Errorf("%s: %s is %v, want %v", longer.Interval, name, got, want)
+			}
+		}
+		close("transactions", longer.Transactions, now.Transactions-then.Transactions)
+		close("requests", longer.Requests, RequestsOfTransaction*(now.Transactions-then.Transactions))
+		close("cores", longer.Cores, now.Cores-then.Cores)
+		close("cores of brokers", longer.BrokerCores, now.BrokerCores-then.BrokerCores)
+		if longer.LaterAtMost != longer.Interval-20*time.Millisecond || longer.Later != longer.LaterAtMost/2 {
+			t.Errorf("%+v", longer)
+		}
+		n++
+	}
+	if n != 3 || now.Longer[2].Transactions != 90 { // full transactions of 10,000 entries, 5 a second of each instance
+		t.Errorf("%+v", now.Longer)
+	}
+	if l.Interval = time.Second; Make(l, Measured()).Longer != nil {
+		t.Error("there is no longer interval")
+	}
+	if l.Rate, l.Interval = 1, 20*time.Millisecond; Make(l, Measured()).Longer != nil {
+		t.Error("each timer has a transaction of its own, whatever the interval")
+	}
+	if stepEntries != transaction.MaxStepEntries || stepBytes != transaction.MaxStepBytes {
+		t.Error("the limits of a transaction are others")
 	}
 }

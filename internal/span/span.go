@@ -34,7 +34,10 @@ func String(d time.Duration) string {
 	return days + s
 }
 
-var errDuration = errors.New("needs a duration such as 250ms, 10s, 1h30m or 7d")
+var (
+	errDuration = errors.New("needs a duration such as 250ms, 10s, 1h30m or 7d")
+	errTooLong  = errors.New("needs at most 106751d")
+)
 
 // Parse reads what time.ParseDuration reads, with days of 24 hours in front of it: 7d, 1d12h. It rejects negative
 // durations.
@@ -42,8 +45,11 @@ func Parse(s string) (time.Duration, error) {
 	var days time.Duration
 	if n, rest, ok := strings.Cut(s, "d"); ok {
 		v, err := strconv.ParseUint(n, 10, 32)
-		if err != nil || v > uint64(math.MaxInt64/day) {
+		switch {
+		case err != nil:
 			return 0, errDuration
+		case v > uint64(math.MaxInt64/day):
+			return 0, errTooLong
 		}
 		if days, s = time.Duration(v)*day, rest; s == "" {
 			return days, nil

@@ -66,9 +66,9 @@ func TestCommandsOfTheAPI(t *testing.T) {
 		`--all and a filter exclude each other`:                                                  {"cancel", "--all", "--prefix", "b"},
 		`--due-before is "soon", needs RFC 3339`:                                                 {"list", "--due-before", "soon"},
 		`--url is "ftp://x", needs http://HOST:PORT`:                                             {"list", "--url", "ftp://x"},
-		`the timer ID has 0 bytes, needs 1 to 512`:                                               {"get"},
-		`--user and --password-file need each other`:                                             {"count", "--user", "me"},
-		`no filter chooses timers: use --all if you mean all timers of topic timers`:             {"pause", "--all=false"},
+		`waterclock get needs the ID of a timer, as in waterclock get a1`:                        {"get"},
+		`must be set together`: {"count", "--user", "me"},
+		`no filter chooses timers: use --all if you mean all timers of topic timers`: {"pause", "--all=false"},
 	} {
 		says(call(2, args...), want)
 	}

@@ -75,15 +75,27 @@ var (
 	settingRow = regexp.MustCompile("(?m)^\\| (`[a-z-]+`(?:, `[a-z-]+`)*) \\|([^|]*)\\|")
 )
 
-// TestDocumentedSettings: the table of settings has the flags of serve, in their
-// order and with their defaults.
+// TestDocumentedSettings: the table of settings has the flags of serve, in the order of a file that has all of them, and
+// with their defaults.
 func TestDocumentedSettings(t *testing.T) {
 	_, help := run(t, exec.Command(rig.Binary(t), "serve", "--help"))
-	var want, got []string
+	defaults := make(map[string]string)
 	for _, m := range helpFlag.FindAllStringSubmatch(wrapped.ReplaceAllString(help, " "), -1) {
-		if m[1] != "config" {
-			want = append(want, m[1]+" "+m[2])
+		defaults[m[1]] = m[2]
+	}
+	delete(defaults, "config")
+	_, example := run(t, exec.Command(rig.Binary(t), "config", "example"))
+	example, _, _ = strings.Cut(example, "\n#tenants:\n")
+	var want, got []string
+	for _, m := range regexp.MustCompile(`(?m)^#?([a-z-]+):`).FindAllStringSubmatch(example, -1) {
+		value, shown := defaults[m[1]]
+		if !shown {
+			t.Errorf("serve --help does not show --%s", m[1])
 		}
+		want = append(want, m[1]+" "+value)
+	}
+	if len(want) != len(defaults) {
+		t.Errorf("serve --help shows %d settings, the file has %d", len(defaults), len(want))
 	}
 	for _, m := range settingRow.FindAllStringSubmatch(section(t, configuration, "Settings of `serve`"), -1) {
 		for name := range strings.SplitSeq(m[1], ", ") {

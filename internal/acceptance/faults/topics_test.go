@@ -154,10 +154,18 @@ func TestWrongCluster(t *testing.T) {
 		{"transaction.version is 1", func(_ context.Context, c *kfake.Cluster, _ *kadm.Client) error {
 			c.ControlKey(int16(kmsg.ApiVersions), func(kmsg.Request) (kmsg.Response, error, bool) {
 				c.KeepControl()
-				return oldFeatures(), nil, true
+				return oldFeatures(2), nil, true
 			})
 			return nil
 		}, []string{"the cluster's transaction.version is 1 and must be 2 (Kafka 4.0 or later)", "kafka-features.sh", "--feature transaction.version=2"}},
+		{"transaction.version cannot be 2", func(_ context.Context, c *kfake.Cluster, _ *kadm.Client) error {
+			c.ControlKey(int16(kmsg.ApiVersions), func(kmsg.Request) (kmsg.Response, error, bool) {
+				c.KeepControl()
+				return oldFeatures(1), nil, true
+			})
+			return nil
+		}, []string{"these brokers have no such level, so they are older than Kafka 4.0, or a product without " +
+			"KIP-890"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			c, cl := kafkatest.Fake(t, kfake.NumBrokers(3))
@@ -175,8 +183,8 @@ func TestWrongCluster(t *testing.T) {
 	}
 }
 
-// oldFeatures is what a broker answers whose transactions are those of Kafka 3.
-func oldFeatures() kmsg.Response {
+// oldFeatures is what a broker answers whose transactions are those of Kafka 3. It supports levels up to most.
+func oldFeatures(most int16) kmsg.Response {
 	resp := kmsg.NewPtrApiVersionsResponse()
 	resp.Version = 4
 	for key := range int16(90) {
@@ -190,5 +198,8 @@ func oldFeatures() kmsg.Response {
 	f := kmsg.NewApiVersionsResponseFinalizedFeature()
 	f.Name, f.MaxVersionLevel = "transaction.version", 1
 	resp.FinalizedFeatures = append(resp.FinalizedFeatures, f)
+	supported := kmsg.NewApiVersionsResponseSupportedFeature()
+	supported.Name, supported.MaxVersion = f.Name, most
+	resp.SupportedFeatures = append(resp.SupportedFeatures, supported)
 	return resp
 }

@@ -194,6 +194,10 @@ func decodeCallers(data []byte) (file callersFile, err error) {
 			err = errors.New("it is not well-formed YAML")
 		}
 	}()
+	data, need := yamltext.UTF8(data)
+	if need != "" {
+		return file, fmt.Errorf("it needs %s", need)
+	}
 	if err := yaml.UnmarshalWithOptions(data, &file, yaml.Strict()); err != nil {
 		if own, ok := errors.AsType[*scalarError](err); ok {
 			return file, own

@@ -17,7 +17,8 @@ func TestCallersFile(t *testing.T) {
 		t.Errorf("read %+v", c)
 	}
 	// Scalars are kept as they are written.
-	c, err = parseCallers([]byte(`callers: {a: {tokens: ['` + tokenLine("a") + `'], grants: [{role: read, topic: 017, id-prefix: 0x10}, {role: read, topic: true, id-prefix: 1.50}]}}`))
+	c, err = parseCallers([]byte("\ufeff" + `callers: {a: {tokens: ['` + tokenLine("a") +
+		`'], grants: [{role: read, topic: 017, id-prefix: 0x10}, {role: read, topic: true, id-prefix: 1.50}]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +38,7 @@ func TestBrokenCallersFiles(t *testing.T) {
 		{"a number for a caller", "callers:\n  a: 3", "line 2: a needs keys with values, as in KEY: VALUE, not a number"},
 		{"a text for a list", "callers:\n  a:\n    tokens: x", "line 3: tokens needs a list, not a text"},
 		{"a list for a text", "callers:\n  a:\n    password: [x]", "line 3: password needs a single value"},
+		{"UTF-16", "\xfe\xff\x00a", "it needs text in UTF-8, not in UTF-16"},
 		{"a tag alone, at which the library panics", "callers:\n  a:\n    tokens: !x\n  b: {}\n", "not well-formed YAML"},
 		{"another key", "users: {}", "line 1: users needs to be a known key"},
 		{"another key of a caller", `callers: {a: {` + tok + `, ` + good + `, roles: [x]}}`, "roles"},

@@ -56,7 +56,7 @@ func TestRefusalsNameWhatWouldDo(t *testing.T) {
 		`caller "x" has no right to read all of topic "orders"`:     May(ctx, Read, "orders", ""),
 		`caller "x" has no right to write any ID of topic "orders"`: MaySome(ctx, Write, "orders"),
 	} {
-		if p, ok := errors.AsType[*Problem](err); !ok || p.Detail != want {
+		if p, ok := errors.AsType[*Problem](err); !ok || p.Detail != want+": a grant in api-users gives it" {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -103,7 +103,7 @@ func (o Options) check() error {
 		return errors.New("api-open and api-users exclude each other")
 	}
 	if (o.TLSCert == "") != (o.TLSKey == "") {
-		return errors.New("api-tls-cert and api-tls-key need each other")
+		return errors.New("api-tls-cert and api-tls-key must be set together")
 	}
 	if o.ClientCA != "" && (o.TLSCert == "" || o.Users == "") {
 		return errors.New("api-client-ca needs api-tls-cert, and api-users to say whose certificates count")

@@ -79,7 +79,7 @@ func (l *logins) login(all *callers, r *http.Request) (*account, *Problem) {
 		return l.byHeader(all, r, header[0])
 	}
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-		return nil, unauthenticated("needs a user and a password, a bearer token, or a client certificate")
+		return nil, unauthenticated("the call needs a user and a password, a bearer token, or a client certificate")
 	}
 	return byCertificate(all, r.TLS.PeerCertificates[0])
 }
@@ -101,7 +101,7 @@ func byToken(all *callers, token string) (*account, *Problem) {
 	if a := all.byToken[sha256.Sum256([]byte(token))]; a != nil && len(token) >= minToken {
 		return a, nil
 	}
-	return nil, unauthenticated("no caller has this bearer token")
+	return nil, unauthenticated("no caller has this bearer token: waterclock api token makes one, for api-users")
 }
 
 // byCertificate finds the caller that has a certificate. Its authority and its dates were checked

@@ -18,6 +18,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -103,7 +104,7 @@ func New(o Options) (*Client, error) {
 	}
 	switch {
 	case (o.User == "") != (o.PasswordFile == ""):
-		return nil, errors.New("--user and --password-file need each other")
+		return nil, errors.New("--user and --password-file must be set together")
 	case c.token != "" && o.User != "":
 		return nil, errors.New("--token-file and --user exclude each other")
 	}
@@ -275,6 +276,9 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
+	if bytes.Contains(body, []byte("HTTP request to an HTTPS server")) {
+		return nil, fmt.Errorf("%s speaks HTTPS: name it with https://", c.base)
+	}
 	p := &Problem{}
 	p.Title = resp.Status
 	if json.Unmarshal(body, p) != nil || p.Detail == "" && p.Title == "" {
@@ -292,8 +296,15 @@ func (c *Client) unreachable(err error) error {
 	if network, ok := errors.AsType[*net.OpError](err); ok && network.Op == "dial" {
 		return fmt.Errorf("no HTTP API at %s: %w; dev has one, serve with --api; --url or WATERCLOCK_URL names it", c.base, err)
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		return fmt.Errorf("%s does not answer; does --url name an instance's API, and not a broker?", c.base)
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return fmt.Errorf("%s speaks HTTP without TLS: name it with http://", c.base)
+	case untrusted:
+		return fmt.Errorf("call %s: %w; --ca names a file of the authorities that this machine does not know",
+			c.base, err)
 	}
 	return fmt.Errorf("call %s: %w", c.base, err)
 }

@@ -87,7 +87,8 @@ func Send(ctx context.Context, cfg *config.Config, r Request) (Sent, error) {
 	}
 	// An unknown time zone may be known to the service, which may have newer rules.
 	if _, refusal := validate(rec, time.Now()); r.Action == "" && refusal != nil && refusal.Reason != waterclock.ReasonUnknownZone {
-		return Sent{}, config.Invalid(fmt.Errorf("%s is not sent, for it would be refused: %s: %s", r.ID, refusal.Reason, refusal.Detail))
+		return Sent{}, config.Invalid(fmt.Errorf("not sent, because the service would reject it: %s: %s",
+			refusal.Reason, refusal.Detail))
 	}
 	if topics.IsOwn(rec.Topic) || strings.HasPrefix(rec.Topic, "__") {
 		return Sent{}, config.Invalid(fmt.Errorf("%s is no request topic, but one of the service or of Kafka: choose a request topic with --topic", rec.Topic))

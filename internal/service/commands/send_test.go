@@ -65,7 +65,8 @@ func TestSendRefusesBeforeSending(t *testing.T) {
 		}
 		sent, err := Send(ctx, nobody, Request{Topic: "timers", ID: "a1", Options: tt.opts})
 		cancel()
-		refused := errors.Is(err, config.ErrInvalid) && strings.Contains(err.Error(), "a1 is not sent, for it would be refused: "+string(tt.want))
+		refused := errors.Is(err, config.ErrInvalid) && strings.Contains(err.Error(),
+			"not sent, because the service would reject it: "+string(tt.want))
 		if sent.Topic != "" || err == nil || refused != (tt.want != "") {
 			t.Errorf("%s: %+v, %v", tt.name, sent, err)
 		}

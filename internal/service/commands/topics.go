@@ -71,7 +71,7 @@ func Topics(ctx context.Context, cfg *config.Config, create bool, out io.Writer)
 		}
 		printTopics(out, in)
 		if n := fatal(in.Checks); n > 0 && wrong == nil {
-			wrong = fmt.Errorf("%d settings of the topics of %s are wrong: see above", n, name)
+			wrong = fmt.Errorf("wrong settings of the topics of %s: %d, marked above", name, n)
 		}
 		return nil
 	}

@@ -161,17 +161,34 @@ func CheckBrokers(ctx context.Context, cl *kgo.Client) error {
 	if err != nil {
 		return err
 	}
-	level := int16(0)
+	return fitTransactions(resp)
+}
+
+// fitTransactions returns an UnfitError if the level of transaction.version is too low.
+func fitTransactions(resp *kmsg.ApiVersionsResponse) error {
+	const feature = "transaction.version"
+	var level, most int16
 	for _, f := range resp.FinalizedFeatures {
-		if f.Name == "transaction.version" {
+		if f.Name == feature {
 			level = f.MaxVersionLevel
 		}
 	}
-	if level < transactionVersion {
-		return &UnfitError{fmt.Sprintf("the cluster's transaction.version is %d and must be %d (Kafka 4.0 or later): raise it with "+
-			"kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature transaction.version=%d", level, transactionVersion, transactionVersion)}
+	for _, f := range resp.SupportedFeatures {
+		if f.Name == feature {
+			most = f.MaxVersion
+		}
 	}
-	return nil
+	advice := fmt.Sprintf("raise it with kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature %s=%d",
+		feature, transactionVersion)
+	switch {
+	case level >= transactionVersion:
+		return nil
+	case most < transactionVersion:
+		advice = "these brokers have no such level, so they are older than Kafka 4.0, or a product without KIP-890 " +
+			"(docs/DEPLOY.md has a list); upgrade them, or choose another cluster"
+	}
+	return &UnfitError{fmt.Sprintf("the cluster's %s is %d and must be %d (Kafka 4.0 or later): %s", feature, level,
+		transactionVersion, advice)}
 }
 
 // quiet returns a log for the Kafka client that keeps only errors, unless log has level debug. While a broker is away,

@@ -132,6 +132,7 @@ func embeddedBroker(addr, dir string) (*kfake.Cluster, string, error) {
 		return nil, "", fmt.Errorf("start the embedded broker on %s with its data in %s: %w", addr, dir, err)
 	}
 	createOnUse(cluster)
+	refuseFuture(cluster)
 	return cluster, cluster.ListenAddrs()[0], nil
 }
 

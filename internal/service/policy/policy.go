@@ -61,7 +61,8 @@ func Never(cfg *config.Config) func(topic string) string {
 		case topics.IsOwn(topic), letters[topic]:
 			return "it is a topic that waterclock keeps for itself"
 		case requests[topic]:
-			return "it is a request topic, where what fires would be refused for want of a due time, or be taken for a cancel"
+			return "it is a request topic, where an emission would be rejected because it has no due time, or would " +
+				"cancel a timer"
 		}
 		return ""
 	}

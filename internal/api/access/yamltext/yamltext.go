@@ -3,6 +3,7 @@
 package yamltext
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,6 +15,15 @@ import (
 
 // ErrNotScalar says that a node is a list or a mapping.
 var ErrNotScalar = errors.New("not a scalar")
+
+// UTF8 returns a file without the byte order mark that editors on Windows write before UTF-8. If the mark is that of
+// UTF-16, need says what the file needs.
+func UTF8(data []byte) (text []byte, need string) {
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return nil, "text in UTF-8, not in UTF-16: save it again with that encoding"
+	}
+	return bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), ""
+}
 
 // Scalar returns the text of a scalar as it is written: 007 is neither 7 nor a number.
 func Scalar(n ast.Node) (string, error) {

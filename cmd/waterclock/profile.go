@@ -1,0 +1,299 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+// profileFlag is the flag --profile of a command that calls a service. Other commands have the settings of a service,
+// which no profile may change: serve, dev, config, topics, audit and bench.
+type profileFlag struct {
+	p     *process
+	fs    *pflag.FlagSet // of the command
+	name  string
+	given bool
+}
+
+// addProfileFlag declares --profile, unless the command has it already.
+func addProfileFlag(p *process, fs *pflag.FlagSet) *profileFlag {
+	if f := fs.Lookup("profile"); f != nil {
+		return f.Value.(*profileFlag)
+	}
+	f := &profileFlag{p: p, fs: fs}
+	fs.Var(f, "profile", "reach the service as profile `NAME` says: see waterclock profile (default: "+
+		config.EnvProfile+", else the one in use); empty for none")
+	return f
+}
+
+// Set implements pflag.Value.
+func (f *profileFlag) Set(name string) error {
+	f.name, f.given = name, true
+	return nil
+}
+
+// String implements pflag.Value.
+func (f *profileFlag) String() string { return f.name }
+
+// Type implements pflag.Value.
+func (f *profileFlag) Type() string { return "string" }
+
+// complete makes shells complete the names of profiles.
+func (f *profileFlag) complete(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return f.p.profileNames(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// choose returns the profile of the command; nil if it has none. A profile that is in use, but not named, gives way to
+// a file of settings that is named: otherwise it would change what that file says.
+func (f *profileFlag) choose() (*config.Profile, error) {
+	name, by := f.name, "--profile"
+	if env, ok := f.p.lookupEnv(config.EnvProfile); !f.given && ok {
+		name, by = env, config.EnvProfile
+	}
+	named := f.given || by == config.EnvProfile
+	if named && name == "" || !named && f.namesFile() {
+		return nil, nil
+	}
+	all, err := f.p.profiles()
+	if err != nil {
+		return nil, err
+	}
+	if !named {
+		name, by = all.Current, "current"
+	}
+	if name == "" {
+		return nil, nil
+	}
+	chosen, err := all.Choose(name, by)
+	if chosen != nil {
+		f.p.profile = name
+	}
+	return chosen, err
+}
+
+// namesFile reports whether the command is given a file of settings.
+func (f *profileFlag) namesFile() bool {
+	file := f.fs.Lookup("config")
+	return file != nil && file.Changed || f.p.env(config.EnvOf("config")) != ""
+}
+
+// profiles reads the profiles of the user.
+func (p *process) profiles() (*config.Profiles, error) { return config.ReadProfiles(p.profilesPath()) }
+
+// profilesPath returns the path of the user's profiles, by the XDG Base Directory Specification. Without a home
+// directory it is relative, and there is no such file.
+func (p *process) profilesPath() string {
+	dir := filepath.Join(p.env("HOME"), ".config")
+	if runtime.GOOS == "windows" {
+		dir = p.env("AppData")
+	}
+	if xdg := p.env("XDG_CONFIG_HOME"); filepath.IsAbs(xdg) {
+		dir = xdg
+	}
+	return filepath.Join(dir, "waterclock", "profiles.yaml")
+}
+
+func profileCommand(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "profile",
+		Short: "keep how to reach a service under a name",
+		Long: `profile keeps how to reach a service under a name: brokers, HTTP API, request topic, user,
+and the files that have keys and passwords. Commands that call a service take it with
+--profile, from WATERCLOCK_PROFILE, or from the profile that is in use. A flag wins over
+the environment, that over the profile, that over the file of --config.
+
+If --config names a file, only a profile that is named counts, and not the one in use.
+serve, dev, config, topics, audit and bench take no profile: they have the settings of a
+service. User and passwords for the API are used with the profile's own url only.
+
+Profiles are in $XDG_CONFIG_HOME/waterclock/profiles.yaml, or else in ~/.config.`,
+		Example: `  waterclock profile set prod --brokers kafka:9093 --tls --sasl-mechanism SCRAM-SHA-512 \
+      --sasl-username ann --sasl-password-file ~/.waterclock/kafka \
+      --url https://timers:8681 --token-file ~/.waterclock/token
+  waterclock profile use prod
+  waterclock list --profile test`,
+	}
+	cmd.AddCommand(profileListCommand(p), profileShowCommand(p), profileSetCommand(p), profileUseCommand(p),
+		profileRemoveCommand(p))
+	return cmd
+}
+
+// namedProfile returns a command whose argument is the name of a profile.
+func namedProfile(p *process, cmd *cobra.Command, run func(all *config.Profiles, name string) error) *cobra.Command {
+	if cmd.Annotations == nil {
+		cmd.Annotations = make(map[string]string)
+	}
+	cmd.Args, cmd.Annotations[takesArgs] = cobra.ArbitraryArgs, ""
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return p.profileNames(), cobra.ShellCompDirectiveNoFileComp
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("%s takes the name of one profile, not %d arguments; see %[1]s --help", cmd.CommandPath(),
+				len(args))
+		}
+		all, err := p.profiles()
+		if err != nil {
+			return err
+		}
+		return run(all, args[0])
+	}
+	return cmd
+}
+
+// profileNames returns the names of all profiles, for completion.
+func (p *process) profileNames() []string {
+	all, err := p.profiles()
+	if err != nil {
+		return nil
+	}
+	return all.Names()
+}
+
+func profileListCommand(p *process) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "list", Short: "list profiles; * marks the one in use",
+		Example: `  waterclock profile list`,
+	}
+	cmd.RunE = func(*cobra.Command, []string) error {
+		all, err := p.profiles()
+		if err != nil {
+			return err
+		}
+		if len(all.Names()) == 0 {
+			fmt.Fprintf(p.stderr, "There is no profile in %s: waterclock profile set NAME makes one.\n", all.Path)
+			return nil
+		}
+		tw := newTable(p.stdout)
+		fmt.Fprintln(tw, "\tPROFILE\tBROKERS\tAPI\tTOPIC")
+		var errs []error
+		for _, name := range all.Names() {
+			one, err := all.Choose(name, "profile")
+			errs = append(errs, err)
+			mark := map[bool]string{true: "*"}[name == all.Current]
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", mark, name, one.Text("brokers"), one.Text(config.ProfileURL),
+				one.Text(config.ProfileTopic))
+		}
+		return errors.Join(tw.Flush(), errors.Join(errs...))
+	}
+	return cmd
+}
+
+func profileShowCommand(p *process) *cobra.Command {
+	return namedProfile(p, &cobra.Command{
+		Use: "show NAME", Short: "print the settings of a profile, as YAML",
+		Example: `  waterclock profile show prod`,
+	}, func(all *config.Profiles, name string) error {
+		one, err := all.Choose(name, "profile")
+		if one == nil {
+			return err
+		}
+		text, bad := one.YAML()
+		if bad == nil {
+			_, bad = p.stdout.Write(text)
+		}
+		return errors.Join(bad, err)
+	})
+}
+
+func profileSetCommand(p *process) *cobra.Command {
+	var a asking
+	var topic string
+	cmd := &cobra.Command{
+		Use: "set NAME", Short: "make a profile, or change its settings",
+		Long: `set makes a profile, or changes those of its settings that are given as flags. An empty value
+removes a setting. A profile has the names of files that have secrets, never secrets; the
+files must not be readable by other users.`,
+		Example: `  waterclock profile set test --brokers kafka-test:9092 --url http://timers-test:8681
+  waterclock profile set test --topic orders.timers --url ''`,
+	}
+	cmd.Annotations = map[string]string{explainsConnection: ""}
+	loader := config.NewLoader(config.Default())
+	fs := cmd.Flags()
+	loader.AddFlags(fs, config.Client)
+	a.to.flags(fs)
+	fs.StringVar(&topic, config.ProfileTopic, "", "request `TOPIC`")
+	_ = fs.MarkHidden("config") // which every loader has
+	return namedProfile(p, cmd, func(all *config.Profiles, name string) error {
+		settings := make(map[string][]string)
+		fs.Visit(func(f *pflag.Flag) {
+			if list, ok := f.Value.(pflag.SliceValue); ok {
+				settings[f.Name] = list.GetSlice()
+			} else {
+				settings[f.Name] = []string{f.Value.String()}
+			}
+		})
+		switch {
+		case settings["config"] != nil:
+			return usagef("a profile has no --config: give its settings as flags, as in --brokers kafka:9092")
+		case len(settings) == 0:
+			return usagef("profile set %s changes nothing without flags, as in --brokers kafka:9092; see waterclock "+
+				"profile set --help", name)
+		}
+		if err := errors.Join(all.Set(name, settings), all.Save()); err != nil {
+			return err
+		}
+		fmt.Fprintf(p.stderr, "profile %s is written to %s%s\n", name, all.Path, hintOfUse(all, name))
+		return nil
+	})
+}
+
+// hintOfUse says how a profile is put to use, if it is not.
+func hintOfUse(all *config.Profiles, name string) string {
+	if all.Current == name {
+		return ""
+	}
+	return "; waterclock profile use " + name + " puts it to use"
+}
+
+func profileUseCommand(p *process) *cobra.Command {
+	return namedProfile(p, &cobra.Command{
+		Use: "use NAME", Short: "use a profile in all commands that name no other",
+		Long:    "use makes a profile the one in use, for commands that name no other. An empty name means none.",
+		Example: "  waterclock profile use prod\n  waterclock profile use ''",
+	}, func(all *config.Profiles, name string) error {
+		if name != "" {
+			if _, err := all.Choose(name, "profile"); err != nil {
+				return err
+			}
+		}
+		all.Current = name
+		if err := all.Save(); err != nil {
+			return err
+		}
+		fmt.Fprintf(p.stderr, "profile in use: %s\n", cmp.Or(name, "none"))
+		return nil
+	})
+}
+
+func profileRemoveCommand(p *process) *cobra.Command {
+	return namedProfile(p, &cobra.Command{
+		Use: "remove NAME", Short: "remove a profile",
+		Example: `  waterclock profile remove test`,
+	}, func(all *config.Profiles, name string) error {
+		if one, err := all.Choose(name, "profile"); one == nil {
+			return err
+		}
+		all.Remove(name)
+		return all.Save()
+	})
+}
+
+// ofProfile returns the end of an error's line: the profile that the command has used.
+func (p *process) ofProfile() string {
+	if p.profile == "" {
+		return ""
+	}
+	return " (profile " + strings.TrimSpace(p.profile) + ")"
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/waterclock/waterclock/internal/config"
+)
+
+// newProfiles writes a file of profiles and returns the environment of a user who has it.
+func newProfiles(t *testing.T, text string) (environ []string, dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), ".config", "waterclock")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "profiles.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"HOME=" + filepath.Dir(filepath.Dir(dir))}, dir
+}
+
+// A flag wins over the environment, that over the profile, that over the file, that over the default.
+func TestPrecedenceOfProfiles(t *testing.T) {
+	environ, dir := newProfiles(t, "current: used\nprofiles:\n  used: {brokers: used:1, topic: orders}\n  named: "+
+		"{brokers: ['named:1', 'named:2'], tls: true}\n  empty: {}\n")
+	file := filepath.Join(dir, "wc.yaml")
+	if err := os.WriteFile(file, []byte("brokers: file:1\ntls: true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		env  []string
+		args []string
+		want string // brokers, TLS, topic
+	}{
+		{"the one in use", nil, nil, "[used:1] false orders"},
+		{"environment over flagless", []string{"WATERCLOCK_PROFILE=named"}, nil, "[named:1 named:2] true timers"},
+		{"flag over environment", []string{"WATERCLOCK_PROFILE=named"}, []string{"--profile", "used"},
+			"[used:1] false orders"},
+		{"none", nil, []string{"--profile", ""}, "[127.0.0.1:9092] false timers"},
+		{"none, by environment", []string{"WATERCLOCK_PROFILE="}, nil, "[127.0.0.1:9092] false timers"},
+		{"setting of the environment over a profile", []string{"WATERCLOCK_BROKERS=env:1",
+			"WATERCLOCK_REQUESTS=mine"}, nil, "[env:1] false mine"},
+		{"flags over a profile", nil, []string{"--brokers", "flag:1", "--topic", "t"}, "[flag:1] false t"},
+		{"a file over the one in use", nil, []string{"--config", file}, "[file:1] true timers"},
+		{"a file of the environment over the one in use", []string{"WATERCLOCK_CONFIG=" + file}, nil,
+			"[file:1] true timers"},
+		{"a named one over a file", nil, []string{"--config", file, "--profile", "used"}, "[used:1] true orders"},
+		{"a file over the default", nil, []string{"--config", file, "--profile", "empty"}, "[file:1] true timers"},
+	} {
+		var got calls
+		code, _, stderr := runWith(&got, append(c.env, environ...), "", append([]string{"schedule", "--in", "1s",
+			"--to", "x"}, c.args...)...)
+		if code != exitOK {
+			t.Errorf("%s: exit %d, %s", c.name, code, stderr)
+			continue
+		}
+		if is := fmt.Sprintf("%v %v %s", got.cfg.Brokers, got.cfg.TLS, got.request.Topic); is != c.want {
+			t.Errorf("%s: %s, want %s", c.name, is, c.want)
+		}
+	}
+	// The settings of a service are its own.
+	for _, command := range []string{"serve", "topics"} {
+		var got calls
+		code, _, stderr := runWith(&got, append(environ, "WATERCLOCK_PROFILE=used"), "", command, "--requests", "t")
+		if code != exitUsage || !strings.Contains(stderr, "brokers needs at least one") {
+			t.Errorf("%s: exit %d, %s", command, code, stderr)
+		}
+	}
+}
+
+// The API is that of the profile, and so are credentials, unless another URL is given: it must not learn them.
+func TestProfileOfTheAPI(t *testing.T) {
+	var calledFor, auth string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		calledFor, auth = r.URL.Path, r.Header.Get("Authorization")
+		fmt.Fprint(w, `{"timers":[],"count":7,"exact":true}`)
+	}))
+	defer s.Close()
+	environ, dir := newProfiles(t, "")
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) string {
+		t.Helper()
+		code, stdout, stderr := runWith(&calls{}, environ, "", args...)
+		if code != exitOK {
+			t.Errorf("%v: exit %d, %s", args, code, stderr)
+		}
+		return stdout
+	}
+	run("profile", "set", "prod", "--url", s.URL, "--token-file", token, "--topic", "slow")
+	run("count", "--profile", "prod")
+	if calledFor != "/v1/topics/slow/timers/count" || auth != "Bearer secret" {
+		t.Errorf("called %s with %q", calledFor, auth)
+	}
+	run("profile", "use", "prod")
+	run("count", "--topic", "t")
+	if calledFor != "/v1/topics/t/timers/count" || auth == "" {
+		t.Errorf("called %s with %q", calledFor, auth)
+	}
+	if run("count", "--url", s.URL+"/"); auth != "" {
+		t.Errorf("another URL got %q", auth)
+	}
+	environ = append(environ, config.EnvURL+"="+s.URL+"/x")
+	if run("count"); auth != "" || !strings.HasPrefix(calledFor, "/x/") {
+		t.Errorf("another URL got %q", auth)
+	}
+}
+
+// What is wrong with a profile, and which one a command used, is said.
+func TestProfilesThatAreWrong(t *testing.T) {
+	environ, dir := newProfiles(t, "current: gone\nprofiles:\n  prod: {brokers: a:1, sasl-password-file: "+
+		"password}\n  odd: {broker: a:1}\n  open: {url: http://127.0.0.1:1, token-file: OPEN}\n")
+	path, open := filepath.Join(dir, "profiles.yaml"), filepath.Join(dir, "open")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string]string{path: strings.ReplaceAll(string(text), "OPEN", open), open: "secret"} {
+		if err := os.WriteFile(name, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(open, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"list"}, exitUsage, `waterclock: current is "gone", needs one of odd, open, prod (` + path + ")\n"},
+		{[]string{"list", "--profile", "prd"}, exitUsage,
+			`waterclock: --profile is "prd", needs one of odd, open, prod; did you mean prod? (` + path + ")\n"},
+		{[]string{"list", "--profile", "prod"}, exitUsage,
+			`waterclock: profiles.prod.sasl-password-file is "password", needs a path from the root (` + path +
+				":3) (profile prod)\n"},
+		{[]string{"list", "--profile", "odd"}, exitUsage,
+			`waterclock: profiles.odd.broker needs to be a known key of a profile; did you mean brokers? (` + path +
+				":4) (profile odd)\n"},
+		{[]string{"list", "--profile", "open"}, exitUsage, "waterclock: " + open +
+			" may be read by other users, and a profile rests on it: chmod go= " + open + " (profile open)\n"},
+		{[]string{"profile", "use", "nobody"}, exitUsage,
+			`waterclock: profile is "nobody", needs one of odd, open, prod (` + path + ")\n"},
+		{[]string{"profile", "set", "x"}, exitUsage,
+			"waterclock: profile set x changes nothing without flags, as in --brokers kafka:9092; see waterclock " +
+				"profile set --help\n"},
+		{[]string{"profile", "set", "x", "--config", "y"}, exitUsage,
+			"waterclock: a profile has no --config: give its settings as flags, as in --brokers kafka:9092\n"},
+		{[]string{"profile", "set", "a b", "--url", "http://a"}, exitUsage,
+			`waterclock: the profile's name is "a b", needs a word without spaces` + "\n"},
+		{[]string{"profile", "show"}, exitUsage, "waterclock: waterclock profile show takes the name of one " +
+			"profile, not 0 arguments; see waterclock profile show --help\n"},
+	} {
+		code, _, stderr := runWith(&calls{}, environ, "", c.args...)
+		if code != c.code || stderr != c.want {
+			t.Errorf("%v: exit %d\n%swant\n%s", c.args, code, stderr, c.want)
+		}
+	}
+	if err := os.Chmod(open, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := runWith(&calls{}, environ, "", "status", "--profile", "open"); code != exitError ||
+		!strings.HasSuffix(stderr, "(profile open)\n") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	if err := os.Chmod(path, 0o620); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := runWith(&calls{}, environ, "", "list"); code != exitUsage || !strings.Contains(stderr,
+		"profiles.yaml may be changed by other users, and a profile rests on it: chmod go-w") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+}

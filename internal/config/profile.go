@@ -1,0 +1,273 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/spf13/pflag"
+	"github.com/waterclock/waterclock/internal/near"
+)
+
+// EnvProfile is the variable that names the profile of commands that call a service.
+const EnvProfile = EnvPrefix + "PROFILE"
+
+// Settings of a profile that are not settings of an instance: how to call its HTTP API, and the request topic.
+const (
+	ProfileURL          = "url"
+	ProfileUser         = "user"
+	ProfilePasswordFile = "password-file"
+	ProfileTokenFile    = "token-file"
+	ProfileCA           = "ca"
+	ProfileTopic        = "topic"
+)
+
+// Keys of the file of profiles.
+const (
+	currentKey  = "current"
+	profilesKey = "profiles"
+)
+
+// Profile is how a person's commands reach one service: its brokers, its HTTP API, and the files that have the keys. It
+// is a layer of settings below the environment and above the file of --config.
+type Profile struct {
+	Name   string
+	values map[string]*value
+}
+
+// Text returns a setting of the profile, "" if it has none. A nil profile has none.
+func (p *Profile) Text(setting string) string {
+	if p == nil || p.values[setting] == nil {
+		return ""
+	}
+	return strings.Join(p.values[setting].items, ",")
+}
+
+// layer returns the profile's settings of an instance by their names.
+func (p *Profile) layer() map[string]*value {
+	if p == nil {
+		return nil
+	}
+	all := make(map[string]*value, len(p.values))
+	for name, v := range p.values {
+		if name == ProfileTopic {
+			name = "requests"
+		}
+		all[name] = v
+	}
+	return all
+}
+
+// YAML returns the profile's settings. They are names of files that have secrets, and never secrets.
+func (p *Profile) YAML() ([]byte, error) { return yaml.Marshal(p.slice()) }
+
+func (p *Profile) slice() yaml.MapSlice {
+	var all yaml.MapSlice
+	for _, name := range profileSettings() {
+		switch v := p.values[name]; {
+		case v == nil:
+		case v.isList:
+			all = append(all, yaml.MapItem{Key: name, Value: v.items})
+		case name == "tls":
+			all = append(all, yaml.MapItem{Key: name, Value: v.items[0] == "true"})
+		default:
+			all = append(all, yaml.MapItem{Key: name, Value: v.items[0]})
+		}
+	}
+	return all
+}
+
+// profileSettings returns the names of the settings that a profile may have, in order.
+func profileSettings() (names []string) {
+	c := Default()
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	set.SortFlags = false
+	c.bind(Client, set)
+	set.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return append(names, ProfileTopic, ProfileURL, ProfileUser, ProfilePasswordFile, ProfileTokenFile, ProfileCA)
+}
+
+// namesFile reports whether a setting of a profile names a file, and whether that file has a secret.
+func namesFile(setting string) (file, secret bool) {
+	switch setting {
+	case "tls-ca", "tls-cert", ProfileCA:
+		return true, false
+	case "tls-key", "sasl-password-file", "sasl-token-file", ProfilePasswordFile, ProfileTokenFile:
+		return true, true
+	}
+	return false, false
+}
+
+// Profiles are the profiles of a person, and which one is in use.
+type Profiles struct {
+	Path    string // of their file
+	Current string // "": none
+	all     map[string]map[string]*value
+}
+
+// ReadProfiles reads the file of profiles. There are none if there is no file.
+func ReadProfiles(path string) (*Profiles, error) {
+	p := &Profiles{Path: path, all: make(map[string]map[string]*value)}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	if err != nil {
+		return nil, Invalid(fmt.Errorf("profiles: %w", err))
+	}
+	if err := notOthers(path, 0o022, "may be changed", "go-w"); err != nil {
+		return nil, err
+	}
+	doc, err := decodeYAML(path, data)
+	if bad, ok := errors.AsType[*Problem](err); ok && bad.Setting == fileSetting {
+		bad.Setting = profilesKey
+	}
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for _, key := range sortedKeys(doc) {
+		switch n := doc[key].node; {
+		case key == currentKey && n != nil:
+			one := make(map[string]*value)
+			errs = append(errs, put(one, key, path, key, n))
+			if v := one[key]; v != nil {
+				p.Current = v.items[0]
+			}
+		case key == profilesKey && n != nil:
+			nodes, err := mappingOf(path, key, n, "profiles, each with settings of its own")
+			errs = append(errs, err)
+			for _, name := range sortedKeys(nodes) {
+				settings, err := mappingOf(path, key+"."+name, nodes[name], "settings")
+				errs = append(errs, err)
+				p.all[name] = make(map[string]*value)
+				for _, setting := range sortedKeys(settings) {
+					errs = append(errs, put(p.all[name], setting, path, key+"."+name+"."+setting, settings[setting]))
+				}
+			}
+		default:
+			errs = append(errs, &Problem{Setting: key, Source: path, Need: "to be " + currentKey + " or " +
+				profilesKey})
+		}
+	}
+	return p, errors.Join(errs...)
+}
+
+// Names returns the names of all profiles, sorted.
+func (p *Profiles) Names() []string { return sortedKeys(p.all) }
+
+// Choose returns the profile of a name. by is what names it. An error names the profiles that there are.
+func (p *Profiles) Choose(name, by string) (*Profile, error) {
+	if p.all[name] == nil {
+		need := "the name of a profile, and there is none: waterclock profile set " + name + " makes it"
+		if known := p.Names(); len(known) > 0 {
+			need = "one of " + strings.Join(known, ", ") + near.Hint(name, "", known)
+		}
+		return nil, &Problem{Setting: by, Found: name, Need: need, Source: p.Path}
+	}
+	return &Profile{Name: name, values: p.all[name]}, p.check(name)
+}
+
+// check returns what is wrong with a profile: unknown settings, relative paths, and secrets that others can read.
+func (p *Profiles) check(name string) error {
+	var errs []error
+	known := profileSettings()
+	for _, setting := range sortedKeys(p.all[name]) {
+		v, full := p.all[name][setting], profilesKey+"."+name+"."+setting
+		file, secret := namesFile(setting)
+		switch path := v.items; {
+		case !slices.Contains(known, setting):
+			errs = append(errs, &Problem{Setting: full, Source: v.source, Need: "to be a known key of a profile" +
+				near.Hint(setting, "", known)})
+		case file && !filepath.IsAbs(path[0]):
+			errs = append(errs, &Problem{Setting: full, Found: path[0], Source: v.source, Need: "a path from the root"})
+		case secret:
+			errs = append(errs, notOthers(path[0], 0o077, "may be read", "go="))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// notOthers returns an error if other users than its owner may do what mode says with a file.
+func notOthers(path string, mode fs.FileMode, what, chmod string) error {
+	info, err := os.Stat(path) // a file that cannot be read is reported when it is needed
+	if err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&mode != 0 {
+		return Invalid(fmt.Errorf("%s %s by other users, and a profile rests on it: chmod %s %s", path, what, chmod,
+			path))
+	}
+	return nil
+}
+
+// Set adds settings to a profile, which it makes if there is none. An empty value removes a setting.
+func (p *Profiles) Set(name string, settings map[string][]string) error {
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return Invalid(fmt.Errorf("the profile's name is %q, needs a word without spaces", name))
+	}
+	into := p.all[name]
+	if into == nil {
+		into = make(map[string]*value)
+		p.all[name] = into
+	}
+	for setting, items := range settings {
+		if file, _ := namesFile(setting); file && len(items) == 1 && items[0] != "" {
+			path, err := filepath.Abs(items[0])
+			if err != nil {
+				return fmt.Errorf("profile %s: %w", name, err)
+			}
+			items = []string{path}
+		}
+		into[setting] = &value{items: items, isList: len(items) > 1, source: p.Path}
+		if len(items) == 0 || items[0] == "" {
+			delete(into, setting)
+		}
+	}
+	return p.check(name)
+}
+
+// Remove removes a profile.
+func (p *Profiles) Remove(name string) {
+	delete(p.all, name)
+	if p.Current == name {
+		p.Current = ""
+	}
+}
+
+// Save writes the file of profiles, which nobody else can read.
+func (p *Profiles) Save() error {
+	var all yaml.MapSlice
+	for _, name := range p.Names() {
+		all = append(all, yaml.MapItem{Key: name, Value: (&Profile{name, p.all[name]}).slice()})
+	}
+	doc := yaml.MapSlice{{Key: profilesKey, Value: all}}
+	if p.Current != "" {
+		doc = append(yaml.MapSlice{{Key: currentKey, Value: p.Current}}, doc...)
+	}
+	text, err := yaml.Marshal(doc)
+	if err != nil {
+		return fmt.Errorf("write profiles: %w", err)
+	}
+	dir := filepath.Dir(p.Path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("write profiles: %w", err)
+	}
+	f, err := os.CreateTemp(dir, "profiles-") // of mode 0600; the old file stays whole until the new one is
+	if err != nil {
+		return fmt.Errorf("write profiles: %w", err)
+	}
+	_, err = f.Write(bytes.Join([][]byte{[]byte("# Written by waterclock profile, which keeps no comments.\n"),
+		text}, nil))
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), p.Path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write profiles: %w", err), os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+package sizing
+
+import "time"
+
+// RequestsOfTransaction is how many requests an instance sends for a transaction at least: AddPartitionsToTxn,
+// TxnOffsetCommit, EndTxn, and a Produce to each broker that leads one of its partitions, of which there is one or
+// more.
+const RequestsOfTransaction = 4
+
+// MeasuredInterval is the longest firing interval that docs/BENCHMARKS.md has figures of. They follow one law, which is
+// taken to hold beyond it.
+const MeasuredInterval = 100 * time.Millisecond
+
+// LongerInterval is what a longer firing interval would save, each second, of all instances.
+type LongerInterval struct {
+	Interval     time.Duration
+	Transactions float64
+	Requests     float64 // to brokers, at least
+	Cores        float64 // of the instances
+	BrokerCores  float64
+	// Timers are later by half of what the interval grows by on average, and by all of it at most: a timer that is due
+	// waits for the end of its lane's interval.
+	Later, LaterAtMost time.Duration
+}
+
+// longerIntervals returns what longer firing intervals would save; those that save no more than a
+// shorter one are left out.
+func (p *Plan) longerIntervals(l Load, c Constants) (all []LongerInterval) {
+	n, most := float64(p.Instances), 0.0
+	least := time.Duration(transactionTime(c) * float64(time.Second))
+	for _, ms := range []time.Duration{50, 100, 200, 500, 1000} {
+		interval := ms * time.Millisecond
+		saved := p.Transactions - n*l.transactions(l.Rate/n, interval, c)
+		if interval <= l.Interval || saved <= most {
+			continue
+		}
+		most = saved
+		later := interval - max(l.Interval, least)
+		all = append(all, LongerInterval{
+			Interval: interval, Transactions: saved, Requests: saved * RequestsOfTransaction,
+			Cores: saved * c.ServiceTransaction / 1e3, BrokerCores: saved * c.BrokerTransaction / 1e3 * copies(l, c),
+			Later: later / 2, LaterAtMost: later,
+		})
+	}
+	return all
+}
