@@ -67,7 +67,6 @@ type Instance struct {
 	Problem       func() string // why the instance is not a member of its group, or may no longer be one; "" if it is one
 	Partitions    Partitions
 	Targets       *targets.Metadata
-	CreateTargets bool // targets are made on first use
 	Health        *targets.Health
 	Tracer        trace.Tracer // of calls; nil: they have no spans
 }
@@ -222,7 +221,7 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 // noteOfTarget returns a note if a target topic does not exist; "" otherwise, and in dev, which creates topics on first
 // use.
 func (in *Instance) noteOfTarget(ctx context.Context, topic string) string {
-	if known, ok := in.Targets.Cached(topic); in.CreateTargets || ok && known.Err == nil {
+	if known, ok := in.Targets.Cached(topic); in.Targets.AutoCreate || ok && known.Err == nil {
 		return ""
 	}
 	return connect.MissingTarget(ctx, in.Client, topic)
