@@ -249,14 +249,19 @@ type ElsewhereError struct {
 }
 
 func (e *ElsewhereError) Error() string {
+	if e.Topic == "" {
+		return "it is with " + e.Owner()
+	}
+	return fmt.Sprintf("partition %d of %s is owned by %s", e.Partition, e.Topic, e.Owner())
+}
+
+// Owner describes the other instance, and what to do.
+func (e *ElsewhereError) Owner() string {
 	at := "which has no API"
 	if e.API != "" {
 		at = "at " + e.API
 	}
-	if e.Topic == "" {
-		return fmt.Sprintf("it is with instance %s, %s: %s", e.Process, at, e.Why)
-	}
-	return fmt.Sprintf("partition %d of %s is owned by instance %s, %s: %s", e.Partition, e.Topic, e.Process, at, e.Why)
+	return fmt.Sprintf("instance %s, %s: %s", e.Process, at, e.Why)
 }
 
 // RandomID returns 128 random bits as text.
