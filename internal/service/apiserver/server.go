@@ -67,6 +67,8 @@ type Instance struct {
 	Problem       func() string // why the instance is not a member of its group, or may no longer be one; "" if it is one
 	Partitions    Partitions
 	Targets       *targets.Metadata
+	// SettingsOf returns the settings in which a process differs from most instances of the group; nil: not known.
+	SettingsOf func(process string) []string
 	Health        *targets.Health
 	Tracer        trace.Tracer // of calls; nil: they have no spans
 }
@@ -186,7 +188,7 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 	var running sync.WaitGroup
 	running.Go(func() { local.history.Run(remembering) })
 	router := route.New(route.Options{
-		Local: local, Directory: &directory{in, s.cfg}, Process: in.Process, Transport: s.guard.Peers(), MaxBody: int64(s.cfg.APIBodyLimit), May: mayForwarded, Room: callRoom{},
+		Local: local, Directory: &directory{in, s.cfg}, Process: in.Process, Transport: s.guard.Peers(), MaxBody: int64(s.cfg.APIBodyLimit), May: mayForwarded, Room: callRoom{}, SettingsOf: in.SettingsOf,
 	})
 	served := make(map[string]api.Topic)
 	for i := range in.Topics {
