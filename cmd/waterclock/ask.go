@@ -375,8 +375,9 @@ func statusCommand(p *process) *cobra.Command {
 		Use:   "status",
 		Short: "show instances and partitions",
 		Long: `status asks the HTTP API of an instance for all instances, for the owner, the state and
-the pending timers of each partition, and for unhealthy targets. It exits 1 if a
-partition is not live, or if the instance that was asked cannot work.`,
+the pending timers of each partition, for unhealthy targets, and for settings in which an
+instance differs from most others. It exits 1 if a partition is not live, or if the
+instance that was asked cannot work.`,
 		Example: "  waterclock status",
 	}
 	a.flags(cmd.Flags())

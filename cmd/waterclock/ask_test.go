@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/service/commands"
 )
@@ -386,6 +387,19 @@ func TestMissingPartitions(t *testing.T) {
 		code, stdout, stderr := runWith(&calls{}, nil, "", append(c.args, "--url", s.URL)...)
 		if code != exitPart || !strings.Contains(stdout, c.out) || stderr != told {
 			t.Errorf("%v: exit %d, %q, %q", c.args, code, stdout, stderr)
+		}
+	}
+}
+
+// status names the settings in which an instance differs from most others, and says if that is not known.
+func TestStatusNamesSettingsThatDiffer(t *testing.T) {
+	var out strings.Builder
+	err := showCluster(&out, &api.Cluster{Instances: []route.Instance{
+		{Name: "a", SettingsDiffer: []string{}}, {Name: "b", SettingsDiffer: []string{"targets", "events"}}, {Name: "c"},
+	}})
+	for _, want := range []string{"SETTINGS", "a         none                  the same", "b         none                  differ: targets, events", "c         none                  not known"} {
+		if err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%v, lacks %q:\n%s", err, want, out.String())
 		}
 	}
 }

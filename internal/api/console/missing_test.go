@@ -5,7 +5,17 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/route"
 )
+
+// The page of the cluster names the settings in which instances differ, and says if that is not known.
+func TestClusterNamesSettingsThatDiffer(t *testing.T) {
+	f := newFake(t)
+	f.answers["/v1/cluster"] = &api.Cluster{Asked: "a", Instances: []route.Instance{
+		{Name: "a", SettingsDiffer: []string{}}, {Name: "b", SettingsDiffer: []string{"targets", "events"}}, {Name: "c"},
+	}}
+	says(t, f.get("/cluster"), http.StatusOK, "<span>the same</span>", "differ from most:</strong> <code>targets</code>, <code>events</code>", `<span class="quiet">not known</span></span></td></tr>`)
+}
 
 // A list or a count that lacks partitions says which, and why.
 func TestMissingPartitionsAreNamed(t *testing.T) {
