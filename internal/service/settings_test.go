@@ -10,6 +10,7 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/service/commands"
 )
 
 // Settings that differ between two instances are named by both, in the log, as a metric and by the API, although one of
@@ -65,6 +66,19 @@ func TestSettingsThatDifferAreNamed(t *testing.T) {
 	differ("three differ", "events", "limit-headers", "targets")
 	says(aSays, `settings="[events limit-headers targets]"`)
 	says(bSays, `settings="[events limit-headers targets]"`)
+
+	var audit strings.Builder
+	if err := commands.Audit(t.Context(), first, commands.AuditOptions{}, &audit); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		"settings: instances of group " + first.Group + " have others than were given here: targets, limit-headers, events; give the audit their file\n",
+		" differs from others in targets, limit-headers, events\n", "all add up\n",
+	} {
+		if !strings.Contains(audit.String(), want) {
+			t.Errorf("the audit lacks %q:\n%s", want, &audit)
+		}
+	}
 
 	next := *second
 	next.Targets, next.LimitHeaders, next.Events = first.Targets, first.LimitHeaders, false

@@ -69,8 +69,8 @@ type Instance struct {
 	Targets       *targets.Metadata
 	// SettingsOf returns the settings in which a process differs from most instances of the group; nil: not known.
 	SettingsOf func(process string) []string
-	Health        *targets.Health
-	Tracer        trace.Tracer // of calls; nil: they have no spans
+	Health     *targets.Health
+	Tracer     trace.Tracer // of calls; nil: they have no spans
 }
 
 // Partitions are the partitions that the instance owns.

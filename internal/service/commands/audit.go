@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/audit"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/history"
+	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/service/connect"
 	"github.com/waterclock/waterclock/internal/service/policy"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -52,6 +54,10 @@ func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Write
 	}
 	report, err := audit.Run(ctx, job)
 	finish()
+	var settings []string
+	if err == nil {
+		settings = append(otherSettings(report), groupSettings(ctx, cfg)...)
+	}
 	switch {
 	case ctx.Err() != nil && o.Dir != "":
 		return errors.New("interrupted: the same command goes on with what it has read")
@@ -61,11 +67,58 @@ func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Write
 		return err
 	}
 	if o.JSON {
-		err = printAuditJSON(out, report)
+		err = printAuditJSON(out, report, settings)
 	} else {
-		err = printAudit(out, report)
+		err = printAudit(out, report, settings)
 	}
-	return errors.Join(err, verdict(report))
+	return errors.Join(err, verdict(report, settings))
+}
+
+// otherSettings says which requests were judged by other settings than those of the audit.
+func otherSettings(r *audit.Report) (notes []string) {
+	for i := range r.Topics {
+		if t := &r.Topics[i]; t.OtherSettings > 0 {
+			notes = append(notes, fmt.Sprintf("%s: %d requests were accepted or rejected against the settings given here, such as %s: instances had other settings then, or another version",
+				t.Topic, t.OtherSettings, t.FirstOther))
+		}
+	}
+	return notes
+}
+
+// groupSettings says which settings of the group's members differ now, from each other or from those given here.
+func groupSettings(ctx context.Context, cfg *config.Config) (notes []string) {
+	cl, err := connect.Open(ctx, cfg)
+	if err != nil {
+		return nil // the audit has read its logs, so this is over
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)
+	defer cancel()
+	groups, err := kadm.NewClient(cl).DescribeGroups(ctx, cfg.Group)
+	g := groups[cfg.Group]
+	if err = cmp.Or(err, g.Err); err != nil {
+		return []string{fmt.Sprintf("those of the instances of group %s could not be looked at: %v", cfg.Group, err)}
+	}
+	digests, names := make(map[string]config.Digest), make(map[string]string)
+	var here []string // settings in which a member differs from the audit
+	for _, m := range membership.Members(&g) {
+		digests[m.Process], names[m.Process] = m.Settings, m.Name+"/"+m.Process
+		for _, setting := range cfg.Digest().Differs(m.Settings) {
+			if setting != "requests" && setting != "delay" && !slices.Contains(here, setting) { // an audit may be of some topics
+				here = append(here, setting)
+			}
+		}
+	}
+	if len(here) > 0 {
+		notes = append(notes, fmt.Sprintf("instances of group %s have others than were given here: %s; give the audit their file", cfg.Group, strings.Join(here, ", ")))
+	}
+	for process, odd := range config.Odd(digests) {
+		if len(odd) > 0 {
+			notes = append(notes, fmt.Sprintf("instance %s of group %s differs from others in %s", names[process], cfg.Group, strings.Join(odd, ", ")))
+		}
+	}
+	slices.Sort(notes)
+	return notes
 }
 
 // auditedTopics looks up the request topics and the topics that belong to them.
@@ -95,7 +148,7 @@ func auditedTopics(ctx context.Context, cfg *config.Config) ([]audit.Topic, erro
 		}
 		t := audit.Topic{
 			Name: name, ID: set.Request.ID, Changelog: set.Changelog.Name, Letters: set.DeadLetters.Name,
-			Partitions: set.Request.Partitions, Keeps: set.Settings().Keeps(), Rules: policy.Rules(cfg, set),
+			Partitions: set.Request.Partitions, Keeps: set.Settings().Keeps(), Rules: policy.Rules(cfg, set), Lenient: policy.Lenient(cfg, set),
 		}
 		if p := cfg.PolicyOf(name); p.Events && p.EventsCleanup != config.CleanupCompact {
 			t.Events = set.Events.Name
@@ -131,8 +184,8 @@ func progressTo(w io.Writer) (show func(stage string, done, total int64), finish
 	}, finish
 }
 
-// verdict is nil if everything adds up.
-func verdict(r *audit.Report) error {
+// verdict is nil if everything adds up. settings may explain what does not.
+func verdict(r *audit.Report, settings []string) error {
 	var errs []error
 	if len(r.Broken) > 0 {
 		total := int64(0)
@@ -146,6 +199,9 @@ func verdict(r *audit.Report) error {
 	if n := r.Unproved(); n > 0 {
 		errs = append(errs, fmt.Errorf("what became of %d requests is unknown: see the notes, and \"An audit\" in docs/OPERATIONS.md", n))
 	}
+	if len(errs) > 0 && len(settings) > 0 {
+		errs = append(errs, errors.New("settings differ, which may explain it: see the lines about settings, and \"Settings that differ\" in docs/CONFIGURATION.md"))
+	}
 	return errors.Join(errs...)
 }
 
@@ -155,7 +211,7 @@ var fates = []history.Fate{
 	history.Unmet, history.Rejected, history.Done, history.NothingToDo, history.Undecided, history.Unclear, history.Unknown, history.Lost,
 }
 
-func printAudit(out io.Writer, r *audit.Report) error {
+func printAudit(out io.Writer, r *audit.Report, settings []string) error {
 	fmt.Fprintf(out, "as of %s\n", r.AsOf.Format(time.RFC3339))
 	for i := range r.Topics {
 		t := &r.Topics[i]
@@ -174,6 +230,9 @@ func printAudit(out io.Writer, r *audit.Report) error {
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(out, "not seen: %s\n", n)
+	}
+	for _, s := range settings {
+		fmt.Fprintf(out, "settings: %s\n", s)
 	}
 	for i, v := range r.Violations {
 		if i == shownViolations {
@@ -210,15 +269,16 @@ type violationJSON struct {
 	Text     string   `json:"text"`
 }
 
-func printAuditJSON(out io.Writer, r *audit.Report) error {
+func printAuditJSON(out io.Writer, r *audit.Report, settings []string) error {
 	doc := struct {
 		AddsUp     bool                `json:"addsUp"`
 		AsOf       time.Time           `json:"asOf"`
 		Topics     []audit.TopicReport `json:"topics"`
 		NotSeen    []string            `json:"notSeen,omitempty"`
+		Settings   []string            `json:"settings,omitempty"`
 		Broken     map[string]int64    `json:"broken,omitempty"`
 		Violations []violationJSON     `json:"violations,omitempty"`
-	}{AddsUp: r.AddsUp(), AsOf: r.AsOf, Topics: r.Topics, NotSeen: r.Notes, Broken: r.Broken}
+	}{AddsUp: r.AddsUp(), AsOf: r.AsOf, Topics: r.Topics, NotSeen: r.Notes, Settings: settings, Broken: r.Broken}
 	for _, v := range r.Violations {
 		j := violationJSON{Rule: v.Rule, Text: v.Text}
 		if strings.ToValidUTF8(v.ID, "") == v.ID {

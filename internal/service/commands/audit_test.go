@@ -28,7 +28,7 @@ func TestPrintAudit(t *testing.T) {
 			"3 violations: early 2, loss 1\nwhat became of 1 requests is unknown"},
 	} {
 		var out strings.Builder
-		if err := printAudit(&out, c.report); err != nil {
+		if err := printAudit(&out, c.report, nil); err != nil {
 			t.Fatal(err)
 		}
 		for _, text := range c.says {
@@ -41,12 +41,12 @@ func TestPrintAudit(t *testing.T) {
 				t.Errorf("%s: %s has %q", c.name, out.String(), text)
 			}
 		}
-		if err := verdict(c.report); (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
+		if err := verdict(c.report, nil); (err == nil) != (c.err == "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.err)
 		}
 	}
 	var out strings.Builder
-	if err := printAuditJSON(&out, broken); err != nil {
+	if err := printAuditJSON(&out, broken, nil); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
