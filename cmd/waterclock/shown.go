@@ -124,7 +124,8 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 		if !in.Started.IsZero() {
 			since = in.Started.Format(time.RFC3339)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n", in.Name, cmp.Or(in.API, "none"), in.Version, since, settingsOf(in), in.Problem)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n",
+			in.Name, cmp.Or(in.API, "none"), in.Version, since, settingsOf(in), in.Problem)
 	}
 	fmt.Fprintln(tw, "\nPARTITION\tSTATE\tOWNER\tPENDING\tPARKED\tLAG\t")
 	slices.SortFunc(s.Partitions, func(x, y api.OwnedPartition) int {

@@ -182,7 +182,8 @@ func instants(texts []string) (all []int64, err error) {
 // count adds up the counts of all partitions that answer. With until it counts the timers that fire before each of
 // these instants.
 func (l *lists) count(ctx context.Context, name string, topic Topic, f *query.Filter, until []int64) (TimerCount, error) {
-	answers, missing, err := l.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}, Until: until}, nil)
+	c := route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}, Until: until}
+	answers, missing, err := l.askAll(ctx, topic, &c, nil)
 	all := TimerCount{Exact: len(missing) == 0, Missing: missing}
 	for _, at := range until {
 		all.Until = append(all.Until, CountUntil{At: instantOf(at), Exact: all.Exact})
@@ -212,7 +213,9 @@ func (l *lists) count(ctx context.Context, name string, topic Topic, f *query.Fi
 // askAll sends the same call to all partitions of a topic, except those of without, and returns the answers of those
 // that answer. missing has the others. The call fails if no partition answers, or for another reason than that one
 // could not be asked.
-func (l *lists) askAll(ctx context.Context, topic Topic, c *route.Call, without []Missing) (answers []route.Answer, missing []Missing, err error) {
+func (l *lists) askAll(
+	ctx context.Context, topic Topic, c *route.Call, without []Missing,
+) (answers []route.Answer, missing []Missing, err error) {
 	all, errs := make([]route.Answer, topic.Partitions), make([]error, topic.Partitions)
 	for _, m := range without {
 		errs[m.Partition] = m.err
@@ -256,7 +259,8 @@ func missingFor(p int32, err error) *Missing {
 	default:
 		return nil
 	}
-	m := &Missing{Partition: p, Reason: problem.Reason, Detail: strings.TrimSuffix(problem.Detail, "; ask again"), Owner: problem.Owner, err: err}
+	m := &Missing{Partition: p, Reason: problem.Reason, Owner: problem.Owner, err: err}
+	m.Detail = strings.TrimSuffix(problem.Detail, "; ask again")
 	if elsewhere, ok := errors.AsType[*route.ElsewhereError](err); ok {
 		m.Detail = "the owner is " + elsewhere.Owner() // the same for all its partitions
 	}
@@ -361,7 +365,9 @@ func reservePage(ctx context.Context, partitions int) (keep func(bytes int), err
 // does not grow with the number of partitions. They are asked again from where the merge ended, until the page
 // is full, by number or by bytes. If the filter matches few timers, the page may end earlier: its cursor says
 // where to continue. A partition that could not be asked once is missing on the whole page.
-func (l *lists) page(ctx context.Context, name string, topic Topic, p query.Page) (all query.List, missing []Missing, err error) {
+func (l *lists) page(
+	ctx context.Context, name string, topic Topic, p query.Page,
+) (all query.List, missing []Missing, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	limit, until := p.Limit, l.now().Add(fullPageTime)

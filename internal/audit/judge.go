@@ -315,8 +315,8 @@ func (v *verdict) history(f *facts, known *names) (h *history.History, err error
 }
 
 // decideSettings decides about requests that the audit's settings reject, and others may accept. One that has a dead
-// letter was rejected. One that has none was accepted, unless dead letters of its time are not seen: then the settings of
-// the audit decide. It also marks requests that were rejected although the settings of the audit accept them.
+// letter was rejected. One that has none was accepted, unless dead letters of its time are not seen: then the settings
+// of the audit decide. It also marks requests that were rejected although the settings of the audit accept them.
 func (v *verdict) decideSettings(requests string, h *history.History) {
 	rejected := make(map[history.Place]waterclock.Reason)
 	for _, l := range h.Letters {

@@ -225,9 +225,12 @@ func (p *planner) outcomes(ctx context.Context) (jobs []job, err error) {
 	return p.since(ctx, readable, from, openWait)
 }
 
-// readable returns the topics that can be read and are not compacted. What was written to the others is unknown. If a topic
-// of others does not exist, that is not worth a note: the settings of the audit are right to reject what goes there.
-func (p *planner) readable(ctx context.Context, targets []string, others map[string]bool, own []string) (readable []string, err error) {
+// readable returns the topics that can be read and are not compacted. What was written to the others is unknown. If a
+// topic of others does not exist, that is not worth a note: the settings of the audit are right to reject what goes
+// there.
+func (p *planner) readable(
+	ctx context.Context, targets []string, others map[string]bool, own []string,
+) (readable []string, err error) {
 	absent := 0
 	for some := range slices.Chunk(append(slices.Clone(targets), own...), topicsAtOnce) {
 		details, err := kadm.NewClient(p.client).ListTopics(ctx, some...)

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Digest says by which settings an instance judges requests and decides what happens to timers: settingDigest bytes for
-// each of judgedSettings, in their order. If these settings differ between instances of a group, the outcome of a request
-// depends on which of them owns its partition.
+// Digest says by which settings an instance judges requests and decides what happens to timers: settingDigest bytes
+// for each of judgedSettings, in their order. If these settings differ between instances of a group, the outcome of a
+// request depends on which of them owns its partition.
 //
 // Each setting has a hash of its own, so that whoever compares two digests can name the settings that differ without
 // asking an instance. One hash of all would be smaller, but the names would have to come over the API, and an instance
@@ -28,9 +28,9 @@ const settingDigest = 3
 // are: instances of two versions compare what both know.
 func judgedSettings() []string {
 	return []string{
-		"requests", "delay", "targets", "default-target", "partitioner-check", "default-max-late", "limit-past", "limit-horizon",
-		"limit-headers", "limit-header-bytes", "limit-value-bytes", "limit-interval", "limit-pending", "limit-rate", "over-limit",
-		"events", "dead-letters", "dialect", "tracing",
+		"requests", "delay", "targets", "default-target", "partitioner-check", "default-max-late", "limit-past",
+		"limit-horizon", "limit-headers", "limit-header-bytes", "limit-value-bytes", "limit-interval", "limit-pending",
+		"limit-rate", "over-limit", "events", "dead-letters", "dialect", "tracing",
 	}
 }
 
@@ -45,8 +45,8 @@ func (c *Config) Digest() Digest {
 	return d
 }
 
-// judged returns the values of judgedSettings by name. Two configurations have the same text for a setting if and only if
-// they mean the same by it: the order of lists does not count, nor whether it comes from a tenant or holds for all.
+// judged returns the values of judgedSettings by name. Two configurations have the same text for a setting if and only
+// if they mean the same by it: the order of lists does not count, nor whether it comes from a tenant or holds for all.
 func (c *Config) judged() map[string]string {
 	list := func(items []string) string { return strings.Join(slices.Sorted(slices.Values(items)), ",") }
 	delay := delayTopics(c.Delay)

@@ -75,8 +75,8 @@ type Request struct {
 	// MayBeRejected: the history cannot tell whether the request becomes a dead letter. That depends on
 	// a quota, or on the rights of the target.
 	MayBeRejected bool
-	// OtherSettings: the request was, or may have been, judged by other settings than those by which the history is read.
-	// Only audits set it, and no rule looks at it.
+	// OtherSettings: the request was, or may have been, judged by other settings than those by which the history is
+	// read. Only audits set it, and no rule looks at it.
 	OtherSettings bool
 
 	// Of one that schedules:

@@ -34,7 +34,7 @@ import (
 //	             says. As 02, and for each partition
 //	        uvarint  1 if the copy has caught up, else 0
 //	06  leaving  empty: the process hands its partitions over and will leave
-//	08  settings a digest of the settings by which the process judges requests (config.Digest), up to 128 bytes
+//	08  settings a digest of the settings by which the process judges requests (config.Digest)
 //
 // The user data of an assignment begin in the same way and have other fields:
 //

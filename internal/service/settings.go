@@ -29,8 +29,8 @@ const (
 	compareTimeout = 5 * time.Second
 )
 
-// settingsWatch compares the settings by which the instances of the group judge requests. Each instance puts a digest of
-// its own into its user data, and reads those of all others from the group's description.
+// settingsWatch compares the settings by which the instances of the group judge requests. Each instance puts a digest
+// of its own into its user data, and reads those of all others from the group's description.
 //
 // Static members may come back with other settings without a rebalance, so the group is looked at again and again.
 type settingsWatch struct {
@@ -46,11 +46,13 @@ type settingsWatch struct {
 	odd map[string][]string // by process; see config.Odd
 }
 
-func newSettingsWatch(cfg *config.Config, client *kgo.Client, log *slog.Logger, registry *prometheus.Registry) *settingsWatch {
+func newSettingsWatch(
+	cfg *config.Config, client *kgo.Client, log *slog.Logger, registry *prometheus.Registry,
+) *settingsWatch {
 	w := &settingsWatch{
 		client: client, group: cfg.Group, log: log,
 		gauge: metric.In(registry).Gauges("waterclock_settings_differing",
-			"Instances of the group whose setting, by which requests are judged, is not that of most of them.", "setting"),
+			"Instances of the group whose setting, by which requests are judged, is not that of most.", "setting"),
 	}
 	w.set(cfg)
 	return w
@@ -133,12 +135,13 @@ func (w *settingsWatch) say(settings, instances []string) {
 	if len(settings) > 0 {
 		now = slog.GroupValue(slog.Any("settings", settings), slog.Any("instances", instances)).String()
 	}
-	switch {
-	case now == w.said:
-	case now == "":
+	switch now {
+	case w.said:
+	case "":
 		w.log.Info("all instances of the group judge requests by the same settings again", "group", w.group)
 	default:
-		w.log.Warn("settings differ between instances of the group: what happens to a timer depends on which of them owns its partition; give all the same settings",
+		w.log.Warn("settings differ between instances of the group: what happens to a timer depends on which of them "+
+			"owns its partition; give all the same settings",
 			"group", w.group, "settings", settings, "instances", instances)
 	}
 	w.said = now

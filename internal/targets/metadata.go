@@ -83,7 +83,8 @@ type Metadata struct {
 	// Moved, if not nil, is called without a lock for each partition that lost its leader or has had
 	// another one since it was last asked for. Set it before Run.
 	Moved func(timer.TopicPartition)
-	// AutoCreate lets the broker create topics on first use, if it is configured to (waterclock dev). Set it before Run.
+	// AutoCreate lets the broker create topics on first use, if it is configured to (waterclock dev). Set it before
+	// Run.
 	AutoCreate bool
 
 	client Brokers

@@ -25,7 +25,8 @@ const (
 // forbids the service to run, and none of those that exist lacks partitions that it will not get.
 func (t *family) creatable(grow bool) bool {
 	short := func(f *found) bool { return !f.missing && f.partitions < t.request.partitions }
-	return !t.request.missing && !t.request.compacted() && !IsOwn(t.request.name) && len(t.request.name) <= MaxRequestName &&
+	return !t.request.missing && !t.request.compacted() &&
+		!IsOwn(t.request.name) && len(t.request.name) <= MaxRequestName &&
 		(grow || !slices.ContainsFunc(t.own(), short))
 }
 

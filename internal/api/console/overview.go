@@ -221,7 +221,9 @@ func (v *visit) due(topic, chosen string) duePanel {
 
 // firesBefore returns how many timers fire before each of some instants, which may be in any order. missing are the
 // partitions that are not counted.
-func (a *asker) firesBefore(topic string, until []time.Time) (_ []api.CountUntil, missing []api.Missing, _ *api.Problem) {
+func (a *asker) firesBefore(
+	topic string, until []time.Time,
+) (_ []api.CountUntil, missing []api.Missing, _ *api.Problem) {
 	sorted := slices.SortedFunc(slices.Values(until), time.Time.Compare)
 	texts := make([]string, len(sorted))
 	for i, at := range sorted {

@@ -78,7 +78,8 @@ func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Write
 func otherSettings(r *audit.Report) (notes []string) {
 	for i := range r.Topics {
 		if t := &r.Topics[i]; t.OtherSettings > 0 {
-			notes = append(notes, fmt.Sprintf("%s: %d requests were accepted or rejected against the settings given here, such as %s: instances had other settings then, or another version",
+			notes = append(notes, fmt.Sprintf("%s: %d requests were accepted or rejected against the settings given here, "+
+				"such as %s: instances had other settings then, or another version",
 				t.Topic, t.OtherSettings, t.FirstOther))
 		}
 	}
@@ -104,17 +105,20 @@ func groupSettings(ctx context.Context, cfg *config.Config) (notes []string) {
 	for _, m := range membership.Members(&g) {
 		digests[m.Process], names[m.Process] = m.Settings, m.Name+"/"+m.Process
 		for _, setting := range cfg.Digest().Differs(m.Settings) {
-			if setting != "requests" && setting != "delay" && !slices.Contains(here, setting) { // an audit may be of some topics
+			ofTopics := setting == "requests" || setting == "delay" // an audit may be of some topics
+			if !ofTopics && !slices.Contains(here, setting) {
 				here = append(here, setting)
 			}
 		}
 	}
 	if len(here) > 0 {
-		notes = append(notes, fmt.Sprintf("instances of group %s have others than were given here: %s; give the audit their file", cfg.Group, strings.Join(here, ", ")))
+		notes = append(notes, fmt.Sprintf("instances of group %s have others than were given here: %s; give the audit their file",
+			cfg.Group, strings.Join(here, ", ")))
 	}
 	for process, odd := range config.Odd(digests) {
 		if len(odd) > 0 {
-			notes = append(notes, fmt.Sprintf("instance %s of group %s differs from others in %s", names[process], cfg.Group, strings.Join(odd, ", ")))
+			notes = append(notes, fmt.Sprintf("instance %s of group %s differs from others in %s",
+				names[process], cfg.Group, strings.Join(odd, ", ")))
 		}
 	}
 	slices.Sort(notes)
@@ -148,7 +152,8 @@ func auditedTopics(ctx context.Context, cfg *config.Config) ([]audit.Topic, erro
 		}
 		t := audit.Topic{
 			Name: name, ID: set.Request.ID, Changelog: set.Changelog.Name, Letters: set.DeadLetters.Name,
-			Partitions: set.Request.Partitions, Keeps: set.Settings().Keeps(), Rules: policy.Rules(cfg, set), Lenient: policy.Lenient(cfg, set),
+			Partitions: set.Request.Partitions, Keeps: set.Settings().Keeps(),
+			Rules: policy.Rules(cfg, set), Lenient: policy.Lenient(cfg, set),
 		}
 		if p := cfg.PolicyOf(name); p.Events && p.EventsCleanup != config.CleanupCompact {
 			t.Events = set.Events.Name
@@ -200,7 +205,8 @@ func verdict(r *audit.Report, settings []string) error {
 		errs = append(errs, fmt.Errorf("what became of %d requests is unknown: see the notes, and \"An audit\" in docs/OPERATIONS.md", n))
 	}
 	if len(errs) > 0 && len(settings) > 0 {
-		errs = append(errs, errors.New("settings differ, which may explain it: see the lines about settings, and \"Settings that differ\" in docs/CONFIGURATION.md"))
+		errs = append(errs, errors.New("settings differ, which may explain it: see the lines about settings, "+
+			"and \"Settings that differ\" in docs/CONFIGURATION.md"))
 	}
 	return errors.Join(errs...)
 }

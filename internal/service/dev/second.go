@@ -52,13 +52,15 @@ func writeSecond(cfg *config.Config) (path string, err error) {
 	}
 	second, usual := *cfg, config.Default()
 	second.DataDir = filepath.Join(dir, secondDir)
-	second.HTTP, second.LogLevel, second.LogFormat, second.APIAudit = usual.HTTP, usual.LogLevel, usual.LogFormat, usual.APIAudit
+	second.HTTP, second.APIAudit = usual.HTTP, usual.APIAudit
+	second.LogLevel, second.LogFormat = usual.LogLevel, usual.LogFormat
 	second.InstanceID, second.OnStop, second.Pprof, second.Advertise = "", usual.OnStop, "", ""
 	if host, _, err := net.SplitHostPort(cfg.API); err == nil {
 		second.API = net.JoinHostPort(host, "0") // any free port
 	}
 	for _, file := range []*string{
-		&second.APIKeyFile, &second.APIUsers, &second.APITLSCert, &second.APITLSKey, &second.APIClientCA, &second.HTTPWebConfig,
+		&second.APIKeyFile, &second.APIUsers, &second.APITLSCert, &second.APITLSKey, &second.APIClientCA,
+		&second.HTTPWebConfig,
 	} {
 		if *file == "" {
 			continue
@@ -71,8 +73,8 @@ func writeSecond(cfg *config.Config) (path string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("encode the settings of a second instance: %w", err)
 	}
-	text = append([]byte("# The settings of waterclock dev, for a second instance beside it: waterclock serve --config THIS-FILE.\n"+
-		"# dev writes this file at each start.\n"), bytes.TrimSpace(text)...)
+	text = append([]byte("# The settings of waterclock dev, for a second instance beside it:\n"+
+		"# waterclock serve --config THIS-FILE. dev writes this file at each start.\n"), bytes.TrimSpace(text)...)
 	path = filepath.Join(cfg.DataDir, secondFile)
 	if err := os.WriteFile(path, append(text, '\n'), 0o600); err != nil {
 		return "", fmt.Errorf("write the settings of a second instance: %w", err)

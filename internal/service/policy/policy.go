@@ -38,8 +38,9 @@ func Lenient(cfg *config.Config, set topics.Set) *intake.Rules {
 	r, limits := Rules(cfg, set), intake.DefaultLimits()
 	limits.RecordBytes = set.Request.MaxMessageBytes
 	return &intake.Rules{
-		Topic: r.Topic, Changelog: r.Changelog, Partitions: r.Partitions, DefaultTarget: r.DefaultTarget, PartitionerCheck: intake.Off,
-		Limits: limits, DefaultMaxLate: r.DefaultMaxLate, LimitPast: r.LimitPast, Dialect: r.Dialect, Never: r.Never,
+		Topic: r.Topic, Changelog: r.Changelog, Partitions: r.Partitions, DefaultTarget: r.DefaultTarget,
+		PartitionerCheck: intake.Off, Limits: limits, DefaultMaxLate: r.DefaultMaxLate, LimitPast: r.LimitPast,
+		Dialect: r.Dialect, Never: r.Never,
 		Allow: func(string) bool { return true },
 	}
 }
