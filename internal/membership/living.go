@@ -2,6 +2,7 @@ package membership
 
 import (
 	"bytes"
+	"net"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -74,6 +75,9 @@ func Members(g *kadm.DescribedGroup) (members []Member) {
 			continue
 		}
 		name := strings.TrimPrefix(m.ClientHost, "/")
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
 		if m.InstanceID != nil {
 			name = *m.InstanceID
 		}

@@ -45,7 +45,8 @@ func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Write
 	if job.Client, err = connect.CommandOptions(cfg); err != nil {
 		return err
 	}
-	if job.Topics, err = auditedTopics(ctx, cfg); err != nil {
+	group := lookAtGroup(ctx, cfg)
+	if job.Topics, err = auditedTopics(ctx, cfg, group.events); err != nil {
 		return err
 	}
 	finish := func() {}
@@ -54,10 +55,7 @@ func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Write
 	}
 	report, err := audit.Run(ctx, job)
 	finish()
-	var settings []string
-	if err == nil {
-		settings = append(otherSettings(report), groupSettings(ctx, cfg)...)
-	}
+	settings := append(otherSettings(report), group.notes...)
 	switch {
 	case ctx.Err() != nil && o.Dir != "":
 		return errors.New("interrupted: the same command goes on with what it has read")
@@ -76,6 +74,9 @@ func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Write
 
 // otherSettings says which requests were judged by other settings than those of the audit.
 func otherSettings(r *audit.Report) (notes []string) {
+	if r == nil {
+		return nil
+	}
 	for i := range r.Topics {
 		if t := &r.Topics[i]; t.OtherSettings > 0 {
 			notes = append(notes, fmt.Sprintf("%s: %d requests were accepted or rejected against the settings given here, "+
@@ -86,23 +87,36 @@ func otherSettings(r *audit.Report) (notes []string) {
 	return notes
 }
 
-// groupSettings says which settings of the group's members differ now, from each other or from those given here.
-func groupSettings(ctx context.Context, cfg *config.Config) (notes []string) {
-	cl, err := connect.Open(ctx, cfg)
-	if err != nil {
-		return nil // the audit has read its logs, so this is over
-	}
-	defer cl.Close()
+// groupLook is what the group's members say of their settings now.
+type groupLook struct {
+	notes  []string // which differ, from each other or from those of the audit
+	events bool     // all members that say so write the events that the settings of the audit have
+}
+
+// lookAtGroup compares the settings of the group's members with each other and with those of the audit.
+func lookAtGroup(ctx context.Context, cfg *config.Config) groupLook {
+	look := groupLook{events: true}
 	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)
 	defer cancel()
+	cl, err := connect.Open(ctx, cfg)
+	if err != nil {
+		return look // the audit will say why
+	}
+	defer cl.Close()
 	groups, err := kadm.NewClient(cl).DescribeGroups(ctx, cfg.Group)
 	g := groups[cfg.Group]
 	if err = cmp.Or(err, g.Err); err != nil {
-		return []string{fmt.Sprintf("those of the instances of group %s could not be looked at: %v", cfg.Group, err)}
+		look.notes = []string{fmt.Sprintf("those of the instances of group %s could not be looked at: %v", cfg.Group, err)}
+		return look
 	}
+	look.compare(cfg, membership.Members(&g))
+	return look
+}
+
+func (l *groupLook) compare(cfg *config.Config, members []membership.Member) {
 	digests, names := make(map[string]config.Digest), make(map[string]string)
 	var here []string // settings in which a member differs from the audit
-	for _, m := range membership.Members(&g) {
+	for _, m := range members {
 		digests[m.Process], names[m.Process] = m.Settings, m.Name+"/"+m.Process
 		for _, setting := range cfg.Digest().Differs(m.Settings) {
 			ofTopics := setting == "requests" || setting == "delay" // an audit may be of some topics
@@ -111,22 +125,27 @@ func groupSettings(ctx context.Context, cfg *config.Config) (notes []string) {
 			}
 		}
 	}
-	if len(here) > 0 {
-		notes = append(notes, fmt.Sprintf("instances of group %s have others than were given here: %s; give the audit their file",
-			cfg.Group, strings.Join(here, ", ")))
-	}
 	for process, odd := range config.Odd(digests) {
 		if len(odd) > 0 {
-			notes = append(notes, fmt.Sprintf("instance %s of group %s differs from others in %s",
+			l.notes = append(l.notes, fmt.Sprintf("instance %s of group %s differs from others in %s",
 				names[process], cfg.Group, strings.Join(odd, ", ")))
 		}
 	}
-	slices.Sort(notes)
-	return notes
+	slices.Sort(l.notes)
+	if len(here) > 0 {
+		l.notes = append(l.notes, fmt.Sprintf("instances of group %s have others than were given here: %s; give the audit their file",
+			cfg.Group, strings.Join(here, ", ")))
+	}
+	l.events = !slices.Contains(here, "events")
+	written := slices.ContainsFunc(cfg.Requests, func(topic string) bool { return cfg.PolicyOf(topic).Events })
+	if written && !l.events {
+		l.notes = append(l.notes, "events prove nothing, because not all instances write them: the audit does without")
+	}
 }
 
-// auditedTopics looks up the request topics and the topics that belong to them.
-func auditedTopics(ctx context.Context, cfg *config.Config) ([]audit.Topic, error) {
+// auditedTopics looks up the request topics and the topics that belong to them. Without events those of the settings are
+// left out.
+func auditedTopics(ctx context.Context, cfg *config.Config, events bool) ([]audit.Topic, error) {
 	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)
 	defer cancel()
 	cl, err := connect.Open(ctx, cfg)
@@ -155,7 +174,7 @@ func auditedTopics(ctx context.Context, cfg *config.Config) ([]audit.Topic, erro
 			Partitions: set.Request.Partitions, Keeps: set.Settings().Keeps(),
 			Rules: policy.Rules(cfg, set), Lenient: policy.Lenient(cfg, set),
 		}
-		if p := cfg.PolicyOf(name); p.Events && p.EventsCleanup != config.CleanupCompact {
+		if p := cfg.PolicyOf(name); events && p.Events && p.EventsCleanup != config.CleanupCompact {
 			t.Events = set.Events.Name
 		}
 		audited = append(audited, t)
