@@ -290,7 +290,10 @@ func listCommand(p *process) *cobra.Command {
 		Use:   "list",
 		Short: "list pending timers",
 		Long: `list asks the HTTP API of an instance for the pending timers of a request topic, as
-they fire or by ID. With --json it prints one timer a line.`,
+they fire or by ID. With --json it prints one timer a line.
+
+If partitions cannot be asked, it lists the timers of the others, names those that are
+missing, and exits 3. With --json they are also the last line, {"missing": [...]}.`,
 		Example: `  waterclock list --due-before 1h
   waterclock list --prefix customer-17/ --order id --limit 0 --json`,
 	}
@@ -315,11 +318,13 @@ they fire or by ID. With --json it prints one timer a line.`,
 }
 
 func (a *asking) list(cmd *cobra.Command, q url.Values) error {
-	return a.pages("ID\tSTATE\tDUE\t\tTARGET\tOCCURRENCE", q, listPage, func(c *client.Client, show func(item any, line string) error) (string, error) {
+	var missing gaps
+	err := a.pages("ID\tSTATE\tDUE\t\tTARGET\tOCCURRENCE", q, listPage, func(c *client.Client, show func(item any, line string) error) (string, error) {
 		var got api.TimerList
 		if err := c.Call(cmd.Context(), http.MethodGet, client.Timers(a.topic), q, &got); err != nil {
 			return "", err
 		}
+		missing.add(got.Missing)
 		for _, t := range got.Timers {
 			line := fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d", idOf(t), t.State, t.Due.Format(time.RFC3339), relative(time.Until(t.Due)), targetOf(&t.Target), t.Occurrence)
 			if err := show(t, line); err != nil {
@@ -328,6 +333,7 @@ func (a *asking) list(cmd *cobra.Command, q url.Values) error {
 		}
 		return got.Cursor, nil
 	})
+	return cmp.Or(err, a.printGaps(missing))
 }
 
 // limitFlag declares --limit, the largest number of items that pages shows.
@@ -387,9 +393,12 @@ func countCommand(p *process) *cobra.Command {
 	a := asking{p: p}
 	var f filter
 	cmd := &cobra.Command{
-		Use:     "count",
-		Short:   "count pending timers",
-		Long:    "count asks the HTTP API of an instance how many pending timers match a filter.",
+		Use:   "count",
+		Short: "count pending timers",
+		Long: `count asks the HTTP API of an instance how many pending timers match a filter.
+
+If partitions cannot be asked, it counts the timers of the others, names those that are
+missing, and exits 3. With --json they are in the field missing.`,
 		Example: "  waterclock count --prefix customer-17/ --due-before 24h",
 	}
 	a.flags(cmd.Flags())
@@ -402,11 +411,13 @@ func countCommand(p *process) *cobra.Command {
 			return err
 		}
 		var n api.TimerCount
-		if err := a.get(cmd, client.Timers(a.topic, "count"), q, &n); err != nil || a.json {
+		if err := a.get(cmd, client.Timers(a.topic, "count"), q, &n); err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(p.stdout, countOf(&n))
-		return err
+		if !a.json {
+			fmt.Fprintln(p.stdout, countOf(&n))
+		}
+		return gaps(n.Missing).err()
 	}
 	return cmd
 }
@@ -417,8 +428,9 @@ func statusCommand(p *process) *cobra.Command {
 		Use:   "status",
 		Short: "show instances and partitions",
 		Long: `status asks the HTTP API of an instance for all instances, for the owner, the state and
-the pending timers of each partition, and for unhealthy targets. It exits 1 if a
-partition is not live, or if the instance that was asked cannot work.`,
+the pending timers of each partition, for unhealthy targets, and for settings in which an
+instance differs from most others. It exits 1 if a partition is not live, or if the
+instance that was asked cannot work.`,
 		Example: "  waterclock status",
 	}
 	a.flags(cmd.Flags())

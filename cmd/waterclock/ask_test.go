@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/service/commands"
 )
@@ -371,6 +372,50 @@ func TestRelative(t *testing.T) {
 	} {
 		if got := relative(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
+		}
+	}
+}
+
+// What is missing from a list or a count is told beside the rest: in words, in JSON, and by the exit code.
+func TestMissingPartitions(t *testing.T) {
+	const missing = `"missing":[{"partition":1,"reason":"elsewhere","detail":"the owner is X"},{"partition":3,"reason":"elsewhere","detail":"the owner is X"},{"partition":2,"reason":"moving","detail":"nobody owns it"}]`
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/count"):
+			fmt.Fprint(w, `{"count":7,"exact":false,`+missing+`}`)
+		case r.URL.Query().Get("cursor") == "":
+			fmt.Fprint(w, `{"timers":[{"id":"a"}],"cursor":"c",`+missing+`}`)
+		default:
+			fmt.Fprint(w, `{"timers":[{"id":"b"}]}`)
+		}
+	}))
+	defer s.Close()
+	const told = "waterclock: partitions 1, 3 are missing: the owner is X\nwaterclock: partition 2 is missing: nobody owns it\n"
+	for _, c := range []struct {
+		args []string
+		out  string
+	}{
+		{[]string{"count"}, "7 at least\n"},
+		{[]string{"count", "--json"}, missing},
+		{[]string{"list"}, "\nb "},
+		{[]string{"list", "--json"}, "\n" + `{"missing":[{"partition":1,"reason":"elsewhere","detail":"the owner is X"},{"partition":2`},
+	} {
+		code, stdout, stderr := runWith(&calls{}, nil, "", append(c.args, "--url", s.URL)...)
+		if code != exitPart || !strings.Contains(stdout, c.out) || stderr != told {
+			t.Errorf("%v: exit %d, %q, %q", c.args, code, stdout, stderr)
+		}
+	}
+}
+
+// status names the settings in which an instance differs from most others, and says if that is not known.
+func TestStatusNamesSettingsThatDiffer(t *testing.T) {
+	var out strings.Builder
+	err := showCluster(&out, &api.Cluster{Instances: []route.Instance{
+		{Name: "a", SettingsDiffer: []string{}}, {Name: "b", SettingsDiffer: []string{"targets", "events"}}, {Name: "c"},
+	}})
+	for _, want := range []string{"SETTINGS", "a         none                  the same", "b         none                  differ: targets, events", "c         none                  not known"} {
+		if err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("%v, lacks %q:\n%s", err, want, out.String())
 		}
 	}
 }

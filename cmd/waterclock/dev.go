@@ -20,6 +20,9 @@ It schedules three timers, unless --demo=false, and prints what is scheduled,
 cancelled, fired and rejected, whichever program sent it. If it is stopped and started
 again, it still has its pending timers.
 
+It writes serve.yaml to --data-dir: with that file, waterclock serve is a second
+instance, which has the same settings.
+
 With --listen 0.0.0.0:9092 other machines can use it too: it gives clients an address
 of this machine.
 

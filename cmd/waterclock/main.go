@@ -29,6 +29,7 @@ const (
 	exitOK    = 0 // done; for serve and dev also a clean stop on SIGTERM
 	exitError = 1
 	exitUsage = 2 // bad usage or configuration: trying again will not help
+	exitPart  = 3 // list and count have answered, but not for all partitions
 )
 
 func main() {
@@ -100,8 +101,11 @@ func run(p process) int {
 		}
 		fmt.Fprintf(p.stderr, "waterclock: %s%s\n", line, p.ofProfile())
 	}
-	if errors.Is(err, config.ErrInvalid) {
+	switch {
+	case errors.Is(err, config.ErrInvalid):
 		return exitUsage
+	case errors.As(err, new(*partError)):
+		return exitPart
 	}
 	return exitError
 }

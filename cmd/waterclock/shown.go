@@ -13,6 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/client"
+	"github.com/waterclock/waterclock/internal/api/route"
 	"github.com/waterclock/waterclock/internal/span"
 )
 
@@ -116,14 +117,15 @@ func countOf(n *api.TimerCount) string {
 
 func showCluster(w io.Writer, s *api.Cluster) error {
 	tw := newTable(w)
-	fmt.Fprintln(tw, "INSTANCE\tAPI\tVERSION\tSINCE\t")
+	fmt.Fprintln(tw, "INSTANCE\tAPI\tVERSION\tSINCE\tSETTINGS\t")
 	for i := range s.Instances {
 		in := &s.Instances[i]
 		since := ""
 		if !in.Started.IsZero() {
 			since = in.Started.Format(time.RFC3339)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", in.Name, cmp.Or(in.API, "none"), in.Version, since, in.Problem)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\n",
+			in.Name, cmp.Or(in.API, "none"), in.Version, since, settingsOf(in), in.Problem)
 	}
 	fmt.Fprintln(tw, "\nPARTITION\tSTATE\tOWNER\tPENDING\tPARKED\tLAG\t")
 	slices.SortFunc(s.Partitions, func(x, y api.OwnedPartition) int {
@@ -152,6 +154,17 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 		fmt.Fprintf(tw, "\n%d timers are pending.\n", s.Pending)
 	}
 	return tw.Flush()
+}
+
+// settingsOf says whether an instance has the settings of the others.
+func settingsOf(in *route.Instance) string {
+	switch {
+	case in.SettingsDiffer == nil:
+		return "not known"
+	case len(in.SettingsDiffer) == 0:
+		return "the same"
+	}
+	return "differ: " + strings.Join(in.SettingsDiffer, ", ")
 }
 
 func showEvent(w io.Writer, data []byte) error {

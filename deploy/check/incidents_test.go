@@ -231,6 +231,14 @@ func incidents() []incident {
 			set("waterclock_ready", "", from("1", "0")),
 		), []string{"WaterclockTopicStopped", "WaterclockPartitionNotLive"}, time.Minute, "topic=timers"},
 		{"unclean elections are switched on", set("waterclock_topic_problems", timers+`,severity="alert"`, from("0", "1")), []string{"WaterclockTopicSettings"}, 16 * time.Minute, "topic=timers"},
+		{"an instance is started with other targets", func(s map[string]string) {
+			for _, in := range []string{"wc-0", "wc-1"} { // both say so
+				s[key("waterclock_settings_differing", in, `setting="targets"`)] = fmt.Sprintf("_x%d 1x%d", before, during)
+			}
+		}, []string{"WaterclockSettingsDiffer"}, 17 * time.Minute, "setting=targets"},
+		{"instances get other settings one after the other", func(s map[string]string) {
+			s[key("waterclock_settings_differing", "wc-0", `setting="targets"`)] = fmt.Sprintf("_x%d 1x20 _x%d", before, during-20)
+		}, nil, 0, ""},
 		{"a right is taken away", changes(
 			set("waterclock_access_problems", "", from("0", "1")), set("waterclock_ready", "", from("1", "0")),
 		), []string{"WaterclockAccessDenied"}, 2 * time.Minute, "instance=wc-0"},

@@ -423,8 +423,6 @@ func TestUnknown(t *testing.T) {
 		t.Errorf("headers %v", a.header)
 	}
 	in.call(t, "GET", path("a"), "").is(t, 503, "moving")
-	in.call(t, "GET", "/v1/topics/timers/timers", "").is(t, 503, "moving")
-	in.call(t, "GET", "/v1/topics/timers/timers/count", "").is(t, 503, "moving")
 }
 
 // Whichever instance is asked, the owner answers.

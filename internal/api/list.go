@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -93,14 +94,27 @@ func instant(name, text string) (int64, error) {
 type TimerList struct {
 	Timers []*Timer `json:"timers" nullable:"false" doc:"In the order asked for, without payloads. They may be fewer than the limit, even none, though there is a next page."`
 	Cursor string   `json:"cursor,omitempty" doc:"Of the next page; without it there is none. It stays good however long, whoever owns the partitions."`
+	// Missing is a reason to ask again from the start.
+	Missing []Missing `json:"missing,omitempty" doc:"Partitions whose timers are not on this page, because they could not be asked. Without it there are none. If all are missing, the call fails."`
+}
+
+// Missing is a partition that an answer lacks.
+type Missing struct {
+	Partition int32  `json:"partition"`
+	Reason    string `json:"reason" doc:"As of a problem: elsewhere, moving, partition-failed or kafka-unreachable."`
+	Detail    string `json:"detail" doc:"Who owns it, why it could not be asked, and what to do."`
+	Owner     string `json:"owner,omitempty" doc:"Of elsewhere: the address of the instance to ask, if it has an API."`
+
+	err error
 }
 
 // TimerCount is a number of timers.
 type TimerCount struct {
 	Count int64 `json:"count"`
-	Exact bool  `json:"exact" doc:"false: there are more; the question was about more than one may look at."`
+	Exact bool  `json:"exact" doc:"false: there are more; the question was about more than one may look at, or partitions are missing."`
 	// Until answers the parameter until.
-	Until []CountUntil `json:"until,omitempty" doc:"For each instant of until, in their order; the count is that of the last."`
+	Until   []CountUntil `json:"until,omitempty" doc:"For each instant of until, in their order; the count is that of the last."`
+	Missing []Missing    `json:"missing,omitempty" doc:"Partitions that are not counted, because they could not be asked. Without it there are none. If all are missing, the call fails."`
 }
 
 // CountUntil is the number of timers that fire before an instant.
@@ -170,13 +184,15 @@ func instants(texts []string) (all []int64, err error) {
 	return all, nil
 }
 
-// count adds up the counts of all partitions. With until it counts the timers that fire before each of these instants.
+// count adds up the counts of all partitions that answer. With until it counts the timers that fire before each of
+// these instants.
 func (l *lists) count(ctx context.Context, name string, topic Topic, f *query.Filter, until []int64) (TimerCount, error) {
-	all := TimerCount{Exact: true}
+	c := route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}, Until: until}
+	answers, missing, err := l.askAll(ctx, topic, &c, nil)
+	all := TimerCount{Exact: len(missing) == 0, Missing: missing}
 	for _, at := range until {
-		all.Until = append(all.Until, CountUntil{At: instantOf(at), Exact: true})
+		all.Until = append(all.Until, CountUntil{At: instantOf(at), Exact: all.Exact})
 	}
-	answers, err := l.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}, Until: until})
 	if err != nil {
 		return all, err
 	}
@@ -199,20 +215,69 @@ func (l *lists) count(ctx context.Context, name string, topic Topic, f *query.Fi
 	return all, nil
 }
 
-// askAll sends the same call to all partitions of a topic.
-func (l *lists) askAll(ctx context.Context, topic Topic, c *route.Call) ([]route.Answer, error) {
-	answers := make([]route.Answer, topic.Partitions)
-	asks, ctx := errgroup.WithContext(ctx)
+// askAll sends the same call to all partitions of a topic, except those of without, and returns the answers of those
+// that answer. missing has the others. The call fails if no partition answers, or for another reason than that one
+// could not be asked.
+func (l *lists) askAll(
+	ctx context.Context, topic Topic, c *route.Call, without []Missing,
+) (answers []route.Answer, missing []Missing, err error) {
+	all, errs := make([]route.Answer, topic.Partitions), make([]error, topic.Partitions)
+	for _, m := range without {
+		errs[m.Partition] = m.err
+	}
+	var asks errgroup.Group
 	asks.SetLimit(asksAtOnce)
 	for p := range topic.Partitions {
-		asks.Go(func() (err error) {
+		if errs[p] != nil {
+			continue
+		}
+		asks.Go(func() error {
 			of := *c
 			of.Partition = p
-			answers[p], err = l.asker.Ask(ctx, &of)
-			return err
+			all[p], errs[p] = l.asker.Ask(ctx, &of)
+			return nil
 		})
 	}
-	return answers, asks.Wait()
+	_ = asks.Wait() // the errors are those of the partitions
+	for p, err := range errs {
+		if err == nil {
+			answers = append(answers, all[p])
+			continue
+		}
+		m := missingFor(int32(p), err)
+		if m == nil || errors.Is(ctx.Err(), context.Canceled) {
+			return nil, nil, err
+		}
+		missing = append(missing, *m)
+	}
+	if len(answers) == 0 {
+		return nil, nil, whole(missing)
+	}
+	return answers, missing, nil
+}
+
+// missingFor describes a partition that could not be asked; nil if the error says something else.
+func missingFor(p int32, err error) *Missing {
+	problem := routed(err)
+	switch problem.Reason {
+	case ReasonElsewhere, ReasonMoving, ReasonFailed, ReasonKafka:
+	default:
+		return nil
+	}
+	m := &Missing{Partition: p, Reason: problem.Reason, Owner: problem.Owner, err: err}
+	m.Detail = strings.TrimSuffix(problem.Detail, "; ask again")
+	if elsewhere, ok := errors.AsType[*route.ElsewhereError](err); ok {
+		m.Detail = "the owner is " + elsewhere.Owner() // the same for all its partitions
+	}
+	return m
+}
+
+// whole returns an error if partitions are missing: that of the first.
+func whole(missing []Missing) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	return missing[0].err
 }
 
 // cursor returns as text where a list continues. A query.Cursor means the same to all partitions. The filter
@@ -261,12 +326,12 @@ func (l *lists) list(ctx context.Context, name string, f *Filter, order query.Or
 	if err != nil {
 		return list, err
 	}
-	found, err := l.page(ctx, name, topic, query.Page{Filter: q, Order: order, Limit: limit, After: from})
+	found, missing, err := l.page(ctx, name, topic, query.Page{Filter: q, Order: order, Limit: limit, After: from})
 	keep(found.Size())
 	if err != nil {
 		return list, err
 	}
-	list = TimerList{Timers: make([]*Timer, len(found.Timers)), Cursor: cursor(found.Next, text)}
+	list = TimerList{Timers: make([]*Timer, len(found.Timers)), Cursor: cursor(found.Next, text), Missing: missing}
 	for i, t := range found.Timers {
 		list.Timers[i] = view(t, false)
 	}
@@ -304,18 +369,20 @@ func reservePage(ctx context.Context, partitions int) (keep func(bytes int), err
 // page merges pages of all partitions. Each partition is asked for its share, with some to spare, so memory
 // does not grow with the number of partitions. They are asked again from where the merge ended, until the page
 // is full, by number or by bytes. If the filter matches few timers, the page may end earlier: its cursor says
-// where to continue.
-func (l *lists) page(ctx context.Context, name string, topic Topic, p query.Page) (query.List, error) {
+// where to continue. A partition that could not be asked once is missing on the whole page.
+func (l *lists) page(
+	ctx context.Context, name string, topic Topic, p query.Page,
+) (all query.List, missing []Missing, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	var all query.List
 	limit, until := p.Limit, l.now().Add(fullPageTime)
 	p.Bytes = bytesShare(int(topic.Partitions))
 	for {
 		p.Limit = share(limit, topic.Partitions, len(all.Timers) > 0)
-		answers, err := l.askAll(ctx, topic, &route.Call{Kind: route.List, Topic: name, Page: &p})
+		var answers []route.Answer
+		answers, missing, err = l.askAll(ctx, topic, &route.Call{Kind: route.List, Topic: name, Page: &p}, missing)
 		if err != nil {
-			return all, err
+			return all, nil, err
 		}
 		parts := make([]query.List, len(answers))
 		for i, answer := range answers {
@@ -325,7 +392,7 @@ func (l *lists) page(ctx context.Context, name string, topic Topic, p query.Page
 		all.Timers, all.Next = append(all.Timers, next.Timers...), next.Next
 		all.Cut(p.Order, pageBytes)
 		if all.Size() >= pageBytes/2 || all.Next.IsZero() || len(all.Timers) >= limit || l.now().After(until) {
-			return all, nil
+			return all, missing, nil
 		}
 		p.After = all.Next
 	}

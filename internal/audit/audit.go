@@ -23,6 +23,9 @@ type Topic struct {
 	// Keeps is how long the changelog keeps a deletion (delete.retention.ms); 0: not known.
 	Keeps time.Duration
 	Rules *intake.Rules
+	// Lenient are the rules with settings that reject nothing. A request that only Rules reject may have been
+	// accepted by an instance that had other settings, then or now. Nil: as Rules.
+	Lenient *intake.Rules
 }
 
 // Options of Run.

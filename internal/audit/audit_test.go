@@ -159,6 +159,36 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// A request that an instance has judged by other settings is told apart, and accuses nobody: one that was accepted and
+// fired, is pending or was cancelled, and one that was rejected. What is lost is lost under any settings.
+func TestAuditUnderOtherSettings(t *testing.T) {
+	l := newLogs(kafkatest.OnFake(t, 1))
+	l.some()
+	strict := l.topic.Rules
+	l.topic.Lenient = l.topic.Rules
+	l.topic.Rules = &intake.Rules{Topic: strict.Topic, Changelog: strict.Changelog, Partitions: 1, Limits: strict.Limits, Allow: func(topic string) bool { return topic != l.target }}
+	const all = 3 // of some: fired, pending, cancelled
+	r := l.run(l.options())
+	want := map[history.Fate]int64{history.Fired: 1, history.StillPending: 1, history.Cancelled: 1, history.Done: 1, history.Rejected: 1}
+	if got := r.Topics[0]; !reflect.DeepEqual(got.Fates, want) || len(r.Broken) > 0 || got.OtherSettings != all || got.FirstOther != l.Topic+"/0/0" {
+		t.Errorf("%+v, %v %q", got, r.Broken, r.Violations)
+	}
+	letter := func(id string, offset int64, reason waterclock.Reason) {
+		l.write(l.topic.Letters, 0, []byte(id), nil, waterclock.HeaderReason, string(reason), waterclock.HeaderSource, l.Topic+"/0/"+strconv.FormatInt(offset, 10))
+	}
+	l.schedule("rejected", 0) // 5, as these settings want it
+	letter("rejected", 5, waterclock.ReasonTargetNotAllowed)
+	l.write(l.Topic, -1000, []byte("good"), nil, waterclock.HeaderAt, strconv.FormatInt(base, 10), waterclock.HeaderTargetTopic, "elsewhere") // 6
+	letter("good", 6, waterclock.ReasonTargetNotAllowed)
+	l.schedule("lost", 0) // 7
+	l.checkpoint("p/3", 8)
+	r = l.run(l.options())
+	want[history.Rejected], want[history.Lost] = 3, 1
+	if got := r.Topics[0]; !reflect.DeepEqual(got.Fates, want) || !reflect.DeepEqual(r.Broken, map[string]int64{"loss": 1}) || got.OtherSettings != all+2 {
+		t.Errorf("%+v, %v %q; want %v", got, r.Broken, r.Violations, want)
+	}
+}
+
 // An audit of a span judges the requests in it, with what has happened before and after in mind.
 func TestAuditOfASpan(t *testing.T) {
 	l := newLogs(kafkatest.OnFake(t, 1))

@@ -127,6 +127,7 @@ func (c *codec) request(q *history.Request) {
 	number(c, &q.Timestamp)
 	text(c, &q.Action)
 	text(c, &q.If)
+	c.flag(&q.OtherSettings)
 	if q.Action != history.Schedules {
 		return
 	}

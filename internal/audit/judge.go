@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/intake"
 	"github.com/waterclock/waterclock/internal/history"
 )
@@ -60,6 +61,10 @@ type TopicReport struct {
 	Letters   int64                  `json:"deadLetters"`
 	Events    int64                  `json:"events"`
 	Pending   int64                  `json:"pending"` // at the cut, whenever they were scheduled
+	// OtherSettings is how many requests were judged by other settings than those of the audit: accepted although those
+	// reject them, or the other way round. FirstOther is one of them.
+	OtherSettings int64  `json:"otherSettings,omitempty"`
+	FirstOther    string `json:"firstOtherSettings,omitempty"`
 }
 
 // AddsUp reports whether every request has an outcome that was seen, and no promise is broken.
@@ -305,7 +310,41 @@ func (v *verdict) history(f *facts, known *names) (h *history.History, err error
 			return nil, err
 		}
 	}
+	v.decideSettings(f.requests, h)
 	return h, nil
+}
+
+// decideSettings decides about requests that the audit's settings reject, and others may accept. One that has a dead
+// letter was rejected. One that has none was accepted, unless dead letters of its time are not seen: then the settings
+// of the audit decide. It also marks requests that were rejected although the settings of the audit accept them.
+func (v *verdict) decideSettings(requests string, h *history.History) {
+	rejected := make(map[history.Place]waterclock.Reason)
+	for _, l := range h.Letters {
+		if !l.Emission {
+			rejected[l.Source] = l.Reason
+		}
+	}
+	for i := range h.Requests {
+		q := &h.Requests[i]
+		reason, is := rejected[q.Place]
+		seen := q.Timestamp >= h.Scope.Unseen[requests+".waterclock.dead-letters"]
+		switch {
+		case q.OtherSettings && (is || !seen):
+			*q = history.Request{Record: q.Record, ID: q.ID, Action: history.Poison, MayBeRejected: true}
+		case is && q.Action != history.Poison && !depends(reason):
+			q.OtherSettings = true
+		}
+	}
+}
+
+// depends reports whether a rejection does not follow from the request and the settings alone.
+func depends(r waterclock.Reason) bool {
+	switch r {
+	case waterclock.ReasonOverQuota, waterclock.ReasonBeyondHorizon, waterclock.ReasonMovedMeanwhile,
+		waterclock.ReasonBatchTooLarge, waterclock.ReasonBatchUnreadable, waterclock.ReasonNoTimestamp:
+		return true
+	}
+	return false
 }
 
 // listOf returns an empty list with room for the facts of a kind.
@@ -352,6 +391,12 @@ func (v *verdict) count(requests string, h *history.History, fates []history.Fat
 		}
 		t.Requests++
 		t.Fates[fates[i]]++
+		if q.OtherSettings && fates[i] != history.Undecided {
+			t.OtherSettings++
+			if at := q.String(); t.FirstOther == "" || at < t.FirstOther {
+				t.FirstOther = at
+			}
+		}
 	}
 	t.Emissions += int64(len(h.Emissions))
 	t.Letters += int64(len(h.Letters))

@@ -202,7 +202,7 @@ func (p *planner) requests(ctx context.Context) ([]job, error) {
 func logName(l history.Log) string { return fmt.Sprintf("%s/%d", l.Topic, l.Partition) }
 
 func (p *planner) outcomes(ctx context.Context) (jobs []job, err error) {
-	targets, err := p.spill.targets()
+	targets, others, err := p.spill.targets()
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ func (p *planner) outcomes(ctx context.Context) (jobs []job, err error) {
 			}
 		}
 	}
-	readable, err := p.readable(ctx, targets, own)
+	readable, err := p.readable(ctx, targets, others, own)
 	if err != nil {
 		return nil, err
 	}
@@ -225,8 +225,12 @@ func (p *planner) outcomes(ctx context.Context) (jobs []job, err error) {
 	return p.since(ctx, readable, from, openWait)
 }
 
-// readable returns the topics that can be read and are not compacted. What was written to the others is unknown.
-func (p *planner) readable(ctx context.Context, targets, own []string) (readable []string, err error) {
+// readable returns the topics that can be read and are not compacted. What was written to the others is unknown. If a
+// topic of others does not exist, that is not worth a note: the settings of the audit are right to reject what goes
+// there.
+func (p *planner) readable(
+	ctx context.Context, targets []string, others map[string]bool, own []string,
+) (readable []string, err error) {
 	absent := 0
 	for some := range slices.Chunk(append(slices.Clone(targets), own...), topicsAtOnce) {
 		details, err := kadm.NewClient(p.client).ListTopics(ctx, some...)
@@ -241,6 +245,9 @@ func (p *planner) readable(ctx context.Context, targets, own []string) (readable
 		for _, name := range some {
 			d, why := details[name], ""
 			switch {
+			case errors.Is(d.Err, kerr.UnknownTopicOrPartition) && others[name]:
+				p.plan.unseen(name, math.MaxInt64, "")
+				continue
 			case errors.Is(d.Err, kerr.UnknownTopicOrPartition):
 				if absent++; absent > notedAbsent {
 					p.plan.unseen(name, math.MaxInt64, "")

@@ -54,8 +54,13 @@ func groupOf(id string, source history.Place) string {
 func (s *sorter) request(b *pebble.Batch, t *Topic, rec *kgo.Record) error {
 	// When the service read it is not known, so no horizon rejects it here: its dead letter tells.
 	q := observe.Request(t.Rules, rec, math.MaxInt64/2, time.Time{})
+	if q.Action == history.Poison && t.Lenient != nil {
+		if q = observe.Request(t.Lenient, rec, math.MaxInt64/2, time.Time{}); q.Action != history.Poison {
+			q.OtherSettings = true
+		}
+	}
 	if q.Action == history.Schedules {
-		if err := b.Set(targetKey(q.Emits.Topic), nil, nil); err != nil {
+		if err := b.Set(targetKey(q.OtherSettings, q.Emits.Topic), nil, nil); err != nil {
 			return err
 		}
 	}

@@ -163,23 +163,35 @@ func (s *spill) loadPlan(of string) (*plan, error) {
 // because what was written to it is not known.
 const maxTargets = 20_000
 
-// targets returns the topics that requests name.
-func (s *spill) targets() (names []string, err error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: targetKey(""), UpperBound: []byte{0, 't' + 1}})
+// targets returns the topics that requests name. others says whether only such requests name one that only other
+// settings than those of the audit accept.
+func (s *spill) targets() (names []string, others map[string]bool, err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: targetKey(false, ""), UpperBound: []byte{0, 'u' + 1}})
 	if err != nil {
-		return nil, fmt.Errorf("read the audit's targets: %w", err)
+		return nil, nil, fmt.Errorf("read the audit's targets: %w", err)
 	}
+	others = make(map[string]bool)
 	for it.First(); it.Valid(); it.Next() {
 		if len(names) == maxTargets {
 			err = fmt.Errorf("requests name more than %d targets: audit fewer topics, or a shorter span", maxTargets)
-			return nil, errors.Join(err, it.Close())
+			return nil, nil, errors.Join(err, it.Close())
 		}
-		names = append(names, string(it.Key()[2:]))
+		name := string(it.Key()[2:])
+		if _, twice := others[name]; !twice {
+			names, others[name] = append(names, name), it.Key()[1] == 'u'
+		}
 	}
-	return names, it.Close()
+	return names, others, it.Close()
 }
 
-func targetKey(topic string) []byte { return append([]byte{0, 't'}, topic...) }
+// targetKey is the key of a target. Those of requests that only other settings accept come last.
+func targetKey(other bool, topic string) []byte {
+	kind := byte('t')
+	if other {
+		kind = 'u'
+	}
+	return append([]byte{0, kind}, topic...)
+}
 
 // stepKey is the key of a checkpoint or claim of a request partition.
 func stepKey(log history.Log, offset int64) []byte {

@@ -45,17 +45,17 @@ func TestManyAbsentTargets(t *testing.T) {
 func TestTargetsOfAnAuditAreBounded(t *testing.T) {
 	w := newWriter(t)
 	for i := range maxTargets {
-		if err := w.s.db.Set(targetKey(fmt.Sprint("t", i)), nil, pebble.NoSync); err != nil {
+		if err := w.s.db.Set(targetKey(false, fmt.Sprint("t", i)), nil, pebble.NoSync); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if names, err := w.s.targets(); err != nil || len(names) != maxTargets {
+	if names, _, err := w.s.targets(); err != nil || len(names) != maxTargets {
 		t.Fatalf("%d targets, %v", len(names), err)
 	}
-	if err := w.s.db.Set(targetKey("one-more"), nil, pebble.NoSync); err != nil {
+	if err := w.s.db.Set(targetKey(false, "one-more"), nil, pebble.NoSync); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.s.targets(); err == nil || !strings.Contains(err.Error(), "more than 20000 targets") {
+	if _, _, err := w.s.targets(); err == nil || !strings.Contains(err.Error(), "more than 20000 targets") {
 		t.Errorf("one more: %v", err)
 	}
 }

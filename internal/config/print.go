@@ -13,36 +13,40 @@ import (
 // YAML returns the settings of an instance as a file for --config, in the order of the table. It has all settings that have a
 // value, from whatever layer, and of secrets the names of their files.
 func (c *Config) YAML() ([]byte, error) {
-	all := settingsOf(c.flags())
+	defaults := Default()
+	return c.yaml(func(f *pflag.Flag, usual string) bool { return flagText(f) != "" || usual != "" }, defaults.flags())
+}
+
+// Brief is YAML without the settings that have their defaults.
+func (c *Config) Brief() ([]byte, error) {
+	defaults := Default()
+	return c.yaml(func(f *pflag.Flag, usual string) bool { return flagText(f) != usual }, defaults.flags())
+}
+
+// yaml returns those settings as a file that shown chooses, by the flag and the text of the default.
+func (c *Config) yaml(shown func(f *pflag.Flag, usual string) bool, defaults *pflag.FlagSet) ([]byte, error) {
+	settingsOf := func(fs, defaults *pflag.FlagSet) (all yaml.MapSlice) {
+		fs.VisitAll(func(f *pflag.Flag) {
+			usual := ""
+			if d := defaults.Lookup(f.Name); d != nil {
+				usual = flagText(d)
+			}
+			if shown(f, usual) {
+				all = append(all, yaml.MapItem{Key: f.Name, Value: typed(f)})
+			}
+		})
+		return all
+	}
+	all := settingsOf(c.flags(), defaults)
 	if len(c.Tenants) > 0 {
 		var tenants yaml.MapSlice
 		for _, topic := range sortedKeys(c.Tenants) {
-			policy := c.Tenants[topic]
-			tenants = append(tenants, yaml.MapItem{Key: topic, Value: settingsOf(policy.flags())})
+			own, common := c.Tenants[topic], c.commonPolicy(topic)
+			tenants = append(tenants, yaml.MapItem{Key: topic, Value: settingsOf(own.flags(), common.flags())})
 		}
 		all = append(all, yaml.MapItem{Key: tenantsSetting, Value: tenants})
 	}
 	return yaml.Marshal(all)
-}
-
-// settingsOf returns the flags that have a value, and those that are empty although their default is not.
-func settingsOf(fs *pflag.FlagSet) yaml.MapSlice {
-	var all yaml.MapSlice
-	defaults := defaultTexts()
-	fs.VisitAll(func(f *pflag.Flag) {
-		if flagText(f) != "" || defaults[f.Name] != "" {
-			all = append(all, yaml.MapItem{Key: f.Name, Value: typed(f)})
-		}
-	})
-	return all
-}
-
-// defaultTexts returns the default values of an instance's settings.
-func defaultTexts() map[string]string {
-	c := Default()
-	texts := make(map[string]string)
-	c.flags().VisitAll(func(f *pflag.Flag) { texts[f.Name] = flagText(f) })
-	return texts
 }
 
 // typed returns a flag's value with its YAML type, so that only texts are quoted.

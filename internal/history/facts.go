@@ -75,6 +75,9 @@ type Request struct {
 	// MayBeRejected: the history cannot tell whether the request becomes a dead letter. That depends on
 	// a quota, or on the rights of the target.
 	MayBeRejected bool
+	// OtherSettings: the request was, or may have been, judged by other settings than those by which the history is
+	// read. Only audits set it, and no rule looks at it.
+	OtherSettings bool
 
 	// Of one that schedules:
 	Due      int64 // Unix ms, of the first occurrence, jitter not included

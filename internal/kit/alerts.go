@@ -50,6 +50,11 @@ func Alerts() []Alert {
 			"{{ $labels.topic }}, or a topic that belongs to it, has a setting that is not safe; the log says which.",
 		},
 		{
+			"WaterclockSettingsDiffer",
+			`max by (job, setting) (waterclock_settings_differing) > 0`, 15 * minute, Warning,
+			"Instances differ in {{ $labels.setting }}: what happens to a timer depends on the owner of its partition.",
+		},
+		{
 			"WaterclockAccessDenied", `max by (job, instance) (waterclock_access_problems) > 0`, minute, Critical,
 			"The brokers deny {{ $labels.instance }} a right or a login.",
 		},

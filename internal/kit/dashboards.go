@@ -83,6 +83,8 @@ func overview() Dashboard {
 				Query{"sum by (instance, direction) (increase(waterclock_clock_jumps_total{*}[1h]))", "{{instance}} {{direction}}"},
 				Query{"sum by (instance) (increase(waterclock_pauses_total{*}[1h]))", "{{instance}} paused"}),
 			graph("Foreign group", Count, "1: other programs use the group.", Query{"waterclock_group_foreign{*}", "{{instance}}"}),
+			graph("Settings that differ", Count, "Instances whose setting is not that of most of the group.",
+				Query{"max by (setting) (waterclock_settings_differing{*})", "{{setting}}"}),
 			graph("Rights", Count, "Rights or logins that are missing.", Query{"waterclock_access_problems{*}", "{{instance}}"}),
 			{"Versions", "What each instance was built from.", Table, Count, []Query{{"waterclock_build_info{*}", ""}}},
 		}},

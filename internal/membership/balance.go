@@ -19,6 +19,7 @@ type balancer struct {
 	process           string
 	views             func() []View
 	standbys          Standbys
+	settings          func() []byte      // digest; nil: there is none
 	leaving           func() bool        // reports whether the member hands its partitions over; nil: it does not
 	strangers         func(ids []string) // is told the IDs of members without our user data; a member that does not lead knows of none
 	// round is that of the join under way; nil: this member does not lead. Only the goroutine of kgo that
@@ -55,6 +56,9 @@ func (b *balancer) JoinGroupMetadata(topics []string, current map[string][]int32
 	}
 	d := b.userData(views, copies)
 	d.leaving = b.leaving != nil && b.leaving()
+	if b.settings != nil {
+		d.settings = b.settings()
+	}
 	meta.UserData = d.encode()
 	b.room.used.Store(int64(len(meta.UserData)))
 	return meta.AppendTo(nil)

@@ -48,6 +48,9 @@ type Options struct {
 	// Views returns the local views of changelogs that the process has, the youngest first;
 	// nil: it has none. It is called before each join and must be quick.
 	Views func() []View
+	// Settings returns a digest of the settings by which the process judges requests, some 60 bytes; nil: there is
+	// none. It is called before each join. After a change call Rejoin.
+	Settings func() []byte
 	// Standbys configures copies of partitions that the process does not own; the zero value: there are none.
 	Standbys Standbys
 }

@@ -2,6 +2,8 @@ package membership
 
 import (
 	"bytes"
+	"net"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -54,4 +56,32 @@ func userDataOf(m *kadm.DescribedGroupMember) (d userData, said bool) {
 func subscribesAsOurs(raw []byte) bool {
 	meta := kmsg.NewConsumerMemberMetadata()
 	return meta.ReadFrom(raw) == nil && bytes.HasPrefix(meta.UserData, []byte(userDataMagic))
+}
+
+// Member is a process that is a member of a group.
+type Member struct {
+	Process  string
+	Name     string // instance ID, or the host that it connects from
+	Settings []byte // digest of its settings; nil: of an earlier version
+}
+
+// Members returns the members of a group that say which process they are: those of this and of earlier versions. While
+// the group rebalances there are none, because brokers do not show what they say.
+func Members(g *kadm.DescribedGroup) (members []Member) {
+	for i := range g.Members {
+		m := &g.Members[i]
+		d, said := userDataOf(m)
+		if !said {
+			continue
+		}
+		name := strings.TrimPrefix(m.ClientHost, "/")
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
+		if m.InstanceID != nil {
+			name = *m.InstanceID
+		}
+		members = append(members, Member{d.process, name, d.settings})
+	}
+	return members
 }

@@ -35,8 +35,9 @@ const (
 	// groupBytes is what a leader lets the record of the group have: half of the default limit.
 	groupBytes = 512 << 10
 	// memberBytes is what a member takes in the record besides its subscription, its assignment and its IDs: its
-	// address, its timeouts, and lengths.
-	memberBytes = 256
+	// address, its timeouts, and lengths; and those of its user data that are not lists: its process and the digest of
+	// its settings.
+	memberBytes = 320
 	// roomGrain is what room is a multiple of, so that a leader does not make another assignment of each change.
 	roomGrain = 256
 )

@@ -38,7 +38,8 @@ func (g *Group) newSession() (*session, error) {
 	s := &session{g: g, lease: l, refused: make(chan error, 1), revoking: make(chan struct{}, 1)}
 	s.again = newAgain(func(ctx context.Context) error { return g.coordinator.heartbeat(ctx, l.sends()) }, g.Rejoin)
 	b := &balancer{
-		GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: g.o.Process, views: g.o.Views, standbys: g.o.Standbys,
+		GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: g.o.Process, views: g.o.Views,
+		standbys: g.o.Standbys, settings: g.o.Settings,
 		leaving: g.leaving.Load, strangers: g.led, again: s.again, room: &g.room,
 	}
 	opts := append(slices.Clone(g.o.Client),

@@ -34,6 +34,7 @@ import (
 //	             says. As 02, and for each partition
 //	        uvarint  1 if the copy has caught up, else 0
 //	06  leaving  empty: the process hands its partitions over and will leave
+//	08  settings a digest of the settings by which the process judges requests (config.Digest)
 //
 // The user data of an assignment begin in the same way and have other fields:
 //
@@ -47,14 +48,15 @@ const (
 	userDataMagic  = "wclk"
 	userDataFormat = 1
 
-	tagProcess = 1
-	tagViews   = 2
-	tagCopies  = 4
-	tagLeaving = 6
-	tagFollow  = 2 // of an assignment
-	tagAgain   = 4 // of an assignment
-	tagRoom    = 6 // of an assignment
-	mustKnow   = 1 // the bit of a tag
+	tagProcess  = 1
+	tagViews    = 2
+	tagCopies   = 4
+	tagLeaving  = 6
+	tagSettings = 8
+	tagFollow   = 2 // of an assignment
+	tagAgain    = 4 // of an assignment
+	tagRoom     = 6 // of an assignment
+	mustKnow    = 1 // the bit of a tag
 
 	maxProcess = 64
 	// maxViewBytes limits the encoded views, and maxCopyBytes the encoded copies. What all members may say together is
@@ -94,11 +96,12 @@ type Follow struct {
 
 // userData is what a member says about itself.
 type userData struct {
-	process string
-	views   []View // ordered by topic and partition, each once
-	copies  []Copy // in the same order
-	follows bool   // the process follows what the leader says
-	leaving bool
+	process  string
+	views    []View // ordered by topic and partition, each once
+	copies   []Copy // in the same order
+	follows  bool   // the process follows what the leader says
+	leaving  bool
+	settings []byte // digest
 }
 
 // newUserData keeps the first views, as many as fit into a number of bytes.
@@ -179,6 +182,9 @@ func (d *userData) encode() []byte {
 	if d.leaving {
 		b = appendBytes(append(b, tagLeaving), nil)
 	}
+	if len(d.settings) > 0 {
+		b = appendBytes(append(b, tagSettings), d.settings)
+	}
 	return b
 }
 
@@ -252,6 +258,8 @@ func decodeUserData(b []byte) (d userData, err error) {
 			}
 		case tagLeaving:
 			d.leaving = true
+		case tagSettings:
+			d.settings = content
 		default:
 			return false
 		}

@@ -18,6 +18,7 @@ func sampleUserData() userData {
 	return userData{
 		process: "p1", views: []View{{"orders", 0, 1000}, {"t", 3, 0}, {"t", 5, 7}},
 		follows: true, copies: []Copy{{View{"t", 1, 9}, true}, {View{"t", 3, 4}, false}}, leaving: true,
+		settings: []byte{0xab, 0xcd, 0xef},
 	}
 }
 
@@ -30,7 +31,8 @@ func TestUserDataBytes(t *testing.T) {
 		"01" + "74" + "02" + "03" + "00" + "01" + "07" + // t: two partitions, 3 at 0, and 5 at 7
 		"04" + "09" + // copies, 9 bytes
 		"01" + "74" + "02" + "01" + "09" + "01" + "01" + "04" + "00" + // t: two partitions, 1 at 9, caught up, and 3 at 4
-		"06" + "00") // leaving
+		"06" + "00" + // leaving
+		"08" + "03" + "abcdef") // settings
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +64,7 @@ func TestUserDataOfOthers(t *testing.T) {
 		{"a version before it", meta.UserData, errNoUserData},
 		{"a newer format", newer, errNewerUserData},
 		{"a field that must be known", append(bytes.Clone(ours), 3, 1, 0), errNewerUserData},
-		{"a field that may be skipped", append(bytes.Clone(ours), 8, 1, 0), nil},
+		{"a field that may be skipped", append(bytes.Clone(ours), 10, 1, 0), nil},
 		{"no process", append([]byte(userDataMagic), userDataFormat), errBadUserData},
 		{"cut", ours[:len(ours)-1], errBadUserData},
 		{"a number that is not the shortest", append([]byte(userDataMagic), userDataFormat, tagProcess, 0x81, 0, 'a'), errBadUserData},

@@ -51,12 +51,20 @@ func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logge
 	if c.client, err = kgo.NewClient(append(slices.Clone(c.options), kgo.RequestTimeoutOverhead(transaction.RequestTimeout))...); err != nil {
 		return nil, fmt.Errorf("build client: %w", err)
 	}
-	c.targets = targets.NewMetadata(c.client, targets.MetadataOptions{AutoCreate: o.AutoCreateTargets, MissingAfter: o.MissingAfter, Reach: c.dialer, Changed: c.reached})
+	c.targets = targets.NewMetadata(c.client, targets.MetadataOptions{MissingAfter: o.MissingAfter, Reach: c.dialer, Changed: c.reached})
 	c.dialer.OnChange(func() { c.targets.Reached(); c.reached() })
 	ctx, stop := context.WithCancel(context.Background())
 	c.stopProbe = stop
 	c.probing.Go(func() { _ = c.dialer.Run(ctx) })
 	return c, nil
+}
+
+// recognize asks which cluster this is. The one of dev creates targets on first use, for each instance of its group.
+func (c *cluster) recognize(ctx context.Context) error {
+	return c.insist(ctx, "the cluster cannot be asked for its ID", func() (err error) {
+		c.targets.AutoCreate, err = connect.IsDev(ctx, c.client)
+		return err
+	})
 }
 
 func (c *cluster) close() {

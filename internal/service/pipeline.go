@@ -51,9 +51,10 @@ func laneCount(set int) int {
 
 // pipeline is everything between the request topics and the targets, and the parts that watch over it.
 type pipeline struct {
-	member *member
-	health *targets.Health
-	clock  *clockWatch
+	member   *member
+	health   *targets.Health
+	clock    *clockWatch
+	settings *settingsWatch
 
 	runs    []func(context.Context) error // each runs until its context ends
 	running sync.WaitGroup
@@ -112,10 +113,12 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		turns: semaphore.NewWeighted(int64(max(1, slots-1))), room: int(in.shares.Replay), session: cfg.SessionTimeout, damaged: metrics.Damaged, log: log,
 	}, in.o.Registry)
 	in.partitions.topics, in.partitions.build, in.partitions.take = in.topics, b.build, stand.take
+	p.settings = newSettingsWatch(cfg, c.client, log, in.o.Registry)
 	p.member.group, err = membership.New(membership.Options{
 		Client: append(slices.Clone(c.options), kgo.Dialer(c.dialer.DialPatiently)), Group: cfg.Group, Process: in.process, InstanceID: cfg.InstanceID, Topics: in.topics.names(),
 		SessionTimeout: cfg.SessionTimeout, RebalanceTimeout: cfg.RebalanceTimeout, Leave: cfg.OnStop == config.Leave, Now: in.o.Now, Logger: log,
 		Views:    func() []membership.View { return localViews(in.store, in.topics, in.o.Now()) },
+		Settings: p.settings.digest,
 		Standbys: stand.asMember(cfg.Standbys),
 	}, in.partitions)
 	if err != nil {
@@ -132,7 +135,7 @@ func (in *instance) openPipeline(ctx context.Context) (*pipeline, error) {
 		newRecheck(cfg, in.topics, in.partitions, c.client, log, in.o.Registry).Run,
 		newEdges(in.partitions, in.topics, c.client, reader, log).Run,
 		newLeftovers(in.store, in.topics, in.partitions, in.o.Now, log).Run,
-		(&reloader{cfg, in.o.Reload, in.topics, reader, in.access, log}).Run,
+		(&reloader{cfg, in.o.Reload, in.topics, reader, in.access, p.settings, p.member.group.Rejoin, log}).Run, p.settings.Run,
 		func(ctx context.Context) error { in.access.watch(ctx, in.o.AccessInterval); return nil },
 		func(ctx context.Context) error { return stand.Run(ctx, p.member.group.Rejoin) },
 	}

@@ -11,12 +11,14 @@ import (
 
 // reloader takes over the settings that can change while the instance runs.
 type reloader struct {
-	running *config.Config // the settings that hold now
-	next    <-chan *config.Config
-	topics  *servedTopics
-	reader  *intake.Reader
-	access  *access
-	log     *slog.Logger
+	running  *config.Config // the settings that hold now
+	next     <-chan *config.Config
+	topics   *servedTopics
+	reader   *intake.Reader
+	access   *access
+	settings *settingsWatch
+	rejoin   func() // tells the group of other settings
+	log      *slog.Logger
 }
 
 // Run takes over new settings until ctx ends.
@@ -54,5 +56,8 @@ func (r *reloader) takeOver(next *config.Config) {
 		}
 	}
 	r.access.use(cfg)
+	if r.settings.set(cfg) {
+		r.rejoin()
+	}
 	r.log.Info("the configuration was read again and holds from now on", "changed", now)
 }

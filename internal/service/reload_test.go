@@ -29,8 +29,11 @@ func TestTakeOver(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer func() { cancel(); _ = reader.Run(ctx) }() // which closes it
 	var log bytes.Buffer
+	settings, rejoined := &settingsWatch{}, 0
+	settings.set(cfg)
 	r := &reloader{
 		running: cfg, log: slog.New(slog.NewTextHandler(&log, nil)), reader: reader, access: &access{cfg: cfg, targets: cfg},
+		settings: settings, rejoin: func() { rejoined++ },
 		topics: newServedTopics(map[string]*served{"timers": {set: policytest.SetOf("timers"), rules: policy.Rules(cfg, policytest.SetOf("timers"))}}),
 	}
 	judge := r.topics.of("timers").rules.Validate
@@ -65,6 +68,10 @@ func TestTakeOver(t *testing.T) {
 	if r.takeOver(&next); r.running != running || !strings.Contains(log.String(), "nothing changes now") {
 		t.Errorf("read again: %s", log.String())
 	}
+	// The group is told of what holds now, and not of what waits for a restart.
+	if got := r.running.Digest(); rejoined != 1 || len(got.Differs(settings.digest())) > 0 {
+		t.Errorf("joined again %d times, with other settings than those that hold: %v", rejoined, got.Differs(settings.digest()))
+	}
 }
 
 // Targets change for fixed-delay topics too.
@@ -76,7 +83,7 @@ func TestTakeOverOfFixedDelayTopics(t *testing.T) {
 	set := policytest.SetOf("retry")
 	set.Delay = d.Delay
 	r := &reloader{
-		running: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg, targets: cfg},
+		running: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg, targets: cfg}, settings: &settingsWatch{},
 		topics: newServedTopics(map[string]*served{"retry": {set: set, rules: policy.DelayRules(cfg, d, set)}}),
 	}
 	refused := func() bool {

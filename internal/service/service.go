@@ -39,8 +39,6 @@ const (
 type Options struct {
 	// Dial opens connections to brokers; nil: TCP or TLS, as configured.
 	Dial dialer.Func
-	// AutoCreateTargets lets the broker make target topics on first use.
-	AutoCreateTargets bool
 	// CommitTimeout is how long an instance waits for the answer to a commit; 0 is the usual 2.5 s. Tests that delay an
 	// answer need more.
 	CommitTimeout time.Duration
@@ -254,6 +252,9 @@ func (in *instance) serve(ctx, life context.Context, end context.CancelCauseFunc
 	if err := in.awaitAccess(ctx); err != nil {
 		return err
 	}
+	if err := in.cluster.recognize(ctx); err != nil {
+		return err
+	}
 	in.ready.setPhase("checking topics")
 	if in.topics, err = openTopics(ctx, in.cfg, in.cluster); err != nil {
 		return err
@@ -292,7 +293,7 @@ func (in *instance) openAPI(p *pipeline) (stop func(), err error) {
 		Name: in.name(), Process: in.process, Begun: in.begun, Now: in.o.Now,
 		Client: in.cluster.client, Options: in.cluster.options, Topics: in.topics.sets(), Rules: in.topics.rules(),
 		Group: p.member.group, Problem: p.member.problem, Partitions: in.partitions, Targets: in.cluster.targets,
-		CreateTargets: in.o.AutoCreateTargets, Health: p.health, Tracer: in.traces.calls,
+		SettingsOf: p.settings.of, Health: p.health, Tracer: in.traces.calls,
 	})
 }
 

@@ -85,7 +85,7 @@ func (t *Metadata) refresh(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	began := t.o.Now()
-	answers, brokers, err := ask(ctx, t.client, names, t.o.AutoCreate)
+	answers, brokers, err := ask(ctx, t.client, names, t.AutoCreate)
 	if err != nil {
 		return fmt.Errorf("look up target topics: %w", err)
 	}

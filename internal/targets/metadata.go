@@ -44,8 +44,6 @@ type Brokers interface {
 
 // MetadataOptions are the settings of Metadata.
 type MetadataOptions struct {
-	// AutoCreate lets the broker create topics on first use, if it is configured to (waterclock dev).
-	AutoCreate bool
 	// MissingAfter is how long a topic must be missing until that is a verdict; 0 is the default, 10 s.
 	MissingAfter time.Duration
 	// Now is the clock; nil is the machine's.
@@ -85,6 +83,9 @@ type Metadata struct {
 	// Moved, if not nil, is called without a lock for each partition that lost its leader or has had
 	// another one since it was last asked for. Set it before Run.
 	Moved func(timer.TopicPartition)
+	// AutoCreate lets the broker create topics on first use, if it is configured to (waterclock dev). Set it before
+	// Run.
+	AutoCreate bool
 
 	client Brokers
 	o      MetadataOptions

@@ -22,15 +22,18 @@ const (
 )
 
 // creatable reports whether the service's own topics may be created: the request topic has no problem that
-// forbids the service to run.
-func (t *family) creatable() bool {
-	return !t.request.missing && !t.request.compacted() && !IsOwn(t.request.name) && len(t.request.name) <= MaxRequestName
+// forbids the service to run, and none of those that exist lacks partitions that it will not get.
+func (t *family) creatable(grow bool) bool {
+	short := func(f *found) bool { return !f.missing && f.partitions < t.request.partitions }
+	return !t.request.missing && !t.request.compacted() &&
+		!IsOwn(t.request.name) && len(t.request.name) <= MaxRequestName &&
+		(grow || !slices.ContainsFunc(t.own(), short))
 }
 
 // complete creates the service's own topics that are missing, if o says so, and adds the partitions that they
 // lack, if o says so. If it has changed anything it waits until the brokers know, and describes all topics again.
 func (t *family) complete(ctx context.Context, adm *kadm.Client, o Options) (*family, error) {
-	if !t.creatable() {
+	if !t.creatable(o.Grow) {
 		return t, nil
 	}
 	changed := false

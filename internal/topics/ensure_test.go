@@ -126,6 +126,26 @@ func TestEnsureRefuses(t *testing.T) {
 	})
 }
 
+// A changelog that somebody has created with too few partitions is refused at once, and nothing is created beside it.
+func TestEnsureRefusesTooFewPartitions(t *testing.T) {
+	kafkatest.OnBoth(t, func(t *testing.T, v *kafkatest.Setup) {
+		v.Create(v.Topic, 3, nil)
+		v.Create(Changelog(v.Topic), 1, map[string]string{"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime", "max.message.bytes": "2000000"})
+		began := time.Now()
+		_, _, err := Ensure(v.Ctx, v.Adm, v.Topic, Options{Create: true})
+		want := Changelog(v.Topic) + ": partitions is 1, must be 3, as of " + v.Topic + ": " + FollowAdvice + orDelete
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		if took := time.Since(began); took >= createdLimit/2 {
+			t.Errorf("said after %s", took)
+		}
+		if now, err := Inspect(v.Ctx, v.Adm, v.Topic, Options{}); err != nil || now.Set.DeadLetters.Partitions != 0 {
+			t.Errorf("dead letters: %+v, %v", now.Set.DeadLetters, err)
+		}
+	})
+}
+
 // TestEnsureEvents: a topic of events is made where there are any, also of a request
 // topic that had none; it grows with it, and is made again when it is gone.
 func TestEnsureEvents(t *testing.T) {

@@ -192,12 +192,15 @@ func (v *verifier) own(request *found, delay time.Duration) bool {
 	if !v.present(fmt.Sprintf("a topic with %d partitions: let the service create it (--create-topics)", request.partitions)) {
 		return false
 	}
-	advice := ""
-	if v.topic.partitions < request.partitions { // no topic shrinks
-		advice = ": " + partitionsAdvice(delay)
+	as, equal := fmt.Sprintf("%d, as of %s", request.partitions, request.name), v.topic.partitions == request.partitions
+	switch {
+	case equal:
+	case v.topic.partitions < request.partitions:
+		as += ": " + partitionsAdvice(delay) + orDelete
+	default: // no topic shrinks
+		as += fmt.Sprintf(": give %s %d partitions, too", request.name, v.topic.partitions) + orDelete
 	}
-	v.check(v.topic.partitions == request.partitions, true, "partitions",
-		fmt.Sprint(v.topic.partitions), fmt.Sprintf("%d, as of %s%s", request.partitions, request.name, advice))
+	v.check(equal, true, "partitions", fmt.Sprint(v.topic.partitions), as)
 	v.check(v.topic.replication >= request.replication, true, "replication",
 		fmt.Sprint(v.topic.replication), fmt.Sprintf("at least %d, as of %s", request.replication, request.name))
 	needed := neededMessageBytes(request)
@@ -209,6 +212,9 @@ func (v *verifier) own(request *found, delay time.Duration) bool {
 	v.setting(uncleanElection, false, "false", func(value string) bool { return value != "true" })
 	return true
 }
+
+// orDelete is the other way out of a wrong number of partitions.
+const orDelete = "; if nothing was ever written to it, delete it, and the service creates it"
 
 func neededMessageBytes(request *found) int64 {
 	return min(request.number(maxMessageBytes)+MessageRoom, math.MaxInt32)

@@ -56,7 +56,7 @@ func TestVerifyEvents(t *testing.T) {
 		},
 		{
 			"too few partitions", func(t *family) { t.events.partitions = 3 },
-			[]string{"topic t.waterclock.events: partitions is 3, must be 4, as of t: " + FollowAdvice},
+			[]string{"topic t.waterclock.events: partitions is 3, must be 4, as of t: " + FollowAdvice + orDelete},
 		},
 		{
 			"too small", func(t *family) { t.events.settings[maxMessageBytes] = "65535" },
@@ -127,8 +127,8 @@ func TestVerify(t *testing.T) {
 				t.deadLetters.partitions = 5
 			},
 			want: []string{
-				"topic t.waterclock.changelog: partitions is 3, must be 4, as of t: " + FollowAdvice,
-				"topic t.waterclock.dead-letters: partitions is 5, must be 4, as of t",
+				"topic t.waterclock.changelog: partitions is 3, must be 4, as of t: " + FollowAdvice + orDelete,
+				"topic t.waterclock.dead-letters: partitions is 5, must be 4, as of t: give t 5 partitions, too" + orDelete,
 			},
 		},
 		{

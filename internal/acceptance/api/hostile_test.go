@@ -102,8 +102,16 @@ func TestBesideAnOlderInstance(t *testing.T) {
 	if elsewhere == 0 || elsewhere == 20 {
 		t.Fatalf("%d of 20 timers are the other's", elsewhere)
 	}
-	a.call(t, "GET", from, "").is(t, 421, "elsewhere")
-	a.call(t, "GET", from+"/count", "").is(t, 421, "elsewhere")
+	for _, path := range []string{from, from + "/count"} { // they answer for the rest
+		got := a.call(t, "GET", path, "").is(t, 200, "")
+		if missing, ok := got.body["missing"].([]any); !ok || len(missing) == 0 || !strings.Contains(got.text, "which has no API: start it with --api") {
+			t.Errorf("%s does not name what is missing: %s", path, got.text)
+		}
+	}
+	if n := a.call(t, "GET", from+"/count", "").body["count"]; n != float64(20-elsewhere) {
+		t.Errorf("%v timers are counted, want %d", n, 20-elsewhere)
+	}
+	a.call(t, "POST", from+"/cancel?all=true&dry-run=true", "").is(t, 421, "elsewhere")
 	if cluster := a.call(t, "GET", "/v1/cluster", "").is(t, 200, ""); !strings.Contains(cluster.text, "it has no API: start it with --api (and a version that has it)") {
 		t.Error(cluster.text)
 	}

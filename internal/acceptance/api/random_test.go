@@ -369,7 +369,7 @@ func (w *setup) rest(t *testing.T) {
 	await.Until(t, limit, "all has fired that is due", func() bool {
 		for _, filter := range []string{"state=triggered", "state=parked", "state=pending&due-before=" + soon} {
 			got := w.anyone().asked.call(t, "GET", timersOf(w.requests)+"/count?"+filter, "")
-			if got.status != 200 || got.body["count"] != 0.0 {
+			if got.status != 200 || got.body["count"] != 0.0 || got.body["missing"] != nil {
 				return false
 			}
 		}

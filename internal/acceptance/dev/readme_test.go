@@ -2,9 +2,12 @@ package dev
 
 import (
 	"fmt"
+	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,9 +18,13 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 )
 
-// readmeAddr is the broker that the README speaks of. It stands for the broker
-// of the test: that is all that is changed in a block.
-const readmeAddr = "127.0.0.1:9092"
+// The broker, the API and the directory that the README speaks of. They stand for those of the test: that is all that
+// is changed in a block.
+const (
+	readmeAddr = "127.0.0.1:9092"
+	readmeAPI  = "127.0.0.1:8681"
+	readmeDir  = "waterclock-dev/"
+)
 
 // block is a fenced block of a document with the comment right above it, which
 // says how it is run, or why not.
@@ -68,6 +75,8 @@ func blocksOf(t *testing.T, document string) (blocks []block) {
 type reader struct {
 	bin, home    string
 	dev, devHTTP string   // addresses of dev's broker and its HTTP
+	devAPI       string   // address of dev's API
+	devDir       string   // its directory
 	http         string   // of the instance of a block
 	fires        []string // timers that must fire on dev's topic orders
 }
@@ -77,13 +86,14 @@ type reader struct {
 func (r *reader) env(broker string, more ...string) []string {
 	return append(environ(
 		"GOBIN="+r.bin, "PATH="+r.bin+string(os.PathListSeparator)+os.Getenv("PATH"), "WATERCLOCK_BROKERS="+broker,
+		"WATERCLOCK_URL=http://"+r.devAPI,
 	), more...)
 }
 
 // shell is a block as a command. exec makes its exit code that of its last
 // command; a block that is a server has just one.
 func (r *reader) shell(b block, broker string, more ...string) *exec.Cmd {
-	text := strings.ReplaceAll(b.text, readmeAddr, broker)
+	text := strings.NewReplacer(readmeAddr, broker, readmeAPI, r.devAPI, readmeDir, r.devDir+"/").Replace(b.text)
 	if len(more) > 0 {
 		text = "exec " + text
 	}
@@ -92,13 +102,16 @@ func (r *reader) shell(b block, broker string, more ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestReadme runs every block of the documents but those that say why not.
+// TestReadme runs every block of the documents but those that say why not, each with the servers of the ones before it
+// still running.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	drivesProcesses(t)
-	r := &reader{bin: t.TempDir(), home: t.TempDir(), dev: rig.FreeAddr(t), devHTTP: rig.FreeAddr(t)}
+	r := &reader{
+		bin: t.TempDir(), home: t.TempDir(), dev: rig.FreeAddr(t), devHTTP: rig.FreeAddr(t), devAPI: rig.FreeAddr(t), devDir: t.TempDir(),
+	}
 	kinds := map[string]func(*testing.T, block){
-		"run": r.plain, "run: serve": r.serve, "run: config": r.config, "run: real broker": r.realBroker,
+		"run": r.plain, "run: curl": r.curl, "run: real serve": r.realServe, "run: config": r.config, "run: real broker": r.realBroker,
 		"run: java": r.java, "run: python": r.python, "run: kcat": r.kcat,
 	}
 	seen := make(map[string]int)
@@ -108,8 +121,13 @@ func TestReadme(t *testing.T) {
 			t.Logf("%s is not run: %s\n%s", b.at, reason, b.text)
 			continue
 		}
-		if b.mark == "run: dev" { // and goes on until all blocks are done
+		switch b.mark { // these run until all blocks are done
+		case "run: dev":
 			r.startDev(t, b)
+			continue
+		case "run: serve":
+			r.startSecond(t, b)
+			t.Run("two instances", r.together)
 			continue
 		}
 		do := kinds[b.mark]
@@ -119,19 +137,20 @@ func TestReadme(t *testing.T) {
 		name, _, _ := strings.Cut(b.text, "\n")
 		t.Run(b.mark+" "+name, func(t *testing.T) { do(t, b) })
 	}
-	for kind := range kinds {
+	for _, kind := range append(slices.Collect(maps.Keys(kinds)), "run: dev", "run: serve") {
 		if seen[kind] == 0 {
 			t.Errorf("the documents have no block %q", kind)
 		}
 	}
 	r.checkFired(t)
+	r.waterclock(t, "all add up\n", "audit", "--config", filepath.Join(r.devDir, "serve.yaml"))
 }
 
 // startDev runs a block that is a server, which needs no more than the ports of
 // its own.
 func (r *reader) startDev(t *testing.T, b block) {
 	t.Helper()
-	p := startServer(t, r.shell(b, r.dev, "WATERCLOCK_LISTEN="+r.dev, "WATERCLOCK_HTTP="+r.devHTTP, "WATERCLOCK_API=127.0.0.1:0", "WATERCLOCK_DATA_DIR="+t.TempDir()))
+	p := startServer(t, r.shell(b, r.dev, "WATERCLOCK_LISTEN="+r.dev, "WATERCLOCK_HTTP="+r.devHTTP, "WATERCLOCK_API="+r.devAPI, "WATERCLOCK_DATA_DIR="+r.devDir))
 	t.Cleanup(func() {
 		p.stop(t, syscall.SIGINT) // Ctrl-C, as the README says
 		if !strings.Contains(p.out.String(), "stopped; timers and topics are kept in ") {
@@ -143,6 +162,86 @@ func (r *reader) startDev(t *testing.T, b block) {
 	if !strings.Contains(p.out.String(), "  go run ./cmd/waterclock schedule --brokers "+r.dev) {
 		t.Errorf("the commands shown are not called as dev was:\n%s", p.out)
 	}
+}
+
+// startSecond runs a block that is another instance beside dev.
+func (r *reader) startSecond(t *testing.T, b block) {
+	t.Helper()
+	addr := rig.FreeAddr(t)
+	p := startServer(t, r.shell(b, r.dev, "WATERCLOCK_HTTP="+addr))
+	t.Cleanup(func() {
+		if code := p.stop(t, syscall.SIGTERM); code != 0 {
+			t.Errorf("SIGTERM: exit %d\n%s", code, p.out)
+		}
+	})
+	rig.At(t, addr).Ready(2, patience) // half of them
+	rig.At(t, r.devHTTP).Ready(2, patience)
+}
+
+// together wants two instances to be one service: whichever owns a timer's partition, it is scheduled, shown and
+// cancelled by the API of dev, and its target is created on first use.
+func (r *reader) together(t *testing.T) {
+	const timers = 12 // on all partitions
+	fresh := []string{"fresh-0", "fresh-1", "fresh-2", "fresh-3"}
+	var ids []string
+	for n := range timers {
+		ids = append(ids, fmt.Sprint("both-", n))
+		out := r.waterclock(t, "", "status", "--json")
+		if strings.Contains(out, `"problem"`) {
+			t.Errorf("an instance cannot be asked:\n%s", out)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+r.devAPI+"/v1/topics/timers/timers/"+ids[n], strings.NewReader("v"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("timer-after", "1h")
+		req.Header.Set("timer-target-topic", "orders")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusCreated {
+			t.Errorf("PUT %s: %s", ids[n], resp.Status)
+		}
+	}
+	r.waterclock(t, fmt.Sprint(timers, "\n"), "count", "--prefix", "both-")
+	list := r.waterclock(t, "", "list", "--prefix", "both-")
+	for n, id := range ids {
+		if !strings.Contains(list, id+" ") {
+			t.Errorf("list lacks %s:\n%s", id, list)
+		}
+		r.waterclock(t, "pending", "get", id)
+		r.waterclock(t, "written", "schedule", "--id", "now-"+id, "--in", "0s", "--to", fresh[n%len(fresh)], "--value", "v")
+		if n%2 == 0 {
+			r.waterclock(t, "cancelled", "cancel", id, "--wait")
+		}
+	}
+	r.waterclock(t, "6 changed", "cancel", "--prefix", "both-", "--yes")
+	r.waterclock(t, "0\n", "count", "--prefix", "both-")
+	fired := consume(t, r.dev, fresh...)
+	for _, id := range ids {
+		await.Until(t, patience, "now-"+id+" fires", func() bool { return fired.has("now-" + id) })
+	}
+}
+
+// waterclock runs a command, which must succeed, and returns what it prints. That must contain a text.
+func (r *reader) waterclock(t *testing.T, want string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(r.bin, "waterclock"), args...)
+	cmd.Env = r.env(r.dev)
+	code, out := run(t, cmd)
+	if code != 0 || !strings.Contains(out, want) {
+		t.Errorf("waterclock %s: exit %d, want %q:\n%s", strings.Join(args, " "), code, want, out)
+	}
+	return out
+}
+
+func (r *reader) curl(t *testing.T, b block) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skipf("no curl to run the block with: %v", err)
+	}
+	r.plain(t, b)
 }
 
 func (r *reader) plain(t *testing.T, b block) {
@@ -162,7 +261,7 @@ func (r *reader) expect(b block, ids ...string) {
 	}
 }
 
-func (r *reader) serve(t *testing.T, b block) {
+func (r *reader) realServe(t *testing.T, b block) {
 	c := kafkatest.Shared(t)
 	c.CreateTopic(t, 4, nil, "timers")
 	c.CreateTopic(t, 2, nil, "orders")

@@ -147,9 +147,9 @@ func segmentOf(s string) string {
 }
 
 // counted makes the API count n timers, and n more before each further instant of a call.
-func counted(n int64, exact bool) http.HandlerFunc {
+func counted(n int64, exact bool, missing ...api.Missing) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		c := api.TimerCount{Count: n, Exact: exact}
+		c := api.TimerCount{Count: n, Exact: exact, Missing: missing}
 		if until := r.URL.Query().Get("until"); until != "" {
 			for i := range strings.Split(until, ",") {
 				c.Until = append(c.Until, api.CountUntil{Count: n * int64(i+1), Exact: exact})

@@ -73,9 +73,10 @@ type ownerRow struct {
 type duePanel struct {
 	Totals []dueTotal
 	plot
-	Bars   []bar
-	Wrong  *api.Problem
-	Layout string
+	Bars    []bar
+	Wrong   *api.Problem
+	Missing []api.Missing // partitions that are not counted
+	Layout  string
 }
 
 // deadNews has the dead letters of the last hour.
@@ -199,7 +200,8 @@ func (v *visit) due(topic, chosen string) duePanel {
 		d.Totals = append(d.Totals, dueTotal{ahead: a, On: n == i})
 		until = append(until, v.now.Add(a.Long))
 	}
-	before, wrong := v.firesBefore(topic, until)
+	before, missing, wrong := v.firesBefore(topic, until)
+	d.Missing = missing
 	if wrong != nil {
 		d.Wrong = wrong
 		return d
@@ -217,8 +219,11 @@ func (v *visit) due(topic, chosen string) duePanel {
 	return d
 }
 
-// firesBefore returns how many timers fire before each of some instants, which may be in any order.
-func (a *asker) firesBefore(topic string, until []time.Time) ([]api.CountUntil, *api.Problem) {
+// firesBefore returns how many timers fire before each of some instants, which may be in any order. missing are the
+// partitions that are not counted.
+func (a *asker) firesBefore(
+	topic string, until []time.Time,
+) (_ []api.CountUntil, missing []api.Missing, _ *api.Problem) {
 	sorted := slices.SortedFunc(slices.Values(until), time.Time.Compare)
 	texts := make([]string, len(sorted))
 	for i, at := range sorted {
@@ -230,13 +235,13 @@ func (a *asker) firesBefore(topic string, until []time.Time) ([]api.CountUntil, 
 		err = errors.New("the API counts for other instants than it was asked for")
 	}
 	if err != nil {
-		return nil, asProblem(err)
+		return nil, nil, asProblem(err)
 	}
 	counts := make([]api.CountUntil, len(until))
 	for i, at := range until {
 		counts[i] = n.Until[slices.IndexFunc(sorted, at.Equal)]
 	}
-	return counts, nil
+	return counts, n.Missing, nil
 }
 
 // remember draws charts of the last hour.

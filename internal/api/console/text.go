@@ -21,7 +21,7 @@ const (
 )
 
 var functions = template.FuncMap{
-	"bounds": bounds, "utcMillis": utcMillis, "utcExact": utcExact, "visible": visible, "link": link, "when": when, "utc": utc, "iso": iso, "number": number, "seconds": seconds, "plural": plural, "heading": heading, "again": again,
+	"bounds": bounds, "utcMillis": utcMillis, "utcExact": utcExact, "visible": visible, "link": link, "when": when, "utc": utc, "iso": iso, "number": number, "seconds": seconds, "plural": plural, "heading": heading, "again": again, "told": told,
 }
 
 // piece is a part of a text: literal, or the code of a character.
@@ -118,6 +118,9 @@ func utc(t time.Time) string { return t.UTC().Format(timeLayout) }
 
 // utcMillis is utc with milliseconds.
 func utcMillis(t time.Time) string { return t.UTC().Format(timeLayout + ".000") }
+
+// told reports whether a list is known, perhaps to be empty.
+func told(list []string) bool { return list != nil }
 
 // utcExact is utc, with milliseconds unless they are 0.
 func utcExact(t time.Time) string {

@@ -22,14 +22,15 @@ type search struct {
 
 type timersPage struct {
 	search
-	Now    time.Time
-	Timers []row
-	Next   template.URL // empty: there is no next page
-	First  template.URL // empty on the first page
-	Bulk   []actionLink // for all timers that match
-	Select template.URL // the address to which the form with the ticked timers is sent
-	Count  *api.TimerCount
-	Wrong  *api.Problem // instead of timers
+	Now     time.Time
+	Timers  []row
+	Next    template.URL // empty: there is no next page
+	First   template.URL // empty on the first page
+	Bulk    []actionLink // for all timers that match
+	Select  template.URL // the address to which the form with the ticked timers is sent
+	Count   *api.TimerCount
+	Missing []api.Missing // partitions whose timers are not on the page
+	Wrong   *api.Problem  // instead of timers
 	// Elsewhere are other topics with such timers, if the search names no topic.
 	Elsewhere []topicFound
 }
@@ -163,6 +164,7 @@ func (p *timersPage) find(v *visit) *api.Problem {
 	if err := v.ask(call{path: path, query: q}, &list); err != nil {
 		return asProblem(err)
 	}
+	p.Missing = list.Missing
 	said := make(map[[2]string]string)
 	for _, t := range list.Timers {
 		r := rowOf(t)

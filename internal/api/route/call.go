@@ -141,7 +141,9 @@ type Instance struct {
 	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings were in the last five minutes; without it there were none, or none are known of."`
 	Partitions []PartitionStatus `json:"partitions,omitempty"`
 	Unhealthy  []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
-	Problem    string            `json:"problem,omitempty" doc:"Why it could not be asked, or cannot work: that no broker answers it, for one."`
+	// SettingsDiffer is told by the instance that is asked, not by this one.
+	SettingsDiffer []string `json:"settingsDiffer,omitzero" nullable:"false" doc:"Settings by which requests are judged that are not those of most instances of the group: what happens to a timer depends on the owner of its partition. Empty: none. Without it, that is not known."`
+	Problem        string   `json:"problem,omitempty" doc:"Why it could not be asked, or cannot work: that no broker answers it, for one."`
 }
 
 // Lateness is how late the firings of an instance were in the last five minutes.
@@ -249,14 +251,19 @@ type ElsewhereError struct {
 }
 
 func (e *ElsewhereError) Error() string {
+	if e.Topic == "" {
+		return "it is with " + e.Owner()
+	}
+	return fmt.Sprintf("partition %d of %s is owned by %s", e.Partition, e.Topic, e.Owner())
+}
+
+// Owner describes the other instance, and what to do.
+func (e *ElsewhereError) Owner() string {
 	at := "which has no API"
 	if e.API != "" {
 		at = "at " + e.API
 	}
-	if e.Topic == "" {
-		return fmt.Sprintf("it is with instance %s, %s: %s", e.Process, at, e.Why)
-	}
-	return fmt.Sprintf("partition %d of %s is owned by instance %s, %s: %s", e.Partition, e.Topic, e.Process, at, e.Why)
+	return fmt.Sprintf("instance %s, %s: %s", e.Process, at, e.Why)
 }
 
 // RandomID returns 128 random bits as text.

@@ -45,6 +45,8 @@ type Options struct {
 	May func(ctx context.Context, c *Call) error
 	// Room counts the memory of answers that travel between instances; nil: it is not counted.
 	Room Room
+	// SettingsOf returns the settings in which a process differs from most instances; nil: that is not known.
+	SettingsOf func(process string) []string
 	// MaxBody limits a call between instances, in bytes: a larger one is not sent, and not read if another
 	// instance sends it.
 	MaxBody int64
@@ -76,6 +78,9 @@ type Router struct {
 func New(o Options) *Router {
 	if o.Room == nil {
 		o.Room = unlimited{}
+	}
+	if o.SettingsOf == nil {
+		o.SettingsOf = func(string) []string { return nil }
 	}
 	r := &Router{o: o, owners: owners{from: o.Directory}}
 	if o.Transport != nil {
@@ -300,6 +305,7 @@ func (r *Router) Produce(ctx context.Context, at timer.TopicPartition, requests 
 // instance, and the others are unknown. The second result is who owns what according to the directory.
 func (r *Router) Instances(ctx context.Context) ([]Instance, map[timer.TopicPartition]Owner) {
 	list := []Instance{r.o.Local.Status()}
+	list[0].SettingsDiffer = r.o.SettingsOf(r.o.Process)
 	others, owners, err := r.others(ctx, &Call{Kind: Status})
 	if err != nil && list[0].Problem == "" {
 		list[0].Problem = err.Error()
@@ -311,11 +317,14 @@ func (r *Router) Instances(ctx context.Context) ([]Instance, map[timer.TopicPart
 		if o.err == nil && o.answer.Instance == nil {
 			o.err = errors.New("it answers nothing")
 		}
-		if o.err != nil {
-			list = append(list, o.unknown())
-			continue
+		var is Instance
+		if o.err == nil {
+			is = *o.answer.Instance
+		} else {
+			is = o.unknown()
 		}
-		list = append(list, *o.answer.Instance)
+		is.SettingsDiffer = r.o.SettingsOf(o.owner.Process)
+		list = append(list, is)
 	}
 	slices.SortFunc(list[1:], func(a, b Instance) int { return strings.Compare(a.Name, b.Name) })
 	return list, owners

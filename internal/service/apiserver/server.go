@@ -68,9 +68,10 @@ type Instance struct {
 	Problem       func() string // why the instance is not a member of its group, or may no longer be one; "" if it is one
 	Partitions    Partitions
 	Targets       *targets.Metadata
-	CreateTargets bool // targets are made on first use
-	Health        *targets.Health
-	Tracer        trace.Tracer // of calls; nil: they have no spans
+	// SettingsOf returns the settings in which a process differs from most instances of the group; nil: not known.
+	SettingsOf func(process string) []string
+	Health     *targets.Health
+	Tracer     trace.Tracer // of calls; nil: they have no spans
 }
 
 // Partitions are the partitions that the instance owns.
@@ -199,7 +200,7 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 	var running sync.WaitGroup
 	running.Go(func() { local.history.Run(remembering) })
 	router := route.New(route.Options{
-		Local: local, Directory: &directory{in, s.cfg}, Process: in.Process, Transport: s.guard.Peers(), MaxBody: int64(s.cfg.APIBodyLimit), May: mayForwarded, Room: callRoom{},
+		Local: local, Directory: &directory{in, s.cfg}, Process: in.Process, Transport: s.guard.Peers(), MaxBody: int64(s.cfg.APIBodyLimit), May: mayForwarded, Room: callRoom{}, SettingsOf: in.SettingsOf,
 	})
 	served := make(map[string]api.Topic)
 	for i := range in.Topics {
@@ -234,7 +235,7 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 // noteOfTarget returns a note if a target topic does not exist; "" otherwise, and in dev, which creates topics on first
 // use.
 func (in *Instance) noteOfTarget(ctx context.Context, topic string) string {
-	if known, ok := in.Targets.Cached(topic); in.CreateTargets || ok && known.Err == nil {
+	if known, ok := in.Targets.Cached(topic); in.Targets.AutoCreate || ok && known.Err == nil {
 		return ""
 	}
 	return connect.MissingTarget(ctx, in.Client, topic)

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/waterclock/waterclock/internal/audit"
 	"github.com/waterclock/waterclock/internal/config"
 	"github.com/waterclock/waterclock/internal/history"
+	"github.com/waterclock/waterclock/internal/membership"
 	"github.com/waterclock/waterclock/internal/service/connect"
 	"github.com/waterclock/waterclock/internal/service/policy"
 	"github.com/waterclock/waterclock/internal/topics"
@@ -43,7 +45,8 @@ func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Write
 	if job.Client, err = connect.CommandOptions(cfg); err != nil {
 		return err
 	}
-	if job.Topics, err = auditedTopics(ctx, cfg); err != nil {
+	group := lookAtGroup(ctx, cfg)
+	if job.Topics, err = auditedTopics(ctx, cfg, group.events); err != nil {
 		return err
 	}
 	finish := func() {}
@@ -52,6 +55,7 @@ func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Write
 	}
 	report, err := audit.Run(ctx, job)
 	finish()
+	settings := append(otherSettings(report), group.notes...)
 	switch {
 	case ctx.Err() != nil && o.Dir != "":
 		return errors.New("interrupted: the same command goes on with what it has read")
@@ -61,15 +65,87 @@ func Audit(ctx context.Context, cfg *config.Config, o AuditOptions, out io.Write
 		return err
 	}
 	if o.JSON {
-		err = printAuditJSON(out, report)
+		err = printAuditJSON(out, report, settings)
 	} else {
-		err = printAudit(out, report)
+		err = printAudit(out, report, settings)
 	}
-	return errors.Join(err, verdict(report))
+	return errors.Join(err, verdict(report, settings))
 }
 
-// auditedTopics looks up the request topics and the topics that belong to them.
-func auditedTopics(ctx context.Context, cfg *config.Config) ([]audit.Topic, error) {
+// otherSettings says which requests were judged by other settings than those of the audit.
+func otherSettings(r *audit.Report) (notes []string) {
+	if r == nil {
+		return nil
+	}
+	for i := range r.Topics {
+		if t := &r.Topics[i]; t.OtherSettings > 0 {
+			notes = append(notes, fmt.Sprintf("%s: %d requests were accepted or rejected against the settings given here, "+
+				"such as %s: instances had other settings then, or another version",
+				t.Topic, t.OtherSettings, t.FirstOther))
+		}
+	}
+	return notes
+}
+
+// groupLook is what the group's members say of their settings now.
+type groupLook struct {
+	notes  []string // which differ, from each other or from those of the audit
+	events bool     // all members that say so write the events that the settings of the audit have
+}
+
+// lookAtGroup compares the settings of the group's members with each other and with those of the audit.
+func lookAtGroup(ctx context.Context, cfg *config.Config) groupLook {
+	look := groupLook{events: true}
+	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)
+	defer cancel()
+	cl, err := connect.Open(ctx, cfg)
+	if err != nil {
+		return look // the audit will say why
+	}
+	defer cl.Close()
+	groups, err := kadm.NewClient(cl).DescribeGroups(ctx, cfg.Group)
+	g := groups[cfg.Group]
+	if err = cmp.Or(err, g.Err); err != nil {
+		look.notes = []string{fmt.Sprintf("those of the instances of group %s could not be looked at: %v", cfg.Group, err)}
+		return look
+	}
+	look.compare(cfg, membership.Members(&g))
+	return look
+}
+
+func (l *groupLook) compare(cfg *config.Config, members []membership.Member) {
+	digests, names := make(map[string]config.Digest), make(map[string]string)
+	var here []string // settings in which a member differs from the audit
+	for _, m := range members {
+		digests[m.Process], names[m.Process] = m.Settings, m.Name+"/"+m.Process
+		for _, setting := range cfg.Digest().Differs(m.Settings) {
+			ofTopics := setting == "requests" || setting == "delay" // an audit may be of some topics
+			if !ofTopics && !slices.Contains(here, setting) {
+				here = append(here, setting)
+			}
+		}
+	}
+	for process, odd := range config.Odd(digests) {
+		if len(odd) > 0 {
+			l.notes = append(l.notes, fmt.Sprintf("instance %s of group %s differs from others in %s",
+				names[process], cfg.Group, strings.Join(odd, ", ")))
+		}
+	}
+	slices.Sort(l.notes)
+	if len(here) > 0 {
+		l.notes = append(l.notes, fmt.Sprintf("instances of group %s have others than were given here: %s; give the audit their file",
+			cfg.Group, strings.Join(here, ", ")))
+	}
+	l.events = !slices.Contains(here, "events")
+	written := slices.ContainsFunc(cfg.Requests, func(topic string) bool { return cfg.PolicyOf(topic).Events })
+	if written && !l.events {
+		l.notes = append(l.notes, "events prove nothing, because not all instances write them: the audit does without")
+	}
+}
+
+// auditedTopics looks up the request topics and the topics that belong to them. Without events those of the settings are
+// left out.
+func auditedTopics(ctx context.Context, cfg *config.Config, events bool) ([]audit.Topic, error) {
 	ctx, cancel := context.WithTimeout(ctx, connect.CommandTimeout)
 	defer cancel()
 	cl, err := connect.Open(ctx, cfg)
@@ -95,9 +171,10 @@ func auditedTopics(ctx context.Context, cfg *config.Config) ([]audit.Topic, erro
 		}
 		t := audit.Topic{
 			Name: name, ID: set.Request.ID, Changelog: set.Changelog.Name, Letters: set.DeadLetters.Name,
-			Partitions: set.Request.Partitions, Keeps: set.Settings().Keeps(), Rules: policy.Rules(cfg, set),
+			Partitions: set.Request.Partitions, Keeps: set.Settings().Keeps(),
+			Rules: policy.Rules(cfg, set), Lenient: policy.Lenient(cfg, set),
 		}
-		if p := cfg.PolicyOf(name); p.Events && p.EventsCleanup != config.CleanupCompact {
+		if p := cfg.PolicyOf(name); events && p.Events && p.EventsCleanup != config.CleanupCompact {
 			t.Events = set.Events.Name
 		}
 		audited = append(audited, t)
@@ -131,8 +208,8 @@ func progressTo(w io.Writer) (show func(stage string, done, total int64), finish
 	}, finish
 }
 
-// verdict is nil if everything adds up.
-func verdict(r *audit.Report) error {
+// verdict is nil if everything adds up. settings may explain what does not.
+func verdict(r *audit.Report, settings []string) error {
 	var errs []error
 	if len(r.Broken) > 0 {
 		total := int64(0)
@@ -146,6 +223,10 @@ func verdict(r *audit.Report) error {
 	if n := r.Unproved(); n > 0 {
 		errs = append(errs, fmt.Errorf("what became of %d requests is unknown: see the notes, and docs/AUDIT.md", n))
 	}
+	if len(errs) > 0 && len(settings) > 0 {
+		errs = append(errs, errors.New("settings differ, which may explain it: see the lines about settings, "+
+			"and \"Settings that differ\" in docs/CONFIGURATION.md"))
+	}
 	return errors.Join(errs...)
 }
 
@@ -155,7 +236,7 @@ var fates = []history.Fate{
 	history.Unmet, history.Rejected, history.Done, history.NothingToDo, history.Undecided, history.Unclear, history.Unknown, history.Lost,
 }
 
-func printAudit(out io.Writer, r *audit.Report) error {
+func printAudit(out io.Writer, r *audit.Report, settings []string) error {
 	fmt.Fprintf(out, "as of %s\n", r.AsOf.Format(time.RFC3339))
 	for i := range r.Topics {
 		t := &r.Topics[i]
@@ -174,6 +255,9 @@ func printAudit(out io.Writer, r *audit.Report) error {
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(out, "not seen: %s\n", n)
+	}
+	for _, s := range settings {
+		fmt.Fprintf(out, "settings: %s\n", s)
 	}
 	for i, v := range r.Violations {
 		if i == shownViolations {
@@ -210,15 +294,16 @@ type violationJSON struct {
 	Text     string   `json:"text"`
 }
 
-func printAuditJSON(out io.Writer, r *audit.Report) error {
+func printAuditJSON(out io.Writer, r *audit.Report, settings []string) error {
 	doc := struct {
 		AddsUp     bool                `json:"addsUp"`
 		AsOf       time.Time           `json:"asOf"`
 		Topics     []audit.TopicReport `json:"topics"`
 		NotSeen    []string            `json:"notSeen,omitempty"`
+		Settings   []string            `json:"settings,omitempty"`
 		Broken     map[string]int64    `json:"broken,omitempty"`
 		Violations []violationJSON     `json:"violations,omitempty"`
-	}{AddsUp: r.AddsUp(), AsOf: r.AsOf, Topics: r.Topics, NotSeen: r.Notes, Broken: r.Broken}
+	}{AddsUp: r.AddsUp(), AsOf: r.AsOf, Topics: r.Topics, NotSeen: r.Notes, Settings: settings, Broken: r.Broken}
 	for _, v := range r.Violations {
 		j := violationJSON{Rule: v.Rule, Text: v.Text}
 		if strings.ToValidUTF8(v.ID, "") == v.ID {

@@ -14,6 +14,12 @@ import (
 // DevCluster is the ID of the embedded cluster of dev.
 const DevCluster = "waterclock-dev"
 
+// IsDev reports whether a client is one of the embedded cluster of dev.
+func IsDev(ctx context.Context, cl *kgo.Client) (bool, error) {
+	m, err := kadm.NewClient(cl).BrokerMetadata(ctx)
+	return m.Cluster == DevCluster, err
+}
+
 // targetTimeout bounds the search for a target. The note is not worth a longer wait.
 const targetTimeout = time.Second
 

@@ -59,13 +59,22 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	}
 	defer cluster.Close()
 	cfg.Brokers = []string{addr}
+	if err := shareKey(&cfg); err != nil {
+		return err
+	}
+	second, err := writeSecond(&cfg)
+	if err != nil {
+		return err
+	}
 	if err := devTopics(ctx, &cfg); err != nil {
 		return err
 	}
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &show{cfg: &cfg, program: o.Program, out: o.Out, registry: prometheus.NewRegistry(), since: time.Now()}
+	s := &show{
+		cfg: &cfg, second: second, program: o.Program, out: o.Out, registry: prometheus.NewRegistry(), since: time.Now(),
+	}
 	if host, port, _ := net.SplitHostPort(cfg.Listen); host == "" || net.ParseIP(host).IsUnspecified() {
 		s.listen = net.JoinHostPort(host, port)
 	}
@@ -77,7 +86,9 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 			fmt.Fprintf(o.Out, "what becomes of timers can no longer be shown: %v\n", err)
 		}
 	})
-	err = service.RunWith(ctx, &cfg, log, service.Options{AutoCreateTargets: true, Shown: true, Registry: s.registry, Started: s.servesHTTP, StartedAPI: s.servesAPI})
+	err = service.RunWith(ctx, &cfg, log, service.Options{
+		Shown: true, Registry: s.registry, Started: s.servesHTTP, StartedAPI: s.servesAPI,
+	})
 	cancel()
 	showing.Wait()
 	if err == nil {

@@ -47,6 +47,7 @@ const (
 type show struct {
 	cfg      *config.Config
 	program  string
+	second   string // the file with the settings of a second instance
 	listen   string // the address that the broker listens on, if clients need another one
 	out      io.Writer
 	registry *prometheus.Registry
@@ -174,8 +175,9 @@ Commands to try in another terminal:
 
 Any Kafka client can do the same, on topic %[4]s. Topics are made on first use.
 Consume targets with isolation.level=read_committed. Ctrl-C stops.
+A second instance takes over half of the partitions: %[1]s serve --config %[6]s
 
-`, s.program, s.cfg.Brokers[0], topic, s.cfg.Requests[0], list)
+`, s.program, s.cfg.Brokers[0], topic, s.cfg.Requests[0], list, s.second)
 }
 
 // consumer returns a client that reads all request topics, targets and dead letters from their start. print leaves out

@@ -33,6 +33,18 @@ func Rules(cfg *config.Config, set topics.Set) *intake.Rules {
 	}
 }
 
+// Lenient returns the rules for requests of one topic if no setting rejected any.
+func Lenient(cfg *config.Config, set topics.Set) *intake.Rules {
+	r, limits := Rules(cfg, set), intake.DefaultLimits()
+	limits.RecordBytes = set.Request.MaxMessageBytes
+	return &intake.Rules{
+		Topic: r.Topic, Changelog: r.Changelog, Partitions: r.Partitions, DefaultTarget: r.DefaultTarget,
+		PartitionerCheck: intake.Off, Limits: limits, DefaultMaxLate: r.DefaultMaxLate, LimitPast: r.LimitPast,
+		Dialect: r.Dialect, Never: r.Never,
+		Allow: func(string) bool { return true },
+	}
+}
+
 // DelayRules returns the rules for records of a fixed-delay topic. Its target must not be a fixed-delay topic, because
 // a record could go round forever.
 func DelayRules(cfg *config.Config, d config.DelayTopic, set topics.Set) *intake.Rules {

@@ -1,0 +1,74 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// Lists and counts answer for the partitions that can be asked, and name the others with the reason. What needs all
+// partitions fails, and does nothing.
+func TestListsAndCountsNameWhatIsMissing(t *testing.T) {
+	f := newFake("timers", partitions)
+	in := start(t, f, "p0", true)
+	const timers, list, count = 20, "/v1/topics/timers/timers?limit=3", "/v1/topics/timers/timers/count"
+	gone := place(t, "timers", "id-0", partitions)
+	lost := 0
+	for i := range timers {
+		id := fmt.Sprint("id-", i)
+		in.call(t, http.MethodPut, path(id), "", in1h, "1h", toOrders, "orders").is(t, 201, "")
+		if place(t, "timers", id, partitions) == gone {
+			lost++
+		}
+	}
+	if lost == timers {
+		t.Fatal("all timers are on one partition")
+	}
+	for _, c := range []struct{ name, owner, api, reason, says string }{
+		{"its owner has no API", "silent", "", "elsewhere", "start it with --api"},
+		{"nobody owns it", "", "", "moving", "nobody owns partition"},
+		{"its owner is gone", "dead", "http://127.0.0.1:1", "moving", "127.0.0.1:1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f.set(func() { f.urls[c.owner] = c.api })
+			f.move(gone, c.owner)
+			in := start(t, f, "p0", true) // it reads the owners now
+			missing := func(a answer) {
+				t.Helper()
+				all, _ := a.body["missing"].([]any)
+				if len(all) != 1 {
+					t.Fatalf("missing: %s", a.text)
+				}
+				m := all[0].(map[string]any)
+				if m["partition"] != float64(gone.Partition) || m["reason"] != c.reason || !strings.Contains(m["detail"].(string), c.says) {
+					t.Errorf("missing %v, want partition %d, %s, %s", m, gone.Partition, c.reason, c.says)
+				}
+			}
+			n := in.call(t, http.MethodGet, count, "").is(t, 200, "")
+			if missing(n); n.body["count"] != float64(timers-lost) || n.body["exact"] != false {
+				t.Errorf("%s, want %d", n.text, timers-lost)
+			}
+			seen := 0
+			for cursor := ""; ; {
+				page := in.call(t, http.MethodGet, list+"&cursor="+cursor, "").is(t, 200, "")
+				missing(page)
+				seen += len(page.body["timers"].([]any))
+				more, ok := page.body["cursor"].(string)
+				if !ok {
+					break
+				}
+				cursor = more
+			}
+			if seen != timers-lost {
+				t.Errorf("listed %d, want %d", seen, timers-lost)
+			}
+			status := map[string]int{"elsewhere": 421, "moving": 503}[c.reason]
+			in.call(t, http.MethodPost, "/v1/topics/timers/timers/cancel?dry-run=true", "").is(t, status, c.reason)
+		})
+	}
+	f.set(func() { clear(f.owner) })
+	for _, all := range []string{list, count} { // nothing can be answered
+		in.call(t, http.MethodGet, all, "").is(t, 503, "moving")
+	}
+}

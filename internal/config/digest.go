@@ -1,0 +1,142 @@
+package config
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Digest says by which settings an instance judges requests and decides what happens to timers: settingDigest bytes
+// for each of judgedSettings, in their order. If these settings differ between instances of a group, the outcome of a
+// request depends on which of them owns its partition.
+//
+// Each setting has a hash of its own, so that whoever compares two digests can name the settings that differ without
+// asking an instance. One hash of all would be smaller, but the names would have to come over the API, and an instance
+// without an API is just the one that was started carelessly. 24 bits find a difference but for one time in 16 million.
+// They are published in the group, and say nothing about secrets, because none of these settings is one.
+type Digest []byte
+
+// settingDigest is how many bytes a Digest has for each setting.
+const settingDigest = 3
+
+// judgedSettings returns the names of the settings in a digest. Later versions append names, and leave these where they
+// are: instances of two versions compare what both know.
+func judgedSettings() []string {
+	return []string{
+		"requests", "delay", "targets", "default-target", "partitioner-check", "default-max-late", "limit-past",
+		"limit-horizon", "limit-headers", "limit-header-bytes", "limit-value-bytes", "limit-interval", "limit-pending",
+		"limit-rate", "over-limit", "events", "dead-letters", "dialect", "tracing",
+	}
+}
+
+// Digest returns the digest of the settings.
+func (c *Config) Digest() Digest {
+	var d Digest
+	judged := c.judged()
+	for _, name := range judgedSettings() {
+		sum := sha256.Sum256([]byte(name + "\x00" + judged[name]))
+		d = append(d, sum[:settingDigest]...)
+	}
+	return d
+}
+
+// judged returns the values of judgedSettings by name. Two configurations have the same text for a setting if and only
+// if they mean the same by it: the order of lists does not count, nor whether it comes from a tenant or holds for all.
+func (c *Config) judged() map[string]string {
+	list := func(items []string) string { return strings.Join(slices.Sorted(slices.Values(items)), ",") }
+	delay := delayTopics(c.Delay)
+	values := map[string]string{
+		"requests": list(c.Requests), delaySetting: list(delay.GetSlice()),
+		"partitioner-check": string(c.PartitionerCheck), "tracing": string(c.Tracing),
+	}
+	policies := func(topic string) map[string]string {
+		p := c.PolicyOf(topic)
+		texts := make(map[string]string)
+		p.flags().VisitAll(func(f *pflag.Flag) {
+			texts[f.Name] = flagText(f)
+			if f.Name == "targets" {
+				texts[f.Name] = list(p.Targets)
+			}
+		})
+		return texts
+	}
+	common := policies("")
+	maps.Copy(values, common)
+	for _, topic := range slices.Sorted(slices.Values(slices.Concat(c.Requests, c.DelayTopics()))) {
+		for name, text := range policies(topic) {
+			if name == "events" && slices.Contains(c.DelayTopics(), topic) {
+				continue // never
+			}
+			if text != common[name] {
+				values[name] += fmt.Sprintf("\x00%s=%s", topic, text)
+			}
+		}
+	}
+	return values
+}
+
+// Differs returns the names of the settings that are not the same in two digests, as far as both have them.
+func (d Digest) Differs(other Digest) (names []string) {
+	for i, name := range judgedSettings() {
+		a, b := d.at(i), other.at(i)
+		if a != nil && b != nil && !bytes.Equal(a, b) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// at returns the part of a digest that is about a setting; nil if it has none.
+func (d Digest) at(i int) []byte {
+	if len(d) < (i+1)*settingDigest {
+		return nil
+	}
+	return d[i*settingDigest : (i+1)*settingDigest]
+}
+
+// Odd returns the settings of each member of a group that are not those of most members, by member. Members without a
+// digest, of earlier versions, are left out. If no value is the most frequent, nobody can say which is meant, and the
+// setting is odd for all.
+func Odd(members map[string]Digest) map[string][]string {
+	odd := make(map[string][]string)
+	for name, d := range members {
+		if len(d) > 0 {
+			odd[name] = nil
+		}
+	}
+	for i, setting := range judgedSettings() {
+		count := make(map[string]int)
+		for _, d := range members {
+			if value := d.at(i); value != nil {
+				count[string(value)]++
+			}
+		}
+		usual := mostFrequent(count)
+		for name, d := range members {
+			if value := d.at(i); value != nil && len(count) > 1 && (usual == "" || string(value) != usual) {
+				odd[name] = append(odd[name], setting)
+			}
+		}
+	}
+	return odd
+}
+
+// mostFrequent returns the text that is counted most often; "" if several are.
+func mostFrequent(count map[string]int) (most string) {
+	for text, n := range count {
+		if most == "" || n > count[most] {
+			most = text
+		}
+	}
+	for text, n := range count {
+		if text != most && n == count[most] {
+			return ""
+		}
+	}
+	return most
+}
