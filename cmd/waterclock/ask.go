@@ -63,8 +63,11 @@ func (a *asking) client() (*client.Client, error) {
 	return c, nil
 }
 
-// states are those that a timer may be in.
-var states = []string{string(query.Pending), string(query.Triggered), string(query.Paused), string(query.Parked), string(query.Remembered)}
+// states are those that a filter takes.
+var states = []string{
+	string(query.Pending), string(query.Triggered), string(query.Paused), string(query.Parked), string(query.Recurring),
+	string(query.Remembered),
+}
 
 // filter has the flags that choose timers.
 type filter struct{ dueAfter, dueBefore, prefix, target, state string }
@@ -72,7 +75,7 @@ type filter struct{ dueAfter, dueBefore, prefix, target, state string }
 func (f *filter) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.prefix, "prefix", "", "only IDs that begin with `TEXT`")
 	fs.StringVar(&f.target, "target", "", "only those that fire to `TOPIC`")
-	fs.StringVar(&f.state, "state", "", "only those in `STATE`: pending, triggered, paused, parked or remembered")
+	fs.StringVar(&f.state, "state", "", "only those in `STATE`: pending, triggered, paused, parked, recurring or remembered")
 	fs.StringVar(&f.dueAfter, "due-after", "", "only those due then or later: `TIME`, RFC 3339 with a zone, or a duration from now, such as 10m")
 	fs.StringVar(&f.dueBefore, "due-before", "", "only those due before `TIME`")
 }

@@ -20,7 +20,7 @@ import (
 // with runs an instance before an embedded broker, with settings that a test changes.
 func with(t *testing.T, change func(*config.Config)) string {
 	t.Helper()
-	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ClusterID("console"), kfake.SeedTopics(2, requests, target), kfake.GroupMinSessionTimeout(time.Second))
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ClusterID("console"), kfake.SeedTopics(2, requests, target, longTarget), kfake.GroupMinSessionTimeout(time.Second))
 	return serve(t, c.ListenAddrs(), change)
 }
 

@@ -80,6 +80,7 @@ func New(o Options) *Console {
 		"/selected":     {get: c.nothingSelected, post: c.selected},
 		"/job":          {get: c.job, post: c.stopJob},
 		"/cluster":      {get: c.cluster},
+		"/zone":         {get: func(v *visit) error { return v.lead("/") }, post: c.setZone},
 	}
 	for name, kind := range map[string]string{"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
 		body := mustRead("static/" + name)
@@ -114,7 +115,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.o.API.ServeHTTP(w, r)
 		return
 	}
-	v := &visit{asker: asker{api: c.o.API, r: r}, c: c, w: w, now: c.o.Now().UTC()}
+	v := &visit{asker: asker{api: c.o.API, r: r}, c: c, w: w, now: c.o.Now().UTC(), clock: clockOf(r)}
 	err := error(wrong(http.StatusNotFound, "there is no page at this address"))
 	if ok {
 		err = p.serve(v)
@@ -213,6 +214,7 @@ func (a *asset) serve(w http.ResponseWriter, r *http.Request) {
 // visit is one request of a page.
 type visit struct {
 	asker
+	clock
 	c   *Console
 	w   http.ResponseWriter
 	now time.Time
@@ -220,6 +222,8 @@ type visit struct {
 
 // view is what the layout shows. Page is what the page within it shows.
 type view struct {
+	clock
+	Here  string // address to come back to
 	Title string
 	Path  string
 	Now   time.Time
@@ -254,7 +258,10 @@ func (v *visit) badge() *deadBadge {
 // show answers with a page. The status is that of wrong, or 200 if wrong is nil.
 func (v *visit) show(wrong *api.Problem, name, title string, content any) error {
 	var body bytes.Buffer
-	err := v.c.sets[name].Execute(&body, view{Title: title, Path: v.r.URL.Path, Now: v.now, Find: cmp.Or(v.query("q"), v.query("prefix")), Dead: v.badge(), Page: content})
+	err := v.c.sets[name].Execute(&body, view{
+		clock: v.clock, Here: v.here(), Title: title, Path: v.r.URL.Path, Now: v.now,
+		Find: cmp.Or(v.query("q"), v.query("prefix")), Dead: v.badge(), Page: content,
+	})
 	if err != nil {
 		v.c.o.Logger.Error("make a page of the console", "page", name, "err", err)
 		http.Error(v.w, "the page cannot be made; the log of the instance says why", http.StatusInternalServerError)

@@ -54,6 +54,7 @@ type overviewPage struct {
 	Topics   []string
 	Due      duePanel
 	NoTopics *api.Problem // instead of Due
+	Example  []command    // nothing is pending, and nothing has fired lately: what to do first
 }
 
 // health is shown first.
@@ -134,7 +135,11 @@ func (c *Console) overview(v *visit) error {
 	// Callers who may see the cluster also see what this instance does, even while the cluster cannot be asked.
 	if c.o.History != nil && (p.Wrong == nil || p.Wrong.Status != http.StatusForbidden) {
 		p.Remember = true
-		p.remember(c.o.History)
+		p.remember(c.o.History, v.zone)
+	}
+	if idle := p.Recent == nil || p.Recent.Fired == 0; p.Cluster != nil && p.Cluster.Pending+int64(p.Cluster.Unknown) == 0 && idle &&
+		p.Topic != "" {
+		p.Example = v.first(p.Topic)
 	}
 	return v.show(nil, "overview", "Overview", p)
 }
@@ -189,15 +194,15 @@ func rank(state string) int {
 func (v *visit) due(topic, chosen string) duePanel {
 	all := aheads()
 	i := max(0, slices.IndexFunc(all, func(a ahead) bool { return a.Name == chosen }))
-	d := duePanel{Layout: all[i].Layout}
+	d, now := duePanel{Layout: all[i].Layout}, v.now.In(v.zone)
 	each := all[i].Long / barsOfDue
 	var until []time.Time
 	for n := range barsOfDue {
-		until = append(until, v.now.Add(time.Duration(n+1)*each))
+		until = append(until, now.Add(time.Duration(n+1)*each))
 	}
 	for n, a := range all {
 		d.Totals = append(d.Totals, dueTotal{ahead: a, On: n == i})
-		until = append(until, v.now.Add(a.Long))
+		until = append(until, now.Add(a.Long))
 	}
 	before, wrong := v.firesBefore(topic, until)
 	if wrong != nil {
@@ -207,7 +212,7 @@ func (v *visit) due(topic, chosen string) duePanel {
 	var below api.CountUntil // 0, so overdue timers fall into the first bar
 	for n := range barsOfDue {
 		b := before[n]
-		d.Bars = append(d.Bars, bar{From: v.now.Add(time.Duration(n) * each), To: until[n], N: b.Count - below.Count, More: !b.Exact})
+		d.Bars = append(d.Bars, bar{From: now.Add(time.Duration(n) * each), To: until[n], N: b.Count - below.Count, More: !b.Exact})
 		below = b
 	}
 	for n := range d.Totals {
@@ -240,13 +245,16 @@ func (a *asker) firesBefore(topic string, until []time.Time) ([]api.CountUntil, 
 }
 
 // remember draws charts of the last hour.
-func (p *overviewPage) remember(h *recent.History) {
+func (p *overviewPage) remember(h *recent.History, zone *time.Location) {
 	last, some := h.Last(figuresOfNow)
 	if !some {
 		return
 	}
 	p.Recent = &last
 	points := h.Points()
+	for i := range points {
+		points[i].From, points[i].To = points[i].From.In(zone), points[i].To.In(zone)
+	}
 	per := func(n float64) string { return number(n) + " /s" }
 	rates := lineChart(points, 1, per,
 		series{"scheduled", per(last.Accepted), "b", func(p recent.Point) float64 { return p.Accepted }},
@@ -256,8 +264,8 @@ func (p *overviewPage) remember(h *recent.History) {
 	late := lineChart(points, 0.004, seconds,
 		series{"p50", lateness(last, last.P50), "b", func(p recent.Point) float64 { return p.P50.AtMost() }},
 		series{"p99", lateness(last, last.P99), "a", func(p recent.Point) float64 { return p.P99.AtMost() }})
-	late.Title = "Lateness, at most"
-	late.Summary = "Lateness over the last hour; in the last minute half of the firings were late by " + lateness(last, last.P50) + ", and 99 of 100 by " + lateness(last, last.P99) + " at most."
+	late.Title = "Lateness of its own doing, at most"
+	late.Summary = "Lateness of its own doing over the last hour; in the last minute half of the firings were late by " + lateness(last, last.P50) + ", and 99 of 100 by " + lateness(last, last.P99) + " at most."
 	p.Charts = append(p.Charts, rates, late)
 }
 

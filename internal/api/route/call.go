@@ -41,7 +41,7 @@ type Call struct {
 	Partition int32  `json:"partition"`
 	ID        []byte `json:"id,omitempty"` // Get, Find
 
-	Page *query.Page `json:"page,omitempty"` // List; Count uses only its Filter
+	Page *query.Page `json:"page,omitempty"` // List; Count uses only its Filter and Limit
 	// Until are the instants of a Count, Unix ms, ascending: the answer says how many timers fire
 	// before each of them.
 	Until []int64 `json:"until,omitempty"`
@@ -138,17 +138,17 @@ type Instance struct {
 	Version    string            `json:"version,omitempty" doc:"What it was built from."`
 	Started    time.Time         `json:"started,omitzero"`
 	Member     bool              `json:"member" doc:"Whether it is a member of the group."`
-	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings were in the last five minutes; without it there were none, or none are known of."`
+	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings were in the last five minutes by its own doing: a request for the past counts from when it was read. Without it there were none, or none are known of."`
 	Partitions []PartitionStatus `json:"partitions,omitempty"`
 	Unhealthy  []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
 	Problem    string            `json:"problem,omitempty" doc:"Why it could not be asked, or cannot work: that no broker answers it, for one."`
 }
 
-// Lateness is how late the firings of an instance were in the last five minutes.
+// Lateness is how late the firings of an instance were in the last five minutes, by its own doing.
 type Lateness struct {
 	OverSeconds float64 `json:"overSeconds" doc:"In how many seconds they were: 300, or fewer where it runs for less."`
-	Firings     uint64  `json:"firings" doc:"How many there were."`
-	P50Seconds  float64 `json:"p50Seconds" doc:"Half of them were not later than that: the upper bound of the bucket of waterclock_commit_lateness_seconds that they are in; 3600: that or more."`
+	Firings     uint64  `json:"firings" doc:"How many there were, without those that were missed while no instance ran, waited for their target, or were steered."`
+	P50Seconds  float64 `json:"p50Seconds" doc:"Half of them were not later than that: the upper bound of the bucket of waterclock_own_commit_lateness_seconds that they are in; 3600: that or more."`
 	P99Seconds  float64 `json:"p99Seconds" doc:"99 of 100 were not later than that, in the same way."`
 }
 
@@ -198,7 +198,8 @@ type Partition interface {
 	Explain(err error) error
 	Get(ctx context.Context, id []byte) (*query.Timer, error) // nil: nothing is pending
 	List(ctx context.Context, p query.Page) (query.List, error)
-	Count(ctx context.Context, f query.Filter) (query.Count, error)
+	// CountAmong looks at limit timers at most; less than 1: at as many as one count may.
+	CountAmong(ctx context.Context, f query.Filter, limit int) (query.Count, error)
 	// CountUntil counts the timers that fire before each of some instants, Unix ms, which ascend.
 	CountUntil(ctx context.Context, f query.Filter, until []int64) ([]query.Count, error)
 	// Watch begins to record decisions. It is called before the requests are written.
