@@ -125,9 +125,11 @@ func send(t *testing.T, at, escapedID, body string, headers ...string) (status i
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Timer-Target-Topic", target)
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Add(headers[i], headers[i+1])
+	}
+	if r.Header.Get("Timer-Target-Topic") == "" {
+		r.Header.Set("Timer-Target-Topic", target)
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {

@@ -30,10 +30,10 @@ func (b *tab) fits(name string) {
 		if (document.documentElement.scrollWidth > width) bad.push("the page scrolls sideways");
 		for (const e of document.querySelectorAll("body *")) {
 			const style = getComputedStyle(e), box = e.getBoundingClientRect();
-			if (!box.width || !box.height || e.closest(".unseen, .skip, svg")) continue;
+			if (!box.width || !box.height || !e.checkVisibility() || e.closest(".unseen, .skip, svg")) continue;
 			if (getComputedStyle(e.closest("thead") || e).position === "absolute") continue; // for screen readers
 			const cut = /hidden|clip/.test(style.overflowX) && !/^(INPUT|TEXTAREA|SELECT)$/.test(e.tagName);
-			if (cut && e.scrollWidth > e.clientWidth && !e.title) bad.push("cut: " + e.outerHTML.slice(0, 200));
+			if (cut && (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight + 1) && !e.title) bad.push("cut: " + e.outerHTML.slice(0, 200));
 			let scrolls = e.parentElement;
 			while (scrolls && !/auto|scroll/.test(getComputedStyle(scrolls).overflowX)) scrolls = scrolls.parentElement;
 			if (!scrolls && (box.left < -1 || box.right > width + 1)) bad.push("beyond the edge: " + e.outerHTML.slice(0, 200));
@@ -60,7 +60,7 @@ func seed300(t *testing.T, at string) {
 		{strings.Repeat("W", 500) + "%d", "an ID without a place to break", []string{"Timer-After", "3%dh"}},
 		{"طلب-رقم-%d", "مرحبا", []string{"Timer-After", "%dd"}},
 		{"🎉 👩‍👩‍👧 party-%d", "🎂", []string{"Timer-Cron", "@daily"}},
-		{"far-%d", "x", []string{"Timer-At", "9999-12-31T23:59:59.999Z", "Timer-Max-Late", "5m"}},
+		{"far-%d", "x", []string{"Timer-At", "2030-12-31T23:59:59.999Z", "Timer-Max-Late", "5m"}},
 		{"long-target-%d", "x", []string{"Timer-After", "4%dh", "Timer-Target-Topic", longTarget}},
 	}
 	for i := range 300 {
@@ -119,6 +119,12 @@ func TestSightsInABrowser(t *testing.T) {
 				name := fmt.Sprintf("%s-%02d%s-%s-%d", state, i, strings.Split(strings.ReplaceAll(p, "/", "-"), "?")[0], look.theme, look.width)
 				b.fits(name)
 				b.shot(name)
+				eval[any](b, `{ for (const d of document.querySelectorAll("details")) d.open = !d.open } null`)
+				b.fits(name + ", unfolded")
+				if i == 0 || strings.HasPrefix(p, "/timer?") {
+					b.shot(name + "-unfolded")
+				}
+				eval[any](b, `{ for (const d of document.querySelectorAll("details")) d.open = !d.open } null`)
 				if state != "dead" || i > 0 {
 					continue
 				}

@@ -26,7 +26,7 @@ const (
 
 var functions = template.FuncMap{
 	"bounds": bounds, "visible": visible, "link": link, "when": when, "utc": utc, "iso": iso, "number": number, "seconds": seconds,
-	"plural": plural, "heading": heading, "again": again, "literal": literal,
+	"plural": plural, "heading": heading, "again": again, "literal": literal, "brief": briefOf,
 }
 
 // piece is a part of a text: literal, or the code of a character.
@@ -62,6 +62,24 @@ func visible(s string) []piece {
 		add(s[start:], false)
 	}
 	return all
+}
+
+// A text of more than briefHead + briefTail characters is cut in lists. Its end stays: it often tells IDs apart.
+const briefHead, briefTail = 60, 24
+
+// brief is a text as a list shows it: the whole one, or its beginning and end.
+type brief struct{ Head, Tail, Title string }
+
+func briefOf(s string) brief {
+	runes := []rune(s)
+	if len(runes) <= briefHead+briefTail || !utf8.ValidString(s) {
+		return brief{Head: s}
+	}
+	var whole strings.Builder
+	for _, p := range visible(s) {
+		whole.WriteString(p.Text)
+	}
+	return brief{string(runes[:briefHead]), string(runes[len(runes)-briefTail:]), whole.String()}
 }
 
 // codeOf returns the text that replaces a character; empty if it is shown as it is.
