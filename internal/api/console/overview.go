@@ -271,7 +271,11 @@ func (p *overviewPage) remember(h *recent.History, zone *time.Location) {
 
 // lateness returns a quantile in words. Only the bounds of its bucket are known.
 func lateness(p recent.Point, q recent.Bounds) string {
-	if p.Count == 0 {
+	switch {
+	case p.Count > 0:
+	case p.Fired > 0: // what was missed, steered or waited for its target
+		return "none counts"
+	default:
 		return "nothing fired"
 	}
 	return bounds(q)
