@@ -217,6 +217,9 @@ func TestTimersListIsLive(t *testing.T) {
 	b.is("the other is still ticked", `document.querySelectorAll("input:checked[name=pick]").length === 1 &&
 		document.querySelector("input:checked[name=pick]").value === `+strconv.Quote(ticked))
 	b.is("it has the focus still", `document.activeElement.value === `+strconv.Quote(ticked))
+	b.tabTo("tbody tr:nth-of-type(20) a")
+	b.is("the bar does not hide what has the focus", `(() => { const box = document.activeElement.getBoundingClientRect();
+		return document.activeElement.contains(document.elementFromPoint(box.left + 3, box.top + box.height / 2)) })()`)
 	b.do("tick all", chromedp.Click(chromedp.CSS("#all")))
 	b.is("all are ticked", `document.getElementById("ticked").textContent === "42 ticked:" && !document.getElementById("all").indeterminate`)
 	b.click("Pause")
@@ -230,6 +233,8 @@ func TestTimersListIsLive(t *testing.T) {
 	b.is("they are shown", `document.querySelectorAll("tbody tr").length === 2 && document.querySelector("tbody [data-due]") === null`)
 	b.visit("/timers?state=parked")
 	b.says("which is as it should be")
+	b.visit("/timers?state=remembered")
+	b.says("waterclock schedule --topic "+requests, "--remember 1h", "Copy")
 }
 
 // Times are in one zone: UTC, the browser's or another, for each browser as its reader has chosen. A cron timer's

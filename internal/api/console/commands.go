@@ -197,6 +197,21 @@ func (v *visit) origin() string {
 	return "http://" + v.r.Host
 }
 
+// example is what one types to see a timer in a state that none is in.
+func (v *visit) example(topic, state string) []command {
+	on := " --topic " + quoted(topic)
+	line := map[string]string{
+		"paused":     "waterclock pause ID" + on,
+		"triggered":  "waterclock trigger ID" + on,
+		"recurring":  "waterclock schedule" + on + " --id report --cron '0 9 * * mon-fri' --zone Africa/Lagos --to TARGET",
+		"remembered": "waterclock schedule" + on + " --id hello --in 1m --remember 1h --to TARGET",
+	}[state]
+	if line == "" {
+		return v.first(topic)
+	}
+	return []command{{"Command line", line}}
+}
+
 // first are commands that schedule somebody's first timer, on a topic.
 func (v *visit) first(topic string) []command {
 	at := (&call{path: []string{"topics", topic, "timers", "hello"}}).target()

@@ -181,7 +181,7 @@ func (p *timersPage) find(v *visit) *api.Problem {
 	}
 	path := []string{"topics", p.Topic, "timers"}
 	p.count(v, path, q)
-	p.Bare, p.Example = p.Q+p.From+p.To+p.Target == "", v.first(p.Topic)
+	p.Bare, p.Example = p.Q+p.From+p.To+p.Target == "", v.example(p.Topic, p.State)
 	order := p.Order
 	if order == "" && p.Q != "" {
 		order = "id" // then a timer with exactly that ID comes first
