@@ -36,7 +36,7 @@ type TimerEvents struct {
 type TimerEvent struct {
 	Offset int64           `json:"offset" doc:"Where its record is on the events topic."`
 	At     time.Time       `json:"at" doc:"The record's timestamp."`
-	Event  json.RawMessage `json:"event" doc:"What has happened: the record's value, an object, as docs/FORMAT.md has it, with the timer's ID as id (or idBase64)."`
+	Event  json.RawMessage `json:"event" doc:"What has happened: the record's value, an object, as docs/EVENTS.md has it, with the timer's ID as id (or idBase64)."`
 }
 
 // EventLog is the part of the events topic in which a timer's events were looked for.
