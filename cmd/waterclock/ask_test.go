@@ -358,3 +358,43 @@ func TestRelative(t *testing.T) {
 		}
 	}
 }
+
+// watch --since prints the past, says where it begins if retention has cut it, and with --no-follow ends behind it.
+func TestWatchSince(t *testing.T) {
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.RawQuery)
+		fmt.Fprint(w, "id: 0:1\n\nid: 0:2\nevent: event\ndata: {\"type\":\"fired\",\"id\":\"a1\",\"at\":1795338001000}\n\n"+
+			"id: 0:3\nevent: caught-up\ndata: {\"olderDeleted\":true}\n\nid: 0:3\nevent: later\ndata: {}\n\n"+
+			"id: 0:4\nevent: event\ndata: {\"type\":\"fired\",\"id\":\"a2\",\"at\":1795338002000}\n\n")
+		if len(asked) > 2 {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}
+	}))
+	defer s.Close()
+	args := []string{"watch", "--url", s.URL, "--since", "2026-11-22T09:00:00Z", "--no-follow", "--type", "fired,expired"}
+	code, stdout, stderr := runWith(&calls{}, nil, "", args...)
+	if code != exitOK || stdout != "2026-11-22T09:00:01.000Z fired a1\n" ||
+		!strings.Contains(stderr, "since 2026-11-22T09:00:00Z.\n") || !strings.Contains(stderr, "retention has deleted") {
+		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+	}
+	if len(asked) != 1 || asked[0] != "follow=false&since=1795338000000&type=fired%2Cexpired" {
+		t.Errorf("asked for %q", asked)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--no-follow"}, "--no-follow is for --since"},
+		{[]string{"--since", "-10m"}, "in the future"},
+		{[]string{"--since", "yesterday"}, "how long ago, as in 10m"},
+		{[]string{"--type", "fire"}, "did you mean fired?"},
+		{[]string{"--id", "a", "--prefix", "b"}, "exclude each other"},
+	} {
+		code, _, stderr := runWith(&calls{}, nil, "", append([]string{"watch", "--url", s.URL}, c.args...)...)
+		if code != exitUsage || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit %d, %q, want %q", c.args, code, stderr, c.want)
+		}
+	}
+}

@@ -3,8 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -139,91 +137,20 @@ func (l *letters) register(h huma.API) {
 	documentBody[Correction](h, h.OpenAPI().Paths[resend.Path].Post, false)
 }
 
-// page reads windows of each partition backward, and takes the newest letters of all. The next page begins,
-// in each partition, below the letters that were taken.
+// page returns the newest letters of a topic, below where a cursor says.
 func (l *letters) page(ctx context.Context, topic string, f *letterFilter, limit int, cursor string) (*DeadLetterList, error) {
 	bounds, err := l.logs.Bounds(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	low, err := lettersCursor(cursor, bounds)
-	if err != nil {
-		return nil, err
+	b := &browser{logs: l.logs, now: l.now, topic: topic, bounds: bounds, filter: f, limit: limit, payload: previewBytes}
+	page := &DeadLetterList{DeadLetters: []DeadLetter{}}
+	found, cursor, err := b.page(ctx, cursor)
+	for _, r := range found {
+		page.DeadLetters = append(page.DeadLetters, letter(r))
 	}
-	// At first, two offsets for each letter: the marker of its transaction may follow it.
-	back := backward{bounds: bounds, low: low, over: make(map[int32]bool), window: int64(2*limit + 2), least: 1}
-	keep, err := reservePage(ctx, len(bounds))
-	if err != nil {
-		return nil, err
-	}
-	found := make(map[int32][]*Record, len(bounds))
-	until, n, size := l.now().Add(historyTime), 0, 0
-	for first := true; first || n < limit && size < pageBytes && back.looked < maxHistoryOffsets && l.now().Before(until); first = false {
-		window, err := l.readWindow(ctx, topic, &back, f, limit)
-		if err != nil && first {
-			return nil, err
-		}
-		if err != nil || window == nil {
-			break // the letters found so far count; the next call meets the error
-		}
-		for p, f := range window {
-			n, size = n+len(f.all), size+f.size
-			found[p] = append(f.all, found[p]...)
-		}
-		back.grow()
-	}
-	letters, size := newestOf(found, limit)
-	keep(size)
-	page := &DeadLetterList{DeadLetters: letters}
-	more := false
-	for p, b := range bounds {
-		next, over := back.low[p], back.over[p]
-		if rs := found[p]; len(rs) > 0 {
-			next, over = rs[len(rs)-1].Offset+1, false
-		}
-		if over {
-			next = b[0]
-		}
-		back.low[p], more = next, more || next > b[0]
-	}
-	if more {
-		text, _ := json.Marshal(back.low) // numbers can be encoded
-		page.Cursor = base64.RawURLEncoding.EncodeToString(text)
-	}
-	return page, nil
-}
-
-// readWindow reads the next window of a topic of dead letters, and returns the newest letters of each
-// partition: at most limit, and not more bytes than its share of a page. The next window ends where they begin.
-// If there is no further window, it returns nil.
-func (l *letters) readWindow(ctx context.Context, topic string, back *backward, f *letterFilter, limit int) (map[int32]*newest, error) {
-	spans := back.spans()
-	if len(spans) == 0 {
-		return nil, nil
-	}
-	found, over := make(map[int32]*newest, len(spans)), make(map[int32]bool)
-	for p, span := range spans {
-		found[p] = &newest{from: span[0], limit: limit, room: bytesShare(len(back.bounds))}
-	}
-	err := l.logs.Read(ctx, topic, spans, func(r *Record) error {
-		if f.over(r) {
-			over[r.Partition] = true
-		}
-		if f.match(r) {
-			found[r.Partition].add(slim(r, previewBytes))
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	back.passed(spans, over)
-	for p, n := range found {
-		if n.from > back.low[p] { // letters were left out
-			back.low[p], back.over[p] = n.from, false
-		}
-	}
-	return found, nil
+	page.Cursor = cursor
+	return page, err
 }
 
 // resend writes the request of a dead letter again.

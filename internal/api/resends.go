@@ -142,7 +142,7 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	if err != nil {
 		return err
 	}
-	order := newLetterOrder(bounds, !r.replace && !j.topic.Delay)
+	order := newTimeOrder(bounds, !r.replace && !j.topic.Delay)
 	for {
 		for spans := order.spans(); len(spans) > 0; spans = order.spans() {
 			err := s.jobs.insist(ctx, j, func() error {
@@ -178,9 +178,9 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 // look finds the letters of spans that a job wants, without keeping them. If it returns errLargeSpan, the order has
 // smaller ones.
 func (s *resends) look(
-	ctx context.Context, topic string, order *letterOrder, spans map[int32][2]int64, f *letterFilter,
+	ctx context.Context, topic string, order *timeOrder, spans map[int32][2]int64, f *letterFilter,
 ) error {
-	found, size := make(map[int32][]letterAt), 0
+	found, size := make(map[int32][]recordAt), 0
 	err := s.read(ctx, topic, spans, func(r *Record) error {
 		if size += r.size(); size > lookBytes && order.shrink() {
 			return errLargeSpan
@@ -188,7 +188,7 @@ func (s *resends) look(
 		if f.match(r) {
 			source, _ := waterclock.ParseSource(r.header(waterclock.HeaderSource)) // the filter has parsed it
 			source.Topic = ""
-			found[r.Partition] = append(found[r.Partition], letterAt{r.Partition, r.Offset, r.Time, source, r.size()})
+			found[r.Partition] = append(found[r.Partition], recordAt{r.Partition, r.Offset, r.Time, source, r.size(), nil})
 		}
 		return nil
 	})
@@ -200,7 +200,7 @@ func (s *resends) look(
 
 // readLetters reads the given letters, and returns them in the same order. What retention has deleted meanwhile is
 // missing.
-func (s *resends) readLetters(ctx context.Context, topic string, all []letterAt) (found []*Record, err error) {
+func (s *resends) readLetters(ctx context.Context, topic string, all []recordAt) (found []*Record, err error) {
 	type place struct {
 		partition int32
 		offset    int64
