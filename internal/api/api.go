@@ -77,6 +77,7 @@ func New(o Options) *API {
 	(&resends{jobs: run, logs: o.Logs}).register(h)
 	newEvents(ts, o, life).register(h)
 	(&service{topics: ts, asker: o.Asker, now: o.Now}).register(h)
+	ts.registerCaller(h)
 	serveDocument(mux, h.OpenAPI())
 	front := &front{mux: mux, metrics: newMetrics(o.Registry), log: o.Logger, tracer: o.Tracer}
 	return &API{internal: o.Asker, public: withRequest(front), jobs: run, life: life}

@@ -224,6 +224,7 @@ func examples() map[string]any {
 		}}}},
 		"DeadLetter": letter, "DeadLetterList": DeadLetterList{DeadLetters: []DeadLetter{letter}}, "Correction": Correction{Value: &text},
 		"Job": job, "JobList": JobList{Jobs: []Job{job}}, "JobStarted": JobStarted{Job: &job},
+		"Caller":      Caller{Name: "shop", Rights: []Right{{Topic: "timers", Prefix: "shop-", Role: "write"}}},
 		"TopicList":   TopicList{Topics: []TopicInfo{{Topic: "timers", Partitions: 12, MaxBytes: 1048588}}},
 		"Occurrences": Occurrences{Explanation: "at 09:00, Monday to Friday", Zone: "Africa/Lagos", Next: []time.Time{at}},
 		"Cluster": Cluster{Asked: instance.Name, Instances: []route.Instance{instance}, Partitions: []OwnedPartition{{

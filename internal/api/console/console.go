@@ -70,6 +70,7 @@ func New(o Options) *Console {
 	c.pages = map[string]page{
 		"/":             {get: c.overview},
 		"/timers":       {get: c.timers},
+		"/activity":     {get: c.activity},
 		"/timer":        {get: c.timer, post: c.steer},
 		"/schedule":     {get: c.scheduleForm, post: c.schedule},
 		"/dead-letters": {get: c.deadLetters, post: c.resend},
@@ -81,12 +82,15 @@ func New(o Options) *Console {
 		"/job":          {get: c.job, post: c.stopJob},
 		"/cluster":      {get: c.cluster},
 	}
-	for name, kind := range map[string]string{"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
+	for name, kind := range map[string]string{
+		"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8",
+		"events.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
+	} {
 		body := mustRead("static/" + name)
 		sum := sha256.Sum256(body)
 		c.static["/static/"+name] = asset{name, kind, strconv.Quote(hex.EncodeToString(sum[:8])), body}
 	}
-	for _, name := range []string{"overview", "timers", "timer", "confirm", "schedule", "dead-letters", "dead-letter", "bulk", "selected", "job", "topics", "cluster", "problem"} {
+	for _, name := range []string{"overview", "home", "activity", "timers", "timer", "confirm", "schedule", "dead-letters", "dead-letter", "bulk", "selected", "job", "topics", "cluster", "problem"} {
 		// They are the same in each process, and tests make each of them.
 		c.sets[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/"+name+".html"))
 	}
@@ -225,7 +229,10 @@ type view struct {
 	Now   time.Time
 	Find  string // content of the search box in the header
 	Dead  *deadBadge
-	Page  any
+	// Narrow says that the caller has rights to some IDs only, and Parts that it may not see the service as a whole: then
+	// pages that it may not see are not in the navigation.
+	Narrow, Parts bool
+	Page          any
 }
 
 // deadBadge is the number of dead letters of the last day, of all topics that the caller may read.
@@ -254,7 +261,11 @@ func (v *visit) badge() *deadBadge {
 // show answers with a page. The status is that of wrong, or 200 if wrong is nil.
 func (v *visit) show(wrong *api.Problem, name, title string, content any) error {
 	var body bytes.Buffer
-	err := v.c.sets[name].Execute(&body, view{Title: title, Path: v.r.URL.Path, Now: v.now, Find: cmp.Or(v.query("q"), v.query("prefix")), Dead: v.badge(), Page: content})
+	self := v.self()
+	err := v.c.sets[name].Execute(&body, view{
+		Title: title, Path: v.r.URL.Path, Now: v.now, Find: cmp.Or(v.query("q"), v.query("prefix")), Dead: v.badge(),
+		Narrow: v.narrow(), Parts: self != nil && !self.Service, Page: content,
+	})
 	if err != nil {
 		v.c.o.Logger.Error("make a page of the console", "page", name, "err", err)
 		http.Error(v.w, "the page cannot be made; the log of the instance says why", http.StatusInternalServerError)

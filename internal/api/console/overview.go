@@ -116,6 +116,9 @@ type dueTotal struct {
 const maxNotLive = 8
 
 func (c *Console) overview(v *visit) error {
+	if v.narrow() {
+		return c.home(v)
+	}
 	p := &overviewPage{Now: v.now}
 	cluster := &api.Cluster{}
 	if err := v.ask(call{path: []string{"cluster"}}, cluster); err != nil {
@@ -129,7 +132,7 @@ func (c *Console) overview(v *visit) error {
 	if p.Topic, p.Topics, err = v.chosen(); err != nil {
 		p.NoTopics = asProblem(err)
 	} else if p.Topic != "" {
-		p.Due = v.due(p.Topic, cmp.Or(v.query("ahead"), "hour"))
+		p.Due = v.due(p.Topic, v.within(p.Topic, ""), cmp.Or(v.query("ahead"), "hour"))
 	}
 	// Callers who may see the cluster also see what this instance does, even while the cluster cannot be asked.
 	if c.o.History != nil && (p.Wrong == nil || p.Wrong.Status != http.StatusForbidden) {
@@ -185,8 +188,8 @@ func rank(state string) int {
 	return 1
 }
 
-// due counts the timers to come, with one call of the API.
-func (v *visit) due(topic, chosen string) duePanel {
+// due counts the timers to come whose IDs begin with a prefix, with one call of the API.
+func (v *visit) due(topic, prefix, chosen string) duePanel {
 	all := aheads()
 	i := max(0, slices.IndexFunc(all, func(a ahead) bool { return a.Name == chosen }))
 	d := duePanel{Layout: all[i].Layout}
@@ -199,7 +202,7 @@ func (v *visit) due(topic, chosen string) duePanel {
 		d.Totals = append(d.Totals, dueTotal{ahead: a, On: n == i})
 		until = append(until, v.now.Add(a.Long))
 	}
-	before, wrong := v.firesBefore(topic, until)
+	before, wrong := v.firesBefore(topic, prefix, until)
 	if wrong != nil {
 		d.Wrong = wrong
 		return d
@@ -217,15 +220,19 @@ func (v *visit) due(topic, chosen string) duePanel {
 	return d
 }
 
-// firesBefore returns how many timers fire before each of some instants, which may be in any order.
-func (a *asker) firesBefore(topic string, until []time.Time) ([]api.CountUntil, *api.Problem) {
+// firesBefore returns how many timers with a prefix fire before each of some instants, which may be in any order.
+func (a *asker) firesBefore(topic, prefix string, until []time.Time) ([]api.CountUntil, *api.Problem) {
 	sorted := slices.SortedFunc(slices.Values(until), time.Time.Compare)
 	texts := make([]string, len(sorted))
 	for i, at := range sorted {
 		texts[i] = strconv.FormatInt(at.UnixMilli(), 10)
 	}
 	var n api.TimerCount
-	err := a.ask(call{path: []string{"topics", topic, "timers", "count"}, query: url.Values{"until": {strings.Join(texts, ",")}}}, &n)
+	q := url.Values{"until": {strings.Join(texts, ",")}}
+	if prefix != "" {
+		q.Set("prefix", prefix)
+	}
+	err := a.ask(call{path: []string{"topics", topic, "timers", "count"}, query: q}, &n)
 	if err == nil && len(n.Until) != len(sorted) {
 		err = errors.New("the API counts for other instants than it was asked for")
 	}
