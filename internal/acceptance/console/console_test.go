@@ -173,6 +173,7 @@ func pages() []struct{ name, at string } {
 		{"dead-letter-hostile", path("/dead-letter", "topic", requests, "partition", "1", "offset", "2")},
 		{"resend", path("/resend", "topic", requests, "reason", "bad-cron")},
 		{"topics", "/topics"},
+		{"activity", path("/activity", "prefix", "order-", "type", "scheduled,fired")},
 		{"edit", path("/schedule", "topic", requests, "id", "report", "edit", "1")},
 		{"bulk", path("/bulk", "topic", requests, "q", "order-", "do", "cancel")},
 		{"cluster", "/cluster"},

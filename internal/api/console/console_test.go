@@ -36,7 +36,7 @@ func TestPages(t *testing.T) {
 		name, path string
 		want       []string
 	}{
-		{"overview", "/", []string{"1,234,567", "timers partition 1 is <strong>stalled</strong>", "Target <code>mail</code> partition 3 takes no writes", "it has no API", "1 h", "<rect ", escaped}},
+		{"overview", "/", []string{"1,234,567", "timers partition 1 is <strong>stalled</strong>", "Target <code>mail/3</code> since", "takes no writes; its timers wait", "it has no API", "1 h", "<rect ", escaped}},
 		{"timers", "/timers", []string{"1,234,567 or more pending on timers", "order-1", escaped, "every 15m", `href="/timer?id=%FF%00&amp;topic=timers"`, `\xff\x00`, "cursor=d.1.2.0~abc", "1 h ago"}},
 		{"timer", timerPath(evil), []string{escaped, "in Africa/Lagos", "2026-11-23 10:00:00", "2026-11-24 10:00:00", "timers/1/7", "jitter 1m", ">5m<", "00 ff", "Pause", "Fire now", "Cancel timer"}},
 		{"timer as bytes", timerPath(evil, "as", "hex"), []string{"00000000  3c 73 63 72"}},

@@ -195,3 +195,22 @@ func TestAxes(t *testing.T) {
 }
 
 func number2(x float64) string { return number(x) }
+
+// Of a target that does not exist the overview says what becomes of its timers, and how many are dead letters already.
+func TestTargetThatDoesNotExist(t *testing.T) {
+	f := newFake(t)
+	c := calm(f)
+	c.Unhealthy = []route.UnhealthyTarget{
+		{Topic: "mial", Partition: "unknown", Since: now.Add(-time.Minute), DeadLetterAfterSecs: 10},
+		{Topic: "few", Partition: "beyond", Since: now, DeadLetterAfterSecs: 10},
+		{Topic: "*", Partition: "unknown", Since: now}, {Topic: "mail", Partition: "any", Since: now},
+	}
+	f.answers["/v1/dead-letters"] = api.DeadLetterCountList{Topics: []api.DeadLetterCounts{{
+		Topic: "timers", LastHour: 9, LastDay: 9, Exact: true, Reasons: []api.ReasonCount{{Reason: "target-unknown", LastHour: 7}, {Reason: "bad-cron", LastHour: 2}},
+	}}}
+	for _, path := range []string{"/", "/cluster"} {
+		says(t, f.get(path), http.StatusOK, "does not exist, as far as is known; after 10s its due timers become dead letters (target-unknown)",
+			"lacks a partition that timers name; after 10s its due timers become dead letters (target-partition-unknown)", "wait for their turn", "takes no writes; its timers wait")
+	}
+	says(t, f.get("/"), http.StatusOK, "7 dead letters</a> have such a reason", "Target <code>mial</code> since", "Target <code>mail/any</code> since")
+}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/recent"
 )
@@ -43,6 +44,7 @@ type overviewPage struct {
 	Wrong   *api.Problem // instead of Cluster
 	Health  health
 	Dead    deadNews
+	Refused *deadNews // of them, those whose target did not exist; nil: not known
 	Owners  []ownerRow
 	States  []string // columns of Owners
 
@@ -107,6 +109,24 @@ func newsOf(all *api.DeadLetterCountList) (n deadNews) {
 	return n
 }
 
+// refusedOf counts the dead letters of the last hour whose target did not exist.
+func refusedOf(all *api.DeadLetterCountList) *deadNews {
+	if all == nil {
+		return nil
+	}
+	n := &deadNews{Known: true}
+	for _, t := range all.Topics {
+		n.More = n.More || !t.Exact
+		for _, r := range t.Reasons {
+			switch waterclock.Reason(r.Reason) {
+			case waterclock.ReasonTargetUnknown, waterclock.ReasonTargetPartitionUnknown:
+				n.N += r.LastHour
+			}
+		}
+	}
+	return n
+}
+
 type dueTotal struct {
 	ahead
 	Count api.CountUntil
@@ -127,7 +147,7 @@ func (c *Console) overview(v *visit) error {
 		p.Cluster, p.Health = cluster, healthOf(cluster)
 		p.States, p.Owners = byOwner(cluster.Partitions)
 	}
-	p.Dead = newsOf(v.deadLetters())
+	p.Dead, p.Refused = newsOf(v.deadLetters()), refusedOf(v.deadLetters())
 	var err error
 	if p.Topic, p.Topics, err = v.chosen(); err != nil {
 		p.NoTopics = asProblem(err)
