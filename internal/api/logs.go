@@ -74,6 +74,7 @@ type DeadLetter struct {
 	Reason    string    `json:"reason"`
 	Detail    string    `json:"detail"`
 	Source    string    `json:"source" doc:"Where the request is in the log."`
+	Reviewed  *bool     `json:"reviewed,omitempty" doc:"In a list: it has been reviewed, or sent again. Without it that is not known."`
 	Headers   []Header  `json:"headers,omitempty" doc:"Those of the request."`
 	Payload   *Payload  `json:"payload" doc:"What it would have fired; in a list the first 1,024 bytes of a long one."`
 	Truncated bool      `json:"truncated,omitempty" doc:"The payload did not fit and is gone."`
@@ -84,6 +85,7 @@ type DeadLetter struct {
 type DeadLetterList struct {
 	DeadLetters []DeadLetter `json:"deadLetters" nullable:"false" doc:"About the newest first: by their time where they are on several partitions."`
 	Cursor      string       `json:"cursor,omitempty" doc:"Of the page with older ones; without it there are none."`
+	Position    string       `json:"position" doc:"Behind all that there are now: what reviewDeadLetters takes."`
 }
 
 // Correction has the parts of a request that are to change.
