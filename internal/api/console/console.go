@@ -73,7 +73,7 @@ func New(o Options) *Console {
 		"/activity":     {get: c.activity},
 		"/timer":        {get: c.timer, post: c.steer},
 		"/schedule":     {get: c.scheduleForm, post: c.schedule},
-		"/dead-letters": {get: c.deadLetters, post: c.resend},
+		"/dead-letters": {get: c.deadLetters, post: c.postLetters},
 		"/dead-letter":  {get: c.deadLetter, post: c.correct},
 		"/resend":       {get: c.resendAsk, post: c.resendAll},
 		"/topics":       {get: c.topicsOf},
@@ -235,11 +235,13 @@ type view struct {
 	Page          any
 }
 
-// deadBadge is the number of dead letters of the last day, of all topics that the caller may read.
+// deadBadge is the number of dead letters that have not been reviewed or, of topics of which none have, of those of the
+// last day, of all topics that the caller may read.
 type deadBadge struct {
-	N    int64
-	More bool // there are more than N
-	New  bool // some are of the last hour
+	N        int64
+	More     bool // there are more than N
+	New      bool // some are of the last hour
+	Reviewed bool // all topics have been reviewed
 }
 
 // badge returns nil if there are no dead letters.
@@ -248,9 +250,14 @@ func (v *visit) badge() *deadBadge {
 	if all == nil {
 		return nil
 	}
-	var b deadBadge
+	b := deadBadge{Reviewed: true}
 	for _, t := range all.Topics {
+		if t.New != nil {
+			b.N, b.More, b.New = b.N+t.New.Count, b.More || !t.New.Exact, b.New || t.New.Count > 0 && t.LastHour > 0
+			continue
+		}
 		b.N, b.More, b.New = b.N+t.LastDay, b.More || !t.Exact, b.New || t.LastHour > 0
+		b.Reviewed = b.Reviewed && t.LastDay == 0
 	}
 	if b.N == 0 {
 		return nil

@@ -117,9 +117,10 @@ func TestResendAll(t *testing.T) {
 	const resend = "/v1/topics/timers/dead-letters/resend"
 	w := f.get("/resend?" + url.Values{"topic": {"timers"}, "reason": {"bad-cron"}, "prefix": {evil}, "from": {"-1h"}}.Encode())
 	says(t, w, http.StatusOK, "<strong>34 dead letters</strong>", "2 others are not sent", "Reason", "bad-cron", "2026-11-22T08:00:00.000Z", escaped, `name="replace"`)
-	says(t, f.get("/resend?topic=timers"), http.StatusOK, "<strong>all</strong> that are there now", "30", escaped)
+	says(t, f.get("/resend?topic=timers"), http.StatusOK, "Reviewed, or sent again</dt><dd>", "marked as reviewed once they are sent", "30", escaped)
+	says(t, f.get("/resend?topic=timers&seen=all"), http.StatusOK, "<strong>all</strong> that are there now", "they fire once more", "30", escaped)
 	w = f.get("/resend?" + url.Values{"topic": {"timers"}, "reason": {"bad-cron"}, "prefix": {evil}, "from": {"-1h"}}.Encode())
-	want := url.Values{"reason": {"bad-cron"}, "prefix": {evil}, "after": {"1795334400000"}, "dry-run": {"true"}}
+	want := url.Values{"reason": {"bad-cron"}, "prefix": {evil}, "after": {"1795334400000"}, "reviewed": {"false"}, "dry-run": {"true"}}
 	if got := f.last(); got.path != resend || got.query.Encode() != want.Encode() {
 		t.Errorf("%s?%s, want %s", got.path, got.query.Encode(), want.Encode())
 	}
@@ -129,11 +130,15 @@ func TestResendAll(t *testing.T) {
 	now = now.Add(time.Minute) // the filter keeps the times that were shown
 	defer func() { now = started }()
 	w = f.post(html.UnescapeString(action), url.Values{"replace": {"1"}, "rate": {"50"}, "sure": {"1"}})
-	want = url.Values{"reason": {"bad-cron"}, "prefix": {evil}, "after": {"1795334400000"}, "replace": {"true"}, "rate": {"50"}}
+	want = url.Values{"reason": {"bad-cron"}, "prefix": {evil}, "after": {"1795334400000"}, "reviewed": {"false"}, "replace": {"true"}, "rate": {"50"}}
 	if got := f.last(); got.query.Encode() != want.Encode() || w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/job?id=j1" {
 		t.Errorf("%s, want %s; %d to %s", got.query.Encode(), want.Encode(), w.Code, w.Header().Get("Location"))
 	}
 	f.post("/resend?topic=timers", url.Values{"sure": {"1"}})
+	if got := f.last().query.Encode(); got != "reviewed=false" {
+		t.Errorf("all new ones of a topic: %s", got)
+	}
+	f.post("/resend?topic=timers&seen=all", url.Values{"sure": {"1"}})
 	if got := f.last().query.Encode(); got != "all=true" {
 		t.Errorf("all of a topic: %s", got)
 	}

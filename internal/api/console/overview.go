@@ -80,32 +80,38 @@ type duePanel struct {
 	Layout string
 }
 
-// deadNews has the dead letters of the last hour.
+// deadNews has the dead letters that have not been reviewed and, of topics of which none have, those of the last hour.
 type deadNews struct {
-	Known  bool
-	N      int64
-	More   bool // there are more than N
-	Topics []deadTopic
+	Known    bool
+	N        int64
+	More     bool // there are more than N
+	Reviewed bool // N is of topics that have been reviewed
+	Hour     bool // it is of topics that have not
+	Topics   []deadTopic
 }
 
 type deadTopic struct {
 	api.DeadLetterCounts
+	News []api.ReasonCount // with what is new as LastHour
 	Link template.URL
 }
 
-// newsOf returns the topics with dead letters in the last hour, and those that cannot be read.
+// newsOf returns the topics with new dead letters, and those that cannot be read.
 func newsOf(all *api.DeadLetterCountList) (n deadNews) {
 	if all == nil {
 		return n
 	}
-	n.Known = true
+	n.Known, n.Hour = true, true
+	onlyHour := false // of some topic
 	for _, t := range all.Topics {
-		n.N, n.More = n.N+t.LastHour, n.More || !t.Exact
-		if t.LastHour > 0 || t.Problem != "" {
-			t.Reasons = slices.DeleteFunc(t.Reasons, func(r api.ReasonCount) bool { return r.LastHour == 0 })
-			n.Topics = append(n.Topics, deadTopic{t, link("/dead-letters", "topic", t.Topic)})
+		count, more, _ := unreviewed(&t)
+		n.N, n.More = n.N+count, n.More || more
+		n.Hour, onlyHour = n.Hour && t.New == nil, onlyHour || t.New == nil && count > 0
+		if count > 0 || t.Problem != "" {
+			n.Topics = append(n.Topics, deadTopic{t, newReasons(&t), link("/dead-letters", "topic", t.Topic)})
 		}
 	}
+	n.Reviewed = !n.Hour && !onlyHour
 	return n
 }
 
