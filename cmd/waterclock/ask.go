@@ -408,62 +408,6 @@ partition is not live, or if the instance that was asked cannot work.`,
 	return cmd
 }
 
-func watchCommand(p *process) *cobra.Command {
-	a := asking{p: p}
-	var id, prefix string
-	cmd := &cobra.Command{
-		Use:   "watch",
-		Short: "print what happens to timers, as it happens",
-		Long: `watch prints the outcome events of timers from now on, one a line, until it is
-interrupted. If the connection breaks, it continues where it was. It ends with an error
-if no instance answers for a minute, or if events would be missing. The request topic
-must write events: see events in the settings.`,
-		Example: `  waterclock watch --prefix customer-17/
-  waterclock watch --id a1 --json`,
-	}
-	a.flags(cmd.Flags())
-	a.topicFlag(cmd.Flags())
-	cmd.Flags().StringVar(&id, "id", "", "only the timer `ID`")
-	cmd.Flags().StringVar(&prefix, "prefix", "", "only IDs that begin with `TEXT`")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		q := make(url.Values)
-		switch {
-		case id != "" && prefix != "":
-			return usagef("--id and --prefix exclude each other")
-		case id != "":
-			q.Set("id", id)
-		case prefix != "":
-			q.Set("prefix", prefix)
-		}
-		c, err := a.client()
-		if err != nil {
-			return err
-		}
-		began := func() {
-			fmt.Fprintf(p.stderr, "Watching %s of topic %s since %s; an interrupt ends it.\n", watched(id, prefix), a.topic, time.Now().UTC().Format(time.RFC3339))
-		}
-		return ended(cmd.Context(), c.Events(cmd.Context(), "/v1/topics/"+url.PathEscape(a.topic)+"/events", q, began, func(data []byte) error {
-			if a.json {
-				_, err := fmt.Fprintf(p.stdout, "%s\n", data)
-				return err
-			}
-			return showEvent(p.stdout, data)
-		}))
-	}
-	return cmd
-}
-
-// watched returns in words which timers are watched.
-func watched(id, prefix string) string {
-	switch {
-	case id != "":
-		return fmt.Sprintf("timer %q", id)
-	case prefix != "":
-		return fmt.Sprintf("timers whose IDs begin with %q", prefix)
-	}
-	return "all timers"
-}
-
 // parseSpan reads a duration as in the settings, with days, or a negative one.
 func parseSpan(s string) (time.Duration, error) {
 	if d, err := time.ParseDuration(s); err == nil {

@@ -37,6 +37,8 @@ func flagValues(name string) []string {
 		return []string{"due", "id"}
 	case "if":
 		return []string{waterclock.IfAbsent, waterclock.IfPresent}
+	case "type":
+		return api.EventTypes()
 	case "role":
 		return []string{access.Read.String(), access.Write.String(), access.Admin.String()}
 	case "reason":

@@ -81,8 +81,9 @@ func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Lo
 		o.Transport = transport
 	}
 	router := route.New(o)
+	marks, _ := logs.(api.Marks)
 	a := api.New(api.Options{
-		Version: "test", Process: process, Rights: api.Rights{May: f.allows, Some: f.some}, Asker: router, Topics: topics,
+		Marks: marks, Version: "test", Process: process, Rights: api.Rights{May: f.allows, Some: f.some}, Asker: router, Topics: topics,
 		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: logs,
 	})
 	router.HaveJobs(a)

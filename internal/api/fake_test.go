@@ -382,6 +382,10 @@ func (emptyLogs) Bounds(context.Context, string) (map[int32][2]int64, error) {
 	return map[int32][2]int64{0: {0, 0}}, nil
 }
 
+func (emptyLogs) Since(context.Context, string, time.Time) (map[int32]int64, error) {
+	return nil, nil
+}
+
 func (emptyLogs) Read(context.Context, string, map[int32][2]int64, func(*api.Record) error) error {
 	return nil
 }

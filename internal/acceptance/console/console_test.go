@@ -181,6 +181,7 @@ func pages() []struct{ name, at string } {
 		{"dead-letter-hostile", path("/dead-letter", "topic", requests, "partition", "1", "offset", "2")},
 		{"resend", path("/resend", "topic", requests, "reason", "bad-cron")},
 		{"topics", "/topics"},
+		{"activity", path("/activity", "prefix", "order-", "type", "scheduled,fired")},
 		{"edit", path("/schedule", "topic", requests, "id", "report", "edit", "1")},
 		{"bulk", path("/bulk", "topic", requests, "q", "order-", "do", "cancel")},
 		{"cluster", "/cluster"},
@@ -410,9 +411,9 @@ func TestDeadLettersInABrowser(t *testing.T) {
 	b := open(t, at)
 	b.reads("/dead-letters", "refused")
 	b.says("refused", "bad-cron")
-	b.do("unfold it", chromedp.Click(chromedp.CSS("td details:nth-of-type(1) summary")))
+	b.do("unfold it", chromedp.Click(chromedp.CSS("td details.letter > summary")))
 	b.says("timer-cron", "61 * * * *", "<i>17</i>")
-	b.do("unfold the button", chromedp.Click(chromedp.CSS("td details:nth-of-type(2) summary")))
+	b.do("unfold the button", chromedp.Click(chromedp.CSS("td details details summary")))
 	b.click("Resend refused")
 	b.says("Bad Request", "bad-cron")
 	b.is("nothing was written", `!document.body.innerText.includes("The request is in the log")`)
@@ -435,7 +436,7 @@ func TestResendAllInABrowser(t *testing.T) {
 		b.reads("/dead-letters", "bad-cron", "refused-2")
 		b.is("the nav has the count", `/Dead letters\s*\d/.test(document.querySelector("nav").innerText)`)
 		b.click("bad-cron")
-		b.click("Resend all that match…")
+		b.click("Resend all new ones that match…")
 		b.page("the preview", strings.TrimPrefix(eval[string](b, "location.href"), at))
 		b.says("dead letters of "+requests, "bad-cron")
 		b.click("Resend dead letters")
@@ -522,6 +523,7 @@ func TestCorrectionInABrowser(t *testing.T) {
 			b.withoutScript()
 		}
 		b.reads("/dead-letters", c.id)
+		b.do("unfold it", chromedp.Click(chromedp.CSS("td details.letter > summary")))
 		b.click("Correct and resend")
 		b.says("bad-cron", "Dead letter "+c.id)
 		b.page("the form", strings.TrimPrefix(eval[string](b, "location.href"), at))

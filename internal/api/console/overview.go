@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/recent"
 )
@@ -43,6 +44,7 @@ type overviewPage struct {
 	Wrong   *api.Problem // instead of Cluster
 	Health  health
 	Dead    deadNews
+	Refused *deadNews // of them, those whose target did not exist; nil: not known
 	Owners  []ownerRow
 	States  []string // columns of Owners
 
@@ -79,30 +81,54 @@ type duePanel struct {
 	Layout string
 }
 
-// deadNews has the dead letters of the last hour.
+// deadNews has the dead letters that have not been reviewed and, of topics of which none have, those of the last hour.
 type deadNews struct {
-	Known  bool
-	N      int64
-	More   bool // there are more than N
-	Topics []deadTopic
+	Known    bool
+	N        int64
+	More     bool // there are more than N
+	Reviewed bool // N is of topics that have been reviewed
+	Hour     bool // it is of topics that have not
+	Topics   []deadTopic
 }
 
 type deadTopic struct {
 	api.DeadLetterCounts
+	News []api.ReasonCount // with what is new as LastHour
 	Link template.URL
 }
 
-// newsOf returns the topics with dead letters in the last hour, and those that cannot be read.
+// newsOf returns the topics with new dead letters, and those that cannot be read.
 func newsOf(all *api.DeadLetterCountList) (n deadNews) {
 	if all == nil {
 		return n
 	}
-	n.Known = true
+	n.Known, n.Hour = true, true
+	onlyHour := false // of some topic
 	for _, t := range all.Topics {
-		n.N, n.More = n.N+t.LastHour, n.More || !t.Exact
-		if t.LastHour > 0 || t.Problem != "" {
-			t.Reasons = slices.DeleteFunc(t.Reasons, func(r api.ReasonCount) bool { return r.LastHour == 0 })
-			n.Topics = append(n.Topics, deadTopic{t, link("/dead-letters", "topic", t.Topic)})
+		count, more, _ := unreviewed(&t)
+		n.N, n.More = n.N+count, n.More || more
+		n.Hour, onlyHour = n.Hour && t.New == nil, onlyHour || t.New == nil && count > 0
+		if count > 0 || t.Problem != "" {
+			n.Topics = append(n.Topics, deadTopic{t, newReasons(&t), link("/dead-letters", "topic", t.Topic)})
+		}
+	}
+	n.Reviewed = !n.Hour && !onlyHour
+	return n
+}
+
+// refusedOf counts the dead letters of the last hour whose target did not exist.
+func refusedOf(all *api.DeadLetterCountList) *deadNews {
+	if all == nil {
+		return nil
+	}
+	n := &deadNews{Known: true}
+	for _, t := range all.Topics {
+		n.More = n.More || !t.Exact
+		for _, r := range t.Reasons {
+			switch waterclock.Reason(r.Reason) {
+			case waterclock.ReasonTargetUnknown, waterclock.ReasonTargetPartitionUnknown:
+				n.N += r.LastHour
+			}
 		}
 	}
 	return n
@@ -117,6 +143,9 @@ type dueTotal struct {
 const maxNotLive = 8
 
 func (c *Console) overview(v *visit) error {
+	if v.narrow() {
+		return c.home(v)
+	}
 	p := &overviewPage{Now: v.now}
 	cluster := &api.Cluster{}
 	if err := v.ask(call{path: []string{"cluster"}}, cluster); err != nil {
@@ -125,12 +154,12 @@ func (c *Console) overview(v *visit) error {
 		p.Cluster, p.Health = cluster, healthOf(cluster)
 		p.States, p.Owners = byOwner(cluster.Partitions)
 	}
-	p.Dead = newsOf(v.deadLetters())
+	p.Dead, p.Refused = newsOf(v.deadLetters()), refusedOf(v.deadLetters())
 	var err error
 	if p.Topic, p.Topics, err = v.chosen(); err != nil {
 		p.NoTopics = asProblem(err)
 	} else if p.Topic != "" {
-		p.Due = v.due(p.Topic, cmp.Or(v.query("ahead"), "hour"))
+		p.Due = v.due(p.Topic, v.within(p.Topic, ""), cmp.Or(v.query("ahead"), "hour"))
 	}
 	// Callers who may see the cluster also see what this instance does, even while the cluster cannot be asked.
 	if c.o.History != nil && (p.Wrong == nil || p.Wrong.Status != http.StatusForbidden) {
@@ -190,8 +219,8 @@ func rank(state string) int {
 	return 1
 }
 
-// due counts the timers to come, with one call of the API.
-func (v *visit) due(topic, chosen string) duePanel {
+// due counts the timers to come whose IDs begin with a prefix, with one call of the API.
+func (v *visit) due(topic, prefix, chosen string) duePanel {
 	all := aheads()
 	i := max(0, slices.IndexFunc(all, func(a ahead) bool { return a.Name == chosen }))
 	d, now := duePanel{Layout: all[i].Layout}, v.now.In(v.zone)
@@ -204,7 +233,7 @@ func (v *visit) due(topic, chosen string) duePanel {
 		d.Totals = append(d.Totals, dueTotal{ahead: a, On: n == i})
 		until = append(until, now.Add(a.Long))
 	}
-	before, wrong := v.firesBefore(topic, until)
+	before, wrong := v.firesBefore(topic, prefix, until)
 	if wrong != nil {
 		d.Wrong = wrong
 		return d
@@ -222,15 +251,19 @@ func (v *visit) due(topic, chosen string) duePanel {
 	return d
 }
 
-// firesBefore returns how many timers fire before each of some instants, which may be in any order.
-func (a *asker) firesBefore(topic string, until []time.Time) ([]api.CountUntil, *api.Problem) {
+// firesBefore returns how many timers with a prefix fire before each of some instants, which may be in any order.
+func (a *asker) firesBefore(topic, prefix string, until []time.Time) ([]api.CountUntil, *api.Problem) {
 	sorted := slices.SortedFunc(slices.Values(until), time.Time.Compare)
 	texts := make([]string, len(sorted))
 	for i, at := range sorted {
 		texts[i] = strconv.FormatInt(at.UnixMilli(), 10)
 	}
 	var n api.TimerCount
-	err := a.ask(call{path: []string{"topics", topic, "timers", "count"}, query: url.Values{"until": {strings.Join(texts, ",")}}}, &n)
+	q := url.Values{"until": {strings.Join(texts, ",")}}
+	if prefix != "" {
+		q.Set("prefix", prefix)
+	}
+	err := a.ask(call{path: []string{"topics", topic, "timers", "count"}, query: q}, &n)
 	if err == nil && len(n.Until) != len(sorted) {
 		err = errors.New("the API counts for other instants than it was asked for")
 	}

@@ -25,7 +25,7 @@ const (
 )
 
 var functions = template.FuncMap{
-	"bounds": bounds, "visible": visible, "link": link, "when": when, "utc": utc, "iso": iso, "number": number, "seconds": seconds,
+	"bounds": bounds, "visible": visible, "link": link, "when": when, "iso": iso, "number": number, "seconds": seconds,
 	"plural": plural, "heading": heading, "again": again, "literal": literal, "brief": briefOf,
 }
 
@@ -177,8 +177,6 @@ func link(path string, pairs ...string) template.URL {
 	}
 	return template.URL(path + "?" + q.Encode()) //nolint:gosec // as above
 }
-
-func utc(t time.Time) string { return t.UTC().Format(timeLayout) }
 
 func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 

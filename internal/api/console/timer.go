@@ -302,6 +302,7 @@ func doneWords(outcome, request string) string {
 		"scheduled": "Scheduled.", "replaced": "Scheduled again: it took the place of what was pending.", "cancelled": "Cancelled.",
 		"triggered": "It fires now.", "paused": "Paused.", "resumed": "Resumed.", "completed": "Resumed, and nothing of it was left to fire.",
 		"unchanged": "It was so already: nothing has changed.",
+		"reviewed":  "Marked as reviewed.",
 		"delayed":   "Sent again: it is passed on after the delay of its topic, counted from now.",
 		"written":   "The request is in the log; what becomes of it is not known here yet. Look again in a moment.",
 	}[outcome]

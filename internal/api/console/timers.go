@@ -101,7 +101,7 @@ func (c *Console) timers(v *visit) error {
 	p := &timersPage{Now: v.now}
 	topic, names, err := v.chosen()
 	p.search = v.search()
-	p.Topic, p.Topics, p.Q = topic, names, cmp.Or(v.query("q"), v.query("prefix"))
+	p.Topic, p.Topics, p.Q = topic, names, v.within(topic, cmp.Or(v.query("q"), v.query("prefix")))
 	switch {
 	case err != nil:
 		p.Wrong = asProblem(err)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -174,6 +175,30 @@ type UnhealthyTarget struct {
 	Topic     string    `json:"topic"`
 	Partition string    `json:"partition" doc:"A number, or any, or unknown."`
 	Since     time.Time `json:"since"`
+	// A topic, or a partition, that does not exist is different from one that cannot be written to.
+	DeadLetterAfterSecs float64 `json:"deadLetterAfterSeconds,omitempty" doc:"The brokers do not know the topic, or it has no such partition: if that lasts so long, timers that are due become dead letters. Without it they wait."`
+}
+
+// Meaning returns in words what is wrong, and what becomes of timers that are due.
+func (u *UnhealthyTarget) Meaning() string {
+	after := "after " + (time.Duration(u.DeadLetterAfterSecs*1000) * time.Millisecond).String() + " its due timers become dead letters"
+	switch {
+	case u.Topic == "*":
+		return "more unknown topics than are looked up at a time; their timers wait for their turn"
+	case u.DeadLetterAfterSecs > 0 && u.Partition == "beyond":
+		return "lacks a partition that timers name; " + after + " (" + string(waterclock.ReasonTargetPartitionUnknown) + ")"
+	case u.DeadLetterAfterSecs > 0:
+		return "does not exist, as far as is known; " + after + " (" + string(waterclock.ReasonTargetUnknown) + ")"
+	}
+	return "takes no writes; its timers wait"
+}
+
+// Name returns the topic, with the partition if one is meant.
+func (u *UnhealthyTarget) Name() string {
+	if u.Partition == "unknown" || u.Partition == "beyond" {
+		return u.Topic
+	}
+	return u.Topic + "/" + u.Partition
 }
 
 // Local is this process.

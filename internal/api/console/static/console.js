@@ -20,16 +20,6 @@
       browser.click();
     }
   }
-  // clock writes a time as pages do.
-  const clock = (at) => {
-    const parts = {year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit', fractionalSecondDigits: 3, hourCycle: 'h23'};
-    try {
-      return at.toLocaleString('sv-SE', {...parts, timeZone: page.dataset.zone}).replace(',', '.');
-    } catch { // the browser does not know the zone
-      return at.toISOString().slice(0, 23).replace('T', ' ') + ' UTC';
-    }
-  };
-
   // rough is a duration in its two largest units, as pages write it.
   const rough = (ms) => {
     const units = [[31536e6, 'y', 864e5, 'd'], [864e5, 'd', 36e5, 'h'], [36e5, 'h', 6e4, 'min'], [6e4, 'min', 1e3, 's']];
@@ -224,36 +214,6 @@
     for (const field of [cron, zone]) {
       field.addEventListener('input', () => { clearTimeout(wait); wait = setTimeout(explain, 250); });
     }
-  }
-
-  const told = document.querySelector('#told[data-events]');
-  if (told) {
-    // What does not print, or turns the direction of writing, is shown as its code.
-    const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => '\\u' + c.codePointAt(0).toString(16).padStart(4, '0'));
-    const words = (e) => [
-      e.occurrence && `occurrence ${e.occurrence}`, e.occurrence && `late ${e.lateness || 0} ms`, e.target && `to ${e.target}`,
-      e.reason, e.detail, `request ${e.request || e.cancel || e.source}`,
-    ].filter(Boolean).join(' · ');
-    const stream = new EventSource(told.dataset.events);
-    const watched = document.getElementById('watched');
-    // It goes on by itself behind the last event that came; where it cannot, it is closed.
-    stream.addEventListener('open', () => { watched.textContent = 'What happens is added as it happens.'; });
-    stream.addEventListener('error', () => {
-      watched.textContent = stream.readyState === EventSource.CLOSED ?
-        'The instance tells of no more events here: load the page again for what has happened since.' :
-        'The connection is lost; what happens meanwhile is added when it is there again.';
-    });
-    stream.addEventListener('event', (message) => {
-      const e = JSON.parse(message.data);
-      const row = told.tBodies[0].insertRow(0);
-      told.classList.remove('empty');
-      for (const [label, text] of [['At', clock(new Date(e.at))], ['What', e.type], ['Detail', words(e)]]) {
-        const cell = row.insertCell();
-        cell.dataset.label = label;
-        cell.append(visible(text));
-      }
-      while (told.tBodies[0].rows.length > 100) told.tBodies[0].deleteRow(-1);
-    });
   }
 
   document.addEventListener('keydown', (event) => {
