@@ -26,7 +26,7 @@ const (
 
 var functions = template.FuncMap{
 	"bounds": bounds, "visible": visible, "link": link, "when": when, "iso": iso, "number": number, "seconds": seconds,
-	"plural": plural, "heading": heading, "again": again, "literal": literal, "brief": briefOf,
+	"plural": plural, "heading": heading, "again": again, "literal": literal, "brief": briefOf, "whole": whole,
 }
 
 // piece is a part of a text: literal, or the code of a character.
@@ -75,11 +75,16 @@ func briefOf(s string) brief {
 	if len(runes) <= briefHead+briefTail || !utf8.ValidString(s) {
 		return brief{Head: s}
 	}
-	var whole strings.Builder
+	return brief{string(runes[:briefHead]), string(runes[len(runes)-briefTail:]), whole(s)}
+}
+
+// whole is the text of visible without marks, for attributes.
+func whole(s string) string {
+	var b strings.Builder
 	for _, p := range visible(s) {
-		whole.WriteString(p.Text)
+		b.WriteString(p.Text)
 	}
-	return brief{string(runes[:briefHead]), string(runes[len(runes)-briefTail:]), whole.String()}
+	return b.String()
 }
 
 // codeOf returns the text that replaces a character; empty if it is shown as it is.
