@@ -184,6 +184,17 @@ func TestServiceThatIsDead(t *testing.T) {
 	eval[any](b, noAnswers)
 	b.within(13*time.Second, "the form says so too", `!document.getElementById("stale").hidden && !document.querySelector("[data-stale]")`)
 
+	// Of a page of which a part is not known now, the others go on.
+	b.visit("/")
+	eval[any](b, `{ const real = fetch; window.fetch = async (...to) => {
+		const page = await (await real(...to)).text();
+		return new Response(window.whole ? page : page.replace('id="live-owners"', "").replace("All 2 partitions are live", "Something is wrong"));
+	} } null`)
+	b.within(13*time.Second, "it says what is wrong", `document.getElementById("live-figures").innerText.includes("Something is wrong")`)
+	b.is("what is not known is grey", `document.getElementById("live-owners").hasAttribute("data-stale") && document.getElementById("stale").hidden`)
+	eval[any](b, `window.whole = true; null`)
+	b.within(13*time.Second, "it is known again", `!document.getElementById("live-owners").hasAttribute("data-stale")`)
+
 	// Updates that are switched off are no reason to believe what is shown.
 	b.visit("/")
 	b.do("switch updates off", chromedp.Click(chromedp.CSS("#live")))

@@ -20,6 +20,7 @@
       browser.click();
     }
   }
+
   // rough is a duration in its two largest units, as pages write it.
   const rough = (ms) => {
     const units = [[31536e6, 'y', 864e5, 'd'], [864e5, 'd', 36e5, 'h'], [36e5, 'h', 6e4, 'min'], [6e4, 'min', 1e3, 's']];
@@ -32,13 +33,14 @@
   };
 
   // change makes an element what it is on a newer page. What stays keeps its ticks, its focus and its place: a row is
-  // known by its timer.
+  // known by its timer. What is data-own is the script's.
   const keyOf = (e) => e.id || e.nodeName === 'TR' && e.querySelector('input[name=pick]')?.value || '';
   const change = (old, fresh) => {
     if (old.nodeType !== Node.ELEMENT_NODE) {
       if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
       return;
     }
+    if (fresh.hasAttribute('data-own')) return;
     for (const {name} of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== 'open') old.removeAttribute(name);
     for (const {name, value} of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     const rows = new Map([...old.children].map((e) => [keyOf(e), e])), next = [...fresh.childNodes];
@@ -82,12 +84,15 @@
     }
     const fresh = await get(location.href), parts = live.map((e) => [e, fresh.getElementById(e.id)]);
     if (!fresh.getElementById('as-of')) return 'The answer is no page of the console: load this one again.';
-    if (parts.some(([, newer]) => !newer)) return fresh.querySelector('h1').textContent + ': load the page again.';
+    if (parts.every(([, newer]) => !newer)) return fresh.querySelector('h1').textContent + ': load the page again.';
     ahead = Date.parse(fresh.getElementById('as-of').dataset.now) - Date.now();
     // What is over does not change any more.
-    live = parts.filter(([, newer]) => newer.hasAttribute('data-live')).map(([e]) => e);
+    live = parts.filter(([, newer]) => newer?.hasAttribute('data-live') ?? true).map(([e]) => e);
     for (const id of ['as-of', 'live-dead']) parts.push([byID(id), fresh.getElementById(id)]);
-    for (const [e, newer] of parts) change(e, newer);
+    for (const [e, newer] of parts) { // what is missing is not known now, and another part says why
+      if (newer) change(e, newer);
+      else e.setAttribute('data-stale', '');
+    }
     copyable(main);
     ticks();
     return '';
