@@ -108,8 +108,11 @@ func (a *asking) client() (*client.Client, error) {
 	return c, nil
 }
 
-// states are those that a timer may be in.
-var states = []string{string(query.Pending), string(query.Triggered), string(query.Paused), string(query.Parked), string(query.Remembered)}
+// states are those that a filter takes.
+var states = []string{
+	string(query.Pending), string(query.Triggered), string(query.Paused), string(query.Parked), string(query.Recurring),
+	string(query.Remembered),
+}
 
 // orders are those that timers may be listed in.
 var orders = []string{"due", "id"}
@@ -120,7 +123,7 @@ type filter struct{ dueAfter, dueBefore, prefix, target, state string }
 func (f *filter) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.prefix, "prefix", "", "only IDs that begin with `TEXT`")
 	fs.StringVar(&f.target, "target", "", "only those that fire to `TOPIC`")
-	fs.StringVar(&f.state, "state", "", "only those in `STATE`: pending, triggered, paused, parked or remembered")
+	fs.StringVar(&f.state, "state", "", "only those in `STATE`: pending, triggered, paused, parked, recurring or remembered")
 	fs.StringVar(&f.dueAfter, "due-after", "", "only those due then or later: `TIME`, RFC 3339 with a zone, or a duration from now, such as 10m")
 	fs.StringVar(&f.dueBefore, "due-before", "", "only those due before `TIME`")
 }
@@ -471,63 +474,6 @@ instance that was asked cannot work.`,
 		return nil
 	}
 	return cmd
-}
-
-func watchCommand(p *process) *cobra.Command {
-	a := asking{p: p}
-	var id, prefix string
-	cmd := &cobra.Command{
-		Use:   "watch",
-		Short: "print what happens to timers, as it happens",
-		Long: `watch prints the outcome events of timers from now on, one a line, until it is
-interrupted. If the connection breaks, it continues where it was. It ends with an error
-if no instance answers for a minute, or if events would be missing. The request topic
-must write events, as it does with serve --events.`,
-		Example: `  waterclock watch --prefix customer-17/
-  waterclock watch --id a1 --json`,
-	}
-	a.flags(cmd.Flags())
-	a.topicFlag(cmd)
-	cmd.Flags().StringVar(&id, "id", "", "only the timer `ID`")
-	cmd.Flags().StringVar(&prefix, "prefix", "", "only IDs that begin with `TEXT`")
-	a.completePending(cmd, &a.topic)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		q := make(url.Values)
-		switch {
-		case id != "" && prefix != "":
-			return usagef("--id and --prefix exclude each other")
-		case id != "":
-			q.Set("id", id)
-		case prefix != "":
-			q.Set("prefix", prefix)
-		}
-		c, err := a.client()
-		if err != nil {
-			return err
-		}
-		began := func() {
-			fmt.Fprintf(p.stderr, "Watching %s of topic %s since %s; an interrupt ends it.\n", watched(id, prefix), a.topic, time.Now().UTC().Format(time.RFC3339))
-		}
-		return ended(cmd.Context(), c.Events(cmd.Context(), "/v1/topics/"+url.PathEscape(a.topic)+"/events", q, began, func(data []byte) error {
-			if a.json {
-				_, err := fmt.Fprintf(p.stdout, "%s\n", data)
-				return err
-			}
-			return showEvent(p.stdout, data)
-		}))
-	}
-	return cmd
-}
-
-// watched returns in words which timers are watched.
-func watched(id, prefix string) string {
-	switch {
-	case id != "":
-		return fmt.Sprintf("timer %q", id)
-	case prefix != "":
-		return fmt.Sprintf("timers whose IDs begin with %q", prefix)
-	}
-	return "all timers"
 }
 
 // parseSpan reads a duration as in the settings, with days, or a negative one.

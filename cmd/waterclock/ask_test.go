@@ -141,7 +141,7 @@ func TestDeadLetters(t *testing.T) {
 	answers := map[string]string{
 		"GET /v1/topics/orders.retry/dead-letters cursor= reason=bad-cron":   `{"deadLetters":[{"partition":1,"offset":9,"at":"2026-11-22T09:00:00Z","id":"a\u001b[31m","reason":"bad-cron","detail":"cron is x","source":"t/1/4","payload":null}],"cursor":"50"}`,
 		"GET /v1/topics/orders.retry/dead-letters cursor=50 reason=bad-cron": `{"deadLetters":[]}`,
-		"GET /v1/dead-letters cursor= reason=":                               `{"topics":[{"topic":"t","lastHour":3,"lastDay":40,"exact":false,"reasons":[{"reason":"bad-cron","lastHour":3,"lastDay":40,"newest":"2026-11-22T09:00:00Z"}]},{"topic":"u","exact":true,"reasons":[]}]}`,
+		"GET /v1/dead-letters cursor= reason=":                               `{"topics":[{"topic":"t","lastHour":3,"lastDay":40,"exact":false,"reasons":[{"reason":"bad-cron","lastHour":3,"lastDay":40,"newest":"2026-11-22T09:00:00Z"}]},{"topic":"u","exact":true,"reasons":[],"new":{"count":5,"exact":true,"reasons":{"bad-time":5},"by":"alice","at":"2026-11-22T08:00:00Z"}}]}`,
 		"POST dry-run":                                                       `{"letters":{"count":7,"exact":true,"notWhole":2,"reasons":{"bad-time":3,"bad-cron":4}}}`,
 		"POST all":                                                           `{"job":{"id":"j1","state":"running"}}`,
 		"GET /v1/jobs/j1 cursor= reason=":                                    `{"id":"j1","state":"done","seen":5,"changed":3,"spared":1,"failed":1,"failure":"bad-cron: cron is x"}`,
@@ -170,7 +170,7 @@ func TestDeadLetters(t *testing.T) {
 		out, outside string
 	}{
 		{[]string{"list", "--topic", "orders.retry", "--reason", "bad-cron"}, exitOK, "AT                    LETTER  ID           REASON    DETAIL\n2026-11-22T09:00:00Z  1/9     \"a\\x1b[31m\"  bad-cron  cron is x\n", ""},
-		{[]string{"count"}, exitOK, "TOPIC  REASON    LAST HOUR  LAST DAY  NEWEST\nt      all       3+         40+       \nt      bad-cron  3+         40+       2026-11-22T09:00:00Z\nu      all       0          0         \n", ""},
+		{[]string{"count"}, exitOK, "TOPIC  REASON    NEW  LAST HOUR  LAST DAY  NEWEST\nt      all       -    3+         40+       \nt      bad-cron  -    3+         40+       2026-11-22T09:00:00Z\nu      all       5    0          0         \nu      bad-time  5    0          0         \n", ""},
 		{[]string{"resend", "--dry-run"}, exitOK, "5 dead letters would be sent again, and 2 not, because a part of them is gone\n  bad-cron: 4\n  bad-time: 3\n", ""},
 		{[]string{"resend", "--all", "--yes"}, exitError, "resend done: 3 changed, 1 spared, 1 failed, of 5 seen\n", "1 of 5 failed, the first because of bad-cron: cron is x"},
 		{[]string{"resend"}, exitUsage, "", "use --all if you mean all of topic timers"},
@@ -407,6 +407,46 @@ func TestMissingPartitions(t *testing.T) {
 	}
 }
 
+// watch --since prints the past, says where it begins if retention has cut it, and with --no-follow ends behind it.
+func TestWatchSince(t *testing.T) {
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.RawQuery)
+		fmt.Fprint(w, "id: 0:1\n\nid: 0:2\nevent: event\ndata: {\"type\":\"fired\",\"id\":\"a1\",\"at\":1795338001000}\n\n"+
+			"id: 0:3\nevent: caught-up\ndata: {\"olderDeleted\":true}\n\nid: 0:3\nevent: later\ndata: {}\n\n"+
+			"id: 0:4\nevent: event\ndata: {\"type\":\"fired\",\"id\":\"a2\",\"at\":1795338002000}\n\n")
+		if len(asked) > 2 {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}
+	}))
+	defer s.Close()
+	args := []string{"watch", "--url", s.URL, "--since", "2026-11-22T09:00:00Z", "--no-follow", "--type", "fired,expired"}
+	code, stdout, stderr := runWith(&calls{}, nil, "", args...)
+	if code != exitOK || stdout != "2026-11-22T09:00:01.000Z fired a1\n" ||
+		!strings.Contains(stderr, "since 2026-11-22T09:00:00Z.\n") || !strings.Contains(stderr, "retention has deleted") {
+		t.Errorf("exit %d, %q, %q", code, stdout, stderr)
+	}
+	if len(asked) != 1 || asked[0] != "follow=false&since=1795338000000&type=fired%2Cexpired" {
+		t.Errorf("asked for %q", asked)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--no-follow"}, "--no-follow is for --since"},
+		{[]string{"--since", "-10m"}, "in the future"},
+		{[]string{"--since", "yesterday"}, "how long ago, as in 10m"},
+		{[]string{"--type", "fire"}, "did you mean fired?"},
+		{[]string{"--id", "a", "--prefix", "b"}, "exclude each other"},
+	} {
+		code, _, stderr := runWith(&calls{}, nil, "", append([]string{"watch", "--url", s.URL}, c.args...)...)
+		if code != exitUsage || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: exit %d, %q, want %q", c.args, code, stderr, c.want)
+		}
+	}
+}
+
 // status names the settings in which an instance differs from most others, and says if that is not known.
 func TestStatusNamesSettingsThatDiffer(t *testing.T) {
 	var out strings.Builder
@@ -416,6 +456,54 @@ func TestStatusNamesSettingsThatDiffer(t *testing.T) {
 	for _, want := range []string{"SETTINGS", "a         none                  the same", "b         none                  differ: targets, events", "c         none                  not known"} {
 		if err != nil || !strings.Contains(out.String(), want) {
 			t.Errorf("%v, lacks %q:\n%s", err, want, out.String())
+		}
+	}
+}
+
+// dead-letters review marks one and those before it, one alone, those of a time or all, says how to undo it, and says what
+// is marked. list and resend choose what is new, or what is not.
+func TestReviewDeadLetters(t *testing.T) {
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, strings.TrimSuffix(r.Method+" "+strings.TrimPrefix(r.URL.Path, "/v1/topics/timers/dead-letters")+"?"+r.URL.RawQuery, "?"))
+		switch {
+		case !strings.HasSuffix(r.URL.Path, "reviewed"):
+			fmt.Fprint(w, `{"deadLetters":[],"position":"0:9.9"}`)
+		case r.Method == http.MethodGet:
+			fmt.Fprint(w, `{"topic":"timers","position":"0:0.0"}`)
+		default:
+			fmt.Fprint(w, `{"topic":"timers","position":"0:3.2","before":"0:1.1","by":"al\u001bice","at":"2026-11-22T09:00:00Z"}`)
+		}
+	}))
+	defer s.Close()
+	const done = "Dead letters of topic timers have been reviewed up to 0:3.2, last by \"al\\x1bice\", at 2026-11-22T09:00:00Z.\nUndo with: waterclock dead-letters review --topic timers --back 0:1.1\n"
+	for _, c := range []struct {
+		args  string
+		out   string
+		asked string
+	}{
+		{"review 3/17", done, "POST /3/17/reviewed?older=true"},
+		{"review 3/17 --only", done, "POST /3/17/reviewed"},
+		{"review --all", done, "GET ?limit=1, POST /reviewed?position=0%3A9.9"},
+		{"review --before 2026-11-22T09:00:00Z", done, "POST /reviewed?before=1795338000000"},
+		{"review --back 0:1.1", done, "POST /reviewed?back=true&position=0%3A1.1"},
+		{"review", "No dead letters of topic timers have been reviewed.\n", "GET /reviewed"},
+		{"list --new", "AT  LETTER  ID  REASON  DETAIL\n", "GET ?limit=50&reviewed=false"},
+		{"list --reviewed", "AT  LETTER  ID  REASON  DETAIL\n", "GET ?limit=50&reviewed=true"},
+	} {
+		asked = nil
+		code, stdout, stderr := runWith(&calls{}, nil, "", append(append([]string{"dead-letters"}, strings.Fields(c.args)...), "--url", s.URL)...)
+		if code != exitOK || stdout != c.out || strings.Join(asked, ", ") != c.asked {
+			t.Errorf("%s: exit %d, %q, want %q; asked for %q; %s", c.args, code, stdout, c.out, asked, stderr)
+		}
+	}
+	for args, want := range map[string]string{
+		"review 3/17 --all": "exclude each other", "review --only": "--only is for one dead letter", "review 3-17": "needs PARTITION/OFFSET",
+		"review 1/1 2/2": "exclude each other", "review --before soon": "how long ago", "list --new --reviewed": "exclude each other",
+	} {
+		code, _, stderr := runWith(&calls{}, nil, "", append(append([]string{"dead-letters"}, strings.Fields(args)...), "--url", s.URL)...)
+		if code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit %d, %q, want %q", args, code, stderr, want)
 		}
 	}
 }

@@ -40,6 +40,8 @@ func flagValues(name string) []string {
 		return orders
 	case "if":
 		return []string{waterclock.IfAbsent, waterclock.IfPresent}
+	case "type":
+		return api.EventTypes()
 	case "role":
 		return []string{access.Read.String(), access.Write.String(), access.Admin.String()}
 	case "reason":

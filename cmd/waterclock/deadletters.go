@@ -30,20 +30,25 @@ func deadLettersCommand(p *process) *cobra.Command {
 		Short: "list dead letters, count them by reason, send them again",
 		Long: `dead-letters asks the HTTP API of an instance for the dead letters of a request topic or
 a fixed-delay topic: requests that the service rejected, and emissions that their target
-rejected. It lists them, counts them by reason, and sends them again.`,
+rejected. It lists them, counts them by reason, sends them again, and marks them as reviewed.`,
 	}
-	cmd.AddCommand(lettersListCommand(p), lettersCountCommand(p), lettersResendCommand(p))
+	cmd.AddCommand(lettersListCommand(p), lettersCountCommand(p), lettersResendCommand(p), lettersReviewCommand(p))
 	return cmd
 }
 
 // letterFlags has the flags that choose dead letters.
-type letterFlags struct{ reason, prefix, since, before string }
+type letterFlags struct {
+	reason, prefix, since, before string
+	fresh, reviewed               bool
+}
 
 func (f *letterFlags) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&f.reason, "reason", "", "only those with that `REASON`, such as bad-cron")
 	fs.StringVar(&f.prefix, "prefix", "", "only those of IDs that begin with `TEXT`")
 	fs.StringVar(&f.since, "since", "", "only those written then or later: `TIME`, RFC 3339 with a zone, or how long ago, such as 10m")
 	fs.StringVar(&f.before, "before", "", "only those written before `TIME`")
+	fs.BoolVar(&f.fresh, "new", false, "only those that have been neither reviewed nor sent again")
+	fs.BoolVar(&f.reviewed, "reviewed", false, "only those that have been reviewed, or sent again")
 }
 
 // note warns of a reason that this version does not know. The command goes on, because the service may be newer.
@@ -61,6 +66,12 @@ func (f *letterFlags) note(w io.Writer) {
 // query returns the filter as parameters of the API.
 func (f *letterFlags) query() (url.Values, error) {
 	q := texts("reason", f.reason, "prefix", f.prefix)
+	switch {
+	case f.fresh && f.reviewed:
+		return nil, usagef("--new and --reviewed exclude each other")
+	case f.fresh || f.reviewed:
+		q.Set("reviewed", strconv.FormatBool(f.reviewed))
+	}
 	const ago = "how long ago, as in 10m"
 	if err := setTime(q, "after", "since", f.since, -1, ago); err != nil {
 		return nil, err
@@ -79,7 +90,7 @@ func lettersListCommand(p *process) *cobra.Command {
 		Short: "list dead letters, the newest first",
 		Long: `list prints dead letters, the newest first: partition and offset, the timer's ID, the reason
 and the detail. With --json it prints one a line, with headers and the beginning of the payload.`,
-		Example: `  waterclock dead-letters list
+		Example: `  waterclock dead-letters list --new
   waterclock dead-letters list --reason bad-cron --since 24h --limit 0 --json`,
 	}
 	a.flags(cmd.Flags())
@@ -118,9 +129,10 @@ func lettersCountCommand(p *process) *cobra.Command {
 	a := asking{p: p}
 	cmd := &cobra.Command{
 		Use:   "count",
-		Short: "count dead letters of the last hour and day, by topic and reason",
-		Long: `count prints how many dead letters were written in the last hour and in the last 24 hours, by
-topic and reason. "+" means that there are more, which are not counted yet.`,
+		Short: "count dead letters: new ones, and those of the last hour and day, by topic and reason",
+		Long: `count prints how many dead letters have not been reviewed, and how many were written in the last
+hour and in the last 24 hours, by topic and reason. "+" means that there are more, which are not
+counted yet, and "-" that none of the topic have ever been reviewed.`,
 		Example: `  waterclock dead-letters count
   waterclock dead-letters count --topic orders.timers --json`,
 	}
@@ -132,7 +144,7 @@ topic and reason. "+" means that there are more, which are not counted yet.`,
 			return err
 		}
 		tw := newTable(p.stdout)
-		fmt.Fprintln(tw, "TOPIC\tREASON\tLAST HOUR\tLAST DAY\tNEWEST")
+		fmt.Fprintln(tw, "TOPIC\tREASON\tNEW\tLAST HOUR\tLAST DAY\tNEWEST")
 		var failed []string
 		for i := range all.Topics {
 			t := &all.Topics[i]
@@ -140,9 +152,12 @@ topic and reason. "+" means that there are more, which are not counted yet.`,
 			if t.Exact {
 				more = ""
 			}
-			fmt.Fprintf(tw, "%s\tall\t%d%s\t%d%s\t\n", t.Topic, t.LastHour, more, t.LastDay, more)
+			fmt.Fprintf(tw, "%s\tall\t%s\t%d%s\t%d%s\t\n", t.Topic, newOf(t.New, ""), t.LastHour, more, t.LastDay, more)
 			for _, r := range t.Reasons {
-				fmt.Fprintf(tw, "%s\t%s\t%d%s\t%d%s\t%s\n", t.Topic, textOf(&r.Reason, nil), r.LastHour, more, r.LastDay, more, r.Newest.Format(time.RFC3339))
+				fmt.Fprintf(tw, "%s\t%s\t%s\t%d%s\t%d%s\t%s\n", t.Topic, textOf(&r.Reason, nil), newOf(t.New, r.Reason), r.LastHour, more, r.LastDay, more, r.Newest.Format(time.RFC3339))
+			}
+			for _, reason := range olderReasons(t) {
+				fmt.Fprintf(tw, "%s\t%s\t%s\t0%s\t0%s\t\n", t.Topic, textOf(&reason, nil), newOf(t.New, reason), more, more)
 			}
 			if t.Problem != "" {
 				failed = append(failed, t.Topic+": "+t.Problem)
@@ -159,6 +174,31 @@ topic and reason. "+" means that there are more, which are not counted yet.`,
 	return cmd
 }
 
+// olderReasons returns the reasons that only new dead letters of more than a day ago have.
+func olderReasons(t *api.DeadLetterCounts) []string {
+	if t.New == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(t.New.Reasons)), func(reason string) bool {
+		return slices.ContainsFunc(t.Reasons, func(r api.ReasonCount) bool { return r.Reason == reason })
+	})
+}
+
+// newOf returns how many dead letters are new, with a reason or, if it is empty, of all.
+func newOf(n *api.NewLetters, reason string) string {
+	if n == nil {
+		return "-"
+	}
+	count := n.Count
+	if reason != "" {
+		count = n.Reasons[reason]
+	}
+	if n.Exact {
+		return strconv.FormatInt(count, 10)
+	}
+	return strconv.FormatInt(count, 10) + "+"
+}
+
 func lettersResendCommand(p *process) *cobra.Command {
 	j := job{asking: asking{p: p}}
 	var f letterFlags
@@ -169,10 +209,10 @@ func lettersResendCommand(p *process) *cobra.Command {
 		Long: `resend sends the requests of all dead letters that match a filter again, unchanged, by a job of
 the instance that is asked; an interrupt stops it. It shows how many there are and asks first;
 without a terminal it needs --yes. --dry-run only counts them. A timer that was scheduled under
-the same ID since then stays, unless --replace is given. The dead letters stay, too: a second
-resend with the same filter sends the same ones again.`,
-		Example: `  waterclock dead-letters resend --reason target-unknown --since 2h --dry-run
-  waterclock dead-letters resend --reason target-unknown --since 2h`,
+the same ID since then stays, unless --replace is given. The dead letters stay, too, and count as
+reviewed once they are sent: with --new none is sent twice. Those that fail stay new.`,
+		Example: `  waterclock dead-letters resend --new --dry-run
+  waterclock dead-letters resend --new --reason target-unknown`,
 	}
 	fs := cmd.Flags()
 	j.asking.flags(fs)

@@ -255,7 +255,7 @@ func TestScheduleWithoutTargetIsNoted(t *testing.T) {
 
 func TestStateOfAListIsOneOfTheStates(t *testing.T) {
 	code, _, stderr := runWith(&calls{}, nil, "", "list", "--state", "pendng")
-	if code != exitUsage || !strings.Contains(stderr, `--state is "pendng", needs one of pending, triggered, paused, parked, remembered; did you mean pending?`) {
+	if code != exitUsage || !strings.Contains(stderr, `--state is "pendng", needs one of pending, triggered, paused, parked, recurring, remembered; did you mean pending?`) {
 		t.Errorf("exit %d, %q", code, stderr)
 	}
 }

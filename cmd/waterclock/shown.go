@@ -145,8 +145,9 @@ func showCluster(w io.Writer, s *api.Cluster) error {
 		}
 		fmt.Fprintf(tw, "%s/%d\t%s\t%s\t%s\t%s\t%s\t%s\n", q.Topic, q.Partition, q.State, owner, pending, parked, lag, why)
 	}
-	for _, u := range s.Unhealthy {
-		fmt.Fprintf(tw, "\nunhealthy target %s/%s since %s\n", u.Topic, u.Partition, u.Since.Format(time.RFC3339))
+	for i := range s.Unhealthy {
+		u := &s.Unhealthy[i]
+		fmt.Fprintf(tw, "\nunhealthy target %s since %s: it %s\n", u.Name(), u.Since.Format(time.RFC3339), u.Meaning())
 	}
 	if unknown > 0 {
 		fmt.Fprintf(tw, "\n%d timers are pending on %d partitions; nothing is known of %d.\n", s.Pending, len(s.Partitions)-unknown, unknown)

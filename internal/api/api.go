@@ -34,6 +34,8 @@ type Options struct {
 	Asker   Asker
 	Topics  map[string]Topic // request topics, and fixed-delay topics, whose dead letters are shown
 	Logs    Logs
+	// Marks keeps what has been reviewed of dead letters. If it is nil, nothing can be.
+	Marks Marks
 	// PartitionOf returns the partition of the requests for an ID, in a topic with n partitions.
 	PartitionOf func(id []byte, n int32) int32
 	// OfTarget says what is odd about a target topic, such as that it does not exist; "" means nothing.
@@ -72,11 +74,13 @@ func New(o Options) *API {
 	all.register(h)
 	(&batches{topics: ts, asker: o.Asker}).register(h)
 	run.register(h)
-	(&letters{topics: ts, asker: o.Asker, logs: o.Logs, timers: one, now: o.Now}).register(h)
-	newCounts(ts, o, life).register(h)
-	(&resends{jobs: run, logs: o.Logs}).register(h)
+	reviewed := newReviews(ts, o, life)
+	(&letters{topics: ts, asker: o.Asker, logs: o.Logs, timers: one, now: o.Now, reviews: reviewed}).register(h)
+	newCounts(ts, o, life, reviewed).register(h)
+	(&resends{jobs: run, logs: o.Logs, reviews: reviewed}).register(h)
 	newEvents(ts, o, life).register(h)
 	(&service{topics: ts, asker: o.Asker, now: o.Now}).register(h)
+	ts.registerCaller(h)
 	serveDocument(mux, h.OpenAPI())
 	front := &front{mux: mux, metrics: newMetrics(o.Registry), log: o.Logger, tracer: o.Tracer}
 	return &API{internal: o.Asker, public: withRequest(front), jobs: run, life: life}

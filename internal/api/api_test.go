@@ -82,8 +82,9 @@ func startWith(t *testing.T, f *fake, process string, forwards bool, logs api.Lo
 		o.Transport = transport
 	}
 	router := route.New(o)
+	marks, _ := logs.(api.Marks)
 	a := api.New(api.Options{
-		Version: "test", Process: process, Rights: api.Rights{May: f.allows, Some: f.some}, Asker: router, Topics: topics,
+		Marks: marks, Version: "test", Process: process, Rights: api.Rights{May: f.allows, Some: f.some}, Asker: router, Topics: topics,
 		PartitionOf: intake.Murmur2Partition, Logger: slog.New(slog.DiscardHandler), Logs: logs,
 	})
 	router.HaveJobs(a)
@@ -995,6 +996,42 @@ func TestCountUntil(t *testing.T) {
 	}
 	f.move(timer.TopicPartition{Topic: "timers", Partition: 1}, "")
 	in.call(t, "GET", count+at(7), "").is(t, 503, "moving")
+}
+
+// A list of a state has also the timers that recur, whatever their state, and a count with a limit says that it is not
+// exact.
+func TestRecurringTimersAndBoundedCounts(t *testing.T) {
+	in := start(t, newFake("timers", partitions), "p0", false)
+	for i := range 12 {
+		in.call(t, "PUT", path(fmt.Sprint("once-", i)), "", in1h, "1h", toOrders, "orders").is(t, 201, "")
+	}
+	for _, id := range []string{"every", "paused"} {
+		in.call(t, "PUT", path(id), "", "timer-every", "1h", toOrders, "orders").is(t, 201, "")
+	}
+	in.call(t, "POST", path("paused")+"/pause", "").is(t, 200, "paused")
+	const all = "/v1/topics/timers/timers"
+	if got := in.call(t, "GET", all+"?state=recurring", "").is(t, 200, ""); strings.Count(got.text, `"id"`) != 2 {
+		t.Error(got.text)
+	}
+	for query, want := range map[string]string{
+		"?state=recurring":       "map[count:2 exact:true]",
+		"?prefix=once&limit=100": "map[count:12 exact:true]",
+		"?state=paused":          "map[count:1 exact:true]",
+	} {
+		if got := in.call(t, "GET", all+"/count"+query, "").is(t, 200, ""); fmt.Sprint(got.body) != want {
+			t.Errorf("%s: %s, want %s", query, got.text, want)
+		}
+	}
+	if got := in.call(t, "GET", all+"/count?limit=1", "").is(t, 200, ""); got.body["exact"] != false ||
+		got.body["count"].(float64) > partitions {
+		t.Error(got.text)
+	}
+	in.call(t, "GET", all+"/count?limit=0", "").is(t, 400, "bad-request")
+	// A job for those that recur spares the others.
+	got := in.call(t, "POST", all+"/cancel?state=recurring&dry-run=true", "").is(t, 200, "")
+	if !strings.Contains(got.text, `"count":2`) {
+		t.Error(got.text)
+	}
 }
 
 // A filter that chooses nothing must not be taken for one that chooses everything.

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/waterclock/waterclock/internal/api/access"
 )
@@ -38,6 +39,15 @@ func (l boundedLogs) Bounds(ctx context.Context, topic string) (map[int32][2]int
 		return nil, &logError{err}
 	}
 	return bounds, nil
+}
+
+// Since implements Logs.
+func (l boundedLogs) Since(ctx context.Context, topic string, at time.Time) (map[int32]int64, error) {
+	offsets, err := l.Logs.Since(ctx, topic, at)
+	if err != nil {
+		return nil, &logError{err}
+	}
+	return offsets, nil
 }
 
 // Read implements Logs. An error of fn is returned as it is.

@@ -35,7 +35,17 @@ type DeadLetterCounts struct {
 	LastDay    int64         `json:"lastDay" doc:"Of the last 24 hours."`
 	Exact      bool          `json:"exact" doc:"false: there are that many at least; the log of the last 24 hours is not counted to its beginning. Ask again: it goes on."`
 	Reasons    []ReasonCount `json:"reasons" nullable:"false" doc:"The same by reason, the most frequent first."`
+	New        *NewLetters   `json:"new,omitempty" doc:"Those that have not been reviewed, however old. Without it nothing has been reviewed, or that is not known."`
 	Problem    string        `json:"problem,omitempty" doc:"Why the log could not be read."`
+}
+
+// NewLetters is the number of dead letters that have not been reviewed.
+type NewLetters struct {
+	Count   int64            `json:"count"`
+	Exact   bool             `json:"exact" doc:"false: there are that many at least."`
+	Reasons map[string]int64 `json:"reasons" doc:"The count by reason."`
+	By      string           `json:"by,omitempty" doc:"Caller that has reviewed dead letters last."`
+	At      time.Time        `json:"at" doc:"When that was."`
 }
 
 // ReasonCount is how many dead letters have the same reason.
@@ -61,10 +71,17 @@ type counts struct {
 	tallies []*tally
 }
 
-func newCounts(ts *topics, o Options, life *lifetime) *counts {
+func newCounts(ts *topics, o Options, life *lifetime, reviewed *reviews) *counts {
 	c := &counts{topics: ts, logs: o.Logs, now: o.Now, life: life}
+	reviewed.changed = func(letters string) {
+		for _, t := range c.tallies {
+			if t.topic.DeadLetters == letters {
+				t.expire()
+			}
+		}
+	}
 	for name, topic := range ts.all {
-		t := &tally{name: name, topic: topic}
+		t := &tally{name: name, topic: topic, reviews: reviewed}
 		t.forget()
 		c.tallies = append(c.tallies, t)
 	}
@@ -107,12 +124,17 @@ func (c *counts) register(h huma.API) {
 // the end of the log back to a day ago, then new ones. At most one goroutine looks at the log. It
 // lasts for tallyTime at most and ends with the API. Callers may wait for it.
 type tally struct {
-	name  string
-	topic Topic
+	name    string
+	topic   Topic
+	reviews *reviews
 
 	// Only the look under way uses these. Letters from back.low to next are counted, in each partition.
 	back backward
 	next map[int32]int64
+	// unseen counts letters that have not been reviewed: of each partition those from marks on, up to seen.
+	unseen map[string]int64
+	seen   map[int32]int64
+	marks  *review // nil: nothing has been reviewed
 
 	mu      sync.Mutex // guards what follows
 	running chan struct{}
@@ -121,6 +143,7 @@ type tally struct {
 	newest  map[string]time.Time
 	whole   bool
 	problem string
+	news    *NewLetters // what unseen had at the end of the last look
 }
 
 // tallied is what letters are counted by.
@@ -150,14 +173,23 @@ func (t *tally) look(life *lifetime, logs Logs, now time.Time) {
 		ctx, cancel := context.WithTimeout(life.ctx, tallyTime)
 		defer cancel()
 		whole, err := t.count(ctx, logs, now)
+		news := t.countNew(ctx, logs)
 		t.mu.Lock()
 		defer t.mu.Unlock()
+		t.news = news
 		if t.whole, t.problem = whole, ""; err != nil && ctx.Err() == nil {
 			t.problem = err.Error()
 		}
 		close(t.running)
 		t.running = nil
 	})
+}
+
+// expire makes the next call look at the log, however new the counts are.
+func (t *tally) expire() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.at = time.Time{}
 }
 
 // wait returns when no look is under way, or ctx has ended.
@@ -261,6 +293,60 @@ func (t *tally) read(ctx context.Context, logs Logs, spans map[int32][2]int64, n
 	return over, nil
 }
 
+// countNew counts letters that have not been reviewed; nil if nothing has been, or if that is not known.
+func (t *tally) countNew(ctx context.Context, logs Logs) *NewLetters {
+	marks, err := t.reviews.of(ctx, t.topic.DeadLetters)
+	if err != nil || marks.at.IsZero() {
+		t.marks = nil
+		return nil
+	}
+	bounds, err := logs.Bounds(ctx, t.topic.DeadLetters)
+	if err != nil {
+		return nil
+	}
+	marks = marks.within(bounds)
+	if t.marks == nil || !t.marks.equal(marks) {
+		t.unseen, t.seen = make(map[string]int64), make(map[int32]int64)
+	}
+	t.marks = marks
+	f := &letterFilter{request: t.name, reviewed: "false", marks: marks}
+	exact := true
+	for left := int64(maxHistoryOffsets); exact; {
+		spans, most := make(map[int32][2]int64), int64(0)
+		for p, b := range f.clip(bounds) {
+			if from := max(b[0], t.seen[p]); from < b[1] {
+				spans[p] = [2]int64{from, min(b[1], from+tallyWindow)}
+				most += spans[p][1] - from
+			}
+		}
+		if len(spans) == 0 {
+			break
+		}
+		found := make(map[string]int64)
+		if left -= most; left >= 0 {
+			err = logs.Read(ctx, t.topic.DeadLetters, spans, func(r *Record) error {
+				if f.match(r) {
+					found[reasonOf(r, t.unseen)]++
+				}
+				return nil
+			})
+		}
+		if exact = left >= 0 && err == nil; exact {
+			for p, span := range spans {
+				t.seen[p] = span[1]
+			}
+			for reason, n := range found {
+				t.unseen[reason] += n
+			}
+		}
+	}
+	n := &NewLetters{Exact: exact, Reasons: maps.Clone(t.unseen), By: marks.by, At: marks.at}
+	for _, one := range t.unseen {
+		n.Count += one
+	}
+	return n
+}
+
 // known returns a reason, or otherReason if it is new and there are maxReasons. One read has at most that many, and a
 // day has many reads. The lock is held.
 func (t *tally) known(reason string) string {
@@ -286,7 +372,7 @@ func reasonOf[V any](r *Record, known map[string]V) string {
 func (t *tally) counts(now time.Time) DeadLetterCounts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := DeadLetterCounts{Topic: t.name, FixedDelay: t.topic.Delay, Exact: t.whole && t.problem == "", Reasons: []ReasonCount{}, Problem: t.problem}
+	c := DeadLetterCounts{New: t.news, Topic: t.name, FixedDelay: t.topic.Delay, Exact: t.whole && t.problem == "", Reasons: []ReasonCount{}, Problem: t.problem}
 	by := make(map[string]*ReasonCount)
 	for of, n := range t.minutes {
 		at := time.Unix(of.minute*60, 0)

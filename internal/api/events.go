@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -43,33 +42,42 @@ func newEvents(ts *topics, o Options, life *lifetime) *events {
 
 // watch is the parameters of watchEvents.
 type watch struct {
-	Topic    string `path:"topic" doc:"Request topic."`
-	ID       string `query:"id" doc:"Of that timer alone."`
-	Prefix   string `query:"prefix" doc:"Of timers whose IDs begin with it."`
-	Position string `query:"position" doc:"Go on there, and not from now on: log.position of listTimerEvents, or the id of a server-sent event."`
+	Topic string `path:"topic" doc:"Request topic."`
+	EventFilter
+	Since    string `query:"since" doc:"Begin with the events written then or later, about in the order of time: RFC 3339 with a zone, or Unix milliseconds. When all that were there at the beginning are sent, a server-sent event caught-up says so."`
+	Follow   bool   `query:"follow" default:"true" doc:"false: with since, end the stream behind caught-up."`
+	Position string `query:"position" doc:"Go on there, and not from now on: position of listActivity, log.position of listTimerEvents, or the id of a server-sent event."`
 	LastID   string `header:"Last-Event-ID" doc:"The same, and counts before it."`
 }
 
 func (e *events) register(h huma.API) {
-	op := operation("events", http.MethodGet, "/v1/topics/{topic}/events", "watchEvents", "Watch what happens to timers, from now on or from a position on",
+	op := operation("events", http.MethodGet, "/v1/topics/{topic}/events", "watchEvents", "Watch what happens to timers, from now on, from a time or from a position on",
 		"Server-sent events, whose data are records of the events topic, as docs/EVENTS.md has them, with the timer's ID as id. The id of a server-sent event is the position behind it, which the header Last-Event-ID takes, as EventSource does by itself, or position.",
-		"410 (events-gone): the stream cannot begin at the position without leaving out events.",
+		"410 (events-gone): the stream cannot begin at the position without leaving out events, or since is too far back.",
 		"409: the request topic writes no events; it does with serve --events.")
 	describe[struct{}](h, &op, nil)
 	op.Responses["200"] = &huma.Response{Description: "Events, until the caller goes.", Content: map[string]*huma.MediaType{streamType: {Schema: &huma.Schema{Type: "string"}}}}
 	handle(h, op, e.watch)
+	e.registerActivity(h)
 	e.registerHistory(h)
 }
 
 // watch begins a stream.
 func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, error) {
-	asked := cmp.Or(in.ID, in.Prefix)
-	topic, err := e.topics.withEvents(ctx, in.Topic, asked)
-	switch {
-	case err != nil:
+	topic, err := e.topics.withEvents(ctx, in.Topic, in.asked())
+	if err != nil {
 		return nil, err
-	case in.ID != "" && in.Prefix != "":
-		return nil, problem(http.StatusBadRequest, ReasonBadRequest, "id and prefix are given: give one of them")
+	}
+	filter, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	since, err := instant("since", in.Since)
+	if err == nil && !in.Follow && since == 0 {
+		err = problem(http.StatusBadRequest, ReasonBadRequest, "follow is false and since is not given: there is nothing to send")
+	}
+	if err != nil {
+		return nil, err
 	}
 	hold := e.streams.Acquire(ctx, 1)
 	if hold == nil {
@@ -81,14 +89,13 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 			hold.Release()
 		}
 	}()
-	first, n := int32(0), topic.Partitions
-	match := func(r *Record) bool { return strings.HasPrefix(string(r.Key), in.Prefix) }
-	if in.ID != "" {
-		first, n = e.topics.partitionOf([]byte(in.ID), topic.Partitions), 1
-		match = func(r *Record) bool { return string(r.Key) == in.ID }
+	s := &stream{events: e, topic: topic.Events, filter: filter, past: since != 0, follow: in.Follow}
+	first, n := in.partitions(e.topics, topic)
+	var from time.Time
+	if s.past {
+		from = time.UnixMilli(since)
 	}
-	at, err := e.begin(ctx, topic.Events, first, n, cmp.Or(in.LastID, in.Position))
-	if err != nil {
+	if s.beginning, err = e.begin(ctx, topic.Events, first, n, cmp.Or(in.LastID, in.Position), from); err != nil {
 		return nil, err
 	}
 	begun = true // from here on the body of the answer releases the hold
@@ -103,7 +110,8 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 		defer cancel()
 		// A caller that is cut off continues from its last event once there is room.
 		hold.Cuttable(func() { cancel(); access.CutOff(w) })
-		e.stream(ctx, w, topic.Events, at, match, func() error { return e.topics.may(c.Context(), access.Read, in.Topic, asked) })
+		s.w, s.may = w, func() error { return e.topics.may(c.Context(), access.Read, in.Topic, in.asked()) }
+		s.run(ctx)
 	}}, nil
 }
 
@@ -114,41 +122,68 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 // to which offset the log has been read. The log below that offset no longer changes: the offset is
 // either the end of what is decided or follows a record that was sent, and no open transaction lies
 // below either. A caller that has a position has all matching events below it. It got them from a
-// timer's history, whose position is the partition's end at that time, or from this stream. Each event
+// list, whose position is the partitions' end at that time, or from this stream. Each event
 // comes with the position after it, and so does each sign of life. So a caller that continues from the
 // last position that arrived whole gets the next event. A position names all partitions of the stream,
-// so it is the only thing that a caller has to keep.
+// so it is the only thing that a caller has to keep. What was there at the beginning, and is sent in the order of time,
+// ends where what is followed begins: at ends.
 //
 // If by now the log begins after a position, the events in between are gone. A position that is too far
 // back is not read. In both cases the answer says so, and there is no stream: see begin. If retention
 // overtakes a stream it ends, and a caller that continues is told why. Only compaction is silent: on a
 // compacted events topic, a stream sends the events that are left.
-func (e *events) stream(ctx context.Context, w http.ResponseWriter, topic string, at Position, match func(*Record) bool, may func() error) {
+type stream struct {
+	*events
+	topic     string
+	beginning // at moves with what was sent
+	filter    eventFilter
+	past      bool // what was there at the beginning is sent first, in the order of time
+	follow    bool // then what is written
+	w         http.ResponseWriter
+	may       func() error // returns why the caller may not see the events any more
+}
+
+// run sends events until the stream ends.
+func (s *stream) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(e.life.ctx, cancel)()
-	if err := access.Stream(w); err != nil {
-		e.log.WarnContext(ctx, "events cannot be told on this connection", "err", err)
+	defer context.AfterFunc(s.life.ctx, cancel)()
+	if err := access.Stream(s.w); err != nil {
+		s.log.WarnContext(ctx, "cannot stream events on this connection", "err", err)
 		return
 	}
-	w.Header().Set("Content-Type", streamType)
-	w.Header().Set("Cache-Control", "no-store")
-	err := e.logs.Follow(ctx, topic, at, func(r *Record) error {
-		if r != nil && !match(r) {
-			return nil
-		}
-		if err := may(); err != nil {
-			return err
-		}
-		text := "id: " + at.String() + "\n" // without data this is not an event, but the ID counts
-		if r != nil {
-			text += fmt.Sprintf("event: event\ndata: %s\n", withID(r))
-		}
-		return access.StreamWrite(w, []byte(text+"\n"))
-	})
-	if err != nil && ctx.Err() == nil {
-		e.log.DebugContext(ctx, "events are no longer told", "topic", topic, "err", err)
+	s.w.Header().Set("Content-Type", streamType)
+	s.w.Header().Set("Cache-Control", "no-store")
+	var err error
+	if s.past {
+		err = s.sendPast(ctx)
 	}
+	if err == nil && s.follow {
+		err = s.logs.Follow(ctx, s.topic, s.at, func(r *Record) error {
+			if r != nil && !s.filter.match(r) {
+				return nil
+			}
+			return s.send(r)
+		})
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.DebugContext(ctx, "event stream ended", "topic", s.topic, "err", err)
+	}
+}
+
+// send sends an event, or a sign of life if r is nil, with the position after it.
+func (s *stream) send(r *Record) error {
+	if r == nil {
+		return s.write("") // without data this is not an event, but the ID counts
+	}
+	return s.write(fmt.Sprintf("event: event\ndata: %s\n", withID(r)))
+}
+
+func (s *stream) write(event string) error {
+	if err := s.may(); err != nil {
+		return err
+	}
+	return access.StreamWrite(s.w, []byte("id: "+s.at.String()+"\n"+event+"\n"))
 }
 
 // maxEventBytes is more than any event of ours has: an ID and a detail of 1.5 KiB, each byte of which may be written

@@ -267,13 +267,18 @@ func (a *answering) List(_ context.Context, page query.Page) (query.List, error)
 	return l, nil
 }
 
-func (a *answering) Count(_ context.Context, f query.Filter) (query.Count, error) {
+func (a *answering) CountAmong(_ context.Context, f query.Filter, limit int) (query.Count, error) {
 	if err := a.lock(); err != nil {
 		return query.Count{}, err
 	}
 	defer a.l.f.mu.Unlock()
 	n := query.Count{Exact: true}
+	looked := 0
 	for _, t := range a.p.pending {
+		if looked++; limit > 0 && looked > limit {
+			n.Exact = false
+			break
+		}
 		if f.Match(a.p.show(t)) {
 			n.N++
 		}
@@ -375,6 +380,10 @@ type emptyLogs struct{}
 
 func (emptyLogs) Bounds(context.Context, string) (map[int32][2]int64, error) {
 	return map[int32][2]int64{0: {0, 0}}, nil
+}
+
+func (emptyLogs) Since(context.Context, string, time.Time) (map[int32]int64, error) {
+	return nil, nil
 }
 
 func (emptyLogs) Read(context.Context, string, map[int32][2]int64, func(*api.Record) error) error {

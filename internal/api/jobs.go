@@ -173,7 +173,7 @@ func (j *jobs) start(ctx context.Context, action, header, name string, f *Filter
 	if dry {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		n, err := j.lists.count(ctx, name, topic, &q, nil)
+		n, err := j.lists.count(ctx, name, topic, &query.Page{Filter: q}, nil)
 		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &n}}, cmp.Or(err, whole(n.Missing))
 	}
 	one := &job{topic: topic, show: Job{Topic: name, Action: action, Prefix: q.Prefix}}

@@ -3,8 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -29,6 +27,8 @@ type LetterFilter struct {
 	Prefix string `query:"prefix" maxLength:"512" doc:"The timer's ID begins with it."`
 	After  string `query:"after" doc:"Written then or later: RFC 3339 with a zone, or Unix milliseconds."`
 	Before string `query:"before" doc:"Written before then."`
+	// An empty text is neither: a bool would have no third value.
+	Reviewed string `query:"reviewed" enum:"true,false" doc:"false: only those that have not been reviewed; true: only those that have. What a resend has sent has been reviewed."`
 }
 
 // letterFilter is a parsed LetterFilter.
@@ -36,10 +36,38 @@ type letterFilter struct {
 	request, reason string
 	prefix          []byte
 	after, before   time.Time // zero: any time
+	reviewed        string
+	marks           *review // what has been reviewed, if reviewed is not empty
+}
+
+// selects reports whether the filter leaves out letters for another reason than that they have been reviewed, or not.
+func (f *letterFilter) selects() bool {
+	return f.reason != "" || len(f.prefix) > 0 || !f.after.IsZero() || !f.before.IsZero() || f.reviewed == "true"
+}
+
+// clip returns the part of a log that can have letters of the filter.
+func (f *letterFilter) clip(bounds map[int32][2]int64) map[int32][2]int64 {
+	if f.reviewed == "" {
+		return bounds
+	}
+	f.marks = f.marks.within(bounds)
+	out := make(map[int32][2]int64, len(bounds))
+	for p, b := range bounds {
+		switch s := f.marks.parts[p]; {
+		case f.reviewed == "false":
+			b[0] = max(b[0], s.upTo())
+		case len(s) > 0:
+			b[1] = max(b[0], min(b[1], s[len(s)-1][1]))
+		default:
+			b[1] = b[0]
+		}
+		out[p] = b
+	}
+	return out
 }
 
 func (f *LetterFilter) filter(request string) (out letterFilter, err error) {
-	out = letterFilter{request: request, reason: f.Reason, prefix: []byte(f.Prefix)}
+	out = letterFilter{request: request, reason: f.Reason, prefix: []byte(f.Prefix), reviewed: f.Reviewed}
 	for _, x := range []struct {
 		name, text string
 		to         *time.Time
@@ -60,7 +88,8 @@ func (f *letterFilter) match(r *Record) bool {
 	s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource))
 	return err == nil && s.Topic == f.request && bytes.HasPrefix(r.Key, f.prefix) &&
 		(f.reason == "" || r.header(waterclock.HeaderReason) == f.reason) &&
-		(f.after.IsZero() || !r.Time.Before(f.after)) && (f.before.IsZero() || r.Time.Before(f.before))
+		(f.after.IsZero() || !r.Time.Before(f.after)) && (f.before.IsZero() || r.Time.Before(f.before)) &&
+		(f.reviewed == "" || f.marks.has(r) == (f.reviewed == "true"))
 }
 
 // over reports whether the filter chooses nothing before a record.
@@ -75,6 +104,8 @@ type letters struct {
 	logs   Logs
 	timers *timers
 	now    func() time.Time
+	// reviews knows which letters have been reviewed.
+	reviews *reviews
 }
 
 // OneLetter has the parameters of operations on one dead letter.
@@ -97,12 +128,13 @@ func (l *letters) register(h huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		f, err := in.filter(in.Topic)
+		f, err := l.reviews.filter(ctx, &in.LetterFilter, in.Topic, topic)
 		if err != nil {
 			return nil, err
 		}
 		return l.page(ctx, topic.DeadLetters, &f, in.Limit, in.Cursor)
 	})
+	l.registerReview(h)
 	get := operation("dead letters", http.MethodGet, "/v1/topics/{topic}/dead-letters/{partition}/{offset}", "getDeadLetter", "See a dead letter, with its whole payload")
 	reads(h, get, func(ctx context.Context, in *OneLetter) (d DeadLetter, err error) {
 		_, r, err := l.at(ctx, in)
@@ -134,96 +166,38 @@ func (l *letters) register(h huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		return l.resend(ctx, &in.OneLetter, in.Wait.Wait, c)
+		done, err := l.resend(ctx, &in.OneLetter, in.Wait.Wait, c)
+		if err == nil {
+			l.noteResent(ctx, &in.OneLetter)
+		}
+		return done, err
 	})
 	documentBody[Correction](h, h.OpenAPI().Paths[resend.Path].Post, false)
 }
 
-// page reads windows of each partition backward, and takes the newest letters of all. The next page begins,
-// in each partition, below the letters that were taken.
+// page returns the newest letters of a topic, below where a cursor says.
 func (l *letters) page(ctx context.Context, topic string, f *letterFilter, limit int, cursor string) (*DeadLetterList, error) {
 	bounds, err := l.logs.Bounds(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
-	low, err := lettersCursor(cursor, bounds)
-	if err != nil {
-		return nil, err
-	}
-	// At first, two offsets for each letter: the marker of its transaction may follow it.
-	back := backward{bounds: bounds, low: low, over: make(map[int32]bool), window: int64(2*limit + 2), least: 1}
-	keep, err := reservePage(ctx, len(bounds))
-	if err != nil {
-		return nil, err
-	}
-	found := make(map[int32][]*Record, len(bounds))
-	until, n, size := l.now().Add(historyTime), 0, 0
-	for first := true; first || n < limit && size < pageBytes && back.looked < maxHistoryOffsets && l.now().Before(until); first = false {
-		window, err := l.readWindow(ctx, topic, &back, f, limit)
-		if err != nil && first {
-			return nil, err
-		}
-		if err != nil || window == nil {
-			break // the letters found so far count; the next call meets the error
-		}
-		for p, f := range window {
-			n, size = n+len(f.all), size+f.size
-			found[p] = append(f.all, found[p]...)
-		}
-		back.grow()
-	}
-	letters, size := newestOf(found, limit)
-	keep(size)
-	page := &DeadLetterList{DeadLetters: letters}
-	more := false
+	ends := Position{Next: make([]int64, partitionsOf(bounds))}
 	for p, b := range bounds {
-		next, over := back.low[p], back.over[p]
-		if rs := found[p]; len(rs) > 0 {
-			next, over = rs[len(rs)-1].Offset+1, false
+		ends.Next[p] = b[1]
+	}
+	b := &browser{logs: l.logs, now: l.now, topic: topic, bounds: f.clip(bounds), filter: f, limit: limit, payload: previewBytes}
+	page := &DeadLetterList{DeadLetters: []DeadLetter{}, Position: ends.String()}
+	found, cursor, err := b.page(ctx, cursor)
+	marks, unknown := l.reviews.of(ctx, topic) // without them the list is as good
+	for _, r := range found {
+		d := letter(r)
+		if unknown == nil {
+			d.Reviewed = new(marks.within(bounds).has(r))
 		}
-		if over {
-			next = b[0]
-		}
-		back.low[p], more = next, more || next > b[0]
+		page.DeadLetters = append(page.DeadLetters, d)
 	}
-	if more {
-		text, _ := json.Marshal(back.low) // numbers can be encoded
-		page.Cursor = base64.RawURLEncoding.EncodeToString(text)
-	}
-	return page, nil
-}
-
-// readWindow reads the next window of a topic of dead letters, and returns the newest letters of each
-// partition: at most limit, and not more bytes than its share of a page. The next window ends where they begin.
-// If there is no further window, it returns nil.
-func (l *letters) readWindow(ctx context.Context, topic string, back *backward, f *letterFilter, limit int) (map[int32]*newest, error) {
-	spans := back.spans()
-	if len(spans) == 0 {
-		return nil, nil
-	}
-	found, over := make(map[int32]*newest, len(spans)), make(map[int32]bool)
-	for p, span := range spans {
-		found[p] = &newest{from: span[0], limit: limit, room: bytesShare(len(back.bounds))}
-	}
-	err := l.logs.Read(ctx, topic, spans, func(r *Record) error {
-		if f.over(r) {
-			over[r.Partition] = true
-		}
-		if f.match(r) {
-			found[r.Partition].add(slim(r, previewBytes))
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	back.passed(spans, over)
-	for p, n := range found {
-		if n.from > back.low[p] { // letters were left out
-			back.low[p], back.over[p] = n.from, false
-		}
-	}
-	return found, nil
+	page.Cursor = cursor
+	return page, err
 }
 
 // resend writes the request of a dead letter again.
@@ -237,6 +211,16 @@ func (l *letters) resend(ctx context.Context, in *OneLetter, wait string, c *Cor
 		return l.delayAgain(ctx, in.Topic, topic, r, request, err)
 	}
 	return l.timers.change(ctx, &OneTimer{Topic: in.Topic, ID: string(request.ID)}, wait, request, false, err)
+}
+
+// noteResent notes that a letter has been reviewed, because its request was sent again. The request is written whether or
+// not this works.
+func (l *letters) noteResent(ctx context.Context, in *OneLetter) {
+	more := map[int32]offsets{in.Partition: {{in.Offset, in.Offset + 1}}}
+	if err := l.reviews.add(ctx, l.topics.all[in.Topic].DeadLetters, l.topics.caller(ctx), more); err != nil {
+		l.reviews.log.WarnContext(ctx, "cannot mark a dead letter as reviewed", "topic", in.Topic,
+			"partition", in.Partition, "offset", in.Offset, "err", err)
+	}
 }
 
 // delayAgain writes the record of a dead letter to its fixed-delay topic again. There is no decision about such

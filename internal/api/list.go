@@ -48,7 +48,7 @@ type Filter struct {
 	DueBefore string `query:"due-before" doc:"Due before then."`
 	Prefix    string `query:"prefix" maxLength:"512" doc:"The ID begins with it."`
 	Target    string `query:"target" maxLength:"249" doc:"Topic that it fires to."`
-	State     string `query:"state" enum:"pending,triggered,paused,parked,remembered" doc:"Its state; without it all but remembered, which are pending no more."`
+	State     string `query:"state" enum:"pending,triggered,paused,parked,recurring,remembered" doc:"Its state; recurring: in whatever state, but it recurs. Without it all but remembered, which are pending no more."`
 }
 
 func (f *Filter) query() (q query.Filter, err error) {
@@ -151,6 +151,7 @@ func (l *lists) register(h huma.API) {
 	reads(h, count, func(ctx context.Context, in *struct {
 		Topic string `path:"topic" doc:"Request topic."`
 		Filter
+		Limit int      `query:"limit" minimum:"1" doc:"How many timers of each partition to look at, at most: a smaller number makes the call cheaper, and the count may not be exact. Without it, a million."`
 		Until []string `query:"until" maxItems:"100" doc:"Instants, ascending, with commas between them: RFC 3339 with a zone, or Unix milliseconds. Paused timers do not count."`
 	}) (n TimerCount, err error) {
 		f, err := in.query()
@@ -165,7 +166,7 @@ func (l *lists) register(h huma.API) {
 		if err != nil {
 			return n, err
 		}
-		return l.count(ctx, in.Topic, topic, &f, until)
+		return l.count(ctx, in.Topic, topic, &query.Page{Filter: f, Limit: in.Limit}, until)
 	})
 }
 
@@ -186,9 +187,8 @@ func instants(texts []string) (all []int64, err error) {
 
 // count adds up the counts of all partitions that answer. With until it counts the timers that fire before each of
 // these instants.
-func (l *lists) count(ctx context.Context, name string, topic Topic, f *query.Filter, until []int64) (TimerCount, error) {
-	c := route.Call{Kind: route.Count, Topic: name, Page: &query.Page{Filter: *f}, Until: until}
-	answers, missing, err := l.askAll(ctx, topic, &c, nil)
+func (l *lists) count(ctx context.Context, name string, topic Topic, p *query.Page, until []int64) (TimerCount, error) {
+	answers, missing, err := l.askAll(ctx, topic, &route.Call{Kind: route.Count, Topic: name, Page: p, Until: until}, nil)
 	all := TimerCount{Exact: len(missing) == 0, Missing: missing}
 	for _, at := range until {
 		all.Until = append(all.Until, CountUntil{At: instantOf(at), Exact: all.Exact})

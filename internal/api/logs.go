@@ -3,10 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/json"
-	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +53,8 @@ func (r *Record) size() int {
 type Logs interface {
 	// Bounds returns, for each partition of a topic, its first offset and the end of what is decided.
 	Bounds(ctx context.Context, topic string) (map[int32][2]int64, error)
+	// Since returns, for each partition, the first offset whose record was written at a time or later, or its end.
+	Since(ctx context.Context, topic string, at time.Time) (map[int32]int64, error)
 	// Read calls fn with the committed records of each partition's span, in order. The second offset of a
 	// span is exclusive and not above the partition's end. However many partitions there are, it is one call.
 	Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error
@@ -76,6 +74,7 @@ type DeadLetter struct {
 	Reason    string    `json:"reason"`
 	Detail    string    `json:"detail"`
 	Source    string    `json:"source" doc:"Where the request is in the log."`
+	Reviewed  *bool     `json:"reviewed,omitempty" doc:"In a list: it has been reviewed, or sent again. Without it that is not known."`
 	Headers   []Header  `json:"headers,omitempty" doc:"Those of the request."`
 	Payload   *Payload  `json:"payload" doc:"What it would have fired; in a list the first 1,024 bytes of a long one."`
 	Truncated bool      `json:"truncated,omitempty" doc:"The payload did not fit and is gone."`
@@ -86,6 +85,7 @@ type DeadLetter struct {
 type DeadLetterList struct {
 	DeadLetters []DeadLetter `json:"deadLetters" nullable:"false" doc:"About the newest first: by their time where they are on several partitions."`
 	Cursor      string       `json:"cursor,omitempty" doc:"Of the page with older ones; without it there are none."`
+	Position    string       `json:"position" doc:"Behind all that there are now: what reviewDeadLetters takes."`
 }
 
 // Correction has the parts of a request that are to change.
@@ -97,66 +97,6 @@ type Correction struct {
 	Value       *string `json:"value,omitempty" doc:"Payload as text; without it the one that it had."`
 	ValueBase64 []byte  `json:"valueBase64,omitempty" doc:"Payload in base64, instead of value."`
 	ValueNull   bool    `json:"valueNull,omitempty" doc:"The payload is Kafka's null, instead of value."`
-}
-
-// newest keeps the newest records of a partition's span, in their order.
-type newest struct {
-	all   []*Record
-	size  int   // bytes
-	from  int64 // where they begin: the beginning of the span, or the end of what was left out
-	limit int   // of all
-	room  int   // bytes of all; a single larger record is kept
-}
-
-// add adds the next record. If there are too many, it drops the first ones.
-func (n *newest) add(r *Record) {
-	n.all, n.size = append(n.all, r), n.size+r.size()
-	for len(n.all) > n.limit || n.size > n.room && len(n.all) > 1 {
-		first := n.all[0]
-		n.from, n.size = first.Offset+1, n.size-first.size()
-		n.all = slices.Delete(n.all, 0, 1)
-	}
-}
-
-// newestOf takes the newest letters of all partitions, up to the bytes of a page. The others stay in
-// found.
-func newestOf(found map[int32][]*Record, limit int) (letters []DeadLetter, size int) {
-	letters = []DeadLetter{}
-	partitions := slices.Sorted(maps.Keys(found)) // equal times sort by partition, always in the same way
-	for len(letters) < limit {
-		var newest *Record
-		for _, p := range partitions {
-			if rs := found[p]; len(rs) > 0 && (newest == nil || rs[len(rs)-1].Time.After(newest.Time)) {
-				newest = rs[len(rs)-1]
-			}
-		}
-		if newest == nil || size+newest.size() > pageBytes && len(letters) > 0 {
-			break
-		}
-		letters, size = append(letters, letter(newest)), size+newest.size()
-		rs := found[newest.Partition]
-		found[newest.Partition] = rs[:len(rs)-1]
-	}
-	return letters, size
-}
-
-// lettersCursor returns where each partition ends for a page.
-func lettersCursor(cursor string, bounds map[int32][2]int64) (map[int32]int64, error) {
-	ends := make(map[int32]int64, len(bounds))
-	if cursor != "" {
-		text, err := base64.RawURLEncoding.DecodeString(cursor)
-		if err != nil || json.Unmarshal(text, &ends) != nil || ends == nil { // nil: from a JSON null
-			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "the cursor is not one of this list: give that of the page before, or none")
-		}
-	}
-	for p, b := range bounds {
-		end, told := ends[p]
-		if !told {
-			end = b[1]
-		}
-		ends[p] = max(b[0], min(end, b[1]))
-	}
-	return ends, nil
 }
 
 // slim returns a copy of a record for a list, with at most payload bytes of its payload. It copies every

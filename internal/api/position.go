@@ -3,9 +3,9 @@ package api
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // maxBehind is how many offsets a stream of events reaches back, over all its partitions.
@@ -66,42 +66,62 @@ func parsePosition(text string) (Position, bool) {
 	return p, true
 }
 
-// begin returns where a stream of n partitions of a topic of events begins: at a position if one is given,
-// else at the end of what is decided. If the topic has more partitions than the position names, those
-// begin at their first event. The error is a *Problem if the stream would have to leave out events.
-func (e *events) begin(ctx context.Context, topic string, first, n int32, text string) (Position, error) {
+// beginning is where a stream of events begins, and what was decided then.
+type beginning struct {
+	at, ends Position
+	deleted  bool // retention may have deleted events of the time from which the stream begins
+}
+
+// begin returns where a stream of n partitions of a topic of events begins: at a position if one is given, else at the
+// first events of a time if one is given, else at the end of what is decided. If the topic has more partitions than the
+// position names, those begin at their first event. The error is a *Problem if the stream would have to leave out
+// events.
+func (e *events) begin(ctx context.Context, topic string, first, n int32, text string, since time.Time) (b beginning, err error) {
 	given, ok := parsePosition(text)
 	if text != "" && !ok {
-		return given, problem(http.StatusBadRequest, ReasonBadRequest, "the position is not one of a stream of events: give the last ID that one came with, log.position of a timer's events, or none")
+		return b, problem(http.StatusBadRequest, ReasonBadRequest, "the position is not one of a stream of events: give the last ID that one came with, log.position of a timer's events, or none")
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	bounds, err := e.logs.Bounds(ctx, topic)
 	if err != nil {
-		return given, err
+		return b, err
 	}
-	at := Position{First: first, Next: slices.Repeat([]int64{0}, int(n))}
+	var of map[int32]int64
+	if !since.IsZero() && text == "" {
+		if of, err = e.logs.Since(ctx, topic, since); err != nil {
+			return b, err
+		}
+	}
+	b.at, b.ends = Position{First: first, Next: make([]int64, n)}, Position{First: first, Next: make([]int64, n)}
 	var behind int64
-	for i := range at.Next {
+	for i := range b.at.Next {
 		p := first + int32(i)
-		begins, ends := bounds[p][0], bounds[p][1]
-		at.Next[i] = ends
-		if text == "" {
-			continue
+		span := bounds[p]
+		next := span[1]
+		switch offset, some := of[p]; {
+		case text != "":
+			next = given.next(p)
+		case some:
+			next = max(span[0], min(offset, span[1]))
+			b.deleted = b.deleted || next == span[0] && next > 0
 		}
-		next := given.next(p)
-		switch at.Next[i] = next; {
-		case next < begins:
-			return at, gone("%s/%d begins at %d now, and the position is %d: retention has deleted what was between", topic, p, begins, next)
-		case next > ends:
-			return at, gone("%s/%d ends at %d now, and the position is %d: the topic was recreated, or has lost records", topic, p, ends, next)
+		switch b.at.Next[i], b.ends.Next[i] = next, span[1]; {
+		case next < span[0]:
+			return b, gone("%s/%d begins at %d now, and the position is %d: retention has deleted what was between", topic, p, span[0], next)
+		case next > span[1]:
+			return b, gone("%s/%d ends at %d now, and the position is %d: the topic was recreated, or has lost records", topic, p, span[1], next)
 		}
-		behind += ends - next
+		behind += span[1] - next
 	}
-	if behind > maxBehind {
-		return at, gone("the position is %d offsets back, and a stream of events begins %d back at most", behind, maxBehind)
+	switch {
+	case behind <= maxBehind:
+	case of != nil:
+		return b, problem(http.StatusGone, ReasonEventsGone, "there are %d offsets since then, and a stream of events begins %d back at most: give a later time, or an ID", behind, maxBehind)
+	default:
+		return b, gone("the position is %d offsets back, and a stream of events begins %d back at most", behind, maxBehind)
 	}
-	return at, nil
+	return b, nil
 }
 
 // gone returns the problem of a stream that cannot continue at its position.

@@ -48,15 +48,21 @@ type LetterMatches struct {
 // timers that were scheduled since the letter stay, and of several letters with the same ID the newest wins, on
 // whichever partitions they are. With replace the oldest go first, and each replaces what is pending. Letters with a
 // condition of their own keep it. Records of a fixed-delay topic have no ID: they go in the order of the log.
+//
+// What it has sent, or spared because something newer is pending, has been reviewed. What failed stays new.
 type resendJob struct {
 	filter  letterFilter
 	replace bool
+	by      string // the caller
+
+	handled handled
 }
 
 // resends has the jobs that send dead letters again.
 type resends struct {
-	jobs *jobs
-	logs Logs
+	jobs    *jobs
+	logs    Logs
+	reviews *reviews
 }
 
 func (s *resends) register(h huma.API) {
@@ -73,14 +79,14 @@ func (s *resends) register(h huma.API) {
 		Rate    int  `query:"rate" minimum:"1" maximum:"50000" default:"1000" doc:"How many requests a second it writes at most."`
 	}) (*startedJob, error) {
 		if in.LetterFilter == (LetterFilter{}) && !in.All && !in.DryRun {
-			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses dead letters: give reason, prefix, after or before, or all=true for all of %.100q", in.Topic)
+			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses dead letters: give reviewed=false, reason, prefix, after or before, or all=true for all of %.100q", in.Topic)
 		}
 		topics := s.jobs.topics
 		topic, err := topics.withLetters(ctx, access.Read, in.Topic, "")
 		if err != nil {
 			return nil, err
 		}
-		f, err := in.filter(in.Topic)
+		f, err := s.reviews.filter(ctx, &in.LetterFilter, in.Topic, topic)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +96,7 @@ func (s *resends) register(h huma.API) {
 		if _, err := topics.withLetters(ctx, access.Admin, in.Topic, in.Prefix); err != nil {
 			return nil, err
 		}
-		r := &resendJob{filter: f, replace: in.Replace}
+		r := &resendJob{filter: f, replace: in.Replace, by: topics.caller(ctx)}
 		j := &job{topic: topic, show: Job{Topic: in.Topic, Action: "resend", Prefix: in.Prefix}}
 		return s.jobs.launch(ctx, j, in.Rate, func(ctx context.Context) error { return s.resendAll(ctx, j, r) })
 	})
@@ -104,6 +110,7 @@ func (s *resends) preview(ctx context.Context, topic string, f *letterFilter) (*
 	if err != nil {
 		return nil, err
 	}
+	bounds = f.clip(bounds)
 	m := &LetterMatches{Exact: true, Reasons: make(map[string]int64)}
 	spans, left := make(map[int32][2]int64), int64(maxHistoryOffsets)
 	for _, p := range slices.Sorted(maps.Keys(bounds)) {
@@ -142,7 +149,10 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	if err != nil {
 		return err
 	}
-	order := newLetterOrder(bounds, !r.replace && !j.topic.Delay)
+	bounds = r.filter.clip(bounds)
+	order := newTimeOrder(bounds, !r.replace && !j.topic.Delay)
+	r.handled = newHandled(bounds, r.filter.selects(), order.newestFirst)
+	defer s.noteHandled(ctx, j, r)
 	for {
 		for spans := order.spans(); len(spans) > 0; spans = order.spans() {
 			err := s.jobs.insist(ctx, j, func() error {
@@ -154,6 +164,7 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 		}
 		next := order.take(resendLetters, resendBytes)
 		if len(next) == 0 {
+			r.handled.rest(bounds)
 			return nil
 		}
 		var found []*Record
@@ -175,12 +186,25 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	}
 }
 
+// noteHandled notes what a job has sent as reviewed, also if it was stopped.
+func (s *resends) noteHandled(ctx context.Context, j *job, r *resendJob) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	err := s.reviews.add(ctx, j.topic.DeadLetters, r.by, r.handled.set)
+	if err == nil && r.handled.dropped {
+		err = errMarks
+	}
+	if err != nil {
+		s.jobs.update(j, func(shown *Job) { shown.Unmarked = err.Error() })
+	}
+}
+
 // look finds the letters of spans that a job wants, without keeping them. If it returns errLargeSpan, the order has
 // smaller ones.
 func (s *resends) look(
-	ctx context.Context, topic string, order *letterOrder, spans map[int32][2]int64, f *letterFilter,
+	ctx context.Context, topic string, order *timeOrder, spans map[int32][2]int64, f *letterFilter,
 ) error {
-	found, size := make(map[int32][]letterAt), 0
+	found, size := make(map[int32][]recordAt), 0
 	err := s.read(ctx, topic, spans, func(r *Record) error {
 		if size += r.size(); size > lookBytes && order.shrink() {
 			return errLargeSpan
@@ -188,7 +212,7 @@ func (s *resends) look(
 		if f.match(r) {
 			source, _ := waterclock.ParseSource(r.header(waterclock.HeaderSource)) // the filter has parsed it
 			source.Topic = ""
-			found[r.Partition] = append(found[r.Partition], letterAt{r.Partition, r.Offset, r.Time, source, r.size()})
+			found[r.Partition] = append(found[r.Partition], recordAt{r.Partition, r.Offset, r.Time, source, r.size(), nil})
 		}
 		return nil
 	})
@@ -200,7 +224,7 @@ func (s *resends) look(
 
 // readLetters reads the given letters, and returns them in the same order. What retention has deleted meanwhile is
 // missing.
-func (s *resends) readLetters(ctx context.Context, topic string, all []letterAt) (found []*Record, err error) {
+func (s *resends) readLetters(ctx context.Context, topic string, all []recordAt) (found []*Record, err error) {
 	type place struct {
 		partition int32
 		offset    int64
@@ -237,7 +261,13 @@ func (s *resends) read(ctx context.Context, topic string, spans map[int32][2]int
 
 // resendChunk writes the requests of some letters in order, those of each partition together.
 func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*Record) error {
-	requests := make(map[timer.TopicPartition][]route.Request)
+	requests, of := make(map[timer.TopicPartition][]route.Request), make(map[timer.TopicPartition][]*Record)
+	good := make(map[*Record]bool, len(letters))
+	defer func() {
+		for _, l := range letters {
+			r.handled.note(l, good[l])
+		}
+	}()
 	for _, l := range letters {
 		q, at, err := r.request(s.jobs.topics, j, l)
 		if err == nil {
@@ -247,7 +277,7 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 			s.jobs.update(j, func(shown *Job) { fail(shown, whyNot(err)) })
 			continue
 		}
-		requests[at] = append(requests[at], q)
+		requests[at], of[at] = append(requests[at], q), append(of[at], l)
 	}
 	wait := "decided"
 	if j.topic.Delay {
@@ -266,7 +296,13 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 		if err != nil {
 			return err
 		}
-		s.jobs.update(j, func(shown *Job) { count(shown, all) })
+		s.jobs.update(j, func(shown *Job) {
+			for i := range all {
+				failed := shown.Failed
+				count(shown, all[i:i+1])
+				good[of[at][i]] = shown.Failed == failed
+			}
+		})
 	}
 	return nil
 }

@@ -27,6 +27,8 @@ type Rights struct {
 	May func(ctx context.Context, role access.Role, topic, id string) error
 	// Some returns why a caller may not do something with any ID of a request topic.
 	Some func(ctx context.Context, role access.Role, topic string) error
+	// Grants returns the caller's rights; nil: it may do everything.
+	Grants func(ctx context.Context) []access.Grant
 	// Caller returns the caller's name.
 	Caller func(ctx context.Context) string
 }

@@ -129,7 +129,7 @@ func (c *core) page(t *rapid.T) query.Page {
 			DueAfter: at.Draw(t, "due after"), DueBefore: at.Draw(t, "due before"),
 			Prefix: rapid.SampledFrom([]string{"", "", "id", "id1", "id3", "none"}).Draw(t, "prefix"),
 			Target: rapid.SampledFrom([]string{"", "", targetTopic, otherTopic}).Draw(t, "target"),
-			State:  rapid.SampledFrom([]query.State{"", "", "", query.Pending, query.Paused, query.Triggered, query.Parked}).Draw(t, "state"),
+			State:  rapid.SampledFrom([]query.State{"", "", "", query.Pending, query.Paused, query.Triggered, query.Parked, query.Recurring}).Draw(t, "state"),
 		},
 	}
 }

@@ -6,7 +6,7 @@ import "slices"
 type Page struct {
 	Filter Filter
 	Order  Order  // empty: ByDue
-	Limit  int    // timers at most; less than 1, or too many: as many as one answer may have
+	Limit  int    // timers at most, or looked at by a count; less than 1, or too many: as many as one answer may have
 	After  Cursor // the last one of the page before; zero: from the beginning
 	Bytes  int    // of the timers, without their payloads, but for one that has more alone; 0: any
 }

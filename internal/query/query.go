@@ -21,6 +21,8 @@ const (
 	// Remembered is a timer that is not pending any more: it has fired, and its ID stays taken for a
 	// while. It is shown only to questions for this state or for its ID.
 	Remembered State = "remembered"
+	// Recurring is no state of its own. In a Filter it selects the pending timers that recur, in whatever state.
+	Recurring State = "recurring"
 )
 
 // StateOf returns the state of a timer. The store knows whether it is parked.
@@ -109,8 +111,17 @@ func (f *Filter) UnmarshalJSON(b []byte) error {
 // Match reports whether the filter selects a timer.
 func (f *Filter) Match(t *Timer) bool {
 	return (f.DueAfter == 0 || t.Due >= f.DueAfter) && (f.DueBefore == 0 || t.Due < f.DueBefore) &&
-		strings.HasPrefix(string(t.ID), f.Prefix) && (f.Target == "" || t.Target.Topic == f.Target) &&
-		(t.State == f.State || f.State == "" && t.State != Remembered)
+		strings.HasPrefix(string(t.ID), f.Prefix) && (f.Target == "" || t.Target.Topic == f.Target) && f.matchState(t)
+}
+
+func (f *Filter) matchState(t *Timer) bool {
+	switch f.State {
+	case "":
+		return t.State != Remembered
+	case Recurring:
+		return t.State != Remembered && t.Recurrence != nil
+	}
+	return t.State == f.State
 }
 
 // Order of a list.

@@ -27,7 +27,7 @@ const (
 const (
 	outcomesMetric = "waterclock_outcomes_total"
 	acceptedMetric = "waterclock_accepted_total"
-	latenessMetric = "waterclock_commit_lateness_seconds" // as consumers see it
+	latenessMetric = "waterclock_own_commit_lateness_seconds" // a request for the past is not late by our doing
 )
 
 // History has the last samples of a process's own metrics, some 200 KB. It is empty when the process starts. It is

@@ -44,7 +44,7 @@ type access struct {
 
 	mu       sync.Mutex // guards what follows
 	problems []string   // sentences; the instance is not ready while there is one
-	advice   []string   // sentences about single targets; timers for other targets fire
+	advice   []string   // sentences about single targets, and what no timer needs; timers for other targets fire
 	again    beats.Reminder
 	targets  *config.Config // the settings whose targets count
 }
@@ -142,7 +142,7 @@ func (a *access) say(problems, advice []string) {
 		a.log.Error("the brokers do not let this instance work", "problem", p)
 	}
 	for _, p := range advice {
-		a.log.Warn("the brokers do not let this instance write to a target", "problem", p)
+		a.log.Warn("the brokers do not grant all rights of this instance", "problem", p)
 	}
 	if news && len(before) > 0 && len(a.Problems()) == 0 {
 		a.log.Info("the brokers let this instance work")
@@ -171,7 +171,8 @@ func (a *access) look(ctx context.Context) error {
 	var problems, advice []string
 	for _, g := range missing {
 		sentence := connect.Missing(a.cfg, g)
-		if g.Resource == kmsg.ACLResourceTypeTopic && slices.Contains(wanted.Targets, g.Name) {
+		target := g.Resource == kmsg.ACLResourceTypeTopic && slices.Contains(wanted.Targets, g.Name)
+		if target || g.Name == topics.Reviewed(wanted.Group) { // timers fire without it
 			advice = append(advice, sentence)
 		} else {
 			problems = append(problems, sentence)

@@ -119,6 +119,9 @@ func NewMetadata(cl Brokers, o MetadataOptions) *Metadata {
 	return t
 }
 
+// MissingAfter returns how long a topic must be missing until that is a verdict.
+func (t *Metadata) MissingAfter() time.Duration { return t.o.MissingAfter }
+
 // Cached returns what is known of a topic. known.Err is the brokers' verdict. If it is not ok, the topic has to be
 // looked up first: see Prefetch.
 func (t *Metadata) Cached(topic string) (known TopicInfo, ok bool) {

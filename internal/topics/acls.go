@@ -73,6 +73,9 @@ func (a Access) Service() []Grant {
 		{kmsg.ACLResourceTypeTransactionalId, a.TransactionalIDs, true, []kmsg.ACLOperation{write},
 			"Every step is a transaction; whoever acquires a partition ends those of an owner that is gone."},
 	}
+	if a.API {
+		grants = append(grants, groupGrant(Reviewed(a.Group), "Its offsets say which dead letters have been reviewed; it has no members."))
+	}
 	for _, r := range a.Requests {
 		grants = append(grants,
 			topicGrant(r, "Requests are read, and the topic's settings are checked.", input...),

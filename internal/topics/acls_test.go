@@ -40,6 +40,12 @@ func TestServiceRights(t *testing.T) {
 	}
 }
 
+// With an API the service keeps which dead letters have been reviewed.
+func TestRightToReview(t *testing.T) {
+	a := Access{Group: "g", API: true}
+	check(t, a.Service()[2:], []string{"--operation Read --group g.reviewed"})
+}
+
 func check(t *testing.T, grants []Grant, want []string) {
 	t.Helper()
 	var got []string

@@ -20,7 +20,7 @@ import (
 // with runs an instance before an embedded broker, with settings that a test changes.
 func with(t *testing.T, change func(*config.Config)) string {
 	t.Helper()
-	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ClusterID("console"), kfake.SeedTopics(2, requests, target), kfake.GroupMinSessionTimeout(time.Second))
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.ClusterID("console"), kfake.SeedTopics(2, requests, target, longTarget), kfake.GroupMinSessionTimeout(time.Second))
 	return serve(t, c.ListenAddrs(), change)
 }
 
@@ -93,7 +93,8 @@ func TestRightsHoldForPages(t *testing.T) {
 		{"a reader does not schedule", "reader", "POST", "/schedule", schedule("other"), nil, 403, "forbidden"},
 		{"a reader does not cancel", "reader", "POST", one, url.Values{"do": {"cancel"}}, nil, 403, "forbidden"},
 		{"its timer is still there", "reader", "GET", one, nil, nil, 200, "Cancel timer"},
-		{"who has some IDs is asked for the topic", "shop", "GET", "/timers", nil, nil, 200, "name their topic"},
+		{"who has some IDs sees them", "shop", "GET", "/timers", nil, nil, 200, "shop-1"},
+		{"and has a home", "shop", "GET", "/", nil, nil, 200, "What you may see"},
 		{"who has some IDs finds them", "shop", "GET", path("/timers", "topic", requests, "q", "shop-"), nil, nil, 200, "shop-1"},
 		{"and no others", "shop", "GET", path("/timers", "topic", requests, "q", "s"), nil, nil, 403, "forbidden"},
 		{"nor one of them", "shop", "GET", path("/timer", "topic", requests, "id", "other"), nil, nil, 403, "forbidden"},

@@ -85,6 +85,12 @@ func unpack(t *testing.T, archive, name string) []byte {
 	}
 }
 
+// runAxe is what axe-core finds, once it is loaded.
+const runAxe = `(async () => {
+	const found = await axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]});
+	return found.violations.flatMap(v => v.nodes.map(n => v.id + " (" + v.help + "): " + n.html.slice(0, 200) + " " + n.failureSummary)).join("\n");
+})()`
+
 // axe-core finds nothing on any page, in both themes, one wide and one narrow. That it finds
 // something where there is something is seen first.
 func TestAxeInABrowser(t *testing.T) {
@@ -95,15 +101,11 @@ func TestAxeInABrowser(t *testing.T) {
 	at := start(t)
 	seed(t, at)
 	b := open(t, at)
-	const run = `(async () => {
-		const found = await axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]});
-		return found.violations.flatMap(v => v.nodes.map(n => v.id + " (" + v.help + "): " + n.html.slice(0, 200) + " " + n.failureSummary)).join("\n");
-	})()`
 	load := func() { eval[any](b, source+"\n;null") }
 	b.visit("/")
 	load()
 	eval[any](b, `document.querySelector("h1").style.color = "#999"; document.documentElement.lang = ""; null`)
-	if found := promise(b, run); !strings.Contains(found, "html-has-lang") || !strings.Contains(found, "color-contrast") {
+	if found := promise(b, runAxe); !strings.Contains(found, "html-has-lang") || !strings.Contains(found, "color-contrast") {
 		t.Fatalf("axe-core does not see a missing language and grey on white: %s", found)
 	}
 	b.Well("violates the following Content Security Policy") // the style was set by the test
@@ -116,7 +118,7 @@ func TestAxeInABrowser(t *testing.T) {
 		for _, p := range pages() {
 			b.visit(p.at)
 			load()
-			if found := promise(b, run); found != "" {
+			if found := promise(b, runAxe); found != "" {
 				t.Errorf("%s, %s, %d pixels:\n%s", p.name, look.theme, look.width, found)
 			}
 		}

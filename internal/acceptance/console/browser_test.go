@@ -198,7 +198,7 @@ func (b *tab) fill(selector, text string) {
 // text is what is to be read in the page.
 func (b *tab) text() string {
 	b.t.Helper()
-	return eval[string](b, `document.querySelector("main").innerText`)
+	return eval[string](b, `document.querySelector("main")?.innerText ?? ""`)
 }
 
 // says waits until the page says something.

@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -60,11 +59,18 @@ func start(t *testing.T) string {
 	})
 }
 
-// serve runs an instance whose settings a test may change.
+// serve runs an instance whose settings a test may change, and returns its address.
 func serve(t *testing.T, seeds []string, changes ...func(*config.Config)) string {
 	t.Helper()
+	at, _ := instance(t, seeds, "127.0.0.1:0", changes...)
+	return at
+}
+
+// instance is serve with an instance that a test may stop, at an address of its own.
+func instance(t *testing.T, seeds []string, api string, changes ...func(*config.Config)) (string, *rig.Instance) {
+	t.Helper()
 	cfg := rig.Config(t, seeds, requests)
-	cfg.API = "127.0.0.1:0"
+	cfg.API = api
 	for _, change := range changes {
 		change(cfg)
 	}
@@ -73,7 +79,7 @@ func serve(t *testing.T, seeds []string, changes ...func(*config.Config)) string
 	in.Ready(2, patience)
 	address := <-at
 	brokers.Store(address, seeds)
-	return address
+	return address, in
 }
 
 // put schedules a timer over HTTP, with headers in turn.
@@ -119,9 +125,11 @@ func send(t *testing.T, at, escapedID, body string, headers ...string) (status i
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Timer-Target-Topic", target)
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Add(headers[i], headers[i+1])
+	}
+	if r.Header.Get("Timer-Target-Topic") == "" {
+		r.Header.Set("Timer-Target-Topic", target)
 	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -173,6 +181,7 @@ func pages() []struct{ name, at string } {
 		{"dead-letter-hostile", path("/dead-letter", "topic", requests, "partition", "1", "offset", "2")},
 		{"resend", path("/resend", "topic", requests, "reason", "bad-cron")},
 		{"topics", "/topics"},
+		{"activity", path("/activity", "prefix", "order-", "type", "scheduled,fired")},
 		{"edit", path("/schedule", "topic", requests, "id", "report", "edit", "1")},
 		{"bulk", path("/bulk", "topic", requests, "q", "order-", "do", "cancel")},
 		{"cluster", "/cluster"},
@@ -187,11 +196,11 @@ func looks() []struct {
 	return []struct {
 		theme string
 		width int64
-	}{{"light", 1280}, {"dark", 400}, {"dark", 1280}, {"light", 400}, {"light", 320}}
+	}{{"light", 1280}, {"dark", 360}, {"dark", 1280}, {"light", 360}, {"light", 320}}
 }
 
 // Every page, in both themes, wide and narrow, with scripts and without: nothing is loaded
-// from elsewhere, the browser has nothing to complain about, and nothing scrolls sideways.
+// from elsewhere, the browser has nothing to complain about, and nothing is cut or scrolls sideways.
 func TestPagesInABrowser(t *testing.T) {
 	t.Parallel()
 	at := start(t)
@@ -209,7 +218,7 @@ func TestPagesInABrowser(t *testing.T) {
 		}
 	}
 	b.withoutScript()
-	b.look(400, "light")
+	b.look(360, "light")
 	for _, p := range pages() {
 		b.page(p.name+" without scripts", p.at)
 	}
@@ -219,10 +228,10 @@ func TestPagesInABrowser(t *testing.T) {
 func (b *tab) page(name, at string) {
 	b.t.Helper()
 	b.visit(at)
-	b.is(name+" does not scroll sideways", `document.documentElement.scrollWidth <= document.documentElement.clientWidth`)
+	b.fits(name)
 	b.is(name+" has one heading, a title and a language", `document.querySelectorAll("h1").length === 1 && document.title !== "" && document.documentElement.lang === "en"`)
 	b.is(name+" has a label for each field",
-		`[...document.querySelectorAll("main input:not([type=hidden]), main select, main textarea, header input")].every(e => e.labels.length > 0 || e.ariaLabel)`)
+		`[...document.querySelectorAll("main input:not([type=hidden]), main select, main textarea, header input:not([type=hidden])")].every(e => e.labels.length > 0 || e.ariaLabel)`)
 	b.is(name+" has no ID twice", `new Set([...document.querySelectorAll("[id]")].map(e => e.id)).size === document.querySelectorAll("[id]").length`)
 }
 
@@ -263,7 +272,7 @@ func flow(b *tab, id string) {
 	b.fill("#after", "2h")
 	b.fill("#body", `{"order":17}`)
 	b.click("Schedule")
-	b.says("Scheduled.", "Request "+requests+"/", id, `{"order":17}`, "12 bytes", "in 1 h 59 min")
+	b.says("Scheduled.", "Request "+requests+"/", id, `"order": 17`, "12 bytes", "in 1 h 59 min")
 
 	b.visit("/timers")
 	b.fill("#q", id[:5])
@@ -366,7 +375,7 @@ func TestLiveInABrowser(t *testing.T) {
 	}
 }
 
-// How late firings are is seen, in the overview and of each instance, once something has fired.
+// How late firings are by the service's own doing is seen, in the overview and of each instance, once something has fired.
 func TestLatenessInABrowser(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -384,10 +393,12 @@ func TestLatenessInABrowser(t *testing.T) {
 	if l := cluster().Instances[0].Lateness; l != nil {
 		t.Errorf("before anything has fired: %+v", l)
 	}
-	put(t, at, "late", "x", "Timer-At", strconv.FormatInt(time.Now().Add(-20*time.Second).UnixMilli(), 10))
-	await.Until(t, patience, "a firing is late", func() bool { return cluster().Instances[0].Lateness != nil })
-	if l := cluster().Instances[0].Lateness; l.Firings != 1 || l.P99Seconds < 10 || l.P99Seconds > 60 || l.OverSeconds > 300 || l.OverSeconds <= 0 {
-		t.Errorf("one that was 20 s late: %+v", l)
+	put(t, at, "late", "x", "Timer-At", strconv.FormatInt(time.Now().Add(-time.Hour).UnixMilli(), 10))
+	put(t, at, "in-time", "x", "Timer-After", "1s")
+	await.Until(t, patience, "a firing counts", func() bool { return cluster().Instances[0].Lateness != nil })
+	// That a request came an hour after the due time is not the service's doing.
+	if l := cluster().Instances[0].Lateness; l.Firings < 1 || l.P99Seconds > 60 || l.OverSeconds > 300 || l.OverSeconds <= 0 {
+		t.Errorf("one that was requested an hour late: %+v", l)
 	}
 	await.Until(t, patience, "the figures move by themselves", func() bool { return !strings.Contains(b.text(), "nothing fired") })
 }
@@ -400,9 +411,9 @@ func TestDeadLettersInABrowser(t *testing.T) {
 	b := open(t, at)
 	b.reads("/dead-letters", "refused")
 	b.says("refused", "bad-cron")
-	b.do("unfold it", chromedp.Click(chromedp.CSS("td details:nth-of-type(1) summary")))
+	b.do("unfold it", chromedp.Click(chromedp.CSS("td details.letter > summary")))
 	b.says("timer-cron", "61 * * * *", "<i>17</i>")
-	b.do("unfold the button", chromedp.Click(chromedp.CSS("td details:nth-of-type(2) summary")))
+	b.do("unfold the button", chromedp.Click(chromedp.CSS("td details details summary")))
 	b.click("Resend refused")
 	b.says("Bad Request", "bad-cron")
 	b.is("nothing was written", `!document.body.innerText.includes("The request is in the log")`)
@@ -425,7 +436,7 @@ func TestResendAllInABrowser(t *testing.T) {
 		b.reads("/dead-letters", "bad-cron", "refused-2")
 		b.is("the nav has the count", `/Dead letters\s*\d/.test(document.querySelector("nav").innerText)`)
 		b.click("bad-cron")
-		b.click("Resend all that match…")
+		b.click("Resend all new ones that match…")
 		b.page("the preview", strings.TrimPrefix(eval[string](b, "location.href"), at))
 		b.says("dead letters of "+requests, "bad-cron")
 		b.click("Resend dead letters")
@@ -462,7 +473,7 @@ func TestManyInABrowser(t *testing.T) {
 		b.click("Pause")
 		b.says("Done.", "Paused.")
 		b.visit(path("/timers", "q", id, "state", "paused"))
-		b.says("2 pending")
+		b.says("2 paused")
 
 		b.visit(path("/timer", "topic", requests, "id", id+"2"))
 		b.click("Edit")
@@ -487,18 +498,14 @@ func TestManyInABrowser(t *testing.T) {
 	b.Well("404 (Not Found)")
 }
 
-// That a timer has fired is said in words on its page, and no alarm; times are those of the reader's
-// clock too.
+// That a timer has fired is said in words on its page, and no alarm.
 func TestFiredInABrowser(t *testing.T) {
 	t.Parallel()
 	at := start(t)
 	b := open(t, at)
-	b.do("be in Lagos", command(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Africa/Lagos"}))
 	put(t, at, "over", "x", "Timer-After", "1ms")
 	b.reads(path("/timer", "topic", requests, "id", "over"), "Fired", " ms late, to "+target, "No timer of this ID is pending")
 	b.is("it is no alarm", `document.querySelector("main [role=alert]") === null`)
-	b.is("the reader's clock is beside UTC", `(() => { const t = document.querySelector("main time"); const at = new Date(t.dateTime);
-		return t.nextElementSibling?.className === "local" && t.nextElementSibling.textContent.includes(String((at.getUTCHours() + 1) % 24).padStart(2, "0") + at.toISOString().slice(13, 19)); })()`)
 	b.Well("404 (Not Found)")
 }
 
@@ -516,6 +523,7 @@ func TestCorrectionInABrowser(t *testing.T) {
 			b.withoutScript()
 		}
 		b.reads("/dead-letters", c.id)
+		b.do("unfold it", chromedp.Click(chromedp.CSS("td details.letter > summary")))
 		b.click("Correct and resend")
 		b.says("bad-cron", "Dead letter "+c.id)
 		b.page("the form", strings.TrimPrefix(eval[string](b, "location.href"), at))

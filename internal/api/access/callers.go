@@ -80,7 +80,7 @@ func UnservedGrants(path string, topics []string) (names []string, err error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.byName)) {
 		for _, g := range c.byName[name].caller.grants {
-			if !slices.ContainsFunc(topics, g.covers) {
+			if !slices.ContainsFunc(topics, g.Covers) {
 				names = append(names, fmt.Sprintf("%s, %s of topic %s", name, g.Role, g.Topic))
 			}
 		}

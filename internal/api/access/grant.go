@@ -47,9 +47,9 @@ type Grant struct {
 	IDPrefix string // empty for all IDs
 }
 
-// covers reports whether the grant is about a topic. The empty topic stands for the whole
+// Covers reports whether the grant is about a topic. The empty topic stands for the whole
 // service, so that only * covers it.
-func (g Grant) covers(topic string) bool {
+func (g Grant) Covers(topic string) bool {
 	if prefix, ok := strings.CutSuffix(g.Topic, "*"); ok {
 		return strings.HasPrefix(topic, prefix)
 	}
@@ -138,6 +138,22 @@ func CallerOf(ctx context.Context) (Caller, bool) {
 	return Caller{}, false
 }
 
+// grants returns the rights that the caller has now.
+func (c *call) grants() []Grant {
+	if c.current != nil {
+		return c.current()
+	}
+	return c.caller.grants
+}
+
+// Grants returns the rights that the caller of ctx has now; none if there is no caller.
+func Grants(ctx context.Context) []Grant {
+	if c := callOf(ctx); c != nil {
+		return slices.Clone(c.grants())
+	}
+	return nil
+}
+
 // May returns nil if the caller of ctx has a role for a timer of a request topic, otherwise a *[Problem] with the
 // status 403. id may also be a prefix, which means all IDs that begin with it; an empty one means the whole topic. An
 // empty topic means the whole service. The audit line names the topic and the ID of the first question. The current
@@ -159,11 +175,7 @@ func may(ctx context.Context, role Role, topic, id, right string, suffices func(
 		return NewProblem(http.StatusForbidden, ReasonForbidden, "the call has no caller")
 	}
 	c.note(topic, id)
-	grants := c.caller.grants
-	if c.current != nil {
-		grants = c.current()
-	}
-	if slices.ContainsFunc(grants, func(g Grant) bool { return g.Role >= role && g.covers(topic) && suffices(g) }) {
+	if slices.ContainsFunc(c.grants(), func(g Grant) bool { return g.Role >= role && g.Covers(topic) && suffices(g) }) {
 		return nil
 	}
 	detail := fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, right)

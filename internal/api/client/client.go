@@ -173,11 +173,11 @@ func (c *Client) Call(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
-// Events calls began once there is a first connection, and then fn with the data of each server-sent event, until ctx
-// ends, fn returns an error, or the API refuses. If a stream ends by itself, or breaks, it continues after the last
+// Events calls began once there is a first connection, and then fn with the name and the data of each server-sent event,
+// until ctx ends, fn returns an error, or the API refuses. If a stream ends by itself, or breaks, it continues after the last
 // event that fn received. After resumeTime without an answer, the error says why. If the stream cannot begin, Events
 // fails at once.
-func (c *Client) Events(ctx context.Context, path string, query url.Values, began func(), fn func(data []byte) error) error {
+func (c *Client) Events(ctx context.Context, path string, query url.Values, began func(), fn func(name string, data []byte) error) error {
 	s := stream{c: c, began: began, fn: fn}
 	var lost time.Time // when the last connection ended
 	for {
@@ -199,7 +199,7 @@ func (c *Client) Events(ctx context.Context, path string, query url.Values, bega
 type stream struct {
 	c      *Client
 	began  func() // nil: it has been called
-	fn     func(data []byte) error
+	fn     func(name string, data []byte) error
 	failed error  // of fn: ends the stream
 	last   string // ID of the last event, or sign of life, that has arrived whole
 }
@@ -225,23 +225,25 @@ func (s *stream) read(ctx context.Context, path string, query url.Values) (began
 	defer quiet.Stop()
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, maxProblem)
-	id, data := s.last, []byte(nil)
+	id, event, data := s.last, "", []byte(nil)
 	for lines.Scan() {
 		quiet.Reset(streamQuiet)
 		name, value, _ := bytes.Cut(lines.Bytes(), []byte(":"))
 		switch value = bytes.TrimSpace(value); {
 		case string(name) == "id":
 			id = string(value)
+		case string(name) == "event":
+			event = string(value)
 		case string(name) == "data":
 			data = bytes.Clone(value)
 		case len(lines.Bytes()) == 0: // the end of an event
 			if data != nil {
-				s.failed = s.fn(data)
+				s.failed = s.fn(event, data)
 			}
 			if s.failed != nil {
 				return true, nil
 			}
-			s.last, data = id, nil
+			s.last, event, data = id, "", nil
 		}
 	}
 	if err := lines.Err(); err != nil {

@@ -135,7 +135,7 @@ func TestEvents(t *testing.T) {
 	var got []string
 	begun := 0
 	events := func() error {
-		return cl.Events(t.Context(), "/", nil, func() { begun++ }, func(data []byte) error { got = append(got, string(data)); return nil })
+		return cl.Events(t.Context(), "/", nil, func() { begun++ }, func(_ string, data []byte) error { got = append(got, string(data)); return nil })
 	}
 	if err = events(); strings.Join(got, " ") != `{"a":1} {"a":2}` || err == nil || !strings.Contains(err.Error(), "events-gone: no more") {
 		t.Errorf("%q, %v", got, err)

@@ -30,7 +30,7 @@ func (v *visit) bulkOf() (s search, do *action, path []string, q url.Values, err
 	if s.Topic == "" || do == nil || do.Do == "trigger" {
 		return s, nil, nil, nil, wrong(http.StatusBadRequest, "the address does not say what to do with timers of which topic; go back to the list of timers")
 	}
-	if q, err = s.filter(v.now); err != nil {
+	if q, err = s.filter(v.now.In(v.zone)); err != nil {
 		return s, nil, nil, nil, wrong(http.StatusBadRequest, err.Error())
 	}
 	return s, do, []string{"topics", s.Topic, "timers", do.Do}, q, nil
@@ -84,7 +84,8 @@ type pickPage struct {
 	Picked []picked
 	Done   bool
 	Failed int
-	Back   template.URL
+	Back   template.URL // the list
+	Self   template.URL // where the form is sent
 }
 
 // selected asks whether to change the timers that were ticked, and changes them once the answer is yes.
@@ -93,7 +94,9 @@ func (c *Console) selected(v *visit) error {
 	if topic == "" || do == nil {
 		return wrong(http.StatusBadRequest, "the form does not say what to do with timers of which topic; go back to the list of timers")
 	}
-	p := &pickPage{Action: *do, Topic: topic, Back: link("/timers", "topic", topic)}
+	s := v.search()
+	list := []string{"topic", topic, "q", s.Q, "from", s.From, "to", s.To, "target", s.Target, "state", s.State}
+	p := &pickPage{Action: *do, Topic: topic, Back: link("/timers", list...), Self: link("/selected", list...)}
 	for _, value := range v.r.PostForm["pick"] {
 		id, source, ok := strings.Cut(value, " ")
 		raw, err := base64.RawURLEncoding.DecodeString(id)

@@ -79,7 +79,7 @@ func lineChart(points []recent.Point, least float64, say func(float64) string, a
 		c.Lines = append(c.Lines, line{s.name, s.now, s.class, strings.TrimSpace(b.String())})
 	}
 	for _, p := range points {
-		says := p.From.UTC().Format("15:04:05") + " to " + p.To.UTC().Format("15:04:05") + ":"
+		says := p.From.Format("15:04:05") + " to " + p.To.Format("15:04:05") + ":"
 		for _, s := range all {
 			says += " " + s.name + " " + say(s.of(p)) + ","
 		}
@@ -99,10 +99,10 @@ func (p *plot) axis(most, whole float64, say func(float64) string) (top float64)
 	return float64(n) * step
 }
 
-// instants returns ticks between two instants.
+// instants returns ticks between two instants, in the zone of the first.
 func instants(from, to time.Time, layout string) (all []string) {
 	for i := range mostTicks + 1 {
-		all = append(all, from.Add(to.Sub(from)*time.Duration(i)/mostTicks).UTC().Format(layout))
+		all = append(all, from.Add(to.Sub(from)*time.Duration(i)/mostTicks).Format(layout))
 	}
 	if len(slices.Compact(slices.Clone(all))) < len(all) && layout != "15:04:05" { // the span is a few minutes
 		return instants(from, to, "15:04:05")

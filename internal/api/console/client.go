@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -85,6 +86,9 @@ type asker struct {
 
 	counted bool // dead is what the API has said
 	dead    *api.DeadLetterCountList
+
+	known  bool // caller is what the API has said
+	caller *api.Caller
 }
 
 // ask reads the answer to a call into out. If the API answers with a problem, the error is a *api.Problem.
@@ -184,11 +188,19 @@ func (a *asker) topics() ([]api.TopicInfo, error) {
 	return all.Topics, err
 }
 
-// chosen returns the topic that the page's address or form names, or else the first topic; and the names of all topics.
+// chosen returns the topic that the page's address or form names, or else the first topic; and the names of all topics
+// of which the caller may see a part.
 func (v *visit) chosen() (topic string, names []string, err error) {
 	all, err := v.topics()
 	for _, t := range all {
 		names = append(names, t.Topic)
+	}
+	if self := v.self(); self != nil {
+		for _, r := range self.Rights {
+			if !slices.Contains(names, r.Topic) {
+				names = append(names, r.Topic)
+			}
+		}
 	}
 	topic = cmp.Or(v.query("topic"), v.r.PostForm.Get("topic"))
 	if topic == "" && len(names) > 0 {

@@ -70,9 +70,10 @@ func New(o Options) *Console {
 	c.pages = map[string]page{
 		"/":             {get: c.overview},
 		"/timers":       {get: c.timers},
+		"/activity":     {get: c.activity},
 		"/timer":        {get: c.timer, post: c.steer},
 		"/schedule":     {get: c.scheduleForm, post: c.schedule},
-		"/dead-letters": {get: c.deadLetters, post: c.resend},
+		"/dead-letters": {get: c.deadLetters, post: c.postLetters},
 		"/dead-letter":  {get: c.deadLetter, post: c.correct},
 		"/resend":       {get: c.resendAsk, post: c.resendAll},
 		"/topics":       {get: c.topicsOf},
@@ -80,13 +81,17 @@ func New(o Options) *Console {
 		"/selected":     {get: c.nothingSelected, post: c.selected},
 		"/job":          {get: c.job, post: c.stopJob},
 		"/cluster":      {get: c.cluster},
+		"/zone":         {get: func(v *visit) error { return v.lead("/") }, post: c.setZone},
 	}
-	for name, kind := range map[string]string{"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
+	for name, kind := range map[string]string{
+		"console.css": "text/css; charset=utf-8", "console.js": "text/javascript; charset=utf-8",
+		"events.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
+	} {
 		body := mustRead("static/" + name)
 		sum := sha256.Sum256(body)
 		c.static["/static/"+name] = asset{name, kind, strconv.Quote(hex.EncodeToString(sum[:8])), body}
 	}
-	for _, name := range []string{"overview", "timers", "timer", "confirm", "schedule", "dead-letters", "dead-letter", "bulk", "selected", "job", "topics", "cluster", "problem"} {
+	for _, name := range []string{"overview", "home", "activity", "timers", "timer", "confirm", "schedule", "dead-letters", "dead-letter", "bulk", "selected", "job", "topics", "cluster", "problem"} {
 		// They are the same in each process, and tests make each of them.
 		c.sets[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/"+name+".html"))
 	}
@@ -114,7 +119,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.o.API.ServeHTTP(w, r)
 		return
 	}
-	v := &visit{asker: asker{api: c.o.API, r: r}, c: c, w: w, now: c.o.Now().UTC()}
+	v := &visit{asker: asker{api: c.o.API, r: r}, c: c, w: w, now: c.o.Now().UTC(), clock: clockOf(r)}
 	err := error(wrong(http.StatusNotFound, "there is no page at this address"))
 	if ok {
 		err = p.serve(v)
@@ -213,6 +218,7 @@ func (a *asset) serve(w http.ResponseWriter, r *http.Request) {
 // visit is one request of a page.
 type visit struct {
 	asker
+	clock
 	c   *Console
 	w   http.ResponseWriter
 	now time.Time
@@ -220,19 +226,26 @@ type visit struct {
 
 // view is what the layout shows. Page is what the page within it shows.
 type view struct {
+	clock
+	Here  string // address to come back to
 	Title string
 	Path  string
 	Now   time.Time
 	Find  string // content of the search box in the header
 	Dead  *deadBadge
-	Page  any
+	// Narrow says that the caller has rights to some IDs only, and Parts that it may not see the service as a whole: then
+	// pages that it may not see are not in the navigation.
+	Narrow, Parts bool
+	Page          any
 }
 
-// deadBadge is the number of dead letters of the last day, of all topics that the caller may read.
+// deadBadge is the number of dead letters that have not been reviewed or, of topics of which none have, of those of the
+// last day, of all topics that the caller may read.
 type deadBadge struct {
-	N    int64
-	More bool // there are more than N
-	New  bool // some are of the last hour
+	N        int64
+	More     bool // there are more than N
+	New      bool // some are of the last hour
+	Reviewed bool // all topics have been reviewed
 }
 
 // badge returns nil if there are no dead letters.
@@ -241,9 +254,14 @@ func (v *visit) badge() *deadBadge {
 	if all == nil {
 		return nil
 	}
-	var b deadBadge
+	b := deadBadge{Reviewed: true}
 	for _, t := range all.Topics {
+		if t.New != nil {
+			b.N, b.More, b.New = b.N+t.New.Count, b.More || !t.New.Exact, b.New || t.New.Count > 0 && t.LastHour > 0
+			continue
+		}
 		b.N, b.More, b.New = b.N+t.LastDay, b.More || !t.Exact, b.New || t.LastHour > 0
+		b.Reviewed = b.Reviewed && t.LastDay == 0
 	}
 	if b.N == 0 {
 		return nil
@@ -254,7 +272,12 @@ func (v *visit) badge() *deadBadge {
 // show answers with a page. The status is that of wrong, or 200 if wrong is nil.
 func (v *visit) show(wrong *api.Problem, name, title string, content any) error {
 	var body bytes.Buffer
-	err := v.c.sets[name].Execute(&body, view{Title: title, Path: v.r.URL.Path, Now: v.now, Find: cmp.Or(v.query("q"), v.query("prefix")), Dead: v.badge(), Page: content})
+	self := v.self()
+	err := v.c.sets[name].Execute(&body, view{
+		clock: v.clock, Here: v.here(), Title: title, Path: v.r.URL.Path, Now: v.now,
+		Find: cmp.Or(v.query("q"), v.query("prefix")), Dead: v.badge(),
+		Narrow: v.narrow(), Parts: self != nil && !self.Service, Page: content,
+	})
 	if err != nil {
 		v.c.o.Logger.Error("make a page of the console", "page", name, "err", err)
 		http.Error(v.w, "the page cannot be made; the log of the instance says why", http.StatusInternalServerError)

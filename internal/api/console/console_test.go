@@ -36,16 +36,16 @@ func TestPages(t *testing.T) {
 		name, path string
 		want       []string
 	}{
-		{"overview", "/", []string{"1,234,567", "timers partition 1 is <strong>stalled</strong>", "Target <code>mail</code> partition 3 takes no writes", "it has no API", "1 h", "<rect ", escaped}},
+		{"overview", "/", []string{"1,234,567", "timers partition 1 is <strong>stalled</strong>", "Target <code>mail/3</code> since", "takes no writes; its timers wait", "it has no API", "1 h", "<rect ", escaped}},
 		{"timers", "/timers", []string{"1,234,567 or more pending on timers", "order-1", escaped, "every 15m", `href="/timer?id=%FF%00&amp;topic=timers"`, `\xff\x00`, "cursor=d.1.2.0~abc", "1 h ago"}},
-		{"timer", timerPath(evil), []string{escaped, "in Africa/Lagos", "2026-11-23 10:00:00", "2026-11-24 10:00:00", "timers/1/7", "jitter 1m", ">5m<", "00 ff", "Pause", "Fire now", "Cancel timer"}},
+		{"timer", timerPath(evil), []string{escaped, "in Africa/Lagos", "in Africa/Lagos, the timer's own zone", "2026-11-23 11:00:00", "2026-11-24 11:00:00", "timers/1/7", "jitter 1m", ">5m<", "00 ff", "Pause", "Fire now", "Cancel timer"}},
 		{"timer as bytes", timerPath(evil, "as", "hex"), []string{"00000000  3c 73 63 72"}},
 		{"timer that is paused", timerPath("order-1"), []string{"order-1"}},
 		{"confirm", timerPath(evil, "do", "cancel"), []string{escaped, `name="source" value="timers/1/7"`, `method="post"`, "cannot be taken back"}},
 		{"schedule", "/schedule", []string{`name="cron"`, `name="payload"`}},
 		{"schedule, prefilled", "/schedule?" + url.Values{"cron": {"0 10 * * *"}, "id": {evil}}.Encode(), []string{"At 10:00.", "Mon 2026-11-23 10:00:00", "&lt;script&gt;alert(1)"}},
 		{"dead letters", "/dead-letters", []string{escaped, "bad-cron", "1/9", "Resend", `name="offset" value="9"`}},
-		{"dead letters by filter", "/dead-letters?" + url.Values{"reason": {"bad-cron"}, "prefix": {evil}, "from": {"-1h"}}.Encode(), []string{"1,200", "1,235", "What it says.", `href="/resend?from=2026-11-22T08%3A00%3A00.000Z`, "Resend all that match"}},
+		{"dead letters by filter", "/dead-letters?" + url.Values{"reason": {"bad-cron"}, "prefix": {evil}, "from": {"-1h"}}.Encode(), []string{"1,200", "1,235", "What it says.", `href="/resend?from=2026-11-22T08%3A00%3A00.000Z`, "Resend all new ones that match"}},
 		{"a job", "/job?id=j1", []string{"resend on timers", "running", "the first: " + escaped, "Stop"}},
 		{"cluster", "/cluster", []string{escaped, "this one", "v1", "unowned", "mail", "it has no API"}},
 		{"cluster, what is not live", "/cluster?only=not-live", []string{"stalled", "unowned"}},

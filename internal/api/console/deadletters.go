@@ -16,8 +16,12 @@ const deadLettersOnPage = "50"
 // deadSearch is the content of the search form, as it was typed.
 type deadSearch struct {
 	Topic, Reason, Prefix, From, To string
+	Seen                            string // empty: what is new; all; or reviewed
 	Topics                          []string
 }
+
+// Filtered reports whether the search leaves out some of what is new.
+func (s *deadSearch) Filtered() bool { return s.Reason+s.Prefix+s.From+s.To != "" }
 
 type deadLettersPage struct {
 	deadSearch
@@ -30,6 +34,7 @@ type deadLettersPage struct {
 	First   template.URL
 	Resend  template.URL // the page that asks whether to send all of them again
 	Done    string
+	Review  reviewed
 	Wrong   *api.Problem
 }
 
@@ -46,6 +51,7 @@ type deadRow struct {
 	Raw     string // the timer's ID
 	Values  []headerRow
 	Payload *shown
+	Seen    bool         // it has been reviewed
 	Resend  template.URL // empty: it cannot be sent as it was
 	Correct template.URL
 	Timer   template.URL // what is pending under its ID; empty: it has none
@@ -56,7 +62,7 @@ type deadRow struct {
 func (r *deadRow) Lacks(what string) bool { return slices.Contains(r.Missing, what) }
 
 func rowOfDead(topic string, delay bool, d api.DeadLetter) deadRow {
-	r := deadRow{DeadLetter: d, Raw: string(d.IDBase64)}
+	r := deadRow{DeadLetter: d, Raw: string(d.IDBase64), Seen: d.Reviewed != nil && *d.Reviewed}
 	if d.ID != nil {
 		r.Raw = *d.ID
 	}
@@ -112,7 +118,7 @@ func (p *deadLettersPage) count(v *visit) {
 		p.Delay, p.Counts = t.FixedDelay, &t
 		for _, r := range t.Reasons {
 			p.Reasons = append(p.Reasons, reasonRow{
-				r, link("/dead-letters", "topic", p.Topic, "reason", r.Reason), link("/resend", "topic", p.Topic, "reason", r.Reason), r.Reason == p.Reason,
+				r, link("/dead-letters", "topic", p.Topic, "reason", r.Reason), link("/resend", "topic", p.Topic, "reason", r.Reason, "seen", p.Seen), r.Reason == p.Reason,
 			})
 		}
 	}
@@ -126,12 +132,12 @@ func (a *asker) isDelay(topic string) bool {
 
 // deadSearch returns the search that the page's address has.
 func (v *visit) deadSearch() deadSearch {
-	return deadSearch{Topic: v.query("topic"), Reason: v.query("reason"), Prefix: v.raw("prefix"), From: v.query("from"), To: v.query("to")}
+	return deadSearch{Topic: v.query("topic"), Reason: v.query("reason"), Prefix: v.raw("prefix"), From: v.query("from"), To: v.query("to"), Seen: v.query("seen")}
 }
 
 // pairs returns the search as parameters of a page: see search.pairs.
 func (s *deadSearch) pairs(q url.Values) []string {
-	return []string{"topic", s.Topic, "reason", s.Reason, "prefix", s.Prefix, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before"))}
+	return []string{"topic", s.Topic, "reason", s.Reason, "prefix", s.Prefix, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before")), "seen", s.Seen}
 }
 
 // filter returns the search as parameters of the API.
@@ -145,12 +151,15 @@ func (s *deadSearch) filter(now time.Time) (url.Values, error) {
 			q.Set(x[0], x[1])
 		}
 	}
+	if s.Seen != "all" {
+		q.Set("reviewed", strconv.FormatBool(s.Seen == "reviewed"))
+	}
 	return q, nil
 }
 
 // find fills the page.
 func (p *deadLettersPage) find(v *visit) error {
-	q, err := p.filter(v.now)
+	q, err := p.filter(v.now.In(v.zone))
 	if err != nil {
 		return wrong(http.StatusBadRequest, err.Error())
 	}
@@ -163,8 +172,20 @@ func (p *deadLettersPage) find(v *visit) error {
 		p.First = link("/dead-letters", again...)
 	}
 	var list api.DeadLetterList
-	if err := v.ask(call{path: []string{"topics", p.Topic, "dead-letters"}, query: q}, &list); err != nil {
+	ask := func() error { return v.ask(call{path: []string{"topics", p.Topic, "dead-letters"}, query: q}, &list) }
+	err = ask()
+	if err != nil && p.Seen == "" && asProblem(err).Reason == api.ReasonKafka { // perhaps the marks alone cannot be read
+		q.Del("reviewed")
+		if p.Review.Wrong = asProblem(err).Detail; ask() == nil {
+			err, p.Seen = nil, "all"
+		}
+	}
+	if err != nil {
 		return err
+	}
+	p.Review.Action, p.Review.Undo = link("/dead-letters", again...), deadPosition(v.query("undo"))
+	if len(list.DeadLetters) > 0 && p.Seen != "reviewed" && p.Review.Wrong == "" {
+		p.Review.All = list.Position
 	}
 	for _, d := range list.DeadLetters {
 		p.Rows = append(p.Rows, rowOfDead(p.Topic, p.Delay, d))

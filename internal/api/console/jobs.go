@@ -27,6 +27,7 @@ type bulkPage struct {
 	NotWhole int64 // dead letters that lack a part
 	Reasons  []pair
 	Letters  bool // it is about dead letters
+	Fresh    bool // of them, only about those that have not been reviewed
 	Delay    bool
 	Question string
 	Danger   bool
@@ -53,6 +54,12 @@ func filterWords(q url.Values) (all []pair) {
 		if value != "" {
 			all = append(all, pair{f.words, value})
 		}
+	}
+	switch q.Get("reviewed") {
+	case "false":
+		all = append(all, pair{"Reviewed, or sent again", "no"})
+	case "true":
+		all = append(all, pair{"Reviewed, or sent again", "yes"})
 	}
 	return all
 }
@@ -88,7 +95,7 @@ func (c *Console) resendAsk(v *visit) error {
 		return err
 	}
 	p := &bulkPage{
-		Title: "Resend dead letters", Topic: s.Topic, Filter: filterWords(q), Letters: true, Delay: v.isDelay(s.Topic), Rate: "1000",
+		Title: "Resend dead letters", Topic: s.Topic, Filter: filterWords(q), Letters: true, Fresh: s.Seen == "", Delay: v.isDelay(s.Topic), Rate: "1000",
 		Back: link("/dead-letters", s.pairs(q)...), Action: link("/resend", s.pairs(q)...),
 	}
 	preview, err := v.preview(path, q)
@@ -125,7 +132,7 @@ func (v *visit) resending() (s deadSearch, path []string, q url.Values, err erro
 	if s.Topic == "" {
 		return s, nil, nil, wrong(http.StatusBadRequest, "the address does not say of which topic; go back to the page of dead letters")
 	}
-	if q, err = s.filter(v.now); err != nil {
+	if q, err = s.filter(v.now.In(v.zone)); err != nil {
 		return s, nil, nil, wrong(http.StatusBadRequest, err.Error())
 	}
 	return s, []string{"topics", s.Topic, "dead-letters", "resend"}, q, nil

@@ -117,9 +117,10 @@ func TestResendAll(t *testing.T) {
 	const resend = "/v1/topics/timers/dead-letters/resend"
 	w := f.get("/resend?" + url.Values{"topic": {"timers"}, "reason": {"bad-cron"}, "prefix": {evil}, "from": {"-1h"}}.Encode())
 	says(t, w, http.StatusOK, "<strong>34 dead letters</strong>", "2 others are not sent", "Reason", "bad-cron", "2026-11-22T08:00:00.000Z", escaped, `name="replace"`)
-	says(t, f.get("/resend?topic=timers"), http.StatusOK, "<strong>all</strong> that are there now", "30", escaped)
+	says(t, f.get("/resend?topic=timers"), http.StatusOK, "Reviewed, or sent again</dt><dd>", "marked as reviewed once they are sent", "30", escaped)
+	says(t, f.get("/resend?topic=timers&seen=all"), http.StatusOK, "<strong>all</strong> that are there now", "they fire once more", "30", escaped)
 	w = f.get("/resend?" + url.Values{"topic": {"timers"}, "reason": {"bad-cron"}, "prefix": {evil}, "from": {"-1h"}}.Encode())
-	want := url.Values{"reason": {"bad-cron"}, "prefix": {evil}, "after": {"1795334400000"}, "dry-run": {"true"}}
+	want := url.Values{"reason": {"bad-cron"}, "prefix": {evil}, "after": {"1795334400000"}, "reviewed": {"false"}, "dry-run": {"true"}}
 	if got := f.last(); got.path != resend || got.query.Encode() != want.Encode() {
 		t.Errorf("%s?%s, want %s", got.path, got.query.Encode(), want.Encode())
 	}
@@ -129,11 +130,15 @@ func TestResendAll(t *testing.T) {
 	now = now.Add(time.Minute) // the filter keeps the times that were shown
 	defer func() { now = started }()
 	w = f.post(html.UnescapeString(action), url.Values{"replace": {"1"}, "rate": {"50"}, "sure": {"1"}})
-	want = url.Values{"reason": {"bad-cron"}, "prefix": {evil}, "after": {"1795334400000"}, "replace": {"true"}, "rate": {"50"}}
+	want = url.Values{"reason": {"bad-cron"}, "prefix": {evil}, "after": {"1795334400000"}, "reviewed": {"false"}, "replace": {"true"}, "rate": {"50"}}
 	if got := f.last(); got.query.Encode() != want.Encode() || w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/job?id=j1" {
 		t.Errorf("%s, want %s; %d to %s", got.query.Encode(), want.Encode(), w.Code, w.Header().Get("Location"))
 	}
 	f.post("/resend?topic=timers", url.Values{"sure": {"1"}})
+	if got := f.last().query.Encode(); got != "reviewed=false" {
+		t.Errorf("all new ones of a topic: %s", got)
+	}
+	f.post("/resend?topic=timers&seen=all", url.Values{"sure": {"1"}})
 	if got := f.last().query.Encode(); got != "all=true" {
 		t.Errorf("all of a topic: %s", got)
 	}
@@ -195,3 +200,22 @@ func TestAxes(t *testing.T) {
 }
 
 func number2(x float64) string { return number(x) }
+
+// Of a target that does not exist the overview says what becomes of its timers, and how many are dead letters already.
+func TestTargetThatDoesNotExist(t *testing.T) {
+	f := newFake(t)
+	c := calm(f)
+	c.Unhealthy = []route.UnhealthyTarget{
+		{Topic: "mial", Partition: "unknown", Since: now.Add(-time.Minute), DeadLetterAfterSecs: 10},
+		{Topic: "few", Partition: "beyond", Since: now, DeadLetterAfterSecs: 10},
+		{Topic: "*", Partition: "unknown", Since: now}, {Topic: "mail", Partition: "any", Since: now},
+	}
+	f.answers["/v1/dead-letters"] = api.DeadLetterCountList{Topics: []api.DeadLetterCounts{{
+		Topic: "timers", LastHour: 9, LastDay: 9, Exact: true, Reasons: []api.ReasonCount{{Reason: "target-unknown", LastHour: 7}, {Reason: "bad-cron", LastHour: 2}},
+	}}}
+	for _, path := range []string{"/", "/cluster"} {
+		says(t, f.get(path), http.StatusOK, "does not exist, as far as is known; after 10s its due timers become dead letters (target-unknown)",
+			"lacks a partition that timers name; after 10s its due timers become dead letters (target-partition-unknown)", "wait for their turn", "takes no writes; its timers wait")
+	}
+	says(t, f.get("/"), http.StatusOK, "7 dead letters</a> have such a reason", "Target <code>mial</code> since", "Target <code>mail/any</code> since")
+}

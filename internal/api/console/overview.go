@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/recent"
 )
@@ -43,6 +44,7 @@ type overviewPage struct {
 	Wrong   *api.Problem // instead of Cluster
 	Health  health
 	Dead    deadNews
+	Refused *deadNews // of them, those whose target did not exist; nil: not known
 	Owners  []ownerRow
 	States  []string // columns of Owners
 
@@ -54,6 +56,7 @@ type overviewPage struct {
 	Topics   []string
 	Due      duePanel
 	NoTopics *api.Problem // instead of Due
+	Example  []command    // nothing is pending, and nothing has fired lately: what to do first
 }
 
 // health is shown first.
@@ -79,30 +82,54 @@ type duePanel struct {
 	Layout  string
 }
 
-// deadNews has the dead letters of the last hour.
+// deadNews has the dead letters that have not been reviewed and, of topics of which none have, those of the last hour.
 type deadNews struct {
-	Known  bool
-	N      int64
-	More   bool // there are more than N
-	Topics []deadTopic
+	Known    bool
+	N        int64
+	More     bool // there are more than N
+	Reviewed bool // N is of topics that have been reviewed
+	Hour     bool // it is of topics that have not
+	Topics   []deadTopic
 }
 
 type deadTopic struct {
 	api.DeadLetterCounts
+	News []api.ReasonCount // with what is new as LastHour
 	Link template.URL
 }
 
-// newsOf returns the topics with dead letters in the last hour, and those that cannot be read.
+// newsOf returns the topics with new dead letters, and those that cannot be read.
 func newsOf(all *api.DeadLetterCountList) (n deadNews) {
 	if all == nil {
 		return n
 	}
-	n.Known = true
+	n.Known, n.Hour = true, true
+	onlyHour := false // of some topic
 	for _, t := range all.Topics {
-		n.N, n.More = n.N+t.LastHour, n.More || !t.Exact
-		if t.LastHour > 0 || t.Problem != "" {
-			t.Reasons = slices.DeleteFunc(t.Reasons, func(r api.ReasonCount) bool { return r.LastHour == 0 })
-			n.Topics = append(n.Topics, deadTopic{t, link("/dead-letters", "topic", t.Topic)})
+		count, more, _ := unreviewed(&t)
+		n.N, n.More = n.N+count, n.More || more
+		n.Hour, onlyHour = n.Hour && t.New == nil, onlyHour || t.New == nil && count > 0
+		if count > 0 || t.Problem != "" {
+			n.Topics = append(n.Topics, deadTopic{t, newReasons(&t), link("/dead-letters", "topic", t.Topic)})
+		}
+	}
+	n.Reviewed = !n.Hour && !onlyHour
+	return n
+}
+
+// refusedOf counts the dead letters of the last hour whose target did not exist.
+func refusedOf(all *api.DeadLetterCountList) *deadNews {
+	if all == nil {
+		return nil
+	}
+	n := &deadNews{Known: true}
+	for _, t := range all.Topics {
+		n.More = n.More || !t.Exact
+		for _, r := range t.Reasons {
+			switch waterclock.Reason(r.Reason) {
+			case waterclock.ReasonTargetUnknown, waterclock.ReasonTargetPartitionUnknown:
+				n.N += r.LastHour
+			}
 		}
 	}
 	return n
@@ -117,6 +144,9 @@ type dueTotal struct {
 const maxNotLive = 8
 
 func (c *Console) overview(v *visit) error {
+	if v.narrow() {
+		return c.home(v)
+	}
 	p := &overviewPage{Now: v.now}
 	cluster := &api.Cluster{}
 	if err := v.ask(call{path: []string{"cluster"}}, cluster); err != nil {
@@ -125,17 +155,21 @@ func (c *Console) overview(v *visit) error {
 		p.Cluster, p.Health = cluster, healthOf(cluster)
 		p.States, p.Owners = byOwner(cluster.Partitions)
 	}
-	p.Dead = newsOf(v.deadLetters())
+	p.Dead, p.Refused = newsOf(v.deadLetters()), refusedOf(v.deadLetters())
 	var err error
 	if p.Topic, p.Topics, err = v.chosen(); err != nil {
 		p.NoTopics = asProblem(err)
 	} else if p.Topic != "" {
-		p.Due = v.due(p.Topic, cmp.Or(v.query("ahead"), "hour"))
+		p.Due = v.due(p.Topic, v.within(p.Topic, ""), cmp.Or(v.query("ahead"), "hour"))
 	}
 	// Callers who may see the cluster also see what this instance does, even while the cluster cannot be asked.
 	if c.o.History != nil && (p.Wrong == nil || p.Wrong.Status != http.StatusForbidden) {
 		p.Remember = true
-		p.remember(c.o.History)
+		p.remember(c.o.History, v.zone)
+	}
+	if idle := p.Recent == nil || p.Recent.Fired == 0; p.Cluster != nil && p.Cluster.Pending+int64(p.Cluster.Unknown) == 0 && idle &&
+		p.Topic != "" {
+		p.Example = v.first(p.Topic)
 	}
 	return v.show(nil, "overview", "Overview", p)
 }
@@ -186,21 +220,21 @@ func rank(state string) int {
 	return 1
 }
 
-// due counts the timers to come, with one call of the API.
-func (v *visit) due(topic, chosen string) duePanel {
+// due counts the timers to come whose IDs begin with a prefix, with one call of the API.
+func (v *visit) due(topic, prefix, chosen string) duePanel {
 	all := aheads()
 	i := max(0, slices.IndexFunc(all, func(a ahead) bool { return a.Name == chosen }))
-	d := duePanel{Layout: all[i].Layout}
+	d, now := duePanel{Layout: all[i].Layout}, v.now.In(v.zone)
 	each := all[i].Long / barsOfDue
 	var until []time.Time
 	for n := range barsOfDue {
-		until = append(until, v.now.Add(time.Duration(n+1)*each))
+		until = append(until, now.Add(time.Duration(n+1)*each))
 	}
 	for n, a := range all {
 		d.Totals = append(d.Totals, dueTotal{ahead: a, On: n == i})
-		until = append(until, v.now.Add(a.Long))
+		until = append(until, now.Add(a.Long))
 	}
-	before, missing, wrong := v.firesBefore(topic, until)
+	before, missing, wrong := v.firesBefore(topic, prefix, until)
 	d.Missing = missing
 	if wrong != nil {
 		d.Wrong = wrong
@@ -209,7 +243,7 @@ func (v *visit) due(topic, chosen string) duePanel {
 	var below api.CountUntil // 0, so overdue timers fall into the first bar
 	for n := range barsOfDue {
 		b := before[n]
-		d.Bars = append(d.Bars, bar{From: v.now.Add(time.Duration(n) * each), To: until[n], N: b.Count - below.Count, More: !b.Exact})
+		d.Bars = append(d.Bars, bar{From: now.Add(time.Duration(n) * each), To: until[n], N: b.Count - below.Count, More: !b.Exact})
 		below = b
 	}
 	for n := range d.Totals {
@@ -219,10 +253,10 @@ func (v *visit) due(topic, chosen string) duePanel {
 	return d
 }
 
-// firesBefore returns how many timers fire before each of some instants, which may be in any order. missing are the
-// partitions that are not counted.
+// firesBefore returns how many timers with a prefix fire before each of some instants, which may be in any order. missing
+// are the partitions that are not counted.
 func (a *asker) firesBefore(
-	topic string, until []time.Time,
+	topic, prefix string, until []time.Time,
 ) (_ []api.CountUntil, missing []api.Missing, _ *api.Problem) {
 	sorted := slices.SortedFunc(slices.Values(until), time.Time.Compare)
 	texts := make([]string, len(sorted))
@@ -230,7 +264,11 @@ func (a *asker) firesBefore(
 		texts[i] = strconv.FormatInt(at.UnixMilli(), 10)
 	}
 	var n api.TimerCount
-	err := a.ask(call{path: []string{"topics", topic, "timers", "count"}, query: url.Values{"until": {strings.Join(texts, ",")}}}, &n)
+	q := url.Values{"until": {strings.Join(texts, ",")}}
+	if prefix != "" {
+		q.Set("prefix", prefix)
+	}
+	err := a.ask(call{path: []string{"topics", topic, "timers", "count"}, query: q}, &n)
 	if err == nil && len(n.Until) != len(sorted) {
 		err = errors.New("the API counts for other instants than it was asked for")
 	}
@@ -245,13 +283,16 @@ func (a *asker) firesBefore(
 }
 
 // remember draws charts of the last hour.
-func (p *overviewPage) remember(h *recent.History) {
+func (p *overviewPage) remember(h *recent.History, zone *time.Location) {
 	last, some := h.Last(figuresOfNow)
 	if !some {
 		return
 	}
 	p.Recent = &last
 	points := h.Points()
+	for i := range points {
+		points[i].From, points[i].To = points[i].From.In(zone), points[i].To.In(zone)
+	}
 	per := func(n float64) string { return number(n) + " /s" }
 	rates := lineChart(points, 1, per,
 		series{"scheduled", per(last.Accepted), "b", func(p recent.Point) float64 { return p.Accepted }},
@@ -261,14 +302,18 @@ func (p *overviewPage) remember(h *recent.History) {
 	late := lineChart(points, 0.004, seconds,
 		series{"p50", lateness(last, last.P50), "b", func(p recent.Point) float64 { return p.P50.AtMost() }},
 		series{"p99", lateness(last, last.P99), "a", func(p recent.Point) float64 { return p.P99.AtMost() }})
-	late.Title = "Lateness, at most"
-	late.Summary = "Lateness over the last hour; in the last minute half of the firings were late by " + lateness(last, last.P50) + ", and 99 of 100 by " + lateness(last, last.P99) + " at most."
+	late.Title = "Own lateness, at most"
+	late.Summary = "Own lateness over the last hour; in the last minute half of the firings were late by " + lateness(last, last.P50) + ", and 99 of 100 by " + lateness(last, last.P99) + " at most."
 	p.Charts = append(p.Charts, rates, late)
 }
 
 // lateness returns a quantile in words. Only the bounds of its bucket are known.
 func lateness(p recent.Point, q recent.Bounds) string {
-	if p.Count == 0 {
+	switch {
+	case p.Count > 0:
+	case p.Fired > 0: // what was missed, steered or waited for its target
+		return "none counts"
+	default:
 		return "nothing fired"
 	}
 	return bounds(q)

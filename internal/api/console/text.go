@@ -1,9 +1,13 @@
 package console
 
 import (
+	"bytes"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
+	"io"
 	"net/url"
 	"strconv"
 	"strings"
@@ -21,7 +25,8 @@ const (
 )
 
 var functions = template.FuncMap{
-	"bounds": bounds, "utcMillis": utcMillis, "utcExact": utcExact, "visible": visible, "link": link, "when": when, "utc": utc, "iso": iso, "number": number, "seconds": seconds, "plural": plural, "heading": heading, "again": again, "told": told,
+	"bounds": bounds, "visible": visible, "link": link, "when": when, "iso": iso, "number": number, "seconds": seconds,
+	"plural": plural, "heading": heading, "again": again, "literal": literal, "brief": briefOf, "whole": whole, "told": told,
 }
 
 // piece is a part of a text: literal, or the code of a character.
@@ -57,6 +62,29 @@ func visible(s string) []piece {
 		add(s[start:], false)
 	}
 	return all
+}
+
+// A text of more than briefHead + briefTail characters is cut in lists. Its end stays: it often tells IDs apart.
+const briefHead, briefTail = 60, 24
+
+// brief is a text as a list shows it: the whole one, or its beginning and end.
+type brief struct{ Head, Tail, Title string }
+
+func briefOf(s string) brief {
+	runes := []rune(s)
+	if len(runes) <= briefHead+briefTail || !utf8.ValidString(s) {
+		return brief{Head: s}
+	}
+	return brief{string(runes[:briefHead]), string(runes[len(runes)-briefTail:]), whole(s)}
+}
+
+// whole is the text of visible without marks, for attributes.
+func whole(s string) string {
+	var b strings.Builder
+	for _, p := range visible(s) {
+		b.WriteString(p.Text)
+	}
+	return b.String()
 }
 
 // codeOf returns the text that replaces a character; empty if it is shown as it is.
@@ -100,6 +128,47 @@ func show(text *string, raw []byte, null, asHex bool) shown {
 	return s
 }
 
+// maxDepth limits the depth of JSON that is indented: each level makes all lines below longer.
+const maxDepth = 32
+
+// pretty returns JSON with line feeds and indents, and nothing else changed: numbers and strings keep their characters.
+// It reports false for any other text, and for JSON that is too deep.
+func pretty(text string) (string, bool) {
+	trimmed := strings.TrimSpace(text)
+	if trimmed == "" || len(text) > maxText || !strings.ContainsRune("{[", rune(trimmed[0])) {
+		return "", false
+	}
+	depth := 0
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if err != nil || depth > maxDepth {
+			return "", false
+		}
+	}
+	var b bytes.Buffer
+	if json.Indent(&b, []byte(text), "", "  ") != nil {
+		return "", false
+	}
+	return b.String(), true
+}
+
+// literal returns a text as JSON in which every character prints. An attribute of a page keeps that as it is.
+func literal(text string) (string, error) {
+	b, err := json.Marshal(text)
+	return printable(string(b)), err
+}
+
 // link returns an address of the console. Pairs are names and values in turn; empty values are left out.
 func link(path string, pairs ...string) template.URL {
 	q := url.Values{}
@@ -114,21 +183,8 @@ func link(path string, pairs ...string) template.URL {
 	return template.URL(path + "?" + q.Encode()) //nolint:gosec // as above
 }
 
-func utc(t time.Time) string { return t.UTC().Format(timeLayout) }
-
-// utcMillis is utc with milliseconds.
-func utcMillis(t time.Time) string { return t.UTC().Format(timeLayout + ".000") }
-
 // told reports whether a list is known, perhaps to be empty.
 func told(list []string) bool { return list != nil }
-
-// utcExact is utc, with milliseconds unless they are 0.
-func utcExact(t time.Time) string {
-	if t.UnixMilli()%1000 == 0 {
-		return utc(t)
-	}
-	return utcMillis(t)
-}
 
 func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
@@ -210,8 +266,8 @@ func plural(n any, one, many string) string {
 	return text + " " + many
 }
 
-// parseWhen reads a time of a form: RFC 3339, UTC without a zone, or relative to now as in +1h, -10m or +3d. It returns nil
-// for an empty text.
+// parseWhen reads a time of a form: RFC 3339, the zone of now without one, or relative to now as in +1h, -10m or +3d. It
+// returns nil for an empty text.
 func parseWhen(text string, now time.Time) (*time.Time, error) {
 	if text == "" {
 		return nil, nil //nolint:nilnil // none is asked for
@@ -230,9 +286,10 @@ func parseWhen(text string, now time.Time) (*time.Time, error) {
 		}
 	}
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02T15:04", timeLayout, "2006-01-02 15:04", time.DateOnly} {
-		if t, err := time.Parse(layout, text); err == nil {
+		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
 			return &t, nil
 		}
 	}
-	return nil, fmt.Errorf("%q is no time: write it as 2026-11-22 09:30 (UTC), with a zone as 2026-11-22T09:30:00+01:00, or from now as +1h, -10m, +3d", text)
+	return nil, fmt.Errorf("%q is no time: write it as 2026-11-22 09:30 (%v), with a zone as 2026-11-22T09:30:00+01:00, or "+
+		"from now as +1h, -10m, +3d", text, now.Location())
 }

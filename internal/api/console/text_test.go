@@ -151,3 +151,41 @@ func TestShowCuts(t *testing.T) {
 		t.Error("text is not shown as bytes where it is asked for")
 	}
 }
+
+// JSON is indented and not changed otherwise.
+func TestPretty(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"n":12345678901234567890.10,"e":1E400,"s":"\u00e9\/ "}`: "{\n  \"n\": 12345678901234567890.10,\n  \"e\": 1E400,\n  \"s\": \"\\u00e9\\/ \"\n}",
+		"[1,\r\n 2]":    "[\n  1,\n  2\n]",
+		`{"a":1,"a":2}`: "{\n  \"a\": 1,\n  \"a\": 2\n}",
+		"{}":            "{}",
+	} {
+		if got, ok := pretty(in); !ok || got != want {
+			t.Errorf("%q is shown as %q, %v", in, got, ok)
+		}
+	}
+	deep := strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth)
+	if _, ok := pretty(deep); !ok {
+		t.Error("JSON of the largest depth is not indented")
+	}
+	long := "[" + strings.Repeat("1,", maxText) + "1]"
+	for _, in := range []string{"", "17", `"text"`, "{", "[1,]", "{} {}", "\x00", "[" + deep + "]", strings.Repeat("[", 8000), long} {
+		if got, ok := pretty(in); ok {
+			t.Errorf("%.40q is shown as %.40q", in, got)
+		}
+	}
+}
+
+func TestBrief(t *testing.T) {
+	long := strings.Repeat("é", 500) + "\u202e17"
+	b := briefOf(long)
+	if !strings.HasPrefix(long, b.Head) || !strings.HasSuffix(long, b.Tail) || len([]rune(b.Head+b.Tail)) != briefHead+briefTail ||
+		b.Title != strings.Repeat("é", 500)+`\u202e17` {
+		t.Errorf("%+v", b)
+	}
+	for _, s := range []string{"", "order-1", "\xff" + long} {
+		if b := briefOf(s); b.Head != s || b.Tail+b.Title != "" {
+			t.Errorf("%q is cut: %+v", s, b)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/calendar"
 	"github.com/waterclock/waterclock/internal/span"
 )
 
@@ -48,9 +49,14 @@ type timerPage struct {
 	T         *api.Timer
 	Key       *shown
 	Payload   shown
-	AsHex     bool
+	As        string // how the payload is shown: as JSON or, if it is none, as it is; raw: as it is; hex: in hexadecimal
+	IsJSON    bool
+	Raw       *string // the payload to be copied; nil: it is no text, or not whole
+	Commands  []command
+	NoCommand string // why a command is missing
 	Headers   []headerRow
 	Next      []time.Time
+	NextClock clock // of a timer with a zone of its own: that zone
 	NextNote  string
 	Words     string       // what its cron expression says
 	Edit      template.URL // the form, with what is pending filled in
@@ -59,13 +65,18 @@ type timerPage struct {
 	Done      string // the outcome of the form that led here
 	Over      *over  // nothing is pending, which is not an error
 	Wrong     *api.Problem
-	Events    *events      // nil: they were not asked for
-	Hex       template.URL // the page with the payload in hexadecimal, or back as text
+	Events    *events    // nil: they were not asked for
+	Views     []viewLink // other ways to show the payload
 }
 
 type headerRow struct {
 	Name  string
 	Value shown
+}
+
+type viewLink struct {
+	Label string
+	Link  template.URL
 }
 
 type actionLink struct {
@@ -86,7 +97,7 @@ func (c *Console) timer(v *visit) error {
 	if do := actionOf(v.query("do")); do != nil && err == nil {
 		return v.show(nil, "confirm", do.Label, confirmPage{*do, t, id, topic, link("/timer", "topic", topic, "id", id), v.now})
 	}
-	p := &timerPage{Now: v.now, Topic: topic, ID: id, AsHex: v.query("as") == "hex"}
+	p := &timerPage{Now: v.now, Topic: topic, ID: id, As: v.query("as")}
 	p.Done = doneWords(v.query("done"), v.query("request"))
 	gone := err != nil && asProblem(err).Reason == api.ReasonNotFound
 	if v.r.Header.Get(liveHeader) == "" || gone {
@@ -137,7 +148,7 @@ func overOf(topic string, e *events) *over {
 func (p *timerPage) fill(v *visit, t *api.Timer) {
 	p.T = t
 	if t.Payload != nil {
-		p.Payload = show(t.Payload.Text, t.Payload.Base64, t.Payload.Null, p.AsHex)
+		p.payload(t.Payload)
 	}
 	if t.Target.Key != nil || t.Target.KeyBase64 != nil {
 		key := show(t.Target.Key, t.Target.KeyBase64, false, false)
@@ -146,12 +157,14 @@ func (p *timerPage) fill(v *visit, t *api.Timer) {
 	for _, h := range t.Headers {
 		p.Headers = append(p.Headers, headerRow{h.Name, show(h.Value, h.ValueBase64, h.ValueNull, false)})
 	}
-	as := "hex"
-	if p.AsHex {
-		as = ""
-	}
-	p.Hex = link("/timer", "topic", p.Topic, "id", p.ID, "as", as)
 	p.Next, p.Words, p.NextNote, p.NextWrong = v.next(t)
+	p.NextClock = v.clock
+	if t.Recurrence != nil && t.Recurrence.Cron != "" {
+		if zone, err := calendar.LoadZone(t.Recurrence.Zone); err == nil {
+			p.NextClock = clock{zone: zone}
+		}
+	}
+	p.Commands, p.NoCommand = v.commands(t)
 	if t.ID != "" {
 		p.Edit = link("/schedule", "topic", p.Topic, "id", p.ID, "edit", "1")
 	}
@@ -160,6 +173,29 @@ func (p *timerPage) fill(v *visit, t *api.Timer) {
 			continue
 		}
 		p.Actions = append(p.Actions, actionLink{a, link("/timer", "topic", p.Topic, "id", p.ID, "do", a.Do)})
+	}
+}
+
+// payload shows the payload, and the ways to see it otherwise.
+func (p *timerPage) payload(of *api.Payload) {
+	p.Payload = show(of.Text, of.Base64, of.Null, p.As == "hex")
+	if of.Text == nil || of.Bytes == 0 {
+		return
+	}
+	indented, isJSON := pretty(*of.Text)
+	if isJSON && p.As == "" {
+		p.Payload.Text, p.IsJSON = indented, true
+	}
+	if p.Payload.Cut == 0 || p.As == "hex" && of.Bytes <= maxText {
+		p.Raw = of.Text
+	}
+	for _, other := range []struct {
+		as, label string
+		there     bool
+	}{{"", "Show as JSON", isJSON}, {"raw", "Show as it is", isJSON}, {"", "Show as text", !isJSON}, {"hex", "Show as bytes", true}} {
+		if other.there && other.as != p.As {
+			p.Views = append(p.Views, viewLink{other.label, link("/timer", "topic", p.Topic, "id", p.ID, "as", other.as)})
+		}
 	}
 }
 
@@ -266,6 +302,7 @@ func doneWords(outcome, request string) string {
 		"scheduled": "Scheduled.", "replaced": "Scheduled again: it took the place of what was pending.", "cancelled": "Cancelled.",
 		"triggered": "It fires now.", "paused": "Paused.", "resumed": "Resumed.", "completed": "Resumed, and nothing of it was left to fire.",
 		"unchanged": "It was so already: nothing has changed.",
+		"reviewed":  "Marked as reviewed.",
 		"delayed":   "Sent again: it is passed on after the delay of its topic, counted from now.",
 		"written":   "The request is in the log; what becomes of it is not known here yet. Look again in a moment.",
 	}[outcome]

@@ -3,11 +3,14 @@ package console
 import (
 	"cmp"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock/internal/api"
 )
@@ -20,6 +23,9 @@ type search struct {
 	Topics                                   []string
 }
 
+// countedOfEach is how many timers of each partition the counts of a page look at.
+const countedOfEach = 10_000
+
 type timersPage struct {
 	search
 	Now     time.Time
@@ -27,10 +33,14 @@ type timersPage struct {
 	Next    template.URL // empty: there is no next page
 	First   template.URL // empty on the first page
 	Bulk    []actionLink // for all timers that match
+	Actions []action     // for ticked timers
 	Select  template.URL // the address to which the form with the ticked timers is sent
-	Count   *api.TimerCount
-	Missing []api.Missing // partitions whose timers are not on the page
-	Wrong   *api.Problem  // instead of timers
+	Tabs    []tab
+	Count   *api.TimerCount // of the tab that is shown; nil: not known
+	Missing []api.Missing   // partitions whose timers are not on the page
+	Wrong   *api.Problem    // instead of timers
+	Bare    bool            // the search is for all pending timers
+	Example []command       // what to do where there are none
 	// Elsewhere are other topics with such timers, if the search names no topic.
 	Elsewhere []topicFound
 }
@@ -42,6 +52,27 @@ type topicFound struct {
 	Link template.URL
 }
 
+// tab leads to the timers of a state.
+type tab struct {
+	State, Label, Says string
+	Count              *api.TimerCount
+	Link               template.URL
+	On                 bool
+}
+
+// tabs are all states, as the API's filter has them.
+func tabs() []tab {
+	return []tab{
+		{State: "", Label: "all", Says: "All pending timers"},
+		{State: "pending", Label: "pending", Says: "They fire when they are due"},
+		{State: "paused", Label: "paused", Says: "They do not fire until they are resumed"},
+		{State: "recurring", Label: "recurring", Says: "They fire again and again, whatever their state"},
+		{State: "parked", Label: "parked", Says: "They are due, and wait for their target"},
+		{State: "triggered", Label: "triggered", Says: "They fire now"},
+		{State: "remembered", Label: "remembered", Says: "They have fired, and their IDs stay taken for a while"},
+	}
+}
+
 // row is a timer in a list.
 type row struct {
 	*api.Timer
@@ -50,6 +81,9 @@ type row struct {
 	Pick  string // value of its check box
 	Words string // its cron expression in words
 }
+
+// Counts reports whether the time until the timer is due is a countdown to its firing.
+func (r *row) Counts() bool { return r.State == "pending" }
 
 func rowOf(t *api.Timer) row {
 	id := rawID(t)
@@ -68,7 +102,7 @@ func (c *Console) timers(v *visit) error {
 	p := &timersPage{Now: v.now}
 	topic, names, err := v.chosen()
 	p.search = v.search()
-	p.Topic, p.Topics, p.Q = topic, names, cmp.Or(v.query("q"), v.query("prefix"))
+	p.Topic, p.Topics, p.Q = topic, names, v.within(topic, cmp.Or(v.query("q"), v.query("prefix")))
 	switch {
 	case err != nil:
 		p.Wrong = asProblem(err)
@@ -115,10 +149,11 @@ func (s *search) filter(now time.Time) (url.Values, error) {
 
 // lookAround searches all topics. The page shows the first topic with such timers, and names the others.
 func (p *timersPage) lookAround(v *visit, names []string) {
-	q, err := p.filter(v.now)
+	q, err := p.filter(v.now.In(v.zone))
 	if err != nil {
 		return // find reports it
 	}
+	q.Set("limit", strconv.Itoa(countedOfEach))
 	chosen := p.Topic
 	for _, topic := range names {
 		var n api.TimerCount
@@ -141,15 +176,13 @@ func (p *timersPage) find(v *visit) *api.Problem {
 	if at, err := strconv.ParseInt(v.query("since"), 10, 64); err == nil {
 		since = time.UnixMilli(at).UTC()
 	}
-	q, err := p.filter(since)
+	q, err := p.filter(since.In(v.zone))
 	if err != nil {
 		return wrong(http.StatusBadRequest, err.Error())
 	}
 	path := []string{"topics", p.Topic, "timers"}
-	var n api.TimerCount
-	if v.ask(call{path: append(path[:3:3], "count"), query: q}, &n) == nil {
-		p.Count = &n
-	}
+	p.count(v, path, q)
+	p.Bare, p.Example = p.Q+p.From+p.To+p.Target == "", v.example(p.Topic, p.State)
 	order := p.Order
 	if order == "" && p.Q != "" {
 		order = "id" // then a timer with exactly that ID comes first
@@ -171,14 +204,48 @@ func (p *timersPage) find(v *visit) *api.Problem {
 		r.Words = v.inWords(t.Recurrence, said)
 		p.Timers = append(p.Timers, r)
 	}
-	p.Select = link("/selected", "topic", p.Topic)
+	p.Select = link("/selected", p.pairs(q)...)
 	for _, a := range bulkActions() {
+		if a.Do == "pause" && p.State == "paused" || a.Do == "resume" && p.State != "paused" && p.State != "" && p.State != "recurring" {
+			continue // it would change nothing
+		}
+		p.Actions = append(p.Actions, a)
 		p.Bulk = append(p.Bulk, actionLink{a, link("/bulk", p.pairs(q, "do", a.Do)...)})
 	}
 	if list.Cursor != "" {
 		p.Next = p.page(list.Cursor, strconv.FormatInt(since.UnixMilli(), 10))
 	}
 	return nil
+}
+
+// count counts the timers of each state that the rest of the search matches. Each count is bounded, and says so.
+func (p *timersPage) count(v *visit, path []string, q url.Values) {
+	p.Tabs = tabs()
+	var calls errgroup.Group
+	for i := range p.Tabs {
+		t := &p.Tabs[i]
+		here := *p
+		here.State = t.State
+		t.Link, t.On = here.page("", ""), t.State == p.State
+		calls.Go(func() error {
+			of := maps.Clone(q)
+			of.Set("limit", strconv.Itoa(countedOfEach))
+			if of.Del("state"); t.State != "" {
+				of.Set("state", t.State)
+			}
+			var n api.TimerCount
+			if v.ask(call{path: append(path[:3:3], "count"), query: of}, &n) == nil {
+				t.Count = &n
+			}
+			return nil
+		})
+	}
+	_ = calls.Wait() // a count that is not known is not shown
+	for _, t := range p.Tabs {
+		if t.On {
+			p.Count = t.Count
+		}
+	}
 }
 
 // inWords returns the API's explanation of a cron expression. said caches those of the page.
@@ -200,16 +267,8 @@ func (a *asker) inWords(r *api.Recurrence, said map[[2]string]string) string {
 	return words
 }
 
-// Actions returns the actions for ticked timers.
-func (*timersPage) Actions() []action { return bulkActions() }
-
 // page returns the address of one page of the search.
 func (p *timersPage) page(cursor, since string) template.URL {
 	return link("/timers", "topic", p.Topic, "q", p.Q, "from", p.From, "to", p.To, "target", p.Target,
 		"state", p.State, "order", p.Order, "cursor", cursor, "since", since)
-}
-
-// States returns the states to choose from; the first means any.
-func (*search) States() []string {
-	return []string{"", "pending", "triggered", "paused", "parked", "remembered"}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
 )
@@ -41,7 +42,7 @@ type Call struct {
 	Partition int32  `json:"partition"`
 	ID        []byte `json:"id,omitempty"` // Get, Find
 
-	Page *query.Page `json:"page,omitempty"` // List; Count uses only its Filter
+	Page *query.Page `json:"page,omitempty"` // List; Count uses only its Filter and Limit
 	// Until are the instants of a Count, Unix ms, ascending: the answer says how many timers fire
 	// before each of them.
 	Until []int64 `json:"until,omitempty"`
@@ -138,7 +139,7 @@ type Instance struct {
 	Version    string            `json:"version,omitempty" doc:"What it was built from."`
 	Started    time.Time         `json:"started,omitzero"`
 	Member     bool              `json:"member" doc:"Whether it is a member of the group."`
-	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings were in the last five minutes; without it there were none, or none are known of."`
+	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings were in the last five minutes by its own doing: a request for the past counts from when it was read. Without it there were none, or none are known of."`
 	Partitions []PartitionStatus `json:"partitions,omitempty"`
 	Unhealthy  []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
 	// SettingsDiffer is told by the instance that is asked, not by this one.
@@ -146,11 +147,11 @@ type Instance struct {
 	Problem        string   `json:"problem,omitempty" doc:"Why it could not be asked, or cannot work: that no broker answers it, for one."`
 }
 
-// Lateness is how late the firings of an instance were in the last five minutes.
+// Lateness is how late the firings of an instance were in the last five minutes, by its own doing.
 type Lateness struct {
 	OverSeconds float64 `json:"overSeconds" doc:"In how many seconds they were: 300, or fewer where it runs for less."`
-	Firings     uint64  `json:"firings" doc:"How many there were."`
-	P50Seconds  float64 `json:"p50Seconds" doc:"Half of them were not later than that: the upper bound of the bucket of waterclock_commit_lateness_seconds that they are in; 3600: that or more."`
+	Firings     uint64  `json:"firings" doc:"How many there were, without those that were missed while no instance ran, waited for their target, or were steered."`
+	P50Seconds  float64 `json:"p50Seconds" doc:"Half of them were not later than that: the upper bound of the bucket of waterclock_own_commit_lateness_seconds that they are in; 3600: that or more."`
 	P99Seconds  float64 `json:"p99Seconds" doc:"99 of 100 were not later than that, in the same way."`
 }
 
@@ -176,6 +177,30 @@ type UnhealthyTarget struct {
 	Topic     string    `json:"topic"`
 	Partition string    `json:"partition" doc:"A number, or any, or unknown."`
 	Since     time.Time `json:"since"`
+	// A topic, or a partition, that does not exist is different from one that cannot be written to.
+	DeadLetterAfterSecs float64 `json:"deadLetterAfterSeconds,omitempty" doc:"The brokers do not know the topic, or it has no such partition: if that lasts so long, timers that are due become dead letters. Without it they wait."`
+}
+
+// Meaning returns in words what is wrong, and what becomes of timers that are due.
+func (u *UnhealthyTarget) Meaning() string {
+	after := "after " + (time.Duration(u.DeadLetterAfterSecs*1000) * time.Millisecond).String() + " its due timers become dead letters"
+	switch {
+	case u.Topic == "*":
+		return "more unknown topics than are looked up at a time; their timers wait for their turn"
+	case u.DeadLetterAfterSecs > 0 && u.Partition == "beyond":
+		return "lacks a partition that timers name; " + after + " (" + string(waterclock.ReasonTargetPartitionUnknown) + ")"
+	case u.DeadLetterAfterSecs > 0:
+		return "does not exist, as far as is known; " + after + " (" + string(waterclock.ReasonTargetUnknown) + ")"
+	}
+	return "takes no writes; its timers wait"
+}
+
+// Name returns the topic, with the partition if one is meant.
+func (u *UnhealthyTarget) Name() string {
+	if u.Partition == "unknown" || u.Partition == "beyond" {
+		return u.Topic
+	}
+	return u.Topic + "/" + u.Partition
 }
 
 // Local is this process.
@@ -200,7 +225,8 @@ type Partition interface {
 	Explain(err error) error
 	Get(ctx context.Context, id []byte) (*query.Timer, error) // nil: nothing is pending
 	List(ctx context.Context, p query.Page) (query.List, error)
-	Count(ctx context.Context, f query.Filter) (query.Count, error)
+	// CountAmong looks at limit timers at most; less than 1: at as many as one count may.
+	CountAmong(ctx context.Context, f query.Filter, limit int) (query.Count, error)
 	// CountUntil counts the timers that fire before each of some instants, Unix ms, which ascend.
 	CountUntil(ctx context.Context, f query.Filter, until []int64) ([]query.Count, error)
 	// Watch begins to record decisions. It is called before the requests are written.

@@ -25,7 +25,9 @@ type Job struct {
 	Spared  int64  `json:"spared" doc:"Of them, those that had fired, or were scheduled again, or were so already, when their request was read; also those that this job has changed itself by a request whose answer was lost: such requests are written again."`
 	Failed  int64  `json:"failed" doc:"Of them, those whose request was refused or not written, or whose decision is not known."`
 	Failure string `json:"failure,omitempty" doc:"Of a resend: what the first that failed has met."`
-	Problem string `json:"problem,omitempty" doc:"Why it has failed or was stopped, or what it waits for."`
+	// Unmarked is about what a resend has sent.
+	Unmarked string `json:"unmarked,omitempty" doc:"Of a resend: why what it has sent is not marked as reviewed, or not all of it. Another resend may send it again."`
+	Problem  string `json:"problem,omitempty" doc:"Why it has failed or was stopped, or what it waits for."`
 }
 
 // JobID makes the ID of a job of a process. It names the process, so that any instance knows which

@@ -17,6 +17,11 @@ const maxCountRows = 1_000_000
 // Count counts the pending timers that a filter matches. Without a filter that costs nothing; otherwise it takes one scan,
 // which has a limit. Errors are those of Get.
 func (q *Questions) Count(ctx context.Context, f query.Filter) (query.Count, error) {
+	return q.CountAmong(ctx, f, maxCountRows)
+}
+
+// CountAmong is Count with a lower limit of its scan, in timers; less than 1, or too many: that of Count.
+func (q *Questions) CountAmong(ctx context.Context, f query.Filter, limit int) (query.Count, error) {
 	a, err := q.begin(ctx)
 	if err != nil {
 		return query.Count{}, err
@@ -27,6 +32,9 @@ func (q *Questions) Count(ctx context.Context, f query.Filter) (query.Count, err
 	var n int64
 	done := true
 	err = a.counting(ctx, &f, func(*timer.Timer) { n++ }, func(s *scan) (err error) {
+		if limit > 0 {
+			s.rows = min(limit, maxCountRows)
+		}
 		if f.Prefix != "" {
 			done, err = s.byID(ctx, false, func([]byte, *statestore.Row) (bool, error) { n++; return true, nil })
 		} else {

@@ -126,6 +126,34 @@ func questionsHoldNoMoreThan(t *testing.T, bytes int64, most int) {
 	}
 }
 
+// A count with a limit looks at no more rows of the store, and says that there may be more.
+func TestCountAmong(t *testing.T) {
+	c := newAsked(t, budget.Alone(memoryForAll), nil)
+	for i := range 30 {
+		c.schedule(fmt.Sprint("id", i), 50_000)
+	}
+	c.step()
+	c.apply()
+	c.freeze()
+	c.write()
+	c.thaw()
+	for _, want := range []struct {
+		limit int
+		query.Count
+	}{{0, query.Count{N: 30, Exact: true}}, {31, query.Count{N: 30, Exact: true}}, {10, query.Count{N: 10}}} {
+		for _, f := range []query.Filter{{Target: targetTopic}, {State: query.Pending}, {Prefix: "id"}} {
+			n, err := c.q.CountAmong(t.Context(), f, want.limit)
+			if c.ok(err); n != want.Count {
+				t.Errorf("%+v among %d: %+v, want %+v", f, want.limit, n, want.Count)
+			}
+		}
+		if n, err := c.q.CountAmong(t.Context(), query.Filter{State: query.Recurring}, want.limit); err != nil || n.N != 0 ||
+			n.Exact != want.Exact {
+			t.Errorf("recurring among %d: %+v, %v", want.limit, n, err)
+		}
+	}
+}
+
 // A question that reads much that is not flushed gives its slot back again and again, and others get it meanwhile.
 func TestAQuestionRestsWhileReadingUnflushedChanges(t *testing.T) {
 	const n = 20 * restIDs

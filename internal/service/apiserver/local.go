@@ -16,6 +16,7 @@ import (
 	"github.com/waterclock/waterclock/internal/ops"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/recent"
+	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 
@@ -191,7 +192,11 @@ func (l *local) Status() route.Instance {
 		})
 	}
 	for p, since := range in.Health.Unhealthy() {
-		s.Unhealthy = append(s.Unhealthy, route.UnhealthyTarget{Topic: p.Topic, Partition: p.Label(), Since: since.UTC()})
+		u := route.UnhealthyTarget{Topic: p.Topic, Partition: p.Label(), Since: since.UTC()}
+		if p.Partition == timer.Beyond || p.Partition == timer.Unplaced && p != targets.Unexamined() {
+			u.DeadLetterAfterSecs = in.Targets.MissingAfter().Seconds()
+		}
+		s.Unhealthy = append(s.Unhealthy, u)
 	}
 	return s
 }

@@ -74,6 +74,20 @@ func (l *logs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, er
 	return bounds, nil
 }
 
+// Since implements api.Logs.
+func (l *logs) Since(ctx context.Context, topic string, at time.Time) (map[int32]int64, error) {
+	listed, err := kadm.NewClient(l.in.Client).ListOffsetsAfterMilli(ctx, at.UnixMilli(), topic)
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the offsets of %s at %s: %w", topic, at.UTC().Format(time.RFC3339), err)
+	}
+	offsets := make(map[int32]int64)
+	listed.Each(func(o kadm.ListedOffset) { offsets[o.Partition] = o.Offset })
+	return offsets, nil
+}
+
 // Read implements api.Logs.
 func (l *logs) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
 	from := make(map[int32]int64)

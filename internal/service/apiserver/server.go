@@ -213,9 +213,9 @@ func (s *Server) Open(in *Instance) (stop func(), err error) {
 	a := api.New(api.Options{
 		OfTarget: in.noteOfTarget,
 		Version:  ops.ReadBuild().Version, Process: in.Process, Asker: router, Topics: served,
-		Logs: newLogs(in, s.log), PartitionOf: intake.Murmur2Partition,
+		Logs: newLogs(in, s.log), Marks: newMarks(in, s.cfg.Group), PartitionOf: intake.Murmur2Partition,
 		Logger: s.log, Registry: s.registry, Tracer: in.Tracer,
-		Rights: api.Rights{May: apiaccess.May, Some: apiaccess.MaySome, Caller: callerName},
+		Rights: api.Rights{May: apiaccess.May, Some: apiaccess.MaySome, Grants: apiaccess.Grants, Caller: callerName},
 	})
 	router.HaveJobs(a)
 	var h http.Handler = a

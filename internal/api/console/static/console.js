@@ -1,62 +1,209 @@
 // What pages do by themselves. All else works without it.
 'use strict';
 (() => {
+  const page = document.documentElement;
+  const patience = 8000; // ms that an answer may take
   const get = async (address) => {
-    const answer = await fetch(address, {headers: {Accept: 'text/html', 'Waterclock-Live': '1'}, cache: 'no-store'});
-    const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
-    local(page);
-    return page;
+    const answer = await fetch(address, {headers: {Accept: 'text/html', 'Waterclock-Live': '1'}, cache: 'no-store', signal: AbortSignal.timeout(patience)});
+    return new DOMParser().parseFromString(await answer.text(), 'text/html');
   };
-  // local adds to each time what the clock of the reader shows, where that is not UTC.
-  const local = (root) => {
-    for (const time of root.querySelectorAll('main time[datetime]')) {
-      const at = new Date(time.dateTime);
-      if (isNaN(at) || at.getTimezoneOffset() === 0) continue;
-      const precise = /\.\d{3}$/.test(time.textContent);
-      const clock = {hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23', ...(precise && {fractionalSecondDigits: 3}), timeZoneName: 'short'};
-      const text = at.toLocaleTimeString(undefined, clock);
-      const day = at.getDate() === at.getUTCDate() ? '' : at.toLocaleDateString(undefined, {weekday: 'short', day: 'numeric', month: 'short'}) + ' ';
-      const beside = root.createElement('small');
-      beside.className = 'local';
-      beside.textContent = `(${day}${text})`;
-      time.after(' ', beside);
+
+  // The zone of pages may be that of the browser, wherever it is now.
+  const here = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const browser = document.getElementById('browser-zone');
+  if (here) {
+    browser.value = 'browser:' + here;
+    browser.textContent = `This browser: ${here}`;
+    browser.hidden = false;
+    if ('follows' in page.dataset && page.dataset.zone !== here && navigator.cookieEnabled && !sessionStorage.getItem('zone ' + here)) {
+      sessionStorage.setItem('zone ' + here, 'asked'); // once: the service may not know the zone
+      browser.click();
+    }
+  }
+
+  // rough is a duration in its two largest units, as pages write it.
+  const rough = (ms) => {
+    const units = [[31536e6, 'y', 864e5, 'd'], [864e5, 'd', 36e5, 'h'], [36e5, 'h', 6e4, 'min'], [6e4, 'min', 1e3, 's']];
+    for (const [unit, name, part, partName] of units) {
+      if (ms < unit) continue;
+      const rest = Math.floor(ms % unit / part);
+      return `${Math.floor(ms / unit)} ${name}` + (rest > 0 && ms / unit < 100 ? ` ${rest} ${partName}` : '');
+    }
+    return `${Math.floor(ms / 1e3)} s`;
+  };
+
+  // change makes an element what it is on a newer page. What stays keeps its ticks, its focus and its place: a row is
+  // known by its timer. What is data-own is the script's.
+  const keyOf = (e) => e.id || e.nodeName === 'TR' && e.querySelector('input[name=pick]')?.value || '';
+  const change = (old, fresh) => {
+    if (old.nodeType !== Node.ELEMENT_NODE) {
+      if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
+      return;
+    }
+    if (fresh.hasAttribute('data-own')) return;
+    for (const {name} of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== 'open') old.removeAttribute(name);
+    for (const {name, value} of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    const rows = new Map([...old.children].map((e) => [keyOf(e), e])), next = [...fresh.childNodes];
+    const keys = new Set(next.map((e) => keyOf(e)));
+    for (const [key, e] of rows) if (key && !keys.has(key)) e.remove();
+    let at = old.firstChild;
+    for (const node of next) {
+      const key = keyOf(node), same = key ? rows.get(key) : at && !keyOf(at) && at.nodeName === node.nodeName ? at : null;
+      if (!same) {
+        old.insertBefore(node, at); // which takes it from the newer page
+        continue;
+      }
+      while (key && at && at !== same && !keyOf(at)) { // or what has the focus would move, and lose it
+        const e = at;
+        at = at.nextSibling;
+        e.remove();
+      }
+      if (same === at) at = at.nextSibling;
+      else old.insertBefore(same, at);
+      change(same, node);
+    }
+    while (at) {
+      const e = at;
+      at = at.nextSibling;
+      e.remove();
     }
   };
-  local(document);
 
-  // swap shows what a newer page has in place of an element of this one. Not while one is in it
-  // or marks text there: it would be gone.
-  const swap = (page, old) => {
-    const fresh = page.getElementById(old.id);
-    const marked = getSelection();
-    if (!fresh || old.contains(document.activeElement) || (!marked.isCollapsed && old.contains(marked.anchorNode))) return;
-    if (fresh.innerHTML !== old.innerHTML) old.replaceChildren(...fresh.childNodes);
-  };
-
+  // A page is as of when it was made or updated. Ten seconds later it says that it is old, and why.
+  const byID = (id) => document.getElementById(id);
+  const toggle = byID('live'), main = byID('content'), stale = byID('stale'), period = 5000;
   let live = [...document.querySelectorAll('[data-live]')];
-  const toggle = document.getElementById('live');
-  if (live.length) {
-    document.getElementById('live-label').hidden = false;
-    toggle.checked = sessionStorage.getItem('live') !== 'off';
-    toggle.addEventListener('change', () => sessionStorage.setItem('live', toggle.checked ? 'on' : 'off'));
-    const lost = document.getElementById('lost');
-    const again = async () => {
-      if (toggle.checked && !document.hidden) {
-        try {
-          const page = await get(location.href);
-          for (const element of [...live, document.getElementById('as-of'), document.getElementById('live-dead')]) swap(page, element);
-          // What is over does not change any more.
-          live = live.filter((element) => page.getElementById(element.id)?.hasAttribute('data-live') ?? true);
-          lost.hidden = true;
-        } catch {
-          lost.hidden = false;
-        }
+  const updates = live.length > 0;
+  let since = Date.now(), next = since + period, shown = since, why = '', timer, busy = false;
+  let ahead = Date.parse(byID('as-of').dataset.now) - since; // ms by which the clock of the service is ahead
+
+  const read = async () => {
+    if (live.length === 0) { // nothing changes here, but is the service there?
+      await fetch('/static/icon.svg', {method: 'HEAD', cache: 'no-store', signal: AbortSignal.timeout(patience)});
+      return '';
+    }
+    const fresh = await get(location.href), parts = live.map((e) => [e, fresh.getElementById(e.id)]);
+    if (!fresh.getElementById('as-of')) return 'The answer is no page of the console: load this one again.';
+    if (parts.every(([, newer]) => !newer)) return fresh.querySelector('h1').textContent + ': load the page again.';
+    ahead = Date.parse(fresh.getElementById('as-of').dataset.now) - Date.now();
+    // What is over does not change any more.
+    live = parts.filter(([, newer]) => newer?.hasAttribute('data-live') ?? true).map(([e]) => e);
+    for (const id of ['as-of', 'live-dead']) parts.push([byID(id), fresh.getElementById(id)]);
+    for (const [e, newer] of parts) { // what is missing is not known now, and another part says why
+      if (newer) change(e, newer);
+      else e.setAttribute('data-stale', '');
+    }
+    copyable(main);
+    ticks();
+    return '';
+  };
+  const update = async () => {
+    if (busy) return;
+    busy = true;
+    clearTimeout(timer);
+    const begun = Date.now();
+    if (!document.hidden && (!updates || toggle.checked)) {
+      try {
+        why = await read();
+        if (!why) since = Date.now();
+      } catch {
+        why = 'The service does not answer.';
       }
-      if (live.length) setTimeout(again, 5000);
-    };
-    setTimeout(again, 5000);
-    document.addEventListener('visibilitychange', () => { lost.hidden = true; });
+      busy = false;
+      count();
+    }
+    busy = false;
+    // A page that is much work is asked for less often.
+    const wait = Math.max(period, Math.min(60_000, 10 * (Date.now() - begun)));
+    next = Date.now() + wait;
+    timer = setTimeout(update, wait);
+  };
+  const tell = () => {
+    const age = Date.now() - since, off = updates && !toggle.checked;
+    const late = why !== '' || off || Date.now() > Math.max(next, shown) + period;
+    const old = age > 2 * period && late;
+    const reason = off ? 'Updates are switched off.' : why || 'The service does not answer.';
+    if (byID('stale-says').textContent !== (old ? reason : '')) byID('stale-says').textContent = old ? reason : '';
+    byID('stale-age').textContent = `${updates ? 'What is shown is' : 'The last answer was'} ${rough(age)} ${updates ? 'old' : 'ago'}.`;
+    stale.hidden = !old;
+    main.toggleAttribute('data-stale', old && updates);
+    return old;
+  };
+  // Countdowns go on to their end. Then the page is asked for what came of the timer.
+  const count = () => {
+    const old = tell();
+    let ended = false;
+    for (const e of document.querySelectorAll('[data-due]')) {
+      const left = Date.parse(e.dataset.due) - Date.now() - ahead;
+      const text = left >= 1000 ? `in ${rough(left)}` : old ? 'due, and not known if fired' : left > -1000 ? 'now' : `${rough(-left)} ago`;
+      ended ||= text === 'now' && e.textContent !== text;
+      if (e.textContent !== text) e.textContent = text;
+    }
+    if (ended) setTimeout(update, 300);
+  };
+  if (updates) {
+    byID('live-label').hidden = false;
+    toggle.checked = sessionStorage.getItem('live') !== 'off';
+    toggle.addEventListener('change', () => {
+      sessionStorage.setItem('live', toggle.checked ? 'on' : 'off');
+      update();
+    });
   }
+  byID('stale-again').addEventListener('click', () => {
+    if (updates && !toggle.checked) toggle.click();
+    else update();
+  });
+  document.addEventListener('visibilitychange', () => {
+    shown = Date.now();
+    if (!document.hidden) update();
+  });
+  addEventListener('pageshow', (event) => { if (event.persisted) update(); });
+  setInterval(count, 1000);
+  timer = setTimeout(update, period);
+
+  // Timers are ticked one by one, or all of the page.
+  const boxes = () => [...document.querySelectorAll('input[name=pick]')];
+  const ticks = () => {
+    const all = byID('all');
+    if (!all) return;
+    const some = boxes(), ticked = some.filter((b) => b.checked).length;
+    byID('all-label').hidden = false;
+    all.checked = ticked === some.length;
+    all.indeterminate = ticked > 0 && ticked < some.length;
+    byID('ticked').textContent = ticked ? `${ticked} ticked:` : 'None ticked';
+    for (const b of all.closest('form').querySelectorAll('button[name=do]')) b.disabled = ticked === 0;
+  };
+  document.addEventListener('change', (event) => {
+    if (event.target.id === 'all') for (const b of boxes()) b.checked = event.target.checked;
+    if (event.target.id === 'all' || event.target.name === 'pick') ticks();
+  });
+  addEventListener('pageshow', ticks); // a browser that goes back ticks what was ticked
+  ticks();
+
+  // What is copied is what an attribute has, as JSON, or what stands before the button.
+  const copyable = (root) => { for (const b of root.querySelectorAll('[data-copy]')) b.hidden = false; };
+  copyable(document);
+  const copy = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch { // the page is not from a secure origin
+      const field = document.createElement('textarea');
+      field.value = text;
+      document.body.append(field);
+      field.select();
+      document.execCommand('copy');
+      field.remove();
+    }
+  };
+  document.addEventListener('click', async (event) => {
+    const button = event.target.closest('[data-copy]');
+    if (!button) return;
+    await copy(button.dataset.copy ? JSON.parse(button.dataset.copy) : button.previousElementSibling.textContent);
+    button.focus();
+    const label = button.firstChild, was = 'Copy';
+    label.textContent = 'Copied';
+    setTimeout(() => { label.textContent = was; }, 2000);
+  });
 
   const cron = document.getElementById('cron');
   if (cron) {
@@ -65,8 +212,8 @@
     const explain = async () => {
       const asked = cron.value + '\n' + zone.value;
       try {
-        const page = await get('/schedule?' + new URLSearchParams({cron: cron.value, zone: zone.value}));
-        if (asked === cron.value + '\n' + zone.value) swap(page, document.getElementById('explained'));
+        const fresh = await get('/schedule?' + new URLSearchParams({cron: cron.value, zone: zone.value}));
+        if (asked === cron.value + '\n' + zone.value) change(byID('explained'), fresh.getElementById('explained'));
       } catch { /* the button asks in the other way */ }
     };
     for (const field of [cron, zone]) {
@@ -74,41 +221,16 @@
     }
   }
 
-  const told = document.querySelector('#told[data-events]');
-  if (told) {
-    // What does not print, or turns the direction of writing, is shown as its code.
-    const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => '\\u' + c.codePointAt(0).toString(16).padStart(4, '0'));
-    const words = (e) => [
-      e.occurrence && `occurrence ${e.occurrence}`, e.occurrence && `late ${e.lateness || 0} ms`, e.target && `to ${e.target}`,
-      e.reason, e.detail, `request ${e.request || e.cancel || e.source}`,
-    ].filter(Boolean).join(' · ');
-    const stream = new EventSource(told.dataset.events);
-    const watched = document.getElementById('watched');
-    // It goes on by itself behind the last event that came; where it cannot, it is closed.
-    stream.addEventListener('open', () => { watched.textContent = 'What happens is added as it happens.'; });
-    stream.addEventListener('error', () => {
-      watched.textContent = stream.readyState === EventSource.CLOSED ?
-        'The instance tells of no more events here: load the page again for what has happened since.' :
-        'The connection is lost; what happens meanwhile is added when it is there again.';
-    });
-    stream.addEventListener('event', (message) => {
-      const e = JSON.parse(message.data);
-      const row = told.tBodies[0].insertRow(0);
-      told.classList.remove('empty');
-      for (const [label, text] of [['At', new Date(e.at).toISOString().slice(0, 23).replace('T', ' ')], ['What', e.type], ['Detail', words(e)]]) {
-        const cell = row.insertCell();
-        cell.dataset.label = label;
-        cell.append(visible(text));
-      }
-      while (told.tBodies[0].rows.length > 100) told.tBodies[0].deleteRow(-1);
-    });
-  }
-
   document.addEventListener('keydown', (event) => {
+    const menu = document.querySelector('details.zone');
+    if (event.key === 'Escape' && menu.open) {
+      menu.open = false;
+      menu.querySelector('summary').focus();
+    }
     if (event.key !== '/' || event.ctrlKey || event.metaKey || event.altKey) return;
     if (/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) return;
     event.preventDefault();
-    const find = document.getElementById('find');
+    const find = byID('find');
     find.focus();
     find.select();
   });

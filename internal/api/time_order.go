@@ -8,42 +8,44 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// aheadLetters is about how many letters a letterOrder knows of at a time, all partitions together, at some 100 bytes
+// aheadRecords is about how many letters a timeOrder knows of at a time, all partitions together, at some 100 bytes
 // each. It also has one window of each partition, however many those are.
-const aheadLetters = 20_000
+const aheadRecords = 20_000
 
-// letterOrder merges the partitions of a topic of dead letters in the order of time. The letters of one ID are
-// usually on one partition. But they are on another while that takes no writes, if producers use other partitioners,
+// timeOrder merges the partitions of a topic of dead letters, or of events, in the order of time. The letters of one ID
+// are usually on one partition. But they are on another while that takes no writes, if producers use other partitioners,
 // and after the request topic has grown. Of each partition the order of its log stays, because the times of two
 // owners may disagree a little.
 //
-// It keeps only where letters are, not the letters. So many partitions with large letters need little memory.
-type letterOrder struct {
+// It keeps only where letters are, not the letters. So many partitions with large letters need little memory. Events
+// are small and are kept.
+type timeOrder struct {
 	newestFirst bool
 	bounds      map[int32][2]int64   // by partition: not read yet
-	ahead       map[int32][]letterAt // by partition: read, not taken yet, in order
+	ahead       map[int32][]recordAt // by partition: read, not taken yet, in order
 	window      int64                // offsets of a partition that are looked at together: see shrink
 	most        int64                // the maximum of window
 }
 
-// letterAt says where a letter is, and what orders it.
-type letterAt struct {
+// recordAt says where a letter or an event is, and what orders it.
+type recordAt struct {
 	partition int32
 	offset    int64
 	at        time.Time
 	source    waterclock.Source
-	size      int // bytes of memory of the whole letter
+	size      int     // bytes of memory of the whole record
+	record    *Record // an event; nil for a letter
 }
 
-func newLetterOrder(bounds map[int32][2]int64, newestFirst bool) *letterOrder {
-	most := min(resendWindow, max(1, aheadLetters/int64(max(1, len(bounds)))))
-	return &letterOrder{
-		newestFirst: newestFirst, bounds: bounds, ahead: make(map[int32][]letterAt), window: most, most: most,
+func newTimeOrder(bounds map[int32][2]int64, newestFirst bool) *timeOrder {
+	most := min(resendWindow, max(1, aheadRecords/int64(max(1, len(bounds)))))
+	return &timeOrder{
+		newestFirst: newestFirst, bounds: bounds, ahead: make(map[int32][]recordAt), window: most, most: most,
 	}
 }
 
 // spans returns the windows to read next, one for each partition without known letters, or none.
-func (o *letterOrder) spans() map[int32][2]int64 {
+func (o *timeOrder) spans() map[int32][2]int64 {
 	spans := make(map[int32][2]int64)
 	for p, b := range o.bounds {
 		switch {
@@ -58,7 +60,7 @@ func (o *letterOrder) spans() map[int32][2]int64 {
 }
 
 // looked notes which letters are in the spans, by partition in the order of its log.
-func (o *letterOrder) looked(spans map[int32][2]int64, found map[int32][]letterAt) {
+func (o *timeOrder) looked(spans map[int32][2]int64, found map[int32][]recordAt) {
 	for p, span := range spans {
 		b := o.bounds[p]
 		if o.newestFirst {
@@ -74,7 +76,7 @@ func (o *letterOrder) looked(spans map[int32][2]int64, found map[int32][]letterA
 
 // shrink makes the next windows smaller by historyGrowth, because these have too many bytes to be read together. It
 // returns false if they cannot be smaller.
-func (o *letterOrder) shrink() bool {
+func (o *timeOrder) shrink() bool {
 	was := o.window
 	o.window = max(1, was/historyGrowth)
 	return o.window < was
@@ -82,9 +84,9 @@ func (o *letterOrder) shrink() bool {
 
 // take returns the next letters, at most n and not more bytes together, but at least one. It returns fewer if a
 // partition has to be looked at first, and none at the end.
-func (o *letterOrder) take(n, bytes int) (all []letterAt) {
+func (o *timeOrder) take(n, bytes int) (all []recordAt) {
 	for len(all) < n {
-		var next *letterAt
+		var next *recordAt
 		for p, ahead := range o.ahead {
 			if len(ahead) == 0 {
 				if b := o.bounds[p]; b[0] < b[1] {
@@ -110,7 +112,7 @@ func (o *letterOrder) take(n, bytes int) (all []letterAt) {
 
 // before reports whether a comes before b. Letters of one step have the same time. Then the order of their requests
 // counts, as far as they have one.
-func (o *letterOrder) before(a, b *letterAt) bool {
+func (o *timeOrder) before(a, b *recordAt) bool {
 	c := cmp.Or(a.at.Compare(b.at), cmp.Compare(a.source.Partition, b.source.Partition),
 		cmp.Compare(a.source.Offset, b.source.Offset), cmp.Compare(a.partition, b.partition))
 	if o.newestFirst {

@@ -14,35 +14,35 @@ import (
 func TestLetterOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		newestFirst := rapid.Bool().Draw(t, "newest first")
-		logs, bounds := make(map[int32][]letterAt), make(map[int32][2]int64)
-		var want []letterAt
+		logs, bounds := make(map[int32][]recordAt), make(map[int32][2]int64)
+		var want []recordAt
 		for p := range int32(rapid.IntRange(0, 4).Draw(t, "partitions")) {
 			at := int64(0)
 			for offset := range rapid.Int64Range(0, 30).Draw(t, "letters") {
 				at += rapid.Int64Range(0, 3).Draw(t, "later by")
-				l := letterAt{partition: p, offset: 2 * offset, at: time.UnixMilli(at)}
+				l := recordAt{partition: p, offset: 2 * offset, at: time.UnixMilli(at)}
 				l.size = rapid.IntRange(1, 40).Draw(t, "size")
 				l.source.Partition, l.source.Offset = p, offset // as their requests
 				logs[p], bounds[p] = append(logs[p], l), [2]int64{0, 2*offset + 2}
 			}
 			want = append(want, logs[p]...)
 		}
-		slices.SortStableFunc(want, func(a, b letterAt) int {
+		slices.SortStableFunc(want, func(a, b recordAt) int {
 			return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.partition, b.partition), cmp.Compare(a.offset, b.offset))
 		})
 		if newestFirst {
 			slices.Reverse(want)
 		}
-		o := newLetterOrder(bounds, newestFirst)
+		o := newTimeOrder(bounds, newestFirst)
 		o.most = rapid.Int64Range(1, 9).Draw(t, "window")
 		o.window = o.most
-		var got []letterAt
+		var got []recordAt
 		for {
 			for spans := o.spans(); len(spans) > 0; spans = o.spans() {
 				if rapid.IntRange(0, 3).Draw(t, "too large") == 0 && o.shrink() {
 					continue
 				}
-				found := make(map[int32][]letterAt)
+				found := make(map[int32][]recordAt)
 				for p, span := range spans {
 					for _, l := range logs[p] {
 						if l.offset >= span[0] && l.offset < span[1] {

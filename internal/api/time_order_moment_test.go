@@ -11,11 +11,11 @@ import (
 func TestLettersOfOneMomentHaveAnOrder(t *testing.T) {
 	at := time.UnixMilli(1)
 	for range 200 {
-		o := newLetterOrder(map[int32][2]int64{0: {}, 1: {}, 2: {}}, false)
-		o.ahead = map[int32][]letterAt{
-			0: {{0, 1, at, waterclock.Source{Partition: 5, Offset: 10}, 1}},
-			1: {{1, 1, at, waterclock.Source{Partition: 6, Offset: 1}, 1}},
-			2: {{2, 1, at, waterclock.Source{Partition: 5, Offset: 3}, 1}},
+		o := newTimeOrder(map[int32][2]int64{0: {}, 1: {}, 2: {}}, false)
+		o.ahead = map[int32][]recordAt{
+			0: {{0, 1, at, waterclock.Source{Partition: 5, Offset: 10}, 1, nil}},
+			1: {{1, 1, at, waterclock.Source{Partition: 6, Offset: 1}, 1, nil}},
+			2: {{2, 1, at, waterclock.Source{Partition: 5, Offset: 3}, 1, nil}},
 		}
 		var offsets []int64
 		for _, l := range o.take(10, 1000) {

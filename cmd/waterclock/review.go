@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+// reviewing are the flags of dead-letters review.
+type reviewing struct {
+	asking
+	all, only    bool
+	before, back string
+}
+
+func lettersReviewCommand(p *process) *cobra.Command {
+	r := reviewing{asking: asking{p: p}}
+	cmd := &cobra.Command{
+		Use:   "review [PARTITION/OFFSET]",
+		Short: "mark dead letters as reviewed",
+		Long: `review marks the dead letter that is named, as list prints it, and all that were written before it
+as reviewed; with --only that one alone, with --before all that were written before a time, with
+--all all that there are now. Then they are not new any more: count has the new ones apart, and
+list and resend take --new. All callers share one mark for each topic, which the service keeps in
+Kafka. It prints how to undo it.
+
+Without an argument and flags it says up to where the dead letters have been reviewed, and by whom.`,
+		Example: `  waterclock dead-letters review 3/17
+  waterclock dead-letters review --all`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Annotations:       map[string]string{takesArgs: ""},
+	}
+	r.flags(cmd.Flags())
+	r.topicFlag(cmd)
+	fs := cmd.Flags()
+	fs.BoolVar(&r.all, "all", false, "all that there are now")
+	fs.BoolVar(&r.only, "only", false, "only the one that is named, not those before it")
+	fs.StringVar(&r.before, "before", "", "all written before `TIME`, RFC 3339 with a zone, or how long ago, such as 10m")
+	fs.StringVar(&r.back, "back", "", "go back: what is beyond `POSITION`, as review prints it, is new again")
+	cmd.RunE = r.run
+	return cmd
+}
+
+// letterName is a dead letter as list prints it.
+var letterName = regexp.MustCompile(`^[0-9]{1,10}/[0-9]{1,19}$`)
+
+// call returns the call of the API that the command line means.
+func (r *reviewing) call(cmd *cobra.Command, args []string) (method, path string, q url.Values, err error) {
+	ways := len(args)
+	for _, name := range []string{"all", "before", "back"} {
+		if cmd.Flags().Changed(name) {
+			ways++
+		}
+	}
+	path, q = lettersOf(r.topic), make(url.Values)
+	switch {
+	case ways > 1:
+		return "", "", nil, usagef("one dead letter, --all, --before and --back exclude each other")
+	case r.only && len(args) == 0:
+		return "", "", nil, usagef("--only is for one dead letter, as in waterclock dead-letters review 3/17 --only")
+	case ways == 0:
+		return http.MethodGet, path + "/reviewed", q, nil
+	case len(args) == 1 && !letterName.MatchString(args[0]):
+		return "", "", nil, usagef("%q is not a dead letter, needs PARTITION/OFFSET as dead-letters list prints it, as in 3/17", args[0])
+	case len(args) == 1:
+		q = texts("older", map[bool]string{false: "true"}[r.only])
+		return http.MethodPost, path + "/" + args[0] + "/reviewed", q, nil
+	case r.back != "":
+		q.Set("back", "true")
+		q.Set("position", r.back)
+	case r.before != "":
+		err = setTime(q, "before", "before", r.before, -1, "how long ago, as in 10m")
+	}
+	return http.MethodPost, path + "/reviewed", q, err // with --all run sets the position
+}
+
+func (r *reviewing) run(cmd *cobra.Command, args []string) error {
+	method, path, q, err := r.call(cmd, args)
+	if err != nil {
+		return err
+	}
+	c, err := r.client()
+	if err != nil {
+		return err
+	}
+	if r.all {
+		var list api.DeadLetterList
+		if err := c.Call(cmd.Context(), http.MethodGet, lettersOf(r.topic), url.Values{"limit": {"1"}}, &list); err != nil {
+			return err
+		}
+		q = url.Values{"position": {list.Position}}
+	}
+	var done api.DeadLetterReview
+	if err := c.Call(cmd.Context(), method, path, q, &done); err != nil {
+		return err
+	}
+	return r.print(done, func() string { return reviewOf(&done) })
+}
+
+// reviewOf says in words what has been reviewed.
+func reviewOf(r *api.DeadLetterReview) string {
+	if r.At == nil {
+		return fmt.Sprintf("No dead letters of topic %s have been reviewed.", r.Topic)
+	}
+	text := fmt.Sprintf("Dead letters of topic %s have been reviewed up to %s", r.Topic, r.Position)
+	if r.By != "" {
+		text += ", last by " + textOf(&r.By, nil)
+	}
+	text += ", at " + r.At.Format(time.RFC3339) + "."
+	if r.Before != "" {
+		text += fmt.Sprintf("\nUndo with: waterclock dead-letters review --topic %s --back %s", r.Topic, r.Before)
+	}
+	return text
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/near"
+)
+
+// watching are the flags of watch.
+type watching struct {
+	asking
+	id, prefix, target, since string
+	types                     []string
+	noFollow                  bool
+}
+
+func watchCommand(p *process) *cobra.Command {
+	w := watching{asking: asking{p: p}}
+	cmd := &cobra.Command{
+		Use:   "watch",
+		Short: "print what happens to timers, as it happens",
+		Long: `watch prints the outcome events of timers from now on, one a line, until it is
+interrupted. With --since it first prints those from then on, about in the order of time, and with
+--no-follow it ends behind them. If the connection breaks, it continues where it was. It ends with
+an error if no instance answers for a minute, or if events would be missing. The request topic must
+write events, as it does with serve --events.`,
+		Example: `  waterclock watch --prefix customer-17/
+  waterclock watch --since 10m --type fired,expired,rejected
+  waterclock watch --since 2026-11-22T09:00:00Z --no-follow --json
+  waterclock watch --id a1 --json`,
+	}
+	w.flags(cmd.Flags())
+	w.topicFlag(cmd)
+	fs := cmd.Flags()
+	fs.StringVar(&w.id, "id", "", "only the timer `ID`")
+	fs.StringVar(&w.prefix, "prefix", "", "only IDs that begin with `TEXT`")
+	fs.StringVar(&w.target, "target", "", "only timers that fire to `TOPIC`; rejected requests have none")
+	fs.StringSliceVar(&w.types, "type", nil, "only events of these types: `TYPE,...`, such as fired,cancelled")
+	fs.StringVar(&w.since, "since", "", "first print what has happened since `DURATION` ago, such as 10m, "+
+		"or since a time, RFC 3339 with a zone")
+	fs.BoolVar(&w.noFollow, "no-follow", false, "with --since, end when that is printed")
+	w.completePending(cmd, &w.topic)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return w.run(cmd.Context()) }
+	return cmd
+}
+
+// query returns the flags as parameters of the API.
+func (w *watching) query() (url.Values, error) {
+	switch {
+	case w.id != "" && w.prefix != "":
+		return nil, usagef("--id and --prefix exclude each other")
+	case w.noFollow && w.since == "":
+		return nil, usagef("--no-follow is for --since: without it nothing would be printed")
+	}
+	for _, name := range w.types {
+		if known := api.EventTypes(); !slices.Contains(known, name) {
+			return nil, usagef("--type is %q, needs some of %s%s", name, strings.Join(known, ", "),
+				near.Hint(name, "", known))
+		}
+	}
+	q := texts("id", w.id, "prefix", w.prefix, "target", w.target, "type", strings.Join(w.types, ","))
+	if w.noFollow {
+		q.Set("follow", "false")
+	}
+	at, err := timeOf("since", w.since, -1, "how long ago, as in 10m")
+	if err == nil && at.After(time.Now()) {
+		err = usagef("--since is %q, which is in the future", w.since)
+	}
+	if err == nil && w.since != "" {
+		err = setTime(q, "since", "since", at.Format(time.RFC3339Nano), 1, "")
+	}
+	return q, err
+}
+
+// errCaughtUp ends a stream that was not to go on.
+var errCaughtUp = errors.New("all that was there is printed")
+
+// run prints events until it is interrupted or, with --no-follow, until all that were there are printed.
+func (w *watching) run(ctx context.Context) error {
+	q, err := w.query()
+	if err != nil {
+		return err
+	}
+	c, err := w.client()
+	if err != nil {
+		return err
+	}
+	began := func() {
+		from := "since " + time.Now().UTC().Format(time.RFC3339)
+		if w.since != "" {
+			from = "since " + w.since
+			if _, bad := parseSpan(w.since); bad == nil {
+				from += " ago"
+			}
+		}
+		end := "; an interrupt ends it"
+		if w.noFollow {
+			end = ""
+		}
+		fmt.Fprintf(w.p.stderr, "Watching %s of topic %s %s%s.\n", watched(w.id, w.prefix), w.topic, from, end)
+	}
+	err = c.Events(ctx, "/v1/topics/"+url.PathEscape(w.topic)+"/events", q, began, w.show)
+	if errors.Is(err, errCaughtUp) {
+		return nil
+	}
+	return ended(ctx, err)
+}
+
+// show prints an event.
+func (w *watching) show(name string, data []byte) error {
+	switch {
+	case name == "caught-up":
+		var past struct{ OlderDeleted bool }
+		if json.Unmarshal(data, &past) == nil && past.OlderDeleted {
+			fmt.Fprintln(w.p.stderr, "note: the events topic begins later than --since, or just there: "+
+				"its retention has deleted what was before")
+		}
+		if w.noFollow {
+			return errCaughtUp
+		}
+		return nil
+	case name != "" && name != "event": // of a newer version
+		return nil
+	case w.json:
+		_, err := fmt.Fprintf(w.p.stdout, "%s\n", data)
+		return err
+	}
+	return showEvent(w.p.stdout, data)
+}
+
+// watched returns in words which timers are watched.
+func watched(id, prefix string) string {
+	switch {
+	case id != "":
+		return fmt.Sprintf("timer %q", id)
+	case prefix != "":
+		return fmt.Sprintf("timers whose IDs begin with %q", prefix)
+	}
+	return "all timers"
+}

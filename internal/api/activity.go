@@ -1,0 +1,243 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/internal/near"
+)
+
+const (
+	// pastAhead is about how many events a stream holds while it sends past ones in the order of time, all partitions
+	// together, and pastBytes limits their bytes.
+	pastAhead, pastBytes = 4_000, 1 << 20
+	// pastLook is how many bytes of a log a stream looks at together.
+	pastLook = 8 << 20
+)
+
+// EventFilter has the parameters that choose events.
+type EventFilter struct {
+	ID     string   `query:"id" doc:"Of that timer alone."`
+	Prefix string   `query:"prefix" doc:"Of timers whose IDs begin with it."`
+	Type   []string `query:"type" doc:"Of these types alone, as in fired,cancelled."`
+	Target string   `query:"target" doc:"Of timers that fire to that topic. A rejected request has no target here."`
+}
+
+// asked returns the ID or the prefix to which the caller needs a right.
+func (f *EventFilter) asked() string {
+	if f.ID != "" {
+		return f.ID
+	}
+	return f.Prefix
+}
+
+// partitions returns the partitions of the events: the first one, and how many there are.
+func (f *EventFilter) partitions(ts *topics, topic Topic) (first, n int32) {
+	if f.ID != "" {
+		return ts.partitionOf([]byte(f.ID), topic.Partitions), 1
+	}
+	return 0, topic.Partitions
+}
+
+func (f *EventFilter) filter() (eventFilter, error) {
+	if f.ID != "" && f.Prefix != "" {
+		return eventFilter{}, problem(http.StatusBadRequest, ReasonBadRequest,
+			"id and prefix are given: give one of them")
+	}
+	for _, name := range f.Type {
+		if types := EventTypes(); !slices.Contains(types, name) {
+			return eventFilter{}, problem(http.StatusBadRequest, ReasonBadRequest, "type is %.60q, needs some of %s%s",
+				name, strings.Join(types, ", "), near.Hint(name, "", types))
+		}
+	}
+	return eventFilter{*f}, nil
+}
+
+// EventTypes returns the types of events that this version writes.
+func EventTypes() []string {
+	types := []string{}
+	for _, t := range []waterclock.EventType{
+		waterclock.EventScheduled, waterclock.EventReplaced, waterclock.EventFired, waterclock.EventCancelled,
+		waterclock.EventExpired, waterclock.EventUndeliverable, waterclock.EventRejected, waterclock.EventRescheduled,
+		waterclock.EventCompleted, waterclock.EventTriggered, waterclock.EventPaused, waterclock.EventResumed,
+		waterclock.EventConditionNotMet,
+	} {
+		types = append(types, string(t))
+	}
+	return types
+}
+
+// eventFilter chooses events. It implements wanted.
+type eventFilter struct{ EventFilter }
+
+func (f eventFilter) match(r *Record) bool {
+	key := string(r.Key)
+	if f.ID != "" && key != f.ID || !strings.HasPrefix(key, f.Prefix) {
+		return false
+	}
+	if len(f.Type) == 0 && f.Target == "" {
+		return true
+	}
+	var e struct{ Type, Target string }
+	return len(r.Value) <= maxEventBytes && json.Unmarshal(r.Value, &e) == nil &&
+		(len(f.Type) == 0 || slices.Contains(f.Type, e.Type)) && (f.Target == "" || e.Target == f.Target)
+}
+
+// over implements wanted: the times of a filter are bounds of what is read.
+func (eventFilter) over(*Record) bool { return false }
+
+// Activity is a page of events of a request topic.
+type Activity struct {
+	Events   []ActivityEvent `json:"events" nullable:"false" doc:"About the newest first: by their time where they are on several partitions."`
+	Cursor   string          `json:"cursor,omitempty" doc:"Of the page with older ones; without it there are none. A page may have few, or none, and a cursor: a call looks at so much of the log."`
+	Deleted  bool            `json:"olderDeleted,omitempty" doc:"Retention has deleted events, or may have, that were older than those of the log."`
+	Position string          `json:"position" doc:"What watchEvents takes as position to go on behind all that was there when this was asked."`
+}
+
+// ActivityEvent is an event of any timer.
+type ActivityEvent struct {
+	Partition int32 `json:"partition" doc:"Of the events topic, and of the timer's requests."`
+	TimerEvent
+}
+
+func (e *events) registerActivity(h huma.API) {
+	op := operation("events", http.MethodGet, "/v1/topics/{topic}/activity", "listActivity", "See what has happened to timers",
+		"What the events topic has, the newest first. What happens from then on: watchEvents, with the position of the answer.",
+		"409: the request topic writes no events; it does with serve --events.")
+	reads(h, op, func(ctx context.Context, in *struct {
+		Topic string `path:"topic" doc:"Request topic."`
+		EventFilter
+		After  string `query:"after" doc:"Written then or later: RFC 3339 with a zone, or Unix milliseconds."`
+		Before string `query:"before" doc:"Written before then."`
+		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many at most."`
+		Cursor string `query:"cursor" maxLength:"8192" doc:"That of the page before, with the same filter."`
+	}) (*Activity, error) {
+		topic, err := e.topics.withEvents(ctx, in.Topic, in.asked())
+		if err != nil {
+			return nil, err
+		}
+		b := &browser{logs: e.logs, now: e.now, topic: topic.Events, limit: in.Limit, payload: maxEventBytes}
+		if b.filter, err = in.filter(); err != nil {
+			return nil, err
+		}
+		first, n := in.partitions(e.topics, topic)
+		page := &Activity{Events: []ActivityEvent{}}
+		if b.bounds, err = e.between(ctx, topic.Events, page, first, n, in.After, in.Before); err != nil {
+			return nil, err
+		}
+		found, cursor, err := b.page(ctx, in.Cursor)
+		for _, r := range found {
+			page.Events = append(page.Events, ActivityEvent{r.Partition, TimerEvent{r.Offset, r.Time.UTC(), withID(r)}})
+		}
+		page.Cursor = cursor
+		return page, err
+	})
+}
+
+// between returns what n partitions of a topic have of a span of time, and notes in a page where they end.
+func (e *events) between(ctx context.Context, topic string, page *Activity, first, n int32, after, before string) (map[int32][2]int64, error) {
+	all, err := e.logs.Bounds(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	ends, bounds := Position{First: first}, make(map[int32][2]int64, n)
+	for p := first; p < first+n; p++ {
+		bounds[p], ends.Next = all[p], append(ends.Next, all[p][1])
+	}
+	page.Position = ends.String()
+	for i, text := range []string{after, before} {
+		at, err := instant([]string{"after", "before"}[i], text)
+		if err != nil {
+			return nil, err
+		}
+		if at == 0 {
+			continue
+		}
+		offsets, err := e.logs.Since(ctx, topic, time.UnixMilli(at))
+		if err != nil {
+			return nil, err
+		}
+		for p, span := range bounds {
+			if offset, some := offsets[p]; some {
+				span[i] = max(span[0], min(offset, span[1]))
+				bounds[p] = span
+			}
+		}
+	}
+	for p, span := range bounds {
+		page.Deleted = page.Deleted || span[0] > 0 && span[0] == all[p][0]
+	}
+	return bounds, nil
+}
+
+// sendPast sends what was there when the stream began, about in the order of time, and then says so.
+func (s *stream) sendPast(ctx context.Context) error {
+	bounds := make(map[int32][2]int64, len(s.at.Next))
+	for i := range s.at.Next {
+		bounds[s.at.First+int32(i)] = [2]int64{s.at.Next[i], max(s.at.Next[i], s.ends.Next[i])}
+	}
+	if err := s.send(nil); err != nil {
+		return err
+	}
+	order := newTimeOrder(bounds, false)
+	order.most = max(1, min(order.most, pastAhead/int64(max(1, len(bounds)))))
+	order.window = order.most
+	for {
+		for spans := order.spans(); len(spans) > 0; spans = order.spans() {
+			if err := s.look(ctx, order, spans); err != nil {
+				return err
+			}
+		}
+		next := order.take(pastAhead, pastBytes)
+		for _, r := range next {
+			s.at.Passed(r.partition, r.offset)
+			if err := s.send(r.record); err != nil {
+				return err
+			}
+		}
+		if len(next) == 0 {
+			break
+		}
+	}
+	for i, end := range s.ends.Next { // past markers, and what the filter does not choose
+		s.at.Next[i] = max(s.at.Next[i], end)
+	}
+	return s.write(fmt.Sprintf("event: caught-up\ndata: {\"olderDeleted\":%t}\n", s.deleted))
+}
+
+// look finds the events of spans that the caller wants. If there are too many bytes, the order has smaller spans then.
+func (s *stream) look(ctx context.Context, order *timeOrder, spans map[int32][2]int64) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	found, looked, kept := make(map[int32][]recordAt), 0, 0
+	err := s.logs.Read(ctx, s.topic, spans, func(r *Record) error {
+		if looked += r.size(); looked > pastLook && order.shrink() {
+			return errLargeSpan
+		}
+		if !s.filter.match(r) {
+			return nil
+		}
+		one := slim(r, maxEventBytes)
+		if kept += one.size(); kept > pastBytes && order.shrink() {
+			return errLargeSpan
+		}
+		found[r.Partition] = append(found[r.Partition], recordAt{partition: r.Partition, offset: r.Offset, at: r.Time, size: one.size(), record: one})
+		return nil
+	})
+	switch {
+	case err == nil:
+		order.looked(spans, found)
+	case errors.Is(err, errLargeSpan):
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,320 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
+)
+
+// eventLogs are all partitions of an events topic, with a marker behind each record. It implements api.Logs.
+type eventLogs struct {
+	all   map[int32][]*api.Record // by offset; nil: a marker
+	begin int64                   // of each partition
+	later func(*eventLogs)        // is called once, when a stream begins to follow
+}
+
+// add writes an event.
+func (l *eventLogs) add(p int32, at time.Time, id, kind, target string) {
+	if l.all == nil {
+		l.all = make(map[int32][]*api.Record)
+	}
+	o := int64(len(l.all[p]))
+	value := fmt.Appendf(nil, `{"format":1,"type":%q,"at":%d,"target":%q}`, kind, at.UnixMilli(), target)
+	l.all[p] = append(l.all[p], &api.Record{Partition: p, Offset: o, Time: at, Key: []byte(id), Value: value}, nil)
+}
+
+func (l *eventLogs) Bounds(context.Context, string) (map[int32][2]int64, error) {
+	bounds := make(map[int32][2]int64)
+	for p := range int32(partitions) {
+		bounds[p] = [2]int64{l.begin, max(l.begin, int64(len(l.all[p])))}
+	}
+	return bounds, nil
+}
+
+func (l *eventLogs) Since(_ context.Context, _ string, at time.Time) (map[int32]int64, error) {
+	offsets := make(map[int32]int64)
+	for p, rs := range l.all {
+		offsets[p] = int64(len(rs))
+		if i := slices.IndexFunc(rs, func(r *api.Record) bool { return r != nil && !r.Time.Before(at) }); i >= 0 {
+			offsets[p] = int64(i)
+		}
+	}
+	return offsets, nil
+}
+
+func (l *eventLogs) Read(_ context.Context, _ string, spans map[int32][2]int64, fn func(*api.Record) error) error {
+	for _, p := range slices.Sorted(maps.Keys(spans)) {
+		for _, r := range l.all[p][spans[p][0]:spans[p][1]] {
+			if r == nil {
+				continue
+			}
+			if err := fn(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *eventLogs) Follow(_ context.Context, _ string, at api.Position, fn func(*api.Record) error) error {
+	if l.later != nil {
+		l.later(l)
+		l.later = nil
+	}
+	for i := range at.Next {
+		for _, r := range l.all[at.First+int32(i)][at.Next[i]:] {
+			if r == nil {
+				continue
+			}
+			at.Passed(r.Partition, r.Offset)
+			if err := fn(r); err != nil {
+				return err
+			}
+		}
+	}
+	return fn(nil)
+}
+
+// begun is when the log of the tests begins.
+var begun = time.UnixMilli(1_795_338_000_000)
+
+// busy returns a log with 300 events of 30 IDs, one each second, of which every third has fired.
+func busy(t *testing.T) *eventLogs {
+	l := &eventLogs{}
+	for i := range 300 {
+		id := fmt.Sprintf("a%02d", i%30)
+		if i%2 == 1 {
+			id = fmt.Sprintf("b%02d", i%30)
+		}
+		kind, target := "scheduled", "orders"
+		if i%3 == 0 {
+			kind = "fired"
+		}
+		if i%5 == 0 {
+			target = "mail"
+		}
+		l.add(place(t, "timers", id, partitions).Partition, begun.Add(time.Duration(i)*time.Second), id, kind, target)
+	}
+	return l
+}
+
+// told is an event as a caller gets it, in a line.
+func toldOf(t *testing.T, data []byte) string {
+	t.Helper()
+	var e struct {
+		ID, Type, Target string
+		At               int64
+	}
+	if err := json.Unmarshal(data, &e); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%03d %s %s %s", (e.At-begun.UnixMilli())/1000, e.ID, e.Type, e.Target)
+}
+
+// activity follows cursors, and returns all events and the position of the first page.
+func activity(t *testing.T, in *instance, q string) (all []string, position string) {
+	t.Helper()
+	for cursor, pages := "", 0; ; pages++ {
+		a := in.call(t, "GET", "/v1/topics/timers/activity?"+q+"&cursor="+cursor, "").is(t, 200, "")
+		if cursor == "" {
+			position, _ = a.body["position"].(string)
+		}
+		for _, e := range a.body["events"].([]any) {
+			data, err := json.Marshal(e.(map[string]any)["event"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, toldOf(t, data))
+		}
+		if cursor, _ = a.body["cursor"].(string); cursor == "" {
+			return all, position
+		}
+		if pages > 100 {
+			t.Fatalf("the cursors of %s have no end: %q", q, all)
+		}
+	}
+}
+
+// streamed returns the events of a stream that ends, the rest of its lines with data, and its last ID.
+func streamed(t *testing.T, in *instance, q string) (all, others []string, last string) {
+	t.Helper()
+	text := in.call(t, "GET", "/v1/topics/timers/events?"+q, "").text
+	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
+		var kind, data string
+		for line := range strings.SplitSeq(block, "\n") {
+			name, value, _ := strings.Cut(line, ": ")
+			switch name {
+			case "id":
+				last = value
+			case "event":
+				kind = value
+			case "data":
+				data = value
+			}
+		}
+		switch kind {
+		case "event":
+			all = append(all, toldOf(t, []byte(data)))
+		case "":
+		default:
+			others = append(others, kind+" "+data)
+		}
+	}
+	return all, others, last
+}
+
+// A list has all events of a filter once, whatever the size of its pages; a stream with since has the same ones in the
+// order of time.
+func TestActivity(t *testing.T) {
+	l := busy(t)
+	in := startWith(t, newFake("timers", partitions), "p0", false, l, "quiet")
+	everything, _ := activity(t, in, "limit=1000")
+	if len(everything) != 300 || !slices.IsSortedFunc(everything, func(a, b string) int { return strings.Compare(b, a) }) {
+		t.Fatalf("%d events: %q", len(everything), everything)
+	}
+	at := func(i int) string { return fmt.Sprint(begun.Add(time.Duration(i) * time.Second).UnixMilli()) }
+	for _, c := range []struct {
+		q    string
+		want func(line string) bool
+	}{
+		{"", func(string) bool { return true }},
+		{"prefix=a", func(l string) bool { return l[4] == 'a' }},
+		{"id=b07", func(l string) bool { return l[4:7] == "b07" }},
+		{"type=fired", func(l string) bool { return strings.Contains(l, "fired") }},
+		{"type=fired,cancelled&prefix=b", func(l string) bool { return strings.Contains(l, " fired") && l[4] == 'b' }},
+		{"target=mail", func(l string) bool { return strings.HasSuffix(l, "mail") }},
+		{"type=cancelled", func(string) bool { return false }},
+		{"after=" + at(290), func(l string) bool { return l >= "290" }},
+		{"before=" + at(7), func(l string) bool { return l < "007" }},
+		{"after=" + at(100) + "&before=" + at(110) + "&type=fired", func(l string) bool { return l >= "100" && l < "110" && strings.Contains(l, "fired") }},
+	} {
+		var want []string
+		for _, line := range everything {
+			if c.want(line) {
+				want = append(want, line)
+			}
+		}
+		for _, limit := range []string{"&limit=1000", "&limit=7"} {
+			got, _ := activity(t, in, c.q+limit)
+			slices.Sort(got)
+			slices.Reverse(got)
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: %q, want %q", c.q+limit, got, want)
+			}
+		}
+		if strings.Contains(c.q, "before") {
+			continue
+		}
+		since := strings.Replace(c.q, "after=", "since=", 1)
+		if since == c.q {
+			since += "&since=" + at(0)
+		}
+		slices.Reverse(want)
+		got, others, last := streamed(t, in, since+"&follow=false")
+		if !slices.Equal(got, want) || len(others) != 1 || others[0] != `caught-up {"olderDeleted":false}` {
+			t.Errorf("%s: %q and %q, want %q", since, got, others, want)
+		}
+		if strings.HasPrefix(c.q, "id") {
+			continue
+		}
+		if _, position := activity(t, in, "limit=1000"); last != position {
+			t.Errorf("%s: it ends at %s, and the log at %s", since, last, position)
+		}
+	}
+	for q, reason := range map[string]string{
+		"type=fire": "bad-request", "id=a&prefix=b": "bad-request", "after=yesterday": "bad-request", "cursor=x": "bad-request", "limit=1001": "bad-request",
+	} {
+		in.call(t, "GET", "/v1/topics/timers/activity?"+q, "").is(t, 400, reason)
+	}
+	if a := in.call(t, "GET", "/v1/topics/timers/activity?type=fire", ""); !strings.Contains(a.text, "fired") {
+		t.Error(a.text)
+	}
+	in.call(t, "GET", "/v1/topics/timers/events?follow=false", "").is(t, 400, "bad-request")
+	in.call(t, "GET", "/v1/topics/timers/events?since=yesterday", "").is(t, 400, "bad-request")
+	in.call(t, "GET", "/v1/topics/quiet/activity", "").is(t, 409, "no-events")
+	in.call(t, "GET", "/v1/topics/none/activity", "").is(t, 404, "no-such-topic")
+}
+
+// Nothing is lost and nothing repeated between what was there and what is written meanwhile, neither behind a list nor
+// within a stream.
+func TestActivityGoesOnWithoutASeam(t *testing.T) {
+	for _, c := range []struct{ name, q string }{
+		{"behind a list", "position="}, {"within a stream", fmt.Sprintf("since=%d", begun.UnixMilli())},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := busy(t)
+			in := startWith(t, newFake("timers", partitions), "p0", false, l)
+			all, position := activity(t, in, "limit=9")
+			l.later = func(l *eventLogs) {
+				for i := 300; i < 320; i++ {
+					l.add(int32(i%partitions), begun.Add(time.Duration(i)*time.Second), "new", "fired", "orders")
+				}
+			}
+			q := c.q
+			if strings.HasPrefix(q, "since") {
+				all = nil
+			} else {
+				q += position
+			}
+			more, _, _ := streamed(t, in, q)
+			all = append(all, more...)
+			slices.Sort(all)
+			for i := range 320 {
+				if i >= len(all) || !strings.HasPrefix(all[i], fmt.Sprintf("%03d ", i)) {
+					t.Fatalf("%d events, of which number %d is wrong: %q", len(all), i, all)
+				}
+			}
+			if len(all) != 320 {
+				t.Errorf("%d events", len(all))
+			}
+		})
+	}
+}
+
+// What retention has deleted is not passed over in silence, and what is too far back is not begun with.
+func TestActivityThatIsGone(t *testing.T) {
+	l := busy(t)
+	l.begin = 20
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	since := fmt.Sprintf("since=%d&follow=false", begun.UnixMilli())
+	if got, others, _ := streamed(t, in, since); len(got) != 300-10*partitions || others[0] != `caught-up {"olderDeleted":true}` {
+		t.Errorf("%d events, %q", len(got), others)
+	}
+	if a := in.call(t, "GET", "/v1/topics/timers/activity", "").is(t, 200, ""); a.body["olderDeleted"] != true {
+		t.Error(a.text)
+	}
+	far := make([]*api.Record, 200_001)
+	far[0] = &api.Record{Time: begun, Key: []byte("x"), Value: []byte("{}")}
+	l = &eventLogs{all: map[int32][]*api.Record{0: far}}
+	in = startWith(t, newFake("timers", partitions), "p0", false, l)
+	if a := in.call(t, "GET", "/v1/topics/timers/events?"+since, "").is(t, 410, "events-gone"); !strings.Contains(a.text, "give a later time") {
+		t.Error(a.text)
+	}
+}
+
+// A caller with a right to a prefix sees that, and nothing else.
+func TestActivityOfAPrefix(t *testing.T) {
+	f := newFake("timers", partitions)
+	f.may = func(_ context.Context, role access.Role, _, id string) error {
+		if role == access.Read && strings.HasPrefix(id, "a") {
+			return nil
+		}
+		return fmt.Errorf("no right to %s %q", role, id)
+	}
+	in := startWith(t, f, "p0", false, busy(t))
+	if got, _ := activity(t, in, "prefix=a"); len(got) != 150 {
+		t.Errorf("%d events", len(got))
+	}
+	for _, q := range []string{"", "prefix=b", "id=b07", "type=fired"} {
+		in.call(t, "GET", "/v1/topics/timers/activity?"+q, "").is(t, 403, "forbidden")
+		in.call(t, "GET", "/v1/topics/timers/events?"+q, "").is(t, 403, "forbidden")
+	}
+}

@@ -1,0 +1,174 @@
+package api
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// wanted chooses records of a log.
+type wanted interface {
+	match(r *Record) bool
+	// over reports whether nothing before a record of the same partition is chosen.
+	over(r *Record) bool
+}
+
+// browser makes pages of the newest records of a log that a filter chooses: it reads windows of each partition
+// backward, and takes the newest records of all. The next page begins, in each partition, below those that were taken.
+// A page reads at most maxHistoryOffsets, or for historyTime, and holds at most pageBytes.
+type browser struct {
+	logs    Logs
+	now     func() time.Time
+	topic   string
+	bounds  map[int32][2]int64 // what may be read of each partition
+	filter  wanted
+	limit   int // records of a page
+	payload int // bytes of a record's value that a page has
+}
+
+// page returns a page, the newest record first, and the cursor of the next one, "" at the end.
+func (b *browser) page(ctx context.Context, cursor string) (records []*Record, next string, err error) {
+	low, err := pageEnds(cursor, b.bounds)
+	if err != nil {
+		return nil, "", err
+	}
+	// At first, two offsets for each record: the marker of its transaction may follow it.
+	window := int64(2*b.limit + 2)
+	back := backward{bounds: b.bounds, low: low, over: make(map[int32]bool), window: window, least: 1}
+	keep, err := reservePage(ctx, len(b.bounds))
+	if err != nil {
+		return nil, "", err
+	}
+	size := 0
+	defer func() { keep(size) }()
+	found := make(map[int32][]*Record, len(b.bounds))
+	until, n, held := b.now().Add(historyTime), 0, 0
+	for first := true; first || n < b.limit && held < pageBytes && back.looked < maxHistoryOffsets &&
+		b.now().Before(until); first = false {
+		window, err := b.read(ctx, &back)
+		if err != nil && first {
+			return nil, "", err
+		}
+		if err != nil || window == nil {
+			break // the records found so far count; the next call meets the error
+		}
+		for p, f := range window {
+			n, held = n+len(f.all), held+f.size
+			found[p] = append(f.all, found[p]...)
+		}
+		back.grow()
+	}
+	records, size = newestOf(found, b.limit)
+	more := false
+	for p, span := range b.bounds {
+		at, over := back.low[p], back.over[p]
+		if rs := found[p]; len(rs) > 0 {
+			at, over = rs[len(rs)-1].Offset+1, false
+		}
+		if over {
+			at = span[0]
+		}
+		back.low[p], more = at, more || at > span[0]
+	}
+	if more {
+		text, _ := json.Marshal(back.low) // numbers can be encoded
+		next = base64.RawURLEncoding.EncodeToString(text)
+	}
+	return records, next, nil
+}
+
+// read reads the next window, and returns the newest records of each partition: at most limit, and not more bytes than
+// its share of a page. The next window ends where they begin. If there is no further window, it returns nil.
+func (b *browser) read(ctx context.Context, back *backward) (map[int32]*newest, error) {
+	spans := back.spans()
+	if len(spans) == 0 {
+		return nil, nil
+	}
+	found, over := make(map[int32]*newest, len(spans)), make(map[int32]bool)
+	for p, span := range spans {
+		found[p] = &newest{from: span[0], limit: b.limit, room: bytesShare(len(back.bounds))}
+	}
+	err := b.logs.Read(ctx, b.topic, spans, func(r *Record) error {
+		if b.filter.over(r) {
+			over[r.Partition] = true
+		}
+		if b.filter.match(r) {
+			found[r.Partition].add(slim(r, b.payload))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	back.passed(spans, over)
+	for p, n := range found {
+		if n.from > back.low[p] { // records were left out
+			back.low[p], back.over[p] = n.from, false
+		}
+	}
+	return found, nil
+}
+
+// newest keeps the newest records of a partition's span, in their order.
+type newest struct {
+	all   []*Record
+	size  int   // bytes
+	from  int64 // where they begin: the beginning of the span, or the end of what was left out
+	limit int   // of all
+	room  int   // bytes of all; a single larger record is kept
+}
+
+// add adds the next record. If there are too many, it drops the first ones.
+func (n *newest) add(r *Record) {
+	n.all, n.size = append(n.all, r), n.size+r.size()
+	for len(n.all) > n.limit || n.size > n.room && len(n.all) > 1 {
+		first := n.all[0]
+		n.from, n.size = first.Offset+1, n.size-first.size()
+		n.all = slices.Delete(n.all, 0, 1)
+	}
+}
+
+// newestOf takes the newest records of all partitions, up to the bytes of a page. The others stay in
+// found.
+func newestOf(found map[int32][]*Record, limit int) (records []*Record, size int) {
+	partitions := slices.Sorted(maps.Keys(found)) // equal times sort by partition, always in the same way
+	for len(records) < limit {
+		var newest *Record
+		for _, p := range partitions {
+			if rs := found[p]; len(rs) > 0 && (newest == nil || rs[len(rs)-1].Time.After(newest.Time)) {
+				newest = rs[len(rs)-1]
+			}
+		}
+		if newest == nil || size+newest.size() > pageBytes && len(records) > 0 {
+			break
+		}
+		records, size = append(records, newest), size+newest.size()
+		rs := found[newest.Partition]
+		found[newest.Partition] = rs[:len(rs)-1]
+	}
+	return records, size
+}
+
+// pageEnds returns where each partition ends for a page.
+func pageEnds(cursor string, bounds map[int32][2]int64) (map[int32]int64, error) {
+	ends := make(map[int32]int64, len(bounds))
+	if cursor != "" {
+		text, err := base64.RawURLEncoding.DecodeString(cursor)
+		if err != nil || json.Unmarshal(text, &ends) != nil || ends == nil { // nil: from a JSON null
+			return nil, problem(http.StatusBadRequest, ReasonBadRequest,
+				"the cursor is not one of this list: give that of the page before, or none")
+		}
+	}
+	for p, b := range bounds {
+		end, told := ends[p]
+		if !told {
+			end = b[1]
+		}
+		ends[p] = max(b[0], min(end, b[1]))
+	}
+	return ends, nil
+}

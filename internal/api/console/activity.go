@@ -1,0 +1,157 @@
+package console
+
+import (
+	"encoding/json"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+// activityRows is how many events a page has. activityLetters is how many dead letters it has instead if the topic writes
+// no events.
+const activityRows, activityLetters = "100", "20"
+
+// activityPage shows what has happened to the timers of a request topic, and adds what happens.
+type activityPage struct {
+	Topic, Prefix, From, To string
+	Topics                  []string
+	Kinds                   []eventKind
+	Chosen                  bool // some kinds are
+
+	Rows    []activityRow
+	Deleted bool         // retention has deleted older ones
+	Go      template.URL // the API's address from which the script of the page continues; empty: nothing is added
+	Older   template.URL // empty: there are none
+	Newest  template.URL
+	Wrong   *api.Problem
+
+	Off     bool // the request topic writes no events
+	Letters []deadRow
+	Dead    template.URL // the page of dead letters; empty: the caller may not see it
+	Ends    template.URL // the page of timers that have fired and are remembered
+}
+
+// eventKind is a type of events.
+type eventKind struct {
+	Name string
+	On   bool
+}
+
+// activityRow is an event, and the timer that it is of.
+type activityRow struct {
+	eventRow
+	ID   string
+	Link template.URL // empty: it has none
+}
+
+func (c *Console) activity(v *visit) error {
+	p := &activityPage{From: v.query("from"), To: v.query("to")}
+	var kinds []string // a form has one field for each, a link has all in one
+	for _, names := range v.r.URL.Query()["type"] {
+		kinds = append(kinds, strings.FieldsFunc(names, func(r rune) bool { return r == ',' })...)
+	}
+	for _, name := range api.EventTypes() {
+		p.Kinds = append(p.Kinds, eventKind{name, slices.Contains(kinds, name)})
+	}
+	p.Chosen = len(kinds) > 0
+	var err error
+	if p.Topic, p.Topics, err = v.chosen(); err == nil && p.Topic != "" {
+		p.Prefix = v.within(p.Topic, v.raw("prefix"))
+		err = p.find(v, kinds)
+	}
+	if err != nil {
+		p.Wrong = asProblem(err)
+	}
+	if p.Wrong != nil && p.Wrong.Reason == api.ReasonNoEvents {
+		p.Off = true
+		p.without(v)
+		return v.show(nil, "activity", "Activity", p)
+	}
+	return v.show(p.Wrong, "activity", "Activity", p)
+}
+
+// find fills the page with events.
+func (p *activityPage) find(v *visit, kinds []string) error {
+	q, err := between(v.now.In(v.zone), "after", p.From, "before", p.To)
+	if err != nil {
+		return wrong(http.StatusBadRequest, err.Error())
+	}
+	// Times relative to now become instants, so that all pages have the same filter.
+	again := []string{"topic", p.Topic, "prefix", p.Prefix, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before")), "type", strings.Join(kinds, ",")}
+	if p.Prefix != "" {
+		q.Set("prefix", p.Prefix)
+	}
+	if len(kinds) > 0 {
+		q.Set("type", strings.Join(kinds, ","))
+	}
+	follow := url.Values{}
+	for _, name := range []string{"prefix", "type"} {
+		if q.Has(name) {
+			follow[name] = q[name]
+		}
+	}
+	cursor := v.query("cursor")
+	if cursor != "" {
+		q.Set("cursor", cursor)
+	}
+	q.Set("limit", activityRows)
+	var found api.Activity
+	if err := v.ask(call{path: []string{"topics", p.Topic, "activity"}, query: q}, &found); err != nil {
+		return err
+	}
+	for i := range found.Events {
+		p.Rows = append(p.Rows, activityOf(p.Topic, &found.Events[i].TimerEvent))
+	}
+	p.Deleted = found.Deleted && found.Cursor == ""
+	if found.Cursor != "" {
+		p.Older = link("/activity", append(again, "cursor", found.Cursor)...)
+	}
+	switch {
+	case cursor != "":
+		p.Newest = link("/activity", again...)
+	case p.To == "":
+		follow.Set("position", found.Position)
+		stream := call{path: []string{"topics", p.Topic, "events"}, query: follow}
+		p.Go = template.URL(stream.target()) //nolint:gosec // escaped
+	}
+	return nil
+}
+
+// activityOf returns an event in words, with its timer.
+func activityOf(topic string, one *api.TimerEvent) activityRow {
+	row := activityRow{eventRow: eventOf(one)}
+	var of struct {
+		ID       string
+		IDBase64 []byte
+	}
+	if json.Unmarshal(one.Event, &of) == nil {
+		if row.ID = of.ID; row.ID == "" {
+			row.ID = string(of.IDBase64)
+		}
+	}
+	if row.ID != "" {
+		row.Link = link("/timer", "topic", topic, "id", row.ID)
+	}
+	return row
+}
+
+// without fills the page with what is known without events: dead letters, and timers that are remembered.
+func (p *activityPage) without(v *visit) {
+	p.Ends = link("/timers", "topic", p.Topic, "q", p.Prefix, "state", "remembered")
+	q := url.Values{"limit": {activityLetters}}
+	if p.Prefix != "" {
+		q.Set("prefix", p.Prefix)
+	}
+	var list api.DeadLetterList
+	if v.ask(call{path: []string{"topics", p.Topic, "dead-letters"}, query: q}, &list) != nil {
+		return
+	}
+	p.Dead = link("/dead-letters", "topic", p.Topic, "prefix", p.Prefix)
+	for _, d := range list.DeadLetters {
+		p.Letters = append(p.Letters, rowOfDead(p.Topic, false, d))
+	}
+}

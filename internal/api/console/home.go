@@ -1,0 +1,84 @@
+package console
+
+import (
+	"cmp"
+	"html/template"
+	"net/url"
+	"slices"
+
+	"github.com/waterclock/waterclock/internal/api"
+)
+
+// self returns what the caller of the page may do; nil if that is not known.
+func (a *asker) self() *api.Caller {
+	if !a.known {
+		a.known = true
+		var c api.Caller
+		if a.ask(call{path: []string{"caller"}}, &c) == nil {
+			a.caller = &c
+		}
+	}
+	return a.caller
+}
+
+// narrow reports whether the caller has rights to some IDs, and to no request topic as a whole.
+func (a *asker) narrow() bool {
+	c := a.self()
+	return c != nil && len(c.Rights) > 0 && !slices.ContainsFunc(c.Rights, func(r api.Right) bool { return r.Prefix == "" })
+}
+
+// within returns a prefix of IDs that a page is to show: the one asked for or, if there is none and the caller may see
+// only a part of the topic, the first that it may see.
+func (a *asker) within(topic, prefix string) string {
+	c := a.self()
+	if prefix != "" || c == nil {
+		return prefix
+	}
+	// A right to all IDs has no prefix and comes first.
+	if i := slices.IndexFunc(c.Rights, func(r api.Right) bool { return r.Topic == topic }); i >= 0 {
+		return c.Rights[i].Prefix
+	}
+	return ""
+}
+
+// homePage is the overview of a caller with rights to some IDs.
+type homePage struct {
+	Rights []homeRow
+	On     *homeRow // whose timers to come are shown
+	Due    duePanel
+}
+
+// homeRow is a right, and what is pending below it.
+type homeRow struct {
+	api.Right
+	Count                                *api.TimerCount
+	Wrong                                *api.Problem // instead of Count
+	Ahead, Timers, Activity, NewSchedule template.URL
+}
+
+// home shows the caller what it may see.
+func (c *Console) home(v *visit) error {
+	p := &homePage{}
+	for _, r := range v.self().Rights {
+		row := homeRow{
+			Right: r, Ahead: link("/", "topic", r.Topic, "prefix", r.Prefix),
+			Timers:   link("/timers", "topic", r.Topic, "q", r.Prefix),
+			Activity: link("/activity", "topic", r.Topic, "prefix", r.Prefix),
+		}
+		if r.Role != "read" {
+			row.NewSchedule = link("/schedule", "topic", r.Topic, "id", r.Prefix)
+		}
+		var n api.TimerCount
+		q := url.Values{"prefix": {r.Prefix}}
+		if err := v.ask(call{path: []string{"topics", r.Topic, "timers", "count"}, query: q}, &n); err != nil {
+			row.Wrong = asProblem(err)
+		} else {
+			row.Count = &n
+		}
+		p.Rights = append(p.Rights, row)
+	}
+	i := slices.IndexFunc(p.Rights, func(r homeRow) bool { return r.Topic == v.query("topic") && r.Prefix == v.raw("prefix") })
+	p.On = &p.Rights[max(0, i)]
+	p.Due = v.due(p.On.Topic, p.On.Prefix, cmp.Or(v.query("ahead"), "hour"))
+	return v.show(nil, "home", "Overview", p)
+}

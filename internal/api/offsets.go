@@ -1,0 +1,165 @@
+package api
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// offsets is a set of offsets of a partition: spans, from the first to behind the last, in order, with gaps between them.
+type offsets [][2]int64
+
+// has reports whether an offset is in the set.
+func (s offsets) has(offset int64) bool {
+	i, _ := slices.BinarySearchFunc(s, offset, func(span [2]int64, o int64) int {
+		if span[1] <= o {
+			return -1
+		}
+		return 1
+	})
+	return i < len(s) && s[i][0] <= offset
+}
+
+// with returns the set with more spans, which may overlap.
+func (s offsets) with(more ...[2]int64) offsets {
+	all := slices.Concat(s, offsets(more))
+	slices.SortFunc(all, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
+	var out offsets
+	for _, span := range all {
+		last := len(out) - 1
+		switch {
+		case span[0] >= span[1]:
+		case last >= 0 && span[0] <= out[last][1]:
+			out[last][1] = max(out[last][1], span[1])
+		default:
+			out = append(out, span)
+		}
+	}
+	return out
+}
+
+// includes reports whether all of another set is in the set.
+func (s offsets) includes(other offsets) bool { return slices.Equal(s, s.with(other...)) }
+
+// upTo returns the offset below which all are in the set.
+func (s offsets) upTo() int64 {
+	if len(s) > 0 && s[0][0] == 0 {
+		return s[0][1]
+	}
+	return 0
+}
+
+// above returns the spans from upTo on as text of at most so many bytes: of each span the gap before it and, unless it
+// is one offset, a plus sign and its length, with commas between them. kept is how many spans the text has; the others
+// are the last ones.
+func (s offsets) above(most int) (text string, kept int) {
+	at := s.upTo()
+	for i, span := range s {
+		if i == 0 && at > 0 {
+			kept++
+			continue
+		}
+		one := strconv.FormatInt(span[0]-at, 10)
+		if n := span[1] - span[0]; n > 1 {
+			one += "+" + strconv.FormatInt(n, 10)
+		}
+		if text != "" {
+			one = "," + one
+		}
+		if len(text)+len(one) > most {
+			break
+		}
+		text, at, kept = text+one, span[1], kept+1
+	}
+	return text, kept
+}
+
+// readOffsets reads the set that consists of all offsets below upTo, and of what above has written. It ignores what it
+// cannot read.
+func readOffsets(upTo int64, text string) offsets {
+	s, at := offsets{}.with([2]int64{0, upTo}), upTo
+	for one := range strings.SplitSeq(text, ",") {
+		gap, length, many := strings.Cut(one, "+")
+		from, err := strconv.ParseUint(gap, 10, 62)
+		n := uint64(1)
+		if many && err == nil {
+			n, err = strconv.ParseUint(length, 10, 62)
+		}
+		if err != nil {
+			break
+		}
+		span := [2]int64{at + int64(from), at + int64(from) + int64(n)}
+		s, at = append(s, span), span[1]
+	}
+	return s.with()
+}
+
+// maxHandled limits the spans of letters that a job has handled, of each partition. Marks have room for fewer.
+const maxHandled = 2_000
+
+// handled are the letters that a job has sent or spared. Letters of a partition are noted in the order of its log, or
+// in the opposite one.
+type handled struct {
+	singly      bool // others lie between them, which the job leaves out
+	newestFirst bool
+	edge        map[int32]int64 // by partition: up to where the log is handled
+	set         map[int32]offsets
+	dropped     bool // there were more than maxHandled
+}
+
+func newHandled(bounds map[int32][2]int64, singly, newestFirst bool) handled {
+	h := handled{singly: singly, newestFirst: newestFirst, edge: make(map[int32]int64), set: make(map[int32]offsets)}
+	for p, b := range bounds {
+		if h.edge[p] = b[0]; newestFirst {
+			h.edge[p] = b[1]
+		}
+	}
+	return h
+}
+
+// note notes a letter. If it is not good it stays new.
+func (h *handled) note(l *Record, good bool) {
+	span := [2]int64{l.Offset, l.Offset}
+	if good {
+		span[1]++
+	}
+	switch {
+	case h.singly:
+	case h.newestFirst: // between this letter and the last one there are markers only
+		if !good {
+			span[0]++
+		}
+		span[1], h.edge[l.Partition] = h.edge[l.Partition], l.Offset
+	default:
+		span[0], h.edge[l.Partition] = h.edge[l.Partition], l.Offset+1
+	}
+	h.add(l.Partition, span)
+}
+
+// rest notes that the job has come to the end of the log.
+func (h *handled) rest(bounds map[int32][2]int64) {
+	if h.singly {
+		return
+	}
+	for p, b := range bounds {
+		if h.newestFirst {
+			h.add(p, [2]int64{b[0], h.edge[p]})
+		} else {
+			h.add(p, [2]int64{h.edge[p], b[1]})
+		}
+	}
+}
+
+func (h *handled) add(p int32, span [2]int64) {
+	if h.singly && len(h.set[p]) == maxHandled {
+		h.dropped = true
+		return
+	}
+	more := h.set[p].with(span)
+	if len(more) > maxHandled {
+		h.dropped = true
+		return
+	}
+	h.set[p] = more
+}

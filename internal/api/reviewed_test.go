@@ -1,0 +1,265 @@
+package api_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/await"
+)
+
+// markedLog are dead letters and the marks of what has been reviewed. It implements api.Logs and api.Marks.
+type markedLog struct {
+	deadLog
+
+	of      sync.Mutex // guards the fields below
+	set     map[string]map[int32]api.Mark
+	refuse  error
+	between func() // is called once, between the reading and the writing of marks
+}
+
+func (l *markedLog) Marks(_ context.Context, topic string) (map[int32]api.Mark, error) {
+	l.of.Lock()
+	defer l.of.Unlock()
+	return maps.Clone(l.set[topic]), l.refuse
+}
+
+func (l *markedLog) SetMarks(_ context.Context, topic string, marks map[int32]api.Mark) error {
+	l.of.Lock()
+	between := l.between
+	l.between = nil
+	l.of.Unlock()
+	if between != nil {
+		between()
+	}
+	l.of.Lock()
+	defer l.of.Unlock()
+	if l.refuse != nil {
+		return l.refuse
+	}
+	if l.set == nil {
+		l.set = make(map[string]map[int32]api.Mark)
+	}
+	if l.set[topic] == nil {
+		l.set[topic] = make(map[int32]api.Mark)
+	}
+	maps.Copy(l.set[topic], marks)
+	return nil
+}
+
+func (l *markedLog) Since(_ context.Context, topic string, at time.Time) (map[int32]int64, error) {
+	offsets := make(map[int32]int64)
+	for p, rs := range l.logs[topic] {
+		offsets[p] = int64(len(rs))
+		if i := slices.IndexFunc(rs, func(r *api.Record) bool { return r != nil && !r.Time.Before(at) }); i >= 0 {
+			offsets[p] = int64(i)
+		}
+	}
+	return offsets, nil
+}
+
+// letterIDs lists the IDs of letters, in their order.
+func letterIDs(t *testing.T, in *instance, q string) string {
+	t.Helper()
+	var ids []string
+	for _, d := range in.call(t, "GET", "/v1/topics/timers/dead-letters?"+q, "").is(t, 200, "").body["deadLetters"].([]any) {
+		ids = append(ids, d.(map[string]any)["id"].(string))
+	}
+	slices.Sort(ids)
+	return strings.Join(ids, " ")
+}
+
+// newOnes waits until the count of new letters is what is wanted.
+func newOnes(t *testing.T, in *instance, want float64) map[string]any {
+	t.Helper()
+	var n map[string]any
+	await.Until(t, 20*time.Second, fmt.Sprintf("%v letters are new", want), func() bool {
+		one := in.call(t, "GET", "/v1/dead-letters?topic=timers", "").is(t, 200, "").body["topics"].([]any)[0].(map[string]any)
+		n, _ = one["new"].(map[string]any)
+		return n != nil && n["count"] == want && n["exact"] == true
+	})
+	return n
+}
+
+// six writes letters a0 to a5, on two partitions in turn, the latest a minute ago.
+func six(headers ...string) *markedLog {
+	l := &markedLog{}
+	for i := range 6 {
+		reason := "target-unknown"
+		if i == 4 {
+			reason = "bad-cron"
+		}
+		l.add("timers", int32(i%2), time.Now().Add(time.Duration(i-6)*time.Minute), fmt.Sprintf("a%d", i), reason, headers...)
+	}
+	return l
+}
+
+// What has been reviewed is not new: in lists, in counts, at any instance, and until that is undone.
+func TestReviewedUpToHere(t *testing.T) {
+	l := six()
+	f := newFake("timers", partitions)
+	in, other := startWith(t, f, "p0", false, l), startWith(t, f, "p1", false, l)
+	const reviewed = "/v1/topics/timers/dead-letters/reviewed"
+	if a := in.call(t, "GET", reviewed, "").is(t, 200, ""); a.body["at"] != nil || a.body["position"] != "0:0.0" {
+		t.Error(a.text)
+	}
+	if got := letterIDs(t, in, "reviewed=false"); got != "a0 a1 a2 a3 a4 a5" {
+		t.Errorf("new are %s", got)
+	}
+	// a2 is on partition 0, with a marker behind it.
+	a := in.call(t, "POST", "/v1/topics/timers/dead-letters/0/2/reviewed?older=true", "", "Test-Caller", "alice").is(t, 200, "")
+	if a.body["position"] != "0:3.2" || a.body["before"] != "0:0.0" {
+		t.Error(a.text)
+	}
+	for _, in := range []*instance{in, other} {
+		await.Until(t, 20*time.Second, "both instances know it", func() bool { return letterIDs(t, in, "reviewed=false") == "a3 a4 a5" })
+		if got := letterIDs(t, in, "reviewed=true"); got != "a0 a1 a2" {
+			t.Errorf("reviewed are %s", got)
+		}
+		n := newOnes(t, in, 3)
+		if reasons := n["reasons"].(map[string]any); reasons["target-unknown"] != 2.0 || reasons["bad-cron"] != 1.0 {
+			t.Errorf("%v", n)
+		}
+	}
+	// A single one above the mark.
+	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/4/reviewed", "").is(t, 200, "")
+	if got := letterIDs(t, in, "reviewed=false"); got != "a3 a5" {
+		t.Errorf("new are %s", got)
+	}
+	newOnes(t, in, 2)
+	l.add("timers", 1, time.Now(), "a6", "target-unknown")
+	newOnes(t, in, 3)
+
+	list := in.call(t, "GET", "/v1/topics/timers/dead-letters", "").is(t, 200, "")
+	a = in.call(t, "POST", reviewed+"?position="+list.body["position"].(string), "").is(t, 200, "")
+	if newOnes(t, in, 0); letterIDs(t, in, "reviewed=false") != "" {
+		t.Errorf("new are %s", letterIDs(t, in, "reviewed=false"))
+	}
+	in.call(t, "POST", reviewed+"?back=true&position="+a.body["before"].(string), "").is(t, 200, "")
+	if got := letterIDs(t, in, "reviewed=false"); got != "a3 a4 a5 a6" { // singles are forgotten
+		t.Errorf("new are %s", got)
+	}
+	newOnes(t, in, 4)
+	at := fmt.Sprint(time.Now().Add(-90 * time.Second).UnixMilli())
+	in.call(t, "POST", reviewed+"?before="+at, "").is(t, 200, "")
+	if got := letterIDs(t, in, "reviewed=false"); got != "a5 a6" {
+		t.Errorf("new are %s", got)
+	}
+	for _, bad := range []string{"", "?back=true", "?position=x", "?before=soon", "?position=0:1&before=" + at, "?back=true&before=" + at} {
+		in.call(t, "POST", reviewed+bad, "").is(t, 400, "bad-request")
+	}
+	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/99/reviewed", "").is(t, 404, "not-found")
+	in.call(t, "GET", "/v1/topics/timers/dead-letters?reviewed=perhaps", "").is(t, 400, "bad-request")
+
+	// A topic that was recreated has none of the letters that were reviewed.
+	l.mu.Lock()
+	l.logs = nil
+	l.mu.Unlock()
+	l.add("timers", 0, time.Now(), "b0", "bad-cron")
+	if got := letterIDs(t, in, "reviewed=false"); got != "b0" {
+		t.Errorf("new are %s", got)
+	}
+}
+
+// Two instances that mark at the same time both have their say.
+func TestReviewedTwiceAtOnce(t *testing.T) {
+	l := six()
+	f := newFake("timers", partitions)
+	in, other := startWith(t, f, "p0", false, l), startWith(t, f, "p1", false, l)
+	l.between = func() {
+		other.call(t, "POST", "/v1/topics/timers/dead-letters/0/4/reviewed", "").is(t, 200, "")
+	}
+	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/reviewed", "").is(t, 200, "")
+	await.Until(t, 20*time.Second, "both letters are reviewed", func() bool { return letterIDs(t, in, "reviewed=true") == "a0 a4" })
+}
+
+// Marks need the right to write; without them, and if Kafka refuses, all else works.
+func TestReviewedIsRefused(t *testing.T) {
+	l := six()
+	f := newFake("timers", partitions)
+	in := startWith(t, f, "p0", false, l)
+	l.of.Lock()
+	l.refuse = errors.New("GROUP_AUTHORIZATION_FAILED")
+	l.of.Unlock()
+	const reviewed = "/v1/topics/timers/dead-letters/reviewed"
+	if a := in.call(t, "GET", reviewed, "").is(t, 503, "kafka-unreachable"); !strings.Contains(a.text, "GROUP_AUTHORIZATION_FAILED") {
+		t.Error(a.text)
+	}
+	in.call(t, "GET", "/v1/topics/timers/dead-letters?reviewed=false", "").is(t, 503, "kafka-unreachable")
+	if got := letterIDs(t, in, ""); got != "a0 a1 a2 a3 a4 a5" {
+		t.Errorf("the list has %s", got)
+	}
+	if n := counts(t, in, "timers"); n["lastDay"] != 6.0 || n["new"] != nil {
+		t.Errorf("%v", n)
+	}
+	l.of.Lock()
+	l.refuse = nil
+	l.of.Unlock()
+	f.set(func() {
+		f.may = func(_ context.Context, role access.Role, _, _ string) error {
+			if role > access.Read {
+				return errors.New("may only read")
+			}
+			return nil
+		}
+	})
+	in.call(t, "GET", reviewed, "").is(t, 200, "")
+	in.call(t, "POST", reviewed+"?position=0:1", "").is(t, 403, "forbidden")
+	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/reviewed", "").is(t, 403, "forbidden")
+}
+
+// What was sent again has been reviewed, and is not sent again by a resend of what is new; what failed stays new.
+func TestWhatIsResentIsReviewed(t *testing.T) {
+	const resend = "/v1/topics/timers/dead-letters/resend"
+	job := func(t *testing.T, in *instance, q string) string {
+		t.Helper()
+		j := ended(t, in, in.call(t, "POST", resend+"?"+q, "").is(t, 202, ""))
+		if why := j["unmarked"]; why != nil {
+			t.Errorf("%s: %v", q, why)
+		}
+		return fmt.Sprint(j["seen"], j["changed"], j["failed"])
+	}
+	for _, replace := range []string{"", "&replace=true"} {
+		t.Run(cmp.Or(replace, "newest first"), func(t *testing.T) {
+			l := six("timer-after", "1h", "timer-target-topic", "orders")
+			in := startWith(t, newFake("timers", partitions), "p0", false, l)
+			l.add("timers", 1, time.Now(), "bad", "bad-cron", "timer-after", "soon", "timer-target-topic", "orders")
+			in.call(t, "POST", "/v1/topics/timers/dead-letters/0/2/resend", "").is(t, 201, "")
+			if got := letterIDs(t, in, "reviewed=true"); got != "a2" {
+				t.Errorf("reviewed are %s", got)
+			}
+			if got := job(t, in, "reviewed=false&reason=bad-cron"+replace); got != "2 1 1" {
+				t.Errorf("by reason: seen, changed and failed: %s", got)
+			}
+			if got := letterIDs(t, in, "reviewed=true"); got != "a2 a4" {
+				t.Errorf("reviewed are %s", got)
+			}
+			preview := in.call(t, "POST", resend+"?reviewed=false&dry-run=true", "").is(t, 200, "")
+			if n := preview.body["letters"].(map[string]any)["count"]; n != 5.0 {
+				t.Errorf("%v are new", n)
+			}
+			if got := job(t, in, "reviewed=false"+replace); got != "5 4 1" {
+				t.Errorf("all: seen, changed and failed: %s", got)
+			}
+			if got := letterIDs(t, in, "reviewed=false"); got != "bad" {
+				t.Errorf("new are %s", got)
+			}
+			if got := job(t, in, "reviewed=false"+replace); got != "1 0 1" {
+				t.Errorf("again: seen, changed and failed: %s", got)
+			}
+			newOnes(t, in, 1)
+			if a := in.call(t, "GET", "/v1/topics/timers/dead-letters/reviewed", ""); a.body["position"] != "0:6.6" {
+				t.Errorf("%s: all but the one that failed lie below it", a.text)
+			}
+		})
+	}
+}
