@@ -129,7 +129,7 @@ func lettersCountCommand(p *process) *cobra.Command {
 	a := asking{p: p}
 	cmd := &cobra.Command{
 		Use:   "count",
-		Short: "count dead letters: new ones, and those of the last hour and day, by topic and reason",
+		Short: "count dead letters by topic and reason: new ones, those of the last hour and day",
 		Long: `count prints how many dead letters have not been reviewed, and how many were written in the last
 hour and in the last 24 hours, by topic and reason. "+" means that there are more, which are not
 counted yet, and "-" that none of the topic have ever been reviewed.`,

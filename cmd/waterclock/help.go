@@ -73,7 +73,7 @@ func flagSections() []section {
 		{"The embedded broker", "listen demo"},
 		{"Topics and targets", "requests delay targets default-target events partitioner-check"},
 		{"Principals", "principal producers consumers dead-letter-consumers event-consumers consumer-group tenant"},
-		{"Which ones", "id topic prefix target state due-after due-before partition if all reason since before " +
+		{"Which ones", "id topic prefix target state due-after due-before partition if all reason type new reviewed only since before back " +
 			"audit/from audit/until from-beginning"},
 		{"What it does", "dry-run rate yes replace within after create restore repair dir"},
 		{"The run", "bench"},
@@ -86,7 +86,7 @@ func flagSections() []section {
 		{"HTTP API and console", "api advertise console api-open api-users api-tls-cert api-tls-key api-client-ca " +
 			"api-host api-key-file api-peers api-body-limit api-rate api-concurrent api-audit"},
 		{"Metrics and health", "http http-web-config pprof"},
-		{"Output", "wait json order limit history ready number explain payloads tail/count no-descriptions " +
+		{"Output", "wait no-follow json order limit history ready number explain payloads tail/count no-descriptions " +
 			"log-level log-format"},
 		{connection, "config profile brokers tls tls-ca tls-cert tls-key sasl-mechanism sasl-username " +
 			"sasl-password-file sasl-token-file " +
