@@ -241,7 +241,10 @@ files must not be readable by other users.`,
 			return usagef("profile set %s changes nothing without flags, as in --brokers kafka:9092; see waterclock "+
 				"profile set --help", name)
 		}
-		if err := errors.Join(all.Set(name, settings), all.Save()); err != nil {
+		if err := all.Set(name, settings); err != nil {
+			return err
+		}
+		if err := all.Save(); err != nil {
 			return err
 		}
 		fmt.Fprintf(p.stderr, "profile %s is written to %s%s\n", name, all.Path, hintOfUse(all, name))

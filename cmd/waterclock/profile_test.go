@@ -165,6 +165,17 @@ func TestProfilesThatAreWrong(t *testing.T) {
 			t.Errorf("%v: exit %d\n%swant\n%s", c.args, code, stderr, c.want)
 		}
 	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := runWith(&calls{}, environ, "", "profile", "set", "new", "--token-file", open)
+	if code != exitUsage || !strings.Contains(stderr, "may be read by other users") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("a profile that is rejected is written: %v\n%s", err, after)
+	}
 	if err := os.Chmod(open, 0o600); err != nil {
 		t.Fatal(err)
 	}
