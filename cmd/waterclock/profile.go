@@ -112,7 +112,8 @@ the environment, that over the profile, that over the file of --config.
 
 If --config names a file, only a profile that is named counts, and not the one in use.
 serve, dev, config, topics, audit and bench take no profile: they have the settings of a
-service. User and passwords for the API are used with the profile's own url only.
+service. User and passwords for the API are used with the profile's own url only. Brokers or
+a url that a profile lacks are not those of dev: the command fails.
 
 Profiles are in $XDG_CONFIG_HOME/waterclock/profiles.yaml, or else in ~/.config.`,
 		Example: `  waterclock profile set prod --brokers kafka:9093 --tls --sasl-mechanism SCRAM-SHA-512 \
