@@ -54,9 +54,12 @@ func (o *callee) flags(fs *pflag.FlagSet) {
 		"beside the system's")
 }
 
+// errNoAPI says that a profile has no HTTP API. That of dev is not asked in its place: it is another service's.
+var errNoAPI = errors.New("the profile has no url, which this command calls: waterclock profile set NAME --url adds it")
+
 // complete fills in what flags leave out: the URL from the environment or the profile, the credentials from the
 // profile. Those go to the profile's own URL only.
-func (o *callee) complete(p *process, profile *config.Profile) {
+func (o *callee) complete(p *process, profile *config.Profile) error {
 	o.URL = cmp.Or(o.URL, p.env(config.EnvURL))
 	if url := profile.Text(config.ProfileURL); url != "" && (o.URL == "" || o.URL == url) {
 		o.URL, o.CA = url, cmp.Or(o.CA, profile.Text(config.ProfileCA))
@@ -65,7 +68,11 @@ func (o *callee) complete(p *process, profile *config.Profile) {
 			o.TokenFile = profile.Text(config.ProfileTokenFile)
 		}
 	}
+	if o.URL == "" && profile != nil {
+		return config.Invalid(errNoAPI)
+	}
 	o.URL = cmp.Or(o.URL, defaultURL)
+	return nil
 }
 
 func (a *asking) flags(fs *pflag.FlagSet) {
@@ -100,7 +107,9 @@ func (a *asking) client() (*client.Client, error) {
 		return nil, err
 	}
 	to := a.to
-	to.complete(a.p, chosen)
+	if err := to.complete(a.p, chosen); err != nil {
+		return nil, err
+	}
 	c, err := client.New(to.Options)
 	if err != nil {
 		return nil, usagef("%v", err)

@@ -43,6 +43,11 @@ func brokerSettings(p *process, cmd *cobra.Command) func() (*config.Config, erro
 			return nil, err
 		}
 		loader.UseProfile(chosen)
+		elsewhere := cmd.Flags().Changed("brokers") || p.env(config.EnvOf("brokers")) != "" || profile.namesFile()
+		if chosen != nil && chosen.Text("brokers") == "" && !elsewhere { // those of dev are another service's
+			return nil, usagef("the profile has no brokers, to which this command connects: "+
+				"waterclock profile set %s --brokers adds them", chosen.Name)
+		}
 		cfg, err := loader.Load(p.environ)
 		if err != nil {
 			return nil, err

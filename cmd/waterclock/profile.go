@@ -112,7 +112,8 @@ the environment, that over the profile, that over the file of --config.
 
 If --config names a file, only a profile that is named counts, and not the one in use.
 serve, dev, config, topics, audit and bench take no profile: they have the settings of a
-service. User and passwords for the API are used with the profile's own url only.
+service. User and passwords for the API are used with the profile's own url only. Brokers or
+a url that a profile lacks are not those of dev: the command fails.
 
 Profiles are in $XDG_CONFIG_HOME/waterclock/profiles.yaml, or else in ~/.config.`,
 		Example: `  waterclock profile set prod --brokers kafka:9093 --tls --sasl-mechanism SCRAM-SHA-512 \
@@ -241,7 +242,10 @@ files must not be readable by other users.`,
 			return usagef("profile set %s changes nothing without flags, as in --brokers kafka:9092; see waterclock "+
 				"profile set --help", name)
 		}
-		if err := errors.Join(all.Set(name, settings), all.Save()); err != nil {
+		if err := all.Set(name, settings); err != nil {
+			return err
+		}
+		if err := all.Save(); err != nil {
 			return err
 		}
 		fmt.Fprintf(p.stderr, "profile %s is written to %s%s\n", name, all.Path, hintOfUse(all, name))

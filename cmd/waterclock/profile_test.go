@@ -115,6 +115,30 @@ func TestProfileOfTheAPI(t *testing.T) {
 	}
 }
 
+// A profile that lacks the brokers, or the API, is not filled up with those of dev: a command would change another
+// service.
+func TestPartsOfProfiles(t *testing.T) {
+	environ, _ := newProfiles(t, "profiles:\n  api: {url: 'http://127.0.0.1:1'}\n  kafka: {brokers: 'a:1'}\n")
+	for _, c := range []struct {
+		line string
+		code int
+		want string
+	}{
+		{"cancel a1 --profile api", exitUsage, "waterclock: the profile has no brokers, to which this command " +
+			"connects: waterclock profile set api --brokers adds them (profile api)\n"},
+		{"list --profile kafka", exitUsage, "waterclock: the profile has no url, which this command calls: " +
+			"waterclock profile set NAME --url adds it (profile kafka)\n"},
+		{"cancel a1 --profile kafka", exitOK, ""},
+		{"cancel a1 --profile api --brokers b:1", exitOK, ""},
+	} {
+		var got calls
+		code, _, stderr := runWith(&got, environ, "", strings.Fields(c.line)...)
+		if code != c.code || stderr != c.want || code == exitOK && got.request.ID != "a1" {
+			t.Errorf("%s: exit %d, %s", c.line, code, stderr)
+		}
+	}
+}
+
 // What is wrong with a profile, and which one a command used, is said.
 func TestProfilesThatAreWrong(t *testing.T) {
 	environ, dir := newProfiles(t, "current: gone\nprofiles:\n  prod: {brokers: a:1, sasl-password-file: "+
@@ -164,6 +188,17 @@ func TestProfilesThatAreWrong(t *testing.T) {
 		if code != c.code || stderr != c.want {
 			t.Errorf("%v: exit %d\n%swant\n%s", c.args, code, stderr, c.want)
 		}
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := runWith(&calls{}, environ, "", "profile", "set", "new", "--token-file", open)
+	if code != exitUsage || !strings.Contains(stderr, "may be read by other users") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("a profile that is rejected is written: %v\n%s", err, after)
 	}
 	if err := os.Chmod(open, 0o600); err != nil {
 		t.Fatal(err)

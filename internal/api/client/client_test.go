@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -84,6 +85,35 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("status %d, want %d", p.Status, answer.status)
 		}
 		s.Close()
+	}
+}
+
+// A port that speaks something else than the URL says is answered with what to name.
+func TestWrongPorts(t *testing.T) {
+	plain := httptest.NewServer(http.NotFoundHandler())
+	defer plain.Close()
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	hangsUp := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler)
+	}))
+	defer hangsUp.Close()
+	for base, want := range map[string]string{
+		"https" + strings.TrimPrefix(plain.URL, "http"):  "speaks HTTP without TLS: name it with http://",
+		"http" + strings.TrimPrefix(secure.URL, "https"): "speaks HTTPS: name it with https://",
+		secure.URL:  "--ca names a file of the authorities that this machine does not know",
+		hangsUp.URL: "does not answer; does --url name an instance's API, and not a broker?",
+	} {
+		cl, err := New(Options{URL: base})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = cl.Call(t.Context(), http.MethodGet, "/", nil, nil)
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", base, err, want)
+		}
 	}
 }
 
