@@ -16,7 +16,6 @@ import (
 
 // eventLogs are all partitions of an events topic, with a marker behind each record. It implements api.Logs.
 type eventLogs struct {
-	emptyLogs
 	all   map[int32][]*api.Record // by offset; nil: a marker
 	begin int64                   // of each partition
 	later func(*eventLogs)        // is called once, when a stream begins to follow

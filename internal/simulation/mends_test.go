@@ -120,7 +120,7 @@ func mends() []bug {
 			{"internal/api/counts.go", "		if !at.Before(now.Add(-time.Hour)) {", "		if !at.Before(now.Add(-tallySpan)) {"},
 		}},
 		{"the overview is green while requests are rejected", "19 C28", "./internal/api/console TestOverviewInAFlood", []change{
-			{"internal/api/console/overview.go", "		n.N, n.More = n.N+t.LastHour, n.More || !t.Exact\n", "		n.More = n.More || !t.Exact\n"},
+			{"internal/api/console/overview.go", "		n.N, n.More = n.N+count, n.More || more\n", "		n.More = n.More || more\n"},
 		}},
 		{"that a timer has fired is shown as a fault", "19 C29", "./internal/api/console TestPageOfATimerThatIsOver", []change{
 			{"internal/api/console/timer.go", "	gone := err != nil && asProblem", "	gone := err == nil && asProblem"},
