@@ -1,4 +1,4 @@
-# What takes long; docs/BREAKING.md and docs/DEPLOY.md say what it is for. Everything else is `go test ./...` and .ci/run.
+# What takes long: docs/internals/BREAKING.md, docs/DEPLOY.md. Everything else is `go test ./...` and .ci/run.
 .PHONY: slow sim planted soak apply
 
 SEEDS ?= 1000

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	vegeta "github.com/tsenart/vegeta/v12/lib"
 	"github.com/waterclock/waterclock"
 	"golang.org/x/sync/errgroup"
 )
@@ -110,8 +109,8 @@ func (a *apiRun) getting(name string, b *batch, number func(i int) int) traffic 
 		ask: func(i int) request {
 			return request{method: http.MethodGet, path: a.timer(b.id(number(i)))}
 		},
-		check: func(got *vegeta.Result) error {
-			id := path.Base(got.URL)
+		check: func(got *answer) error {
+			id := path.Base(got.url)
 			n, err := strconv.Atoi(strings.TrimPrefix(id, b.prefix))
 			return errors.Join(err, a.isTimer(got, id, b.payload(n)))
 		},
@@ -226,17 +225,17 @@ type timerJSON struct {
 	}
 }
 
-func (a *apiRun) isTimer(got *vegeta.Result, id string, payload []byte) error {
+func (a *apiRun) isTimer(got *answer, id string, payload []byte) error {
 	var t timerJSON
-	if err := json.Unmarshal(got.Body, &t); got.Code != http.StatusOK || err != nil {
-		return fmt.Errorf("answered %d, %.300s: %w", got.Code, got.Body, err)
+	if err := json.Unmarshal(got.body, &t); got.code != http.StatusOK || err != nil {
+		return fmt.Errorf("answered %d, %.300s: %w", got.code, got.body, err)
 	}
 	value := t.Payload.Base64
 	if t.Payload.Text != "" {
 		value = []byte(t.Payload.Text)
 	}
 	if t.ID != id || !bytes.Equal(value, payload) || t.Target.Topic != a.target {
-		return fmt.Errorf("another timer than %s: %.300s", id, got.Body)
+		return fmt.Errorf("another timer than %s: %.300s", id, got.body)
 	}
 	return nil
 }
@@ -251,9 +250,9 @@ func (a *apiRun) gets(ctx context.Context) error {
 	t := traffic{
 		name: "GET", addr: a.serving.api, pid: a.serving.pid(), calls: a.c.Gets, callers: a.c.Callers,
 		ask: func(int) request { return q },
-		check: func(got *vegeta.Result) error {
-			if got.Code != http.StatusOK || !bytes.Equal(got.Body, body) {
-				return fmt.Errorf("answered %d, another timer: %.300s", got.Code, got.Body)
+		check: func(got *answer) error {
+			if got.code != http.StatusOK || !bytes.Equal(got.body, body) {
+				return fmt.Errorf("answered %d, another timer: %.300s", got.code, got.body)
 			}
 			return nil
 		},
@@ -310,17 +309,17 @@ func (a *apiRun) listing(order string, calls int) traffic {
 		ask: func(int) request {
 			return request{method: http.MethodGet, path: fmt.Sprintf("%s?order=%s&limit=%d", a.timers(), order, page)}
 		},
-		check: func(got *vegeta.Result) error {
+		check: func(got *answer) error {
 			var list struct {
 				Timers []timerJSON
 				Cursor string
 			}
-			if err := json.Unmarshal(got.Body, &list); err != nil {
-				return fmt.Errorf("answered %d, no list: %w: %.300s", got.Code, err, got.Body)
+			if err := json.Unmarshal(got.body, &list); err != nil {
+				return fmt.Errorf("answered %d, no list: %w: %.300s", got.code, err, got.body)
 			}
 			n := len(list.Timers)
-			if got.Code != http.StatusOK || n == 0 || n < page && list.Cursor == "" { // a page has a limit in bytes, too
-				return fmt.Errorf("answered %d, %d timers of %d: %.300s", got.Code, n, page, got.Body)
+			if got.code != http.StatusOK || n == 0 || n < page && list.Cursor == "" { // a page has a limit in bytes, too
+				return fmt.Errorf("answered %d, %d timers of %d: %.300s", got.code, n, page, got.body)
 			}
 			for i := range list.Timers[1:] {
 				x, y := list.Timers[i], list.Timers[i+1]

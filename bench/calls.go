@@ -1,14 +1,17 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	vegeta "github.com/tsenart/vegeta/v12/lib"
+	"github.com/waterclock/waterclock/internal/beats"
 )
 
 // callTimeout limits one call over HTTP.
@@ -36,11 +39,11 @@ type request struct {
 }
 
 // answered says what is wrong with an answer.
-type answered func(*vegeta.Result) error
+type answered func(*answer) error
 
 // status returns a check that looks only at the status.
 func status(want int) answered {
-	return func(got *vegeta.Result) error { return wantStatus(want, int(got.Code), got.Body) }
+	return func(got *answer) error { return wantStatus(want, got.code, got.body) }
 }
 
 func wantStatus(want, got int, body []byte) error {
@@ -64,43 +67,34 @@ type traffic struct {
 
 // drive makes the calls and measures them. It ends at the first error.
 func drive(ctx context.Context, r *run, t traffic) (*Calls, error) {
-	var next atomic.Int64
-	targets := func(target *vegeta.Target) error {
-		i := int(next.Add(1)) - 1
-		if t.calls > 0 && i >= t.calls || ctx.Err() != nil {
-			return vegeta.ErrNoTargets
-		}
-		q := t.ask(i)
-		*target = vegeta.Target{Method: q.method, URL: "http://" + t.addr + q.path, Header: q.header, Body: q.body}
-		return nil
-	}
-	callers := uint64(max(1, t.callers))
-	attacker := vegeta.NewAttacker(vegeta.Workers(callers), vegeta.MaxWorkers(callers), vegeta.Connections(int(callers)), vegeta.MaxConnections(int(callers)),
-		vegeta.Timeout(callTimeout), vegeta.HTTP2(false))
-	pace := vegeta.ConstantPacer{} // as fast as they are answered
-	if t.rate > 0 {
-		pace = vegeta.ConstantPacer{Freq: 1, Per: seconds(1 / t.rate)}
-	}
-	var took []int32 // µs
-	var failed error
+	calling, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	answers := make(chan answer)
 	bar := r.bar(t.name, t.calls)
 	m := &meter{r: r}
 	m.start(t.pid)
-	for got := range attacker.Attack(targets, pace, 0, t.name) {
-		if failed != nil || got.Error == vegeta.ErrNoTargets.Error() {
+	go func() {
+		defer close(answers)
+		t.call(calling, answers)
+	}()
+	var took []int32 // µs
+	for got := range answers {
+		if calling.Err() != nil {
+			continue // the rest of what was under way
+		}
+		if err := errors.Join(got.err, t.check(&got)); err != nil {
+			stop(err)
 			continue
 		}
-		if failed = errors.Join(answerError(got), t.check(got)); failed != nil {
-			attacker.Stop()
-		}
-		if took = append(took, int32(got.Latency.Microseconds())); len(took)%1024 == 0 {
+		if took = append(took, int32(got.took.Microseconds())); len(took)%1024 == 0 {
 			_ = bar.Set(len(took))
 		}
 	}
 	m.stop()
 	_ = bar.Finish()
+	failed := context.Cause(calling)
 	switch {
-	case failed != nil:
+	case failed != nil && ctx.Err() == nil:
 		return nil, fmt.Errorf("%s: %w", t.name, failed)
 	case len(took) < t.calls:
 		return nil, errors.Join(ctx.Err(), fmt.Errorf("%s: %d calls of %d", t.name, len(took), t.calls))
@@ -113,10 +107,59 @@ func drive(ctx context.Context, r *run, t traffic) (*Calls, error) {
 	return c, nil
 }
 
-// answerError returns the error of a call without an answer. The status of an answer is left to the call's check.
-func answerError(got *vegeta.Result) error {
-	if got.Code == 0 {
-		return fmt.Errorf("%s %s: %s", got.Method, got.URL, got.Error)
+// call makes the calls and passes the answers on. It returns when all are answered, or ctx ends.
+func (t *traffic) call(ctx context.Context, answers chan<- answer) {
+	callers := max(1, t.callers)
+	transport := &http.Transport{MaxConnsPerHost: callers, MaxIdleConnsPerHost: callers}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Timeout: callTimeout, Transport: transport}
+	begin := time.Now()
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if t.calls > 0 && i >= t.calls {
+					return
+				}
+				if t.rate > 0 && !beats.Sleep(ctx, time.Until(begin.Add(seconds(float64(i)/t.rate)))) || ctx.Err() != nil {
+					return
+				}
+				answers <- ask(ctx, client, t.addr, t.ask(i))
+			}
+		})
 	}
-	return nil
+	all.Wait()
+}
+
+// answer is what a call was answered. Code is 0 if it was not.
+type answer struct {
+	url  string
+	code int
+	body []byte
+	took time.Duration
+	err  error
+}
+
+// ask makes one call.
+func ask(ctx context.Context, client *http.Client, addr string, q request) answer {
+	got := answer{url: "http://" + addr + q.path}
+	begin := time.Now()
+	req, err := http.NewRequestWithContext(ctx, q.method, got.url, bytes.NewReader(q.body))
+	if err != nil {
+		got.err = err
+		return got
+	}
+	req.Header = q.header.Clone()
+	resp, err := client.Do(req)
+	if err != nil {
+		got.err = err
+		return got
+	}
+	defer resp.Body.Close()
+	got.code = resp.StatusCode
+	got.body, got.err = io.ReadAll(resp.Body)
+	got.took = time.Since(begin)
+	return got
 }

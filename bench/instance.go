@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -85,13 +84,8 @@ func (r *run) launch(cfg *config.Config) (i *instance, err error) {
 	for _, d := range cfg.Delay {
 		args = append(args, "--delay", d.String())
 	}
-	if r.Events { // which only the file can tell
-		text := fmt.Sprintf("tenants:\n  %q: {events: true}\n", r.requests)
-		name := filepath.Join(r.Dir, "waterclock.yaml")
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			return nil, fmt.Errorf("write the settings of the instance: %w", err)
-		}
-		args = append(args, "--config", name)
+	if r.Events {
+		args = append(args, "--events")
 	}
 	if cfg.InstanceID != "" {
 		args = append(args, "--instance-id", cfg.InstanceID)

@@ -31,7 +31,7 @@ func planCommand(p *process) *cobra.Command {
 		Short: "work out what a load needs: instances, cores, memory, disk, brokers",
 		Long: `plan works out how many instances a load needs, with how many cores and how much
 memory and disk, what it costs the brokers, and which limit is reached first. It
-calculates with measured constants, which it prints: those of docs/BENCHMARKS.md, or
+calculates with measured constants, which it prints: those that are built in, or
 those of --constants FILE, a JSON object with the names that --json shows, which
 'waterclock bench plan --out FILE' writes. Sizes are before compression. Leave room,
 because the constants vary by half.

@@ -33,7 +33,7 @@ func watchCommand(p *process) *cobra.Command {
 interrupted. With --since it first prints those from then on, about in the order of time, and with
 --no-follow it ends behind them. If the connection breaks, it continues where it was. It ends with
 an error if no instance answers for a minute, or if events would be missing. The request topic must
-write events: see events in the settings.`,
+write events, as it does with serve --events.`,
 		Example: `  waterclock watch --prefix customer-17/
   waterclock watch --since 10m --type fired,expired,rejected
   waterclock watch --since 2026-11-22T09:00:00Z --no-follow --json

@@ -52,9 +52,9 @@ type watch struct {
 
 func (e *events) register(h huma.API) {
 	op := operation("events", http.MethodGet, "/v1/topics/{topic}/events", "watchEvents", "Watch what happens to timers, from now on, from a time or from a position on",
-		"Server-sent events, whose data are records of the events topic, as docs/FORMAT.md has them, with the timer's ID as id. The id of a server-sent event is the position behind it, which the header Last-Event-ID takes, as EventSource does by itself, or position.",
+		"Server-sent events, whose data are records of the events topic, as docs/EVENTS.md has them, with the timer's ID as id. The id of a server-sent event is the position behind it, which the header Last-Event-ID takes, as EventSource does by itself, or position.",
 		"410 (events-gone): the stream cannot begin at the position without leaving out events, or since is too far back.",
-		"409: the request topic writes no events; it does with events: true.")
+		"409: the request topic writes no events; it does with serve --events.")
 	describe[struct{}](h, &op, nil)
 	op.Responses["200"] = &huma.Response{Description: "Events, until the caller goes.", Content: map[string]*huma.MediaType{streamType: {Schema: &huma.Schema{Type: "string"}}}}
 	handle(h, op, e.watch)

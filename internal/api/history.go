@@ -36,7 +36,7 @@ type TimerEvents struct {
 type TimerEvent struct {
 	Offset int64           `json:"offset" doc:"Where its record is on the events topic."`
 	At     time.Time       `json:"at" doc:"The record's timestamp."`
-	Event  json.RawMessage `json:"event" doc:"What has happened: the record's value, an object, as docs/FORMAT.md has it, with the timer's ID as id (or idBase64)."`
+	Event  json.RawMessage `json:"event" doc:"What has happened: the record's value, an object, as docs/EVENTS.md has it, with the timer's ID as id (or idBase64)."`
 }
 
 // EventLog is the part of the events topic in which a timer's events were looked for.
@@ -53,7 +53,7 @@ type EventLog struct {
 func (e *events) registerHistory(h huma.API) {
 	op := operation("events", http.MethodGet, onePath+"/events", "listTimerEvents", "See what has happened to a timer",
 		"What the events topic still has of its ID, the newest first; also of a timer that is not pending any more. What happens from now on: watchEvents.",
-		"409: the request topic writes no events; it does with events: true. Of a compacted events topic the last event of each timer is there, and few more.")
+		"409: the request topic writes no events; it does with serve --events. Of a compacted events topic the last event of each timer is there, and few more.")
 	reads(h, op, func(ctx context.Context, in *struct {
 		OneTimer
 		Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"How many at most."`

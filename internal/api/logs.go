@@ -139,7 +139,7 @@ func letter(r *Record) DeadLetter {
 	return d
 }
 
-// missing returns the parts that did not fit into a dead letter (docs/FORMAT.md); nil if there are none.
+// missing returns the parts that did not fit into a dead letter (docs/internals/FORMAT.md); nil if there are none.
 func missing(r *Record) []string {
 	if cut := r.header(waterclock.HeaderTruncated); cut != "" {
 		return strings.Split(cut, ",")

@@ -125,7 +125,7 @@ func (t *topics) withLetters(ctx context.Context, role access.Role, name, id str
 func (t *topics) withEvents(ctx context.Context, name, id string) (Topic, error) {
 	topic, err := t.topic(ctx, access.Read, name, id)
 	if err == nil && topic.Events == "" {
-		err = problem(http.StatusConflict, ReasonNoEvents, "%s writes no events: set events: true below tenants: %s: in the configuration", name, name)
+		err = problem(http.StatusConflict, ReasonNoEvents, "%s writes no events: start the instances with --events", name)
 	}
 	return topic, err
 }

@@ -32,7 +32,7 @@ type Config struct {
 	TLSCert          string   // tls-cert: PEM file of the client certificate, with TLSKey
 	TLSKey           string   // tls-key: PEM file of its private key
 	SASLMechanism    SASL     // sasl-mechanism
-	SASLUsername     string   // sasl-username: user, or the AWS access key ID
+	SASLUsername     string   // sasl-username: user, or the AWS access key ID; empty with AWS: the role of the process
 	SASLPasswordFile string   // sasl-password-file: password, or the AWS secret access key
 	SASLTokenFile    string   // sasl-token-file: OAuth bearer token, or the AWS session token
 
@@ -52,6 +52,7 @@ type Config struct {
 	LimitHorizon        time.Duration // how far ahead a timer may be due, 1s to MaxHorizon
 	LimitHeaders        int           // headers of a request, 1 to MaxHeaders
 	LimitHeaderBytes    Size          // bytes of all headers of a request, 1 to MaxHeaderBytes
+	Events              bool          // write what happens to timers of request topics to topics of their own
 	// Tenants has the policies of request topics that have their own, by topic. Each is
 	// complete: the settings above fill in what the file leaves out. Only the file can
 	// set them. Read them through PolicyOf.
@@ -68,6 +69,7 @@ type Config struct {
 	Advertise          string        // host:port that others reach API at; empty: as it is bound
 	Console            bool          // pages for people at API
 	APIOpen            bool          // api-open: every caller that reaches API may do everything, because a proxy authenticates
+	APIHost            []string      // api-host: globs of host names that calls may be for; with APIOpen
 	APIUsers           string        // api-users: YAML file of callers and their rights; empty: only this machine may call API
 	APITLSCert         string        // api-tls-cert: PEM file of the certificate of API, with APITLSKey; empty: plain HTTP
 	APITLSKey          string        // api-tls-key: PEM file of its private key
@@ -229,5 +231,6 @@ func DefaultDev() Config {
 	c.HTTP = "127.0.0.1:8682" // serve, which may be tried beside dev, has 8680
 	c.APIAudit = AuditOff
 	c.LogLevel = slog.LevelWarn // so that logs do not hide what dev prints
+	c.Events = true             // people who try things out want to see what happens
 	return c
 }

@@ -94,6 +94,7 @@ func (c *Config) commonPolicy(requests string) Policy {
 	p := Policy{
 		LimitHorizon: c.LimitHorizon, LimitHeaders: c.LimitHeaders, LimitHeaderBytes: c.LimitHeaderBytes,
 		OverLimit: OverDeadLetter, EventsCleanup: CleanupDelete,
+		Events: c.Events && !slices.Contains(c.DelayTopics(), requests), // records of fixed-delay topics have none
 	}
 	for _, t := range c.Targets {
 		if topic, glob := splitTopic(t); topic == "" || topic == requests {

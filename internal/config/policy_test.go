@@ -254,6 +254,26 @@ func TestExample(t *testing.T) {
 	}
 }
 
+// TestEventsOfAllTopics: one setting turns them on, a tenant may differ, and fixed-delay topics have none.
+func TestEventsOfAllTopics(t *testing.T) {
+	cfg, err := load(t, []string{"--events"}, nil, served+`
+delay: retry:5m:orders
+tenants:
+  slow: {events: false}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for topic, want := range map[string]bool{"timers": true, "slow": false, "retry": false} {
+		if p := cfg.PolicyOf(topic); p.Events != want {
+			t.Errorf("%s: events %v, want %v", topic, p.Events, want)
+		}
+	}
+	if !DefaultDev().Events || Default().Events {
+		t.Error("events are on in dev, and off in serve")
+	}
+}
+
 func TestChanges(t *testing.T) {
 	before := valid()
 	before.Tenants = map[string]Policy{"timers": before.commonPolicy("timers")}
@@ -264,6 +284,7 @@ func TestChanges(t *testing.T) {
 	}{
 		{"nothing", func(*Config, *Policy) {}, nil, nil},
 		{"for all", func(c *Config, _ *Policy) { c.Targets = append(slices.Clone(c.Targets), "x"); c.LimitHeaders = 3 }, []string{"targets", "limit-headers"}, nil},
+		{"events", func(c *Config, _ *Policy) { c.Events = true }, nil, []string{"events"}},
 		{"the instance", func(c *Config, _ *Policy) { c.Group = "g"; c.Requests = []string{"timers"}; c.LimitHeaders = 3 }, []string{"limit-headers"}, []string{"requests", "group"}},
 		{"a tenant", func(_ *Config, p *Policy) { p.LimitRate = 5; p.Dialect = DialectNATS; p.DeadLetters = "d" }, []string{"tenants.timers.limit-rate", "tenants.timers.dialect"}, []string{"tenants.timers.dead-letters"}},
 		{"a tenant that is gone", func(c *Config, _ *Policy) { c.Tenants = nil }, nil, nil},

@@ -5,7 +5,7 @@
 // (emissions, as a plain read_committed consumer receives them), and what else was seen. The verdict
 // follows from the history alone: the package knows nothing of the service's code.
 //
-//   - [Check] judges a history, by a rule for each invariant of docs/DESIGN.md. [Judge] says
+//   - [Check] judges a history, by a rule for each invariant of docs/internals/DESIGN.md. [Judge] says
 //     what became of each request, too.
 //   - [Book] is for timers by the million, of which it keeps 16 bytes each. It recognises emissions that
 //     are exactly as they must be, and has Check judge each other one.

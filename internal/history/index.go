@@ -54,7 +54,7 @@ type changelog struct {
 	settled int64 // the last position
 }
 
-// The suffixes of a request topic's own topics (docs/FORMAT.md). [Scope] uses the usual name for dead
+// The suffixes of a request topic's own topics (docs/internals/FORMAT.md). [Scope] uses the usual name for dead
 // letters, whatever their topic is called.
 const (
 	changelogSuffix = ".waterclock.changelog"

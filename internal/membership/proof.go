@@ -44,7 +44,7 @@ const (
 //     held throughout, and what was read in between was the owner's.
 //
 // The premise is that the coordinator that answers is still the group's. A coordinator that was
-// replaced but has not heard of it yet (a paused broker that wakes) answers from memory: docs/FAILURES.md,
+// replaced but has not heard of it yet (a paused broker that wakes) answers from memory: docs/internals/FAILURES.md,
 // "A stale coordinator".
 //
 // There is one question at a time. It serves all calls that began before it was sent, so a

@@ -1,5 +1,5 @@
 // Package observe turns records of Kafka into the facts of package history. It decodes what
-// docs/FORMAT.md describes, and judges nothing.
+// docs/internals/FORMAT.md describes, and judges nothing.
 package observe
 
 import (

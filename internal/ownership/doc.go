@@ -9,7 +9,7 @@
 //
 // # The order of an acquisition
 //
-// The order is the argument (docs/DESIGN.md, "Acquiring a partition"):
+// The order is the argument (docs/internals/DESIGN.md, "Acquiring a partition"):
 //
 //  1. Fetch the group's committed offset, stable. This waits for the end of any step of a former owner whose offset
 //     commit was accepted.

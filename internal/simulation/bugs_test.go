@@ -179,9 +179,9 @@ func TestBugsCanBePlanted(t *testing.T) {
 	}
 }
 
-// TestFaultsAreInTheDocs: the table of docs/BREAKING.md names each kind of fault.
+// TestFaultsAreInTheDocs: the table of docs/internals/BREAKING.md names each kind of fault.
 func TestFaultsAreInTheDocs(t *testing.T) {
-	page, err := os.ReadFile("../../docs/BREAKING.md")
+	page, err := os.ReadFile("../../docs/internals/BREAKING.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,8 +31,8 @@ var (
 	caughtFlag  = flag.String("caught", "", "a file of what was caught, to go on where an earlier run has stopped")
 )
 
-// TestPlanted plants one bug after another, and fails if one is not found by the test that must find it. It logs the table of
-// docs/BREAKING.md. Bugs that a test of their own finds come first: they are quick. Some of them:
+// TestPlanted plants one bug after another, and fails if one is not found by the test that must find it. It logs a
+// table of what found each. Bugs that a test of their own finds come first: they are quick. Some of them:
 //
 //	go test -tags planted ./internal/simulation -run TestPlanted -v -timeout 0 -planted '19 A' -caught FILE -unit
 func TestPlanted(t *testing.T) {

@@ -103,7 +103,7 @@ func near(h *history.History) (n int) {
 	return n
 }
 
-// String is a sentence and a table, as docs/BREAKING.md has them.
+// String is a sentence, and a table of how often each fault hit in each state.
 func (s *totals) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

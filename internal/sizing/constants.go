@@ -1,5 +1,5 @@
 // Package sizing works out how many instances, cores, bytes of memory and disk a load needs, and what limits it first.
-// It is arithmetic on measured constants: docs/BENCHMARKS.md says how each was measured.
+// It is arithmetic on measured constants. `waterclock bench plan` measures most of them.
 package sizing
 
 import (
@@ -27,7 +27,7 @@ type Constants struct {
 	Replicas           float64 `json:"broker_factor_of_three_replicas"` // of the brokers' time, against one replica
 }
 
-// Measured are the constants of docs/BENCHMARKS.md.
+// Measured are the constants that are built in, as they were measured in November 2026.
 func Measured() Constants {
 	return Constants{
 		ServiceTimer: 10, BrokerTimer: 7, ServiceTransaction: 1.6, BrokerTransaction: 5.3, ServiceBase: 0.1, BrokerBase: 0.1,

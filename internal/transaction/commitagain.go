@@ -30,8 +30,8 @@ var errOver = errors.New("the transaction is over")
 // safe. A coordinator appends its decision to its log before its followers have it. It may be killed at that moment,
 // and restarted before the controller has replaced it. Then it finds the decision in its log and believes it. It writes
 // commit markers to partitions that other brokers lead, while its successor never hears of the decision (seen on Kafka
-// 4.3.1, see docs/FAILURES.md). If the successor aborts, the transaction is aborted on some partitions only, and sealing
-// the step again duplicates it on the others.
+// 4.3.1, see docs/internals/FAILURES.md). If the successor aborts, the transaction is aborted on some partitions only,
+// and sealing the step again duplicates it on the others.
 func commitAgain(ctx context.Context, cl *kgo.Client, id string, p hanging.Producer, told func() bool) error {
 	req := kmsg.NewPtrEndTxnRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = id, p.ID, p.Epoch, true

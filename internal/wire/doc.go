@@ -1,5 +1,5 @@
 // Package wire has the formats of the records that the service writes to its own topics, and of the
-// metadata of its offset commits. docs/FORMAT.md has the same tables with examples.
+// metadata of its offset commits. docs/internals/FORMAT.md has the same tables with examples.
 //
 //	topic          key                 value
 //	changelog      01 ID               a timer (package timer); null: no longer pending

@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// The golden bytes: what docs/FORMAT.md shows.
+// The golden bytes: what docs/EVENTS.md shows.
 func TestGoldenEvents(t *testing.T) {
 	at := func(offset int64) waterclock.Source {
 		return waterclock.Source{Topic: "timers", Partition: 3, Offset: offset}

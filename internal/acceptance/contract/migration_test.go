@@ -56,7 +56,7 @@ func (n etf1Topics) anonymous(text string) string {
 	return strings.NewReplacer(n.out, "{out}", n.schedules, "{schedules}").Replace(text)
 }
 
-// TestMigrationByCopy runs the program of docs/MIGRATION.md on a topic that etf1's own
+// TestMigrationByCopy runs deploy/migration/copy.py on a topic that etf1's own
 // scheduler has worked off. What that scheduler fired, also what it fired and could not
 // delete, does not fire again; what it dropped or would never fire is not copied; what is
 // pending fires once.
@@ -155,23 +155,11 @@ func TestMigrationOfSky(t *testing.T) {
 	}
 }
 
-// copier returns a function that runs the program of docs/MIGRATION.md and returns what
+// copier returns a function that runs deploy/migration/copy.py and returns what
 // it prints; if it fails, with what it says about that.
 func copier(t *testing.T, python string, args ...string) func(more ...string) (string, error) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "MIGRATION.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, program, found := strings.Cut(string(text), "```python\n")
-	program, _, ends := strings.Cut(program, "```\n")
-	if !found || !ends {
-		t.Fatal("docs/MIGRATION.md has no program")
-	}
-	file := filepath.Join(t.TempDir(), "copy.py")
-	if err := os.WriteFile(file, []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := filepath.Join("..", "..", "..", "deploy", "migration", "copy.py")
 	return func(more ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), python, slices.Concat([]string{file}, args, more)...)
 		var errs bytes.Buffer

@@ -28,7 +28,7 @@ import (
 // kindAt is where a key of the store says what kind of row it is.
 const kindAt = 20
 
-// plant sets rows of a store that nobody has open, as docs/FORMAT.md has them.
+// plant sets rows of a store that nobody has open, as docs/internals/FORMAT.md has them.
 func (s *setup) plant(t testing.TB, rows map[string][]byte) {
 	t.Helper()
 	c := *pebble.DefaultComparer

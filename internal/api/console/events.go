@@ -84,7 +84,7 @@ func (v *visit) history(topic, id string) *events {
 	return e
 }
 
-// event is an outcome event, see docs/FORMAT.md.
+// event is an outcome event, see docs/EVENTS.md.
 type event struct {
 	Type       string `json:"type"`
 	At         int64  `json:"at"` // Unix ms

@@ -58,7 +58,7 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 		return err
 	}
 	defer cluster.Close()
-	cfg.Brokers, cfg.Tenants = []string{addr}, withEvents(&cfg)
+	cfg.Brokers = []string{addr}
 	if err := devTopics(ctx, &cfg); err != nil {
 		return err
 	}
@@ -84,20 +84,6 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 		fmt.Fprintf(o.Out, "stopped; timers and topics are kept in %s\n", cfg.DataDir)
 	}
 	return err
-}
-
-// withEvents returns a policy for each request topic: that of its tenant, or else the usual one with events, because
-// people who try things out want to see what happens.
-func withEvents(cfg *config.Config) map[string]config.Policy {
-	tenants := make(map[string]config.Policy)
-	for _, topic := range cfg.Requests {
-		policy := cfg.PolicyOf(topic)
-		if _, own := cfg.Tenants[topic]; !own {
-			policy.Events = true
-		}
-		tenants[topic] = policy
-	}
-	return tenants
 }
 
 // lockDirectory makes the directory and locks it, because an embedded broker does not notice another one that uses the

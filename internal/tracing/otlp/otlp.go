@@ -3,16 +3,21 @@
 package otlp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
-	"go.opentelemetry.io/contrib/exporters/autoexport"
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
@@ -50,7 +55,7 @@ const failuresEvery = time.Minute
 // New reads the environment. Version and instance describe this process, unless OTEL_RESOURCE_ATTRIBUTES or
 // OTEL_SERVICE_NAME say otherwise.
 func New(ctx context.Context, version, instance string, log *slog.Logger) (*Exporter, error) {
-	to, err := autoexport.NewSpanExporter(ctx)
+	to, err := spanExporter(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("export traces: %w", err)
 	}
@@ -68,6 +73,29 @@ func New(ctx context.Context, version, instance string, log *slog.Logger) (*Expo
 		calls:   sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithResource(of)),
 		firings: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithResource(of), sdktrace.WithSampler(sdktrace.AlwaysSample())),
 	}, nil
+}
+
+// spanExporter returns the exporter that OTEL_TRACES_EXPORTER names. OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, or else
+// OTEL_EXPORTER_OTLP_PROTOCOL, is the protocol of otlp. OpenTelemetry's autoexport does the same, and links the exporters
+// of metrics and logs too.
+func spanExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
+	switch name := os.Getenv("OTEL_TRACES_EXPORTER"); name {
+	case "none":
+		return tracetest.NewNoopExporter(), nil
+	case "console":
+		return stdouttrace.New()
+	case "", "otlp":
+	default:
+		return nil, fmt.Errorf("OTEL_TRACES_EXPORTER is %q: otlp, console and none are known", name)
+	}
+	protocol := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"))
+	switch protocol {
+	case "grpc":
+		return otlptracegrpc.New(ctx)
+	case "", "http/protobuf":
+		return otlptracehttp.New(ctx)
+	}
+	return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL is %q: grpc and http/protobuf are known", protocol)
 }
 
 // Calls returns the tracer of API calls. OTEL_TRACES_SAMPLER says which are sampled.

@@ -3,6 +3,7 @@ package otlp
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
-	"go.opentelemetry.io/contrib/exporters/autoexport"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -112,7 +112,7 @@ func BenchmarkExport(b *testing.B) {
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	defer collector.Close()
 	b.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
-	to, err := autoexport.NewSpanExporter(b.Context())
+	to, err := spanExporter(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -148,4 +148,31 @@ func processorTime(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// The environment names the exporter and its protocol. A name that is unknown is an error that says which are known.
+func TestExporterIsNamedByTheEnvironment(t *testing.T) {
+	for _, c := range []struct{ exporter, protocol, signal, want string }{
+		{"", "", "", "*otlptrace.Exporter"},
+		{"otlp", "grpc", "", "*otlptrace.Exporter"},
+		{"otlp", "udp", "http/protobuf", "*otlptrace.Exporter"},
+		{"console", "", "", "*stdouttrace.Exporter"},
+		{"none", "", "", "*tracetest.NoopExporter"},
+		{"jaeger", "", "", `OTEL_TRACES_EXPORTER is "jaeger": otlp, console and none are known`},
+		{"", "udp", "", `OTEL_EXPORTER_OTLP_PROTOCOL is "udp": grpc and http/protobuf are known`},
+	} {
+		t.Setenv("OTEL_TRACES_EXPORTER", c.exporter)
+		t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", c.protocol)
+		t.Setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", c.signal)
+		to, err := spanExporter(t.Context())
+		got := fmt.Sprintf("%T", to)
+		if err != nil {
+			got = err.Error()
+		} else if err := to.Shutdown(t.Context()); err != nil {
+			t.Errorf("%+v: shutdown: %v", c, err)
+		}
+		if got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
 }
