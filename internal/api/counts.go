@@ -172,8 +172,8 @@ func (t *tally) look(life *lifetime, logs Logs, now time.Time) {
 	life.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(life.ctx, tallyTime)
 		defer cancel()
-		whole, err := t.count(ctx, logs, now)
 		news := t.countNew(ctx, logs)
+		whole, err := t.count(ctx, logs, now)
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.news = news

@@ -51,8 +51,7 @@ type watch struct {
 }
 
 func (e *events) register(h huma.API) {
-	op := operation("events", http.MethodGet, "/v1/topics/{topic}/events", "watchEvents",
-		"Watch what happens to timers, from now on, from a time or from a position on",
+	op := operation("events", http.MethodGet, "/v1/topics/{topic}/events", "watchEvents", "Watch what happens to timers, from now on, from a time or from a position on",
 		"Server-sent events, whose data are records of the events topic, as docs/EVENTS.md has them, with the timer's ID as id. The id of a server-sent event is the position behind it, which the header Last-Event-ID takes, as EventSource does by itself, or position.",
 		"410 (events-gone): the stream cannot begin at the position without leaving out events, or since is too far back.",
 		"409: the request topic writes no events; it does with serve --events.")
@@ -75,8 +74,7 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 	}
 	since, err := instant("since", in.Since)
 	if err == nil && !in.Follow && since == 0 {
-		err = problem(http.StatusBadRequest, ReasonBadRequest,
-			"follow is false and since is not given: there is nothing to send")
+		err = problem(http.StatusBadRequest, ReasonBadRequest, "follow is false and since is not given: there is nothing to send")
 	}
 	if err != nil {
 		return nil, err

@@ -96,6 +96,7 @@ func (r *review) upTo(n int) Position {
 // is hidden.
 type reviews struct {
 	marks   Marks
+	logs    Logs
 	now     func() time.Time
 	life    *lifetime
 	log     *slog.Logger
@@ -114,7 +115,7 @@ type cachedReview struct {
 }
 
 func newReviews(ts *topics, o Options, life *lifetime) *reviews {
-	r := &reviews{marks: o.Marks, now: o.Now, life: life, log: o.Logger, changed: func(string) {},
+	r := &reviews{marks: o.Marks, logs: o.Logs, now: o.Now, life: life, log: o.Logger, changed: func(string) {},
 		cache: make(map[string]cachedReview)}
 	if r.marks == nil {
 		r.marks = noMarks{}
@@ -165,7 +166,7 @@ func (r *reviews) read(ctx context.Context, topic string) (*review, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.cache[topic].read.Before(began) || r.cache[topic].review == nil {
+	if !r.cache[topic].read.After(began) {
 		r.cache[topic] = cachedReview{out, began}
 	}
 	return out, nil
@@ -205,10 +206,15 @@ func (r *reviews) add(ctx context.Context, topic, by string, more map[int32]offs
 func (r *reviews) merge(ctx context.Context, topic, by string, more map[int32]offsets) (missing bool, err error) {
 	r.setting.Lock()
 	defer r.setting.Unlock()
+	bounds, err := r.logs.Bounds(ctx, topic)
+	if err != nil {
+		return false, err
+	}
 	before, err := r.read(ctx, topic)
 	if err != nil {
 		return false, err
 	}
+	before = before.within(bounds)
 	parts := make(map[int32]offsets)
 	for p, s := range more {
 		if !before.parts[p].includes(s) {
