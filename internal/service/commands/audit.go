@@ -144,7 +144,7 @@ func verdict(r *audit.Report) error {
 		errs = append(errs, fmt.Errorf("%d violations: %s", total, strings.Join(rules, ", ")))
 	}
 	if n := r.Unproved(); n > 0 {
-		errs = append(errs, fmt.Errorf("what became of %d requests is unknown: see the notes, and \"An audit\" in docs/OPERATIONS.md", n))
+		errs = append(errs, fmt.Errorf("what became of %d requests is unknown: see the notes, and docs/AUDIT.md", n))
 	}
 	return errors.Join(errs...)
 }
