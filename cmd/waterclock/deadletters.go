@@ -154,10 +154,12 @@ counted yet, and "-" that none of the topic have ever been reviewed.`,
 			}
 			fmt.Fprintf(tw, "%s\tall\t%s\t%d%s\t%d%s\t\n", t.Topic, newOf(t.New, ""), t.LastHour, more, t.LastDay, more)
 			for _, r := range t.Reasons {
-				fmt.Fprintf(tw, "%s\t%s\t%s\t%d%s\t%d%s\t%s\n", t.Topic, textOf(&r.Reason, nil), newOf(t.New, r.Reason), r.LastHour, more, r.LastDay, more, r.Newest.Format(time.RFC3339))
+				fmt.Fprintf(tw, "%s\t%s\t%s\t%d%s\t%d%s\t%s\n", t.Topic, textOf(&r.Reason, nil), newOf(t.New, r.Reason),
+					r.LastHour, more, r.LastDay, more, r.Newest.Format(time.RFC3339))
 			}
 			for _, reason := range olderReasons(t) {
-				fmt.Fprintf(tw, "%s\t%s\t%s\t0%s\t0%s\t\n", t.Topic, textOf(&reason, nil), newOf(t.New, reason), more, more)
+				fmt.Fprintf(tw, "%s\t%s\t%s\t0%s\t0%s\t\n", t.Topic, textOf(&reason, nil), newOf(t.New, reason), more,
+					more)
 			}
 			if t.Problem != "" {
 				failed = append(failed, t.Topic+": "+t.Problem)

@@ -42,7 +42,8 @@ Without an argument and flags it says up to where the dead letters have been rev
 	fs := cmd.Flags()
 	fs.BoolVar(&r.all, "all", false, "all that there are now")
 	fs.BoolVar(&r.only, "only", false, "only the one that is named, not those before it")
-	fs.StringVar(&r.before, "before", "", "all written before `TIME`, RFC 3339 with a zone, or how long ago, such as 10m")
+	fs.StringVar(&r.before, "before", "",
+		"all written before `TIME`, RFC 3339 with a zone, or how long ago, such as 10m")
 	fs.StringVar(&r.back, "back", "", "go back: what is beyond `POSITION`, as review prints it, is new again")
 	cmd.RunE = r.run
 	return cmd
@@ -92,7 +93,8 @@ func (r *reviewing) run(cmd *cobra.Command, args []string) error {
 	}
 	if r.all {
 		var list api.DeadLetterList
-		if err := c.Call(cmd.Context(), http.MethodGet, lettersOf(r.topic), url.Values{"limit": {"1"}}, &list); err != nil {
+		if err := c.Call(cmd.Context(), http.MethodGet, lettersOf(r.topic), url.Values{"limit": {"1"}},
+			&list); err != nil {
 			return err
 		}
 		q = url.Values{"position": {list.Position}}

@@ -110,7 +110,8 @@ type ActivityEvent struct {
 }
 
 func (e *events) registerActivity(h huma.API) {
-	op := operation("events", http.MethodGet, "/v1/topics/{topic}/activity", "listActivity", "See what has happened to timers",
+	op := operation("events", http.MethodGet, "/v1/topics/{topic}/activity", "listActivity",
+		"See what has happened to timers",
 		"What the events topic has, the newest first. What happens from then on: watchEvents, with the position of the answer.",
 		"409: the request topic writes no events; it does with serve --events.")
 	reads(h, op, func(ctx context.Context, in *struct {
@@ -144,7 +145,9 @@ func (e *events) registerActivity(h huma.API) {
 }
 
 // between returns what n partitions of a topic have of a span of time, and notes in a page where they end.
-func (e *events) between(ctx context.Context, topic string, page *Activity, first, n int32, after, before string) (map[int32][2]int64, error) {
+func (e *events) between(
+	ctx context.Context, topic string, page *Activity, first, n int32, after, before string,
+) (map[int32][2]int64, error) {
 	all, err := e.logs.Bounds(ctx, topic)
 	if err != nil {
 		return nil, err
@@ -230,7 +233,8 @@ func (s *stream) look(ctx context.Context, order *timeOrder, spans map[int32][2]
 		if kept += one.size(); kept > pastBytes && order.shrink() {
 			return errLargeSpan
 		}
-		found[r.Partition] = append(found[r.Partition], recordAt{partition: r.Partition, offset: r.Offset, at: r.Time, size: one.size(), record: one})
+		found[r.Partition] = append(found[r.Partition], recordAt{partition: r.Partition, offset: r.Offset, at: r.Time,
+			size: one.size(), record: one})
 		return nil
 	})
 	switch {

@@ -172,8 +172,8 @@ func (t *tally) look(life *lifetime, logs Logs, now time.Time) {
 	life.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(life.ctx, tallyTime)
 		defer cancel()
-		whole, err := t.count(ctx, logs, now)
 		news := t.countNew(ctx, logs)
+		whole, err := t.count(ctx, logs, now)
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.news = news
@@ -372,7 +372,8 @@ func reasonOf[V any](r *Record, known map[string]V) string {
 func (t *tally) counts(now time.Time) DeadLetterCounts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := DeadLetterCounts{New: t.news, Topic: t.name, FixedDelay: t.topic.Delay, Exact: t.whole && t.problem == "", Reasons: []ReasonCount{}, Problem: t.problem}
+	c := DeadLetterCounts{New: t.news, Topic: t.name, FixedDelay: t.topic.Delay, Exact: t.whole && t.problem == "",
+		Reasons: []ReasonCount{}, Problem: t.problem}
 	by := make(map[string]*ReasonCount)
 	for of, n := range t.minutes {
 		at := time.Unix(of.minute*60, 0)

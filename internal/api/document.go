@@ -222,9 +222,10 @@ func examples() map[string]any {
 		"Activity": Activity{Position: "0:17.5.9.19", Events: []ActivityEvent{{3, TimerEvent{
 			Offset: 18, At: at, Event: []byte(`{"format":1,"type":"scheduled","id":"a1"}`),
 		}}}},
-		"DeadLetter": letter, "DeadLetterList": DeadLetterList{DeadLetters: []DeadLetter{letter}, Position: "0:0.0.4.6"},
-		"DeadLetterReview": DeadLetterReview{Topic: "timers", Position: "0:0.0.4.6", By: "ops", At: &at}, "Correction": Correction{Value: &text},
-		"Job": job, "JobList": JobList{Jobs: []Job{job}}, "JobStarted": JobStarted{Job: &job},
+		"DeadLetter": letter, "Correction": Correction{Value: &text},
+		"DeadLetterList":   DeadLetterList{DeadLetters: []DeadLetter{letter}, Position: "0:0.0.4.6"},
+		"DeadLetterReview": DeadLetterReview{Topic: "timers", Position: "0:0.0.4.6", By: "ops", At: &at},
+		"Job":              job, "JobList": JobList{Jobs: []Job{job}}, "JobStarted": JobStarted{Job: &job},
 		"Caller":      Caller{Name: "shop", Rights: []Right{{Topic: "timers", Prefix: "shop-", Role: "write"}}},
 		"TopicList":   TopicList{Topics: []TopicInfo{{Topic: "timers", Partitions: 12, MaxBytes: 1048588}}},
 		"Occurrences": Occurrences{Explanation: "at 09:00, Monday to Friday", Zone: "Africa/Lagos", Next: []time.Time{at}},

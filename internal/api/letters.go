@@ -185,7 +185,8 @@ func (l *letters) page(ctx context.Context, topic string, f *letterFilter, limit
 	for p, b := range bounds {
 		ends.Next[p] = b[1]
 	}
-	b := &browser{logs: l.logs, now: l.now, topic: topic, bounds: f.clip(bounds), filter: f, limit: limit, payload: previewBytes}
+	b := &browser{logs: l.logs, now: l.now, topic: topic, bounds: f.clip(bounds), filter: f, limit: limit,
+		payload: previewBytes}
 	page := &DeadLetterList{DeadLetters: []DeadLetter{}, Position: ends.String()}
 	found, cursor, err := b.page(ctx, cursor)
 	marks, unknown := l.reviews.of(ctx, topic) // without them the list is as good
@@ -213,8 +214,8 @@ func (l *letters) resend(ctx context.Context, in *OneLetter, wait string, c *Cor
 	return l.timers.change(ctx, &OneTimer{Topic: in.Topic, ID: string(request.ID)}, wait, request, false, err)
 }
 
-// noteResent notes that a letter has been reviewed, because its request was sent again. The request is written whether or
-// not this works.
+// noteResent notes that a letter has been reviewed, because its request was sent again. The request is written whether
+// or not this works.
 func (l *letters) noteResent(ctx context.Context, in *OneLetter) {
 	more := map[int32]offsets{in.Partition: {{in.Offset, in.Offset + 1}}}
 	if err := l.reviews.add(ctx, l.topics.all[in.Topic].DeadLetters, l.topics.caller(ctx), more); err != nil {

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// offsets is a set of offsets of a partition: spans, from the first to behind the last, in order, with gaps between them.
+// offsets is a set of offsets of a partition: spans, from the first to behind the last, in order, with gaps between
+// them.
 type offsets [][2]int64
 
 // has reports whether an offset is in the set.

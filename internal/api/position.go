@@ -76,10 +76,13 @@ type beginning struct {
 // first events of a time if one is given, else at the end of what is decided. If the topic has more partitions than the
 // position names, those begin at their first event. The error is a *Problem if the stream would have to leave out
 // events.
-func (e *events) begin(ctx context.Context, topic string, first, n int32, text string, since time.Time) (b beginning, err error) {
+func (e *events) begin(
+	ctx context.Context, topic string, first, n int32, text string, since time.Time,
+) (b beginning, err error) {
 	given, ok := parsePosition(text)
 	if text != "" && !ok {
-		return b, problem(http.StatusBadRequest, ReasonBadRequest, "the position is not one of a stream of events: give the last ID that one came with, log.position of a timer's events, or none")
+		return b, problem(http.StatusBadRequest, ReasonBadRequest,
+			"the position is not one of a stream of events: give the last ID that one came with, log.position of a timer's events, or none")
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -108,18 +111,22 @@ func (e *events) begin(ctx context.Context, topic string, first, n int32, text s
 		}
 		switch b.at.Next[i], b.ends.Next[i] = next, span[1]; {
 		case next < span[0]:
-			return b, gone("%s/%d begins at %d now, and the position is %d: retention has deleted what was between", topic, p, span[0], next)
+			return b, gone("%s/%d begins at %d now, and the position is %d: retention has deleted what was between",
+				topic, p, span[0], next)
 		case next > span[1]:
-			return b, gone("%s/%d ends at %d now, and the position is %d: the topic was recreated, or has lost records", topic, p, span[1], next)
+			return b, gone("%s/%d ends at %d now, and the position is %d: the topic was recreated, or has lost records",
+				topic, p, span[1], next)
 		}
 		behind += span[1] - next
 	}
 	switch {
 	case behind <= maxBehind:
 	case of != nil:
-		return b, problem(http.StatusGone, ReasonEventsGone, "there are %d offsets since then, and a stream of events begins %d back at most: give a later time, or an ID", behind, maxBehind)
+		return b, problem(http.StatusGone, ReasonEventsGone,
+			"there are %d offsets since then, and a stream of events begins %d back at most: give a later time, or an ID", behind, maxBehind)
 	default:
-		return b, gone("the position is %d offsets back, and a stream of events begins %d back at most", behind, maxBehind)
+		return b, gone("the position is %d offsets back, and a stream of events begins %d back at most", behind,
+			maxBehind)
 	}
 	return b, nil
 }

@@ -79,7 +79,8 @@ func (s *resends) register(h huma.API) {
 		Rate    int  `query:"rate" minimum:"1" maximum:"50000" default:"1000" doc:"How many requests a second it writes at most."`
 	}) (*startedJob, error) {
 		if in.LetterFilter == (LetterFilter{}) && !in.All && !in.DryRun {
-			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "nothing chooses dead letters: give reviewed=false, reason, prefix, after or before, or all=true for all of %.100q", in.Topic)
+			return nil, problem(http.StatusBadRequest, ReasonBadRequest,
+				"nothing chooses dead letters: give reviewed=false, reason, prefix, after or before, or all=true for all of %.100q", in.Topic)
 		}
 		topics := s.jobs.topics
 		topic, err := topics.withLetters(ctx, access.Read, in.Topic, "")
@@ -212,7 +213,8 @@ func (s *resends) look(
 		if f.match(r) {
 			source, _ := waterclock.ParseSource(r.header(waterclock.HeaderSource)) // the filter has parsed it
 			source.Topic = ""
-			found[r.Partition] = append(found[r.Partition], recordAt{r.Partition, r.Offset, r.Time, source, r.size(), nil})
+			found[r.Partition] = append(found[r.Partition], recordAt{r.Partition, r.Offset, r.Time, source, r.size(),
+				nil})
 		}
 		return nil
 	})

@@ -31,8 +31,8 @@ const (
 	markKept, markLook = 24 * time.Hour, time.Hour
 )
 
-// Marks keeps, for each partition of a topic of dead letters, what has been reviewed: as offsets that are committed to a
-// consumer group.
+// Marks keeps, for each partition of a topic of dead letters, what has been reviewed: as offsets that are committed to
+// a consumer group.
 type Marks interface {
 	// Marks returns the marks of a topic, of the partitions that have one.
 	Marks(ctx context.Context, topic string) (map[int32]Mark, error)
@@ -90,11 +90,13 @@ func (r *review) upTo(n int) Position {
 
 // reviews reads and sets marks.
 //
-// Instances set marks without a lock between them, and Kafka has no compare-and-set for offsets. Each adds to the set that
-// it has read, and looks again a moment later: if another instance has overwritten it, it adds again. So nothing that was
-// marked is lost while an instance lives for that moment; if it does not, letters are new again, and nothing is hidden.
+// Instances set marks without a lock between them, and Kafka has no compare-and-set for offsets. Each adds to the set
+// that it has read, and looks again a moment later: if another instance has overwritten it, it adds again. So nothing
+// that was marked is lost while an instance lives for that moment; if it does not, letters are new again, and nothing
+// is hidden.
 type reviews struct {
 	marks   Marks
+	logs    Logs
 	now     func() time.Time
 	life    *lifetime
 	log     *slog.Logger
@@ -113,7 +115,8 @@ type cachedReview struct {
 }
 
 func newReviews(ts *topics, o Options, life *lifetime) *reviews {
-	r := &reviews{marks: o.Marks, now: o.Now, life: life, log: o.Logger, changed: func(string) {}, cache: make(map[string]cachedReview)}
+	r := &reviews{marks: o.Marks, logs: o.Logs, now: o.Now, life: life, log: o.Logger, changed: func(string) {},
+		cache: make(map[string]cachedReview)}
 	if r.marks == nil {
 		r.marks = noMarks{}
 		return r
@@ -163,7 +166,7 @@ func (r *reviews) read(ctx context.Context, topic string) (*review, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.cache[topic].read.Before(began) || r.cache[topic].review == nil {
+	if !r.cache[topic].read.After(began) {
 		r.cache[topic] = cachedReview{out, began}
 	}
 	return out, nil
@@ -203,10 +206,15 @@ func (r *reviews) add(ctx context.Context, topic, by string, more map[int32]offs
 func (r *reviews) merge(ctx context.Context, topic, by string, more map[int32]offsets) (missing bool, err error) {
 	r.setting.Lock()
 	defer r.setting.Unlock()
+	bounds, err := r.logs.Bounds(ctx, topic)
+	if err != nil {
+		return false, err
+	}
 	before, err := r.read(ctx, topic)
 	if err != nil {
 		return false, err
 	}
+	before = before.within(bounds)
 	parts := make(map[int32]offsets)
 	for p, s := range more {
 		if !before.parts[p].includes(s) {
@@ -246,7 +254,8 @@ func (r *reviews) write(ctx context.Context, topic, by string, at time.Time, par
 	for p, s := range parts {
 		text, kept := s.above(markBytes)
 		cut = cut || kept < len(s)
-		note, _ := json.Marshal(markNote{By: by[:min(len(by), 200)], At: at.UnixMilli(), Kept: r.now().UnixMilli(), Above: text})
+		note, _ := json.Marshal(markNote{By: by[:min(len(by), 200)], At: at.UnixMilli(), Kept: r.now().UnixMilli(),
+			Above: text})
 		marks[p] = Mark{s.upTo(), string(note)}
 	}
 	if err := r.marks.SetMarks(ctx, topic, marks); err != nil {
@@ -290,7 +299,8 @@ func (r *reviews) filter(ctx context.Context, in *LetterFilter, name string, top
 // registerReview registers the operations on what has been reviewed.
 func (l *letters) registerReview(h huma.API) {
 	const path = "/v1/topics/{topic}/dead-letters/reviewed"
-	reads(h, operation("dead letters", http.MethodGet, path, "getReview", "See up to where dead letters have been reviewed"),
+	reads(h, operation("dead letters", http.MethodGet, path, "getReview",
+		"See up to where dead letters have been reviewed"),
 		func(ctx context.Context, in *struct {
 			Topic string `path:"topic" doc:"Request topic, or fixed-delay topic."`
 		}) (*DeadLetterReview, error) {
@@ -300,7 +310,8 @@ func (l *letters) registerReview(h huma.API) {
 			}
 			return l.reviewOf(ctx, in.Topic, topic, "")
 		})
-	all := operation("dead letters", http.MethodPost, path, "reviewDeadLetters", "Note that dead letters have been reviewed, up to a position or a time",
+	all := operation("dead letters", http.MethodPost, path, "reviewDeadLetters",
+		"Note that dead letters have been reviewed, up to a position or a time",
 		"What has been reviewed is not new: reviewed=false leaves it out of lists and of resends, and countDeadLetters counts it apart. All callers share one mark for each topic, which the service keeps in Kafka.")
 	describe[DeadLetterReview](h, &all, nil)
 	reads(h, all, func(ctx context.Context, in *struct {
@@ -321,7 +332,8 @@ func (l *letters) registerReview(h huma.API) {
 		case (in.Position == "") == (at == 0), in.Back && in.Position == "":
 			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "give position or before; back needs position")
 		case in.Position != "" && !ok:
-			return nil, problem(http.StatusBadRequest, ReasonBadRequest, "the position is not one of dead letters: give that of a list of them")
+			return nil, problem(http.StatusBadRequest, ReasonBadRequest,
+				"the position is not one of dead letters: give that of a list of them")
 		}
 		return l.reviewed(ctx, in.Topic, topic, in.Back, func(ends map[int32][2]int64) (map[int32]int64, error) {
 			if at != 0 {
@@ -334,7 +346,8 @@ func (l *letters) registerReview(h huma.API) {
 			return to, nil
 		})
 	})
-	one := operation("dead letters", http.MethodPost, "/v1/topics/{topic}/dead-letters/{partition}/{offset}/reviewed", "reviewDeadLetter", "Note that a dead letter has been reviewed")
+	one := operation("dead letters", http.MethodPost, "/v1/topics/{topic}/dead-letters/{partition}/{offset}/reviewed",
+		"reviewDeadLetter", "Note that a dead letter has been reviewed")
 	describe[DeadLetterReview](h, &one, nil)
 	reads(h, one, func(ctx context.Context, in *struct {
 		OneLetter
@@ -372,7 +385,9 @@ func (l *letters) reviewedOne(ctx context.Context, name string, topic Topic, r *
 }
 
 // reviewed notes that all letters below some offsets have been reviewed. With back, those beyond are new again.
-func (l *letters) reviewed(ctx context.Context, name string, topic Topic, back bool, to func(map[int32][2]int64) (map[int32]int64, error)) (*DeadLetterReview, error) {
+func (l *letters) reviewed(
+	ctx context.Context, name string, topic Topic, back bool, to func(map[int32][2]int64) (map[int32]int64, error),
+) (*DeadLetterReview, error) {
 	bounds, err := l.logs.Bounds(ctx, topic.DeadLetters)
 	if err != nil {
 		return nil, err

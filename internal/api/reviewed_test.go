@@ -168,6 +168,14 @@ func TestReviewedUpToHere(t *testing.T) {
 	if got := letterIDs(t, in, "reviewed=false"); got != "b0" {
 		t.Errorf("new are %s", got)
 	}
+	// Nor does a new mark bring the old ones back.
+	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/reviewed", "").is(t, 200, "")
+	for i := 1; i < 8; i++ {
+		l.add("timers", 0, time.Now(), fmt.Sprintf("b%d", i), "bad-cron")
+	}
+	if got := letterIDs(t, in, "reviewed=false"); got != "b1 b2 b3 b4 b5 b6 b7" {
+		t.Errorf("new are %s", got)
+	}
 }
 
 // Two instances that mark at the same time both have their say.

@@ -13,9 +13,9 @@ import (
 const aheadRecords = 20_000
 
 // timeOrder merges the partitions of a topic of dead letters, or of events, in the order of time. The letters of one ID
-// are usually on one partition. But they are on another while that takes no writes, if producers use other partitioners,
-// and after the request topic has grown. Of each partition the order of its log stays, because the times of two
-// owners may disagree a little.
+// are usually on one partition. But they are on another while that takes no writes, if producers use other
+// partitioners, and after the request topic has grown. Of each partition the order of its log stays, because the times
+// of two owners may disagree a little.
 //
 // It keeps only where letters are, not the letters. So many partitions with large letters need little memory. Events
 // are small and are kept.

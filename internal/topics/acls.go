@@ -74,7 +74,8 @@ func (a Access) Service() []Grant {
 			"Every step is a transaction; whoever acquires a partition ends those of an owner that is gone."},
 	}
 	if a.API {
-		grants = append(grants, groupGrant(Reviewed(a.Group), "Its offsets say which dead letters have been reviewed; it has no members."))
+		grants = append(grants, groupGrant(Reviewed(a.Group),
+			"Its offsets say which dead letters have been reviewed; it has no members."))
 	}
 	for _, r := range a.Requests {
 		grants = append(grants,

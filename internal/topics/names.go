@@ -29,7 +29,8 @@ func Events(request string) string { return request + eventsSuffix }
 // Checkpoints returns the name of the topic that says how far a fixed-delay topic is passed on.
 func Checkpoints(delayed string) string { return delayed + checkpointsSuffix }
 
-// Reviewed returns the name of the group whose offsets say up to where the dead letters of a service have been reviewed.
+// Reviewed returns the name of the group whose offsets say up to where the dead letters of a service have been
+// reviewed.
 func Reviewed(group string) string { return group + ".reviewed" }
 
 // IsOwn reports whether a topic is one of the service's own topics, of any request topic. No timer may target it, and it

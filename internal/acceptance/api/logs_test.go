@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,7 +36,7 @@ func TestDeadLetters(t *testing.T) {
 	in, a := serve(t, rig.Config(t, c.Seeds(), requests), "")
 	in.Ready(partitions, limit)
 	letters := "/v1/topics/" + requests + "/dead-letters"
-	if got := a.call(t, "GET", letters, "").is(t, 200, ""); got.text != `{"deadLetters":[]}`+"\n" {
+	if got := a.call(t, "GET", letters, "").is(t, 200, ""); got.text != `{"deadLetters":[],"position":"0:0.0.0.0"}`+"\n" {
 		t.Error(got.text)
 	}
 	const n = 25
@@ -77,6 +78,7 @@ func TestDeadLetters(t *testing.T) {
 		t.Error(text)
 	}
 	again := fmt.Sprintf("%s/%.0f/%.0f/resend", letters, one["partition"], one["offset"])
+	delete(one, "reviewed") // a list has that
 	if whole := a.call(t, "GET", strings.TrimSuffix(again, "/resend"), "").is(t, 200, ""); !reflect.DeepEqual(whole.body, one) {
 		t.Errorf("alone it is %s", whole.text)
 	}
@@ -153,6 +155,41 @@ func resumed(t *testing.T, a *asked, requests, target string) {
 	again := told(t, a, stream, all[0].id, 7)
 	if got, want := dataOf(again), dataOf(all[1:]); !slices.Equal(got, want) {
 		t.Errorf("behind %v comes %v, want %v", all[0], got, want)
+	}
+	sinceThen(t, a, requests, all)
+}
+
+// sinceThen reads the past in the order of time, to its end, and the other way around.
+func sinceThen(t *testing.T, a *asked, requests string, all []event) {
+	t.Helper()
+	at := func(e event) int64 {
+		var of struct{ At int64 }
+		_ = json.Unmarshal([]byte(e.data), &of)
+		return of.At
+	}
+	hour := strconv.FormatInt(time.Now().Add(-time.Hour).UnixMilli(), 10)
+	stream := "/v1/topics/" + requests + "/events?follow=false&since="
+	past := told(t, a, stream+hour, "", len(all)+1) // and the event that says that this is all
+	end := past[len(all)]
+	past = past[:len(all)]
+	if !slices.Equal(dataOf(past), dataOf(all)) || !slices.IsSortedFunc(past, func(x, y event) int { return cmp.Compare(at(x), at(y)) }) ||
+		end.data != `{"olderDeleted":false}` {
+		t.Errorf("since an hour ago: %v, then %v, want %v", past, end, all)
+	}
+	soon := strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10)
+	if later := told(t, a, stream+soon, "", 1); later[0] != end {
+		t.Errorf("since an hour ahead: %v, want %v", later, end)
+	}
+	page := a.call(t, "GET", "/v1/topics/"+requests+"/activity?type=scheduled,replaced&after="+hour, "").is(t, 200, "")
+	if page.body["position"] != end.id || page.body["cursor"] != nil {
+		t.Errorf("%s, want the position %s", page.text, end.id)
+	}
+	var got []string
+	for _, e := range page.body["events"].([]any) {
+		got = append(got, e.(map[string]any)["event"].(map[string]any)["type"].(string))
+	}
+	if want := strings.Count(typesOf(past), "scheduled") + strings.Count(typesOf(past), "replaced"); len(got) != want || slices.Contains(got, "cancelled") {
+		t.Errorf("%q, want %d events", got, want)
 	}
 }
 

@@ -2,6 +2,7 @@ package secure
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/waterclock/waterclock/internal/rig"
 	"github.com/waterclock/waterclock/internal/service"
 	"github.com/waterclock/waterclock/internal/service/commands"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // TestLockedDownCluster: what `topics acls` prints is enough, and no more than that.
@@ -120,10 +122,13 @@ func (w *setup) eachRight(t *testing.T) {
 	t.Parallel()
 	requests, target, mail := w.topics(t)
 	cfg := w.config(t, requests)
+	cfg.API = "127.0.0.1:0"
 	rules := printed(t, cfg, commands.ACLOptions{Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "each"})
 	w.grant(t, rules...)
-	in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look})
+	api := make(chan string, 1)
+	in, log := rig.ServeLogged(t, cfg, service.Options{AccessInterval: look, StartedAPI: func(url string) { api <- url }})
 	in.Ready(partitions, patience)
+	reviewed := <-api + "/v1/topics/" + requests + "/dead-letters/reviewed"
 	out, dead := kafkatest.Collect(t, w.Cluster, target, mail), kafkatest.Collect(t, w.Cluster, deadLetters(requests))
 	producer := w.Client(t)
 	var ids []string
@@ -138,6 +143,18 @@ func (w *setup) eachRight(t *testing.T) {
 		toTarget := r.name == target || r.prefixed && r.kind == "--topic"
 		sentence := []string{"User:waterclock lacks the right " + r.operation, r.name, "--allow-principal User:waterclock --operation " + r.operation}
 		switch {
+		case r.name == topics.Reviewed(cfg.Group): // timers fire without it
+			await.Until(t, patience, "it says what is missing for what is reviewed", func() bool {
+				return slices.ContainsFunc(log.Lines(sentence[0]), func(l string) bool {
+					return strings.Contains(l, " on group "+r.name) && strings.Contains(l, sentence[2])
+				})
+			})
+			if status, body := in.Readyz(); status != http.StatusOK {
+				t.Errorf("without %s: not ready, although timers fire: %s", r, body)
+			}
+			if status, body := fetch(t, reviewed); status != http.StatusServiceUnavailable || !strings.Contains(body, r.name) {
+				t.Errorf("without %s: %d %s", r, status, body)
+			}
 		case toTarget && r.prefixed: // nothing can ask for it: dead letters tell
 		case toTarget:
 			await.Until(t, patience, "it says what is missing for the target", func() bool {
@@ -184,11 +201,33 @@ func (w *setup) eachRight(t *testing.T) {
 	if taken < 11 || refused != 2 {
 		t.Errorf("%d rights taken away, %d of targets", taken, refused)
 	}
+	if status, body := fetch(t, reviewed); status != http.StatusOK {
+		t.Errorf("with all rights: %d %s", status, body)
+	}
 	out.Quiet(500 * time.Millisecond)
 	rig.ExactlyIDs(t, out.Records(), ids)
 	if n := len(dead.Records()); n != refused {
 		t.Errorf("%d dead letters, want %d", n, refused)
 	}
+}
+
+// fetch reads from an API.
+func fetch(t *testing.T, url string) (status int, body string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(text)
 }
 
 // nothing starts a service that nobody has given a right, which waits for them.

@@ -172,11 +172,13 @@ func (c *Client) Call(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
-// Events calls began once there is a first connection, and then fn with the name and the data of each server-sent event,
-// until ctx ends, fn returns an error, or the API refuses. If a stream ends by itself, or breaks, it continues after the last
-// event that fn received. After resumeTime without an answer, the error says why. If the stream cannot begin, Events
-// fails at once.
-func (c *Client) Events(ctx context.Context, path string, query url.Values, began func(), fn func(name string, data []byte) error) error {
+// Events calls began once there is a first connection, and then fn with the name and the data of each server-sent
+// event, until ctx ends, fn returns an error, or the API refuses. If a stream ends by itself, or breaks, it continues
+// after the last event that fn received. After resumeTime without an answer, the error says why. If the stream cannot
+// begin, Events fails at once.
+func (c *Client) Events(
+	ctx context.Context, path string, query url.Values, began func(), fn func(name string, data []byte) error,
+) error {
 	s := stream{c: c, began: began, fn: fn}
 	var lost time.Time // when the last connection ended
 	for {

@@ -11,8 +11,8 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// activityRows is how many events a page has. activityLetters is how many dead letters it has instead if the topic writes
-// no events.
+// activityRows is how many events a page has. activityLetters is how many dead letters it has instead if the topic
+// writes no events.
 const activityRows, activityLetters = "100", "20"
 
 // activityPage shows what has happened to the timers of a request topic, and adds what happens.
@@ -81,7 +81,8 @@ func (p *activityPage) find(v *visit, kinds []string) error {
 		return wrong(http.StatusBadRequest, err.Error())
 	}
 	// Times relative to now become instants, so that all pages have the same filter.
-	again := []string{"topic", p.Topic, "prefix", p.Prefix, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before")), "type", strings.Join(kinds, ",")}
+	again := []string{"topic", p.Topic, "prefix", p.Prefix, "from", asInstant(q.Get("after")), "to",
+		asInstant(q.Get("before")), "type", strings.Join(kinds, ",")}
 	if p.Prefix != "" {
 		q.Set("prefix", p.Prefix)
 	}

@@ -64,8 +64,8 @@ func TestActivity(t *testing.T) {
 // Without events the page says so and how to have them, and shows what is known.
 func TestActivityWithoutEvents(t *testing.T) {
 	f := newFake(t)
-	f.answers["/v1/topics/timers/activity"] = refusal(409, api.ReasonNoEvents, "timers writes no events: set events: true below tenants: timers:")
-	says(t, f.get("/activity"), http.StatusOK, "<strong>timers writes no events</strong>", "set events: true", "restart the instances",
+	f.answers["/v1/topics/timers/activity"] = refusal(409, api.ReasonNoEvents, "timers writes no events: start the instances with --events")
+	says(t, f.get("/activity"), http.StatusOK, "<strong>timers writes no events</strong>", "start the instances with --events. From then on",
 		escaped, "<code>bad-cron</code>", `href="/timers?state=remembered&amp;topic=timers"`, `href="/dead-letters?topic=timers"`)
 	f.answers["/v1/topics/timers/dead-letters"] = forbidden()
 	if body := f.get("/activity").Body.String(); strings.Contains(body, "dead letters") || !strings.Contains(body, "still taken") {

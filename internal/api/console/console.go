@@ -91,7 +91,8 @@ func New(o Options) *Console {
 		sum := sha256.Sum256(body)
 		c.static["/static/"+name] = asset{name, kind, strconv.Quote(hex.EncodeToString(sum[:8])), body}
 	}
-	for _, name := range []string{"overview", "home", "activity", "timers", "timer", "confirm", "schedule", "dead-letters", "dead-letter", "bulk", "selected", "job", "topics", "cluster", "problem"} {
+	for _, name := range []string{"overview", "home", "activity", "timers", "timer", "confirm", "schedule",
+		"dead-letters", "dead-letter", "bulk", "selected", "job", "topics", "cluster", "problem"} {
 		// They are the same in each process, and tests make each of them.
 		c.sets[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/"+name+".html"))
 	}
@@ -233,8 +234,8 @@ type view struct {
 	Now   time.Time
 	Find  string // content of the search box in the header
 	Dead  *deadBadge
-	// Narrow says that the caller has rights to some IDs only, and Parts that it may not see the service as a whole: then
-	// pages that it may not see are not in the navigation.
+	// Narrow says that the caller has rights to some IDs only, and Parts that it may not see the service as a whole:
+	// then pages that it may not see are not in the navigation.
 	Narrow, Parts bool
 	Page          any
 }

@@ -118,7 +118,8 @@ func (p *deadLettersPage) count(v *visit) {
 		p.Delay, p.Counts = t.FixedDelay, &t
 		for _, r := range t.Reasons {
 			p.Reasons = append(p.Reasons, reasonRow{
-				r, link("/dead-letters", "topic", p.Topic, "reason", r.Reason), link("/resend", "topic", p.Topic, "reason", r.Reason, "seen", p.Seen), r.Reason == p.Reason,
+				r, link("/dead-letters", "topic", p.Topic, "reason", r.Reason), link("/resend", "topic", p.Topic,
+					"reason", r.Reason, "seen", p.Seen), r.Reason == p.Reason,
 			})
 		}
 	}
@@ -132,12 +133,14 @@ func (a *asker) isDelay(topic string) bool {
 
 // deadSearch returns the search that the page's address has.
 func (v *visit) deadSearch() deadSearch {
-	return deadSearch{Topic: v.query("topic"), Reason: v.query("reason"), Prefix: v.raw("prefix"), From: v.query("from"), To: v.query("to"), Seen: v.query("seen")}
+	return deadSearch{Topic: v.query("topic"), Reason: v.query("reason"), Prefix: v.raw("prefix"),
+		From: v.query("from"), To: v.query("to"), Seen: v.query("seen")}
 }
 
 // pairs returns the search as parameters of a page: see search.pairs.
 func (s *deadSearch) pairs(q url.Values) []string {
-	return []string{"topic", s.Topic, "reason", s.Reason, "prefix", s.Prefix, "from", asInstant(q.Get("after")), "to", asInstant(q.Get("before")), "seen", s.Seen}
+	return []string{"topic", s.Topic, "reason", s.Reason, "prefix", s.Prefix, "from", asInstant(q.Get("after")), "to",
+		asInstant(q.Get("before")), "seen", s.Seen}
 }
 
 // filter returns the search as parameters of the API.

@@ -24,7 +24,8 @@ func (a *asker) self() *api.Caller {
 // narrow reports whether the caller has rights to some IDs, and to no request topic as a whole.
 func (a *asker) narrow() bool {
 	c := a.self()
-	return c != nil && len(c.Rights) > 0 && !slices.ContainsFunc(c.Rights, func(r api.Right) bool { return r.Prefix == "" })
+	return c != nil && len(c.Rights) > 0 && !slices.ContainsFunc(c.Rights,
+		func(r api.Right) bool { return r.Prefix == "" })
 }
 
 // within returns a prefix of IDs that a page is to show: the one asked for or, if there is none and the caller may see
@@ -77,7 +78,8 @@ func (c *Console) home(v *visit) error {
 		}
 		p.Rights = append(p.Rights, row)
 	}
-	i := slices.IndexFunc(p.Rights, func(r homeRow) bool { return r.Topic == v.query("topic") && r.Prefix == v.raw("prefix") })
+	i := slices.IndexFunc(p.Rights,
+		func(r homeRow) bool { return r.Topic == v.query("topic") && r.Prefix == v.raw("prefix") })
 	p.On = &p.Rights[max(0, i)]
 	p.Due = v.due(p.On.Topic, p.On.Prefix, cmp.Or(v.query("ahead"), "hour"))
 	return v.show(nil, "home", "Overview", p)

@@ -107,6 +107,7 @@ func newsOf(all *api.DeadLetterCountList) (n deadNews) {
 	for _, t := range all.Topics {
 		count, more, _ := unreviewed(&t)
 		n.N, n.More = n.N+count, n.More || more
+		n.Known = n.Known && (t.New == nil || t.New.Exact || count > 0) // there may be new ones
 		n.Hour, onlyHour = n.Hour && t.New == nil, onlyHour || t.New == nil && count > 0
 		if count > 0 || t.Problem != "" {
 			n.Topics = append(n.Topics, deadTopic{t, newReasons(&t), link("/dead-letters", "topic", t.Topic)})

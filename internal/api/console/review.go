@@ -11,8 +11,8 @@ import (
 // What has been reviewed of the dead letters of a topic is not new: pages show what is new first, count it, and resend
 // nothing else unless they are asked to.
 
-// unreviewed returns the number of new dead letters of a topic, by the reviewers' mark if there is one, else those of the
-// last hour, and how many there are of a reason.
+// unreviewed returns the number of new dead letters of a topic, by the reviewers' mark if there is one, else those of
+// the last hour, and how many there are of a reason.
 func unreviewed(t *api.DeadLetterCounts) (n int64, more bool, of func(api.ReasonCount) int64) {
 	if t.New == nil {
 		return t.LastHour, !t.Exact, func(r api.ReasonCount) int64 { return r.LastHour }
@@ -71,10 +71,12 @@ func (c *Console) postLetters(v *visit) error {
 		q.Set("position", form.Get("position"))
 		q.Set("back", "true")
 	default:
-		return wrong(http.StatusBadRequest, "the form asks for something that this page does not do; go back to the page of dead letters")
+		return wrong(http.StatusBadRequest,
+			"the form asks for something that this page does not do; go back to the page of dead letters")
 	}
 	if topic == "" || len(path) > 3 && (partition == "" || offset == "") {
-		return wrong(http.StatusBadRequest, "the form does not say which dead letter; go back to the page of dead letters")
+		return wrong(http.StatusBadRequest,
+			"the form does not say which dead letter; go back to the page of dead letters")
 	}
 	var done api.DeadLetterReview
 	if err := v.ask(call{method: http.MethodPost, path: append(path, "reviewed"), query: q}, &done); err != nil {

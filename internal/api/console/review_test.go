@@ -86,6 +86,12 @@ func TestOverviewOfWhatIsNew(t *testing.T) {
 	says(t, f.get("/"), http.StatusOK, "New dead letters: 3.", "2 <code>bad-cron</code>, 1 <code>old-reason</code>", "<dd>3 <small>new</small></dd>")
 	marked(f, 2, false)
 	says(t, f.get("/"), http.StatusOK, "New dead letters: 2 or more.")
+	marked(f, 1, false)
+	f.answers["/v1/dead-letters"].(api.DeadLetterCountList).Topics[0].New.Count = 0 // it is not counted to its end
+	if w := f.get("/"); strings.Contains(w.Body.String(), `class="note good"`) {
+		t.Error("it is green, and there may be new ones")
+	}
+	marked(f, 2, false)
 	all := f.answers["/v1/dead-letters"].(api.DeadLetterCountList)
 	all.Topics = append(all.Topics, api.DeadLetterCounts{Topic: "more", LastHour: 7, LastDay: 7, Exact: true})
 	f.answers["/v1/dead-letters"] = all
