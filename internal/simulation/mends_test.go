@@ -109,7 +109,7 @@ func mends() []bug {
 		{"the dead letters of a day are called those of an hour", "19 C28", "./internal/api TestDeadLettersAreCounted",
 			[]change{{"internal/api", "tally.counts", "Hour", "tallySpan"}}},
 		{"the overview is green while requests are rejected", "19 C28", "./internal/api/console TestOverviewInAFlood",
-			[]change{{"internal/api/console", "newsOf", "if Problem", never}}},
+			[]change{{"internal/api/console", "newsOf", "+ N", "$x"}}},
 		{"that a timer has fired is shown as a fault", "19 C29", "./internal/api/console TestPageOfATimerThatIsOver",
 			[]change{{"internal/api/console", "Console.timer", "&& asProblem", never}}},
 		{"a search looks in the first topic alone", "19 C30", "./internal/api/console TestFindLooksInAllTopics",
