@@ -200,7 +200,10 @@ func TestChartSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What the templates set themselves, and addresses that nothing in a cluster could use.
-	got := []string{"instance-id", "data-dir", "http", "http-web-config", "pprof", "api", "advertise", "api-open", "api-peers", "on-stop", "memory"}
+	got := []string{
+		"instance-id", "data-dir", "http", "http-web-config", "pprof", "api", "advertise", "api-open", "api-host",
+		"api-peers", "on-stop", "memory",
+	}
 	got = slices.AppendSeq(got, maps.Keys(schema.Properties.Config.Properties))
 	got = slices.AppendSeq(got, maps.Keys(schema.Properties.Secrets.Properties))
 	want := []string{"tenants"}

@@ -2,8 +2,11 @@ package main
 
 import (
 	"bufio"
+	"go/version"
 	"net"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -71,6 +74,23 @@ func TestImageHealthcheck(t *testing.T) {
 	}
 }
 
+// The image is built by a Go that go.mod accepts (Go's image fetches no other), pinned by its digest.
+func TestImageGo(t *testing.T) {
+	data, err := os.ReadFile(rootDir + "Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := regexp.MustCompile(`\nARG GO_IMAGE=golang:([0-9.]+)@sha256:[0-9a-f]{64}\n`).FindStringSubmatch(string(data))
+	module, err := os.ReadFile(rootDir + "go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	needs := regexp.MustCompile(`\ngo ([0-9.]+)\n`).FindStringSubmatch(string(module))
+	if image == nil || needs == nil || version.Compare("go"+image[1], "go"+needs[1]) < 0 {
+		t.Errorf("the image is built by Go %v, go.mod needs %v", image, needs)
+	}
+}
+
 // TestComposeServe gives the arguments and the image's environment to the real
 // command, and compares what comes of them with the ports and volumes around.
 func TestComposeServe(t *testing.T) {
@@ -81,29 +101,55 @@ func TestComposeServe(t *testing.T) {
 	if service.Build != "." || len(env) < 2 {
 		t.Fatalf("%+v, image sets %v", service, env)
 	}
+	const keys = "/keys/api.key"
+	if script := file.Services["setup"].Command[0]; !strings.Contains(script, ">"+keys+"\n") {
+		t.Errorf("setup makes no %s: %s", keys, script)
+	}
+	var args []string
+	for _, arg := range service.Command {
+		args = append(args, strings.Replace(arg, keys, filepath.Join(secretFiles(t), "api-key-file"), 1))
+	}
 	var c calls
-	code, _, stderr := runWith(&c, env, "", service.Command...)
+	code, _, stderr := runWith(&c, env, "", args...)
 	if code != exitOK || c.cfg == nil {
 		t.Fatalf("%v exits %d: %s", service.Command, code, stderr)
 	}
 	_, port, err1 := net.SplitHostPort(c.cfg.HTTP)
 	_, api, err2 := net.SplitHostPort(c.cfg.API)
-	if err1 != nil || err2 != nil || !slices.Equal(service.Ports, []string{"127.0.0.1:" + port + ":" + port, "127.0.0.1:" + api + ":" + api}) {
-		t.Errorf("http %s, api %s, ports %v", c.cfg.HTTP, c.cfg.API, service.Ports)
+	proxy := file.Services["proxy"]
+	published := []string{"127.0.0.1:" + port + ":" + port, "127.0.0.1:" + api + ":" + api}
+	if err1 != nil || err2 != nil || !slices.Equal(proxy.Ports, published) {
+		t.Errorf("http %s, api %s, ports %v", c.cfg.HTTP, c.cfg.API, proxy.Ports)
 	}
-	if !slices.Contains(service.Volumes, "waterclock-data:"+c.cfg.DataDir) {
-		t.Errorf("data-dir %s, volumes %v", c.cfg.DataDir, service.Volumes)
+	balancer, err := os.ReadFile(rootDir + "deploy/compose/haproxy.cfg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"bind :" + port + "\n", "10 waterclock:" + port + " check inter",
+		"bind :" + api + "\n", "10 waterclock:" + api + " check port " + port + " inter",
+	} {
+		if !strings.Contains(string(balancer), want) {
+			t.Errorf("HAProxy lacks %q", want)
+		}
+	}
+	if !slices.Contains(service.Volumes, c.cfg.DataDir) || !c.cfg.Events || c.cfg.InstanceID != "" {
+		t.Errorf("volumes %v, settings %+v", service.Volumes, c.cfg)
 	}
 
 	var prometheus struct {
 		ScrapeConfigs []struct {
-			JobName       string                       `yaml:"job_name"`
-			MetricsPath   string                       `yaml:"metrics_path"`
-			StaticConfigs []struct{ Targets []string } `yaml:"static_configs"`
+			JobName      string `yaml:"job_name"`
+			MetricsPath  string `yaml:"metrics_path"`
+			DNSSDConfigs []struct {
+				Names      []string
+				Type, Port string
+			} `yaml:"dns_sd_configs"`
 		} `yaml:"scrape_configs"`
 	}
 	parseFile(t, "deploy/compose/prometheus.yml", &prometheus)
-	if got := prometheus.ScrapeConfigs[0].StaticConfigs[0].Targets; !slices.Equal(got, []string{"waterclock:" + port}) {
+	got := prometheus.ScrapeConfigs[0].DNSSDConfigs[0]
+	if !slices.Equal(got.Names, []string{"waterclock"}) || got.Type != "A" || got.Port != port {
 		t.Errorf("prometheus scrapes %v", got)
 	}
 	// The rules look for the name in the job.

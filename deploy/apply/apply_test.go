@@ -25,10 +25,6 @@ metadata:
   name: NAMESPACE
   labels: {pod-security.kubernetes.io/enforce: restricted, pod-security.kubernetes.io/warn: restricted}
 ---
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: waterclock, namespace: NAMESPACE}
----
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
 metadata: {name: high}

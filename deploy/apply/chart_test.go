@@ -25,6 +25,11 @@ const (
 	// KEDA, as deploy/check has it: downloaded, and not imported, because it would bring hundreds of modules.
 	keda    = "github.com/kedacore/keda/v2@v2.21.0"
 	kedaSum = "h1:R6z2HZvstK4RLUMxroNACzBj74xGxt3kG59b5Xc+Xps="
+	// The Gateway API, likewise.
+	gateway    = "sigs.k8s.io/gateway-api@v1.6.0"
+	gatewaySum = "h1:735YBRj5NXFrOGX0GoSjwzUIzbz8kiEOfADsqHFmHgE="
+
+	gatewayRoutes = "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"
 )
 
 // Helm logs each time that it follows the links to the rules and dashboards.
@@ -107,6 +112,19 @@ func find(docs []*unstructured.Unstructured, kind string) *unstructured.Unstruct
 	return nil
 }
 
+// moduleDir returns the folder of a module, which it downloads once.
+func moduleDir(t *testing.T, module, sum string) string {
+	t.Helper()
+	download := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
+	download.Dir = t.TempDir() // outside of this module, whose go.sum stays as it is
+	out, err := download.Output()
+	var m struct{ Dir, Sum, Error string }
+	if jsonErr := json.Unmarshal(out, &m); err != nil || jsonErr != nil || m.Sum != sum {
+		t.Fatalf("%s: %v, %v, %s: sum %s, want %s", module, err, jsonErr, m.Error, m.Sum, sum)
+	}
+	return m.Dir
+}
+
 // definitions returns the CustomResourceDefinitions that the chart's objects need. Those of Prometheus
 // Operator are made of its types with the program that it uses itself.
 func definitions(t *testing.T) []*unstructured.Unstructured {
@@ -117,19 +135,13 @@ func definitions(t *testing.T) []*unstructured.Unstructured {
 	if out, err := generate.CombinedOutput(); err != nil {
 		t.Fatalf("make the definitions of Prometheus Operator: %v\n%s", err, out)
 	}
-	download := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", keda)
-	download.Dir = t.TempDir() // outside of this module, whose go.sum stays as it is
-	out, err := download.Output()
-	var m struct{ Dir, Sum, Error string }
-	if jsonErr := json.Unmarshal(out, &m); err != nil || jsonErr != nil || m.Sum != kedaSum {
-		t.Fatalf("%s: %v, %v, %s: sum %s, want %s", keda, err, jsonErr, m.Error, m.Sum, kedaSum)
-	}
 	var docs []*unstructured.Unstructured
 	for _, file := range []string{
 		filepath.Join(dir, "monitoring.coreos.com_podmonitors.yaml"),
 		filepath.Join(dir, "monitoring.coreos.com_servicemonitors.yaml"),
 		filepath.Join(dir, "monitoring.coreos.com_prometheusrules.yaml"),
-		filepath.Join(m.Dir, "config/crd/bases/keda.sh_scaledobjects.yaml"),
+		filepath.Join(moduleDir(t, keda, kedaSum), "config/crd/bases/keda.sh_scaledobjects.yaml"),
+		filepath.Join(moduleDir(t, gateway, gatewaySum), gatewayRoutes),
 	} {
 		docs = append(docs, documents(t, readFile(t, file))...)
 	}

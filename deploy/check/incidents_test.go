@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/prometheus/model/rulefmt"
 )
 
-// The series here are written by hand: they are what the metrics of docs/OPERATIONS.md would show.
+// The series here are written by hand: they are what the metrics of docs/METRICS.md would show.
 // Those of recorded_test.go were scraped from real incidents.
 
 // Scrapes before an incident, and of all of it.

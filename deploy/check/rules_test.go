@@ -116,7 +116,7 @@ func scalingQueries(t *testing.T) (queries []string) {
 // What the chart scales on is PromQL over metrics that are documented: KEDA takes a query that finds
 // nothing for a failure, and stops scaling.
 func TestScalingQueries(t *testing.T) {
-	documented, err := os.ReadFile("../../docs/OPERATIONS.md")
+	documented, err := os.ReadFile("../../docs/METRICS.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func TestScalingQueries(t *testing.T) {
 				}
 			}
 			if !bytes.Contains(documented, []byte("`"+name)) && name != "process_cpu_seconds_total" {
-				t.Errorf("docs/OPERATIONS.md has no %s", name)
+				t.Errorf("docs/METRICS.md has no %s", name)
 			}
 		}
 	}

@@ -66,6 +66,7 @@ func render(t *testing.T, requests string, values object) *scaledObject {
 	}
 	values["enabled"] = true
 	all, err := util.ToRenderValues(c, object{
+		"image":       object{"repository": "registry.example.org/waterclock"},
 		"config":      object{"brokers": []any{"kafka:9092"}, "requests": []any{requests}, "targets": []any{"*"}},
 		"autoscaling": values,
 	}, common.ReleaseOptions{Name: "waterclock", Namespace: namespace, Revision: 1, IsInstall: true}, common.DefaultCapabilities)

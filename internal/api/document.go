@@ -55,7 +55,7 @@ var statuses = map[int]string{
 	http.StatusRequestURITooLong:           "target-too-long: path and query.",
 	http.StatusUnprocessableEntity:         "idempotency-key-reused: the key was used with another body.",
 	http.StatusUnsupportedMediaType:        "bad-request: the body is not of a type, charset or encoding that the call takes.",
-	http.StatusMisdirectedRequest:          "elsewhere: another instance has it, which this one cannot ask; owner is its address. wrong-host: open to this machine alone.",
+	http.StatusMisdirectedRequest:          "elsewhere: another instance has it, which this one cannot ask; owner is its address. wrong-host: the call is for a host name that this API does not answer to (api-host).",
 	http.StatusTooManyRequests:             "rate-limited, too-many-calls, too-many-logins, too-many-jobs, too-many-streams: ask again later. Of a request that is refused: over-quota.",
 	http.StatusRequestHeaderFieldsTooLarge: "too-many-headers, headers-too-large.",
 	http.StatusInternalServerError:         "internal: what should not be.",

@@ -23,16 +23,25 @@ func (p *problems) api(c *Config) {
 	p.want(c.APITLSKey == "" || c.APITLSCert != "", "api-tls-key", c.APITLSKey, "api-tls-cert with it")
 	p.want(c.APIClientCA == "" || c.APITLSCert != "", "api-client-ca", c.APIClientCA, "api-tls-cert with it")
 	p.want(c.APIClientCA == "" || c.APIUsers != "", "api-client-ca", c.APIClientCA, "api-users with it, to name the callers that have certificates")
-	for _, glob := range c.APIPeers {
-		_, err := path.Match(glob, "")
-		p.want(err == nil && glob != "" && !strings.ContainsAny(glob, ":/"), "api-peers", glob, "globs of hosts as in *.timers.svc or 10.0.0.*, without scheme and port")
-	}
+	p.hosts("api-peers", c.APIPeers, "*.timers.svc or 10.0.0.*")
+	p.hosts("api-host", c.APIHost, "timers.example.org or *.timers.svc")
+	p.want(len(c.APIHost) == 0 || c.APIOpen, "api-host", strings.Join(c.APIHost, ","),
+		"api-open with it: with api-users any name will do, and the loopback interface has its own names")
 	p.want(len(c.APIPeers) == 0 || c.APIKeyFile != "", "api-peers", strings.Join(c.APIPeers, ","), "api-key-file: without it nothing is forwarded")
 	p.apiFiles(c)
 	between(p, "api-body-limit", c.APIBodyLimit, MinAPIBody, MaxAPIBody)
 	between(p, "api-rate", c.APIRate, 0, MaxAPIRate)
 	p.want(c.APIAudit != "", "api-audit", c.APIAudit, "stderr, off, or the path of a file")
 	between(p, "api-concurrent", c.APIConcurrent, 1, MaxAPIConcurrent)
+}
+
+// hosts checks globs of hosts.
+func (p *problems) hosts(setting string, globs []string, examples string) {
+	for _, glob := range globs {
+		_, err := path.Match(glob, "")
+		p.want(err == nil && glob != "" && !strings.ContainsAny(glob, ":/"), setting, glob,
+			"globs of hosts as in "+examples+", without scheme and port")
+	}
 }
 
 // UnservedGrants returns the grants in api-users that cover no topic of this instance. If the file cannot be read, it returns

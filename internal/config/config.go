@@ -32,7 +32,7 @@ type Config struct {
 	TLSCert          string   // tls-cert: PEM file of the client certificate, with TLSKey
 	TLSKey           string   // tls-key: PEM file of its private key
 	SASLMechanism    SASL     // sasl-mechanism
-	SASLUsername     string   // sasl-username: user, or the AWS access key ID
+	SASLUsername     string   // sasl-username: user, or the AWS access key ID; empty with AWS: the role of the process
 	SASLPasswordFile string   // sasl-password-file: password, or the AWS secret access key
 	SASLTokenFile    string   // sasl-token-file: OAuth bearer token, or the AWS session token
 
@@ -69,6 +69,7 @@ type Config struct {
 	Advertise          string        // host:port that others reach API at; empty: as it is bound
 	Console            bool          // pages for people at API
 	APIOpen            bool          // api-open: every caller that reaches API may do everything, because a proxy authenticates
+	APIHost            []string      // api-host: globs of host names that calls may be for; with APIOpen
 	APIUsers           string        // api-users: YAML file of callers and their rights; empty: only this machine may call API
 	APITLSCert         string        // api-tls-cert: PEM file of the certificate of API, with APITLSKey; empty: plain HTTP
 	APITLSKey          string        // api-tls-key: PEM file of its private key

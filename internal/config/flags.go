@@ -55,7 +55,8 @@ func bindClient(c *Config, fs *pflag.FlagSet) {
 	fs.StringVar(&c.TLSKey, "tls-key", c.TLSKey, "PEM `FILE` of the client certificate's private key")
 	fs.Var(choice[SASL]{&c.SASLMechanism, []SASL{SASLNone, SASLPlain, SASLScram256, SASLScram512, SASLOAuth, SASLAWS}}, "sasl-mechanism",
 		"authenticate by `NAME`: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM")
-	fs.StringVar(&c.SASLUsername, "sasl-username", c.SASLUsername, "user `NAME`; for AWS_MSK_IAM the access key ID")
+	fs.StringVar(&c.SASLUsername, "sasl-username", c.SASLUsername,
+		"user `NAME`; for AWS_MSK_IAM the access key ID, or empty for the role that AWS gives this process")
 	fs.StringVar(&c.SASLPasswordFile, "sasl-password-file", c.SASLPasswordFile,
 		"`FILE` that holds the password; for AWS_MSK_IAM the secret access key")
 	fs.StringVar(&c.SASLTokenFile, "sasl-token-file", c.SASLTokenFile,
@@ -120,6 +121,8 @@ func bindAPI(c *Config, fs *pflag.FlagSet) {
 	fs.StringVar(&c.Advertise, "advertise", c.Advertise, "`ADDRESS` at which other instances reach --api, host:port (default: the one that it listens on, or the host's name)")
 	fs.BoolVar(&c.Console, "console", c.Console, "also serve the console, pages for people, at --api")
 	fs.BoolVar(&c.APIOpen, "api-open", c.APIOpen, "every caller that reaches --api may do everything, because a proxy in front of it authenticates")
+	fs.StringSliceVar(&c.APIHost, "api-host", c.APIHost,
+		"host names under which --api-open answers: `GLOB,...`, besides localhost, IP addresses and the advertised name")
 	fs.StringVar(&c.APIUsers, "api-users", c.APIUsers,
 		"YAML `FILE` with the callers of --api and their rights (default: only this machine may call it, and may do everything)")
 	fs.StringVar(&c.APITLSCert, "api-tls-cert", c.APITLSCert, "PEM `FILE` of the certificate of --api, with --api-tls-key; empty for plain HTTP")

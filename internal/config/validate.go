@@ -248,7 +248,10 @@ func (p *problems) sasl(c *Config) {
 	if c.SASLMechanism == SASLNone {
 		by = " without sasl-mechanism"
 	}
-	user := slices.Contains([]SASL{SASLPlain, SASLScram256, SASLScram512, SASLAWS}, c.SASLMechanism)
+	user := slices.Contains([]SASL{SASLPlain, SASLScram256, SASLScram512}, c.SASLMechanism)
+	if c.SASLMechanism == SASLAWS { // without a key it is the role of the process
+		user = c.SASLUsername != "" || c.SASLPasswordFile != "" || c.SASLTokenFile != ""
+	}
 	p.want(user == (c.SASLUsername != ""), "sasl-username", c.SASLUsername, setOrNot(user)+by)
 	p.want(user == (c.SASLPasswordFile != ""), "sasl-password-file", c.SASLPasswordFile, setOrNot(user)+by)
 	if c.SASLMechanism != SASLAWS { // its session token is optional

@@ -106,6 +106,10 @@ func TestProblems(t *testing.T) {
 		{`api is "8681", needs host:port`, func(c *Config) { c.API = "8681" }},
 		{`api is ":8681", needs api-users with its callers, or api-open`, func(c *Config) { c.API = ":8681" }},
 		{`api-open is "true", needs to be false if`, func(c *Config) { c.API, c.APIOpen, c.APIUsers = ":1", true, "/none" }},
+		{`api-host is "a", needs api-open with it`, func(c *Config) { c.API, c.APIHost = "127.0.0.1:1", []string{"a"} }},
+		{`api-host is "http://a", needs globs of hosts`, func(c *Config) {
+			c.API, c.APIOpen, c.APIHost = ":1", true, []string{"http://a"}
+		}},
 		{`api-open is "true", needs api to be set`, func(c *Config) { c.APIOpen = true }},
 		{`api-users is "/none", needs a file of callers: no such file`, func(c *Config) { c.API, c.APIUsers = ":1", "/none" }},
 		{`api-users is "/none", needs api to be set`, func(c *Config) { c.APIUsers = "/none" }},
@@ -138,6 +142,9 @@ func TestProblems(t *testing.T) {
 		{"sasl-username needs to be set with sasl-mechanism PLAIN", func(c *Config) { c.SASLMechanism = SASLPlain }},
 		{`sasl-username is "u", needs to be unset without sasl-mechanism`, func(c *Config) { c.SASLUsername = "u" }},
 		{"sasl-token-file needs to be set with sasl-mechanism OAUTHBEARER", func(c *Config) { c.SASLMechanism = SASLOAuth }},
+		{"sasl-password-file needs to be set with sasl-mechanism AWS_MSK_IAM", func(c *Config) {
+			c.TLS, c.SASLMechanism, c.SASLUsername = true, SASLAWS, "AKIA"
+		}},
 		{`tls is "false", needs to be true with sasl-mechanism AWS_MSK_IAM`, func(c *Config) { c.SASLMechanism = SASLAWS }},
 		{`sasl-password-file is "/none", needs a file with the secret`, func(c *Config) {
 			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile = SASLPlain, "u", "/none"

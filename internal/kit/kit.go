@@ -2,7 +2,7 @@
 //
 // From this list come deploy/prometheus/rules.yaml and deploy/grafana/*.json ("go generate
 // ./internal/kit"). The tests hold the list against docs/RUNBOOK.md, which has a section for each
-// alert, against the metrics in docs/OPERATIONS.md, and against the labels in the code. The
+// alert, against the metrics in docs/METRICS.md, and against the labels in the code. The
 // module in deploy/check evaluates the rules with Prometheus' own packages.
 //
 // The package knows nothing of the service: it holds text.

@@ -128,13 +128,11 @@ var (
 	labelOf    = regexp.MustCompile(`\$labels\.([a-z_]+)|\{\{ *([a-z_]+) *\}\}`)
 )
 
-// metrics returns the metrics that docs/OPERATIONS.md lists, with their labels.
+// metrics returns the metrics that docs/METRICS.md lists, with their labels.
 func metrics(t *testing.T) map[string][]string {
 	t.Helper()
-	_, text, _ := strings.Cut(read(t, "docs/OPERATIONS.md"), "\n## Metrics\n")
-	text, _, _ = strings.Cut(text, "\n## ")
 	found := map[string][]string{}
-	for row := range strings.Lines(text) {
+	for row := range strings.Lines(read(t, "docs/METRICS.md")) {
 		cells := strings.Split(row, " | ")
 		if !strings.HasPrefix(row, "| `") || len(cells) < 2 {
 			continue
@@ -247,12 +245,12 @@ func words(args []ast.Expr) (list []string) {
 	return list
 }
 
-// docs/OPERATIONS.md gives each metric the labels that the code gives it.
+// docs/METRICS.md gives each metric the labels that the code gives it.
 func TestDocumentedLabels(t *testing.T) {
 	docs := metrics(t)
 	for name, labels := range registered(t) {
 		if got, ok := docs[name]; ok && !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(labels))) {
-			t.Errorf("%s has the labels %q, docs/OPERATIONS.md says %q", name, labels, got)
+			t.Errorf("%s has the labels %q, docs/METRICS.md says %q", name, labels, got)
 		}
 	}
 }
@@ -287,7 +285,7 @@ func TestQueriesNameWhatIsThere(t *testing.T) {
 				allowed = append(allowed, "le")
 			}
 			if !ok {
-				t.Errorf("%s asks for %s, which docs/OPERATIONS.md does not have", where, m[1])
+				t.Errorf("%s asks for %s, which docs/METRICS.md does not have", where, m[1])
 			}
 			allowed = append(allowed, labels...)
 			for _, l := range matcher.FindAllStringSubmatch(m[2], -1) {

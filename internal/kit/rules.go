@@ -9,8 +9,9 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Runbook is the document that the alerts link to.
-const Runbook = "https://github.com/waterclock/waterclock/blob/main/docs/RUNBOOK.md"
+// Runbook is the document that the alerts name. It has no public address: those who publish their copy replace this by
+// its address, as the chart does (rules.runbook).
+const Runbook = "docs/RUNBOOK.md"
 
 const generated = "# Made by \"go generate ./internal/kit\" from internal/kit/alerts.go. Do not edit.\n"
 

@@ -56,7 +56,7 @@ func (c *coordinator) keptOut(ctx context.Context, refusal error) string {
 	}
 	kind, clients := c.others(ctx)
 	if kind == formerType {
-		return fmt.Sprintf("group %s is in use by instances of an earlier version of waterclock (client IDs %s), which cannot run beside this one: stop them all; see \"From a version before the group type consumer\" in docs/OPERATIONS.md",
+		return fmt.Sprintf("group %s is in use by instances of an earlier version of waterclock (client IDs %s), which cannot run beside this one: stop them all",
 			c.group, strings.Join(clients, ", "))
 	}
 	who := kind + ", client IDs " + strings.Join(clients, ", ")

@@ -23,7 +23,7 @@ const (
 	perPoint = 6
 )
 
-// The metrics that are remembered; docs/OPERATIONS.md has them.
+// The metrics that are remembered; docs/METRICS.md has them.
 const (
 	outcomesMetric = "waterclock_outcomes_total"
 	acceptedMetric = "waterclock_accepted_total"

@@ -17,7 +17,7 @@ import (
 
 // envSeen names a file. Each of our metrics that a test has seen with a value other
 // than 0 is added to it, so that CI can find those that never were. In addition it is
-// added as name{label="value"} if docs/OPERATIONS.md lists the values.
+// added as name{label="value"} if docs/METRICS.md lists the values.
 const envSeen = "WATERCLOCK_METRICS_SEEN"
 
 // lastLook bounds the scrape at the end of a test: the instance may be paused.

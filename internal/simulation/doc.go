@@ -11,8 +11,9 @@
 //	go test ./internal/simulation -run TestSimulation -seed 17 -minimise
 //	go test ./internal/simulation -tags planted -run TestPlanted     bugs that must be caught
 //
-// A file for each concern: plan (what is drawn), campaign (many seeds), world (one life of a cluster), host (an instance and its disk), faults,
-// network, questions (readers), observe and views (what was seen), totals, coverage; bugs and planted; altered.
+// A file for each concern: plan (what is drawn), campaign (many seeds), world (one life of a cluster), host (an instance
+// and its disk), faults, network, questions (readers), observe and views (what was seen), totals, coverage; bugs and
+// mends (what is planted), change, site and edit (how), plant and planted (the tests); altered.
 //
 // A seed gives the settings, the requests, the faults and when each of them comes. It does not give the
 // order in which goroutines run, so a violation may need several runs of its seed.

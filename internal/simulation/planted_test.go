@@ -27,7 +27,7 @@ import (
 var (
 	plantedFlag = flag.String("planted", "", "an expression for names of bugs, or for `name|what it breaks|test`")
 	huntFlag    = flag.Duration("hunt", 10*time.Minute, "how long a planted bug is looked for")
-	unitFlag    = flag.Bool("unit", false, "run the tests of the packages that have a bug, too, if the simulation is to find it")
+	unitFlag    = flag.Bool("unit", false, "also run the unit tests of the packages that have a bug for the simulation")
 	caughtFlag  = flag.String("caught", "", "a file of what was caught, to go on where an earlier run has stopped")
 )
 
@@ -100,18 +100,13 @@ func TestPlantedBugsCompile(t *testing.T) {
 	}
 	chosen := regexp.MustCompile(*plantedFlag)
 	for _, b := range bugs() {
-		if !slices.ContainsFunc(b.plant, func(c change) bool { return chosen.MatchString(c.file) }) {
+		if !slices.ContainsFunc(b.plant, func(c change) bool { return chosen.MatchString(c.dir) }) {
 			continue
 		}
 		t.Run(b.name, func(t *testing.T) {
 			p := planted{bug: b, root: root, dir: t.TempDir()}
 			p.writeOverlay(t)
-			var packages []string
-			for _, c := range b.plant {
-				packages = append(packages, "./"+filepath.Dir(c.file))
-			}
-			slices.Sort(packages)
-			if out, err := p.command("build", slices.Compact(packages)...).CombinedOutput(); err != nil {
+			if out, err := p.command("build", dirsOf(b.plant)...).CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})
@@ -186,7 +181,8 @@ func (p *planted) simulate(t *testing.T, c *caught) {
 			return
 		}
 		if c.Said == "" || slices.Contains(rules, p.breaks) {
-			c.By, c.Said, c.After = fmt.Sprintf("seed %s, number %d", seed, seeds), strings.Join(rules, ", "), time.Since(began)
+			c.By = fmt.Sprintf("seed %s, number %d", seed, seeds)
+			c.Said, c.After = strings.Join(rules, ", "), time.Since(began)
 		}
 		if slices.Contains(rules, p.breaks) || others >= moreSeeds {
 			return
@@ -194,13 +190,14 @@ func (p *planted) simulate(t *testing.T, c *caught) {
 	}
 }
 
-// hunt runs fresh seeds until one shows violations, and returns how many there were, that one, and which rules it breaks.
+// hunt runs fresh seeds until one shows violations. It returns how many it ran, that one, and which rules it breaks.
 func (p *planted) hunt(t *testing.T, binary string, lasts time.Duration) (ran int, seed string, rules []string) {
 	kept, err := os.MkdirTemp(p.dir, "kept")
 	if err != nil {
 		t.Fatal(err)
 	}
-	hunt := exec.Command(binary, "-test.run=^TestSimulation$", "-test.v", "-test.timeout=2h", "-seeds=1", "-for", lasts.String(), "-keep", kept)
+	hunt := exec.Command(binary, "-test.run=^TestSimulation$", "-test.v", "-test.timeout=2h",
+		"-seeds=1", "-for", lasts.String(), "-keep", kept)
 	hunt.Dir = filepath.Join(p.root, "internal/simulation")
 	out, err := hunt.CombinedOutput()
 	for _, s := range aSeed.FindAllSubmatch(out, -1) {
@@ -277,20 +274,15 @@ func (p *planted) tests(t *testing.T, dir string, args ...string) (out []byte, e
 		return err == nil && bytes.Contains(text, []byte(`"pgregory.net/rapid"`))
 	}
 	if slices.ContainsFunc(files, random) {
-		args = append(args, "-rapid.nofailfile") // else the unbroken product would be tried with what has broken this one
+		args = append(args, "-rapid.nofailfile") // or it would be tried on the product without the bug
 	}
 	return p.command("test", args...).CombinedOutput()
 }
 
 // unit runs the tests of the packages that have the bug, and says which of them find it.
 func (p *planted) unit(t *testing.T) string {
-	var all, done []string
-	for _, c := range p.plant {
-		dir := "./" + filepath.Dir(c.file)
-		if slices.Contains(done, dir) {
-			continue
-		}
-		done = append(done, dir)
+	var all []string
+	for _, dir := range dirsOf(p.plant) {
 		out, err := p.tests(t, dir, "-short")
 		if err == nil {
 			continue
@@ -317,22 +309,14 @@ func (p *planted) list() string { return filepath.Join(p.dir, "overlay.json") }
 
 // writeOverlay writes the planted files, and the list of them.
 func (p *planted) writeOverlay(t *testing.T) {
+	files, err := plant(p.root, os.ReadFile, p.plant)
+	if err != nil {
+		t.Fatal(err)
+	}
 	replace := make(map[string]string)
-	for i, c := range p.plant {
-		path := filepath.Join(p.root, c.file)
-		from := path
-		if already := replace[path]; already != "" {
-			from = already
-		}
-		text, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(string(text), c.old); n != 1 {
-			t.Fatalf("%s has %q %d times: plant the bug elsewhere", c.file, c.old, n)
-		}
-		replace[path] = filepath.Join(p.dir, fmt.Sprint(i, ".go"))
-		if err := os.WriteFile(replace[path], []byte(strings.Replace(string(text), c.old, c.planted, 1)), 0o600); err != nil {
+	for path, text := range files {
+		replace[path] = filepath.Join(p.dir, fmt.Sprint(len(replace), ".go"))
+		if err := os.WriteFile(replace[path], text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 const FollowAdvice = "stop every instance and run waterclock topics follow, see \"Topics that change\" in docs/OPERATIONS.md"
 
 // LostAdvice says what to do if a changelog no longer exists.
-const LostAdvice = "keep the data directories of all instances, from which waterclock topics follow --restore takes what is pending: see \"A changelog that was lost\" in docs/OPERATIONS.md"
+const LostAdvice = "keep the data directories of all instances, from which waterclock topics follow --restore takes what is pending: see \"Changelog deleted\" in docs/RUNBOOK.md"
 
 // RestartAdvice says what to do if a fixed-delay topic was recreated or has grown.
 const RestartAdvice = "restart every instance: a topic that was recreated is read from its start, further partitions are served then"

@@ -177,6 +177,26 @@ func shorten(t *testing.T, doc string) (string, bool) {
 	return "", false
 }
 
+// TestRunbook looks at where the alerts send people: to the document's name, or to the address of its copy.
+func TestRunbook(t *testing.T) {
+	values := readValues(t, releases()[1].values)
+	for address, want := range map[string]string{
+		"":                                 "docs/RUNBOOK.md",
+		"https://wiki.example.org/runbook": "https://wiki.example.org/runbook",
+	} {
+		values["rules"] = map[string]any{"enabled": true, "runbook": address}
+		files, err := template("waterclock", "waterclock", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := strings.Join(slices.Collect(maps.Values(files)), "")
+		alerts := strings.Count(all, "- alert: ")
+		if n := strings.Count(all, `runbook_url: "`+want+"#waterclock"); alerts < 20 || n != alerts {
+			t.Errorf("%q: %d of %d alerts name %s", address, n, alerts, want)
+		}
+	}
+}
+
 // TestDashboardsAreAllThere holds the chart's dashboards against deploy/grafana.
 func TestDashboardsAreAllThere(t *testing.T) {
 	files, err := filepath.Glob("../../grafana/*.json")
@@ -206,6 +226,7 @@ func TestRefused(t *testing.T) {
 		"unknown secret":      {func(v object) { v["secrets"] = object{"password": object{"name": "a", "key": "b"}} }, "password"},
 		"half a certificate":  {func(v object) { v["secrets"] = object{"tls-cert": object{"name": "a", "key": "b"}} }, "tls-key"},
 		"unknown value":       {func(v object) { v["replica"] = 2 }, "replica"},
+		"no image":            {func(v object) { delete(v, "image") }, "nobody publishes an image"},
 		"no instances":        {func(v object) { v["replicas"] = 0 }, "replicas"},
 		"too little memory":   {func(v object) { v["memory"] = 128 }, "memory"},
 		"GOMEMLIMIT":          {func(v object) { v["env"] = []any{object{"name": "GOMEMLIMIT", "value": "1GiB"}} }, "env"},
@@ -214,9 +235,28 @@ func TestRefused(t *testing.T) {
 		"scaled to 0": {func(v object) {
 			v["autoscaling"] = object{"enabled": true, "prometheus": "http://p", "max": 4, "min": 0}
 		}, "min"},
-		"scaled without limit": {func(v object) { v["autoscaling"] = object{"enabled": true, "prometheus": "http://p"} }, "max"},
-		"scaled by nothing":    {func(v object) { v["autoscaling"] = object{"enabled": true, "max": 4} }, "prometheus"},
-		"scraped too seldom":   {func(v object) { v["monitor"] = object{"kind": "PodMonitor", "interval": "1m"} }, "interval"},
+		"scaled without limit": {func(v object) {
+			v["autoscaling"] = object{"enabled": true, "prometheus": "http://p"}
+		}, "max"},
+		"scaled by nothing":     {func(v object) { v["autoscaling"] = object{"enabled": true, "max": 4} }, "prometheus"},
+		"a host with a port":    {func(v object) { v["api"] = object{"hosts": []any{"timers:443"}} }, "hosts"},
+		"an Ingress for nobody": {func(v object) { v["ingress"] = object{"enabled": true} }, "hosts"},
+		"a route to no API": {func(v object) {
+			gateways := []any{object{"name": "public"}}
+			v["httpRoute"] = object{"enabled": true, "parentRefs": gateways, "hostnames": []any{"timers.example.org"}}
+		}, "set api.enabled"},
+		"an Ingress that may not enter": {func(v object) {
+			v["ingress"] = object{"enabled": true, "hosts": []any{"timers.example.org"}}
+			v["api"] = object{"enabled": true}
+			secret := object{"name": "a", "key": "b"}
+			v["secrets"] = object{"api-users": secret, "api-key-file": secret}
+		}, "networkPolicy.apiFrom"},
+		"a container without a name": {func(v object) {
+			v["extraContainers"] = []any{object{"image": "a:1"}}
+		}, "extraContainers"},
+		"scraped too seldom": {func(v object) {
+			v["monitor"] = object{"kind": "PodMonitor", "interval": "1m"}
+		}, "interval"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			values := readValues(t, releases()[0].values)
@@ -225,6 +265,29 @@ func TestRefused(t *testing.T) {
 				t.Errorf("want an error that names %q, have %v", c.want, err)
 			}
 		})
+	}
+}
+
+// TestOpenHosts looks at the names under which an open API answers: those by which callers inside and outside of the
+// cluster know it. An API with users answers under any.
+func TestOpenHosts(t *testing.T) {
+	values := readValues(t, releases()[1].values) // which have ways from outside
+	args := func() string {
+		files, err := template("timers", "shop", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Join(slices.Collect(maps.Values(files)), "")
+	}
+	if strings.Contains(args(), "--api-host") {
+		t.Error("an API with users has hosts")
+	}
+	delete(values["secrets"].(map[string]any), "api-users")
+	values["api"] = map[string]any{"enabled": true, "open": true, "hosts": []any{"proxy.internal"}}
+	const want = "            - --api-host=timers-waterclock,timers-waterclock.shop,timers-waterclock.shop.svc," +
+		"timers-waterclock.shop.svc.cluster.local,timers.example.org,*.timers.example.org,proxy.internal\n"
+	if !strings.Contains(args(), "            - --api-open\n"+want) {
+		t.Errorf("want %q", want)
 	}
 }
 
@@ -241,6 +304,8 @@ func TestStop(t *testing.T) {
 		{true, 40, `command: ["/waterclock", "drain", "--data-dir=/data", "--after=5s", "--within=40s"]`},
 	} {
 		values := readValues(t, releases()[1].values) // which have what the API needs
+		delete(values, "ingress")
+		delete(values, "httpRoute")
 		values["api"], values["drainSeconds"] = map[string]any{"enabled": x.api}, x.drain
 		files, err := template("waterclock", "waterclock", values)
 		if err != nil {
@@ -253,11 +318,32 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// TestStrimziValues renders the values for Strimzi, and looks for the secrets that Strimzi makes for the cluster and
+// the user of the resources beside them.
+func TestStrimziValues(t *testing.T) {
+	values := readValues(t, "../../strimzi/values.yaml")
+	if _, err := template("waterclock", "kafka", values); err != nil {
+		t.Fatal(err)
+	}
+	resources := string(readFile(t, "../../strimzi/waterclock.yaml"))
+	for setting, want := range map[string]string{
+		"tls-ca":             "strimzi.io/cluster: %-cluster-ca-cert",
+		"sasl-password-file": "kind: KafkaUser\nmetadata:\n  name: %",
+	} {
+		name := values["secrets"].(map[string]any)[setting].(map[string]any)["name"].(string)
+		before, after, _ := strings.Cut(want, "%")
+		if !strings.Contains(resources, before+strings.TrimSuffix(name, after)) || !strings.HasSuffix(name, after) {
+			t.Errorf("%s is from the secret %s, which nothing makes", setting, name)
+		}
+	}
+}
+
 // TestDocumentedValues renders the values that docs/DEPLOY.md shows, each block with those before it.
 func TestDocumentedValues(t *testing.T) {
 	blocks := strings.Split(string(readFile(t, "../../../docs/DEPLOY.md")), "\n```yaml\n")[1:]
-	if len(blocks) != 2 {
-		t.Fatalf("docs/DEPLOY.md has %d blocks of values, want 2", len(blocks))
+	adds := []string{"", "Ingress", "ServiceAccount", "ScaledObject"} // one kind by each block
+	if len(blocks) != len(adds) {
+		t.Fatalf("docs/DEPLOY.md has %d blocks of values, want %d", len(blocks), len(adds))
 	}
 	values := map[string]any{}
 	for i, b := range blocks {
@@ -272,9 +358,10 @@ func TestDocumentedValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := strings.Join(slices.Collect(maps.Values(files)), "")
-		for kind, want := range map[string]bool{"StatefulSet": true, "PodMonitor": true, "PrometheusRule": true, "ScaledObject": i == 1} {
-			if strings.Contains(all, "\nkind: "+kind+"\n") != want {
-				t.Errorf("values %d make a %s: %v", i, kind, !want)
+		want := append([]string{"StatefulSet", "PodMonitor", "PrometheusRule"}, adds[1:i+1]...)
+		for _, kind := range append(adds[1:], want...) {
+			if wanted := slices.Contains(want, kind); strings.Contains("\n"+all, "\nkind: "+kind+"\n") != wanted {
+				t.Errorf("values %d make a %s: %v", i, kind, !wanted)
 			}
 		}
 	}

@@ -21,6 +21,9 @@ const (
 	kubernetesSum = "h1:A2VDEiObzkYqFTKhSsn0ZEb0RlLEXpHWj93gi2HqEwE="
 	keda          = "github.com/kedacore/keda/v2@v2.21.0"
 	kedaSum       = "h1:R6z2HZvstK4RLUMxroNACzBj74xGxt3kG59b5Xc+Xps="
+	gateway       = "sigs.k8s.io/gateway-api@v1.6.0"
+	gatewaySum    = "h1:735YBRj5NXFrOGX0GoSjwzUIzbz8kiEOfADsqHFmHgE="
+	gatewayRoutes = "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"
 )
 
 // moduleDir returns the folder of a module, which it downloads once.
@@ -162,11 +165,12 @@ func check(t *testing.T, v validator.Validator, doc string) string {
 func newValidator(t *testing.T) validator.Validator {
 	t.Helper()
 	dir := t.TempDir()
-	kubernetesSchemas(t, dir, "api__v1", "", "v1", "ConfigMap", "Service")
+	kubernetesSchemas(t, dir, "api__v1", "", "v1", "ConfigMap", "Service", "ServiceAccount")
 	kubernetesSchemas(t, dir, "apis__apps__v1", "apps", "v1", "StatefulSet")
 	kubernetesSchemas(t, dir, "apis__policy__v1", "policy", "v1", "PodDisruptionBudget")
-	kubernetesSchemas(t, dir, "apis__networking.k8s.io__v1", "networking.k8s.io", "v1", "NetworkPolicy")
+	kubernetesSchemas(t, dir, "apis__networking.k8s.io__v1", "networking.k8s.io", "v1", "NetworkPolicy", "Ingress")
 	crdSchema(t, dir, filepath.Join(moduleDir(t, keda, kedaSum), "config/crd/bases/keda.sh_scaledobjects.yaml"))
+	crdSchema(t, dir, filepath.Join(moduleDir(t, gateway, gatewaySum), gatewayRoutes))
 	v, err := validator.New([]string{dir + "/{{ .ResourceKind }}{{ .KindSuffix }}.json"}, validator.Opts{Strict: true})
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +179,7 @@ func newValidator(t *testing.T) validator.Validator {
 }
 
 // TestKubernetesTakesIt checks every object of every release against the schemas of the API server,
-// of KEDA and of Prometheus Operator. Unknown fields are errors.
+// of KEDA, of the Gateway API and of Prometheus Operator. Unknown fields are errors.
 func TestKubernetesTakesIt(t *testing.T) {
 	v := newValidator(t)
 	kinds := map[string]string{}
@@ -189,15 +193,16 @@ func TestKubernetesTakesIt(t *testing.T) {
 			kinds[o.Kind] = doc
 		}
 	}
-	if len(kinds) != 9 {
-		t.Errorf("%d kinds of objects, want 9", len(kinds))
+	if len(kinds) != 12 {
+		t.Errorf("%d kinds of objects, want 12", len(kinds))
 	}
-	// What is wrong is seen, in each kind but maps of text.
+	// What is wrong is seen, in each kind.
 	for kind, doc := range kinds {
-		if kind == "ConfigMap" {
-			continue
+		wrong := strings.Replace(doc, "\nspec:", "\nspec:\n  unheardOf: 1", 1)
+		if wrong == doc { // it has no spec
+			wrong = strings.Replace(doc, "\nmetadata:", "\nunheardOf: 1\nmetadata:", 1)
 		}
-		if check(t, v, strings.Replace(doc, "\nspec:", "\nspec:\n  unheardOf: 1", 1)) == "" {
+		if check(t, v, wrong) == "" {
 			t.Errorf("a %s with an unknown field passes", kind)
 		}
 	}
@@ -205,6 +210,8 @@ func TestKubernetesTakesIt(t *testing.T) {
 		{"StatefulSet", "periodSeconds: 10|periodSeconds: often"},
 		{"StatefulSet", "podManagementPolicy: Parallel|podManagementPolicies: Parallel"},
 		{"ScaledObject", "pollingInterval: 60|pollingInterval: often"},
+		{"Ingress", "pathType: Prefix|pathType: [Prefix]"},
+		{"HTTPRoute", "port: 8681|port: api"},
 		{"PodMonitor", "interval: 15s|interval: [15s]"},
 	} {
 		from, to, _ := strings.Cut(c[1], "|")

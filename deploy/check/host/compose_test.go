@@ -27,18 +27,30 @@ func composeProject(t *testing.T, change func(string) string) (*types.Project, e
 
 // TestCompose loads the file as "docker compose config" does, which refuses what is unknown, misses
 // or depends on nothing, and looks at what it does not check: that files are there, that images have a
-// version, and that no port is open to the network.
+// version, that no port is open to the network, that "up --wait" waits for each service, and that there
+// can be several instances.
 func TestCompose(t *testing.T) {
 	project, err := composeProject(t, func(text string) string { return text })
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"kafka", "waterclock", "prometheus", "grafana"} {
+	for _, name := range []string{"kafka", "waterclock", "proxy", "prometheus", "grafana"} {
 		if _, ok := project.Services[name]; !ok {
 			t.Errorf("there is no service %s", name)
 		}
 	}
+	// Compose waits for the end of a service if another one does, and for the health of all others. Without a check
+	// it takes a service that runs for one that is ready.
+	ends := map[string]bool{}
+	for _, s := range project.Services {
+		for name, on := range s.DependsOn {
+			ends[name] = ends[name] || on.Condition == types.ServiceConditionCompletedSuccessfully
+		}
+	}
 	for name, s := range project.Services {
+		if (s.HealthCheck == nil) != ends[name] {
+			t.Errorf("%s: has the health check %v, ends: %v", name, s.HealthCheck, ends[name])
+		}
 		if (s.Image == "") == (s.Build == nil) || s.Image != "" && !strings.Contains(path.Base(s.Image), ":") {
 			t.Errorf("%s: needs a build or an image with a version, has %q", name, s.Image)
 		}
@@ -59,10 +71,24 @@ func TestCompose(t *testing.T) {
 			}
 		}
 	}
+	if s := project.Services["waterclock"]; s.ContainerName != "" || s.Hostname != "" || len(s.Ports) > 0 {
+		t.Errorf("there can be only one container: name %q, host %q, ports %v", s.ContainerName, s.Hostname, s.Ports)
+	} else {
+		for _, v := range s.Volumes {
+			if v.Target == "/data" && v.Source != "" {
+				t.Errorf("all instances share the directory %s", v.Source)
+			}
+		}
+		for _, arg := range s.Command {
+			if strings.HasPrefix(arg, "--instance-id") || strings.HasPrefix(arg, "--advertise") {
+				t.Errorf("all instances have %s", arg)
+			}
+		}
+	}
 	for _, c := range [][2]string{
 		{"depends_on:\n      - prometheus", "depends_on:\n      - prometeus"},
 		{"stop_grace_period: 60s", "stop_grace_time: 60s"},
-		{"- waterclock-data:/data", "- waterclock-date:/data"},
+		{"- kafka-data:/var", "- kafka-date:/var"},
 	} {
 		if _, err := composeProject(t, func(text string) string { return strings.Replace(text, c[0], c[1], 1) }); err == nil {
 			t.Errorf("%q passes", c[1])

@@ -23,7 +23,7 @@ import (
 
 const unitFile = rootDir + "deploy/systemd/waterclock.service"
 
-// settings returns what the unit's service says, by name.
+// settings returns what the unit says, by name.
 func settings(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(unitFile)
@@ -36,9 +36,7 @@ func settings(t *testing.T) map[string]string {
 	}
 	said := map[string]string{}
 	for _, o := range options {
-		if o.Section == "Service" {
-			said[o.Name] = o.Value
-		}
+		said[o.Name] = o.Value
 	}
 	return said
 }
@@ -133,13 +131,15 @@ func TestPackages(t *testing.T) {
 	for name, mode := range map[string]int64{
 		start[0]: 0o755,
 		config:   0o640,
-		"/usr/lib/systemd/system/waterclock.service":      0o644,
-		"/usr/lib/sysusers.d/waterclock.conf":             0o644,
-		"/usr/share/doc/waterclock/grafana/overview.json": 0o644,
-		"/usr/share/doc/waterclock/prometheus-rules.yaml": 0o644,
-		"control:postinst":                                0o755,
-		"control:prerm":                                   0o755,
-		"control:conffiles":                               0o644,
+		"/usr/lib/systemd/system/waterclock.service":         0o644,
+		"/usr/lib/sysusers.d/waterclock.conf":                0o644,
+		"/usr/share/doc/waterclock/grafana/overview.json":    0o644,
+		"/usr/share/doc/waterclock/prometheus-rules.yaml":    0o644,
+		strings.TrimPrefix(said["Documentation"], "file://"): 0o644,
+		"/usr/share/doc/waterclock/docs/RUNBOOK.md":          0o644, // which the alerts name
+		"control:postinst":  0o755,
+		"control:prerm":     0o755,
+		"control:conffiles": 0o644,
 	} {
 		if got, ok := modes[name]; !ok || got != mode {
 			t.Errorf("%s has mode %o, want %o; there are %v", name, got, mode, modes)

@@ -83,7 +83,7 @@ func accidents(each bool) (all []accident) {
 	return all
 }
 
-// envTable has all of the table in docs/OPERATIONS.md measured again.
+// envTable has each broker fail in turn, in both ways and at both rates.
 const envTable = "WATERCLOCK_FAILURE_TABLE"
 
 // What a dead or unresponsive broker costs whom, beside what it costs a plain

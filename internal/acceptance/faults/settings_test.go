@@ -104,6 +104,8 @@ var wrongs = []wrong{
 	{"api-tls-cert", "DIR/text", "api=127.0.0.1:0", "api-tls-key with it"},
 	{"api-tls-cert", "DIR/text", "api=127.0.0.1:0 api-tls-key=DIR/text", "PEM files of a certificate and its key: tls"},
 	{"api-tls-key", "DIR/text", "api=127.0.0.1:0", "api-tls-cert with it"},
+	{"api-host", "timers.example.org:443", "api=0.0.0.0:0 api-open=true", "globs of hosts"},
+	{"api-host", "timers.example.org", "api=127.0.0.1:0", "api-open with it"},
 	{"api-peers", "[", "api=127.0.0.1:0", "globs of hosts"},
 	{"api-client-ca", "DIR/text", "api=127.0.0.1:0 api-users=DIR/callers", "api-tls-cert with it"},
 	{"api-client-ca", "DIR/text", "api=127.0.0.1:0", "a PEM file of authorities: load authorities: no certificate"},

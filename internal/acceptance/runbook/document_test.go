@@ -18,7 +18,7 @@ const (
 	// settings is the section that exports the names that commands use.
 	settings = "Before you begin"
 	// firstLook is what to read whatever is wrong.
-	firstLook = "What to read first"
+	firstLook = "First look"
 )
 
 // section is a heading of a document, and what is below it.

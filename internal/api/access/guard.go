@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +33,7 @@ const (
 type Options struct {
 	Address   string   // api
 	Open      bool     // api-open: every caller may do everything
+	Hosts     []string // api-host, with Open: globs of names, without port, that calls may be for
 	Users     string   // api-users
 	KeyFile   string   // api-key-file
 	Peers     []string // api-peers: globs of hosts
@@ -174,8 +177,8 @@ func (g *Guard) watchKeys() error {
 // Wrap puts the guard before the API's root handler. A call reaches h only if its caller is known, with a
 // context for [May] and [CallerOf], and with a body that ends at the limit.
 //
-// An API that is open only to this machine answers only under the names of this machine. Otherwise
-// a web page could call it: its name is made to resolve to 127.0.0.1 (DNS rebinding), and then the
+// An API without users answers only under names that no page of another site can have. Otherwise such
+// a page could call it: its name is made to resolve to the API's address (DNS rebinding), and then the
 // browser takes the API for the page's own origin.
 func (g *Guard) Wrap(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -312,27 +315,48 @@ func (g *Guard) direct(r *http.Request) (*account, *Problem) {
 	if g.callers != nil {
 		return g.logins.login(g.callers.get(), r)
 	}
-	if !g.options.Open && !IsLocalName(r.Host, g.options.Address) {
+	if IsLocalName(r.Host, g.options.Address) {
+		return g.open, nil
+	}
+	if !g.options.Open {
 		return nil, NewProblem(http.StatusMisdirectedRequest, ReasonWrongHost,
 			"this API is open to this machine only, under 127.0.0.1, [::1], localhost or the address that it listens on; see api-users")
 	}
+	if !g.options.answersTo(r.Host) {
+		return nil, NewProblem(http.StatusMisdirectedRequest, ReasonWrongHost,
+			fmt.Sprintf("the call is for the host %q, which may be a page of another site: this API needs no "+
+				"credentials, so it answers only under localhost, an IP address or a name in api-host; add the name there "+
+				"if it is yours", loggable(nameOf(r.Host))))
+	}
 	return g.open, nil
+}
+
+// answersTo reports whether an open API answers to a header Host: an IP address, which no other page can have as its
+// name, or a name in api-host.
+func (o Options) answersTo(host string) bool {
+	host = nameOf(host)
+	return net.ParseIP(host) != nil || slices.ContainsFunc(o.Hosts, func(glob string) bool {
+		ok, _ := path.Match(strings.ToLower(glob), host) // globs were checked before
+		return ok
+	})
 }
 
 // IsLocalName reports whether a header Host is a name of this machine that no page of another site can have: 127.0.0.1,
 // [::1], localhost, or the host of listens if that is a loopback address.
 func IsLocalName(host, listens string) bool {
-	name := func(address string) string {
-		if host, _, err := net.SplitHostPort(address); err == nil {
-			address = host
-		}
-		return strings.ToLower(strings.Trim(address, "[]"))
-	}
-	switch host = name(host); host {
+	switch host = nameOf(host); host {
 	case "127.0.0.1", "::1", "localhost":
 		return true
 	}
-	return host == name(listens) && isLoopbackHost(host)
+	return host == nameOf(listens) && isLoopbackHost(host)
+}
+
+// nameOf returns the name in host or host:port, in lower case and without the dot or the brackets around it.
+func nameOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		address = host
+	}
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(address, "[]"), "."))
 }
 
 // limitBody ends the body at the limit, and counts it as it is read.

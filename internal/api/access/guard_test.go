@@ -438,8 +438,34 @@ func TestWithoutUsers(t *testing.T) {
 	// Credentials have no effect, whether right or wrong.
 	wantOK(t, asks(h, http.MethodGet, "/", nil, "Host: localhost", basic("x", "y")), anonymous)
 
-	open, _ := guard(t, Options{Address: "0.0.0.0:8681", Open: true, BodyLimit: 1000, AtOnce: 8})
-	wantOK(t, asks(open.Wrap(http.HandlerFunc(echo)), http.MethodGet, "/", nil, "Host: timers.example.org"), anonymous)
+}
+
+// An open API answers under its own names, so that a page of another site cannot reach it by DNS rebinding: a browser
+// sends such a page's calls with the page's own name as Host and as Origin.
+func TestOpenChecksHost(t *testing.T) {
+	g, log := guard(t, Options{
+		Address: "0.0.0.0:8681", Open: true, Hosts: []string{"timers.Example.org", "*.timers.svc"},
+		BodyLimit: 1000, AtOnce: 8,
+	})
+	h := g.Wrap(http.HandlerFunc(echo))
+	for _, host := range []string{
+		"localhost:8681", "127.0.0.1", "[::1]:8681", "10.0.0.1:8681", "[fd00::1]", "192.168.1.2",
+		"timers.example.org", "TIMERS.example.org.:443", "wc-0.timers.svc:8681",
+	} {
+		wantOK(t, asks(h, http.MethodPut, "/", nil, "Host: "+host, "Origin: http://"+host), anonymous)
+	}
+	for _, host := range []string{
+		"", "evil.example:8681", "waterclock", "timers.svc", "timers.example.org.evil.example", "10.0.0.1.evil.example",
+		"localhost.evil.example", "wc-0.timers.svc.evil.example",
+	} {
+		a := asks(h, http.MethodPut, "/", nil, "Host: "+host, "Origin: http://"+host)
+		wantProblem(t, a, http.StatusMisdirectedRequest, ReasonWrongHost)
+	}
+	if text := log.String(); !strings.Contains(text, "api-host") || !strings.Contains(text, "evil.example") {
+		t.Errorf("the log does not say what to set: %s", text)
+	}
+	all, _ := guard(t, Options{Address: "0.0.0.0:8681", Open: true, Hosts: []string{"*"}, BodyLimit: 1000, AtOnce: 8})
+	wantOK(t, asks(all.Wrap(http.HandlerFunc(echo)), http.MethodGet, "/", nil, "Host: any.example"), anonymous)
 }
 
 func TestOptionsThatExcludeEachOther(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -99,7 +100,9 @@ func Listen(cfg *config.Config, memory int64, log *slog.Logger, registry *promet
 	}()
 	s.guard, err = apiaccess.New(apiaccess.Options{
 		Audit:   audit,
-		Address: cfg.API, Open: cfg.APIOpen, Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, Peers: cfg.APIPeers, TLSCert: cfg.APITLSCert, TLSKey: cfg.APITLSKey,
+		Address: cfg.API, Open: cfg.APIOpen, Hosts: hosts(cfg),
+		Users: cfg.APIUsers, KeyFile: cfg.APIKeyFile, Peers: cfg.APIPeers,
+		TLSCert: cfg.APITLSCert, TLSKey: cfg.APITLSKey,
 		ClientCA: cfg.APIClientCA, BodyLimit: int64(cfg.APIBodyLimit), Memory: memory, Rate: cfg.APIRate, AtOnce: cfg.APIConcurrent,
 		Registry: registry,
 	}, log)
@@ -133,6 +136,15 @@ func advertise(bound string) string {
 		return bound
 	}
 	return net.JoinHostPort(name, port)
+}
+
+// hosts returns the names under which an open API answers: those of the settings, and the one that it advertises.
+func hosts(cfg *config.Config) []string {
+	own, _, err := net.SplitHostPort(cmp.Or(cfg.Advertise, advertise(cfg.API)))
+	if err != nil {
+		return cfg.APIHost
+	}
+	return append(slices.Clone(cfg.APIHost), own)
 }
 
 // URL returns the address by which others know the API; "" if there is no API.

@@ -221,7 +221,7 @@ func verdict(r *audit.Report, settings []string) error {
 		errs = append(errs, fmt.Errorf("%d violations: %s", total, strings.Join(rules, ", ")))
 	}
 	if n := r.Unproved(); n > 0 {
-		errs = append(errs, fmt.Errorf("what became of %d requests is unknown: see the notes, and \"An audit\" in docs/OPERATIONS.md", n))
+		errs = append(errs, fmt.Errorf("what became of %d requests is unknown: see the notes, and docs/AUDIT.md", n))
 	}
 	if len(errs) > 0 && len(settings) > 0 {
 		errs = append(errs, errors.New("settings differ, which may explain it: see the lines about settings, "+

@@ -121,6 +121,7 @@ func TestRefusal(t *testing.T) {
 	}{
 		{"password", password, kerr.SaslAuthenticationFailed, "the brokers refuse user wc (PLAIN): there is no such user, or the password in /run/pw is wrong"},
 		{"token", token, kerr.SaslAuthenticationFailed, "the brokers refuse the token in /run/token"},
+		{"AWS", config.Config{SASLMechanism: config.SASLAWS}, kerr.SaslAuthenticationFailed, "kafka-cluster:Connect"},
 		{"mechanism", password, kerr.UnsupportedSaslMechanism, "the brokers at k:1 do not offer PLAIN"},
 		{"secret", password, &localError{errors.New("read secret: gone")}, "read secret: gone"},
 		{"authority", cert, x509.UnknownAuthorityError{}, "--tls-ca"},

@@ -133,6 +133,9 @@ func mechanism(cfg *config.Config) (sasl.Mechanism, error) {
 			return oauth.Auth{Token: token}, err
 		}), nil
 	case config.SASLAWS:
+		if cfg.SASLUsername == "" {
+			return awsRole()
+		}
 		return aws.ManagedStreamingIAM(func(context.Context) (aws.Auth, error) {
 			secret, err := read(cfg.SASLPasswordFile)
 			if err != nil {

@@ -47,6 +47,9 @@ func Refusal(cfg *config.Config, err error) string {
 		return here.Error()
 	case cfg.SASLMechanism == config.SASLOAuth && (errors.Is(err, kerr.SaslAuthenticationFailed) || strings.Contains(err.Error(), oauthRefused)):
 		return fmt.Sprintf("the brokers refuse the token in %s (OAUTHBEARER): it is wrong, expired or not for them", cfg.SASLTokenFile)
+	case cfg.SASLMechanism == config.SASLAWS && errors.Is(err, kerr.SaslAuthenticationFailed):
+		return "the brokers refuse the AWS credentials (AWS_MSK_IAM): they are wrong or expired, or their policy does " +
+			"not allow kafka-cluster:Connect on this cluster"
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
 		return fmt.Sprintf("the brokers refuse user %s (%s): there is no such user, or the password in %s is wrong", cfg.SASLUsername, cfg.SASLMechanism, cfg.SASLPasswordFile)
 	case errors.Is(err, kerr.UnsupportedSaslMechanism):

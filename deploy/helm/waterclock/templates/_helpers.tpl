@@ -37,6 +37,45 @@ labels:
   {{- include "waterclock.labels" . | nindent 2 }}
 {{- end }}
 
+{{- define "waterclock.image" -}}
+{{- with .Values.image }}
+{{- if not .repository }}
+{{- fail "nobody publishes an image of waterclock: build one and name it in image.repository (docs/DEPLOY.md)" }}
+{{- end }}
+{{- .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "waterclock.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- .Values.serviceAccount.name | default (include "waterclock.fullname" .) }}
+{{- else }}
+{{- .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- /* Names under which an open API answers. */}}
+{{- define "waterclock.hosts" -}}
+{{- $name := include "waterclock.fullname" . }}
+{{- $hosts := list $name }}
+{{- range list "" ".svc" ".svc.cluster.local" }}
+{{- $hosts = append $hosts (printf "%s.%s%s" $name $.Release.Namespace .) }}
+{{- end }}
+{{- if .Values.ingress.enabled }}{{ $hosts = concat $hosts .Values.ingress.hosts }}{{ end }}
+{{- if .Values.httpRoute.enabled }}{{ $hosts = concat $hosts .Values.httpRoute.hostnames }}{{ end }}
+{{- concat $hosts .Values.api.hosts | uniq | join "," }}
+{{- end }}
+
+{{- /* Whether there is a way from outside. One that leads nowhere is refused. */}}
+{{- define "waterclock.outside" -}}
+{{- if not .Values.api.enabled }}
+{{- fail "ingress and httpRoute lead to the API: set api.enabled" }}
+{{- end }}
+{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.apiFrom) }}
+{{- fail "the network policy keeps ingress and httpRoute from the API: name their pods in networkPolicy.apiFrom" }}
+{{- end }}
+{{- end }}
+
 {{- /* The job of the metrics. The rules aggregate by job and look for "waterclock" in it. */}}
 {{- define "waterclock.job" -}}
 waterclock/{{ .Release.Namespace }}/{{ include "waterclock.fullname" . }}
