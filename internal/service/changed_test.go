@@ -43,7 +43,7 @@ func TestTopicsThatChangeAreNoticedAtOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, 10 * time.Second, []string{"ID is", "it was recreated", "waterclock topics follow"}},
-		{"changelog", remove(topics.Changelog(requests)), 20 * time.Second, []string{"topic is missing, must be there", "A changelog that was lost"}},
+		{"changelog", remove(topics.Changelog(requests)), 20 * time.Second, []string{"topic is missing, must be there", "Changelog deleted"}},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()

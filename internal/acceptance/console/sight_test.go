@@ -33,10 +33,12 @@ func (b *tab) fits(name string) {
 			if (!box.width || !box.height || !e.checkVisibility() || e.closest(".unseen, .skip, svg")) continue;
 			if (getComputedStyle(e.closest("thead") || e).position === "absolute") continue; // for screen readers
 			const cut = /hidden|clip/.test(style.overflowX) && !/^(INPUT|TEXTAREA|SELECT)$/.test(e.tagName);
-			if (cut && (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight + 1) && !e.closest("[title]")) bad.push("cut: " + e.outerHTML.slice(0, 200));
+			if (cut && (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight + 1) &&
+				!e.closest("[title]")) bad.push("cut: " + e.outerHTML.slice(0, 200));
 			let scrolls = e.parentElement;
 			while (scrolls && !/auto|scroll/.test(getComputedStyle(scrolls).overflowX)) scrolls = scrolls.parentElement;
-			if (!scrolls && (box.left < -1 || box.right > width + 1)) bad.push("beyond the edge: " + e.outerHTML.slice(0, 200));
+			if (!scrolls && (box.left < -1 || box.right > width + 1))
+				bad.push("beyond the edge: " + e.outerHTML.slice(0, 200));
 		}
 		return bad.slice(0, 5).join("\n");
 	})()`)
@@ -55,7 +57,8 @@ func seed300(t *testing.T, at string) {
 		{"order-%d", `{"order": %d, "total": 12345678901234567890.10}`, []string{"Timer-After", "%dm"}},
 		{"paused-%d", "paused", []string{"Timer-After", "1%dh"}},
 		{"every-%d", "again", []string{"Timer-Every", "1%dm", "Timer-Count", "9"}},
-		{"cron-%d", "", []string{"Timer-Cron", "0 9 * * mon-fri", "Timer-Zone", "America/New_York", "Timer-Jitter", "30s"}},
+		{"cron-%d", "", []string{"Timer-Cron", "0 9 * * mon-fri", "Timer-Zone", "America/New_York", "Timer-Jitter",
+			"30s"}},
 		{strings.Repeat("a/long/ID-", 50) + "%d", strings.Repeat("long ", 2000), []string{"Timer-After", "2%dh"}},
 		{strings.Repeat("W", 500) + "%d", "an ID without a place to break", []string{"Timer-After", "3%dh"}},
 		{"طلب-رقم-%d", "مرحبا", []string{"Timer-After", "%dd"}},
@@ -73,15 +76,16 @@ func seed300(t *testing.T, at string) {
 		id := url.PathEscape(with(k.id))
 		put(t, at, id, with(k.body), headers...)
 		if strings.HasPrefix(k.id, "paused") {
-			if status, text := call(t, http.MethodPost, at+"/v1/topics/"+requests+"/timers/"+id+"/pause", "", nil); status != http.StatusOK {
+			if status, text := call(t, http.MethodPost, at+"/v1/topics/"+requests+"/timers/"+id+"/pause", "",
+				nil); status != http.StatusOK {
 				t.Fatalf("pause %s: %d %s", id, status, text)
 			}
 		}
 	}
 }
 
-// A service with 300 timers of all kinds, one with none, and one that does not answer: each page of each fits a window and
-// a phone, in both themes.
+// A service with 300 timers of all kinds, one with none, and one that does not answer: each page of each fits a
+// window and a phone, in both themes.
 func TestSightsInABrowser(t *testing.T) {
 	runs.NeedSlow(t)
 	t.Parallel()
@@ -94,13 +98,18 @@ func TestSightsInABrowser(t *testing.T) {
 	}
 	of := map[string][]string{
 		"full": {
-			"/", "/?ahead=day", "/timers", "/timers?state=paused", "/timers?state=recurring", "/timers?order=id", path("/timers", "q", "طلب"),
-			timerPage("order-10"), timerPage("cron-10"), timerPage(strings.Repeat("W", 500) + "10"), timerPage("long-target-10"),
-			timerPage("طلب-رقم-10"), timerPage("cron-10", "do", "cancel"), path("/bulk", "topic", requests, "q", "order-", "do", "pause"),
-			path("/schedule", "topic", requests, "id", "cron-10", "edit", "1"), "/topics", "/schedule", "/dead-letters", "/activity", "/cluster", "/none",
+			"/", "/?ahead=day", "/timers", "/timers?state=paused", "/timers?state=recurring", "/timers?order=id",
+			path("/timers", "q", "طلب"),
+			timerPage("order-10"), timerPage("cron-10"), timerPage(strings.Repeat("W", 500) + "10"),
+			timerPage("long-target-10"),
+			timerPage("طلب-رقم-10"), timerPage("cron-10", "do", "cancel"), path("/bulk", "topic", requests, "q",
+				"order-", "do", "pause"),
+			path("/schedule", "topic", requests, "id", "cron-10", "edit", "1"), "/topics", "/schedule",
+			"/dead-letters", "/activity", "/cluster", "/none",
 		},
 		"empty": {
-			"/", "/timers", "/timers?state=paused", "/timers?state=recurring", "/timers?state=remembered", "/timers?state=parked", "/timers?q=x",
+			"/", "/timers", "/timers?state=paused", "/timers?state=recurring", "/timers?state=remembered",
+			"/timers?state=parked", "/timers?q=x",
 			timerPage("none"), "/topics", "/schedule", "/dead-letters", "/activity", "/cluster",
 		},
 	}
@@ -116,7 +125,8 @@ func TestSightsInABrowser(t *testing.T) {
 			}
 			for _, look := range looks()[:4] {
 				b.look(look.width, look.theme)
-				name := fmt.Sprintf("%s-%02d%s-%s-%d", state, i, strings.Split(strings.ReplaceAll(p, "/", "-"), "?")[0], look.theme, look.width)
+				name := fmt.Sprintf("%s-%02d%s-%s-%d", state, i, strings.Split(strings.ReplaceAll(p, "/", "-"),
+					"?")[0], look.theme, look.width)
 				b.fits(name)
 				b.shot(name)
 				eval[any](b, `{ for (const d of document.querySelectorAll("details")) d.open = !d.open } null`)
@@ -147,12 +157,13 @@ func (b *tab) dies() {
 	b.is("it says that it is old", `!document.getElementById("stale").hidden`)
 }
 
-// A page says that it is old within 12 s of the service's end, in sight wherever one has scrolled to, and until the service
-// is there again. One that hangs is no better.
+// A page says that it is old within 12 s of the service's end, in sight wherever one has scrolled to, and until
+// the service is there again.
 func TestServiceThatIsDead(t *testing.T) {
 	t.Parallel()
 	browser(t)
-	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, requests, target), kfake.GroupMinSessionTimeout(time.Second))
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(2, requests, target),
+		kfake.GroupMinSessionTimeout(time.Second))
 	at, in := instance(t, c.ListenAddrs(), "127.0.0.1:0")
 	for i := range 40 {
 		put(t, at, "order-"+strconv.Itoa(i), "x", "Timer-After", "1h")
@@ -172,7 +183,8 @@ func TestServiceThatIsDead(t *testing.T) {
 		t.Errorf("it said so after %s: an answer that is late is none that is missing", took)
 	}
 	b.is("it says why", `document.getElementById("stale").innerText.includes("The service does not answer.")`)
-	b.is("figures are grey", `getComputedStyle(document.querySelector("[data-live] td")).color === getComputedStyle(document.querySelector("footer")).color`)
+	b.is("figures are grey",
+		`["[data-live] td", "footer"].map(e => getComputedStyle(document.querySelector(e)).color).reduce((a, b) => a === b)`)
 	age := eval[string](b, `document.getElementById("stale-age").textContent`)
 	b.is("the age counts", `document.getElementById("stale-age").textContent !== `+strconv.Quote(age))
 	instance(t, c.ListenAddrs(), strings.TrimPrefix(at, "http://"))
@@ -182,29 +194,34 @@ func TestServiceThatIsDead(t *testing.T) {
 	// A page without figures asks too.
 	b.visit("/schedule")
 	eval[any](b, noAnswers)
-	b.within(13*time.Second, "the form says so too", `!document.getElementById("stale").hidden && !document.querySelector("[data-stale]")`)
+	b.within(13*time.Second, "the form says so too", `!document.getElementById("stale").hidden &&
+		!document.querySelector("[data-stale]")`)
 
 	// Of a page of which a part is not known now, the others go on.
 	b.visit("/")
 	eval[any](b, `{ const real = fetch; window.fetch = async (...to) => {
 		const page = await (await real(...to)).text();
-		return new Response(window.whole ? page : page.replace('id="live-owners"', "").replace("All 2 partitions are live", "Something is wrong"));
+		return new Response(window.whole ? page : page.replace('id="live-owners"',
+			"").replace("All 2 partitions are live", "Something is wrong"));
 	} } null`)
-	b.within(13*time.Second, "it says what is wrong", `document.getElementById("live-figures").innerText.includes("Something is wrong")`)
-	b.is("what is not known is grey", `document.getElementById("live-owners").hasAttribute("data-stale") && document.getElementById("stale").hidden`)
+	b.within(13*time.Second, "it says what is wrong",
+		`document.getElementById("live-figures").innerText.includes("Something is wrong")`)
+	b.is("what is not known is grey", `document.getElementById("live-owners").hasAttribute("data-stale") &&
+		document.getElementById("stale").hidden`)
 	eval[any](b, `window.whole = true; null`)
 	b.within(13*time.Second, "it is known again", `!document.getElementById("live-owners").hasAttribute("data-stale")`)
 
 	// Updates that are switched off are no reason to believe what is shown.
 	b.visit("/")
 	b.do("switch updates off", chromedp.Click(chromedp.CSS("#live")))
-	b.within(13*time.Second, "it says that", `document.getElementById("stale").innerText.includes("Updates are switched off.")`)
+	b.within(13*time.Second, "it says that",
+		`document.getElementById("stale").innerText.includes("Updates are switched off.")`)
 	b.do("switch them on", chromedp.Click(chromedp.CSS("#stale-again")))
 	b.is("it is up to date", `document.getElementById("stale").hidden && document.getElementById("live").checked`)
 }
 
-// The list of timers goes on by itself: what has fired leaves it, what is ticked stays ticked, and the bar with the buttons
-// is in sight.
+// The list of timers goes on by itself: what has fired leaves it, what is ticked stays ticked, and the bar with
+// the buttons is in sight.
 func TestTimersListIsLive(t *testing.T) {
 	t.Parallel()
 	at := start(t)
@@ -218,30 +235,38 @@ func TestTimersListIsLive(t *testing.T) {
 	put(t, at, "soon", "x", "Timer-After", "9s")
 	b.is("a new one comes", `document.querySelector("tbody a").innerText === "soon"`)
 	b.is("its time counts down", `/^in [1-8] s$/.test(document.querySelector("tbody [data-due]").textContent)`)
-	b.is("none is ticked", `document.getElementById("ticked").textContent === "None ticked" && document.querySelector("button[name=do]").disabled`)
+	b.is("none is ticked", `document.getElementById("ticked").textContent === "None ticked" &&
+		document.querySelector("button[name=do]").disabled`)
 	b.do("tick another", chromedp.Click(chromedp.CSS("tbody tr:nth-of-type(3) input")))
 	ticked := eval[string](b, `document.querySelector("input:checked[name=pick]").value`)
-	b.is("one is ticked", `document.getElementById("ticked").textContent === "1 ticked:" && document.getElementById("all").indeterminate`)
+	b.is("one is ticked", `document.getElementById("ticked").textContent === "1 ticked:" &&
+		document.getElementById("all").indeterminate`)
 	b.is("the bar is in sight", `(() => { const box = document.querySelector(".ticks").getBoundingClientRect();
-		return scrollY < 100 && box.bottom <= innerHeight && box.top > 0 && document.documentElement.scrollHeight > innerHeight * 1.5 })()`)
+		return scrollY < 100 && box.bottom <= innerHeight && box.top > 0 &&
+			document.documentElement.scrollHeight > innerHeight * 1.5 })()`)
 	b.within(patience, "it leaves when it has fired", `document.querySelector("tbody a").innerText !== "soon"`)
 	b.is("the other is still ticked", `document.querySelectorAll("input:checked[name=pick]").length === 1 &&
 		document.querySelector("input:checked[name=pick]").value === `+strconv.Quote(ticked))
 	b.is("it has the focus still", `document.activeElement.value === `+strconv.Quote(ticked))
 	b.tabTo("tbody tr:nth-of-type(20) a")
-	b.is("the bar does not hide what has the focus", `(() => { const box = document.activeElement.getBoundingClientRect();
+	b.is("the bar does not hide what has the focus",
+		`(() => { const box = document.activeElement.getBoundingClientRect();
 		return document.activeElement.contains(document.elementFromPoint(box.left + 3, box.top + box.height / 2)) })()`)
 	b.do("tick all", chromedp.Click(chromedp.CSS("#all")))
-	b.is("all are ticked", `document.getElementById("ticked").textContent === "42 ticked:" && !document.getElementById("all").indeterminate`)
+	b.is("all are ticked", `document.getElementById("ticked").textContent === "42 ticked:" &&
+		!document.getElementById("all").indeterminate`)
 	b.click("Pause")
 	b.says("Pause: 42 timers?")
 	b.click("Pause")
 	b.says("Done.")
 	b.click("Back to the list")
-	b.is("tabs have counts", `[...document.querySelectorAll(".tabs a")].slice(0, 4).map(a => a.innerText.replace(/\s+/g, " ")).join() === "all 42,pending 0,paused 42,recurring 2"`)
+	b.is("tabs have counts",
+		`[...document.querySelectorAll(".tabs a")].slice(0, 4).map(a => a.innerText.replace(/\s+/g, " ")).join() ===
+			"all 42,pending 0,paused 42,recurring 2"`)
 	b.follow("go to those that recur", chromedp.Click(chromedp.CSS(".tabs li:nth-of-type(4) a")))
 	b.says("2 recurring on " + requests)
-	b.is("they are shown", `document.querySelectorAll("tbody tr").length === 2 && document.querySelector("tbody [data-due]") === null`)
+	b.is("they are shown", `document.querySelectorAll("tbody tr").length === 2 &&
+		document.querySelector("tbody [data-due]") === null`)
 	b.visit("/timers?state=parked")
 	b.says("which is as it should be")
 	b.visit("/timers?state=remembered")
@@ -256,7 +281,8 @@ func TestZonesInABrowser(t *testing.T) {
 	put(t, at, "report", "x", "Timer-Cron", "30 9 * * *", "Timer-Zone", "America/New_York")
 	put(t, at, "once", "x", "Timer-At", "2030-07-01T12:00:00Z")
 	b := open(t, at)
-	b.do("be in Lagos", command(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Africa/Lagos"}))
+	b.do("be in Lagos", command(emulation.SetTimezoneOverride,
+		emulation.SetTimezoneOverrideParams{TimezoneID: "Africa/Lagos"}))
 	once := path("/timer", "topic", requests, "id", "once")
 	b.visit(once)
 	b.says("2030-07-01 12:00:00 UTC")
@@ -271,7 +297,8 @@ func TestZonesInABrowser(t *testing.T) {
 	b.visit(path("/timer", "topic", requests, "id", "report"))
 	b.says("in America/New_York, the timer's own zone", "09:30:00")
 	// The browser has gone elsewhere, and its pages with it.
-	b.do("be in Tokyo", command(emulation.SetTimezoneOverride, emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Tokyo"}))
+	b.do("be in Tokyo", command(emulation.SetTimezoneOverride,
+		emulation.SetTimezoneOverrideParams{TimezoneID: "Asia/Tokyo"}))
 	b.visit(once)
 	b.says("2030-07-01 21:00:00 Asia/Tokyo")
 	b.tabTo("details.zone summary")
@@ -282,7 +309,8 @@ func TestZonesInABrowser(t *testing.T) {
 	b.visit(once)
 	b.tabTo("details.zone summary")
 	b.press("\r", kb.Escape)
-	b.is("Escape closes the menu and returns the focus", `!document.querySelector("details.zone").open && document.activeElement.matches(".zone summary")`)
+	b.is("Escape closes the menu and returns the focus", `!document.querySelector("details.zone").open &&
+		document.activeElement.matches(".zone summary")`)
 	b.press("\r")
 	b.fill("#other-zone", "Europe/Berlin")
 	b.follow("choose another", chromedp.KeyEvent("\r"))
@@ -326,7 +354,8 @@ func TestCopyInABrowser(t *testing.T) {
 		return strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
 	}
 	curl := words("curl", copied("#again .command:nth-of-type(2) button"))
-	if cli := copied("#again .command:nth-of-type(1) button"); !strings.Contains(cli, "| base64 -d | waterclock schedule") {
+	if cli := copied("#again .command:nth-of-type(1) button"); !strings.Contains(cli,
+		"| base64 -d | waterclock schedule") {
 		t.Errorf("a payload with CR LF is typed: %s", cli)
 	}
 	put(t, at, "pay%20%27it%27", "other", "Timer-After", "1h")

@@ -29,7 +29,10 @@ func quoted(s string) string {
 
 // isPlain reports whether a shell's word may have a text as it is.
 func isPlain(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) || r == unicode.ReplacementChar })
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return r != '\n' && !unicode.IsPrint(r) ||
+			r == unicode.ReplacementChar
+	})
 }
 
 // words are a command line. Each flag begins a line.
@@ -44,7 +47,8 @@ func (w *words) flag(name, value string) {
 // commands returns what schedules a timer again; why says why there is none.
 func (v *visit) commands(t *api.Timer) (all []command, why string) {
 	if t.Payload != nil && t.Payload.Bytes > maxCommand {
-		return nil, fmt.Sprintf("The payload has more than %s bytes, which is long for a command line.", number(maxCommand))
+		return nil, fmt.Sprintf("The payload has more than %s bytes, which is long for a command line.",
+			number(maxCommand))
 	}
 	curl, err := v.curl(t)
 	if err != nil {
@@ -216,7 +220,10 @@ func (v *visit) example(topic, state string) []command {
 func (v *visit) first(topic string) []command {
 	at := (&call{path: []string{"topics", topic, "timers", "hello"}}).target()
 	return []command{
-		{"Command line", "waterclock schedule --topic " + quoted(topic) + " --id hello --in 1m --to TARGET --value 'Hello!'"},
-		{"curl", "curl -X PUT -H 'timer-after: 1m' -H 'timer-target-topic: TARGET' \\\n  " + quoted(v.origin()+at) + " --data 'Hello!'"},
+		{"Command line",
+			"waterclock schedule --topic " + quoted(topic) + " --id hello --in 1m --to TARGET --value 'Hello!'"},
+		{"curl",
+			"curl -X PUT -H 'timer-after: 1m' -H 'timer-target-topic: TARGET' \\\n  " + quoted(v.origin()+at) +
+				" --data 'Hello!'"},
 	}
 }

@@ -36,7 +36,8 @@ func TestTimesAreInOneZone(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/cluster", "/job?id=j1"} {
 		says(t, f.in("Africa/Lagos", path), http.StatusOK, "Africa/Lagos", "2026-11-22 ")
-		if body := f.in("Africa/Lagos", path).Body.String(); strings.Contains(body, "</time> UTC") || strings.Contains(body, "(UTC)") {
+		if body := f.in("Africa/Lagos", path).Body.String(); strings.Contains(body, "</time> UTC") ||
+			strings.Contains(body, "(UTC)") {
 			t.Errorf("%s has times of two zones", path)
 		}
 	}
@@ -94,7 +95,8 @@ func TestZoneForm(t *testing.T) {
 		if to := w.Header().Get("Location"); w.Code != http.StatusSeeOther || to != want {
 			t.Errorf("%q: %d to %q, want %q", back, w.Code, to, want)
 		}
-		if c := w.Result().Cookies(); len(c) != 1 || c[0].Value != "browser:Africa/Lagos" || c[0].SameSite != http.SameSiteLaxMode {
+		if c := w.Result().Cookies(); len(c) != 1 || c[0].Value != "browser:Africa/Lagos" ||
+			c[0].SameSite != http.SameSiteLaxMode {
 			t.Errorf("%v", c)
 		}
 	}
