@@ -24,6 +24,8 @@ const (
 	retryAcquire = time.Second
 	// sayEvery is how often the same trouble is logged.
 	sayEvery = time.Minute
+	// stallLook is how often a Life looks itself whether it is stalled, since nobody may ask for its status meanwhile.
+	stallLook = time.Second
 )
 
 // Life is what owned partitions of all kinds have in common: they are acquired, perhaps several times, sealed as long as
@@ -43,6 +45,7 @@ type Life struct {
 
 	state   atomic.Int32
 	since   atomic.Int64           // when state was set, Unix ms; 0: never
+	stalled atomic.Int64           // since when Status has been saying Stalled, Unix ms; 0: it is not
 	trouble atomic.Pointer[string] // why the last attempt to own the partition ended; nil: it is owned
 }
 
@@ -81,9 +84,13 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 	defer watching.Wait()
 	defer cancel()
 	watching.Go(func() {
+		var look beats.Reminder
 		beats.Every(ctx, Tick, func() {
 			if l.o.Token.Err() != nil {
 				cancel()
+			}
+			if look.Due(stallLook) {
+				l.Status()
 			}
 		})
 	})
@@ -231,6 +238,11 @@ func (l *Life) Status() Status {
 	}
 	if s.State == Live && failure == nil && s.Reason != "" {
 		s.State = Stalled
+		now := time.Now().UnixMilli()
+		l.stalled.CompareAndSwap(0, now)
+		s.Since = time.UnixMilli(cmp.Or(l.stalled.Load(), now)) // another call may have seen the end
+	} else {
+		l.stalled.Store(0)
 	}
 	if e, _ := l.Input.End(); e.By != nil {
 		s.Held = e.By

@@ -27,7 +27,7 @@ func (s State) String() string {
 // Status is a snapshot of a partition.
 type Status struct {
 	State  State
-	Since  time.Time // when State began; of Stalled, when it went live
+	Since  time.Time // when State began; of Stalled known to about a second
 	Reason string    // of Failed and Stalled, or why an acquisition makes no progress, or Held as a sentence
 	Held   *Held     // what keeps intake from the log's end; nil: nothing, as far as is known
 	// Warning is what an operator has to do something about although the partition goes on.

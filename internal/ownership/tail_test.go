@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -669,6 +671,35 @@ func TestDoubtIsShown(t *testing.T) {
 	if s := l.Status(); s.State != Stalled || !strings.Contains(s.Reason, "claimed") {
 		t.Errorf("%s: %s", s.State, s.Reason)
 	}
+}
+
+// A stalled partition says since when it is stalled, and each stall anew, although nobody asks meanwhile.
+func TestAStallHasItsBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &leader{}
+		l := offline(b)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l.Run(ctx, func(ctx context.Context) error {
+				l.SetState(Live)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}()
+		for _, by := range []int32{0, -1, 0, -1} {
+			began := time.Now()
+			b.led(t, &l.o, by)
+			time.Sleep(time.Minute)
+			s := l.Status()
+			if stalled := s.State == Stalled; stalled != (by < 0) || stalled && s.Since.Sub(began) > 2*stallLook {
+				t.Errorf("leader %d: %s since %v, want since %v", by, s.State, s.Since, began)
+			}
+		}
+		cancel()
+		<-done
+	})
 }
 
 // While the changelog's leader is away nobody looks at its tail: a successor shows less than there is. Only a leader

@@ -161,7 +161,7 @@ type PartitionStatus struct {
 	Partition     int32     `json:"partition"`
 	FixedDelay    bool      `json:"fixedDelay,omitempty" doc:"It is one of a fixed-delay topic."`
 	State         string    `json:"state" enum:"acquiring,replaying,gated,live,stalled,failed,gone,unowned,unknown"`
-	Since         time.Time `json:"since,omitzero" doc:"When it came into its state; of a stalled one, when it went live."`
+	Since         time.Time `json:"since,omitzero" doc:"When it came into its state; of a stalled one known to about a second."`
 	Reason        string    `json:"reason,omitempty" doc:"Why it is not live, or, while it is, what keeps it from reading requests."`
 	Pending       int64     `json:"pending" doc:"Pending timers."`
 	Parked        int64     `json:"parked" doc:"About how many of them wait for an unhealthy target."`
