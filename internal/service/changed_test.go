@@ -122,6 +122,55 @@ func TestDeadLetterTopicLost(t *testing.T) {
 	})
 }
 
+// If it cannot move the timers, topics follow neither gives a topic partitions nor creates one.
+func TestAFailedFollowChangesNoTopic(t *testing.T) {
+	const before, now = 2, 3
+	c, cl := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(before, requests))
+	cfg, adm := rig.Config(t, c.ListenAddrs(), requests), kadm.NewClient(cl)
+	in := rig.Serve(t, cfg, service.Options{})
+	in.Ready(before, limit)
+	rig.Send(t, cl, rig.Timer(requests, "out", "a", time.Now().Add(time.Hour)))
+	in.Balanced(1)
+	if err := in.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	log, dead := topics.Changelog(requests), topics.DeadLetters(requests)
+	kafkatest.GrowTopics(t, adm, now, requests)
+	kafkatest.DeleteTopics(t, adm, dead)
+	topicsNow := func() (changelog int, letters bool) {
+		t.Helper()
+		fresh := kadm.NewClient(kafkatest.Client(t, kgo.SeedBrokers(c.ListenAddrs()...))) // the other one remembers
+		there, err := fresh.ListTopics(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(there[log].Partitions), there.Has(dead)
+	}
+	fails := func(why string) {
+		t.Helper()
+		err := commands.Repartition(t.Context(), cfg, commands.RepartitionOptions{}, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), why) || strings.Contains(err.Error(), "topics follow") {
+			t.Errorf("%v, want %q", err, why)
+		}
+		if n, letters := topicsNow(); n != before || letters {
+			t.Errorf("%s: the changelog has %d partitions now, dead letters: %v", why, n, letters)
+		}
+	}
+	kafkatest.SetTopic(t, adm, log, "cleanup.policy", "delete")
+	fails("must be compact")
+	kafkatest.SetTopic(t, adm, log, "cleanup.policy", "compact")
+	group := cfg.Group
+	cfg.Group = "another"
+	fails("was written by group")
+	cfg.Group = group
+	if err := commands.Repartition(t.Context(), cfg, commands.RepartitionOptions{}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if n, letters := topicsNow(); n != now || !letters {
+		t.Errorf("followed: the changelog has %d partitions, dead letters: %v", n, letters)
+	}
+}
+
 // An operator gives all topics more partitions by hand: nobody serves them, not the
 // new partitions either, until what is pending has followed. It does then.
 func TestTopicsGrownByHand(t *testing.T) {

@@ -36,6 +36,11 @@ func (t *family) complete(ctx context.Context, adm *kadm.Client, o Options) (*fa
 	if !t.creatable(o.Grow) {
 		return t, nil
 	}
+	if o.Grow {
+		if err := t.unfit(o.Create); err != nil {
+			return nil, err // before anything is changed
+		}
+	}
 	changed := false
 	for _, f := range t.own() {
 		var err error
@@ -66,6 +71,17 @@ func (t *family) complete(ctx context.Context, adm *kadm.Client, o Options) (*fa
 			return nil, fmt.Errorf("wait for the topics of %s, which were created: %w", t.request.name, errors.Join(ctx.Err(), err))
 		}
 	}
+}
+
+// unfit returns the fatal problems that neither further partitions nor, with create, further topics mend.
+func (t *family) unfit(create bool) error {
+	checks := slices.DeleteFunc(t.verify(), func(c Check) bool {
+		n, err := strconv.Atoi(c.Found)
+		short := c.Setting == "partitions" && err == nil && int32(n) < t.request.partitions
+		return short || create && c.Gone()
+	})
+	_, err := split(checks)
+	return err
 }
 
 // whole reports whether all topics exist, with all partitions and their leaders.

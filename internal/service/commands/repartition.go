@@ -52,40 +52,48 @@ func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, 
 			return err
 		}
 	}
+	adm := kadm.NewClient(cl)
 	for _, name := range cfg.Requests {
-		set, err := topicsToMove(ctx, cfg, name, kadm.NewClient(cl), o.DryRun)
+		wanted := policy.TopicOptions(cfg, name, 0, cfg.CreateTopics)
+		found, err := topics.Inspect(ctx, adm, name, wanted)
 		if err != nil {
 			return err
 		}
-		job := repartition.Options{
-			Client: opts, Admin: cl, Set: &set, Rules: policy.Rules(cfg, set), Group: cfg.Group, AcceptGroup: cfg.AcceptGroup, AcceptLost: cfg.AcceptLostChangelog,
-			Now: time.Now, DryRun: o.DryRun,
+		run := func(set topics.Set, dryRun bool) (repartition.Report, error) {
+			job := repartition.Options{
+				Client: opts, Admin: cl, Set: &set, Rules: policy.Rules(cfg, set), Group: cfg.Group, AcceptGroup: cfg.AcceptGroup,
+				AcceptLost: cfg.AcceptLostChangelog, Now: time.Now, DryRun: dryRun,
+			}
+			if len(views) > 0 {
+				job.View = func(p int32) (*repartition.View, error) {
+					return views.newest(statestore.PartitionID{Topic: set.Request.ID, Partition: p})
+				}
+			}
+			r, err := repartition.Run(ctx, job)
+			if err != nil {
+				return r, fmt.Errorf("request topic %s: %w", name, err)
+			}
+			return r, nil
 		}
-		if len(views) > 0 {
-			job.View = func(p int32) (*repartition.View, error) {
-				return views.newest(statestore.PartitionID{Topic: set.Request.ID, Partition: p})
+		set := found.Set
+		if !o.DryRun {
+			if set.Changelog.Partitions < set.Request.Partitions { // what forbids to move timers is found before it grows
+				if _, err := run(set, true); err != nil {
+					return err
+				}
+			}
+			wanted.Grow = true
+			if set, _, err = topics.Ensure(ctx, adm, name, wanted); err != nil {
+				return err
 			}
 		}
-		r, err := repartition.Run(ctx, job)
+		r, err := run(set, o.DryRun)
 		if err != nil {
-			return fmt.Errorf("request topic %s: %w", name, err)
+			return err
 		}
 		printRepartition(out, name, &r, o.DryRun)
 	}
 	return nil
-}
-
-// topicsToMove returns a request topic with its own topics. Before that, it adds the partitions that the own topics
-// lack. A dry run adds none.
-func topicsToMove(ctx context.Context, cfg *config.Config, name string, adm *kadm.Client, dryRun bool) (topics.Set, error) {
-	wanted := policy.TopicOptions(cfg, name, 0, cfg.CreateTopics)
-	if dryRun {
-		found, err := topics.Inspect(ctx, adm, name, wanted)
-		return found.Set, err
-	}
-	wanted.Grow = true
-	set, _, err := topics.Ensure(ctx, adm, name, wanted)
-	return set, err
 }
 
 // views are the stores of stopped instances.
