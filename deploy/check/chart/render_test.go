@@ -294,26 +294,30 @@ func TestOpenHosts(t *testing.T) {
 // TestStop looks at what a pod does before it is stopped. With the API it goes on for 5 s, until callers know.
 func TestStop(t *testing.T) {
 	for _, x := range []struct {
-		api   bool
-		drain int
-		want  string
+		api      bool
+		drain    any
+		standbys int
+		want     string
 	}{
-		{false, 0, ""},
-		{true, 0, "preStop:\n              sleep:\n                seconds: 5\n"},
-		{false, 40, `command: ["/waterclock", "drain", "--data-dir=/data", "--within=40s"]`},
-		{true, 40, `command: ["/waterclock", "drain", "--data-dir=/data", "--after=5s", "--within=40s"]`},
+		{false, 0, 1, ""},
+		{false, nil, 0, ""},
+		{false, nil, 1, `"--within=40s"]`},
+		{true, 0, 1, "preStop:\n              sleep:\n                seconds: 5\n"},
+		{false, 40, 0, `command: ["/waterclock", "drain", "--data-dir=/data", "--within=40s"]`},
+		{true, 40, 0, `command: ["/waterclock", "drain", "--data-dir=/data", "--after=5s", "--within=40s"]`},
 	} {
 		values := readValues(t, releases()[1].values) // which have what the API needs
 		delete(values, "ingress")
 		delete(values, "httpRoute")
 		values["api"], values["drainSeconds"] = map[string]any{"enabled": x.api}, x.drain
+		values["config"].(map[string]any)["standbys"] = x.standbys
 		files, err := template("waterclock", "waterclock", values)
 		if err != nil {
 			t.Fatal(err)
 		}
 		all := strings.Join(slices.Collect(maps.Values(files)), "")
 		if strings.Contains(all, "preStop:") != (x.want != "") || !strings.Contains(all, x.want) {
-			t.Errorf("API %v, drainSeconds %d: want %q", x.api, x.drain, x.want)
+			t.Errorf("API %v, drainSeconds %v, %d standbys: want %q", x.api, x.drain, x.standbys, x.want)
 		}
 	}
 }

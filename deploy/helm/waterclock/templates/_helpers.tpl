@@ -80,3 +80,12 @@ labels:
 {{- define "waterclock.job" -}}
 waterclock/{{ .Release.Namespace }}/{{ include "waterclock.fullname" . }}
 {{- end }}
+
+{{- /* Without a value: 40 with standbys, so that the instance that has the copy takes over before a stop. */}}
+{{- define "waterclock.drainSeconds" -}}
+{{- if kindIs "invalid" .Values.drainSeconds }}
+{{- if gt (int .Values.config.standbys) 0 }}40{{ else }}0{{ end }}
+{{- else }}
+{{- .Values.drainSeconds }}
+{{- end }}
+{{- end }}
