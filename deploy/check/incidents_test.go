@@ -208,7 +208,13 @@ func incidents() []incident {
 			for k, v := range s {
 				s[k] = gone(strings.Fields(v)[0][:strings.IndexAny(v, "x+")])
 			}
-		}, []string{"WaterclockAbsent"}, 2 * time.Minute, "alertname=WaterclockAbsent"},
+		}, []string{"WaterclockAbsent"}, 2 * time.Minute, ""},
+		{"all instances of one group are lost, and another group runs", func(s map[string]string) {
+			for k, v := range maps.Clone(s) {
+				s[k] = gone(strings.Fields(v)[0][:strings.IndexAny(v, "x+")])
+				s[strings.Replace(k, `job="waterclock"`, `job="waterclock-2"`, 1)] = v
+			}
+		}, []string{"WaterclockAbsent"}, 2 * time.Minute, ""},
 		{"not a member of the group", changes(
 			set("waterclock_ready", "", from("1", "0")),
 			set("waterclock_partitions", state("live"), from("2", "0")),
@@ -322,6 +328,13 @@ func TestIncidents(t *testing.T) {
 				t.Errorf("%s has %s=%q, want %q", name, label, got, value)
 			}
 		})
+	}
+}
+
+// A Prometheus that has never found an instance says so.
+func TestNothingWasEverScraped(t *testing.T) {
+	if first, _ := firing(t, map[string]string{}); len(first) != 1 || first["WaterclockAbsent"] == 0 {
+		t.Errorf("%v fire", first)
 	}
 }
 

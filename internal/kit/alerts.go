@@ -22,8 +22,11 @@ func Alerts() []Alert {
 	const minute = time.Minute
 	return []Alert{
 		{
-			"WaterclockAbsent", `absent(waterclock_ready)`, minute, Critical,
-			"No instance of waterclock is scraped: no timer fires, or Prometheus does not find them.",
+			"WaterclockAbsent",
+			`absent_over_time(waterclock_ready[1d]) or ` +
+				`(count by (job) (last_over_time(waterclock_ready[1d])) unless count by (job) (waterclock_ready))`, minute, Critical,
+			"No instance of {{ with $labels.job }}{{ . }}{{ else }}waterclock{{ end }} is scraped: " +
+				"no timer fires, or Prometheus does not find them.",
 		},
 		{
 			"WaterclockInstanceDown", `up{job=~".*waterclock.*"} == 0`, minute, Warning,
