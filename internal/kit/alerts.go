@@ -25,8 +25,7 @@ func Alerts() []Alert {
 			"WaterclockAbsent",
 			`absent_over_time(waterclock_ready[1d]) or ` +
 				`(count by (job) (last_over_time(waterclock_ready[1d])) unless count by (job) (waterclock_ready))`, minute, Critical,
-			"No instance of {{ with $labels.job }}{{ . }}{{ else }}waterclock{{ end }} is scraped: " +
-				"no timer fires, or Prometheus does not find them.",
+			"No instance of waterclock is scraped: no timer fires, or Prometheus does not find them.",
 		},
 		{
 			"WaterclockInstanceDown", `up{job=~".*waterclock.*"} == 0`, minute, Warning,

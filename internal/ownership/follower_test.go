@@ -185,6 +185,14 @@ func TestTheViewOfAnEmptiedChangelogIsKept(t *testing.T) {
 	}
 	look("the log begins behind the view")
 	local.AcceptLost = true
+	var fatal *Fatal
+	if err := f.open(t.Context(), ""); !errors.As(err, &fatal) || !strings.Contains(err.Error(), "topics follow --restore") {
+		t.Errorf("accepted, and the directory has it: %v", err)
+	}
+	if m, err := handle.Meta(); err != nil || m.Pending != 1 {
+		t.Errorf("accepted, and the directory has it: %d timers are left, %v", m.Pending, err)
+	}
+	local.Damage = errors.New("damaged")
 	if err := f.open(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}

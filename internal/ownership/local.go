@@ -20,7 +20,7 @@ type Local struct {
 	Handle     *statestore.Handle
 	Slots      *semaphore.Weighted // of replays, which bound their memory
 	Room       int                 // bytes that one replay takes in memory; 0: see replay.Replay
-	AcceptLost bool                // the changelog may be lost
+	AcceptLost bool                // the changelog may be lost, unless the view can be read: only an operator gives that up
 	Damage     error               // why the view is wiped when it is next opened; nil: it can be read
 	// Turns limits background replays, so that they never have all slots. A background replay works in parts
 	// (backgroundPart), and gives its turn and its slot back after each. If the store does not keep up, it waits there, and
@@ -96,7 +96,7 @@ func (f *Follower) openLocal(ctx context.Context, why string) (v view, err error
 			why = fmt.Sprintf("misplaced timers were counted for %d partitions, and the request topic has %d", v.view.Partitions, partitions)
 		}
 	}
-	if why != "" && !local.AcceptLost {
+	if why != "" && (!local.AcceptLost || unreadable == nil && v.view.Position >= 0) {
 		if err := f.holdsSomething(ctx, v.log.start, v.log.end); err != nil {
 			return v, err
 		}
@@ -158,7 +158,12 @@ func (f *Follower) holdsSomething(ctx context.Context, start, end int64) error {
 	f.said = time.Now() // what is open there may hold one
 	r := replay.NewReplay(partlog.NewReader(f.o.Client, f.log, start), nothing{})
 	err := f.run(ctx, r, end)
-	if err == nil && r.Last() == nil {
+	switch {
+	case err != nil || r.Last() != nil:
+	case f.o.Local.AcceptLost:
+		err = &Fatal{fmt.Errorf("changelog %v was lost, and accept-lost-changelog does not give up the timers of %s/%d that the data directory still has: %s; "+
+			"take accept-lost-changelog out again, or remove the directory to give them up", f.log, f.o.Topics.Request.Name, f.o.Partition, topics.LostAdvice)}
+	default:
 		err = LostChangelog(logOf(&f.o.Topics.Request, f.o.Partition), f.log, "the data directory has timers")
 	}
 	return err

@@ -136,6 +136,10 @@ func (in *instance) logStart() {
 	}
 	in.log.Info("starting", "version", b.Version, "revision", b.Revision, "go", runtime.Version(), "process", in.process,
 		"data_dir", dir, "settings", in.cfg)
+	if in.cfg.AcceptLostChangelog {
+		in.log.Warn("accept-lost-changelog is set: the next changelog that is lost is accepted, too, and timers that have fired " +
+			"fire again; take it out again when every partition is live")
+	}
 }
 
 // divideMemory divides the memory that the instance may use, and logs how much that is and why.

@@ -228,6 +228,7 @@ func TestRefused(t *testing.T) {
 		"unknown value":       {func(v object) { v["replica"] = 2 }, "replica"},
 		"no image":            {func(v object) { delete(v, "image") }, "nobody publishes an image"},
 		"no instances":        {func(v object) { v["replicas"] = 0 }, "replicas"},
+		"left in a file":      {func(v object) { v["config"].(object)["accept-lost-changelog"] = true }, "for one start and no value"},
 		"too little memory":   {func(v object) { v["memory"] = 128 }, "memory"},
 		"GOMEMLIMIT":          {func(v object) { v["env"] = []any{object{"name": "GOMEMLIMIT", "value": "1GiB"}} }, "env"},
 		"API without callers": {func(v object) { v["api"] = object{"enabled": true} }, "api"},

@@ -87,8 +87,10 @@ var states = []struct {
 }{
 	{"changelog of another group", func(_ testing.TB, s *setup) []string { return []string{"--group", "other-" + s.requests} },
 		partitions, []string{"changelog REQUESTS.waterclock.changelog was written by group", "group-of-REQUESTS", "other-REQUESTS", "--accept-group"}, "--accept-group", false, true},
-	{"lost changelog", func(t testing.TB, s *setup) []string { s.remove(t, topics.Changelog(s.requests)); return nil },
-		partitions, []string{"changelog REQUESTS.waterclock.changelog holds no checkpoint: the changelog was lost", "--accept-lost-changelog"}, "--accept-lost-changelog", false, false},
+	{"lost changelog, and its directory", func(t testing.TB, s *setup) []string {
+		s.remove(t, topics.Changelog(s.requests))
+		return []string{"--data-dir", t.TempDir()}
+	}, partitions, []string{"changelog REQUESTS.waterclock.changelog holds no checkpoint: the changelog was lost", "--accept-lost-changelog"}, "--accept-lost-changelog", false, false},
 	{"request topic recreated", func(t testing.TB, s *setup) []string {
 		s.remove(t, s.requests)
 		s.c.CreateTopic(t, partitions, nil, s.requests)
