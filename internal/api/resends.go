@@ -49,12 +49,12 @@ type LetterMatches struct {
 // whichever partitions they are. With replace the oldest go first, and each replaces what is pending. Letters with a
 // condition of their own keep it. Records of a fixed-delay topic have no ID: they go in the order of the log.
 //
-// What it has sent, or spared because something newer is pending, has been reviewed. What failed stays new.
+// Letters that it has sent, or spared because something newer is pending, are marked as reviewed. Those that have
+// failed stay new.
 type resendJob struct {
 	filter  letterFilter
 	replace bool
 	by      string // the caller
-
 	handled handled
 }
 
@@ -153,7 +153,7 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	bounds = r.filter.clip(bounds)
 	order := newTimeOrder(bounds, !r.replace && !j.topic.Delay)
 	r.handled = newHandled(bounds, r.filter.selects(), order.newestFirst)
-	defer s.noteHandled(ctx, j, r)
+	defer s.reviewHandled(ctx, j, r)
 	for {
 		for spans := order.spans(); len(spans) > 0; spans = order.spans() {
 			err := s.jobs.insist(ctx, j, func() error {
@@ -187,8 +187,8 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	}
 }
 
-// noteHandled notes what a job has sent as reviewed, also if it was stopped.
-func (s *resends) noteHandled(ctx context.Context, j *job, r *resendJob) {
+// reviewHandled marks the letters that a job has handled as reviewed, even if it was stopped.
+func (s *resends) reviewHandled(ctx context.Context, j *job, r *resendJob) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	err := s.reviews.add(ctx, j.topic.DeadLetters, r.by, r.handled.set)
@@ -263,11 +263,11 @@ func (s *resends) read(ctx context.Context, topic string, spans map[int32][2]int
 
 // resendChunk writes the requests of some letters in order, those of each partition together.
 func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*Record) error {
-	requests, of := make(map[timer.TopicPartition][]route.Request), make(map[timer.TopicPartition][]*Record)
-	good := make(map[*Record]bool, len(letters))
+	requests, from := make(map[timer.TopicPartition][]route.Request), make(map[timer.TopicPartition][]*Record)
+	done := make(map[*Record]bool, len(letters)) // those that have not failed
 	defer func() {
 		for _, l := range letters {
-			r.handled.note(l, good[l])
+			r.handled.note(l, done[l])
 		}
 	}()
 	for _, l := range letters {
@@ -279,7 +279,7 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 			s.jobs.update(j, func(shown *Job) { fail(shown, whyNot(err)) })
 			continue
 		}
-		requests[at], of[at] = append(requests[at], q), append(of[at], l)
+		requests[at], from[at] = append(requests[at], q), append(from[at], l)
 	}
 	wait := "decided"
 	if j.topic.Delay {
@@ -302,7 +302,7 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 			for i := range all {
 				failed := shown.Failed
 				count(shown, all[i:i+1])
-				good[of[at][i]] = shown.Failed == failed
+				done[from[at][i]] = shown.Failed == failed
 			}
 		})
 	}

@@ -131,10 +131,11 @@ type tally struct {
 	// Only the look under way uses these. Letters from back.low to next are counted, in each partition.
 	back backward
 	next map[int32]int64
-	// unseen counts letters that have not been reviewed: of each partition those from marks on, up to seen.
+	// unseen counts, by reason, letters that have not been reviewed: in each partition those below seen that are not
+	// among marks.
 	unseen map[string]int64
 	seen   map[int32]int64
-	marks  *review // nil: nothing has been reviewed
+	marks  *review // nil: nothing has been reviewed, or that is not known
 
 	mu      sync.Mutex // guards what follows
 	running chan struct{}
@@ -143,7 +144,7 @@ type tally struct {
 	newest  map[string]time.Time
 	whole   bool
 	problem string
-	news    *NewLetters // what unseen had at the end of the last look
+	news    *NewLetters // the result of countNew in the last look
 }
 
 // tallied is what letters are counted by.
@@ -293,7 +294,8 @@ func (t *tally) read(ctx context.Context, logs Logs, spans map[int32][2]int64, n
 	return over, nil
 }
 
-// countNew counts letters that have not been reviewed; nil if nothing has been, or if that is not known.
+// countNew counts letters that have not been reviewed. It returns nil if none ever has been, or if that is not known.
+// Like count it goes on where the last look stopped, unless the marks have changed.
 func (t *tally) countNew(ctx context.Context, logs Logs) *NewLetters {
 	marks, err := t.reviews.of(ctx, t.topic.DeadLetters)
 	if err != nil || marks.at.IsZero() {
@@ -309,42 +311,50 @@ func (t *tally) countNew(ctx context.Context, logs Logs) *NewLetters {
 		t.unseen, t.seen = make(map[string]int64), make(map[int32]int64)
 	}
 	t.marks = marks
-	f := &letterFilter{request: t.name, reviewed: "false", marks: marks}
-	exact := true
-	for left := int64(maxHistoryOffsets); exact; {
-		spans, most := make(map[int32][2]int64), int64(0)
-		for p, b := range f.clip(bounds) {
-			if from := max(b[0], t.seen[p]); from < b[1] {
-				spans[p] = [2]int64{from, min(b[1], from+tallyWindow)}
-				most += spans[p][1] - from
-			}
-		}
-		if len(spans) == 0 {
-			break
-		}
-		found := make(map[string]int64)
-		if left -= most; left >= 0 {
-			err = logs.Read(ctx, t.topic.DeadLetters, spans, func(r *Record) error {
-				if f.match(r) {
-					found[reasonOf(r, t.unseen)]++
-				}
-				return nil
-			})
-		}
-		if exact = left >= 0 && err == nil; exact {
-			for p, span := range spans {
-				t.seen[p] = span[1]
-			}
-			for reason, n := range found {
-				t.unseen[reason] += n
-			}
-		}
-	}
+	exact := t.readUnseen(ctx, logs, bounds)
 	n := &NewLetters{Exact: exact, Reasons: maps.Clone(t.unseen), By: marks.by, At: marks.at}
 	for _, one := range t.unseen {
 		n.Count += one
 	}
 	return n
+}
+
+// readUnseen counts in unseen up to the end of the log. It reports false if it stopped before, because of an error or
+// after maxHistoryOffsets.
+func (t *tally) readUnseen(ctx context.Context, logs Logs, bounds map[int32][2]int64) (whole bool) {
+	f := &letterFilter{request: t.name, reviewed: "false", marks: t.marks}
+	bounds = f.clip(bounds)
+	for left := int64(maxHistoryOffsets); ; {
+		spans := make(map[int32][2]int64)
+		for p, b := range bounds {
+			if from := max(b[0], t.seen[p]); from < b[1] {
+				spans[p] = [2]int64{from, min(b[1], from+tallyWindow)}
+				left -= spans[p][1] - from
+			}
+		}
+		switch {
+		case len(spans) == 0:
+			return true
+		case left < 0:
+			return false
+		}
+		found := make(map[string]int64)
+		err := logs.Read(ctx, t.topic.DeadLetters, spans, func(r *Record) error {
+			if f.match(r) {
+				found[reasonOf(r, t.unseen)]++
+			}
+			return nil
+		})
+		if err != nil {
+			return false
+		}
+		for p, span := range spans {
+			t.seen[p] = span[1]
+		}
+		for reason, n := range found {
+			t.unseen[reason] += n
+		}
+	}
 }
 
 // known returns a reason, or otherReason if it is new and there are maxReasons. One read has at most that many, and a
