@@ -44,7 +44,7 @@ type access struct {
 
 	mu       sync.Mutex // guards what follows
 	problems []string   // sentences; the instance is not ready while there is one
-	advice   []string   // sentences about single targets, and what no timer needs; timers for other targets fire
+	advice   []string   // sentences about rights without which other targets' timers fire, or all timers
 	again    beats.Reminder
 	targets  *config.Config // the settings whose targets count
 }

@@ -87,10 +87,10 @@ func otherSettings(r *audit.Report) (notes []string) {
 	return notes
 }
 
-// groupLook is what the group's members say of their settings now.
+// groupLook says how the settings of the group's members differ now.
 type groupLook struct {
-	notes  []string // which differ, from each other or from those of the audit
-	events bool     // all members that say so write the events that the settings of the audit have
+	notes  []string // settings that differ between members, or from those of the audit
+	events bool     // no member is known to have other events than the audit's settings
 }
 
 // lookAtGroup compares the settings of the group's members with each other and with those of the audit.
@@ -119,7 +119,7 @@ func (l *groupLook) compare(cfg *config.Config, members []membership.Member) {
 	for _, m := range members {
 		digests[m.Process], names[m.Process] = m.Settings, m.Name+"/"+m.Process
 		for _, setting := range cfg.Digest().Differs(m.Settings) {
-			ofTopics := setting == "requests" || setting == "delay" // an audit may be of some topics
+			ofTopics := setting == "requests" || setting == "delay" // an audit may be of some of the topics
 			if !ofTopics && !slices.Contains(here, setting) {
 				here = append(here, setting)
 			}
