@@ -41,7 +41,7 @@ type asking struct {
 	limit   int // of the items of a list
 }
 
-// callee is the HTTP API that a command calls, with the credentials.
+// callee is the HTTP API that a command calls, and the credentials for it.
 type callee struct{ client.Options }
 
 func (o *callee) flags(fs *pflag.FlagSet) {
@@ -54,12 +54,12 @@ func (o *callee) flags(fs *pflag.FlagSet) {
 		"beside the system's")
 }
 
-// errNoAPI says that a profile has no HTTP API. That of dev is not asked in its place: it is another service's.
+// errNoAPI says that a profile has no HTTP API. The default, that of dev, is not asked instead: it is another service.
 var errNoAPI = errors.New("the profile has no url, which this command calls: waterclock profile set NAME --url adds it")
 
-// complete fills in what flags leave out: the URL from the environment or the profile, the credentials from the
-// profile. Those go to the profile's own URL only.
-func (o *callee) complete(p *process, profile *config.Profile) error {
+// fill adds what the flags leave out: the URL from the environment, the profile or the default, and the credentials from
+// the profile. The profile's credentials go only to the profile's URL.
+func (o *callee) fill(p *process, profile *config.Profile) error {
 	o.URL = cmp.Or(o.URL, p.env(config.EnvURL))
 	if url := profile.Text(config.ProfileURL); url != "" && (o.URL == "" || o.URL == url) {
 		o.URL, o.CA = url, cmp.Or(o.CA, profile.Text(config.ProfileCA))
@@ -81,7 +81,7 @@ func (a *asking) flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&a.json, "json", false, "print what the API answers, as JSON")
 }
 
-// topicFlag declares --topic. Its value is complete once the command runs.
+// topicFlag declares --topic. If the flag is not given, a.topic is set before the command runs.
 func (a *asking) topicFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.topic, "topic", "",
 		"request `TOPIC` (default: that of the profile, else "+defaultRequests+")")
@@ -107,7 +107,7 @@ func (a *asking) client() (*client.Client, error) {
 		return nil, err
 	}
 	to := a.to
-	if err := to.complete(a.p, chosen); err != nil {
+	if err := to.fill(a.p, chosen); err != nil {
 		return nil, err
 	}
 	c, err := client.New(to.Options)
@@ -117,13 +117,13 @@ func (a *asking) client() (*client.Client, error) {
 	return c, nil
 }
 
-// states are those that a filter takes.
+// states are the states that a filter takes.
 var states = []string{
 	string(query.Pending), string(query.Triggered), string(query.Paused), string(query.Parked), string(query.Recurring),
 	string(query.Remembered),
 }
 
-// orders are those that timers may be listed in.
+// orders are the orders in which timers may be listed.
 var orders = []string{"due", "id"}
 
 // filter has the flags that choose timers.

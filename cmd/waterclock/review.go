@@ -52,7 +52,7 @@ Without an argument and flags it says up to where the dead letters have been rev
 // letterName is a dead letter as list prints it.
 var letterName = regexp.MustCompile(`^[0-9]{1,10}/[0-9]{1,19}$`)
 
-// call returns the call of the API that the command line means.
+// call returns the call of the API that the command line asks for. With --all, run adds the position.
 func (r *reviewing) call(cmd *cobra.Command, args []string) (method, path string, q url.Values, err error) {
 	ways := len(args)
 	for _, name := range []string{"all", "before", "back"} {
@@ -69,9 +69,12 @@ func (r *reviewing) call(cmd *cobra.Command, args []string) (method, path string
 	case ways == 0:
 		return http.MethodGet, path + "/reviewed", q, nil
 	case len(args) == 1 && !letterName.MatchString(args[0]):
-		return "", "", nil, usagef("%q is not a dead letter, needs PARTITION/OFFSET as dead-letters list prints it, as in 3/17", args[0])
+		return "", "", nil, usagef("%q is not a dead letter, needs PARTITION/OFFSET as dead-letters list prints it, "+
+			"as in 3/17", args[0])
 	case len(args) == 1:
-		q = texts("older", map[bool]string{false: "true"}[r.only])
+		if !r.only {
+			q.Set("older", "true")
+		}
 		return http.MethodPost, path + "/" + args[0] + "/reviewed", q, nil
 	case r.back != "":
 		q.Set("back", "true")
@@ -79,7 +82,7 @@ func (r *reviewing) call(cmd *cobra.Command, args []string) (method, path string
 	case r.before != "":
 		err = setTime(q, "before", "before", r.before, -1, "how long ago, as in 10m")
 	}
-	return http.MethodPost, path + "/reviewed", q, err // with --all run sets the position
+	return http.MethodPost, path + "/reviewed", q, err
 }
 
 func (r *reviewing) run(cmd *cobra.Command, args []string) error {
