@@ -57,8 +57,8 @@ func (o *callee) flags(fs *pflag.FlagSet) {
 // errNoAPI says that a profile has no HTTP API. The default, that of dev, is not asked instead: it is another service.
 var errNoAPI = errors.New("the profile has no url, which this command calls: waterclock profile set NAME --url adds it")
 
-// fill adds what the flags leave out: the URL from the environment, the profile or the default, and the credentials from
-// the profile. The profile's credentials go only to the profile's URL.
+// fill adds what the flags leave out: the URL from the environment, the profile or the default, and the credentials
+// from the profile. The profile's credentials go only to the profile's URL.
 func (o *callee) fill(p *process, profile *config.Profile) error {
 	o.URL = cmp.Or(o.URL, p.env(config.EnvURL))
 	if url := profile.Text(config.ProfileURL); url != "" && (o.URL == "" || o.URL == url) {

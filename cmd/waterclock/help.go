@@ -47,8 +47,8 @@ const (
 	explainsSettings   = "explains the settings of an instance"
 )
 
-// ofInstances are the sections of settings of an instance. Commands other than serve and dev take them too, because they
-// read the same file, but hardly need them.
+// ofInstances are the sections of settings of an instance. Commands other than serve and dev take them too, because
+// they read the same file, but hardly need them.
 func ofInstances() []string {
 	return []string{
 		"The instance", "Transactions and planning", "Topics that the service makes", "HTTP API and console",

@@ -50,8 +50,8 @@ func (f *profileFlag) complete(*cobra.Command, []string, string) ([]string, cobr
 	return f.p.profileNames(), cobra.ShellCompDirectiveNoFileComp
 }
 
-// choose returns the profile of the command; nil if it has none: that of --profile, else that of WATERCLOCK_PROFILE, else
-// the one in use. The latter does not count if --config names a file, because it would win over that file.
+// choose returns the profile of the command; nil if it has none: that of --profile, else that of WATERCLOCK_PROFILE,
+// else the one in use. The latter does not count if --config names a file, because it would win over that file.
 func (f *profileFlag) choose() (*config.Profile, error) {
 	name, by := f.name, "--profile"
 	if env, ok := f.p.lookupEnv(config.EnvProfile); !f.given && ok {

@@ -190,8 +190,8 @@ func (f *scheduleFlags) request(stdin io.Reader) (commands.Request, error) {
 	return req, err
 }
 
-// byFlags returns the error of a request that cannot be built as one of usage. The errors of package waterclock name its
-// options, as in MaxLate; the command line names flags.
+// byFlags returns the error of a request that cannot be built as one of usage. The errors of package waterclock name
+// its options, as in MaxLate; the command line names flags.
 func byFlags(err error) error {
 	text := buildOf.ReplaceAllString(err.Error(), "")
 	return usagef("%s", optionOf.ReplaceAllStringFunc(text, func(option string) string {

@@ -62,7 +62,7 @@ type DeadLetterCountList struct {
 	Topics []DeadLetterCounts `json:"topics" nullable:"false"`
 }
 
-// counts are the tallies of all topics that have dead letters, by name.
+// counts has the operation that counts dead letters, and the tallies of all topics that have some, ordered by name.
 type counts struct {
 	topics  *topics
 	logs    Logs
@@ -155,7 +155,9 @@ type tallied struct {
 
 // forget begins to count anew.
 func (t *tally) forget() {
-	t.back = backward{low: make(map[int32]int64), over: make(map[int32]bool), window: tallyWindow, least: leastTallyWindow}
+	t.back = backward{
+		low: make(map[int32]int64), over: make(map[int32]bool), window: tallyWindow, least: leastTallyWindow,
+	}
 	t.next = make(map[int32]int64)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -257,10 +259,13 @@ func (t *tally) count(ctx context.Context, logs Logs, now time.Time) (whole bool
 }
 
 // read counts spans, all of them or, with an error, none.
-func (t *tally) read(ctx context.Context, logs Logs, spans map[int32][2]int64, now time.Time) (over map[int32]bool, err error) {
+func (t *tally) read(
+	ctx context.Context, logs Logs, spans map[int32][2]int64, now time.Time,
+) (over map[int32]bool, err error) {
 	over = make(map[int32]bool)
 	minutes, newest := make(map[tallied]int64), make(map[string]time.Time)
-	f, since := letterFilter{request: t.name, after: now.Add(-tallySpan)}, now.Add(-tallySpan)
+	since := now.Add(-tallySpan)
+	f := letterFilter{request: t.name, after: since}
 	err = logs.Read(ctx, t.topic.DeadLetters, spans, func(r *Record) error {
 		if f.over(r) {
 			over[r.Partition] = true
@@ -369,10 +374,13 @@ func (t *tally) known(reason string) string {
 // otherReason stands for all reasons that are not counted separately.
 const otherReason = "other"
 
-// reasonOf returns a letter's reason, or "other" once there are maxReasons different ones.
+// maxReasonBytes limits a reason that is counted separately. Ours are shorter.
+const maxReasonBytes = 100
+
+// reasonOf returns a letter's reason, or otherReason if it is long, or new while maxReasons are known.
 func reasonOf[V any](r *Record, known map[string]V) string {
 	reason := cmp.Or(r.header(waterclock.HeaderReason), "none")
-	if _, is := known[reason]; !is && len(known) >= maxReasons || len(reason) > 100 {
+	if _, listed := known[reason]; !listed && len(known) >= maxReasons || len(reason) > maxReasonBytes {
 		return otherReason
 	}
 	return reason
@@ -385,15 +393,18 @@ func (t *tally) counts(now time.Time) DeadLetterCounts {
 	c := DeadLetterCounts{New: t.news, Topic: t.name, FixedDelay: t.topic.Delay, Exact: t.whole && t.problem == "",
 		Reasons: []ReasonCount{}, Problem: t.problem}
 	by := make(map[string]*ReasonCount)
-	for of, n := range t.minutes {
-		at := time.Unix(of.minute*60, 0)
+	for in, n := range t.minutes {
+		at := time.Unix(in.minute*60, 0)
 		if at.Before(now.Add(-tallySpan)) {
 			continue
 		}
-		one := by[of.reason]
+		reason := in.reason
+		one := by[reason]
 		if one == nil {
-			one = &ReasonCount{Reason: of.reason, Meaning: waterclock.Reason(of.reason).Meaning(), Newest: t.newest[of.reason]}
-			by[of.reason] = one
+			one = &ReasonCount{
+				Reason: reason, Meaning: waterclock.Reason(reason).Meaning(), Newest: t.newest[reason],
+			}
+			by[reason] = one
 		}
 		one.LastDay, c.LastDay = one.LastDay+n, c.LastDay+n
 		if !at.Before(now.Add(-time.Hour)) {
@@ -404,7 +415,8 @@ func (t *tally) counts(now time.Time) DeadLetterCounts {
 		c.Reasons = append(c.Reasons, *one)
 	}
 	slices.SortFunc(c.Reasons, func(x, y ReasonCount) int {
-		return cmp.Or(cmp.Compare(y.LastHour, x.LastHour), cmp.Compare(y.LastDay, x.LastDay), cmp.Compare(x.Reason, y.Reason))
+		return cmp.Or(cmp.Compare(y.LastHour, x.LastHour), cmp.Compare(y.LastDay, x.LastDay),
+			cmp.Compare(x.Reason, y.Reason))
 	})
 	return c
 }

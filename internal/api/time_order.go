@@ -109,8 +109,8 @@ func (o *timeOrder) take(n, bytes int) (all []recordAt) {
 	return all
 }
 
-// before reports whether a comes before b. Dead letters of one step have the same time. Then the order of their requests
-// counts, if they have one.
+// before reports whether a comes before b. Dead letters of one step have the same time. Then the order of their
+// requests counts, if they have one.
 func (o *timeOrder) before(a, b *recordAt) bool {
 	c := cmp.Or(a.at.Compare(b.at), cmp.Compare(a.source.Partition, b.source.Partition),
 		cmp.Compare(a.source.Offset, b.source.Offset), cmp.Compare(a.partition, b.partition))

@@ -315,8 +315,9 @@ func (v *verdict) history(f *facts, known *names) (h *history.History, err error
 }
 
 // decideSettings decides whether requests were accepted that the audit's settings reject and other settings may accept.
-// A request with a dead letter was rejected. One without was accepted, unless dead letters of its time are not seen: then
-// the audit's settings decide. It also marks requests that were rejected although the audit's settings accept them.
+// A request with a dead letter was rejected. One without was accepted, unless dead letters of its time are not seen:
+// then the audit's settings decide. It also marks requests that were rejected although the audit's settings accept
+// them.
 func (v *verdict) decideSettings(requests string, h *history.History) {
 	rejected := make(map[history.Place]waterclock.Reason)
 	for _, l := range h.Letters {

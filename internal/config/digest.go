@@ -15,9 +15,9 @@ import (
 // bytes for each of judgedSettings, in their order. If these settings differ between instances of a group, the outcome
 // of a request depends on which of them owns its partition.
 //
-// Each setting has a hash of its own, so two digests show which settings differ. With one hash of all, an instance would
-// have to be asked for its settings, and one without an API cannot be. A hash of 24 bits misses one difference in 16
-// million. Digests are published in the group. None of these settings is a secret.
+// Each setting has a hash of its own, so two digests show which settings differ. With one hash of all, an instance
+// would have to be asked for its settings, and one without an API cannot be. A hash of 24 bits misses one difference in
+// 16 million. Digests are published in the group. None of these settings is a secret.
 type Digest []byte
 
 // settingDigest is how many bytes a Digest has for each setting.

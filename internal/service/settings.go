@@ -31,8 +31,8 @@ const (
 )
 
 // settingsWatch compares the settings by which the instances of the group judge requests. Each instance publishes a
-// digest in its user data, and reads the others' from the description of the group. It describes the group periodically,
-// because a static member may return with other settings without a rebalance.
+// digest in its user data, and reads the others' from the description of the group. It describes the group
+// periodically, because a static member may return with other settings without a rebalance.
 type settingsWatch struct {
 	client *kgo.Client
 	group  string

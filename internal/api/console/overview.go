@@ -114,7 +114,8 @@ func newsOf(all *api.DeadLetterCountList) (n deadNews) {
 			n.Reviewed = false
 		}
 		if fresh.N > 0 || t.Problem != "" {
-			n.Topics = append(n.Topics, deadTopic{t.Topic, t.Problem, fresh.Reasons, link("/dead-letters", "topic", t.Topic)})
+			page := link("/dead-letters", "topic", t.Topic)
+			n.Topics = append(n.Topics, deadTopic{t.Topic, t.Problem, fresh.Reasons, page})
 		}
 	}
 	n.Reviewed = n.Reviewed && !n.Hour

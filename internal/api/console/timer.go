@@ -49,7 +49,7 @@ type timerPage struct {
 	T         *api.Timer
 	Key       *shown
 	Payload   shown
-	As        string // how the payload is shown; empty: indented if it is JSON, else as it is; raw: as it is; hex: as bytes
+	As        string // how the payload is shown: empty, with JSON indented; raw, as it is; hex, as bytes
 	IsJSON    bool
 	Raw       *string // what Copy copies; nil: the payload is no text, or is not whole
 	Commands  []command

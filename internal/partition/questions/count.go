@@ -20,7 +20,8 @@ func (q *Questions) Count(ctx context.Context, f query.Filter) (query.Count, err
 	return q.CountAmong(ctx, f, maxCountRows)
 }
 
-// CountAmong is Count with a lower limit of its scan, in timers; less than 1, or too many: that of Count.
+// CountAmong is Count with a scan of at most limit timers. Without a limit, which is less than 1, and above that of
+// Count, the latter holds.
 func (q *Questions) CountAmong(ctx context.Context, f query.Filter, limit int) (query.Count, error) {
 	a, err := q.begin(ctx)
 	if err != nil {
