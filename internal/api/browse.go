@@ -13,13 +13,14 @@ import (
 // wanted chooses records of a log.
 type wanted interface {
 	match(r *Record) bool
-	// over reports whether nothing before a record of the same partition is chosen.
+	// over reports whether no record before this one, in the same partition, is chosen.
 	over(r *Record) bool
 }
 
 // browser makes pages of the newest records of a log that a filter chooses: it reads windows of each partition
-// backward, and takes the newest records of all. The next page begins, in each partition, below those that were taken.
-// A page reads at most maxHistoryOffsets, or for historyTime, and holds at most pageBytes.
+// backward, and takes the newest records of all partitions. The next page begins, in each partition, below the records
+// that were taken. A page ends when it is full (limit or pageBytes), after some maxHistoryOffsets, or after
+// historyTime.
 type browser struct {
 	logs    Logs
 	now     func() time.Time
@@ -27,7 +28,7 @@ type browser struct {
 	bounds  map[int32][2]int64 // what may be read of each partition
 	filter  wanted
 	limit   int // records of a page
-	payload int // bytes of a record's value that a page has
+	payload int // bytes of each record's value that a page has, at most
 }
 
 // page returns a page, the newest record first, and the cursor of the next one, "" at the end.

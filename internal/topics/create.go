@@ -21,8 +21,8 @@ const (
 	createdPause = 50 * time.Millisecond
 )
 
-// creatable reports whether the service's own topics may be created: the request topic has no problem that
-// forbids the service to run, and none of those that exist lacks partitions that it will not get.
+// creatable reports whether the service's own topics may be created: the request topic has no problem that forbids the
+// service to run, and each own topic that exists has enough partitions, or will get them (grow).
 func (t *family) creatable(grow bool) bool {
 	short := func(f *found) bool { return !f.missing && f.partitions < t.request.partitions }
 	return !t.request.missing && !t.request.compacted() &&

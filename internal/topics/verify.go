@@ -213,7 +213,7 @@ func (v *verifier) own(request *found, delay time.Duration) bool {
 	return true
 }
 
-// orDelete is the other way out of a wrong number of partitions.
+// orDelete ends the advice about a wrong number of partitions.
 const orDelete = "; if nothing was ever written to it, delete it, and the service creates it"
 
 func neededMessageBytes(request *found) int64 {
