@@ -251,7 +251,7 @@ func (l *lists) askAll(
 		missing = append(missing, *m)
 	}
 	if len(answers) == 0 {
-		return nil, nil, whole(missing)
+		return nil, nil, missingError(missing)
 	}
 	return answers, missing, nil
 }
@@ -273,8 +273,8 @@ func missingFor(p int32, err error) *Missing {
 	return m
 }
 
-// whole returns nil if no partition is missing, otherwise the error of the first, for callers that need all of them.
-func whole(missing []Missing) error {
+// missingError returns nil if no partition is missing, otherwise the error of the first, for callers that need all of them.
+func missingError(missing []Missing) error {
 	if len(missing) == 0 {
 		return nil
 	}

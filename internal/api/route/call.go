@@ -225,8 +225,8 @@ type Partition interface {
 	Explain(err error) error
 	Get(ctx context.Context, id []byte) (*query.Timer, error) // nil: nothing is pending
 	List(ctx context.Context, p query.Page) (query.List, error)
-	// CountAmong looks at limit timers at most; if that is less than 1, at as many as one count may.
-	CountAmong(ctx context.Context, f query.Filter, limit int) (query.Count, error)
+	// Count looks at limit timers at most; if that is less than 1, at as many as one count may.
+	Count(ctx context.Context, f query.Filter, limit int) (query.Count, error)
 	// CountUntil counts the timers that fire before each of some instants, Unix ms, which ascend.
 	CountUntil(ctx context.Context, f query.Filter, until []int64) ([]query.Count, error)
 	// Watch begins to record decisions. It is called before the requests are written.
