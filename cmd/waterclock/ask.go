@@ -41,40 +41,6 @@ type asking struct {
 	limit   int // of the items of a list
 }
 
-// callee is the HTTP API that a command calls, and the credentials for it.
-type callee struct{ client.Options }
-
-func (o *callee) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.URL, config.ProfileURL, "",
-		"`URL` of an instance's HTTP API (default: "+config.EnvURL+", else "+defaultURL+")")
-	fs.StringVar(&o.User, config.ProfileUser, "", "call the API as user `NAME`, with --password-file")
-	fs.StringVar(&o.PasswordFile, config.ProfilePasswordFile, "", "`FILE` that holds the user's password")
-	fs.StringVar(&o.TokenFile, config.ProfileTokenFile, "", "`FILE` that holds a bearer token of the API")
-	fs.StringVar(&o.CA, config.ProfileCA, "", "PEM `FILE` of authorities that the API's certificate may be of, "+
-		"beside the system's")
-}
-
-// errNoAPI says that a profile has no HTTP API. The default, that of dev, is not asked instead: it is another service.
-var errNoAPI = errors.New("the profile has no url, which this command calls: waterclock profile set NAME --url adds it")
-
-// fill adds what the flags leave out: the URL from the environment, the profile or the default, and the credentials
-// from the profile. The profile's credentials go only to the profile's URL.
-func (o *callee) fill(p *process, profile *config.Profile) error {
-	o.URL = cmp.Or(o.URL, p.env(config.EnvURL))
-	if url := profile.Text(config.ProfileURL); url != "" && (o.URL == "" || o.URL == url) {
-		o.URL, o.CA = url, cmp.Or(o.CA, profile.Text(config.ProfileCA))
-		if o.User == "" && o.PasswordFile == "" && o.TokenFile == "" {
-			o.User, o.PasswordFile = profile.Text(config.ProfileUser), profile.Text(config.ProfilePasswordFile)
-			o.TokenFile = profile.Text(config.ProfileTokenFile)
-		}
-	}
-	if o.URL == "" && profile != nil {
-		return config.Invalid(errNoAPI)
-	}
-	o.URL = cmp.Or(o.URL, defaultURL)
-	return nil
-}
-
 func (a *asking) flags(fs *pflag.FlagSet) {
 	a.profile = addProfileFlag(a.p, fs)
 	a.to.flags(fs)
@@ -430,57 +396,6 @@ missing, and exits 3. With --json they are in the field missing.`,
 			fmt.Fprintln(p.stdout, countOf(&n))
 		}
 		return gaps(n.Missing).err()
-	}
-	return cmd
-}
-
-func statusCommand(p *process) *cobra.Command {
-	a := asking{p: p}
-	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "show instances and partitions",
-		Long: `status asks the HTTP API of an instance for all instances, for the owner, the state and
-the pending timers of each partition, for unhealthy targets, and for settings in which an
-instance differs from most others. It exits 1 if a partition is not live, or if the
-instance that was asked cannot work.`,
-		Example: "  waterclock status",
-	}
-	a.flags(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var s api.Cluster
-		if err := a.get(cmd, "/v1/cluster", nil, &s); err != nil {
-			return err
-		}
-		if !a.json {
-			if p.profile != "" {
-				fmt.Fprintf(p.stdout, "profile %s\n\n", p.profile)
-			}
-			if err := showCluster(p.stdout, &s); err != nil {
-				return err
-			}
-		}
-		for i := range s.Instances {
-			if in := &s.Instances[i]; in.Name == s.Asked && in.Problem != "" {
-				return fmt.Errorf("instance %s does not work: %s", in.Name, in.Problem)
-			}
-		}
-		bad, unknown := 0, 0
-		for i := range s.Partitions {
-			switch s.Partitions[i].State {
-			case "live":
-			case "unknown":
-				unknown++
-			default:
-				bad++
-			}
-		}
-		switch {
-		case bad > 0:
-			return fmt.Errorf("%d of %d partitions are not live", bad, len(s.Partitions))
-		case unknown > 0:
-			return fmt.Errorf("of %d of %d partitions it is not known whether they are live: their owner could not be asked", unknown, len(s.Partitions))
-		}
-		return nil
 	}
 	return cmd
 }

@@ -90,8 +90,9 @@ func (r *review) upTo(n int) Position {
 // that it has read, and reads them again a moment later: if another instance has overwritten its own, it adds them
 // again. A mark is lost only if its instance dies in that moment. Then letters are new again; none is hidden.
 //
-// A mark names no topic ID. Kafka deletes the offsets of a topic that is deleted, so a topic that is recreated has no
-// marks. If some are left, they count only once the new log has grown beyond them: see within.
+// A mark names no topic ID. The premise is that Kafka deletes the offsets of a topic that is deleted, so that a topic
+// that is recreated has no marks. Marks that were left would hide letters once the new log has grown beyond them; until
+// then within ignores them.
 type reviews struct {
 	marks   Marks
 	logs    Logs
@@ -102,7 +103,7 @@ type reviews struct {
 
 	// setting is held while marks are read, changed and written: calls to Kafka that end after readTimeout.
 	setting sync.Mutex
-	undone  atomic.Int64 // counts calls of set: add must not restore what one of them has taken away
+	undone  atomic.Int64 // counts calls of set here: add must not restore what one of them has taken away
 
 	mu    sync.Mutex // guards cache
 	cache map[string]cachedReview
