@@ -205,9 +205,9 @@ func (p *timersPage) find(v *visit) *api.Problem {
 		p.Timers = append(p.Timers, r)
 	}
 	p.Select = link("/selected", p.pairs(q)...)
+	paused := p.State == "paused"
+	some := p.State == "" || p.State == "recurring" // of these some may be paused
 	for _, a := range bulkActions() {
-		paused := p.State == "paused"
-		some := p.State == "" || p.State == "recurring" // of these some may be paused
 		if a.Do == "pause" && paused || a.Do == "resume" && !paused && !some {
 			continue // it would change nothing
 		}
