@@ -91,8 +91,8 @@ func (r *review) upTo(n int) Position {
 // again. A mark is lost only if its instance dies in that moment. Then letters are new again; none is hidden.
 //
 // A mark names no topic ID. The premise is that Kafka deletes the offsets of a topic that is deleted, so that a topic
-// that is recreated has no marks. Marks that were left would hide letters once the new log has grown beyond them; until
-// then within ignores them.
+// that is recreated has no marks (TestMarksOnARealBroker in package apiserver). Marks that were left would hide letters
+// once the new log has grown beyond them; until then within ignores them.
 type reviews struct {
 	marks   Marks
 	logs    Logs
