@@ -52,8 +52,8 @@ instance that was asked cannot work.`,
 		case bad > 0:
 			return fmt.Errorf("%d of %d partitions are not live", bad, len(s.Partitions))
 		case unknown > 0:
-			return fmt.Errorf("of %d of %d partitions it is not known whether they are live: their owner could not be asked",
-				unknown, len(s.Partitions))
+			return fmt.Errorf("of %d of %d partitions it is not known whether they are live: their owner could not be "+
+				"asked", unknown, len(s.Partitions))
 		}
 		return nil
 	}

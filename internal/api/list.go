@@ -273,7 +273,8 @@ func missingFor(p int32, err error) *Missing {
 	return m
 }
 
-// missingError returns nil if no partition is missing, otherwise the error of the first, for callers that need all of them.
+// missingError returns nil if no partition is missing, otherwise the error of the first, for callers that need all of
+// them.
 func missingError(missing []Missing) error {
 	if len(missing) == 0 {
 		return nil
