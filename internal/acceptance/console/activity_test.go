@@ -3,6 +3,7 @@ package console_test
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -17,8 +18,14 @@ func TestActivityInABrowser(t *testing.T) {
 	at := start(t)
 	put(t, at, "shop-1", "x", "Timer-After", "1h")
 	put(t, at, "other", "x", "Timer-After", "1h")
+	put(t, at, strings.Repeat("W", 300), "x", "Timer-After", "1h")
 	b := open(t, at)
 	b.reads("/activity", "shop-1", "other", "scheduled")
+	b.is("no kind is broken", `[...document.querySelectorAll("td[data-label=What]")].every((e) => {
+		const all = document.createRange();
+		all.selectNodeContents(e);
+		return all.getClientRects().length === 1;
+	})`)
 	b.page("activity", "/activity")
 	b.says("as it happens")
 	put(t, at, "other", "x", "Timer-After", "2h")
