@@ -318,3 +318,16 @@ func TestActivityOfAPrefix(t *testing.T) {
 		in.call(t, "GET", "/v1/topics/timers/events?"+q, "").is(t, 403, "forbidden")
 	}
 }
+
+// The time of a record is what its producer has written: also one that JSON does not have.
+func TestActivityOfOddTimes(t *testing.T) {
+	l := busy(t)
+	for i, ms := range []int64{-1 << 60, 1 << 60} {
+		l.add(int32(i), begun, "odd", "fired", "orders")
+		l.all[int32(i)][len(l.all[int32(i)])-2].Time = time.UnixMilli(ms)
+	}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	if got, _ := activity(t, in, "limit=1000"); len(got) != 302 {
+		t.Errorf("%d events", len(got))
+	}
+}

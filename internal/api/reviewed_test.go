@@ -271,3 +271,52 @@ func TestWhatIsResentIsReviewed(t *testing.T) {
 		})
 	}
 }
+
+// Others may commit to the group of marks, too. A time that JSON does not have, or one of the future, keeps nothing from
+// being told.
+func TestMarksWithOddTimes(t *testing.T) {
+	for _, note := range []string{`{"at":9223372036854775807}`, `{"at":-9223372036854775808}`, `{"at":99999999999999}`} {
+		l := six()
+		l.set = map[string]map[int32]api.Mark{"timers.dead": {0: {Offset: 2, Metadata: note}}}
+		in := startWith(t, newFake("timers", partitions), "p0", false, l)
+		a := in.call(t, "GET", "/v1/topics/timers/dead-letters/reviewed", "").is(t, 200, "")
+		at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(a.body["at"]))
+		if a.body["position"] != "0:2.0" || err != nil || at.After(time.Now()) {
+			t.Errorf("%s: %s %v", note, a.text, err)
+		}
+		newOnes(t, in, 5)
+	}
+}
+
+// However many partitions a topic of dead letters has, and however many of its letters are new, they are counted in the
+// end.
+func TestManyNewLettersAreCounted(t *testing.T) {
+	l := six()
+	l.set = map[string]map[int32]api.Mark{"timers.dead": {0: {Metadata: `{"at":1790000000000}`}}}
+	one := *l.logs["timers.dead"][0][0]
+	const many, each = 130, 2_050
+	for p := range int32(many) {
+		rs := make([]*api.Record, each)
+		for o := range rs {
+			r := one
+			r.Partition, r.Offset = p, int64(o)
+			rs[o] = &r
+		}
+		l.logs["timers.dead"][p] = rs
+	}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	newOnes(t, in, many*each)
+}
+
+// Other programs may write letters with any number of reasons. So many are not told apart.
+func TestReasonsOfNewLettersAreBounded(t *testing.T) {
+	l := six()
+	l.set = map[string]map[int32]api.Mark{"timers.dead": {0: {Metadata: `{"at":1790000000000}`}}}
+	for i := range 1000 {
+		l.add("timers", 0, time.Now(), "x", fmt.Sprintf("odd-%d", i))
+	}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	if n := newOnes(t, in, 1006); len(n["reasons"].(map[string]any)) > 101 {
+		t.Errorf("%d reasons", len(n["reasons"].(map[string]any)))
+	}
+}
