@@ -320,3 +320,29 @@ func TestReasonsOfNewLettersAreBounded(t *testing.T) {
 		t.Errorf("%d reasons", len(n["reasons"].(map[string]any)))
 	}
 }
+
+// Of two resends of what is new, at any two instances, only one runs at a time: both would send the same letters. What
+// it has sent is noted as it goes, and not only at the end, which an instance may not live to see.
+func TestOneResendOfWhatIsNewAtATime(t *testing.T) {
+	const resend = "/v1/topics/timers/dead-letters/resend"
+	l := &markedLog{}
+	for i := range 1100 {
+		l.add("timers", 0, time.Now().Add(-time.Minute), fmt.Sprintf("a%04d", i), "target-unknown", "timer-after", "1h",
+			"timer-target-topic", "orders")
+	}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	first := in.call(t, "POST", resend+"?reviewed=false&rate=400", "").is(t, 202, "")
+	at := first.header.Get("Location")
+	in.call(t, "POST", resend+"?reviewed=false", "").is(t, 429, "too-many-jobs")
+	in.call(t, "POST", resend+"?reviewed=false&dry-run=true", "").is(t, 200, "")
+	await.Until(t, 20*time.Second, "what was sent is noted", func() bool { return letterIDs(t, in, "reviewed=true") != "" })
+	if j := in.call(t, "GET", at, "").is(t, 200, ""); j.body["state"] != "running" {
+		t.Errorf("only at the end: %s", j.text)
+	}
+	in.call(t, "DELETE", at, "").is(t, 200, "")
+	sent := ended(t, in, first)["changed"].(float64)
+	again := ended(t, in, in.call(t, "POST", resend+"?reviewed=false&rate=50000", "").is(t, 202, ""))
+	if sent == 0 || sent == 1100 || again["seen"] != 1100-sent {
+		t.Errorf("%v were sent, then %v", sent, again)
+	}
+}
