@@ -346,3 +346,20 @@ func TestOneResendOfWhatIsNewAtATime(t *testing.T) {
 		t.Errorf("%v were sent, then %v", sent, again)
 	}
 }
+
+// What one instance has marked stays undone if another one undoes it at once.
+func TestUndoneElsewhere(t *testing.T) {
+	l := six()
+	f := newFake("timers", partitions)
+	in, other := startWith(t, f, "p0", false, l), startWith(t, f, "p1", false, l)
+	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/4/reviewed?older=true", "").is(t, 200, "")
+	other.call(t, "POST", "/v1/topics/timers/dead-letters/reviewed?back=true&position=0:0.0", "").is(t, 200, "")
+	time.Sleep(1500 * time.Millisecond) // in looks at its mark again meanwhile
+	if got := letterIDs(t, in, "reviewed=true"); got != "" {
+		t.Errorf("reviewed are %s", got)
+	}
+	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/reviewed", "").is(t, 200, "")
+	if got := letterIDs(t, other, "reviewed=true"); got != "a0" {
+		t.Errorf("reviewed are %s", got)
+	}
+}
