@@ -93,3 +93,29 @@ func TestKeysOfForeignEvents(t *testing.T) {
 		t.Errorf("%.100s, %d bytes", got, len(got))
 	}
 }
+
+// longLogs count how many offsets are read. It implements Logs.
+type longLogs struct {
+	Logs
+	read *int64
+}
+
+func (l longLogs) Read(_ context.Context, _ string, spans map[int32][2]int64, _ func(*Record) error) error {
+	for _, span := range spans {
+		*l.read += span[1] - span[0]
+	}
+	return nil
+}
+
+// A page reads no more of a log with many partitions than of any other.
+func TestPageOfManyPartitions(t *testing.T) {
+	var read int64
+	b := &browser{logs: longLogs{read: &read}, now: time.Now, bounds: make(map[int32][2]int64), filter: eventFilter{},
+		limit: 1000}
+	for p := range int32(400) {
+		b.bounds[p] = [2]int64{0, 10_000}
+	}
+	if _, cursor, err := b.page(t.Context(), ""); err != nil || cursor == "" || read > maxHistoryOffsets {
+		t.Errorf("%d offsets are read, cursor %q: %v", read, cursor, err)
+	}
+}
