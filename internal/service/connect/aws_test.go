@@ -140,6 +140,7 @@ func TestAWSRoleOfAHangingSTS(t *testing.T) {
 	sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if asked.Add(1) == 1 {
 			<-over
+			w.WriteHeader(http.StatusServiceUnavailable) // an empty answer makes the SDK panic
 			return
 		}
 		fmt.Fprintf(w, `<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
