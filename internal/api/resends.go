@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -63,6 +64,8 @@ type resends struct {
 	jobs    *jobs
 	logs    Logs
 	reviews *reviews
+
+	starting sync.Mutex // is held while a job that sends what is new is started
 }
 
 func (s *resends) register(h huma.API) {
@@ -97,10 +100,32 @@ func (s *resends) register(h huma.API) {
 		if _, err := topics.withLetters(ctx, access.Admin, in.Topic, in.Prefix); err != nil {
 			return nil, err
 		}
+		if in.Reviewed == "false" {
+			s.starting.Lock()
+			defer s.starting.Unlock()
+			if err := s.alone(ctx, in.Topic); err != nil {
+				return nil, err
+			}
+		}
 		r := &resendJob{filter: f, replace: in.Replace, by: topics.caller(ctx)}
 		j := &job{topic: topic, show: Job{Topic: in.Topic, Action: "resend", Prefix: in.Prefix}}
 		return s.jobs.launch(ctx, j, in.Rate, func(ctx context.Context) error { return s.resendAll(ctx, j, r) })
 	})
+}
+
+// alone returns a problem if a job sends dead letters of a topic: what it has not noted yet would be sent twice.
+func (s *resends) alone(ctx context.Context, name string) error {
+	all, _, err := s.jobs.asker.AllJobs(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if one := &all[i]; one.Topic == name && one.Action == "resend" && one.State == "running" {
+			return problem(http.StatusTooManyRequests, ReasonTooManyJobs,
+				"job %s sends dead letters of %.100q now: wait for it, or stop it, or they would be sent twice", one.ID, name)
+		}
+	}
+	return nil
 }
 
 // preview counts what a resend would send.
@@ -184,20 +209,23 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 				return err
 			}
 		}
+		s.noteHandled(ctx, j, r)
 	}
 }
 
-// noteHandled notes what a job has sent as reviewed, also if it was stopped.
+// noteHandled notes what a job has sent so far as reviewed, also if it was stopped.
 func (s *resends) noteHandled(ctx context.Context, j *job, r *resendJob) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
-	err := s.reviews.add(ctx, j.topic.DeadLetters, r.by, r.handled.set)
+	err := s.reviews.add(ctx, j.topic.DeadLetters, r.by, maps.Clone(r.handled.set))
 	if err == nil && r.handled.dropped {
 		err = errMarks
 	}
-	if err != nil {
-		s.jobs.update(j, func(shown *Job) { shown.Unmarked = err.Error() })
-	}
+	s.jobs.update(j, func(shown *Job) {
+		if shown.Unmarked = ""; err != nil {
+			shown.Unmarked = err.Error()
+		}
+	})
 }
 
 // look finds the letters of spans that a job wants, without keeping them. If it returns errLargeSpan, the order has
