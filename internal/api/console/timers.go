@@ -184,8 +184,8 @@ func (p *timersPage) find(v *visit) *api.Problem {
 	p.count(v, path, q)
 	p.Bare, p.Example = p.Q+p.From+p.To+p.Target == "", v.example(p.Topic, p.State)
 	order := p.Order
-	if order == "" && p.Q != "" {
-		order = "id" // then a timer with exactly that ID comes first
+	if order == "" && (p.Q != "" || p.State == "paused") {
+		order = "id" // then a timer with exactly that ID comes first; and paused ones do not fire, in whatever order
 	}
 	q.Set("order", cmp.Or(order, "due"))
 	q.Set("limit", strconv.Itoa(timersOnPage))
