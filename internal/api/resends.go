@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -27,6 +28,8 @@ const (
 	resendLetters, resendBytes = 500, 4 << 20
 	// resendChunk is how many requests are written at a time; fewer if the job's rate is lower.
 	resendChunk = 100
+	// noteEvery is how often a job notes what it has sent, at most: new letters are counted anew each time.
+	noteEvery = 5 * time.Second
 )
 
 // errLog says that a job could not read a log. That may be temporary.
@@ -179,6 +182,7 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	order := newTimeOrder(bounds, !r.replace && !j.topic.Delay)
 	r.handled = newHandled(bounds, r.filter.selects(), order.newestFirst)
 	defer s.noteHandled(ctx, j, r)
+	noted := s.jobs.now()
 	for {
 		for spans := order.spans(); len(spans) > 0; spans = order.spans() {
 			err := s.jobs.insist(ctx, j, func() error {
@@ -209,7 +213,10 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 				return err
 			}
 		}
-		s.noteHandled(ctx, j, r)
+		if now := s.jobs.now(); now.Sub(noted) >= noteEvery {
+			s.noteHandled(ctx, j, r)
+			noted = now
+		}
 	}
 }
 

@@ -331,7 +331,7 @@ func TestOneResendOfWhatIsNewAtATime(t *testing.T) {
 			"timer-target-topic", "orders")
 	}
 	in := startWith(t, newFake("timers", partitions), "p0", false, l)
-	first := in.call(t, "POST", resend+"?reviewed=false&rate=400", "").is(t, 202, "")
+	first := in.call(t, "POST", resend+"?reviewed=false&rate=90", "").is(t, 202, "")
 	at := first.header.Get("Location")
 	in.call(t, "POST", resend+"?reviewed=false", "").is(t, 429, "too-many-jobs")
 	in.call(t, "POST", resend+"?reviewed=false&dry-run=true", "").is(t, 200, "")
