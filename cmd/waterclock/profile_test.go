@@ -246,8 +246,8 @@ func TestLoginOfAProfile(t *testing.T) {
 			t.Errorf("%v %v: exit %d, %s", c.env, c.args, code, stderr)
 			continue
 		}
-		if own := got.cfg.SASLPasswordFile != ""; own != c.own || own == strings.Contains(stderr, "to its own brokers only") ||
-			!got.cfg.TLS {
+		own, noted := got.cfg.SASLPasswordFile != "", strings.Contains(stderr, "to its own brokers only")
+		if own != c.own || own == noted || !got.cfg.TLS {
 			t.Errorf("%v %v: %v logs in with %q, TLS %v; %s", c.env, c.args, got.cfg.Brokers, got.cfg.SASLPasswordFile,
 				got.cfg.TLS, stderr)
 		}

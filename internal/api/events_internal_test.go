@@ -69,8 +69,8 @@ func TestMemoryOfPastEvents(t *testing.T) {
 	if held > partitions*2*maxEventBytes || told > partitions<<10 {
 		t.Errorf("%d events are held in %d KiB, and told in %d", partitions, held>>10, told>>10)
 	}
-	back := &backward{bounds: make(map[int32][2]int64), low: make(map[int32]int64), over: make(map[int32]bool), window: 1,
-		least: 1}
+	back := &backward{bounds: make(map[int32][2]int64), low: make(map[int32]int64), over: make(map[int32]bool),
+		window: 1, least: 1}
 	for p := range int32(partitions) {
 		back.bounds[p], back.low[p] = [2]int64{0, 1}, 1
 	}

@@ -125,7 +125,8 @@ func (s *resends) alone(ctx context.Context, name string) error {
 	for i := range all {
 		if one := &all[i]; one.Topic == name && one.Action == "resend" && one.State == "running" {
 			return problem(http.StatusTooManyRequests, ReasonTooManyJobs,
-				"job %s sends dead letters of %.100q now: wait for it, or stop it, or they would be sent twice", one.ID, name)
+				"job %s sends dead letters of %.100q now: wait for it, or stop it, or they would be sent twice", one.ID,
+				name)
 		}
 	}
 	return nil

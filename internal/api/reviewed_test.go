@@ -335,7 +335,9 @@ func TestOneResendOfWhatIsNewAtATime(t *testing.T) {
 	at := first.header.Get("Location")
 	in.call(t, "POST", resend+"?reviewed=false", "").is(t, 429, "too-many-jobs")
 	in.call(t, "POST", resend+"?reviewed=false&dry-run=true", "").is(t, 200, "")
-	await.Until(t, 20*time.Second, "what was sent is noted", func() bool { return letterIDs(t, in, "reviewed=true") != "" })
+	await.Until(t, 20*time.Second, "what was sent is noted", func() bool {
+		return letterIDs(t, in, "reviewed=true") != ""
+	})
 	if j := in.call(t, "GET", at, "").is(t, 200, ""); j.body["state"] != "running" {
 		t.Errorf("only at the end: %s", j.text)
 	}
