@@ -150,7 +150,8 @@ func TestDeadLetters(t *testing.T) {
 		q := r.URL.Query()
 		key := r.Method + " " + r.URL.Path + " cursor=" + q.Get("cursor") + " reason=" + q.Get("reason")
 		if r.Method == http.MethodPost {
-			if r.URL.Path != "/v1/topics/timers/dead-letters/resend" || q.Get("rate") != "1000" || q.Get("all") != "true" {
+			if r.URL.Path != "/v1/topics/timers/dead-letters/resend" || q.Get("rate") != "1000" ||
+				q.Get("reviewed") != "false" {
 				t.Errorf("asked for %s", r.URL)
 			}
 			key = "POST all"
@@ -170,7 +171,8 @@ func TestDeadLetters(t *testing.T) {
 		out, outside string
 	}{
 		{[]string{"list", "--topic", "orders.retry", "--reason", "bad-cron"}, exitOK, "AT                    LETTER  ID           REASON    DETAIL\n2026-11-22T09:00:00Z  1/9     \"a\\x1b[31m\"  bad-cron  cron is x\n", ""},
-		{[]string{"count"}, exitOK, "TOPIC  REASON    NEW  LAST HOUR  LAST DAY  NEWEST\nt      all       -    3+         40+       \nt      bad-cron  -    3+         40+       2026-11-22T09:00:00Z\nu      all       5    0          0         \nu      bad-time  5    0          0         \n", ""},
+		{[]string{"count"}, exitOK, "TOPIC  REASON    NEW  LAST HOUR  LAST DAY  NEWEST\nt      all       -    3+         40+       \nt      bad-cron  -    3+         40+       2026-11-22T09:00:00Z\nu      all       5    0          0         \nu      bad-time  5    0          0         \n",
+			"so all are new"},
 		{[]string{"resend", "--dry-run"}, exitOK, "5 dead letters would be sent again, and 2 not, because a part of them is gone\n  bad-cron: 4\n  bad-time: 3\n", ""},
 		{[]string{"resend", "--all", "--yes"}, exitError, "resend done: 3 changed, 1 spared, 1 failed, of 5 seen\n", "1 of 5 failed, the first because of bad-cron: cron is x"},
 		{[]string{"resend"}, exitUsage, "", "use --all if you mean all of topic timers"},
@@ -467,6 +469,10 @@ func TestReviewDeadLetters(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, strings.TrimSuffix(r.Method+" "+strings.TrimPrefix(r.URL.Path, "/v1/topics/timers/dead-letters")+"?"+r.URL.RawQuery, "?"))
 		switch {
+		case strings.HasSuffix(r.URL.Path, "/3/17/resend"):
+			fmt.Fprint(w, `{"outcome":"scheduled","topic":"timers","partition":3,"offset":18}`)
+		case strings.HasSuffix(r.URL.Path, "/resend"):
+			fmt.Fprint(w, `{"letters":{"count":7,"exact":true,"reasons":{"bad-cron":7}}}`)
 		case !strings.HasSuffix(r.URL.Path, "reviewed"):
 			fmt.Fprint(w, `{"deadLetters":[],"position":"0:9.9"}`)
 		case r.Method == http.MethodGet:
@@ -488,6 +494,11 @@ func TestReviewDeadLetters(t *testing.T) {
 		{"review --before 2026-11-22T09:00:00Z", done, "POST /reviewed?before=1795338000000"},
 		{"review --back 0:1.1", done, "POST /reviewed?back=true&position=0%3A1.1"},
 		{"review", "No dead letters of topic timers have been reviewed.\n", "GET /reviewed"},
+		{"resend 3/17", "dead letter 3/17: scheduled by the request at timers/3/18\n", "POST /3/17/resend"},
+		{"resend --all --dry-run", "7 dead letters would be sent again\n  bad-cron: 7\n",
+			"POST /resend?dry-run=true&rate=1000&replace=false&reviewed=false"},
+		{"resend --reviewed --dry-run", "7 dead letters would be sent again\n  bad-cron: 7\n",
+			"POST /resend?dry-run=true&rate=1000&replace=false&reviewed=true"},
 		{"list --new", "AT  LETTER  ID  REASON  DETAIL\n", "GET ?limit=50&reviewed=false"},
 		{"list --reviewed", "AT  LETTER  ID  REASON  DETAIL\n", "GET ?limit=50&reviewed=true"},
 	} {
@@ -499,7 +510,8 @@ func TestReviewDeadLetters(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"review 3/17 --all": "exclude each other", "review --only": "--only is for one dead letter", "review 3-17": "needs PARTITION/OFFSET",
-		"review 1/1 2/2": "exclude each other", "review --before soon": "how long ago", "list --new --reviewed": "exclude each other",
+		"review 1/1 2/2": "exclude each other", "resend 1/1 2/2": "needs PARTITION/OFFSET",
+		"resend 3/17 --replace": "one dead letter excludes the flags that are about many", "review --before soon": "how long ago", "list --new --reviewed": "exclude each other",
 	} {
 		code, _, stderr := runWith(&calls{}, nil, "", append(append([]string{"dead-letters"}, strings.Fields(args)...), "--url", s.URL)...)
 		if code != exitUsage || !strings.Contains(stderr, want) {

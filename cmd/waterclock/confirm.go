@@ -94,7 +94,6 @@ func (j *job) confirmTimers(ctx context.Context, c *client.Client, action, topic
 	var list api.TimerList
 	few := with(q, "limit", strconv.Itoa(confirmExamples), "order", "due")
 	few.Del("all")
-	few.Del("rate")
 	if err := c.Call(ctx, http.MethodGet, client.Timers(topic), few, &list); err != nil {
 		return err
 	}
@@ -127,9 +126,7 @@ func (j *job) confirmLetters(ctx context.Context, c *client.Client, q url.Values
 		return errors.New("no dead letter matches: nothing is sent")
 	}
 	few := with(q, "limit", strconv.Itoa(confirmExamples))
-	for _, name := range []string{"all", "rate", "replace"} {
-		few.Del(name)
-	}
+	few.Del("replace")
 	var list api.DeadLetterList
 	if err := c.Call(ctx, http.MethodGet, lettersOf(j.topic), few, &list); err != nil {
 		return err

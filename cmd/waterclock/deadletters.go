@@ -168,6 +168,9 @@ counted yet, and "-" that none of the topic have ever been reviewed.`,
 		if err := tw.Flush(); err != nil {
 			return err
 		}
+		if slices.ContainsFunc(all.Topics, func(t api.DeadLetterCounts) bool { return t.New == nil && t.Problem == "" }) {
+			fmt.Fprintln(p.stderr, "note: - in column NEW: nothing of the topic has been reviewed yet, so all are new")
+		}
 		if len(failed) > 0 {
 			return fmt.Errorf("not all could be counted: %s", strings.Join(failed, "; "))
 		}
@@ -206,15 +209,22 @@ func lettersResendCommand(p *process) *cobra.Command {
 	var f letterFlags
 	var replace bool
 	cmd := &cobra.Command{
-		Use:   "resend",
+		Use:   "resend [PARTITION/OFFSET]",
 		Short: "send the requests of dead letters again",
-		Long: `resend sends the requests of all dead letters that match a filter again, unchanged, by a job of
-the instance that is asked; an interrupt stops it. It shows how many there are and asks first;
-without a terminal it needs --yes. --dry-run only counts them. A timer that was scheduled under
-the same ID since then stays, unless --replace is given. The dead letters stay, too, and count as
-reviewed once they are sent: with --new none is sent twice. Those that fail stay new.`,
-		Example: `  waterclock dead-letters resend --new --dry-run
-  waterclock dead-letters resend --new --reason target-unknown`,
+		Long: `resend sends the request of one dead letter again, or those of all that match a filter, unchanged.
+A request that would be rejected again is not sent: the HTTP API and the console correct it first.
+
+Many are sent by a job of the instance that is asked; an interrupt stops it. It shows how many
+there are and asks first; without a terminal it needs --yes. --dry-run only counts them. A timer
+that was scheduled under the same ID since then stays, unless --replace is given. The dead letters
+stay, too, and count as reviewed once they are sent: none is sent twice unless you say --reviewed.
+Those that fail stay new.`,
+		Example: `  waterclock dead-letters resend 3/17
+  waterclock dead-letters resend --reason target-unknown --dry-run
+  waterclock dead-letters resend --reason target-unknown`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Annotations:       map[string]string{takesArgs: ""},
 	}
 	fs := cmd.Flags()
 	j.asking.flags(fs)
@@ -225,14 +235,22 @@ reviewed once they are sent: with --new none is sent twice. Those that fail stay
 	fs.BoolVar(&j.dryRun, "dry-run", false, "only count the dead letters, by reason")
 	fs.BoolVar(&replace, "replace", false, "replace what is pending under the same ID")
 	fs.IntVar(&j.rate, "rate", 1000, "write `N` requests a second at most")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		q, err := f.query()
 		if err != nil {
 			return err
 		}
-		f.note(p.stderr)
 		chosen := len(q) > 0
-		q.Set("all", strconv.FormatBool(!chosen))
+		if len(args) > 0 {
+			if chosen || j.all || j.dryRun || replace {
+				return usagef("one dead letter excludes the flags that are about many")
+			}
+			return j.resendOne(cmd, args)
+		}
+		f.note(p.stderr)
+		if !f.reviewed {
+			q.Set("reviewed", "false")
+		}
 		q.Set("replace", strconv.FormatBool(replace))
 		started, c, err := j.start(cmd, starting{
 			action: "resend", path: lettersOf(j.topic) + "/resend", q: q, chosen: chosen,
@@ -248,6 +266,26 @@ reviewed once they are sent: with --new none is sent twice. Those that fail stay
 		return j.finish(cmd, c, "resend", started.Job)
 	}
 	return cmd
+}
+
+// resendOne sends the request of a dead letter again.
+func (j *job) resendOne(cmd *cobra.Command, args []string) error {
+	if err := oneLetter(args); err != nil {
+		return err
+	}
+	c, err := j.client()
+	if err != nil {
+		return err
+	}
+	var done api.Result
+	err = c.Call(cmd.Context(), http.MethodPost, lettersOf(j.topic)+"/"+args[0]+"/resend", nil, &done)
+	if err != nil {
+		return err
+	}
+	return j.print(done, func() string {
+		return fmt.Sprintf("dead letter %s: %s by the request at %s/%d/%d",
+			args[0], client.Printable(done.Outcome), done.Topic, done.Partition, done.Offset)
+	})
 }
 
 // previewOf says in words what a resend would send.

@@ -97,8 +97,6 @@ func (j *job) start(cmd *cobra.Command, s starting) (started api.JobStarted, c *
 	case s.chosen && j.all:
 		return started, nil, usagef("--all and a filter exclude each other")
 	}
-	s.q.Set("dry-run", strconv.FormatBool(j.dryRun))
-	s.q.Set("rate", strconv.Itoa(j.rate))
 	if !j.dryRun {
 		if err = j.confirmation.must(j.p, s.action); err != nil {
 			return started, nil, err
@@ -112,6 +110,9 @@ func (j *job) start(cmd *cobra.Command, s starting) (started api.JobStarted, c *
 			return started, nil, err
 		}
 	}
+	// Only now: the question lists with the same parameters, and a list knows neither of these.
+	s.q.Set("dry-run", strconv.FormatBool(j.dryRun))
+	s.q.Set("rate", strconv.Itoa(j.rate))
 	err = c.Call(cmd.Context(), http.MethodPost, s.path, s.q, &started)
 	if err == nil && started.Job == nil && started.Matching == nil && started.Letters == nil {
 		err = errors.New("the API answers neither a job nor a number")

@@ -5,7 +5,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,6 +41,18 @@ func pty(t *testing.T) (person, program *os.File) {
 	return person, program
 }
 
+// unknownToLists returns a parameter that no list of the API has; "" if there is none.
+func unknownToLists(q url.Values) string {
+	known := []string{"limit", "order", "prefix", "target", "state", "due-after", "due-before", "reason", "id", "after",
+		"before", "reviewed"}
+	for name := range q {
+		if !slices.Contains(known, name) {
+			return name
+		}
+	}
+	return ""
+}
+
 // bulkAPI answers calls about many timers and dead letters, and counts the jobs that are started.
 func bulkAPI(t *testing.T, started *int) *httptest.Server {
 	t.Helper()
@@ -55,8 +69,9 @@ func bulkAPI(t *testing.T, started *int) *httptest.Server {
 			fmt.Fprint(w, `{"letters":{"count":7,"exact":true,"reasons":{"bad-cron":7}}}`)
 		case r.Method == http.MethodPost:
 			fmt.Fprint(w, `{"matching":{"count":1200,"exact":true}}`)
-		case q.Get("limit") != "3" || q.Has("all") || q.Has("rate") || q.Has("replace"):
-			t.Errorf("asked for %s", r.URL)
+		case q.Get("limit") != "3" || unknownToLists(q) != "": // as the API refuses it
+			w.WriteHeader(http.StatusBadRequest)
+			t.Errorf("asked for %s, where a list has no parameter %q", r.URL, unknownToLists(q))
 		case letters:
 			fmt.Fprint(w, `{"deadLetters":[{"at":"2026-11-22T09:00:00Z","id":"l1","reason":"bad-cron"}]}`)
 		default:

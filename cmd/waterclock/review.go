@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -52,6 +53,15 @@ Without an argument and flags it says up to where the dead letters have been rev
 // letterName is a dead letter as list prints it.
 var letterName = regexp.MustCompile(`^[0-9]{1,10}/[0-9]{1,19}$`)
 
+// oneLetter returns an error unless the arguments are one dead letter.
+func oneLetter(args []string) error {
+	if len(args) != 1 || !letterName.MatchString(args[0]) {
+		return usagef("%q is not a dead letter, needs PARTITION/OFFSET as dead-letters list prints it, as in 3/17",
+			strings.Join(args, " "))
+	}
+	return nil
+}
+
 // call returns the call of the API that the command line means.
 func (r *reviewing) call(cmd *cobra.Command, args []string) (method, path string, q url.Values, err error) {
 	ways := len(args)
@@ -68,9 +78,10 @@ func (r *reviewing) call(cmd *cobra.Command, args []string) (method, path string
 		return "", "", nil, usagef("--only is for one dead letter, as in waterclock dead-letters review 3/17 --only")
 	case ways == 0:
 		return http.MethodGet, path + "/reviewed", q, nil
-	case len(args) == 1 && !letterName.MatchString(args[0]):
-		return "", "", nil, usagef("%q is not a dead letter, needs PARTITION/OFFSET as dead-letters list prints it, as in 3/17", args[0])
 	case len(args) == 1:
+		if err := oneLetter(args); err != nil {
+			return "", "", nil, err
+		}
 		q = texts("older", map[bool]string{false: "true"}[r.only])
 		return http.MethodPost, path + "/" + args[0] + "/reviewed", q, nil
 	case r.back != "":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -164,6 +165,10 @@ func steerCommand(p *process, action commands.Action, cmd *cobra.Command) *cobra
 	many.completePending(cmd, &r.Topic)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		chosen := many.meant(cmd)
+		if strings.HasSuffix(r.ID, "*") {
+			fmt.Fprintf(p.stderr, "note: * stands for nothing else in an ID; --prefix %q chooses all that begin so\n",
+				strings.TrimRight(r.ID, "*"))
+		}
 		if err := checkID(cmd.CommandPath(), r.ID); err != nil && !chosen {
 			return err
 		}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -98,13 +100,28 @@ func (t *timers) registerPut(h huma.API) {
 		// The body is in a buffer that is reused when this call is over. A record may be on its way for
 		// longer.
 		r, err := fromHTTP(in.Topic, in.ID, headersOf(ctx), bytes.Clone(in.RawBody))
-		return t.change(ctx, &in.OneTimer, in.Wait.Wait, r, false, err)
+		done, err := t.change(ctx, &in.OneTimer, in.Wait.Wait, r, false, err)
+		return done, meantJSON(err, in.RawBody)
 	})
 	documentBody[NewTimer](h, h.OpenAPI().Paths[onePath].Put, false)
 	// Any other type would do, but generators have none for */*.
 	h.OpenAPI().Paths[onePath].Put.RequestBody.Content["application/octet-stream"] = &huma.MediaType{
 		Schema: &huma.Schema{Type: "string", Format: "binary", Description: "The payload, of any type but JSON's."},
 	}
+}
+
+// meantJSON adds to a refusal because nothing says when a timer is due, that its payload looks like the timer as JSON.
+func meantJSON(err error, body []byte) error {
+	var p *Problem
+	if !errors.As(err, &p) || p.Reason != string(waterclock.ReasonNoDueTime) || p.Request != "" {
+		return err
+	}
+	var fields struct{ After, At, Every, Cron json.RawMessage }
+	if json.Unmarshal(body, &fields) == nil && cmp.Or(len(fields.After), len(fields.At), len(fields.Every),
+		len(fields.Cron)) > 0 {
+		p.Detail += " The body looks like a timer as JSON: send it with Content-Type: application/json."
+	}
+	return err
 }
 
 // shownTimer is the answer to getTimer.

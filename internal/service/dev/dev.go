@@ -137,7 +137,8 @@ func embeddedBroker(addr, dir string) (*kfake.Cluster, string, error) {
 		}),
 	)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, "", fmt.Errorf("start the embedded broker: another process has taken %s; choose another address with --listen", addr)
+		return nil, "", fmt.Errorf("start the embedded broker: another process has taken %s; choose another address with --listen "+
+			"(if that is another dev, end it, or also choose others with --http and --api)", addr)
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("start the embedded broker on %s with its data in %s: %w", addr, dir, err)

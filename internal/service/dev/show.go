@@ -146,12 +146,15 @@ func (s *show) greet() {
 		}
 		fmt.Fprintf(s.out, "HTTP API on %[1]s, its description on %[1]s/docs\n", *api)
 	}
-	pending := 0.0
+	pending, elsewhere := 0.0, ""
 	for _, topic := range s.cfg.Requests {
 		pending += s.gauge("waterclock_pending_timers", "topic", topic)
+		if s.gauge("waterclock_partitions", "topic", topic) < s.gauge("waterclock_topic_partitions", "topic", topic) {
+			elsewhere = " on the partitions of this instance; another one has the others"
+		}
 	}
 	if pending > 0 {
-		fmt.Fprintf(s.out, "timers pending from earlier: %.0f\n", pending)
+		fmt.Fprintf(s.out, "timers pending from earlier: %.0f%s\n", pending, elsewhere)
 	}
 	fmt.Fprintln(s.out)
 }
