@@ -310,12 +310,12 @@ func (t *tally) countNew(ctx context.Context, logs Logs) *NewLetters {
 	}
 	t.marks = marks
 	f := &letterFilter{request: t.name, reviewed: "false", marks: marks}
-	exact := true
+	exact, window := true, min(tallyWindow, max(1, maxHistoryOffsets/int64(max(1, len(bounds)))))
 	for left := int64(maxHistoryOffsets); exact; {
 		spans, most := make(map[int32][2]int64), int64(0)
 		for p, b := range f.clip(bounds) {
 			if from := max(b[0], t.seen[p]); from < b[1] {
-				spans[p] = [2]int64{from, min(b[1], from+tallyWindow)}
+				spans[p] = [2]int64{from, min(b[1], from+window)}
 				most += spans[p][1] - from
 			}
 		}
@@ -326,7 +326,7 @@ func (t *tally) countNew(ctx context.Context, logs Logs) *NewLetters {
 		if left -= most; left >= 0 {
 			err = logs.Read(ctx, t.topic.DeadLetters, spans, func(r *Record) error {
 				if f.match(r) {
-					found[reasonOf(r, t.unseen)]++
+					found[reasonOf(r, found)]++
 				}
 				return nil
 			})
@@ -336,6 +336,9 @@ func (t *tally) countNew(ctx context.Context, logs Logs) *NewLetters {
 				t.seen[p] = span[1]
 			}
 			for reason, n := range found {
+				if _, known := t.unseen[reason]; !known && len(t.unseen) >= maxReasons {
+					reason = otherReason
+				}
 				t.unseen[reason] += n
 			}
 		}

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -52,6 +51,7 @@ type markNote struct {
 	At    int64  `json:"at,omitempty"`    // when that was, Unix ms
 	Kept  int64  `json:"kept,omitempty"`  // when it was written last, Unix ms
 	Above string `json:"above,omitempty"` // what is reviewed from the offset on: see offsets.above
+	Set   int64  `json:"set,omitempty"`   // when marks were replaced last, and not only added to, Unix ms
 }
 
 // review is what has been reviewed of a topic of dead letters.
@@ -60,6 +60,7 @@ type review struct {
 	by    string
 	at    time.Time // zero: nothing has ever been
 	kept  time.Time // when the oldest of the marks was written
+	set   int64     // tells when marks were replaced last
 }
 
 // has reports whether a letter has been reviewed.
@@ -102,8 +103,7 @@ type reviews struct {
 	log     *slog.Logger
 	changed func(topic string) // is called after a topic's marks were set
 
-	setting sync.Mutex   // is held while marks are read, changed and written
-	undone  atomic.Int64 // how often marks were replaced, which add must not repair
+	setting sync.Mutex // is held while marks are read, changed and written
 
 	mu    sync.Mutex // guards cache
 	cache map[string]cachedReview
@@ -156,10 +156,12 @@ func (r *reviews) read(ctx context.Context, topic string) (*review, error) {
 		var note markNote
 		_ = json.Unmarshal([]byte(m.Metadata), &note) // somebody may have committed with another tool
 		out.parts[p] = readOffsets(m.Offset, note.Above)
-		at, kept := time.UnixMilli(note.At).UTC(), time.UnixMilli(note.Kept).UTC()
+		at := instantOf(min(note.At, began.UnixMilli()))
+		kept := time.UnixMilli(note.Kept).UTC()
 		if out.at.IsZero() || at.After(out.at) {
 			out.at, out.by = at, note.By
 		}
+		out.set = max(out.set, note.Set)
 		if out.kept.IsZero() || kept.Before(out.kept) {
 			out.kept = kept
 		}
@@ -181,16 +183,16 @@ func (r *reviews) add(ctx context.Context, topic, by string, more map[int32]offs
 	if len(more) == 0 {
 		return nil
 	}
-	undone := r.undone.Load()
-	if _, err := r.merge(ctx, topic, by, more); err != nil || r.life.ctx.Err() != nil {
+	set := int64(-1) // any
+	if _, err := r.merge(ctx, topic, by, more, &set); err != nil || r.life.ctx.Err() != nil {
 		return err
 	}
 	r.life.wg.Go(func() {
 		for range markTries {
-			if !beats.Sleep(r.life.ctx, markSettle) || r.undone.Load() != undone {
+			if !beats.Sleep(r.life.ctx, markSettle) {
 				return
 			}
-			switch lost, err := r.merge(r.life.ctx, topic, by, more); {
+			switch lost, err := r.merge(r.life.ctx, topic, by, more, &set); {
 			case err != nil:
 				r.log.Warn("cannot look whether dead letters are marked as reviewed", "topic", topic, "err", err)
 				return
@@ -202,8 +204,13 @@ func (r *reviews) add(ctx context.Context, topic, by string, more map[int32]offs
 	return nil
 }
 
-// merge adds to the marks of a topic, and reports whether something was missing.
-func (r *reviews) merge(ctx context.Context, topic, by string, more map[int32]offsets) (missing bool, err error) {
+// merge adds to the marks of a topic, and reports whether something was missing. It does nothing if marks were replaced
+// at another time than set, which it sets if that is negative: what was replaced must not be repaired.
+func (r *reviews) merge(
+	ctx context.Context, topic, by string, more map[int32]offsets, set *int64,
+) (missing bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout) // others wait for r.setting
+	defer cancel()
 	r.setting.Lock()
 	defer r.setting.Unlock()
 	bounds, err := r.logs.Bounds(ctx, topic)
@@ -213,6 +220,12 @@ func (r *reviews) merge(ctx context.Context, topic, by string, more map[int32]of
 	before, err := r.read(ctx, topic)
 	if err != nil {
 		return false, err
+	}
+	if *set < 0 {
+		*set = before.set
+	}
+	if before.set != *set {
+		return false, nil
 	}
 	before = before.within(bounds)
 	parts := make(map[int32]offsets)
@@ -224,15 +237,14 @@ func (r *reviews) merge(ctx context.Context, topic, by string, more map[int32]of
 	if len(parts) == 0 {
 		return false, nil
 	}
-	return true, r.write(ctx, topic, by, r.now(), parts)
+	return true, r.write(ctx, topic, by, r.now(), parts, before.set)
 }
 
 // set replaces the marks of a topic.
 func (r *reviews) set(ctx context.Context, topic, by string, parts map[int32]offsets) error {
 	r.setting.Lock()
 	defer r.setting.Unlock()
-	r.undone.Add(1)
-	return r.write(ctx, topic, by, r.now(), parts)
+	return r.write(ctx, topic, by, r.now(), parts, r.now().UnixMilli())
 }
 
 // keep writes the marks of a topic again if they are old.
@@ -242,20 +254,23 @@ func (r *reviews) keep(ctx context.Context, topic string) error {
 	r.setting.Lock()
 	defer r.setting.Unlock()
 	before, err := r.read(ctx, topic)
-	if err != nil || len(before.parts) == 0 || r.now().Sub(before.kept) < markKept {
+	// The time may be anything: others may have committed it.
+	if err != nil || len(before.parts) == 0 || r.now().Sub(before.kept).Abs() < markKept {
 		return err
 	}
-	return r.write(ctx, topic, before.by, before.at, before.parts)
+	return r.write(ctx, topic, before.by, before.at, before.parts, before.set)
 }
 
 // write writes marks. The caller holds r.setting.
-func (r *reviews) write(ctx context.Context, topic, by string, at time.Time, parts map[int32]offsets) error {
+func (r *reviews) write(
+	ctx context.Context, topic, by string, at time.Time, parts map[int32]offsets, set int64,
+) error {
 	marks, cut := make(map[int32]Mark), false
 	for p, s := range parts {
 		text, kept := s.above(markBytes)
 		cut = cut || kept < len(s)
 		note, _ := json.Marshal(markNote{By: by[:min(len(by), 200)], At: at.UnixMilli(), Kept: r.now().UnixMilli(),
-			Above: text})
+			Above: text, Set: set})
 		marks[p] = Mark{s.upTo(), string(note)}
 	}
 	if err := r.marks.SetMarks(ctx, topic, marks); err != nil {
