@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
@@ -51,6 +54,14 @@ func brokerSettings(p *process, cmd *cobra.Command) func() (*config.Config, erro
 		cfg, err := loader.Load(p.environ)
 		if err != nil {
 			return nil, err
+		}
+		if at := chosen.At(cfg.Brokers); at != chosen {
+			fmt.Fprintf(p.stderr, "note: profile %s logs in to its own brokers only, not to %s\n", chosen.Name,
+				strings.Join(cfg.Brokers, ","))
+			loader.UseProfile(at)
+			if cfg, err = loader.Load(p.environ); err != nil {
+				return nil, err
+			}
 		}
 		return cfg, cfg.ValidateClient()
 	}

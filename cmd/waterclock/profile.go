@@ -88,7 +88,7 @@ func (f *profileFlag) hasFile() bool {
 func (p *process) profiles() (*config.Profiles, error) { return config.ReadProfiles(p.profilesPath()) }
 
 // profilesPath returns the path of the user's profiles, by the XDG Base Directory Specification. Without a home
-// directory it is relative, and there is no such file.
+// directory it is empty: a file of the working directory may be anybody's.
 func (p *process) profilesPath() string {
 	dir := filepath.Join(p.env("HOME"), ".config")
 	if runtime.GOOS == "windows" {
@@ -96,6 +96,9 @@ func (p *process) profilesPath() string {
 	}
 	if xdg := p.env("XDG_CONFIG_HOME"); filepath.IsAbs(xdg) {
 		dir = xdg
+	}
+	if !filepath.IsAbs(dir) {
+		return ""
 	}
 	return filepath.Join(dir, "waterclock", "profiles.yaml")
 }
@@ -111,8 +114,8 @@ the environment, that over the profile, that over the file of --config.
 
 If --config names a file, only a profile that is named counts, and not the one in use.
 serve, dev, config, topics, audit and bench take no profile: they have the settings of a
-service. User and passwords for the API are used with the profile's own url only. Brokers or
-a url that a profile lacks are not those of dev: the command fails.
+service. User and passwords are used with the profile's own brokers and its own url only.
+Brokers or a url that a profile lacks are not those of dev: the command fails.
 
 Profiles are in $XDG_CONFIG_HOME/waterclock/profiles.yaml, or else in ~/.config.`,
 		Example: `  waterclock profile set prod --brokers kafka:9093 --tls --sasl-mechanism SCRAM-SHA-512 \

@@ -95,6 +95,13 @@ func (f eventFilter) match(r *Record) bool {
 // over implements wanted: the times of a filter are bounds of what is read.
 func (eventFilter) over(*Record) bool { return false }
 
+// slim implements wanted. Of a key that is longer than any ID no more is kept than shows that; events have no headers.
+func (eventFilter) slim(r *Record) *Record {
+	one := *r
+	one.Key, one.Headers = r.Key[:min(len(r.Key), waterclock.MaxIDBytes+1)], nil
+	return slim(&one, maxEventBytes)
+}
+
 // Activity is a page of events of a request topic.
 type Activity struct {
 	Events   []ActivityEvent `json:"events" nullable:"false" doc:"About the newest first: by their time where they are on several partitions."`
@@ -126,7 +133,7 @@ func (e *events) registerActivity(h huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		b := &browser{logs: e.logs, now: e.now, topic: topic.Events, limit: in.Limit, payload: maxEventBytes}
+		b := &browser{logs: e.logs, now: e.now, topic: topic.Events, limit: in.Limit}
 		if b.filter, err = in.filter(); err != nil {
 			return nil, err
 		}
@@ -194,7 +201,7 @@ func (s *stream) sendPast(ctx context.Context) error {
 		return err
 	}
 	order := newTimeOrder(bounds, false)
-	order.most = max(1, min(order.most, pastAhead/int64(max(1, len(bounds)))))
+	order.most = max(1, pastAhead/int64(max(1, len(bounds))))
 	order.window = order.most
 	for {
 		for spans := order.spans(); len(spans) > 0; spans = order.spans() {
@@ -232,7 +239,7 @@ func (s *stream) look(ctx context.Context, order *timeOrder, spans map[int32][2]
 		if !s.filter.match(r) {
 			return nil
 		}
-		one := slim(r, maxEventBytes)
+		one := s.filter.slim(r)
 		if kept += one.size(); kept > pastBytes && order.shrink() {
 			return errLargeSpan
 		}

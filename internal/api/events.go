@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
@@ -197,9 +198,11 @@ func withID(r *Record) []byte {
 	if len(r.Value) > maxEventBytes || json.Unmarshal(r.Value, &fields) != nil || fields == nil {
 		fields = map[string]json.RawMessage{}
 	}
-	if utf8.Valid(r.Key) {
+	switch {
+	case len(r.Key) > waterclock.MaxIDBytes: // it is none
+	case utf8.Valid(r.Key):
 		fields["id"], _ = json.Marshal(string(r.Key)) // a string can be encoded
-	} else {
+	default:
 		fields["idBase64"], _ = json.Marshal(r.Key)
 	}
 	line, _ := json.Marshal(fields)

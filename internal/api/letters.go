@@ -98,6 +98,8 @@ func (f *letterFilter) over(r *Record) bool {
 	return !f.after.IsZero() && r.Time.Before(f.after.Add(-letterSlack))
 }
 
+func (*letterFilter) slim(r *Record) *Record { return slim(r, previewBytes) }
+
 // letters has the operations on dead letters, one or a page at a time.
 type letters struct {
 	topics  *topics
@@ -185,8 +187,7 @@ func (l *letters) page(ctx context.Context, topic string, f *letterFilter, limit
 	for p, b := range bounds {
 		ends.Next[p] = b[1]
 	}
-	b := &browser{logs: l.logs, now: l.now, topic: topic, bounds: f.clip(bounds), filter: f, limit: limit,
-		payload: previewBytes}
+	b := &browser{logs: l.logs, now: l.now, topic: topic, bounds: f.clip(bounds), filter: f, limit: limit}
 	page := &DeadLetterList{DeadLetters: []DeadLetter{}, Position: ends.String()}
 	found, cursor, err := b.page(ctx, cursor)
 	marks, unknown := l.reviews.of(ctx, topic) // the list is useful without them

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/waterclock/waterclock/internal/beats"
@@ -48,6 +47,7 @@ type markNote struct {
 	At    int64  `json:"at,omitempty"`    // when the caller did, Unix ms
 	Kept  int64  `json:"kept,omitempty"`  // when it was written last, Unix ms
 	Above string `json:"above,omitempty"` // letters that were reviewed from the offset on: see offsets.above
+	Set   int64  `json:"set,omitempty"`   // when marks were replaced last, and not only added to, Unix ms
 }
 
 // review says which letters of a topic of dead letters have been reviewed.
@@ -56,6 +56,7 @@ type review struct {
 	by    string
 	at    time.Time // zero: none ever has been
 	kept  time.Time // when the oldest of the marks was written
+	set   int64     // when marks were replaced last, Unix ms; 0: never
 }
 
 // has reports whether a letter has been reviewed.
@@ -88,7 +89,8 @@ func (r *review) upTo(n int) Position {
 //
 // Two instances may set marks at the same time, and Kafka has no compare-and-set for offsets. Each adds to the marks
 // that it has read, and reads them again a moment later: if another instance has overwritten its own, it adds them
-// again. A mark is lost only if its instance dies in that moment. Then letters are new again; none is hidden.
+// again, unless marks were replaced since. A mark is lost only if its instance dies in that moment. Then letters are new
+// again; none is hidden.
 //
 // A mark names no topic ID. The premise is that Kafka deletes the offsets of a topic that is deleted, so that a topic
 // that is recreated has no marks (TestMarksOnARealBroker in package apiserver). Marks that were left would hide letters
@@ -103,7 +105,6 @@ type reviews struct {
 
 	// setting is held while marks are read, changed and written: calls to Kafka that end after readTimeout.
 	setting sync.Mutex
-	undone  atomic.Int64 // counts calls of set here: add must not restore what one of them has taken away
 
 	mu    sync.Mutex // guards cache
 	cache map[string]cachedReview
@@ -156,10 +157,12 @@ func (r *reviews) read(ctx context.Context, topic string) (*review, error) {
 		var note markNote
 		_ = json.Unmarshal([]byte(m.Metadata), &note) // an offset from another tool has no note
 		out.parts[p] = readOffsets(m.Offset, note.Above)
-		at, kept := time.UnixMilli(note.At).UTC(), time.UnixMilli(note.Kept).UTC()
+		at := instantOf(min(note.At, began.UnixMilli()))
+		kept := time.UnixMilli(note.Kept).UTC()
 		if out.at.IsZero() || at.After(out.at) {
 			out.at, out.by = at, note.By
 		}
+		out.set = max(out.set, note.Set)
 		if out.kept.IsZero() || kept.Before(out.kept) {
 			out.kept = kept
 		}
@@ -181,16 +184,16 @@ func (r *reviews) add(ctx context.Context, topic, by string, more map[int32]offs
 	if len(more) == 0 {
 		return nil
 	}
-	undone := r.undone.Load()
-	if _, err := r.merge(ctx, topic, by, more); err != nil || r.life.ctx.Err() != nil {
+	set := int64(-1) // any
+	if _, err := r.merge(ctx, topic, by, more, &set); err != nil || r.life.ctx.Err() != nil {
 		return err
 	}
 	r.life.wg.Go(func() {
 		for range markTries {
-			if !beats.Sleep(r.life.ctx, markSettle) || r.undone.Load() != undone {
+			if !beats.Sleep(r.life.ctx, markSettle) {
 				return
 			}
-			switch lost, err := r.merge(r.life.ctx, topic, by, more); {
+			switch lost, err := r.merge(r.life.ctx, topic, by, more, &set); {
 			case err != nil:
 				r.log.Warn("cannot check the marks of reviewed dead letters", "topic", topic, "err", err)
 				return
@@ -202,8 +205,12 @@ func (r *reviews) add(ctx context.Context, topic, by string, more map[int32]offs
 	return nil
 }
 
-// merge adds to the marks of a topic, and reports whether any of them was missing.
-func (r *reviews) merge(ctx context.Context, topic, by string, more map[int32]offsets) (missing bool, err error) {
+// merge adds to the marks of a topic, and reports whether any of them was missing. set is when marks were replaced last,
+// as of the first call, which sets it because it is negative. If they were replaced since, merge does nothing: it must
+// not restore what was taken away.
+func (r *reviews) merge(
+	ctx context.Context, topic, by string, more map[int32]offsets, set *int64,
+) (missing bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	r.setting.Lock()
@@ -216,6 +223,12 @@ func (r *reviews) merge(ctx context.Context, topic, by string, more map[int32]of
 	if err != nil {
 		return false, err
 	}
+	if *set < 0 {
+		*set = before.set
+	}
+	if before.set != *set {
+		return false, nil
+	}
 	before = before.within(bounds)
 	parts := make(map[int32]offsets)
 	for p, s := range more {
@@ -226,15 +239,14 @@ func (r *reviews) merge(ctx context.Context, topic, by string, more map[int32]of
 	if len(parts) == 0 {
 		return false, nil
 	}
-	return true, r.write(ctx, topic, by, r.now(), parts)
+	return true, r.write(ctx, topic, by, r.now(), parts, before.set)
 }
 
 // set replaces the marks of some partitions, so that letters beyond them are new again.
 func (r *reviews) set(ctx context.Context, topic, by string, parts map[int32]offsets) error {
 	r.setting.Lock()
 	defer r.setting.Unlock()
-	r.undone.Add(1)
-	return r.write(ctx, topic, by, r.now(), parts)
+	return r.write(ctx, topic, by, r.now(), parts, r.now().UnixMilli())
 }
 
 // keep writes the marks of a topic again if they are old.
@@ -244,20 +256,23 @@ func (r *reviews) keep(ctx context.Context, topic string) error {
 	r.setting.Lock()
 	defer r.setting.Unlock()
 	before, err := r.read(ctx, topic)
-	if err != nil || len(before.parts) == 0 || r.now().Sub(before.kept) < markKept {
+	// The time may be anything: other tools may have committed it.
+	if err != nil || len(before.parts) == 0 || r.now().Sub(before.kept).Abs() < markKept {
 		return err
 	}
-	return r.write(ctx, topic, before.by, before.at, before.parts)
+	return r.write(ctx, topic, before.by, before.at, before.parts, before.set)
 }
 
 // write writes marks. The caller holds r.setting.
-func (r *reviews) write(ctx context.Context, topic, by string, at time.Time, parts map[int32]offsets) error {
+func (r *reviews) write(
+	ctx context.Context, topic, by string, at time.Time, parts map[int32]offsets, set int64,
+) error {
 	marks, cut := make(map[int32]Mark), false
 	for p, s := range parts {
 		text, kept := s.above(markBytes)
 		cut = cut || kept < len(s)
 		note, _ := json.Marshal(markNote{ // texts and numbers can be encoded
-			By: by[:min(len(by), callerBytes)], At: at.UnixMilli(), Kept: r.now().UnixMilli(), Above: text,
+			By: by[:min(len(by), callerBytes)], At: at.UnixMilli(), Kept: r.now().UnixMilli(), Above: text, Set: set,
 		})
 		marks[p] = Mark{s.upTo(), string(note)}
 	}

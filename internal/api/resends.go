@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -26,6 +28,8 @@ const (
 	resendLetters, resendBytes = 500, 4 << 20
 	// resendChunk is how many requests are written at a time; fewer if the job's rate is lower.
 	resendChunk = 100
+	// noteEvery is how often a job notes what it has sent, at most: new letters are counted anew each time.
+	noteEvery = 5 * time.Second
 )
 
 // errLog says that a job could not read a log. That may be temporary.
@@ -63,6 +67,8 @@ type resends struct {
 	jobs    *jobs
 	logs    Logs
 	reviews *reviews
+
+	starting sync.Mutex // is held while a job that sends what is new is started
 }
 
 func (s *resends) register(h huma.API) {
@@ -97,10 +103,33 @@ func (s *resends) register(h huma.API) {
 		if _, err := topics.withLetters(ctx, access.Admin, in.Topic, in.Prefix); err != nil {
 			return nil, err
 		}
+		if in.Reviewed == "false" {
+			s.starting.Lock()
+			defer s.starting.Unlock()
+			if err := s.alone(ctx, in.Topic); err != nil {
+				return nil, err
+			}
+		}
 		r := &resendJob{filter: f, replace: in.Replace, by: topics.caller(ctx)}
 		j := &job{topic: topic, show: Job{Topic: in.Topic, Action: "resend", Prefix: in.Prefix}}
 		return s.jobs.launch(ctx, j, in.Rate, func(ctx context.Context) error { return s.resendAll(ctx, j, r) })
 	})
+}
+
+// alone returns a problem if a job sends dead letters of a topic: what it has not noted yet would be sent twice.
+func (s *resends) alone(ctx context.Context, name string) error {
+	all, _, err := s.jobs.asker.AllJobs(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if one := &all[i]; one.Topic == name && one.Action == "resend" && one.State == "running" {
+			return problem(http.StatusTooManyRequests, ReasonTooManyJobs,
+				"job %s sends dead letters of %.100q now: wait for it, or stop it, or they would be sent twice", one.ID,
+				name)
+		}
+	}
+	return nil
 }
 
 // preview counts what a resend would send.
@@ -154,6 +183,7 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	order := newTimeOrder(bounds, !r.replace && !j.topic.Delay)
 	r.handled = newHandled(bounds, r.filter.selects(), order.newestFirst)
 	defer s.reviewHandled(ctx, j, r)
+	noted := s.jobs.now()
 	for {
 		for spans := order.spans(); len(spans) > 0; spans = order.spans() {
 			err := s.jobs.insist(ctx, j, func() error {
@@ -184,20 +214,26 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 				return err
 			}
 		}
+		if now := s.jobs.now(); now.Sub(noted) >= noteEvery {
+			s.reviewHandled(ctx, j, r)
+			noted = now
+		}
 	}
 }
 
-// reviewHandled marks the letters that a job has handled as reviewed, even if it was stopped.
+// reviewHandled marks the letters that a job has handled so far as reviewed, even if it was stopped.
 func (s *resends) reviewHandled(ctx context.Context, j *job, r *resendJob) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
-	err := s.reviews.add(ctx, j.topic.DeadLetters, r.by, r.handled.set)
+	err := s.reviews.add(ctx, j.topic.DeadLetters, r.by, maps.Clone(r.handled.set))
 	if err == nil && r.handled.dropped {
 		err = errMarks
 	}
-	if err != nil {
-		s.jobs.update(j, func(shown *Job) { shown.Unmarked = err.Error() })
-	}
+	s.jobs.update(j, func(shown *Job) {
+		if shown.Unmarked = ""; err != nil {
+			shown.Unmarked = err.Error()
+		}
+	})
 }
 
 // look finds the letters of spans that a job wants, without keeping them. If it returns errLargeSpan, the order has

@@ -329,11 +329,12 @@ func (t *tally) countNew(ctx context.Context, logs Logs) *NewLetters {
 func (t *tally) readUnseen(ctx context.Context, logs Logs, bounds map[int32][2]int64) (whole bool) {
 	f := &letterFilter{request: t.name, reviewed: "false", marks: t.marks}
 	bounds = f.clip(bounds)
+	window := min(tallyWindow, max(1, maxHistoryOffsets/int64(max(1, len(bounds)))))
 	for left := int64(maxHistoryOffsets); ; {
 		spans := make(map[int32][2]int64)
 		for p, b := range bounds {
 			if from := max(b[0], t.seen[p]); from < b[1] {
-				spans[p] = [2]int64{from, min(b[1], from+tallyWindow)}
+				spans[p] = [2]int64{from, min(b[1], from+window)}
 				left -= spans[p][1] - from
 			}
 		}
@@ -346,7 +347,7 @@ func (t *tally) readUnseen(ctx context.Context, logs Logs, bounds map[int32][2]i
 		found := make(map[string]int64)
 		err := logs.Read(ctx, t.topic.DeadLetters, spans, func(r *Record) error {
 			if f.match(r) {
-				found[reasonOf(r, t.unseen)]++
+				found[reasonOf(r, found)]++
 			}
 			return nil
 		})
@@ -357,6 +358,9 @@ func (t *tally) readUnseen(ctx context.Context, logs Logs, bounds map[int32][2]i
 			t.seen[p] = span[1]
 		}
 		for reason, n := range found {
+			if _, known := t.unseen[reason]; !known && len(t.unseen) >= maxReasons {
+				reason = otherReason
+			}
 			t.unseen[reason] += n
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock/internal/near"
@@ -66,6 +68,22 @@ func (p *Profile) layer() map[string]*value {
 	return all
 }
 
+// At returns the profile for these brokers: without its login, unless all of them are its own. Others must not learn a
+// password.
+func (p *Profile) At(brokers []string) *Profile {
+	if p == nil || p.values["brokers"] != nil && !slices.ContainsFunc(brokers, func(b string) bool {
+		return !slices.Contains(splitList(p.Text("brokers")), b)
+	}) {
+		return p
+	}
+	out := &Profile{Name: p.Name, values: maps.Clone(p.values)}
+	maps.DeleteFunc(out.values, func(name string, _ *value) bool { return strings.HasPrefix(name, "sasl-") })
+	if len(out.values) == len(p.values) {
+		return p
+	}
+	return out
+}
+
 // YAML returns the profile's settings. It has the names of files with secrets, and no secrets.
 func (p *Profile) YAML() ([]byte, error) { return yaml.Marshal(p.slice()) }
 
@@ -113,7 +131,7 @@ type Profiles struct {
 	all     map[string]map[string]*value
 }
 
-// ReadProfiles reads the file of profiles. There are none if there is no file.
+// ReadProfiles reads the file of profiles. There are none if there is no file, or no path.
 func ReadProfiles(path string) (*Profiles, error) {
 	p := &Profiles{Path: path, all: make(map[string]map[string]*value)}
 	data, err := os.ReadFile(path)
@@ -138,7 +156,7 @@ func ReadProfiles(path string) (*Profiles, error) {
 		switch n := doc[key].node; {
 		case key == currentKey && n != nil:
 			one := make(map[string]*value)
-			errs = append(errs, put(one, key, path, key, n))
+			errs = append(errs, putOne(one, key, path, key, n))
 			if v := one[key]; v != nil {
 				p.Current = v.items[0]
 			}
@@ -150,7 +168,7 @@ func ReadProfiles(path string) (*Profiles, error) {
 				errs = append(errs, err)
 				p.all[name] = make(map[string]*value)
 				for _, setting := range sortedKeys(settings) {
-					errs = append(errs, put(p.all[name], setting, path, key+"."+name+"."+setting, settings[setting]))
+					errs = append(errs, putOne(p.all[name], setting, path, key+"."+name+"."+setting, settings[setting]))
 				}
 			}
 		default:
@@ -159,6 +177,21 @@ func ReadProfiles(path string) (*Profiles, error) {
 		}
 	}
 	return p, errors.Join(errs...)
+}
+
+// putOne puts the value of a setting into a map. Only brokers may be a list.
+func putOne(into map[string]*value, setting, path, full string, n ast.Node) error {
+	err := put(into, setting, path, full, n)
+	v := into[setting]
+	if err != nil || !v.isList || setting == "brokers" && len(v.items) > 0 {
+		return err
+	}
+	delete(into, setting)
+	need := "a single value, not a list"
+	if setting == "brokers" {
+		need = "a value"
+	}
+	return &Problem{Setting: full, Source: v.source, Need: need}
 }
 
 // Names returns the names of all profiles, sorted.
@@ -255,6 +288,9 @@ func (p *Profiles) Save() error {
 	text, err := yaml.Marshal(doc)
 	if err != nil {
 		return fmt.Errorf("write profiles: %w", err)
+	}
+	if p.Path == "" {
+		return Invalid(errors.New("there is no home directory for the file of profiles: set HOME or XDG_CONFIG_HOME"))
 	}
 	dir := filepath.Dir(p.Path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -124,7 +124,11 @@ func configs(settings ...map[string]string) map[string]*string {
 func (t *family) settingsOf(f *found, replication int16) (needed, wanted map[string]string) {
 	needed = map[string]string{cleanupPolicy: "delete", maxMessageBytes: strconv.FormatInt(neededMessageBytes(&t.request), 10)}
 	wanted = map[string]string{uncleanElection: "false"}
-	if n := t.request.number(minInSync); n > 0 && n <= int64(replication) {
+	n := t.request.number(minInSync)
+	if replication >= threeCopies {
+		n = max(n, 2)
+	}
+	if n > 0 && n <= int64(replication) {
 		wanted[minInSync] = strconv.FormatInt(n, 10)
 	}
 	switch f {

@@ -87,6 +87,8 @@ func scheduleCommand(t *api.Timer) (text, why string) {
 		w.WriteString(" \\\n  --null-key")
 	case t.Target.KeyBase64 != nil:
 		odd = append(odd, "its key")
+	case key != nil && *key == "":
+		w.WriteString(" \\\n  --key ''")
 	case key != nil && *key != t.ID:
 		add("key", *key, "its key")
 	}
@@ -94,7 +96,7 @@ func scheduleCommand(t *api.Timer) (text, why string) {
 		w.flag("partition", strconv.Itoa(int(*p)))
 	}
 	for _, h := range t.Headers {
-		if h.Value == nil || strings.Contains(h.Name, "=") {
+		if h.Value == nil || h.Name == "" || strings.Contains(h.Name, "=") {
 			odd = append(odd, "the header "+strconv.QuoteToASCII(h.Name))
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"net/url"
 	"slices"
+	"strconv"
 
 	"github.com/waterclock/waterclock/internal/api"
 )
@@ -70,7 +71,7 @@ func (c *Console) home(v *visit) error {
 			row.NewSchedule = link("/schedule", "topic", r.Topic, "id", r.Prefix)
 		}
 		var n api.TimerCount
-		q := url.Values{"prefix": {r.Prefix}}
+		q := url.Values{"prefix": {r.Prefix}, "limit": {strconv.Itoa(countedOfEach)}}
 		if err := v.ask(call{path: []string{"topics", r.Topic, "timers", "count"}, query: q}, &n); err != nil {
 			row.Wrong = asProblem(err)
 		} else {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock"
@@ -24,6 +25,9 @@ type action struct {
 	method    string
 	segment   string
 }
+
+// Verb is what the label says without its noun.
+func (a *action) Verb() string { return strings.TrimSuffix(a.Label, " timer") }
 
 func actions() []action {
 	return []action{

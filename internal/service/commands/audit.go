@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/schollz/progressbar/v3"
@@ -117,7 +118,12 @@ func (l *groupLook) compare(cfg *config.Config, members []membership.Member) {
 	digests, names := make(map[string]config.Digest), make(map[string]string)
 	var here []string // settings in which a member differs from the audit
 	for _, m := range members {
-		digests[m.Process], names[m.Process] = m.Settings, m.Name+"/"+m.Process
+		digests[m.Process], names[m.Process] = m.Settings, strings.Map(func(r rune) rune {
+			if !unicode.IsPrint(r) { // a stranger may have said it
+				return '?'
+			}
+			return r
+		}, m.Name+"/"+m.Process)
 		for _, setting := range cfg.Digest().Differs(m.Settings) {
 			ofTopics := setting == "requests" || setting == "delay" // an audit may be of some of the topics
 			if !ofTopics && !slices.Contains(here, setting) {

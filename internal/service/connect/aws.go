@@ -9,6 +9,7 @@ import (
 	"time"
 
 	awssdk "github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/smithy-go"
 	"github.com/twmb/franz-go/pkg/sasl"
@@ -18,12 +19,16 @@ import (
 // awsRefresh is how long before they expire the credentials of a role are replaced.
 const awsRefresh = 5 * time.Minute
 
+// awsTimeout bounds one call of AWS. The SDK has no limit of its own, and all logins wait for the same call.
+const awsTimeout = 5 * time.Second
+
 // awsRole returns how to log in to Amazon MSK with the role that AWS gives this process: that of a Kubernetes service
 // account (web identity, or EKS Pod Identity), of a container or of a machine. AWS's SDK finds it, as in every other
 // program. All clients with the returned mechanism share the credentials. The SDK fetches them at the first login, and
 // again at the first login after they are about to expire.
 func awsRole() (sasl.Mechanism, error) {
 	found, err := awsconfig.LoadDefaultConfig(context.Background(),
+		awsconfig.WithHTTPClient(awshttp.NewBuildableClient().WithTimeout(awsTimeout)),
 		awsconfig.WithCredentialsCacheOptions(func(o *awssdk.CredentialsCacheOptions) { o.ExpiryWindow = awsRefresh }))
 	if err != nil {
 		return nil, &localError{fmt.Errorf("the settings of AWS cannot be read: %w", innermost(err))}

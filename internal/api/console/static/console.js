@@ -217,6 +217,9 @@
     setTimeout(() => { label.textContent = 'Copy'; }, 2000);
   });
 
+  // On a narrow screen what is long and comes before the matter is folded.
+  if (matchMedia('(max-width: 46rem)').matches) for (const e of document.querySelectorAll('details[data-wide]')) e.open = false;
+
   const cron = document.getElementById('cron');
   if (cron) {
     const zone = document.getElementById('zone');

@@ -42,11 +42,15 @@
     const row = told.tBodies[0].insertRow(0);
     told.classList.remove('empty');
     document.getElementById('nothing')?.remove();
-    const at = document.createElement('time');
+    const at = document.createElement('time'), when = new Date(e.at);
+    const readable = typeof e.type === 'string' && !isNaN(when); // another program may have written it
     at.className = 'nowrap';
-    at.dateTime = new Date(e.at).toISOString();
-    at.append(clock(new Date(e.at)));
-    const cells = [['At', at], ['What', visible(e.type)], ['Detail', visible(words(e))]];
+    if (readable) {
+      at.dateTime = when.toISOString();
+      at.append(clock(when));
+    }
+    const what = readable ? [visible(e.type), visible(words(e))] : ['unreadable', ''];
+    const cells = [['At', at], ['What', what[0]], ['Detail', what[1]]];
     if (told.dataset.topic) cells.splice(1, 0, ['ID', id(e)]);
     for (const [label, content] of cells) {
       const cell = row.insertCell();
