@@ -12,7 +12,7 @@ import (
 
 var (
 	// ErrNotEmission says that a record was not written by waterclock.
-	ErrNotEmission = errors.New("record is no emission")
+	ErrNotEmission = errors.New("record is not an emission")
 
 	// ErrNotDeadLetter says that a record is none of waterclock's dead letters.
 	ErrNotDeadLetter = errors.New("record is no dead letter")

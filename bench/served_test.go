@@ -85,7 +85,7 @@ func TestRequestTopicThatNobodyServes(t *testing.T) {
 	l.Target = "other"
 	fails("another group", "give the group of the instances with --group")
 	stop()
-	fails("served no more", "nobody has taken the request in")
+	fails("served no more", "request not processed yet")
 }
 
 // What was scheduled on a topic of others and did not fire is cancelled.

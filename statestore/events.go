@@ -182,7 +182,7 @@ func (e *events) stalled() time.Duration {
 	return d
 }
 
-// signal wakes all waiters each time it is given.
+// signal wakes all waiters each time it is given. mu guards ch.
 type signal struct {
 	mu sync.Mutex
 	ch chan struct{} // closed and dropped when the signal is given

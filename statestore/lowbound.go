@@ -11,7 +11,7 @@ import (
 //
 // A put lowers the bound *before* its batch is committed, so the bound is never too high. A sweep raises it to
 // the first row of a snapshot. The snapshot does not have puts that are committed later. Their lowest is kept
-// in since, beginning at a moment when no batch is under way, and bounds what the sweep has found.
+// in since, beginning at a moment when no batch is under way, and bounds what the sweep has found. mu guards both.
 type lowBound struct {
 	mu    sync.Mutex
 	low   timer.Ref

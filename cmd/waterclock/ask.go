@@ -41,47 +41,13 @@ type asking struct {
 	limit   int // of the items of a list
 }
 
-// callee is the HTTP API that a command calls, with the credentials.
-type callee struct{ client.Options }
-
-func (o *callee) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.URL, config.ProfileURL, "",
-		"`URL` of an instance's HTTP API (default: "+config.EnvURL+", else "+defaultURL+")")
-	fs.StringVar(&o.User, config.ProfileUser, "", "call the API as user `NAME`, with --password-file")
-	fs.StringVar(&o.PasswordFile, config.ProfilePasswordFile, "", "`FILE` that holds the user's password")
-	fs.StringVar(&o.TokenFile, config.ProfileTokenFile, "", "`FILE` that holds a bearer token of the API")
-	fs.StringVar(&o.CA, config.ProfileCA, "", "PEM `FILE` of authorities that the API's certificate may be of, "+
-		"beside the system's")
-}
-
-// errNoAPI says that a profile has no HTTP API. That of dev is not asked in its place: it is another service's.
-var errNoAPI = errors.New("the profile has no url, which this command calls: waterclock profile set NAME --url adds it")
-
-// complete fills in what flags leave out: the URL from the environment or the profile, the credentials from the
-// profile. Those go to the profile's own URL only.
-func (o *callee) complete(p *process, profile *config.Profile) error {
-	o.URL = cmp.Or(o.URL, p.env(config.EnvURL))
-	if url := profile.Text(config.ProfileURL); url != "" && (o.URL == "" || o.URL == url) {
-		o.URL, o.CA = url, cmp.Or(o.CA, profile.Text(config.ProfileCA))
-		if o.User == "" && o.PasswordFile == "" && o.TokenFile == "" {
-			o.User, o.PasswordFile = profile.Text(config.ProfileUser), profile.Text(config.ProfilePasswordFile)
-			o.TokenFile = profile.Text(config.ProfileTokenFile)
-		}
-	}
-	if o.URL == "" && profile != nil {
-		return config.Invalid(errNoAPI)
-	}
-	o.URL = cmp.Or(o.URL, defaultURL)
-	return nil
-}
-
 func (a *asking) flags(fs *pflag.FlagSet) {
 	a.profile = addProfileFlag(a.p, fs)
 	a.to.flags(fs)
 	fs.BoolVar(&a.json, "json", false, "print what the API answers, as JSON")
 }
 
-// topicFlag declares --topic. Its value is complete once the command runs.
+// topicFlag declares --topic. If the flag is not given, a.topic is set before the command runs.
 func (a *asking) topicFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.topic, "topic", "",
 		"request `TOPIC` (default: that of the profile, else "+defaultRequests+")")
@@ -107,7 +73,7 @@ func (a *asking) client() (*client.Client, error) {
 		return nil, err
 	}
 	to := a.to
-	if err := to.complete(a.p, chosen); err != nil {
+	if err := to.fill(a.p, chosen); err != nil {
 		return nil, err
 	}
 	c, err := client.New(to.Options)
@@ -117,13 +83,13 @@ func (a *asking) client() (*client.Client, error) {
 	return c, nil
 }
 
-// states are those that a filter takes.
+// states are the states that a filter takes.
 var states = []string{
 	string(query.Pending), string(query.Triggered), string(query.Paused), string(query.Parked), string(query.Recurring),
 	string(query.Remembered),
 }
 
-// orders are those that timers may be listed in.
+// orders are the orders in which timers may be listed.
 var orders = []string{"due", "id"}
 
 // filter has the flags that choose timers.
@@ -430,57 +396,6 @@ missing, and exits 3. With --json they are in the field missing.`,
 			fmt.Fprintln(p.stdout, countOf(&n))
 		}
 		return gaps(n.Missing).err()
-	}
-	return cmd
-}
-
-func statusCommand(p *process) *cobra.Command {
-	a := asking{p: p}
-	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "show instances and partitions",
-		Long: `status asks the HTTP API of an instance for all instances, for the owner, the state and
-the pending timers of each partition, for unhealthy targets, and for settings in which an
-instance differs from most others. It exits 1 if a partition is not live, or if the
-instance that was asked cannot work.`,
-		Example: "  waterclock status",
-	}
-	a.flags(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var s api.Cluster
-		if err := a.get(cmd, "/v1/cluster", nil, &s); err != nil {
-			return err
-		}
-		if !a.json {
-			if p.profile != "" {
-				fmt.Fprintf(p.stdout, "profile %s\n\n", p.profile)
-			}
-			if err := showCluster(p.stdout, &s); err != nil {
-				return err
-			}
-		}
-		for i := range s.Instances {
-			if in := &s.Instances[i]; in.Name == s.Asked && in.Problem != "" {
-				return fmt.Errorf("instance %s does not work: %s", in.Name, in.Problem)
-			}
-		}
-		bad, unknown := 0, 0
-		for i := range s.Partitions {
-			switch s.Partitions[i].State {
-			case "live":
-			case "unknown":
-				unknown++
-			default:
-				bad++
-			}
-		}
-		switch {
-		case bad > 0:
-			return fmt.Errorf("%d of %d partitions are not live", bad, len(s.Partitions))
-		case unknown > 0:
-			return fmt.Errorf("of %d of %d partitions it is not known whether they are live: their owner could not be asked", unknown, len(s.Partitions))
-		}
-		return nil
 	}
 	return cmd
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/config"
@@ -12,7 +15,7 @@ func clientSettings(p *process, cmd *cobra.Command, topic *string) func() (*conf
 	load := brokerSettings(p, cmd)
 	cmd.Flags().StringVar(topic, "topic", "", "request `TOPIC` (default: the only one of the setting requests, else timers)")
 	cmd.Flags().StringVar(topic, "requests", "", "another name of --topic: `TOPIC`")
-	_ = cmd.Flags().MarkHidden("requests") // it is there
+	_ = cmd.Flags().MarkHidden("requests") // fails only for a flag that does not exist
 	return func() (*config.Config, error) {
 		cfg, err := load()
 		if err != nil || *topic != "" {
@@ -43,14 +46,22 @@ func brokerSettings(p *process, cmd *cobra.Command) func() (*config.Config, erro
 			return nil, err
 		}
 		loader.UseProfile(chosen)
-		elsewhere := cmd.Flags().Changed("brokers") || p.env(config.EnvOf("brokers")) != "" || profile.namesFile()
-		if chosen != nil && chosen.Text("brokers") == "" && !elsewhere { // those of dev are another service's
+		elsewhere := cmd.Flags().Changed("brokers") || p.env(config.EnvOf("brokers")) != "" || profile.hasFile()
+		if chosen != nil && chosen.Text("brokers") == "" && !elsewhere { // the default, dev, is another service
 			return nil, usagef("the profile has no brokers, to which this command connects: "+
 				"waterclock profile set %s --brokers adds them", chosen.Name)
 		}
 		cfg, err := loader.Load(p.environ)
 		if err != nil {
 			return nil, err
+		}
+		if at := chosen.At(cfg.Brokers); at != chosen {
+			fmt.Fprintf(p.stderr, "note: profile %s logs in to its own brokers only, not to %s\n", chosen.Name,
+				strings.Join(cfg.Brokers, ","))
+			loader.UseProfile(at)
+			if cfg, err = loader.Load(p.environ); err != nil {
+				return nil, err
+			}
 		}
 		return cfg, cfg.ValidateClient()
 	}

@@ -112,8 +112,8 @@ func (a *asking) targets(topic *string) cobra.CompletionFunc {
 	}
 }
 
-// pending returns a text of each pending timer that the API lists; none if no API answers. A shell could not be given
-// texts that cannot be printed.
+// pending returns a text of each pending timer that the API lists, except texts that cannot be printed, which a shell
+// does not take. It returns none if no API answers.
 func (a *asking) pending(cmd *cobra.Command, topic string, q url.Values, text func(*api.Timer) string) (all []string) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 	defer cancel()
@@ -128,8 +128,8 @@ func (a *asking) pending(cmd *cobra.Command, topic string, q url.Values, text fu
 		return nil
 	}
 	for _, t := range list.Timers {
-		if is := text(t); is != "" && client.Printable(is) == is {
-			all = append(all, is)
+		if s := text(t); s != "" && client.Printable(s) == s {
+			all = append(all, s)
 		}
 	}
 	return all

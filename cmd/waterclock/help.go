@@ -33,23 +33,22 @@ type section struct{ title, names string }
 // has reports whether a name is in a section.
 func (s *section) has(name string) bool { return s.place(name) >= 0 }
 
-// place returns the place of a name in a section, -1 if it is not there. A space of the name is _ there.
+// place returns the index of a name in a section, -1 if it is not there. A section writes a space in a name as _.
 func (s *section) place(name string) int {
 	return slices.Index(strings.Fields(s.names), strings.ReplaceAll(name, " ", "_"))
 }
 
-// connection is the title of the section about reaching a service. It is short, and so are the sections that only serve
-// and dev need: names alone.
+// connection is the title of the section of flags about reaching a service.
 const connection = "Connection"
 
-// Annotations of commands whose help explains what others shorten.
+// Annotations of commands whose help explains flags that the help of other commands only names.
 const (
 	explainsConnection = "explains the connection"
 	explainsSettings   = "explains the settings of an instance"
 )
 
-// ofInstances are the sections of settings that other commands than serve and dev take, as they take its file, and
-// hardly need.
+// ofInstances are the sections of settings of an instance. Commands other than serve and dev take them too, because
+// they read the same file, but hardly need them.
 func ofInstances() []string {
 	return []string{
 		"The instance", "Transactions and planning", "Topics that the service makes", "HTTP API and console",
@@ -98,7 +97,7 @@ func flagSections() []section {
 func sectionOf(cmd *cobra.Command, flag string) (title string, place int) {
 	_, path, _ := strings.Cut(cmd.CommandPath(), " ")
 	top, _, _ := strings.Cut(path, " ")
-	// the last is for bench, whose workloads have many of their own
+	// the last one is for bench, whose workloads have many flags of their own
 	for _, name := range []string{path + "/" + flag, flag, top} {
 		for _, s := range flagSections() {
 			if place := s.place(name); place >= 0 {
@@ -109,8 +108,8 @@ func sectionOf(cmd *cobra.Command, flag string) (title string, place int) {
 	return "", 0
 }
 
-// usage writes the help of a command behind its description: how it is called, examples, its commands, and its flags by
-// section.
+// usage writes the part of a command's help that follows its description: how it is called, examples, its commands, and
+// its flags by section.
 func usage(cmd *cobra.Command) error {
 	var b strings.Builder
 	line := cmd.UseLine()

@@ -10,6 +10,9 @@ import (
 	"github.com/waterclock/waterclock/internal/near"
 )
 
+// lastYear is the last one that RFC 3339 can write, and JSON.
+const lastYear = 9999
+
 // instant reads a flag that is a time: RFC 3339 with a zone, or Unix milliseconds.
 func instant(flag, text string) (time.Time, error) {
 	at, why := readInstant(text)
@@ -27,8 +30,11 @@ func readInstant(text string) (at time.Time, why string) {
 	}
 	if number, bad := strconv.ParseInt(text, 10, 64); bad == nil && number > 0 {
 		millis, unit := near.Millis(number)
+		if at = time.UnixMilli(number).UTC(); unit == "" && at.Year() > lastYear {
+			why = fmt.Sprintf("which as Unix milliseconds is after the year %d", lastYear)
+		}
 		if unit == "" {
-			return time.UnixMilli(number).UTC(), ""
+			return at, why
 		}
 		return at, fmt.Sprintf("which is no time of today in milliseconds: if it is in %s, write %d", unit, millis)
 	}

@@ -48,7 +48,7 @@ type process struct {
 	stdout, stderr io.Writer
 	backend        backend
 	log            *slog.Logger // set if the log is JSON: the reason why the command ended goes there, too
-	profile        string       // that the command has chosen, "" if none
+	profile        string       // name of the profile that the command uses; "": none
 }
 
 // env returns an environment variable, "" if it is not set.
@@ -60,8 +60,8 @@ func (p *process) env(name string) string {
 // lookupEnv returns an environment variable, and whether it is set.
 func (p *process) lookupEnv(name string) (value string, set bool) {
 	for _, v := range p.environ {
-		if is, ok := strings.CutPrefix(v, name+"="); ok {
-			value, set = is, true
+		if text, ok := strings.CutPrefix(v, name+"="); ok {
+			value, set = text, true
 		}
 	}
 	return value, set

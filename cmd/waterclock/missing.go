@@ -10,13 +10,13 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// partError is the error of an answer that lacks partitions. The rest has been printed.
+// partError says that partitions are missing from what has been printed.
 type partError struct{ missing []api.Missing }
 
-// Error names the partitions, together if the same is to be said of them.
+// Error has a line for each detail, which names all partitions that have the same.
 func (e *partError) Error() string {
 	var details []string
-	by := make(map[string][]string)
+	by := make(map[string][]string) // partitions by detail
 	for i := range e.missing {
 		m := &e.missing[i]
 		if by[m.Detail] == nil {
@@ -35,7 +35,7 @@ func (e *partError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// gaps are the partitions that a list, or a count, lacks.
+// gaps are the partitions that a list or a count lacks.
 type gaps []api.Missing
 
 // add adds those of one more page.
@@ -56,7 +56,7 @@ func (g gaps) err() error {
 	return &partError{g}
 }
 
-// printGaps returns the error of a list with gaps. With --json it writes them as the last line first.
+// printGaps returns the error of a list with gaps. With --json it first prints them, as the last line of the list.
 func (a *asking) printGaps(g gaps) error {
 	if len(g) > 0 && a.json {
 		if err := json.NewEncoder(a.p.stdout).Encode(map[string]gaps{"missing": g}); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -14,13 +13,13 @@ import (
 	"github.com/waterclock/waterclock/internal/config"
 )
 
-// profileFlag is the flag --profile of a command that calls a service. Other commands have the settings of a service,
-// which no profile may change: serve, dev, config, topics, audit and bench.
+// profileFlag is the flag --profile of a command that calls a service. The other commands, serve, dev, config, topics,
+// audit and bench, have the settings of the service itself, which no profile may change.
 type profileFlag struct {
 	p     *process
 	fs    *pflag.FlagSet // of the command
 	name  string
-	given bool
+	given bool // on the command line, perhaps empty
 }
 
 // addProfileFlag declares --profile, unless the command has it already.
@@ -51,15 +50,15 @@ func (f *profileFlag) complete(*cobra.Command, []string, string) ([]string, cobr
 	return f.p.profileNames(), cobra.ShellCompDirectiveNoFileComp
 }
 
-// choose returns the profile of the command; nil if it has none. A profile that is in use, but not named, gives way to
-// a file of settings that is named: otherwise it would change what that file says.
+// choose returns the profile of the command; nil if it has none: that of --profile, else that of WATERCLOCK_PROFILE,
+// else the one in use. The latter does not count if --config names a file, because it would win over that file.
 func (f *profileFlag) choose() (*config.Profile, error) {
 	name, by := f.name, "--profile"
 	if env, ok := f.p.lookupEnv(config.EnvProfile); !f.given && ok {
 		name, by = env, config.EnvProfile
 	}
 	named := f.given || by == config.EnvProfile
-	if named && name == "" || !named && f.namesFile() {
+	if named && name == "" || !named && f.hasFile() {
 		return nil, nil
 	}
 	all, err := f.p.profiles()
@@ -79,8 +78,8 @@ func (f *profileFlag) choose() (*config.Profile, error) {
 	return chosen, err
 }
 
-// namesFile reports whether the command is given a file of settings.
-func (f *profileFlag) namesFile() bool {
+// hasFile reports whether the command has a file of settings.
+func (f *profileFlag) hasFile() bool {
 	file := f.fs.Lookup("config")
 	return file != nil && file.Changed || f.p.env(config.EnvOf("config")) != ""
 }
@@ -89,7 +88,7 @@ func (f *profileFlag) namesFile() bool {
 func (p *process) profiles() (*config.Profiles, error) { return config.ReadProfiles(p.profilesPath()) }
 
 // profilesPath returns the path of the user's profiles, by the XDG Base Directory Specification. Without a home
-// directory it is relative, and there is no such file.
+// directory it is empty: a file of the working directory may be anybody's.
 func (p *process) profilesPath() string {
 	dir := filepath.Join(p.env("HOME"), ".config")
 	if runtime.GOOS == "windows" {
@@ -97,6 +96,9 @@ func (p *process) profilesPath() string {
 	}
 	if xdg := p.env("XDG_CONFIG_HOME"); filepath.IsAbs(xdg) {
 		dir = xdg
+	}
+	if !filepath.IsAbs(dir) {
+		return ""
 	}
 	return filepath.Join(dir, "waterclock", "profiles.yaml")
 }
@@ -112,8 +114,8 @@ the environment, that over the profile, that over the file of --config.
 
 If --config names a file, only a profile that is named counts, and not the one in use.
 serve, dev, config, topics, audit and bench take no profile: they have the settings of a
-service. User and passwords for the API are used with the profile's own url only. Brokers or
-a url that a profile lacks are not those of dev: the command fails.
+service. User and passwords are used with the profile's own brokers and its own url only.
+Brokers or a url that a profile lacks are not those of dev: the command fails.
 
 Profiles are in $XDG_CONFIG_HOME/waterclock/profiles.yaml, or else in ~/.config.`,
 		Example: `  waterclock profile set prod --brokers kafka:9093 --tls --sasl-mechanism SCRAM-SHA-512 \
@@ -253,7 +255,7 @@ files must not be readable by other users.`,
 	})
 }
 
-// hintOfUse says how a profile is put to use, if it is not.
+// hintOfUse says how to put a profile to use, unless it is the one in use.
 func hintOfUse(all *config.Profiles, name string) string {
 	if all.Current == name {
 		return ""
@@ -294,10 +296,10 @@ func profileRemoveCommand(p *process) *cobra.Command {
 	})
 }
 
-// ofProfile returns the end of an error's line: the profile that the command has used.
+// ofProfile returns the end of a line that reports an error: which profile the command has used.
 func (p *process) ofProfile() string {
 	if p.profile == "" {
 		return ""
 	}
-	return " (profile " + strings.TrimSpace(p.profile) + ")"
+	return " (profile " + p.profile + ")"
 }

@@ -215,3 +215,84 @@ func TestProfilesThatAreWrong(t *testing.T) {
 		t.Errorf("exit %d, %s", code, stderr)
 	}
 }
+
+// The login of a profile is for its own brokers: others must not learn the password.
+func TestLoginOfAProfile(t *testing.T) {
+	environ, dir := newProfiles(t, "")
+	password := filepath.Join(dir, "password")
+	if err := os.WriteFile(password, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := runWith(&calls{}, environ, "", "profile", "set", "prod", "--brokers", "kafka:1,kafka:2", "--tls",
+		"--sasl-mechanism", "PLAIN", "--sasl-username", "ann", "--sasl-password-file", password)
+	if code != exitOK {
+		t.Fatal(stderr)
+	}
+	environ = append(environ, config.EnvProfile+"=prod")
+	for _, c := range []struct {
+		env  []string
+		args []string
+		own  bool
+	}{
+		{nil, nil, true},
+		{nil, []string{"--brokers", "kafka:2"}, true},
+		{nil, []string{"--brokers", "other:1"}, false},
+		{nil, []string{"--brokers", "kafka:1,other:1"}, false},
+		{[]string{"WATERCLOCK_BROKERS=other:1"}, nil, false},
+	} {
+		var got calls
+		code, _, stderr := runWith(&got, append(c.env, environ...), "", append([]string{"cancel", "a1"}, c.args...)...)
+		if code != exitOK {
+			t.Errorf("%v %v: exit %d, %s", c.env, c.args, code, stderr)
+			continue
+		}
+		own, noted := got.cfg.SASLPasswordFile != "", strings.Contains(stderr, "to its own brokers only")
+		if own != c.own || own == noted || !got.cfg.TLS {
+			t.Errorf("%v %v: %v logs in with %q, TLS %v; %s", c.env, c.args, got.cfg.Brokers, got.cfg.SASLPasswordFile,
+				got.cfg.TLS, stderr)
+		}
+	}
+}
+
+// A list where one value belongs, perhaps an empty one, is a mistake like any other.
+func TestListsInProfiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"current: []\nprofiles: {a: {}}\n":             "current needs a single value",
+		"current: [a, b]\nprofiles: {a: {}}\n":         "current needs a single value",
+		"current: a\nprofiles: {a: {tls-key: []}}\n":   "profiles.a.tls-key needs a single value",
+		"current: a\nprofiles: {a: {url: []}}\n":       "profiles.a.url needs a single value",
+		"current: a\nprofiles: {a: {ca: [/x, /y]}}\n":  "profiles.a.ca needs a single value",
+		"current: a\nprofiles: {a: {brokers: [ ]}}\n":  "profiles.a.brokers needs a value",
+		"current: a\nprofiles: {a: {tls: [], url: x}}": "profiles.a.tls needs a single value",
+	} {
+		environ, _ := newProfiles(t, text)
+		for _, command := range []string{"list", "profile show a", "profile list"} {
+			code, _, stderr := runWith(&calls{}, environ, "", strings.Fields(command)...)
+			if command != "profile list" && (code != exitUsage || !strings.Contains(stderr, want)) {
+				t.Errorf("%s of %q: exit %d, %s", command, text, code, stderr)
+			}
+		}
+	}
+}
+
+// Without a home directory there are no profiles: a file of the working directory, where anybody may have put it, says
+// nothing.
+func TestProfilesWithoutHome(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.MkdirAll(".config/waterclock", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const text = "current: a\nprofiles: {a: {brokers: 'evil:1'}}\n"
+	if err := os.WriteFile(".config/waterclock/profiles.yaml", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got calls
+	code, _, stderr := runWith(&got, nil, "", "cancel", "a1")
+	if code != exitOK || got.cfg.Brokers[0] != "127.0.0.1:9092" {
+		t.Errorf("exit %d, %s; brokers %v", code, stderr, got.cfg)
+	}
+	code, _, stderr = runWith(&calls{}, nil, "", "profile", "set", "b", "--url", "http://a:1")
+	if code != exitUsage || !strings.Contains(stderr, "set HOME or XDG_CONFIG_HOME") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+}

@@ -62,7 +62,7 @@ func oneLetter(args []string) error {
 	return nil
 }
 
-// call returns the call of the API that the command line means.
+// call returns the call of the API that the command line asks for. With --all, run adds the position.
 func (r *reviewing) call(cmd *cobra.Command, args []string) (method, path string, q url.Values, err error) {
 	ways := len(args)
 	for _, name := range []string{"all", "before", "back"} {
@@ -82,7 +82,9 @@ func (r *reviewing) call(cmd *cobra.Command, args []string) (method, path string
 		if err := oneLetter(args); err != nil {
 			return "", "", nil, err
 		}
-		q = texts("older", map[bool]string{false: "true"}[r.only])
+		if !r.only {
+			q.Set("older", "true")
+		}
 		return http.MethodPost, path + "/" + args[0] + "/reviewed", q, nil
 	case r.back != "":
 		q.Set("back", "true")
@@ -90,7 +92,7 @@ func (r *reviewing) call(cmd *cobra.Command, args []string) (method, path string
 	case r.before != "":
 		err = setTime(q, "before", "before", r.before, -1, "how long ago, as in 10m")
 	}
-	return http.MethodPost, path + "/reviewed", q, err // with --all run sets the position
+	return http.MethodPost, path + "/reviewed", q, err
 }
 
 func (r *reviewing) run(cmd *cobra.Command, args []string) error {

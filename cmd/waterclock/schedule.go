@@ -190,11 +190,9 @@ func (f *scheduleFlags) request(stdin io.Reader) (commands.Request, error) {
 	return req, err
 }
 
-// byFlags names the options of a request that cannot be built by their flags.
+// byFlags returns the error of a request that cannot be built as one of usage. The errors of package waterclock name
+// its options, as in MaxLate; the command line names flags.
 func byFlags(err error) error {
-	if err == nil {
-		return nil
-	}
 	text := buildOf.ReplaceAllString(err.Error(), "")
 	return usagef("%s", optionOf.ReplaceAllStringFunc(text, func(option string) string {
 		return "--" + strings.ToLower(wordOf.ReplaceAllString(option, "-$1"))
@@ -203,7 +201,7 @@ func byFlags(err error) error {
 
 var (
 	buildOf  = regexp.MustCompile(`^build \w+ for timer ("([^"\\]|\\.)*"): `)
-	optionOf = regexp.MustCompile(`(?m)^(To|If|MaxLate|Remember|Header)\b`)
+	optionOf = regexp.MustCompile(`(?m)^(To|If|MaxLate|Remember|Header)\b`) // each fault is a line
 	wordOf   = regexp.MustCompile(`\B([A-Z])`)
 )
 

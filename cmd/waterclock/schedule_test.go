@@ -99,6 +99,8 @@ func TestReadInstant(t *testing.T) {
 			"1893484800500"},
 		{"1893484800500000001", "", "which is no time of today in milliseconds: if it is in nanoseconds, write " +
 			"1893484800500"},
+		{"253402300799999", "9999-12-31T23:59:59.999Z", ""},
+		{"9007199254740991", "", "which as Unix milliseconds is after the year 9999"},
 		{"2030-01-01T09:00", "", "which has no zone: 2030-01-01T09:00:00Z is that time in UTC, 2030-01-01T09:00:00+01:00 the one an hour east of it"},
 		{"2030-01-01 09:00:01.25", "", "which has no zone: 2030-01-01T09:00:01.25Z is"},
 		{"2030-01-01", "", "which has no zone: 2030-01-01T00:00:00Z is"},

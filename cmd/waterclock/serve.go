@@ -85,7 +85,7 @@ func rereadOn(ctx context.Context, signals <-chan os.Signal, load func() (*confi
 		cfg, err := load()
 		if err != nil {
 			for line := range strings.SplitSeq(err.Error(), "\n") {
-				log.Error("the configuration was read again and is wrong; the old one stays", "problem", line)
+				log.Error("configuration not reloaded, it has problems; the old one stays", "problem", line)
 			}
 			continue
 		}

@@ -179,10 +179,12 @@ func showEvent(w io.Writer, data []byte) error {
 		Reason   string  `json:"reason"`
 		Detail   string  `json:"detail"`
 	}
-	if err := json.Unmarshal(data, &e); err != nil {
-		return fmt.Errorf("an event is not JSON: %w", err)
+	if json.Unmarshal(data, &e) != nil || e.Type == "" { // another program wrote it
+		_, err := fmt.Fprintf(w, "unreadable %s\n", textOf(e.ID, e.IDBase64))
+		return err
 	}
-	line := fmt.Sprintf("%s %s %s", time.UnixMilli(e.At).UTC().Format("2006-01-02T15:04:05.000Z07:00"), e.Type, textOf(e.ID, e.IDBase64))
+	line := fmt.Sprintf("%s %s %s", time.UnixMilli(e.At).UTC().Format("2006-01-02T15:04:05.000Z07:00"),
+		textOf(&e.Type, nil), textOf(e.ID, e.IDBase64))
 	if e.Lateness != nil {
 		line += fmt.Sprintf(", %d ms late", *e.Lateness)
 	}

@@ -82,10 +82,10 @@ func (w *watching) query() (url.Values, error) {
 	return q, err
 }
 
-// errCaughtUp ends a stream that was not to go on.
-var errCaughtUp = errors.New("all that was there is printed")
+// errCaughtUp ends the stream of a command with --no-follow.
+var errCaughtUp = errors.New("all past events are printed")
 
-// run prints events until it is interrupted or, with --no-follow, until all that were there are printed.
+// run prints events until it is interrupted or, with --no-follow, until all past events are printed.
 func (w *watching) run(ctx context.Context) error {
 	q, err := w.query()
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 	// pastAhead is about how many events a stream holds while it sends past ones in the order of time, all partitions
 	// together, and pastBytes limits their bytes.
 	pastAhead, pastBytes = 4_000, 1 << 20
-	// pastLook is how many bytes of a log a stream looks at together.
+	// pastLook is how many bytes of a log a stream reads at a time.
 	pastLook = 8 << 20
 )
 
@@ -95,6 +95,13 @@ func (f eventFilter) match(r *Record) bool {
 // over implements wanted: the times of a filter are bounds of what is read.
 func (eventFilter) over(*Record) bool { return false }
 
+// slim implements wanted. Of a key that is longer than any ID no more is kept than shows that; events have no headers.
+func (eventFilter) slim(r *Record) *Record {
+	one := *r
+	one.Key, one.Headers = r.Key[:min(len(r.Key), waterclock.MaxIDBytes+1)], nil
+	return slim(&one, maxEventBytes)
+}
+
 // Activity is a page of events of a request topic.
 type Activity struct {
 	Events   []ActivityEvent `json:"events" nullable:"false" doc:"About the newest first: by their time where they are on several partitions."`
@@ -126,7 +133,7 @@ func (e *events) registerActivity(h huma.API) {
 		if err != nil {
 			return nil, err
 		}
-		b := &browser{logs: e.logs, now: e.now, topic: topic.Events, limit: in.Limit, payload: maxEventBytes}
+		b := &browser{logs: e.logs, now: e.now, topic: topic.Events, limit: in.Limit}
 		if b.filter, err = in.filter(); err != nil {
 			return nil, err
 		}
@@ -144,7 +151,8 @@ func (e *events) registerActivity(h huma.API) {
 	})
 }
 
-// between returns what n partitions of a topic have of a span of time, and notes in a page where they end.
+// between returns the bounds of a span of time in n partitions of a topic. It notes in the page where the partitions
+// end, and whether events of the span may have been deleted.
 func (e *events) between(
 	ctx context.Context, topic string, page *Activity, first, n int32, after, before string,
 ) (map[int32][2]int64, error) {
@@ -182,7 +190,8 @@ func (e *events) between(
 	return bounds, nil
 }
 
-// sendPast sends what was there when the stream began, about in the order of time, and then says so.
+// sendPast sends the events that were in the log when the stream began, about in the order of time, and then the event
+// caught-up.
 func (s *stream) sendPast(ctx context.Context) error {
 	bounds := make(map[int32][2]int64, len(s.at.Next))
 	for i := range s.at.Next {
@@ -192,7 +201,7 @@ func (s *stream) sendPast(ctx context.Context) error {
 		return err
 	}
 	order := newTimeOrder(bounds, false)
-	order.most = max(1, min(order.most, pastAhead/int64(max(1, len(bounds)))))
+	order.most = max(1, pastAhead/int64(max(1, len(bounds))))
 	order.window = order.most
 	for {
 		for spans := order.spans(); len(spans) > 0; spans = order.spans() {
@@ -211,13 +220,14 @@ func (s *stream) sendPast(ctx context.Context) error {
 			break
 		}
 	}
-	for i, end := range s.ends.Next { // past markers, and what the filter does not choose
+	for i, end := range s.ends.Next { // past markers, and events that the filter leaves out
 		s.at.Next[i] = max(s.at.Next[i], end)
 	}
 	return s.write(fmt.Sprintf("event: caught-up\ndata: {\"olderDeleted\":%t}\n", s.deleted))
 }
 
-// look finds the events of spans that the caller wants. If there are too many bytes, the order has smaller spans then.
+// look finds the events of spans that the caller wants. If they are too large together, it finds none, and the next
+// spans of order are smaller.
 func (s *stream) look(ctx context.Context, order *timeOrder, spans map[int32][2]int64) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -229,7 +239,7 @@ func (s *stream) look(ctx context.Context, order *timeOrder, spans map[int32][2]
 		if !s.filter.match(r) {
 			return nil
 		}
-		one := slim(r, maxEventBytes)
+		one := s.filter.slim(r)
 		if kept += one.size(); kept > pastBytes && order.shrink() {
 			return errLargeSpan
 		}

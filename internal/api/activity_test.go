@@ -318,3 +318,44 @@ func TestActivityOfAPrefix(t *testing.T) {
 		in.call(t, "GET", "/v1/topics/timers/events?"+q, "").is(t, 403, "forbidden")
 	}
 }
+
+// The time of a record is what its producer has written: also one that JSON does not have.
+func TestActivityOfOddTimes(t *testing.T) {
+	l := busy(t)
+	for i, ms := range []int64{-1 << 60, 1 << 60} {
+		l.add(int32(i), begun, "odd", "fired", "orders")
+		l.all[int32(i)][len(l.all[int32(i)])-2].Time = time.UnixMilli(ms)
+	}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	if got, _ := activity(t, in, "limit=1000"); len(got) != 302 {
+		t.Errorf("%d events", len(got))
+	}
+}
+
+// readsOf counts how often a log is read: each time takes a connection of its own.
+type readsOf struct {
+	*eventLogs
+	n int
+}
+
+func (r *readsOf) Read(
+	ctx context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error,
+) error {
+	r.n++
+	return r.eventLogs.Read(ctx, topic, spans, fn)
+}
+
+// A stream that begins far back reads the log in few parts, also if it is about one timer.
+func TestPastIsReadInFewParts(t *testing.T) {
+	far := make([]*api.Record, 200_000)
+	for o := range far {
+		far[o] = &api.Record{Offset: int64(o), Time: begun, Key: []byte("y"), Value: []byte(`{"type":"fired"}`)}
+	}
+	p := place(t, "timers", "x", partitions).Partition
+	l := &readsOf{eventLogs: &eventLogs{all: map[int32][]*api.Record{p: far}}}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	_, others, _ := streamed(t, in, fmt.Sprintf("id=x&since=%d&follow=false", begun.UnixMilli()))
+	if len(others) != 1 || l.n > 60 {
+		t.Errorf("%q after %d reads", others, l.n)
+	}
+}

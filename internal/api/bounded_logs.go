@@ -59,6 +59,7 @@ func (l boundedLogs) Read(ctx context.Context, topic string, spans map[int32][2]
 	defer turn.Release()
 	var stopped error
 	err := l.Logs.Read(ctx, topic, spans, func(r *Record) error {
+		r.Time = instantOf(r.Time.UnixMilli()) // it is the producer's, perhaps one that JSON does not have
 		stopped = fn(r)
 		return stopped
 	})

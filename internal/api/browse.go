@@ -3,8 +3,9 @@ package api
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
+	"encoding/binary"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -13,21 +14,23 @@ import (
 // wanted chooses records of a log.
 type wanted interface {
 	match(r *Record) bool
-	// over reports whether nothing before a record of the same partition is chosen.
+	// over reports whether no record before this one, in the same partition, is chosen.
 	over(r *Record) bool
+	// slim returns what a list keeps of a record.
+	slim(r *Record) *Record
 }
 
 // browser makes pages of the newest records of a log that a filter chooses: it reads windows of each partition
-// backward, and takes the newest records of all. The next page begins, in each partition, below those that were taken.
-// A page reads at most maxHistoryOffsets, or for historyTime, and holds at most pageBytes.
+// backward, and takes the newest records of all partitions. The next page begins, in each partition, below the records
+// that were taken. A page ends when it is full (limit or pageBytes), after some maxHistoryOffsets, or after
+// historyTime.
 type browser struct {
-	logs    Logs
-	now     func() time.Time
-	topic   string
-	bounds  map[int32][2]int64 // what may be read of each partition
-	filter  wanted
-	limit   int // records of a page
-	payload int // bytes of a record's value that a page has
+	logs   Logs
+	now    func() time.Time
+	topic  string
+	bounds map[int32][2]int64 // what may be read of each partition
+	filter wanted
+	limit  int // records of a page
 }
 
 // page returns a page, the newest record first, and the cursor of the next one, "" at the end.
@@ -37,7 +40,7 @@ func (b *browser) page(ctx context.Context, cursor string) (records []*Record, n
 		return nil, "", err
 	}
 	// At first, two offsets for each record: the marker of its transaction may follow it.
-	window := int64(2*b.limit + 2)
+	window := min(int64(2*b.limit+2), max(1, maxHistoryOffsets/int64(max(1, len(b.bounds)))))
 	back := backward{bounds: b.bounds, low: low, over: make(map[int32]bool), window: window, least: 1}
 	keep, err := reservePage(ctx, len(b.bounds))
 	if err != nil {
@@ -75,8 +78,7 @@ func (b *browser) page(ctx context.Context, cursor string) (records []*Record, n
 		back.low[p], more = at, more || at > span[0]
 	}
 	if more {
-		text, _ := json.Marshal(back.low) // numbers can be encoded
-		next = base64.RawURLEncoding.EncodeToString(text)
+		next = pageCursor(back.low)
 	}
 	return records, next, nil
 }
@@ -97,7 +99,7 @@ func (b *browser) read(ctx context.Context, back *backward) (map[int32]*newest, 
 			over[r.Partition] = true
 		}
 		if b.filter.match(r) {
-			found[r.Partition].add(slim(r, b.payload))
+			found[r.Partition].add(b.filter.slim(r))
 		}
 		return nil
 	})
@@ -153,18 +155,50 @@ func newestOf(found map[int32][]*Record, limit int) (records []*Record, size int
 	return records, size
 }
 
+// cursorFormat is the first byte of a cursor. Those of earlier versions were JSON.
+const cursorFormat = 1
+
+// pageCursor writes where each partition ends for the next page: behind cursorFormat, for each partition its number,
+// less that of the one before, less 1, and the offset. It has to fit into an address, of many partitions too.
+func pageCursor(ends map[int32]int64) string {
+	b, next := []byte{cursorFormat}, int32(0)
+	for _, p := range slices.Sorted(maps.Keys(ends)) {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(p-next)), uint64(ends[p]))
+		next = p + 1
+	}
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// parsePageCursor reads what pageCursor writes.
+func parsePageCursor(cursor string) (ends map[int32]int64, ok bool) {
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(b) == 0 || b[0] != cursorFormat {
+		return nil, false
+	}
+	ends = make(map[int32]int64)
+	b, next := b[1:], uint64(0)
+	for len(b) > 0 {
+		gap, n := binary.Uvarint(b)
+		offset, m := binary.Uvarint(b[max(0, n):])
+		p := next + gap
+		if n <= 0 || m <= 0 || p < next || p > math.MaxInt32 || offset > math.MaxInt64 {
+			return nil, false
+		}
+		ends[int32(p)], next, b = int64(offset), p+1, b[n+m:]
+	}
+	return ends, true
+}
+
 // pageEnds returns where each partition ends for a page.
 func pageEnds(cursor string, bounds map[int32][2]int64) (map[int32]int64, error) {
-	ends := make(map[int32]int64, len(bounds))
-	if cursor != "" {
-		text, err := base64.RawURLEncoding.DecodeString(cursor)
-		if err != nil || json.Unmarshal(text, &ends) != nil || ends == nil { // nil: from a JSON null
-			return nil, problem(http.StatusBadRequest, ReasonBadRequest,
-				"the cursor is not one of this list: give that of the page before, or none")
-		}
+	given, ok := parsePageCursor(cursor)
+	if cursor != "" && !ok {
+		return nil, problem(http.StatusBadRequest, ReasonBadRequest,
+			"the cursor is not one of this list: give that of the page before, or none")
 	}
+	ends := make(map[int32]int64, len(bounds))
 	for p, b := range bounds {
-		end, told := ends[p]
+		end, told := given[p]
 		if !told {
 			end = b[1]
 		}

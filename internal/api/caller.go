@@ -40,7 +40,8 @@ func (t *topics) registerCaller(h huma.API) {
 	})
 }
 
-// rightsOf returns what grants allow on the request topics that are served.
+// rightsOf returns the rights that grants give to the request topics that are served, without those that a wider right
+// includes.
 func (t *topics) rightsOf(grants []access.Grant) []Right {
 	all := []Right{}
 	for _, name := range slices.Sorted(maps.Keys(t.all)) {
@@ -54,10 +55,11 @@ func (t *topics) rightsOf(grants []access.Grant) []Right {
 			}
 		}
 		for prefix, role := range roles {
-			wider := func(other string) bool {
-				return other != prefix && strings.HasPrefix(prefix, other) && roles[other] >= role
+			included := false
+			for other, its := range roles {
+				included = included || other != prefix && strings.HasPrefix(prefix, other) && its >= role
 			}
-			if !slices.ContainsFunc(slices.Collect(maps.Keys(roles)), wider) {
+			if !included {
 				all = append(all, Right{name, prefix, role.String()})
 			}
 		}

@@ -83,7 +83,7 @@ func open(d *json.Decoder, want json.Delim) error {
 // ended returns an error if something follows a value.
 func ended(d *json.Decoder) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("there is something behind its end")
+		return errors.New("trailing data after the JSON value")
 	}
 	return nil
 }

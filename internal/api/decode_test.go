@@ -100,7 +100,7 @@ func TestFaultsOfABody(t *testing.T) {
 		`{"timers":[{"id":"a"},{"id":1}]}`: "body.timers[1]: id is number, and needs a text",
 		`{"timers":[{"afer":"1h"}]}`:       `body.timers[0]: unknown field "afer"`,
 		`{"timers":[{}],"more":1}`:         "body: it begins with more, and needs }",
-		`{"timers":[{}]} x`:                "body: there is something behind its end",
+		`{"timers":[{}]} x`:                "body: trailing data after the JSON value",
 		`{"timers":[{}`:                    "body: it ends early",
 		`{"timers":[{"headers":[{"name":"","value":"x"}]}]}`: "",
 	} {

@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api/access"
 )
 
@@ -125,8 +126,8 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 // list, whose position is the partitions' end at that time, or from this stream. Each event
 // comes with the position after it, and so does each sign of life. So a caller that continues from the
 // last position that arrived whole gets the next event. A position names all partitions of the stream,
-// so it is the only thing that a caller has to keep. What was there at the beginning, and is sent in the order of time,
-// ends where what is followed begins: at ends.
+// so it is the only thing that a caller has to keep. Past events, which are sent in the order of time, end where
+// following the log begins: at ends.
 //
 // If by now the log begins after a position, the events in between are gone. A position that is too far
 // back is not read. In both cases the answer says so, and there is no stream: see begin. If retention
@@ -135,10 +136,10 @@ func (e *events) watch(ctx context.Context, in *watch) (*huma.StreamResponse, er
 type stream struct {
 	*events
 	topic     string
-	beginning // at moves with what was sent
+	beginning // at is the position behind what was sent
 	filter    eventFilter
-	past      bool // what was there at the beginning is sent first, in the order of time
-	follow    bool // then what is written
+	past      bool // first send the events between at and ends, in the order of time
+	follow    bool // then send events as they are written
 	w         http.ResponseWriter
 	may       func() error // returns why the caller may not see the events any more
 }
@@ -197,9 +198,11 @@ func withID(r *Record) []byte {
 	if len(r.Value) > maxEventBytes || json.Unmarshal(r.Value, &fields) != nil || fields == nil {
 		fields = map[string]json.RawMessage{}
 	}
-	if utf8.Valid(r.Key) {
+	switch {
+	case len(r.Key) > waterclock.MaxIDBytes: // it is none
+	case utf8.Valid(r.Key):
 		fields["id"], _ = json.Marshal(string(r.Key)) // a string can be encoded
-	} else {
+	default:
 		fields["idBase64"], _ = json.Marshal(r.Key)
 	}
 	line, _ := json.Marshal(fields)

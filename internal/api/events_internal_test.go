@@ -1,10 +1,14 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/waterclock/waterclock/internal/timer"
 )
 
 // A record of an events topic that is larger than any event of ours is not decoded: its members would take twenty
@@ -25,5 +29,93 @@ func TestMemoryOfForeignEvents(t *testing.T) {
 	largest := &Record{Key: []byte("a"), Value: []byte(`{"type":"rejected","detail":"` + strings.Repeat(`\u0001`, 1024) + `","x":"` + strings.Repeat(`\u0001`, 512) + `"}`)}
 	if got := string(withID(largest)); len(got) < len(largest.Value) {
 		t.Errorf("an event of %d bytes is told as %d", len(largest.Value), len(got))
+	}
+}
+
+// hostileLogs have one record in each partition, whose key and headers take most of a megabyte. It implements Logs.
+type hostileLogs struct{ Logs }
+
+func (hostileLogs) Read(_ context.Context, _ string, spans map[int32][2]int64, fn func(*Record) error) error {
+	for p := range spans {
+		r := &Record{Partition: p, Key: make([]byte, 400<<10), Value: make([]byte, 100<<10),
+			Headers: []timer.Header{{Key: "x", Value: make([]byte, 400<<10)}}}
+		if err := fn(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A stream that sends what was there holds little of each partition, whatever other programs have written.
+func TestMemoryOfPastEvents(t *testing.T) {
+	const partitions = 30
+	bounds := make(map[int32][2]int64)
+	for p := range int32(partitions) {
+		bounds[p] = [2]int64{0, 1}
+	}
+	s := &stream{events: &events{logs: hostileLogs{}}}
+	order := newTimeOrder(bounds, false)
+	for spans := order.spans(); len(spans) > 0; spans = order.spans() {
+		if err := s.look(t.Context(), order, spans); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held, told := 0, 0
+	for _, ahead := range order.ahead {
+		for _, r := range ahead {
+			held, told = held+r.record.size(), told+len(withID(r.record))
+		}
+	}
+	if held > partitions*2*maxEventBytes || told > partitions<<10 {
+		t.Errorf("%d events are held in %d KiB, and told in %d", partitions, held>>10, told>>10)
+	}
+	back := &backward{bounds: make(map[int32][2]int64), low: make(map[int32]int64), over: make(map[int32]bool),
+		window: 1, least: 1}
+	for p := range int32(partitions) {
+		back.bounds[p], back.low[p] = [2]int64{0, 1}, 1
+	}
+	b := &browser{logs: hostileLogs{}, now: time.Now, bounds: back.bounds, filter: eventFilter{}, limit: 100}
+	found, err := b.read(t.Context(), back)
+	held = 0
+	for _, n := range found {
+		held += n.size
+	}
+	if err != nil || len(found) != partitions || held > partitions*2*maxEventBytes {
+		t.Errorf("a list holds %d KiB of %d partitions: %v", held>>10, len(found), err)
+	}
+}
+
+// A record whose key is longer than any ID is of another program: the key is not told, as it would be a line that no
+// client reads.
+func TestKeysOfForeignEvents(t *testing.T) {
+	r := &Record{Key: []byte(strings.Repeat("<", 900<<10)), Value: []byte(`{"type":"fired"}`)}
+	if got := string(withID(r)); got != `{"type":"fired"}` {
+		t.Errorf("%.100s, %d bytes", got, len(got))
+	}
+}
+
+// longLogs count how many offsets are read. It implements Logs.
+type longLogs struct {
+	Logs
+	read *int64
+}
+
+func (l longLogs) Read(_ context.Context, _ string, spans map[int32][2]int64, _ func(*Record) error) error {
+	for _, span := range spans {
+		*l.read += span[1] - span[0]
+	}
+	return nil
+}
+
+// A page reads no more of a log with many partitions than of any other.
+func TestPageOfManyPartitions(t *testing.T) {
+	var read int64
+	b := &browser{logs: longLogs{read: &read}, now: time.Now, bounds: make(map[int32][2]int64), filter: eventFilter{},
+		limit: 1000}
+	for p := range int32(400) {
+		b.bounds[p] = [2]int64{0, 10_000}
+	}
+	if _, cursor, err := b.page(t.Context(), ""); err != nil || cursor == "" || read > maxHistoryOffsets {
+		t.Errorf("%d offsets are read, cursor %q: %v", read, cursor, err)
 	}
 }

@@ -267,7 +267,7 @@ func (a *answering) List(_ context.Context, page query.Page) (query.List, error)
 	return l, nil
 }
 
-func (a *answering) CountAmong(_ context.Context, f query.Filter, limit int) (query.Count, error) {
+func (a *answering) Count(_ context.Context, f query.Filter, limit int) (query.Count, error) {
 	if err := a.lock(); err != nil {
 		return query.Count{}, err
 	}

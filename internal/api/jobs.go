@@ -174,7 +174,7 @@ func (j *jobs) start(ctx context.Context, action, header, name string, f *Filter
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		n, err := j.lists.count(ctx, name, topic, &query.Page{Filter: q}, nil)
-		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &n}}, cmp.Or(err, whole(n.Missing))
+		return &startedJob{Status: http.StatusOK, Body: JobStarted{Matching: &n}}, cmp.Or(err, missingError(n.Missing))
 	}
 	one := &job{topic: topic, show: Job{Topic: name, Action: action, Prefix: q.Prefix}}
 	return j.launch(ctx, one, perSecond, func(ctx context.Context) error { return j.steerAll(ctx, one, header, q) })
@@ -284,7 +284,7 @@ func (j *jobs) steerAll(ctx context.Context, one *job, header string, f query.Fi
 		err := j.insist(ctx, one, func() (err error) {
 			var missing []Missing
 			found, missing, err = j.lists.page(ctx, one.show.Topic, one.topic, p)
-			return cmp.Or(err, whole(missing))
+			return cmp.Or(err, missingError(missing))
 		})
 		if err != nil {
 			return err

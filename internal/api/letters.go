@@ -36,16 +36,17 @@ type letterFilter struct {
 	request, reason string
 	prefix          []byte
 	after, before   time.Time // zero: any time
-	reviewed        string
-	marks           *review // what has been reviewed, if reviewed is not empty
+	reviewed        string    // true, false or empty
+	marks           *review   // nil: reviewed is empty
 }
 
-// selects reports whether the filter leaves out letters for another reason than that they have been reviewed, or not.
+// selects reports whether the filter may leave out letters that are new.
 func (f *letterFilter) selects() bool {
 	return f.reason != "" || len(f.prefix) > 0 || !f.after.IsZero() || !f.before.IsZero() || f.reviewed == "true"
 }
 
-// clip returns the part of a log that can have letters of the filter.
+// clip returns the part of a log that can have letters of the filter. It takes marks that are not of this log out of
+// the filter.
 func (f *letterFilter) clip(bounds map[int32][2]int64) map[int32][2]int64 {
 	if f.reviewed == "" {
 		return bounds
@@ -97,14 +98,15 @@ func (f *letterFilter) over(r *Record) bool {
 	return !f.after.IsZero() && r.Time.Before(f.after.Add(-letterSlack))
 }
 
+func (*letterFilter) slim(r *Record) *Record { return slim(r, previewBytes) }
+
 // letters has the operations on dead letters, one or a page at a time.
 type letters struct {
-	topics *topics
-	asker  Asker
-	logs   Logs
-	timers *timers
-	now    func() time.Time
-	// reviews knows which letters have been reviewed.
+	topics  *topics
+	asker   Asker
+	logs    Logs
+	timers  *timers
+	now     func() time.Time
 	reviews *reviews
 }
 
@@ -168,7 +170,7 @@ func (l *letters) register(h huma.API) {
 		}
 		done, err := l.resend(ctx, &in.OneLetter, in.Wait.Wait, c)
 		if err == nil {
-			l.noteResent(ctx, &in.OneLetter)
+			l.reviewResent(ctx, &in.OneLetter)
 		}
 		return done, err
 	})
@@ -185,15 +187,17 @@ func (l *letters) page(ctx context.Context, topic string, f *letterFilter, limit
 	for p, b := range bounds {
 		ends.Next[p] = b[1]
 	}
-	b := &browser{logs: l.logs, now: l.now, topic: topic, bounds: f.clip(bounds), filter: f, limit: limit,
-		payload: previewBytes}
+	b := &browser{logs: l.logs, now: l.now, topic: topic, bounds: f.clip(bounds), filter: f, limit: limit}
 	page := &DeadLetterList{DeadLetters: []DeadLetter{}, Position: ends.String()}
 	found, cursor, err := b.page(ctx, cursor)
-	marks, unknown := l.reviews.of(ctx, topic) // without them the list is as good
+	marks, unknown := l.reviews.of(ctx, topic) // the list is useful without them
+	if unknown == nil {
+		marks = marks.within(bounds)
+	}
 	for _, r := range found {
 		d := letter(r)
 		if unknown == nil {
-			d.Reviewed = new(marks.within(bounds).has(r))
+			d.Reviewed = new(marks.has(r))
 		}
 		page.DeadLetters = append(page.DeadLetters, d)
 	}
@@ -214,11 +218,9 @@ func (l *letters) resend(ctx context.Context, in *OneLetter, wait string, c *Cor
 	return l.timers.change(ctx, &OneTimer{Topic: in.Topic, ID: string(request.ID)}, wait, request, false, err)
 }
 
-// noteResent notes that a letter has been reviewed, because its request was sent again. The request is written whether
-// or not this works.
-func (l *letters) noteResent(ctx context.Context, in *OneLetter) {
-	more := map[int32]offsets{in.Partition: {{in.Offset, in.Offset + 1}}}
-	if err := l.reviews.add(ctx, l.topics.all[in.Topic].DeadLetters, l.topics.caller(ctx), more); err != nil {
+// reviewResent marks a letter as reviewed, because its request was sent again. If that fails, the letter stays new.
+func (l *letters) reviewResent(ctx context.Context, in *OneLetter) {
+	if err := l.reviewOne(ctx, l.topics.all[in.Topic], in); err != nil {
 		l.reviews.log.WarnContext(ctx, "cannot mark a dead letter as reviewed", "topic", in.Topic,
 			"partition", in.Partition, "offset", in.Offset, "err", err)
 	}

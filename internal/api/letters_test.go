@@ -448,3 +448,26 @@ func TestResendOfALostAnswer(t *testing.T) {
 		t.Errorf("%d requests are in the log, want each once", n)
 	}
 }
+
+// A list has a next page however many partitions there are: its cursor fits into an address.
+func TestLettersOfManyPartitions(t *testing.T) {
+	l := &deadLog{}
+	const many = 1000
+	for p := range int32(many) {
+		l.add("timers", p, time.Now().Add(-time.Duration(p)*time.Second), fmt.Sprintf("a%d", p), "bad-cron")
+	}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	seen := make(map[string]bool)
+	for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
+		a := in.call(t, "GET", "/v1/topics/timers/dead-letters?limit=100&cursor="+cursor, "").is(t, 200, "")
+		for _, d := range a.body["deadLetters"].([]any) {
+			seen[d.(map[string]any)["id"].(string)] = true
+		}
+		if cursor, _ = a.body["cursor"].(string); len(cursor) > 8000 || pages > many {
+			t.Fatalf("page %d has a cursor of %d bytes", pages, len(cursor))
+		}
+	}
+	if len(seen) != many {
+		t.Errorf("%d letters of %d", len(seen), many)
+	}
+}

@@ -215,9 +215,9 @@ func (l *lists) count(ctx context.Context, name string, topic Topic, p *query.Pa
 	return all, nil
 }
 
-// askAll sends the same call to all partitions of a topic, except those of without, and returns the answers of those
-// that answer. missing has the others. The call fails if no partition answers, or for another reason than that one
-// could not be asked.
+// askAll sends the same call to all partitions of a topic, except those of without. It returns the answers, and as
+// missing the partitions that could not be asked, those of without included. It fails if no partition answers, or if
+// the error of one says something else: see missingFor.
 func (l *lists) askAll(
 	ctx context.Context, topic Topic, c *route.Call, without []Missing,
 ) (answers []route.Answer, missing []Missing, err error) {
@@ -251,12 +251,13 @@ func (l *lists) askAll(
 		missing = append(missing, *m)
 	}
 	if len(answers) == 0 {
-		return nil, nil, whole(missing)
+		return nil, nil, missingError(missing)
 	}
 	return answers, missing, nil
 }
 
-// missingFor describes a partition that could not be asked; nil if the error says something else.
+// missingFor describes a partition that could not be asked. It returns nil if the error says something else, such as
+// that the call is wrong.
 func missingFor(p int32, err error) *Missing {
 	problem := routed(err)
 	switch problem.Reason {
@@ -272,8 +273,9 @@ func missingFor(p int32, err error) *Missing {
 	return m
 }
 
-// whole returns an error if partitions are missing: that of the first.
-func whole(missing []Missing) error {
+// missingError returns nil if no partition is missing, otherwise the error of the first, for callers that need all of
+// them.
+func missingError(missing []Missing) error {
 	if len(missing) == 0 {
 		return nil
 	}
@@ -369,7 +371,8 @@ func reservePage(ctx context.Context, partitions int) (keep func(bytes int), err
 // page merges pages of all partitions. Each partition is asked for its share, with some to spare, so memory
 // does not grow with the number of partitions. They are asked again from where the merge ended, until the page
 // is full, by number or by bytes. If the filter matches few timers, the page may end earlier: its cursor says
-// where to continue. A partition that could not be asked once is missing on the whole page.
+// where to continue. A partition that could not be asked in one round is not asked in later ones: the page would have a
+// part of its timers and not name it as missing.
 func (l *lists) page(
 	ctx context.Context, name string, topic Topic, p query.Page,
 ) (all query.List, missing []Missing, err error) {

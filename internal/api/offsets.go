@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// offsets is a set of offsets of a partition: spans, from the first to behind the last, in order, with gaps between
-// them.
+// offsets is a set of offsets of a partition: spans from the first offset to behind the last one, in order, with gaps
+// between them.
 type offsets [][2]int64
 
 // has reports whether an offset is in the set.
@@ -43,7 +43,7 @@ func (s offsets) with(more ...[2]int64) offsets {
 // includes reports whether all of another set is in the set.
 func (s offsets) includes(other offsets) bool { return slices.Equal(s, s.with(other...)) }
 
-// upTo returns the offset below which all are in the set.
+// upTo returns the offset below which all offsets are in the set.
 func (s offsets) upTo() int64 {
 	if len(s) > 0 && s[0][0] == 0 {
 		return s[0][1]
@@ -51,9 +51,9 @@ func (s offsets) upTo() int64 {
 	return 0
 }
 
-// above returns the spans from upTo on as text of at most so many bytes: of each span the gap before it and, unless it
-// is one offset, a plus sign and its length, with commas between them. kept is how many spans the text has; the others
-// are the last ones.
+// above returns the spans beyond upTo as text of at most so many bytes (docs/internals/FORMAT.md): of each span the gap
+// before it and, unless it is one offset, a plus sign and its length, with commas between spans. kept is how many spans
+// of the set, the first ones, the text and upTo have together.
 func (s offsets) above(most int) (text string, kept int) {
 	at := s.upTo()
 	for i, span := range s {
@@ -76,8 +76,8 @@ func (s offsets) above(most int) (text string, kept int) {
 	return text, kept
 }
 
-// readOffsets reads the set that consists of all offsets below upTo, and of what above has written. It ignores what it
-// cannot read.
+// readOffsets returns the set of all offsets below upTo and of the spans that above has written. It ignores the rest of
+// a text from the first span that it cannot read.
 func readOffsets(upTo int64, text string) offsets {
 	s, at := offsets{}.with([2]int64{0, upTo}), upTo
 	for one := range strings.SplitSeq(text, ",") {
@@ -96,15 +96,15 @@ func readOffsets(upTo int64, text string) offsets {
 	return s.with()
 }
 
-// maxHandled limits the spans of letters that a job has handled, of each partition. Marks have room for fewer.
+// maxHandled limits the spans of each partition that a job has handled. A mark has room for fewer.
 const maxHandled = 2_000
 
 // handled are the letters that a job has sent or spared. Letters of a partition are noted in the order of its log, or
-// in the opposite one.
+// in reverse.
 type handled struct {
-	singly      bool // others lie between them, which the job leaves out
+	singly      bool // letters lie between them that the job leaves out
 	newestFirst bool
-	edge        map[int32]int64 // by partition: up to where the log is handled
+	edge        map[int32]int64 // by partition: the log is handled up to there, or down to there if newestFirst
 	set         map[int32]offsets
 	dropped     bool // there were more than maxHandled
 }
@@ -119,23 +119,26 @@ func newHandled(bounds map[int32][2]int64, singly, newestFirst bool) handled {
 	return h
 }
 
-// note notes a letter. If it is not good it stays new.
-func (h *handled) note(l *Record, good bool) {
-	span := [2]int64{l.Offset, l.Offset}
-	if good {
-		span[1]++
-	}
-	switch {
+// note notes that the job has dealt with a letter. Unless the letter is done, it stays new.
+func (h *handled) note(l *Record, done bool) {
+	p, from, to := l.Partition, l.Offset, l.Offset+1
+	switch { // between the edge and this letter there are only markers
 	case h.singly:
-	case h.newestFirst: // between this letter and the last one there are markers only
-		if !good {
-			span[0]++
+		if !done {
+			return
 		}
-		span[1], h.edge[l.Partition] = h.edge[l.Partition], l.Offset
+	case h.newestFirst:
+		to, h.edge[p] = h.edge[p], from
+		if !done {
+			from++
+		}
 	default:
-		span[0], h.edge[l.Partition] = h.edge[l.Partition], l.Offset+1
+		from, h.edge[p] = h.edge[p], to
+		if !done {
+			to--
+		}
 	}
-	h.add(l.Partition, span)
+	h.add(p, [2]int64{from, to})
 }
 
 // rest notes that the job has come to the end of the log.
@@ -153,7 +156,7 @@ func (h *handled) rest(bounds map[int32][2]int64) {
 }
 
 func (h *handled) add(p int32, span [2]int64) {
-	if h.singly && len(h.set[p]) == maxHandled {
+	if h.singly && len(h.set[p]) == maxHandled { // cheaper than to see whether the span touches another one
 		h.dropped = true
 		return
 	}

@@ -105,7 +105,8 @@ func reasoned(c huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
-// plainly says what is wrong with a part of a call, in the words of other errors.
+// plainly says what is wrong with a part of a call, in the words of other errors. huma has no hook for that: its
+// messages are recognized by their format strings.
 func plainly(op *huma.Operation, e *huma.ErrorDetail) string {
 	in, name, _ := strings.Cut(e.Location, ".")
 	message := e.Message

@@ -82,7 +82,8 @@ func (e *events) begin(
 	given, ok := parsePosition(text)
 	if text != "" && !ok {
 		return b, problem(http.StatusBadRequest, ReasonBadRequest,
-			"the position is not one of a stream of events: give the last ID that one came with, log.position of a timer's events, or none")
+			"the position is not one of a stream of events: give the last ID that one came with, log.position of a "+
+				"timer's events, or none")
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -90,9 +91,9 @@ func (e *events) begin(
 	if err != nil {
 		return b, err
 	}
-	var of map[int32]int64
+	var starts map[int32]int64 // by partition; nil: no time counts
 	if !since.IsZero() && text == "" {
-		if of, err = e.logs.Since(ctx, topic, since); err != nil {
+		if starts, err = e.logs.Since(ctx, topic, since); err != nil {
 			return b, err
 		}
 	}
@@ -102,7 +103,7 @@ func (e *events) begin(
 		p := first + int32(i)
 		span := bounds[p]
 		next := span[1]
-		switch offset, some := of[p]; {
+		switch offset, some := starts[p]; {
 		case text != "":
 			next = given.next(p)
 		case some:
@@ -121,9 +122,10 @@ func (e *events) begin(
 	}
 	switch {
 	case behind <= maxBehind:
-	case of != nil:
+	case starts != nil:
 		return b, problem(http.StatusGone, ReasonEventsGone,
-			"there are %d offsets since then, and a stream of events begins %d back at most: give a later time, or an ID", behind, maxBehind)
+			"there are %d offsets since then, and a stream of events begins %d back at most: give a later time, or an "+
+				"ID", behind, maxBehind)
 	default:
 		return b, gone("the position is %d offsets back, and a stream of events begins %d back at most", behind,
 			maxBehind)

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -26,6 +28,8 @@ const (
 	resendLetters, resendBytes = 500, 4 << 20
 	// resendChunk is how many requests are written at a time; fewer if the job's rate is lower.
 	resendChunk = 100
+	// noteEvery is how often a job notes what it has sent, at most: new letters are counted anew each time.
+	noteEvery = 5 * time.Second
 )
 
 // errLog says that a job could not read a log. That may be temporary.
@@ -49,12 +53,12 @@ type LetterMatches struct {
 // whichever partitions they are. With replace the oldest go first, and each replaces what is pending. Letters with a
 // condition of their own keep it. Records of a fixed-delay topic have no ID: they go in the order of the log.
 //
-// What it has sent, or spared because something newer is pending, has been reviewed. What failed stays new.
+// Letters that it has sent, or spared because something newer is pending, are marked as reviewed. Those that have
+// failed stay new.
 type resendJob struct {
 	filter  letterFilter
 	replace bool
 	by      string // the caller
-
 	handled handled
 }
 
@@ -63,6 +67,8 @@ type resends struct {
 	jobs    *jobs
 	logs    Logs
 	reviews *reviews
+
+	starting sync.Mutex // is held while a job that sends what is new is started
 }
 
 func (s *resends) register(h huma.API) {
@@ -97,10 +103,33 @@ func (s *resends) register(h huma.API) {
 		if _, err := topics.withLetters(ctx, access.Admin, in.Topic, in.Prefix); err != nil {
 			return nil, err
 		}
+		if in.Reviewed == "false" {
+			s.starting.Lock()
+			defer s.starting.Unlock()
+			if err := s.alone(ctx, in.Topic); err != nil {
+				return nil, err
+			}
+		}
 		r := &resendJob{filter: f, replace: in.Replace, by: topics.caller(ctx)}
 		j := &job{topic: topic, show: Job{Topic: in.Topic, Action: "resend", Prefix: in.Prefix}}
 		return s.jobs.launch(ctx, j, in.Rate, func(ctx context.Context) error { return s.resendAll(ctx, j, r) })
 	})
+}
+
+// alone returns a problem if a job sends dead letters of a topic: what it has not noted yet would be sent twice.
+func (s *resends) alone(ctx context.Context, name string) error {
+	all, _, err := s.jobs.asker.AllJobs(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if one := &all[i]; one.Topic == name && one.Action == "resend" && one.State == "running" {
+			return problem(http.StatusTooManyRequests, ReasonTooManyJobs,
+				"job %s sends dead letters of %.100q now: wait for it, or stop it, or they would be sent twice", one.ID,
+				name)
+		}
+	}
+	return nil
 }
 
 // preview counts what a resend would send.
@@ -153,7 +182,8 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	bounds = r.filter.clip(bounds)
 	order := newTimeOrder(bounds, !r.replace && !j.topic.Delay)
 	r.handled = newHandled(bounds, r.filter.selects(), order.newestFirst)
-	defer s.noteHandled(ctx, j, r)
+	defer s.reviewHandled(ctx, j, r)
+	noted := s.jobs.now()
 	for {
 		for spans := order.spans(); len(spans) > 0; spans = order.spans() {
 			err := s.jobs.insist(ctx, j, func() error {
@@ -184,20 +214,26 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 				return err
 			}
 		}
+		if now := s.jobs.now(); now.Sub(noted) >= noteEvery {
+			s.reviewHandled(ctx, j, r)
+			noted = now
+		}
 	}
 }
 
-// noteHandled notes what a job has sent as reviewed, also if it was stopped.
-func (s *resends) noteHandled(ctx context.Context, j *job, r *resendJob) {
+// reviewHandled marks the letters that a job has handled so far as reviewed, even if it was stopped.
+func (s *resends) reviewHandled(ctx context.Context, j *job, r *resendJob) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
-	err := s.reviews.add(ctx, j.topic.DeadLetters, r.by, r.handled.set)
+	err := s.reviews.add(ctx, j.topic.DeadLetters, r.by, maps.Clone(r.handled.set))
 	if err == nil && r.handled.dropped {
 		err = errMarks
 	}
-	if err != nil {
-		s.jobs.update(j, func(shown *Job) { shown.Unmarked = err.Error() })
-	}
+	s.jobs.update(j, func(shown *Job) {
+		if shown.Unmarked = ""; err != nil {
+			shown.Unmarked = err.Error()
+		}
+	})
 }
 
 // look finds the letters of spans that a job wants, without keeping them. If it returns errLargeSpan, the order has
@@ -263,11 +299,11 @@ func (s *resends) read(ctx context.Context, topic string, spans map[int32][2]int
 
 // resendChunk writes the requests of some letters in order, those of each partition together.
 func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*Record) error {
-	requests, of := make(map[timer.TopicPartition][]route.Request), make(map[timer.TopicPartition][]*Record)
-	good := make(map[*Record]bool, len(letters))
+	requests, from := make(map[timer.TopicPartition][]route.Request), make(map[timer.TopicPartition][]*Record)
+	done := make(map[*Record]bool, len(letters)) // those that have not failed
 	defer func() {
 		for _, l := range letters {
-			r.handled.note(l, good[l])
+			r.handled.note(l, done[l])
 		}
 	}()
 	for _, l := range letters {
@@ -279,7 +315,7 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 			s.jobs.update(j, func(shown *Job) { fail(shown, whyNot(err)) })
 			continue
 		}
-		requests[at], of[at] = append(requests[at], q), append(of[at], l)
+		requests[at], from[at] = append(requests[at], q), append(from[at], l)
 	}
 	wait := "decided"
 	if j.topic.Delay {
@@ -302,7 +338,7 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 			for i := range all {
 				failed := shown.Failed
 				count(shown, all[i:i+1])
-				good[of[at][i]] = shown.Failed == failed
+				done[from[at][i]] = shown.Failed == failed
 			}
 		})
 	}

@@ -271,3 +271,97 @@ func TestWhatIsResentIsReviewed(t *testing.T) {
 		})
 	}
 }
+
+// Others may commit to the group of marks, too. A time that JSON does not have, or one of the future, keeps nothing from
+// being told.
+func TestMarksWithOddTimes(t *testing.T) {
+	for _, note := range []string{`{"at":9223372036854775807}`, `{"at":-9223372036854775808}`, `{"at":99999999999999}`} {
+		l := six()
+		l.set = map[string]map[int32]api.Mark{"timers.dead": {0: {Offset: 2, Metadata: note}}}
+		in := startWith(t, newFake("timers", partitions), "p0", false, l)
+		a := in.call(t, "GET", "/v1/topics/timers/dead-letters/reviewed", "").is(t, 200, "")
+		at, err := time.Parse(time.RFC3339Nano, fmt.Sprint(a.body["at"]))
+		if a.body["position"] != "0:2.0" || err != nil || at.After(time.Now()) {
+			t.Errorf("%s: %s %v", note, a.text, err)
+		}
+		newOnes(t, in, 5)
+	}
+}
+
+// However many partitions a topic of dead letters has, and however many of its letters are new, they are counted in the
+// end.
+func TestManyNewLettersAreCounted(t *testing.T) {
+	l := six()
+	l.set = map[string]map[int32]api.Mark{"timers.dead": {0: {Metadata: `{"at":1790000000000}`}}}
+	one := *l.logs["timers.dead"][0][0]
+	const many, each = 130, 2_050
+	for p := range int32(many) {
+		rs := make([]*api.Record, each)
+		for o := range rs {
+			r := one
+			r.Partition, r.Offset = p, int64(o)
+			rs[o] = &r
+		}
+		l.logs["timers.dead"][p] = rs
+	}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	newOnes(t, in, many*each)
+}
+
+// Other programs may write letters with any number of reasons. So many are not told apart.
+func TestReasonsOfNewLettersAreBounded(t *testing.T) {
+	l := six()
+	l.set = map[string]map[int32]api.Mark{"timers.dead": {0: {Metadata: `{"at":1790000000000}`}}}
+	for i := range 1000 {
+		l.add("timers", 0, time.Now(), "x", fmt.Sprintf("odd-%d", i))
+	}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	if n := newOnes(t, in, 1006); len(n["reasons"].(map[string]any)) > 101 {
+		t.Errorf("%d reasons", len(n["reasons"].(map[string]any)))
+	}
+}
+
+// Of two resends of what is new, at any two instances, only one runs at a time: both would send the same letters. What
+// it has sent is noted as it goes, and not only at the end, which an instance may not live to see.
+func TestOneResendOfWhatIsNewAtATime(t *testing.T) {
+	const resend = "/v1/topics/timers/dead-letters/resend"
+	l := &markedLog{}
+	for i := range 1100 {
+		l.add("timers", 0, time.Now().Add(-time.Minute), fmt.Sprintf("a%04d", i), "target-unknown", "timer-after", "1h",
+			"timer-target-topic", "orders")
+	}
+	in := startWith(t, newFake("timers", partitions), "p0", false, l)
+	first := in.call(t, "POST", resend+"?reviewed=false&rate=90", "").is(t, 202, "")
+	at := first.header.Get("Location")
+	in.call(t, "POST", resend+"?reviewed=false", "").is(t, 429, "too-many-jobs")
+	in.call(t, "POST", resend+"?reviewed=false&dry-run=true", "").is(t, 200, "")
+	await.Until(t, 20*time.Second, "what was sent is noted", func() bool {
+		return letterIDs(t, in, "reviewed=true") != ""
+	})
+	if j := in.call(t, "GET", at, "").is(t, 200, ""); j.body["state"] != "running" {
+		t.Errorf("only at the end: %s", j.text)
+	}
+	in.call(t, "DELETE", at, "").is(t, 200, "")
+	sent := ended(t, in, first)["changed"].(float64)
+	again := ended(t, in, in.call(t, "POST", resend+"?reviewed=false&rate=50000", "").is(t, 202, ""))
+	if sent == 0 || sent == 1100 || again["seen"] != 1100-sent {
+		t.Errorf("%v were sent, then %v", sent, again)
+	}
+}
+
+// What one instance has marked stays undone if another one undoes it at once.
+func TestUndoneElsewhere(t *testing.T) {
+	l := six()
+	f := newFake("timers", partitions)
+	in, other := startWith(t, f, "p0", false, l), startWith(t, f, "p1", false, l)
+	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/4/reviewed?older=true", "").is(t, 200, "")
+	other.call(t, "POST", "/v1/topics/timers/dead-letters/reviewed?back=true&position=0:0.0", "").is(t, 200, "")
+	time.Sleep(1500 * time.Millisecond) // in looks at its mark again meanwhile
+	if got := letterIDs(t, in, "reviewed=true"); got != "" {
+		t.Errorf("reviewed are %s", got)
+	}
+	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/0/reviewed", "").is(t, 200, "")
+	if got := letterIDs(t, other, "reviewed=true"); got != "a0" {
+		t.Errorf("reviewed are %s", got)
+	}
+}

@@ -8,17 +8,16 @@ import (
 	"github.com/waterclock/waterclock"
 )
 
-// aheadRecords is about how many letters a timeOrder knows of at a time, all partitions together, at some 100 bytes
+// aheadRecords is about how many records a timeOrder knows of at a time, all partitions together, at some 100 bytes
 // each. It also has one window of each partition, however many those are.
 const aheadRecords = 20_000
 
-// timeOrder merges the partitions of a topic of dead letters, or of events, in the order of time. The letters of one ID
-// are usually on one partition. But they are on another while that takes no writes, if producers use other
-// partitioners, and after the request topic has grown. Of each partition the order of its log stays, because the times
+// timeOrder merges the partitions of a topic of dead letters, or of events, in the order of time. The dead letters of
+// one ID are usually on one partition. But they are on another while that takes no writes, if producers use other
+// partitioners, and after the request topic has grown. Each partition keeps the order of its log, because the clocks
 // of two owners may disagree a little.
 //
-// It keeps only where letters are, not the letters. So many partitions with large letters need little memory. Events
-// are small and are kept.
+// Of dead letters it keeps the places alone, so that large ones need little memory. Events are small and are kept.
 type timeOrder struct {
 	newestFirst bool
 	bounds      map[int32][2]int64   // by partition: not read yet
@@ -27,7 +26,7 @@ type timeOrder struct {
 	most        int64                // the maximum of window
 }
 
-// recordAt says where a letter or an event is, and what orders it.
+// recordAt is the place of a dead letter or an event, and what orders it.
 type recordAt struct {
 	partition int32
 	offset    int64
@@ -44,7 +43,7 @@ func newTimeOrder(bounds map[int32][2]int64, newestFirst bool) *timeOrder {
 	}
 }
 
-// spans returns the windows to read next, one for each partition without known letters, or none.
+// spans returns the windows to read next, one for each partition of which no record is ahead; none at the end.
 func (o *timeOrder) spans() map[int32][2]int64 {
 	spans := make(map[int32][2]int64)
 	for p, b := range o.bounds {
@@ -59,7 +58,7 @@ func (o *timeOrder) spans() map[int32][2]int64 {
 	return spans
 }
 
-// looked notes which letters are in the spans, by partition in the order of its log.
+// looked notes which records were found in the spans, by partition in the order of its log.
 func (o *timeOrder) looked(spans map[int32][2]int64, found map[int32][]recordAt) {
 	for p, span := range spans {
 		b := o.bounds[p]
@@ -82,7 +81,7 @@ func (o *timeOrder) shrink() bool {
 	return o.window < was
 }
 
-// take returns the next letters, at most n and not more bytes together, but at least one. It returns fewer if a
+// take returns the next records, at most n and not more bytes together, but at least one. It returns fewer if a
 // partition has to be looked at first, and none at the end.
 func (o *timeOrder) take(n, bytes int) (all []recordAt) {
 	for len(all) < n {
@@ -110,8 +109,8 @@ func (o *timeOrder) take(n, bytes int) (all []recordAt) {
 	return all
 }
 
-// before reports whether a comes before b. Letters of one step have the same time. Then the order of their requests
-// counts, as far as they have one.
+// before reports whether a comes before b. Dead letters of one step have the same time. Then the order of their
+// requests counts, if they have one.
 func (o *timeOrder) before(a, b *recordAt) bool {
 	c := cmp.Or(a.at.Compare(b.at), cmp.Compare(a.source.Partition, b.source.Partition),
 		cmp.Compare(a.source.Offset, b.source.Offset), cmp.Compare(a.partition, b.partition))

@@ -314,9 +314,10 @@ func (v *verdict) history(f *facts, known *names) (h *history.History, err error
 	return h, nil
 }
 
-// decideSettings decides about requests that the audit's settings reject, and others may accept. One that has a dead
-// letter was rejected. One that has none was accepted, unless dead letters of its time are not seen: then the settings
-// of the audit decide. It also marks requests that were rejected although the settings of the audit accept them.
+// decideSettings decides whether requests were accepted that the audit's settings reject and other settings may accept.
+// A request with a dead letter was rejected. One without was accepted, unless dead letters of its time are not seen:
+// then the audit's settings decide. It also marks requests that were rejected although the audit's settings accept
+// them.
 func (v *verdict) decideSettings(requests string, h *history.History) {
 	rejected := make(map[history.Place]waterclock.Reason)
 	for _, l := range h.Letters {
@@ -326,18 +327,18 @@ func (v *verdict) decideSettings(requests string, h *history.History) {
 	}
 	for i := range h.Requests {
 		q := &h.Requests[i]
-		reason, is := rejected[q.Place]
+		reason, letter := rejected[q.Place]
 		seen := q.Timestamp >= h.Scope.Unseen[requests+".waterclock.dead-letters"]
 		switch {
-		case q.OtherSettings && (is || !seen):
+		case q.OtherSettings && (letter || !seen):
 			*q = history.Request{Record: q.Record, ID: q.ID, Action: history.Poison, MayBeRejected: true}
-		case is && q.Action != history.Poison && !depends(reason):
+		case letter && q.Action != history.Poison && !depends(reason):
 			q.OtherSettings = true
 		}
 	}
 }
 
-// depends reports whether a rejection does not follow from the request and the settings alone.
+// depends reports whether a rejection follows from more than the request and the settings, such as the time.
 func depends(r waterclock.Reason) bool {
 	switch r {
 	case waterclock.ReasonOverQuota, waterclock.ReasonBeyondHorizon, waterclock.ReasonMovedMeanwhile,

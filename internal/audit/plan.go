@@ -225,9 +225,8 @@ func (p *planner) outcomes(ctx context.Context) (jobs []job, err error) {
 	return p.since(ctx, readable, from, openWait)
 }
 
-// readable returns the topics that can be read and are not compacted. What was written to the others is unknown. If a
-// topic of others does not exist, that is not worth a note: the settings of the audit are right to reject what goes
-// there.
+// readable returns the topics that can be read and are not compacted. What was written to the rest is unknown. A topic
+// of others that does not exist gets no note: the audit's settings reject the requests that name it.
 func (p *planner) readable(
 	ctx context.Context, targets []string, others map[string]bool, own []string,
 ) (readable []string, err error) {

@@ -27,6 +27,7 @@ import (
 //	| 0 'p' stage u8 | topic | 0 | partition u32 | offset 0 u64 |  offset to read next
 //	| 0 's' | request topic | 0 | partition u32 | offset u64 |     checkpoint or claim
 //	| 0 't' | topic |                                             a target that requests name
+//	| 0 'u' | topic |                                             one of requests that only other settings accept
 //	| 0 'j' |                                                     the plan, as JSON
 type spill struct {
 	db    *pebble.DB
@@ -163,8 +164,8 @@ func (s *spill) loadPlan(of string) (*plan, error) {
 // because what was written to it is not known.
 const maxTargets = 20_000
 
-// targets returns the topics that requests name. others says whether only such requests name one that only other
-// settings than those of the audit accept.
+// targets returns the topics that requests name. A topic is true in others if all requests that name it are accepted
+// only by other settings than those of the audit.
 func (s *spill) targets() (names []string, others map[string]bool, err error) {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: targetKey(false, ""), UpperBound: []byte{0, 'u' + 1}})
 	if err != nil {
@@ -184,7 +185,7 @@ func (s *spill) targets() (names []string, others map[string]bool, err error) {
 	return names, others, it.Close()
 }
 
-// targetKey is the key of a target. Those of requests that only other settings accept come last.
+// targetKey is the key of a target. Targets of requests that only other settings accept come last: see targets.
 func targetKey(other bool, topic string) []byte {
 	kind := byte('t')
 	if other {

@@ -110,7 +110,7 @@ func (f *field) value(text string) (int, error) {
 	return 0, fmt.Errorf("%s is not %d to %d%s", quote(text), f.low, f.high, others)
 }
 
-// ofOthers matches values that only other schedulers have.
+// ofOthers matches values that only cron expressions of other schedulers have.
 var ofOthers = regexp.MustCompile(`^(\d*[LW]|LW|\w+#\d+|\?|H)$`)
 
 // number reads one to three digits.

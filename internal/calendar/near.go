@@ -15,8 +15,8 @@ import (
 //go:embed zones.txt
 var zoneNames string
 
-// DidYouMean returns the end of a sentence about an unknown zone, without its full stop: which name is meant, or why it
-// is none. It is "" if there is nothing to say that is certainly right.
+// DidYouMean returns the end of a sentence about an unknown zone, without its full stop: which name is probably meant,
+// or why the text cannot be a name; "" if neither is known.
 func DidYouMean(found string) string {
 	if m := offsetLike.FindStringSubmatch(found); m != nil {
 		return ofOffset(found, m[1], m[2], m[3])
@@ -34,7 +34,7 @@ func DidYouMean(found string) string {
 // offsetLike matches offsets from UTC: sign, hours, minutes.
 var offsetLike = regexp.MustCompile(`^(?i:UTC|GMT|Z)?([+-])(\d{1,2})(?::?(\d\d))?$`)
 
-// ofOffset says which zone has an offset all year.
+// ofOffset says that an offset is no name, and which zone has that offset all year, if one does.
 func ofOffset(found, sign, hours, minutes string) string {
 	text := " (" + found + " is an offset and no name: name a place"
 	reversed := map[string]string{"+": "-", "-": "+"}[sign]
@@ -52,13 +52,13 @@ const abbreviations = " PT PST PDT MT MDT CT CST CDT ET EDT AST ADT NST NDT AKST
 	"AEST AEDT ACST ACDT AWST NZST NZDT SAST WAT CAT EAT PKT SGT HKT BRT ART CLT GST ICT WIB PHT SST "
 
 // nearestZones returns the names of time zones that may be meant. It finds names in other case, with spaces, with only
-// the town, of which there may be two, or with up to two wrong letters. Short words are near too many others.
+// the town, which two zones may have, or with up to two wrong letters. Short words are near too many names.
 func nearestZones(found string) []string {
 	wanted := strings.ToLower(strings.ReplaceAll(strings.TrimSpace(found), " ", "_"))
 	if wanted == "" || len(wanted) > maxZoneBytes {
 		return nil
 	}
-	const short = 6
+	const short = 6 // bytes
 	misspelt, least := "", 3
 	var towns []string
 	for name := range strings.Lines(zoneNames) {

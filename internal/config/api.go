@@ -27,7 +27,7 @@ func (p *problems) api(c *Config) {
 	p.hosts("api-peers", c.APIPeers, "*.timers.svc or 10.0.0.*")
 	p.hosts("api-host", c.APIHost, "timers.example.org or *.timers.svc")
 	p.want(len(c.APIHost) == 0 || c.APIOpen, "api-host", strings.Join(c.APIHost, ","),
-		"api-open with it: with api-users any name will do, and the loopback interface has its own names")
+		"api-open with it: with api-users every host name is answered, and the loopback interface has its own names")
 	p.want(len(c.APIPeers) == 0 || c.APIKeyFile != "", "api-peers", strings.Join(c.APIPeers, ","), "api-key-file: without it nothing is forwarded")
 	p.apiFiles(c)
 	between(p, "api-body-limit", c.APIBodyLimit, MinAPIBody, MaxAPIBody)

@@ -11,21 +11,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Digest says by which settings an instance judges requests and decides what happens to timers: settingDigest bytes
-// for each of judgedSettings, in their order. If these settings differ between instances of a group, the outcome of a
-// request depends on which of them owns its partition.
+// Digest identifies the settings by which an instance judges requests and decides what happens to timers: settingDigest
+// bytes for each of judgedSettings, in their order. If these settings differ between instances of a group, the outcome
+// of a request depends on which of them owns its partition.
 //
-// Each setting has a hash of its own, so that whoever compares two digests can name the settings that differ without
-// asking an instance. One hash of all would be smaller, but the names would have to come over the API, and an instance
-// without an API is just the one that was started carelessly. 24 bits find a difference but for one time in 16 million.
-// They are published in the group, and say nothing about secrets, because none of these settings is one.
+// Each setting has a hash of its own, so two digests show which settings differ. With one hash of all, an instance
+// would have to be asked for its settings, and one without an API cannot be. A hash of 24 bits misses one difference in
+// 16 million. Digests are published in the group. None of these settings is a secret.
 type Digest []byte
 
 // settingDigest is how many bytes a Digest has for each setting.
 const settingDigest = 3
 
-// judgedSettings returns the names of the settings in a digest. Later versions append names, and leave these where they
-// are: instances of two versions compare what both know.
+// judgedSettings returns the names of the settings in a digest. Later versions only append names, so that instances of
+// two versions compare the settings that both know.
 func judgedSettings() []string {
 	return []string{
 		"requests", "delay", "targets", "default-target", "partitioner-check", "default-max-late", "limit-past",
@@ -46,7 +45,7 @@ func (c *Config) Digest() Digest {
 }
 
 // judged returns the values of judgedSettings by name. Two configurations have the same text for a setting if and only
-// if they mean the same by it: the order of lists does not count, nor whether it comes from a tenant or holds for all.
+// if it has the same effect: the order of lists does not count, nor whether a value is a tenant's or everybody's.
 func (c *Config) judged() map[string]string {
 	list := func(items []string) string { return strings.Join(slices.Sorted(slices.Values(items)), ",") }
 	delay := delayTopics(c.Delay)
@@ -70,7 +69,7 @@ func (c *Config) judged() map[string]string {
 	for _, topic := range slices.Sorted(slices.Values(slices.Concat(c.Requests, c.DelayTopics()))) {
 		for name, text := range policies(topic) {
 			if name == "events" && slices.Contains(c.DelayTopics(), topic) {
-				continue // never
+				continue // a fixed-delay topic has no events, whatever the setting
 			}
 			if text != common[name] {
 				values[name] += fmt.Sprintf("\x00%s=%s", topic, text)
@@ -91,7 +90,7 @@ func (d Digest) Differs(other Digest) (names []string) {
 	return names
 }
 
-// at returns the part of a digest that is about a setting; nil if it has none.
+// at returns the hash of the i-th setting; nil if the digest, of an earlier version, has none.
 func (d Digest) at(i int) []byte {
 	if len(d) < (i+1)*settingDigest {
 		return nil
@@ -99,9 +98,9 @@ func (d Digest) at(i int) []byte {
 	return d[i*settingDigest : (i+1)*settingDigest]
 }
 
-// Odd returns the settings of each member of a group that are not those of most members, by member. Members without a
-// digest, of earlier versions, are left out. If no value is the most frequent, nobody can say which is meant, and the
-// setting is odd for all.
+// Odd returns, for each member of a group, the settings in which it differs from most members; nil if there are none.
+// Members without a digest, of earlier versions, are left out. If no value of a setting is more frequent than all
+// others, as with two instances, the setting is odd for all members.
 func Odd(members map[string]Digest) map[string][]string {
 	odd := make(map[string][]string)
 	for name, d := range members {
@@ -126,7 +125,7 @@ func Odd(members map[string]Digest) map[string][]string {
 	return odd
 }
 
-// mostFrequent returns the text that is counted most often; "" if several are.
+// mostFrequent returns the text with the highest count; "" if several texts have it.
 func mostFrequent(count map[string]int) (most string) {
 	for text, n := range count {
 		if most == "" || n > count[most] {

@@ -52,13 +52,12 @@ func (l *Loader) AddFlags(fs *pflag.FlagSet, groups ...Group) {
 	}
 }
 
-// UseProfile makes Load take what flags and environment leave out from a profile, nil for none.
+// UseProfile makes Load take settings from a profile that neither flags nor the environment have; nil for none.
 func (l *Loader) UseProfile(p *Profile) { l.profile = p }
 
 // Load returns the configuration. A flag wins over the environment, given as by os.Environ, the environment over the
-// profile, and that over the YAML file. It returns every problem at once,
-// each a [Problem]. It does not call Validate. It may be called again, and then
-// reads the file again.
+// profile, and that over the YAML file. It returns every problem at once, each a [Problem]. It does not call Validate.
+// It may be called again, and then reads the file again.
 func (l *Loader) Load(environ []string) (*Config, error) {
 	flags := l.given()
 	env, errs := l.environment(environ)

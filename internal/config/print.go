@@ -23,7 +23,7 @@ func (c *Config) Brief() ([]byte, error) {
 	return c.yaml(func(f *pflag.Flag, usual string) bool { return flagText(f) != usual }, defaults.flags())
 }
 
-// yaml returns those settings as a file that shown chooses, by the flag and the text of the default.
+// yaml returns as a file the settings that shown chooses, by the flag and the text of its default.
 func (c *Config) yaml(shown func(f *pflag.Flag, usual string) bool, defaults *pflag.FlagSet) ([]byte, error) {
 	settingsOf := func(fs, defaults *pflag.FlagSet) (all yaml.MapSlice) {
 		fs.VisitAll(func(f *pflag.Flag) {

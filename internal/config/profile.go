@@ -1,10 +1,10 @@
 package config
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,14 +12,16 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
 	"github.com/spf13/pflag"
+
 	"github.com/waterclock/waterclock/internal/near"
 )
 
 // EnvProfile is the variable that names the profile of commands that call a service.
 const EnvProfile = EnvPrefix + "PROFILE"
 
-// Settings of a profile that are not settings of an instance: how to call its HTTP API, and the request topic.
+// Settings of a profile that an instance does not have: how to call its HTTP API, and the request topic.
 const (
 	ProfileURL          = "url"
 	ProfileUser         = "user"
@@ -35,8 +37,9 @@ const (
 	profilesKey = "profiles"
 )
 
-// Profile is how a person's commands reach one service: its brokers, its HTTP API, and the files that have the keys. It
-// is a layer of settings below the environment and above the file of --config.
+// Profile says how a person's commands reach one service: its brokers, its HTTP API, and the files with the
+// credentials. It is a layer of settings: flags and the environment win over it, and it wins over the file of --config
+// (Loader.Load).
 type Profile struct {
 	Name   string
 	values map[string]*value
@@ -50,7 +53,7 @@ func (p *Profile) Text(setting string) string {
 	return strings.Join(p.values[setting].items, ",")
 }
 
-// layer returns the profile's settings of an instance by their names.
+// layer returns the profile as settings of an instance. The request topic is the setting requests there.
 func (p *Profile) layer() map[string]*value {
 	if p == nil {
 		return nil
@@ -65,7 +68,23 @@ func (p *Profile) layer() map[string]*value {
 	return all
 }
 
-// YAML returns the profile's settings. They are names of files that have secrets, and never secrets.
+// At returns the profile for these brokers: without its login, unless all of them are its own. Others must not learn a
+// password.
+func (p *Profile) At(brokers []string) *Profile {
+	if p == nil || p.values["brokers"] != nil && !slices.ContainsFunc(brokers, func(b string) bool {
+		return !slices.Contains(splitList(p.Text("brokers")), b)
+	}) {
+		return p
+	}
+	out := &Profile{Name: p.Name, values: maps.Clone(p.values)}
+	maps.DeleteFunc(out.values, func(name string, _ *value) bool { return strings.HasPrefix(name, "sasl-") })
+	if len(out.values) == len(p.values) {
+		return p
+	}
+	return out
+}
+
+// YAML returns the profile's settings. It has the names of files with secrets, and no secrets.
 func (p *Profile) YAML() ([]byte, error) { return yaml.Marshal(p.slice()) }
 
 func (p *Profile) slice() yaml.MapSlice {
@@ -84,7 +103,7 @@ func (p *Profile) slice() yaml.MapSlice {
 	return all
 }
 
-// profileSettings returns the names of the settings that a profile may have, in order.
+// profileSettings returns the names of the settings that a profile may have, in the order of its file.
 func profileSettings() (names []string) {
 	c := Default()
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -112,7 +131,7 @@ type Profiles struct {
 	all     map[string]map[string]*value
 }
 
-// ReadProfiles reads the file of profiles. There are none if there is no file.
+// ReadProfiles reads the file of profiles. There are none if there is no file, or no path.
 func ReadProfiles(path string) (*Profiles, error) {
 	p := &Profiles{Path: path, all: make(map[string]map[string]*value)}
 	data, err := os.ReadFile(path)
@@ -137,7 +156,7 @@ func ReadProfiles(path string) (*Profiles, error) {
 		switch n := doc[key].node; {
 		case key == currentKey && n != nil:
 			one := make(map[string]*value)
-			errs = append(errs, put(one, key, path, key, n))
+			errs = append(errs, putOne(one, key, path, key, n))
 			if v := one[key]; v != nil {
 				p.Current = v.items[0]
 			}
@@ -149,7 +168,7 @@ func ReadProfiles(path string) (*Profiles, error) {
 				errs = append(errs, err)
 				p.all[name] = make(map[string]*value)
 				for _, setting := range sortedKeys(settings) {
-					errs = append(errs, put(p.all[name], setting, path, key+"."+name+"."+setting, settings[setting]))
+					errs = append(errs, putOne(p.all[name], setting, path, key+"."+name+"."+setting, settings[setting]))
 				}
 			}
 		default:
@@ -160,10 +179,26 @@ func ReadProfiles(path string) (*Profiles, error) {
 	return p, errors.Join(errs...)
 }
 
+// putOne puts the value of a setting into a map. Only brokers may be a list.
+func putOne(into map[string]*value, setting, path, full string, n ast.Node) error {
+	err := put(into, setting, path, full, n)
+	v := into[setting]
+	if err != nil || !v.isList || setting == "brokers" && len(v.items) > 0 {
+		return err
+	}
+	delete(into, setting)
+	need := "a single value, not a list"
+	if setting == "brokers" {
+		need = "a value"
+	}
+	return &Problem{Setting: full, Source: v.source, Need: need}
+}
+
 // Names returns the names of all profiles, sorted.
 func (p *Profiles) Names() []string { return sortedKeys(p.all) }
 
-// Choose returns the profile of a name. by is what names it. An error names the profiles that there are.
+// Choose returns the profile with a name. by is the flag, variable or key that names it, for the error. It returns a
+// profile that is invalid too, with an error.
 func (p *Profiles) Choose(name, by string) (*Profile, error) {
 	if p.all[name] == nil {
 		need := "the name of a profile, and there is none: waterclock profile set " + name + " makes it"
@@ -195,9 +230,10 @@ func (p *Profiles) check(name string) error {
 	return errors.Join(errs...)
 }
 
-// notOthers returns an error if other users than its owner may do what mode says with a file.
+// notOthers returns an error if a file has any permission of mode, which are those of other users than its owner. what
+// says what they may do, and chmod how to take the permission away.
 func notOthers(path string, mode fs.FileMode, what, chmod string) error {
-	info, err := os.Stat(path) // a file that cannot be read is reported when it is needed
+	info, err := os.Stat(path) // a missing file is reported when it is needed
 	if err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&mode != 0 {
 		return Invalid(fmt.Errorf("%s %s by other users, and a profile rests on it: chmod %s %s", path, what, chmod,
 			path))
@@ -205,7 +241,7 @@ func notOthers(path string, mode fs.FileMode, what, chmod string) error {
 	return nil
 }
 
-// Set adds settings to a profile, which it makes if there is none. An empty value removes a setting.
+// Set changes settings of a profile, which it makes if there is none. An empty value removes a setting.
 func (p *Profiles) Set(name string, settings map[string][]string) error {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return Invalid(fmt.Errorf("the profile's name is %q, needs a word without spaces", name))
@@ -239,7 +275,7 @@ func (p *Profiles) Remove(name string) {
 	}
 }
 
-// Save writes the file of profiles, which nobody else can read.
+// Save writes the file of profiles, so that no other user can read it.
 func (p *Profiles) Save() error {
 	var all yaml.MapSlice
 	for _, name := range p.Names() {
@@ -253,16 +289,18 @@ func (p *Profiles) Save() error {
 	if err != nil {
 		return fmt.Errorf("write profiles: %w", err)
 	}
+	if p.Path == "" {
+		return Invalid(errors.New("there is no home directory for the file of profiles: set HOME or XDG_CONFIG_HOME"))
+	}
 	dir := filepath.Dir(p.Path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("write profiles: %w", err)
 	}
-	f, err := os.CreateTemp(dir, "profiles-") // of mode 0600; the old file stays whole until the new one is
+	f, err := os.CreateTemp(dir, "profiles-") // with mode 0600; the old file stays until the new one is complete
 	if err != nil {
 		return fmt.Errorf("write profiles: %w", err)
 	}
-	_, err = f.Write(bytes.Join([][]byte{[]byte("# Written by waterclock profile, which keeps no comments.\n"),
-		text}, nil))
+	_, err = fmt.Fprintf(f, "# Written by waterclock profile, which keeps no comments.\n%s", text)
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), p.Path)
 	}

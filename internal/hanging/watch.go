@@ -57,7 +57,7 @@ func (w *Watch) Run(ctx context.Context) error {
 		case unreachable(err):
 			// The dialer logs that the broker is down.
 		case ctx.Err() == nil && failing.Due(watchSay):
-			w.Logger.Warn("cannot look after open transactions", "err", err)
+			w.Logger.Warn("cannot check for hanging transactions", "err", err)
 		}
 	})
 	return nil

@@ -12,12 +12,10 @@ import (
 // Living returns the processes that are members of a group. all is false if there are members whose
 // process is unknown: then a process that is not in living may be a member too.
 //
-// A member's user data says which process it is. Brokers do not show user data while the group
-// is not stable. Then the client ID identifies
-// a dynamic member, whose member ID no other process has ever had. processOf extracts the
-// process from it, "" from a foreign one. It does not identify a static member: Kafka keeps
-// the client ID of the first process that joined under an instance ID, whichever process has
-// replaced it since.
+// A member's user data says which process it is. Brokers do not show user data while the group is not stable. Then the
+// client ID identifies a dynamic member, whose member ID no other process has ever had. processOf extracts the process
+// from it, "" from a foreign one. It does not identify a static member: Kafka keeps the client ID of the first process
+// that joined under an instance ID, whichever process has replaced it since.
 func Living(g *kadm.DescribedGroup, processOf func(clientID string) string) (living map[string]bool, all bool) {
 	living, all = make(map[string]bool), true
 	for i := range g.Members {
@@ -62,11 +60,11 @@ func subscribesAsOurs(raw []byte) bool {
 type Member struct {
 	Process  string
 	Name     string // instance ID, or the host that it connects from
-	Settings []byte // digest of its settings; nil: of an earlier version
+	Settings []byte // a config.Digest; nil: the process is of an earlier version
 }
 
-// Members returns the members of a group that say which process they are: those of this and of earlier versions. While
-// the group rebalances there are none, because brokers do not show what they say.
+// Members returns the members of a group whose user data say which process they are. While the group rebalances there
+// are none, because brokers show no user data then.
 func Members(g *kadm.DescribedGroup) (members []Member) {
 	for i := range g.Members {
 		m := &g.Members[i]

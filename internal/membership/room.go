@@ -34,9 +34,9 @@ const (
 	firstRoom = maxViewBytes
 	// groupBytes is what a leader lets the record of the group have: half of the default limit.
 	groupBytes = 512 << 10
-	// memberBytes is what a member takes in the record besides its subscription, its assignment and its IDs: its
-	// address, its timeouts, and lengths; and those of its user data that are not lists: its process and the digest of
-	// its settings.
+	// memberBytes is what a member takes in the record besides its IDs, its assignment, and its subscription without
+	// our user data: its address, its timeouts and lengths, and of the user data the process and the digest of its
+	// settings. The rest of the user data has room.
 	memberBytes = 320
 	// roomGrain is what room is a multiple of, so that a leader does not make another assignment of each change.
 	roomGrain = 256

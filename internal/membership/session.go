@@ -123,7 +123,7 @@ func (s *session) poll(ctx context.Context) {
 			var group *kgo.ErrGroupSession
 			ends := errors.Is(err, kerr.InvalidSessionTimeout) || errors.Is(err, kerr.FencedInstanceID) || foreign(err)
 			if errors.As(err, &group) && !ends {
-				s.g.o.Logger.Warn("group session", "group", s.g.o.Group, "err", err)
+				s.g.o.Logger.Warn("group session failed", "group", s.g.o.Group, "err", err)
 			}
 			if ends {
 				select {

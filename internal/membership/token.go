@@ -86,7 +86,8 @@ func kill(ts []*Token, err error) {
 	}
 }
 
-// tokens are the tokens that the process holds. The zero value holds none. It is safe for concurrent use.
+// tokens are the tokens that the process holds. The zero value holds none. It is safe for concurrent use: mu guards
+// held.
 type tokens struct {
 	mu   sync.Mutex
 	held map[timer.TopicPartition]*Token

@@ -1,8 +1,9 @@
 package near
 
-// Millis returns the Unix milliseconds that a number probably means that is in another unit, and the name of that unit.
-// Seconds are numbers below 100000000000, which as milliseconds lie before March 1973. Micro- and nanoseconds are those
-// of the years 2017 to 2100: a larger number may be meant as the end of time. For all others the unit is "".
+// Millis guesses whether a Unix time that should be in milliseconds is in another unit. It returns the milliseconds and
+// the name of the unit; "" if the number is probably right. Numbers below 100000000000, which as milliseconds lie
+// before March 1973, are seconds. Micro- and nanoseconds are those of the years 2017 to 2100: a larger number may stand
+// for the end of time.
 func Millis(number int64) (millis int64, unit string) {
 	const (
 		leastMillis = 100_000_000_000

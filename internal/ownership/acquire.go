@@ -247,7 +247,7 @@ func (a *acquirer) endHanging(ctx context.Context, offsets bool) error {
 		return err
 	}
 	if err != nil && ctx.Err() == nil && a.cannotLook.Due(hangingSaid) {
-		a.log.Warn("waiting for the end of a transaction, and cannot look after it", "err", err)
+		a.log.Warn("waiting for a transaction that cannot be inspected", "err", err)
 	}
 	return nil
 }

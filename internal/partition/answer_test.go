@@ -73,7 +73,7 @@ func (c *core) answersAre(page query.Page) {
 			c.g.seen["shown "+string(q.State)]++
 		}
 	}
-	if n, err := c.p.Questions.Count(ctx, query.Filter{}); err != nil || n != (query.Count{N: int64(len(fold)), Exact: true}) {
+	if n, err := c.p.Questions.Count(ctx, query.Filter{}, 0); err != nil || n != (query.Count{N: int64(len(fold)), Exact: true}) {
 		c.t.Fatalf("%+v are counted, %d are committed: %v", n, len(fold), err)
 	}
 	var want []query.Cursor
@@ -94,7 +94,7 @@ func (c *core) answersAre(page query.Page) {
 	if !slices.Equal(places, want) {
 		c.t.Fatalf("%+v lists %v, committed are %v", page, places, want)
 	}
-	if n, err := c.p.Questions.Count(ctx, page.Filter); err != nil || n != (query.Count{N: int64(len(want)), Exact: true}) {
+	if n, err := c.p.Questions.Count(ctx, page.Filter, 0); err != nil || n != (query.Count{N: int64(len(want)), Exact: true}) {
 		c.t.Fatalf("%+v counts %+v, committed are %d: %v", page.Filter, n, len(want), err)
 	}
 	c.countsAre(page.Filter, fold, parked)
@@ -292,7 +292,7 @@ func TestQuestionsDuringTheWork(t *testing.T) {
 	}
 	asking.Go(func() {
 		for ctx.Err() == nil {
-			n, err := p.Questions.Count(ctx, query.Filter{})
+			n, err := p.Questions.Count(ctx, query.Filter{}, 0)
 			if !failed(err) && n.N != always+1 {
 				t.Errorf("%d are counted", n.N)
 			}
@@ -450,7 +450,7 @@ func TestQuestionsWaitForTheStepThatConsumersMayHaveSeen(t *testing.T) {
 		ask := map[string]func(ctx context.Context) error{
 			"one":      func(ctx context.Context) error { _, err := q.Get(ctx, []byte("id1")); return err },
 			"a page":   func(ctx context.Context) error { _, err := q.List(ctx, query.Page{}); return err },
-			"how many": func(ctx context.Context) error { _, err := q.Count(ctx, query.Filter{}); return err },
+			"how many": func(ctx context.Context) error { _, err := q.Count(ctx, query.Filter{}, 0); return err },
 		}
 		for what, question := range ask {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -461,9 +461,9 @@ func TestQuestionsWaitForTheStepThatConsumersMayHaveSeen(t *testing.T) {
 		}
 		answer := make(chan int64, 1)
 		go func() {
-			n, err := q.Count(t.Context(), query.Filter{})
+			n, err := q.Count(t.Context(), query.Filter{}, 0)
 			for errors.Is(err, query.ErrInDoubt) { // the machine is slow
-				n, err = q.Count(t.Context(), query.Filter{})
+				n, err = q.Count(t.Context(), query.Filter{}, 0)
 			}
 			if err != nil {
 				t.Error(err)

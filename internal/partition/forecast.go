@@ -99,7 +99,7 @@ func (f *forecast) scan(ctx context.Context) (more bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil {
-		f.life.Log.Debug("counting what falls due was given up", "err", err)
+		f.life.Log.Debug("due-count scan abandoned", "err", err)
 		f.counts.Failed()
 		return false
 	}

@@ -44,7 +44,7 @@ type access struct {
 
 	mu       sync.Mutex // guards what follows
 	problems []string   // sentences; the instance is not ready while there is one
-	advice   []string   // sentences about single targets, and what no timer needs; timers for other targets fire
+	advice   []string   // sentences about rights without which other targets' timers fire, or all timers
 	again    beats.Reminder
 	targets  *config.Config // the settings whose targets count
 }
@@ -139,13 +139,13 @@ func (a *access) say(problems, advice []string) {
 	}
 	a.mu.Unlock()
 	for _, p := range problems {
-		a.log.Error("the brokers do not let this instance work", "problem", p)
+		a.log.Error("missing Kafka permissions", "problem", p)
 	}
 	for _, p := range advice {
-		a.log.Warn("the brokers do not grant all rights of this instance", "problem", p)
+		a.log.Warn("missing Kafka permissions that not all timers need", "problem", p)
 	}
 	if news && len(before) > 0 && len(a.Problems()) == 0 {
-		a.log.Info("the brokers let this instance work")
+		a.log.Info("Kafka permissions complete")
 	}
 }
 

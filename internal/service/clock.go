@@ -108,7 +108,7 @@ func (c *clockWatch) lookAtTargets() {
 	case was == 0 && c.refused > 0:
 		c.want()
 		why, _ := c.problem()
-		c.log.Error("the clock is refused", "why", why)
+		c.log.Error("targets reject this machine's timestamps", "why", why)
 	case was > 0 && c.refused == 0:
 		c.log.Info("no target refuses the clock any more")
 	}

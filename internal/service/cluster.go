@@ -59,7 +59,7 @@ func openCluster(cfg *config.Config, process string, o *Options, log *slog.Logge
 	return c, nil
 }
 
-// recognize asks which cluster this is. The one of dev creates targets on first use, for each instance of its group.
+// recognize asks whether the cluster is that of dev, which creates targets on first use.
 func (c *cluster) recognize(ctx context.Context) error {
 	return c.insist(ctx, "the cluster cannot be asked for its ID", func() (err error) {
 		c.targets.AutoCreate, err = connect.IsDev(ctx, c.client)

@@ -52,7 +52,7 @@ func absences(ctx context.Context, t *servedTopics, log *slog.Logger) map[[16]by
 		cancel()
 		if all[s.set.Request.ID] = now.MaxAbsence(); err != nil {
 			all[s.set.Request.ID] = math.MaxInt64
-			log.Warn("cannot look for what the local store need not keep of a topic", "topic", name, "err", err)
+			log.Warn("cannot find stale views of a topic", "topic", name, "err", err)
 		}
 	}
 	return all
@@ -83,7 +83,7 @@ func (l *leftovers) drop(ctx context.Context) {
 	keeps := l.keep(ctx)
 	ids, err := l.store.Partitions()
 	if err != nil {
-		l.log.Warn("cannot look for what the local store need not keep", "err", err)
+		l.log.Warn("cannot find stale views", "err", err)
 		return
 	}
 	var longest time.Duration

@@ -231,7 +231,7 @@ func (r *recheck) check(ctx context.Context, name string, set topics.Set) {
 	}
 	r.wrong.WithLabelValues(name, "alert").Set(float64(len(alert)))
 	for _, p := range alert {
-		r.log.Warn("topic setting", "topic", name, "problem", p.String())
+		r.log.Warn("unsuitable topic setting", "topic", name, "problem", p.String())
 	}
 }
 

@@ -41,7 +41,7 @@ func (r *reloader) takeOver(next *config.Config) {
 		r.log.Warn("settings have changed that take effect at the next start; the old ones stay until then", "settings", later)
 	}
 	if len(now) == 0 {
-		r.log.Info("the configuration was read again, nothing changes now")
+		r.log.Info("configuration reloaded, nothing changes now")
 		return
 	}
 	cfg := r.running.Live(next)
@@ -59,5 +59,5 @@ func (r *reloader) takeOver(next *config.Config) {
 	if r.settings.set(cfg) {
 		r.rejoin()
 	}
-	r.log.Info("the configuration was read again and holds from now on", "changed", now)
+	r.log.Info("configuration reloaded", "changed", now)
 }

@@ -26,7 +26,7 @@ func TestLogBeginsAndEnds(t *testing.T) {
 	in, log := rig.ServeLogged(t, cfg, service.Options{})
 	in.Ready(2, limit)
 	first, second := log.Lines("")[0], log.Lines("")[1]
-	for _, want := range []string{`msg="memory that may be used"`, `because="the setting memory"`, "size.total=256MiB", "size.wheel=64MiB"} {
+	for _, want := range []string{`msg="memory limit"`, `source="the setting memory"`, "size.total=256MiB", "size.wheel=64MiB"} {
 		if !strings.Contains(second, want) {
 			t.Errorf("the second line lacks %s: %s", want, second)
 		}

@@ -67,7 +67,7 @@ func openTopics(ctx context.Context, cfg *config.Config, c *cluster) (*servedTop
 			return err
 		})
 		for _, p := range problems {
-			c.log.Warn("topic setting", "problem", p.String())
+			c.log.Warn("unsuitable topic setting", "problem", p.String())
 		}
 		return set, err
 	}
@@ -107,7 +107,8 @@ func warnChained(ctx context.Context, cfg *config.Config, c *cluster) {
 	}
 	for log, d := range details {
 		if !d.Absent && !d.Refused {
-			c.log.Warn("a target is a request topic that others serve: what fires there has no due time and is refused, or is taken for a cancel if its value is null",
+			c.log.Warn("a target is a request topic that others serve: emissions to it will be rejected, or treated as "+
+				"cancels if the value is null",
 				"target", strings.TrimSuffix(log, topics.Changelog("")))
 		}
 	}

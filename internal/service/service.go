@@ -157,7 +157,7 @@ func (in *instance) divideMemory() {
 	if in.o.WholeProcess {
 		in.shares.Limit()
 	}
-	in.log.Info("memory that may be used", "because", why, "size", in.shares)
+	in.log.Info("memory limit", "source", why, "size", in.shares)
 	if has, of := memory.Has(machine); has > 0 && has < size+size/10 {
 		in.log.Warn("there is hardly more memory than may be used: the process may be killed; lower --memory, or raise the limit",
 			"limit", of, "bytes", has)

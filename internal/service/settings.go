@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// compareEvery is how often the settings of the group's members are compared, and compareEach the time for each
-	// member if that is more: an answer has up to groupBytes of user data, and all members ask.
+	// compareEvery is how often the settings of the group's members are compared. In a group of more than ten it is
+	// compareEach for each member: all members ask, and an answer has the user data of all.
 	compareEvery, compareEach = 10 * time.Second, time.Second
-	// compareRetry is the pause after a look that found the group rebalancing: brokers show no user data then.
+	// compareRetry is the pause after a look that has failed, or found the group rebalancing: brokers show no user data
+	// then.
 	compareRetry = time.Second
 	// compareTimeout bounds one look.
 	compareTimeout = 5 * time.Second
 )
 
-// settingsWatch compares the settings by which the instances of the group judge requests. Each instance puts a digest
-// of its own into its user data, and reads those of all others from the group's description.
-//
-// Static members may come back with other settings without a rebalance, so the group is looked at again and again.
+// settingsWatch compares the settings by which the instances of the group judge requests. Each instance publishes a
+// digest in its user data, and reads the others' from the description of the group. It describes the group
+// periodically, because a static member may return with other settings without a rebalance.
 type settingsWatch struct {
 	client *kgo.Client
 	group  string
@@ -40,10 +40,10 @@ type settingsWatch struct {
 	own    atomic.Pointer[config.Digest]
 	gauge  *prometheus.GaugeVec
 
-	said string // what was logged last; used only by Run
+	logged string // the last difference that was logged; "": none. Used only by Run
 
 	mu  sync.Mutex          // guards odd
-	odd map[string][]string // by process; see config.Odd
+	odd map[string][]string // by process, as of the last look that succeeded; see config.Odd
 }
 
 func newSettingsWatch(
@@ -58,17 +58,18 @@ func newSettingsWatch(
 	return w
 }
 
-// set takes over settings, and reports whether requests are judged differently now.
+// set replaces this instance's settings, and reports whether requests are judged differently now.
 func (w *settingsWatch) set(cfg *config.Config) (changed bool) {
 	d := cfg.Digest()
 	was := w.own.Swap(&d)
 	return was != nil && len(was.Differs(d)) > 0
 }
 
-// digest is what the member says of its settings.
+// digest returns the digest that this instance publishes.
 func (w *settingsWatch) digest() []byte { return *w.own.Load() }
 
-// of returns the settings in which a process differs from most instances of the group; nil if that is not known.
+// of returns the settings in which a process differs from most instances of the group. It is empty if there are none,
+// and nil if that is not known.
 func (w *settingsWatch) of(process string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +104,7 @@ func (w *settingsWatch) look(ctx context.Context) (members []membership.Member, 
 	return membership.Members(&g), true
 }
 
-// compare finds settings that differ, and logs a change.
+// compare finds settings that differ, and publishes them in of, in the metric and, when they change, in the log.
 func (w *settingsWatch) compare(members []membership.Member) {
 	digests := make(map[string]config.Digest)
 	for _, m := range members {
@@ -126,17 +127,17 @@ func (w *settingsWatch) compare(members []membership.Member) {
 		settings, instances = append(settings, setting), append(instances, by[setting]...)
 	}
 	slices.Sort(instances)
-	w.say(settings, slices.Compact(instances))
+	w.logChange(settings, slices.Compact(instances))
 }
 
-// say logs which settings differ, when that changes.
-func (w *settingsWatch) say(settings, instances []string) {
+// logChange logs which settings differ, if that has changed.
+func (w *settingsWatch) logChange(settings, instances []string) {
 	now := ""
 	if len(settings) > 0 {
 		now = slog.GroupValue(slog.Any("settings", settings), slog.Any("instances", instances)).String()
 	}
 	switch now {
-	case w.said:
+	case w.logged:
 	case "":
 		w.log.Info("all instances of the group judge requests by the same settings again", "group", w.group)
 	default:
@@ -144,5 +145,5 @@ func (w *settingsWatch) say(settings, instances []string) {
 			"owns its partition; give all the same settings",
 			"group", w.group, "settings", settings, "instances", instances)
 	}
-	w.said = now
+	w.logged = now
 }

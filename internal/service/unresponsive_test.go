@@ -69,7 +69,7 @@ func TestNotReadyWhenNoBrokerAnswers(t *testing.T) {
 	g.set(false)
 	in.Ready(2, limit)
 	await.Until(t, limit, "the log says it", func() bool { return len(log.Lines("the brokers answer again")) == 1 })
-	for words, most := range map[string]int{"a broker is down": 1, "cannot look after open transactions": 0, "group manage loop errored": 0} {
+	for words, most := range map[string]int{"a broker is down": 1, "cannot check for hanging transactions": 0, "group manage loop errored": 0} {
 		if n := len(log.Lines(words)); n > most {
 			t.Errorf("%q is said %d times for one loss", words, n)
 		}

@@ -22,9 +22,9 @@ type change struct {
 	do  edit   // what becomes of the node
 }
 
-// Steps go inwards from the function, separated by commas. Each must find exactly one node; of matches inside each
-// other only the outermost counts. Without any step the node is the function itself. A step is a kind and the names
-// that the node mentions:
+// The steps of a change go inwards from the function, separated by commas. Each must find exactly one node; of matches
+// inside each other only the outermost counts. Without any step the node is the function itself. A step is a kind and
+// the names that the node mentions:
 //
 //	if N…, for N…, case N…                     names in the condition, or in the statement before it
 //	assign N…, return N…, send N…, defer N…    statements
@@ -57,7 +57,7 @@ const (
 // reader returns the text of a file.
 type reader func(path string) ([]byte, error)
 
-// plant makes changes one after another, and returns the new texts of the files, by path.
+// plant makes changes one after another. It returns the new texts of the files that it has changed, by path.
 func plant(root string, read reader, changes []change) (map[string][]byte, error) {
 	planted := make(map[string][]byte)
 	now := func(path string) ([]byte, error) {

@@ -121,7 +121,7 @@ func (w *world) count(ctx context.Context, l *life, p *partition.Partition) bool
 	defer cancel()
 	a := history.Answer{Instance: *process, Asked: time.Now(), Requests: requests}
 	a.IDs = slices.DeleteFunc(w.idsOf(p), func(id string) bool { return !strings.HasPrefix(id, counted) })
-	n, err := p.Questions.Count(ctx, query.Filter{Prefix: counted})
+	n, err := p.Questions.Count(ctx, query.Filter{Prefix: counted}, 0)
 	if a.Given = time.Now(); err != nil || !n.Exact {
 		return false
 	}

@@ -76,7 +76,8 @@ func walk(root ast.Node, f func(path []ast.Node) bool) {
 	})
 }
 
-// match returns the path to the node that the step finds at path, or nil.
+// match returns the path to the node that a step finds at path, nil if it finds none there. That is path itself except
+// for a name: there it leads to the whole x.N, or to the value of the key.
 func (s *site) match(words []string, path []ast.Node) []ast.Node {
 	kind, names := words[0], words[1:]
 	n := path[len(path)-1]
@@ -106,6 +107,8 @@ func (s *site) match(words []string, path []ast.Node) []ast.Node {
 	return path
 }
 
+// isKind reports whether a word is a kind of node: one of these words, or an operator. Any other word is a name or a
+// text literal.
 func isKind(word string) bool {
 	switch word {
 	case "if", "for", "case", "assign", "return", "send", "defer", "call":

@@ -11,20 +11,19 @@ const RequestsOfTransaction = 4
 // taken to hold beyond it.
 const MeasuredInterval = 100 * time.Millisecond
 
-// LongerInterval is what a longer firing interval would save, each second, of all instances.
+// LongerInterval is what a longer firing interval would save all instances together, each second.
 type LongerInterval struct {
 	Interval     time.Duration
 	Transactions float64
 	Requests     float64 // to brokers, at least
 	Cores        float64 // of the instances
 	BrokerCores  float64
-	// Timers are later by half of what the interval grows by on average, and by all of it at most: a timer that is due
-	// waits for the end of its lane's interval.
+	// Later is how much later timers fire on average, and LaterAtMost at most: half of what the interval grows by, and
+	// all of it, because a due timer waits for the end of its lane's interval.
 	Later, LaterAtMost time.Duration
 }
 
-// longerIntervals returns what longer firing intervals would save; those that save no more than a
-// shorter one are left out.
+// longerIntervals returns what longer firing intervals would save, without those that save no more than a shorter one.
 func (p *Plan) longerIntervals(l Load, c Constants) (all []LongerInterval) {
 	n, most := float64(p.Instances), 0.0
 	least := time.Duration(transactionTime(c) * float64(time.Second))

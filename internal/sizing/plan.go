@@ -23,7 +23,7 @@ const (
 	filterPart = 8
 	// keyBytes is what a deletion takes in the changelog: ID and record.
 	keyBytes = 60
-	// stepEntries and stepBytes are how much a transaction takes: those of package transaction.
+	// stepEntries and stepBytes are the limits of a transaction: those of package transaction.
 	stepEntries = 10_000
 	stepBytes   = 16 << 20
 )
@@ -145,8 +145,9 @@ func (p *Plan) perInstance(l Load, c Constants) float64 {
 	return c.ServiceBase + (each*c.ServiceTimer+l.transactions(each, l.Interval, c)*c.ServiceTransaction*1000)/1e6
 }
 
-// transactions is how many an instance makes each second: one in each firing interval, or one after the other, and as
-// many as it takes if they are full, but no more than it has timers to schedule and to fire.
+// transactions is how many transactions an instance makes each second at a rate of timers: one in each firing interval,
+// or one after the other if they take longer than that; more if they would be too large; but never more than it has
+// timers to schedule and to fire.
 func (l *Load) transactions(rate float64, interval time.Duration, c Constants) float64 {
 	full := max(2*rate/stepEntries, rate*(2*l.Size+keyBytes)/stepBytes)
 	return min(2*rate, max(full, 1/max(interval.Seconds(), transactionTime(c))))

@@ -106,7 +106,8 @@ func (h *Health) probed(p timer.TopicPartition, err error) {
 		b.next = now.Add(b.delay) // it says nothing about the target
 	case RefusedForGood(err): // a final answer, which the waiting emissions must get
 		h.close(p)
-		h.o.Logger.Warn("target partition refuses the probe for good: what waits for it is sent, and what is refused too becomes dead letters", "topic", p.Topic, "partition", p.Partition, "err", err)
+		h.o.Logger.Warn("target partition refuses the probe for good: waiting timers will be sent; rejected ones become "+
+			"dead letters", "topic", p.Topic, "partition", p.Partition, "err", err)
 	case errors.Is(err, errNoLeader):
 		b.next = now.Add(breakerMin) // a look at the metadata, which costs nothing
 	case err != nil:

@@ -111,7 +111,7 @@ func TestBreakerOfATargetThatRefuses(t *testing.T) {
 		h.o.Logger = slog.New(slog.NewTextHandler(&said, nil))
 		h.Trip(map[timer.TopicPartition]error{one: late})
 		h.probed(one, why)
-		if !strings.Contains(said.String(), "becomes dead letters") || strings.Contains(said.String(), "healthy again") {
+		if !strings.Contains(said.String(), "become dead letters") || strings.Contains(said.String(), "healthy again") {
 			t.Errorf("%v: it is said that %s", why, said.String())
 		}
 		if n := newPatron(h).passes(one, 100); n != 100 || !h.Allow(one, nil) {

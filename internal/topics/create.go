@@ -21,8 +21,8 @@ const (
 	createdPause = 50 * time.Millisecond
 )
 
-// creatable reports whether the service's own topics may be created: the request topic has no problem that
-// forbids the service to run, and none of those that exist lacks partitions that it will not get.
+// creatable reports whether the service's own topics may be created: the request topic has no problem that forbids the
+// service to run, and each own topic that exists has enough partitions, or will get them (grow).
 func (t *family) creatable(grow bool) bool {
 	short := func(f *found) bool { return !f.missing && f.partitions < t.request.partitions }
 	return !t.request.missing && !t.request.compacted() &&
@@ -140,7 +140,11 @@ func configs(settings ...map[string]string) map[string]*string {
 func (t *family) settingsOf(f *found, replication int16) (needed, wanted map[string]string) {
 	needed = map[string]string{cleanupPolicy: "delete", maxMessageBytes: strconv.FormatInt(neededMessageBytes(&t.request), 10)}
 	wanted = map[string]string{uncleanElection: "false"}
-	if n := t.request.number(minInSync); n > 0 && n <= int64(replication) {
+	n := t.request.number(minInSync)
+	if replication >= threeCopies {
+		n = max(n, 2)
+	}
+	if n > 0 && n <= int64(replication) {
 		wanted[minInSync] = strconv.FormatInt(n, 10)
 	}
 	switch f {

@@ -99,6 +99,9 @@ func (t *family) own() []*found {
 
 func (t *family) all() []*found { return append([]*found{&t.request}, t.own()...) }
 
+// threeCopies is from how many replicas on a topic can demand that two of them have a record, and one may still be down.
+const threeCopies = 3
+
 // verifier collects checks of one topic.
 type verifier struct {
 	topic  *found
@@ -163,6 +166,10 @@ func (v *verifier) request() {
 	v.setting(cleanupPolicy, true, "delete", func(string) bool {
 		return !v.topic.compacted()
 	})
+	if v.topic.replication >= threeCopies {
+		v.setting(minInSync, false, "at least 2: with 1, what was acknowledged may be on one disk only, and is lost with it",
+			func(string) bool { return v.topic.number(minInSync) >= 2 })
+	}
 	// The alert on retention compares ages, and a burst may delete by size what has just been written.
 	v.setting(retentionBytes, false, "-1: records would be deleted by size, however young, before they are read",
 		func(value string) bool { return value == "-1" })
@@ -213,7 +220,7 @@ func (v *verifier) own(request *found, delay time.Duration) bool {
 	return true
 }
 
-// orDelete is the other way out of a wrong number of partitions.
+// orDelete ends the advice about a wrong number of partitions.
 const orDelete = "; if nothing was ever written to it, delete it, and the service creates it"
 
 func neededMessageBytes(request *found) int64 {

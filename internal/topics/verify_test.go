@@ -108,6 +108,22 @@ func TestVerify(t *testing.T) {
 				"topic t: retention.bytes is 1000000, should be -1: records would be deleted by size, however young, before they are read",
 			},
 		},
+		{
+			name:   "request topic whose records may be on one disk only",
+			change: func(t *family) { t.request.settings[minInSync] = "1" },
+			want: []string{
+				"topic t: min.insync.replicas is 1, should be at least 2: with 1, what was acknowledged may be on one disk only, " +
+					"and is lost with it",
+			},
+		},
+		{
+			name: "two replicas, of which one may be down",
+			change: func(t *family) {
+				for _, f := range t.all() {
+					f.settings[minInSync], f.replication = "1", 2
+				}
+			},
+		},
 		{name: "request topic of any size", change: func(t *family) { t.request.settings[retentionBytes] = "-1" }},
 		{
 			name: "nothing created",
@@ -339,6 +355,9 @@ func TestCreatedIsVerified(t *testing.T) {
 		createdIsVerified(t, delay)
 	}
 	family := sound()
+	if _, wanted := family.settingsOf(&family.changelog, 3); wanted[minInSync] != "2" {
+		t.Errorf("with three replicas, of which one may be down, min.insync.replicas is %q", wanted[minInSync])
+	}
 	if _, wanted := family.settingsOf(&family.changelog, 1); wanted[minInSync] != "" {
 		t.Errorf("one replica, and %s must be in sync", wanted[minInSync])
 	}

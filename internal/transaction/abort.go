@@ -102,7 +102,8 @@ func (a *aborts) endLast(ctx context.Context, id string) bool {
 			return true
 		}
 		if !beats.Sleep(ctx, backoff) {
-			a.o.Logger.Info("a step is left to the broker's transaction timeout", "transactional_id", id, "err", err)
+			a.o.Logger.Info("abort abandoned, the broker will time the transaction out",
+				"transactional_id", id, "err", err)
 			return false
 		}
 	}

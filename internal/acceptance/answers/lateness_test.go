@@ -111,7 +111,7 @@ func (w *setup) askAll(ctx context.Context, asked []int) {
 		return err
 	})
 	loop(1, func(p *partition.Partition) error {
-		_, err := p.Questions.Count(ctx, query.Filter{Target: "none"})
+		_, err := p.Questions.Count(ctx, query.Filter{Target: "none"}, 0)
 		return err
 	})
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -99,7 +99,7 @@ func (w *setup) count(f query.Filter) (all int64) {
 	w.t.Helper()
 	for n := range int32(partitions) {
 		w.ask(n, func(p *partition.Partition) error {
-			c, err := p.Questions.Count(w.t.Context(), f)
+			c, err := p.Questions.Count(w.t.Context(), f, 0)
 			all += c.N
 			return err
 		})

@@ -3,11 +3,14 @@ package console_test
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/topics"
 )
 
 // The page of all that happens: lines appear as it happens, of the filter in its address only, can be held back, and are
@@ -17,8 +20,14 @@ func TestActivityInABrowser(t *testing.T) {
 	at := start(t)
 	put(t, at, "shop-1", "x", "Timer-After", "1h")
 	put(t, at, "other", "x", "Timer-After", "1h")
+	put(t, at, strings.Repeat("W", 300), "x", "Timer-After", "1h")
 	b := open(t, at)
 	b.reads("/activity", "shop-1", "other", "scheduled")
+	b.is("no kind is broken", `[...document.querySelectorAll("td[data-label=What]")].every((e) => {
+		const all = document.createRange();
+		all.selectNodeContents(e);
+		return all.getClientRects().length === 1;
+	})`)
 	b.page("activity", "/activity")
 	b.says("as it happens")
 	put(t, at, "other", "x", "Timer-After", "2h")
@@ -85,4 +94,34 @@ func TestActivityHasNoSeamInABrowser(t *testing.T) {
 	}
 	<-done
 	b.is("each once", fmt.Sprintf(`%s.length === %d && new Set(%s).size === %d`, ids, n, ids, n))
+}
+
+// Another program may write to the topic of events. Its records are shown as unreadable, and keep no event from being
+// shown.
+func TestForeignEventsInABrowser(t *testing.T) {
+	t.Parallel()
+	at := start(t)
+	b := open(t, at)
+	b.visit("/activity")
+	b.says("as it happens")
+	b.do("pause", chromedp.Click(chromedp.CSS("#pause")))
+	seeds, _ := brokers.Load(at)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(seeds.([]string)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	for _, value := range []string{"x", "{}", `{"type":["fired"],"at":1}`, `{"type":"fired","at":1e300}`} {
+		r := &kgo.Record{Topic: topics.Events(requests), Key: []byte("foreign"), Value: []byte(value)}
+		if err := cl.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.says("Paused; 4 held back.")
+	put(t, at, "ours", "x", "Timer-After", "1h")
+	b.says("Paused; 5 held back.")
+	b.do("go on", chromedp.Click(chromedp.CSS("#pause")))
+	b.says("ours", "scheduled", "unreadable")
+	b.is("all are there", `document.querySelectorAll("#told tbody tr").length === 5`)
+	b.is("the button says Pause", `document.querySelector("#pause").textContent === "Pause"`)
 }

@@ -469,8 +469,8 @@ func TestManyInABrowser(t *testing.T) {
 			b.do("tick one", chromedp.Click(chromedp.CSS(fmt.Sprintf("tbody tr:nth-of-type(%d) input[type=checkbox]", i+1))))
 		}
 		b.click("Pause")
-		b.says("Pause: 2 timers?", id+"0", id+"1")
-		b.click("Pause")
+		b.says("Pause 2 timers?", id+"0", id+"1")
+		b.click("Pause 2 timers")
 		b.says("Done.", "Paused.")
 		b.visit(path("/timers", "q", id, "state", "paused"))
 		b.says("2 paused")
@@ -484,9 +484,9 @@ func TestManyInABrowser(t *testing.T) {
 		b.says("Scheduled again", "30 10 * * *", "line 1\nline 2", "13 bytes")
 
 		b.visit(list)
-		b.click("Cancel timer…")
-		b.says("3 pending timers of "+requests, "ID begins with", id)
-		b.click("Cancel timer: all")
+		b.click("Cancel all…")
+		b.says("3 pending timers of "+requests, "ID begins with", id, "They are:", id+"2")
+		b.click("Cancel 3 timers")
 		b.says("Job: cancel on " + requests)
 		b.reads(strings.TrimPrefix(eval[string](b, "location.href"), at), "done")
 		b.visit(list)

@@ -48,6 +48,12 @@ func reviewFlow(t *testing.T, at string) {
 		b.reads("/", "Dead letters")
 		b.reads("/dead-letters", "refused-0", "refused-4")
 		b.page("dead letters", "/dead-letters")
+		if script {
+			b.look(360, "light")
+			b.visit("/dead-letters")
+			b.is("the letters come first", `!document.querySelector("#by-reason").closest("details").open`)
+			b.look(1280, "light")
+		}
 		b.is("each is a line", `[...document.querySelectorAll(".letters > tbody > tr")].every(r => r.offsetHeight < 45)`)
 		b.shot("review")
 		b.do("unfold refused-2", chromedp.Click(chromedp.Search(`//tr[contains(.,"refused-2")]//summary`)))

@@ -234,7 +234,7 @@ func says(t *testing.T, in *rig.Instance, log *rig.Log, words ...string) {
 	}
 	await.Until(t, patience, fmt.Sprintf("it says %q", words), func() bool {
 		status, body := in.Readyz()
-		return status == http.StatusServiceUnavailable && has(body) && slices.ContainsFunc(log.Lines("do not let this instance"), has)
+		return status == http.StatusServiceUnavailable && has(body) && slices.ContainsFunc(log.Lines("missing Kafka permissions"), has)
 	})
 }
 

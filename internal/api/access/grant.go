@@ -179,7 +179,7 @@ func may(ctx context.Context, role Role, topic, id, right string, suffices func(
 		return nil
 	}
 	detail := fmt.Sprintf("caller %q has no right to %s %s", c.caller.Name, role, right)
-	if topic != "" { // otherwise right says it
+	if topic != "" { // for the whole service, right says so
 		detail += ": a grant in api-users gives it"
 	}
 	return NewProblem(http.StatusForbidden, ReasonForbidden, detail)

@@ -331,8 +331,8 @@ func (g *Guard) direct(r *http.Request) (*account, *Problem) {
 	return g.open, nil
 }
 
-// answersTo reports whether an open API answers to a header Host: an IP address, which no other page can have as its
-// name, or a name in api-host.
+// answersTo reports whether an open API answers calls with a header Host: an IP address, which no page of another site
+// can have as its name, or a name in api-host.
 func (o Options) answersTo(host string) bool {
 	host = nameOf(host)
 	return net.ParseIP(host) != nil || slices.ContainsFunc(o.Hosts, func(glob string) bool {

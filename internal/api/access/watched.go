@@ -77,7 +77,7 @@ func (w *watched[T]) again() {
 		w.said = ""
 	}
 	if changed {
-		w.log.Info("a file has changed and takes effect", "what", w.what, "files", w.paths)
+		w.log.Info("file reloaded", "what", w.what, "files", w.paths)
 		w.warnReadable()
 	}
 }

@@ -249,7 +249,11 @@ func (s *stream) read(ctx context.Context, path string, query url.Values) (began
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return true, fmt.Errorf("read the events of %s: %w", s.c.base, err)
+		err = fmt.Errorf("read the events of %s: %w", s.c.base, err)
+		if errors.Is(err, bufio.ErrTooLong) { // it would come again
+			s.failed, err = err, nil
+		}
+		return true, err
 	}
 	return true, fmt.Errorf("%s has ended the stream of events", s.c.base)
 }

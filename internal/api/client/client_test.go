@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log"
@@ -185,6 +186,27 @@ func TestEvents(t *testing.T) {
 	parts, from, cl.patience = []string{"id: 0:1\n\n", "", "", ""}, nil, time.Nanosecond
 	if err = events(); err == nil || !strings.Contains(err.Error(), "moving: starting") || len(from) > 2 {
 		t.Errorf("%v after %d calls", err, len(from))
+	}
+}
+
+// An event that is too large to be read would be too large again.
+func TestEventThatIsTooLarge(t *testing.T) {
+	calls := 0
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		calls++
+		_, _ = io.WriteString(w, "id: 0:5\n\nid: 0:6\nevent: event\ndata: {"+strings.Repeat(" ", maxProblem)+"}\n\n")
+	}))
+	defer s.Close()
+	cl, err := New(Options{URL: s.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl.pause = time.Millisecond
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	err = cl.Events(ctx, "/", nil, func() {}, func(string, []byte) error { return nil })
+	if err == nil || !strings.Contains(err.Error(), "token too long") || ctx.Err() != nil || calls != 1 {
+		t.Errorf("%v after %d calls", err, calls)
 	}
 }
 

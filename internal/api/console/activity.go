@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"encoding/json"
 	"html/template"
 	"net/http"
@@ -11,20 +12,20 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// activityRows is how many events a page has. activityLetters is how many dead letters it has instead if the topic
-// writes no events.
+// activityRows is how many events a page has, and activityLetters how many dead letters it has if the topic writes no
+// events.
 const activityRows, activityLetters = "100", "20"
 
-// activityPage shows what has happened to the timers of a request topic, and adds what happens.
+// activityPage shows the latest events of a request topic. Its script adds new ones as they happen.
 type activityPage struct {
 	Topic, Prefix, From, To string
 	Topics                  []string
 	Kinds                   []eventKind
-	Chosen                  bool // some kinds are
+	Chosen                  bool // some of Kinds are on
 
 	Rows    []activityRow
-	Deleted bool         // retention has deleted older ones
-	Go      template.URL // the API's address from which the script of the page continues; empty: nothing is added
+	Deleted bool         // retention has deleted older events
+	Go      template.URL // the stream of the API from which the script adds events; empty: none
 	Older   template.URL // empty: there are none
 	Newest  template.URL
 	Wrong   *api.Problem
@@ -32,16 +33,16 @@ type activityPage struct {
 	Off     bool // the request topic writes no events
 	Letters []deadRow
 	Dead    template.URL // the page of dead letters; empty: the caller may not see it
-	Ends    template.URL // the page of timers that have fired and are remembered
+	Ends    template.URL // the page of remembered timers
 }
 
 // eventKind is a type of events.
 type eventKind struct {
 	Name string
-	On   bool
+	On   bool // only events of such types are shown
 }
 
-// activityRow is an event, and the timer that it is of.
+// activityRow is an event and its timer.
 type activityRow struct {
 	eventRow
 	ID   string
@@ -125,14 +126,12 @@ func (p *activityPage) find(v *visit, kinds []string) error {
 // activityOf returns an event in words, with its timer.
 func activityOf(topic string, one *api.TimerEvent) activityRow {
 	row := activityRow{eventRow: eventOf(one)}
-	var of struct {
+	var e struct {
 		ID       string
 		IDBase64 []byte
 	}
-	if json.Unmarshal(one.Event, &of) == nil {
-		if row.ID = of.ID; row.ID == "" {
-			row.ID = string(of.IDBase64)
-		}
+	if json.Unmarshal(one.Event, &e) == nil {
+		row.ID = cmp.Or(e.ID, string(e.IDBase64))
 	}
 	if row.ID != "" {
 		row.Link = link("/timer", "topic", topic, "id", row.ID)
@@ -140,7 +139,7 @@ func activityOf(topic string, one *api.TimerEvent) activityRow {
 	return row
 }
 
-// without fills the page with what is known without events: dead letters, and timers that are remembered.
+// without fills the page for a topic that writes no events: with its dead letters and a link to remembered timers.
 func (p *activityPage) without(v *visit) {
 	p.Ends = link("/timers", "topic", p.Topic, "q", p.Prefix, "state", "remembered")
 	q := url.Values{"limit": {activityLetters}}

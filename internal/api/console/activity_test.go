@@ -91,6 +91,9 @@ func TestHomeOfAPrefix(t *testing.T) {
 		if strings.HasSuffix(a.path, "/count") && a.query.Get("prefix") == "" {
 			t.Errorf("%s?%s: timers of others are counted", a.path, a.query.Encode())
 		}
+		if strings.HasSuffix(a.path, "/count") && a.query.Get("until") == "" && a.query.Get("limit") == "" {
+			t.Errorf("%s?%s: a million timers may be counted for each right", a.path, a.query.Encode())
+		}
 	}
 	for _, path := range []string{"/timers", "/activity", "/timers?topic=timers", "/?topic=timers&prefix=" + url.QueryEscape(evil)} {
 		w := f.get(path)

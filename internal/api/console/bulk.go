@@ -3,6 +3,7 @@ package console
 import (
 	"encoding/base64"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -43,7 +44,7 @@ func (c *Console) bulkAsk(v *visit) error {
 		return err
 	}
 	p := &bulkPage{
-		Title: do.Label + ": all", Topic: s.Topic, Filter: filterWords(q), Danger: do.Danger, Rate: "5000",
+		Topic: s.Topic, Filter: filterWords(q), Danger: do.Danger, Rate: "5000",
 		Question: map[string]string{
 			"cancel": "They will not fire. This cannot be taken back.",
 			"pause":  "They stay pending and do not fire until they are resumed.",
@@ -51,11 +52,25 @@ func (c *Console) bulkAsk(v *visit) error {
 		}[do.Do],
 		Back: link("/timers", s.pairs(q)...), Action: link("/bulk", s.pairs(q, "do", do.Do)...),
 	}
+	few := maps.Clone(q)
+	few.Set("order", "due")
+	few.Set("limit", "3")
 	preview, err := v.preview(path, q)
 	if err != nil {
 		return err
 	}
 	p.Count, p.More = preview.Matching.Count, !preview.Matching.Exact
+	p.Title = do.Verb() + " " + plural(p.Count, "timer", "timers")
+	if p.More {
+		p.Title = do.Verb() + " at least " + plural(p.Count, "timer", "timers")
+	}
+	var list api.TimerList
+	if err := v.ask(call{path: []string{"topics", s.Topic, "timers"}, query: few}, &list); err != nil {
+		return err
+	}
+	for _, t := range list.Timers {
+		p.Examples = append(p.Examples, rowOf(t))
+	}
 	return v.show(nil, "bulk", p.Title, p)
 }
 

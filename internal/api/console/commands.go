@@ -12,11 +12,11 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// maxCommand limits the payload of a command, in bytes: shells and terminals take no argument of any length.
+// maxCommand limits the payload of a command, in bytes: shells and terminals limit the length of a line.
 const maxCommand = maxText
 
-// command is what one types into a POSIX shell to do the same as a page. Its text has printable characters and
-// line feeds only, so a terminal obeys nothing in it.
+// command is a command for a POSIX shell that does the same as a page. Its text has only printable characters and line
+// feeds, so it cannot control a terminal.
 type command struct{ Name, Text string }
 
 // quoted returns a word of a shell.
@@ -30,8 +30,7 @@ func quoted(s string) string {
 // isPlain reports whether a shell's word may have a text as it is.
 func isPlain(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool {
-		return r != '\n' && !unicode.IsPrint(r) ||
-			r == unicode.ReplacementChar
+		return r != '\n' && !unicode.IsPrint(r) || r == unicode.ReplacementChar
 	})
 }
 
@@ -44,7 +43,7 @@ func (w *words) flag(name, value string) {
 	}
 }
 
-// commands returns what schedules a timer again; why says why there is none.
+// commands returns commands that schedule a timer again. why says why one is missing.
 func (v *visit) commands(t *api.Timer) (all []command, why string) {
 	if t.Payload != nil && t.Payload.Bytes > maxCommand {
 		return nil, fmt.Sprintf("The payload has more than %s bytes, which is long for a command line.",
@@ -61,7 +60,7 @@ func (v *visit) commands(t *api.Timer) (all []command, why string) {
 	return append(all, command{"curl", curl}), why
 }
 
-// scheduleCommand returns the command waterclock schedule; why says what of the timer has no flag.
+// scheduleCommand returns the command waterclock schedule. If a part of the timer has no flag, why names it instead.
 func scheduleCommand(t *api.Timer) (text, why string) {
 	w := &words{}
 	w.WriteString("waterclock schedule")
@@ -88,6 +87,8 @@ func scheduleCommand(t *api.Timer) (text, why string) {
 		w.WriteString(" \\\n  --null-key")
 	case t.Target.KeyBase64 != nil:
 		odd = append(odd, "its key")
+	case key != nil && *key == "":
+		w.WriteString(" \\\n  --key ''")
 	case key != nil && *key != t.ID:
 		add("key", *key, "its key")
 	}
@@ -95,7 +96,7 @@ func scheduleCommand(t *api.Timer) (text, why string) {
 		w.flag("partition", strconv.Itoa(int(*p)))
 	}
 	for _, h := range t.Headers {
-		if h.Value == nil || strings.Contains(h.Name, "=") {
+		if h.Value == nil || h.Name == "" || strings.Contains(h.Name, "=") {
 			odd = append(odd, "the header "+strconv.QuoteToASCII(h.Name))
 			continue
 		}
@@ -193,7 +194,7 @@ func printable(text string) string {
 	return b.String()
 }
 
-// origin is the address at which the browser has the console.
+// origin returns the address at which the browser reaches the console.
 func (v *visit) origin() string {
 	if v.r.TLS != nil || v.r.Header.Get("X-Forwarded-Proto") == "https" {
 		return "https://" + v.r.Host
@@ -201,7 +202,7 @@ func (v *visit) origin() string {
 	return "http://" + v.r.Host
 }
 
-// example is what one types to see a timer in a state that none is in.
+// example returns commands that put a timer into a state that no timer of the topic is in.
 func (v *visit) example(topic, state string) []command {
 	on := " --topic " + quoted(topic)
 	line := map[string]string{
@@ -216,7 +217,7 @@ func (v *visit) example(topic, state string) []command {
 	return []command{{"Command line", line}}
 }
 
-// first are commands that schedule somebody's first timer, on a topic.
+// first returns commands that schedule the first timer of a topic.
 func (v *visit) first(topic string) []command {
 	at := (&call{path: []string{"topics", topic, "timers", "hello"}}).target()
 	return []command{

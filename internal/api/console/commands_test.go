@@ -87,8 +87,11 @@ func TestCommands(t *testing.T) {
 		change    func(*api.Timer)
 		cli, says string
 	}{
-		"a tombstone": {func(t *api.Timer) { t.Payload = &api.Payload{Null: true} }, "--null-value", ""},
-		"no key":      {func(t *api.Timer) { t.Target.KeyNull = true }, "--null-key", ""},
+		"a tombstone":  {func(t *api.Timer) { t.Payload = &api.Payload{Null: true} }, "--null-value", ""},
+		"no key":       {func(t *api.Timer) { t.Target.KeyNull = true }, "--null-key", ""},
+		"an empty key": {func(t *api.Timer) { t.Target.Key = text("") }, " --key ''", ""},
+		"a header without a name": {func(t *api.Timer) { t.Headers = []api.Header{{Value: text("x")}} }, "",
+			`the header ""`},
 		"bytes": {func(t *api.Timer) { t.Payload = &api.Payload{Bytes: 2, Base64: []byte{0, 255}} },
 			"echo AP8= | base64 -d |", ""},
 		"text with ESC": {func(t *api.Timer) { t.Payload = &api.Payload{Bytes: 1, Text: text("\x1b")} },

@@ -228,25 +228,25 @@ type visit struct {
 // view is what the layout shows. Page is what the page within it shows.
 type view struct {
 	clock
-	Here  string // address to come back to
+	Here  string // the page's own address, to return to
 	Title string
 	Path  string
 	Now   time.Time
 	Find  string // content of the search box in the header
 	Dead  *deadBadge
-	// Narrow says that the caller has rights to some IDs only, and Parts that it may not see the service as a whole:
-	// then pages that it may not see are not in the navigation.
+	// Narrow: the caller has rights only to IDs with some prefixes. Parts: it may not see the service as a whole. Pages
+	// that it may not see are not in the navigation then.
 	Narrow, Parts bool
 	Page          any
 }
 
-// deadBadge is the number of dead letters that have not been reviewed or, of topics of which none have, of those of the
-// last day, of all topics that the caller may read.
+// deadBadge is the number of dead letters beside the link to them, of all topics that the caller may read: those that
+// have not been reviewed or, if none of a topic ever has been, those of the last day.
 type deadBadge struct {
 	N        int64
 	More     bool // there are more than N
 	New      bool // some are of the last hour
-	Reviewed bool // all topics have been reviewed
+	Reviewed bool // N counts only letters that have not been reviewed
 }
 
 // badge returns nil if there are no dead letters.

@@ -114,7 +114,7 @@ func TestSelection(t *testing.T) {
 		form.Add("pick", p[1])
 	}
 	w = f.post("/selected?topic=timers", form)
-	says(t, w, http.StatusOK, "Pause: 3 timers?", escaped, `\xff\x00`, "timers/1/7")
+	says(t, w, http.StatusOK, "Pause 3 timers?", escaped, `\xff\x00`, "timers/1/7")
 	if len(f.asked) != 0 {
 		t.Errorf("it asks before it does: %v", f.asked)
 	}
@@ -150,11 +150,16 @@ func TestBulkFromAFilter(t *testing.T) {
 	w := f.get("/timers?" + url.Values{"q": {"order-"}, "to": {"+1h"}, "state": {"paused"}}.Encode())
 	to := html.UnescapeString(regexp.MustCompile(`href="(/bulk[^"]*do=cancel[^"]*)"`).FindStringSubmatch(w.Body.String())[1])
 	w = f.get(to)
-	says(t, w, http.StatusOK, "At least 1,234 pending timers", "order-", "paused", "2026-11-22T10:00:00.000Z", "cannot be taken back")
+	says(t, w, http.StatusOK, "<h1>Cancel at least 1,234 timers?", "The first of them:", "order-1</bdi>", "At least 1,234 pending timers", "order-", "paused", "2026-11-22T10:00:00.000Z", "cannot be taken back")
 	want := url.Values{"prefix": {"order-"}, "due-before": {"1795341600000"}, "state": {"paused"}}
 	want.Set("dry-run", "true")
-	if got := f.last().query; got.Encode() != want.Encode() {
+	preview, _ := f.did(http.MethodPost)
+	if got := preview.query; got.Encode() != want.Encode() {
 		t.Errorf("%s, want %s", got.Encode(), want.Encode())
+	}
+	few := f.last().query
+	if few.Get("limit") != "3" || few.Get("prefix") != "order-" || few.Has("dry-run") {
+		t.Errorf("the examples are %s", few.Encode())
 	}
 	f.answers["POST /v1/topics/timers/timers/cancel"] = api.JobStarted{Job: &api.Job{ID: "j2"}}
 	action := html.UnescapeString(between2(w.Body.String(), `method="post" action="`, `"`))
@@ -216,6 +221,9 @@ func TestNoSuchPage(t *testing.T) {
 	}
 	for _, path := range []string{"/timerz", "/timers/", "/static/x.css", "//timers"} {
 		says(t, ask(path), http.StatusNotFound, "Not Found", "there is no page at this address", `href="/timers"`)
+		if n := strings.Count(ask(path).Body.String(), "Not Found"); n != 2 { // the title, and the heading
+			t.Errorf("%s: it says %d times what it is", path, n)
+		}
 		if len(f.asked) != 0 {
 			t.Errorf("%s: the API was asked", path)
 		}

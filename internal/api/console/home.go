@@ -5,6 +5,7 @@ import (
 	"html/template"
 	"net/url"
 	"slices"
+	"strconv"
 
 	"github.com/waterclock/waterclock/internal/api"
 )
@@ -28,8 +29,8 @@ func (a *asker) narrow() bool {
 		func(r api.Right) bool { return r.Prefix == "" })
 }
 
-// within returns a prefix of IDs that a page is to show: the one asked for or, if there is none and the caller may see
-// only a part of the topic, the first that it may see.
+// within returns the prefix of IDs that a page shows: the one asked for, else, if the caller may see only a part of the
+// topic, the first prefix that it has a right to.
 func (a *asker) within(topic, prefix string) string {
 	c := a.self()
 	if prefix != "" || c == nil {
@@ -45,7 +46,7 @@ func (a *asker) within(topic, prefix string) string {
 // homePage is the overview of a caller with rights to some IDs.
 type homePage struct {
 	Rights []homeRow
-	On     *homeRow // whose timers to come are shown
+	On     *homeRow // the row that Due is about
 	Due    duePanel
 }
 
@@ -57,7 +58,7 @@ type homeRow struct {
 	Ahead, Timers, Activity, NewSchedule template.URL
 }
 
-// home shows the caller what it may see.
+// home shows the caller its rights, and what is pending below each. The caller has at least one.
 func (c *Console) home(v *visit) error {
 	p := &homePage{}
 	for _, r := range v.self().Rights {
@@ -70,7 +71,7 @@ func (c *Console) home(v *visit) error {
 			row.NewSchedule = link("/schedule", "topic", r.Topic, "id", r.Prefix)
 		}
 		var n api.TimerCount
-		q := url.Values{"prefix": {r.Prefix}}
+		q := url.Values{"prefix": {r.Prefix}, "limit": {strconv.Itoa(countedOfEach)}}
 		if err := v.ask(call{path: []string{"topics", r.Topic, "timers", "count"}, query: q}, &n); err != nil {
 			row.Wrong = asProblem(err)
 		} else {

@@ -26,8 +26,9 @@ type bulkPage struct {
 	More     bool  // there are more than Count
 	NotWhole int64 // dead letters that lack a part
 	Reasons  []pair
-	Letters  bool // it is about dead letters
-	Fresh    bool // of them, only about those that have not been reviewed
+	Examples []row // a few of the timers, as they fire
+	Letters  bool  // it is about dead letters
+	Fresh    bool  // of them, only about those that have not been reviewed
 	Delay    bool
 	Question string
 	Danger   bool

@@ -14,7 +14,7 @@ func TestClusterNamesSettingsThatDiffer(t *testing.T) {
 	f.answers["/v1/cluster"] = &api.Cluster{Asked: "a", Instances: []route.Instance{
 		{Name: "a", SettingsDiffer: []string{}}, {Name: "b", SettingsDiffer: []string{"targets", "events"}}, {Name: "c"},
 	}}
-	says(t, f.get("/cluster"), http.StatusOK, "<span>the same</span>", "differ from most:</strong> <code>targets</code>, <code>events</code>", `<span class="quiet">not known</span></span></td></tr>`)
+	says(t, f.get("/cluster"), http.StatusOK, ">Started<", "<span>the same</span>", "differ from most:</strong> <code>targets</code>, <code>events</code>", `<span class="quiet">not known</span></span></td></tr>`)
 }
 
 // A list or a count that lacks partitions says which, and why.

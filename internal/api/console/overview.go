@@ -44,7 +44,7 @@ type overviewPage struct {
 	Wrong   *api.Problem // instead of Cluster
 	Health  health
 	Dead    deadNews
-	Refused *deadNews // of them, those whose target did not exist; nil: not known
+	Refused *deadNews // those of the last hour whose target did not exist; nil: not known
 	Owners  []ownerRow
 	States  []string // columns of Owners
 
@@ -56,7 +56,7 @@ type overviewPage struct {
 	Topics   []string
 	Due      duePanel
 	NoTopics *api.Problem // instead of Due
-	Example  []command    // nothing is pending, and nothing has fired lately: what to do first
+	Example  []command    // what to do first; nil: something is pending, or has fired lately
 }
 
 // health is shown first.
@@ -82,20 +82,20 @@ type duePanel struct {
 	Layout  string
 }
 
-// deadNews has the dead letters that have not been reviewed and, of topics of which none have, those of the last hour.
+// deadNews has the new dead letters of all topics: see newLetters.
 type deadNews struct {
-	Known    bool
+	Known    bool // there are new ones, or there certainly are none
 	N        int64
 	More     bool // there are more than N
-	Reviewed bool // N is of topics that have been reviewed
-	Hour     bool // it is of topics that have not
+	Reviewed bool // N counts only letters that have not been reviewed
+	Hour     bool // N counts only letters of the last hour
 	Topics   []deadTopic
 }
 
 type deadTopic struct {
-	api.DeadLetterCounts
-	News []api.ReasonCount // with what is new as LastHour
-	Link template.URL
+	Topic, Problem string
+	Reasons        []newReason
+	Link           template.URL
 }
 
 // newsOf returns the topics with new dead letters, and those that cannot be read.
@@ -103,18 +103,22 @@ func newsOf(all *api.DeadLetterCountList) (n deadNews) {
 	if all == nil {
 		return n
 	}
-	n.Known, n.Hour = true, true
-	onlyHour := false // of some topic
-	for _, t := range all.Topics {
-		count, more, _ := unreviewed(&t)
-		n.N, n.More = n.N+count, n.More || more
-		n.Known = n.Known && (t.New == nil || t.New.Exact || count > 0) // there may be new ones
-		n.Hour, onlyHour = n.Hour && t.New == nil, onlyHour || t.New == nil && count > 0
-		if count > 0 || t.Problem != "" {
-			n.Topics = append(n.Topics, deadTopic{t, newReasons(&t), link("/dead-letters", "topic", t.Topic)})
+	n.Known, n.Reviewed, n.Hour = true, true, true
+	for i := range all.Topics {
+		t := &all.Topics[i]
+		fresh := newLettersOf(t)
+		n.N, n.More = n.N+fresh.N, n.More || fresh.More
+		if t.New != nil {
+			n.Hour, n.Known = false, n.Known && (t.New.Exact || fresh.N > 0)
+		} else if fresh.N > 0 {
+			n.Reviewed = false
+		}
+		if fresh.N > 0 || t.Problem != "" {
+			page := link("/dead-letters", "topic", t.Topic)
+			n.Topics = append(n.Topics, deadTopic{t.Topic, t.Problem, fresh.Reasons, page})
 		}
 	}
-	n.Reviewed = !n.Hour && !onlyHour
+	n.Reviewed = n.Reviewed && !n.Hour
 	return n
 }
 
@@ -168,8 +172,8 @@ func (c *Console) overview(v *visit) error {
 		p.Remember = true
 		p.remember(c.o.History, v.zone)
 	}
-	if idle := p.Recent == nil || p.Recent.Fired == 0; p.Cluster != nil && p.Cluster.Pending+int64(p.Cluster.Unknown) == 0 && idle &&
-		p.Topic != "" {
+	idle := p.Recent == nil || p.Recent.Fired == 0
+	if idle && p.Topic != "" && p.Cluster != nil && p.Cluster.Pending == 0 && p.Cluster.Unknown == 0 {
 		p.Example = v.first(p.Topic)
 	}
 	return v.show(nil, "overview", "Overview", p)

@@ -1,43 +1,49 @@
 package console
 
 import (
+	"cmp"
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"github.com/waterclock/waterclock/internal/api"
 )
 
-// What has been reviewed of the dead letters of a topic is not new: pages show what is new first, count it, and resend
-// nothing else unless they are asked to.
+// Letters that have been reviewed are not new: pages show, count and resend the new ones, unless they are asked for
+// others.
 
-// unreviewed returns the number of new dead letters of a topic, by the reviewers' mark if there is one, else those of
-// the last hour, and how many there are of a reason.
-func unreviewed(t *api.DeadLetterCounts) (n int64, more bool, of func(api.ReasonCount) int64) {
-	if t.New == nil {
-		return t.LastHour, !t.Exact, func(r api.ReasonCount) int64 { return r.LastHour }
-	}
-	return t.New.Count, !t.New.Exact, func(r api.ReasonCount) int64 { return t.New.Reasons[r.Reason] }
+// newLetters are the dead letters of a topic that are new: those that have not been reviewed or, if none of the topic
+// ever has been, those of the last hour.
+type newLetters struct {
+	N       int64
+	More    bool // there are more than N
+	Reasons []newReason
 }
 
-// newReasons returns the reasons of new dead letters, including those that no dead letter of the last day has.
-func newReasons(t *api.DeadLetterCounts) (all []api.ReasonCount) {
-	_, _, of := unreviewed(t)
-	listed := make(map[string]bool)
-	for _, r := range t.Reasons {
-		listed[r.Reason] = true
-		if r.LastHour = of(r); r.LastHour > 0 {
-			all = append(all, r)
-		}
-	}
+// newReason is how many new dead letters have the same reason.
+type newReason struct {
+	Reason string
+	N      int64
+}
+
+func newLettersOf(t *api.DeadLetterCounts) newLetters {
+	fresh := newLetters{N: t.LastHour, More: !t.Exact}
 	if t.New != nil {
+		fresh = newLetters{N: t.New.Count, More: !t.New.Exact}
 		for reason, n := range t.New.Reasons {
-			if !listed[reason] && n > 0 {
-				all = append(all, api.ReasonCount{Reason: reason, LastHour: n})
-			}
+			fresh.Reasons = append(fresh.Reasons, newReason{reason, n})
+		}
+	} else {
+		for _, r := range t.Reasons {
+			fresh.Reasons = append(fresh.Reasons, newReason{r.Reason, r.LastHour})
 		}
 	}
-	return all
+	fresh.Reasons = slices.DeleteFunc(fresh.Reasons, func(r newReason) bool { return r.N == 0 })
+	slices.SortFunc(fresh.Reasons, func(a, b newReason) int {
+		return cmp.Or(cmp.Compare(b.N, a.N), cmp.Compare(a.Reason, b.Reason))
+	})
+	return fresh
 }
 
 // New returns how many dead letters with the row's reason are new.
@@ -52,7 +58,7 @@ func (p *deadLettersPage) New(r reasonRow) string {
 	return text
 }
 
-// postLetters does what a form of the page of dead letters says.
+// postLetters sends a letter again, or sets marks, as a form of the page of dead letters asks.
 func (c *Console) postLetters(v *visit) error {
 	form := v.r.PostForm
 	topic, partition, offset := v.query("topic"), form.Get("partition"), form.Get("offset")
@@ -83,19 +89,16 @@ func (c *Console) postLetters(v *visit) error {
 		return err
 	}
 	s := v.deadSearch()
-	var shown url.Values
-	if f, err := s.filter(v.now.In(v.zone)); err == nil {
-		shown = f
-	}
+	shown, _ := s.filter(v.now.In(v.zone)) // without it the page shows the error
 	return v.lead(link("/dead-letters", append(s.pairs(shown), "done", "reviewed", "undo", done.Before)...))
 }
 
-// reviewed is what the page says of what has been reviewed.
+// reviewed is what the page of dead letters needs to set marks.
 type reviewed struct {
-	All    string       // position behind all that there are; empty: there is nothing to review
-	Undo   string       // position to which the last call can be undone
-	Action template.URL // what forms are sent to
-	Wrong  string       // why what has been reviewed is not known
+	All    string       // position behind all letters; empty: there is nothing to review
+	Undo   string       // position before the last call; empty: there was none
+	Action template.URL // the address to which forms are sent
+	Wrong  string       // why the marks are not known; empty: they are
 }
 
 // deadPosition returns a position as the API takes it; empty if it is none.

@@ -26,7 +26,7 @@ const (
 
 var functions = template.FuncMap{
 	"bounds": bounds, "visible": visible, "link": link, "when": when, "iso": iso, "number": number, "seconds": seconds,
-	"plural": plural, "heading": heading, "again": again, "literal": literal, "brief": briefOf, "whole": whole, "told": told,
+	"plural": plural, "heading": heading, "again": again, "literal": literal, "brief": briefOf, "middle": middleOf, "whole": whole, "told": told,
 }
 
 // piece is a part of a text: literal, or the code of a character.
@@ -76,6 +76,24 @@ func briefOf(s string) brief {
 		return brief{Head: s}
 	}
 	return brief{string(runes[:briefHead]), string(runes[len(runes)-briefTail:]), whole(s)}
+}
+
+// An ID of which a line has room for middleHead + 1 + middleTail characters is cut between them.
+const middleHead, middleTail = 11, 7
+
+// middle is a text of which a style may leave out the middle.
+type middle struct{ Head, Middle, Tail string }
+
+func middleOf(s string) middle {
+	if b := briefOf(s); b.Tail != "" {
+		s = b.Head + "…" + b.Tail
+	}
+	runes := []rune(s)
+	if len(runes) <= middleHead+1+middleTail || !utf8.ValidString(s) {
+		return middle{Head: s}
+	}
+	end := len(runes) - middleTail
+	return middle{string(runes[:middleHead]), string(runes[middleHead:end]), string(runes[end:])}
 }
 
 // whole is the text of visible without marks, for attributes.

@@ -189,3 +189,20 @@ func TestBrief(t *testing.T) {
 		}
 	}
 }
+
+// Of an ID a style may leave out the middle; the whole text is there in any case.
+func TestMiddle(t *testing.T) {
+	for s, want := range map[string]middle{
+		"order-1":                        {Head: "order-1"},
+		"order-12345678901":              {Head: "order-12345678901"},
+		"customers/ordérs/00042":         {"customers/o", "rdér", "s/00042"},
+		"\xff" + strings.Repeat("a", 30): {Head: "\xff" + strings.Repeat("a", 30)},
+	} {
+		if got := middleOf(s); got != want {
+			t.Errorf("%q: %+v, want %+v", s, got, want)
+		}
+	}
+	if m := middleOf(strings.Repeat("a", 500)); len(m.Head+m.Middle+m.Tail) != briefHead+len("…")+briefTail {
+		t.Errorf("a long one is not cut: %+v", m)
+	}
+}

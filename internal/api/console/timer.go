@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/waterclock/waterclock"
@@ -24,6 +25,9 @@ type action struct {
 	method    string
 	segment   string
 }
+
+// Verb is what the label says without its noun.
+func (a *action) Verb() string { return strings.TrimSuffix(a.Label, " timer") }
 
 func actions() []action {
 	return []action{
@@ -49,9 +53,9 @@ type timerPage struct {
 	T         *api.Timer
 	Key       *shown
 	Payload   shown
-	As        string // how the payload is shown: as JSON or, if it is none, as it is; raw: as it is; hex: in hexadecimal
+	As        string // how the payload is shown: empty, with JSON indented; raw, as it is; hex, as bytes
 	IsJSON    bool
-	Raw       *string // the payload to be copied; nil: it is no text, or not whole
+	Raw       *string // what Copy copies; nil: the payload is no text, or is not whole
 	Commands  []command
 	NoCommand string // why a command is missing
 	Headers   []headerRow
@@ -176,23 +180,26 @@ func (p *timerPage) fill(v *visit, t *api.Timer) {
 	}
 }
 
-// payload shows the payload, and the ways to see it otherwise.
-func (p *timerPage) payload(of *api.Payload) {
-	p.Payload = show(of.Text, of.Base64, of.Null, p.As == "hex")
-	if of.Text == nil || of.Bytes == 0 {
+// payload fills in the payload as p.As says, and links to the other ways to show it.
+func (p *timerPage) payload(from *api.Payload) {
+	p.Payload = show(from.Text, from.Base64, from.Null, p.As == "hex")
+	if from.Text == nil || from.Bytes == 0 {
 		return
 	}
-	indented, isJSON := pretty(*of.Text)
+	indented, isJSON := pretty(*from.Text)
 	if isJSON && p.As == "" {
 		p.Payload.Text, p.IsJSON = indented, true
 	}
-	if p.Payload.Cut == 0 || p.As == "hex" && of.Bytes <= maxText {
-		p.Raw = of.Text
+	if p.Payload.Cut == 0 || p.As == "hex" && from.Bytes <= maxText {
+		p.Raw = from.Text
 	}
 	for _, other := range []struct {
 		as, label string
 		there     bool
-	}{{"", "Show as JSON", isJSON}, {"raw", "Show as it is", isJSON}, {"", "Show as text", !isJSON}, {"hex", "Show as bytes", true}} {
+	}{
+		{"", "Show as JSON", isJSON}, {"raw", "Show as it is", isJSON}, {"", "Show as text", !isJSON},
+		{"hex", "Show as bytes", true},
+	} {
 		if other.there && other.as != p.As {
 			p.Views = append(p.Views, viewLink{other.label, link("/timer", "topic", p.Topic, "id", p.ID, "as", other.as)})
 		}

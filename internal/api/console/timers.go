@@ -40,7 +40,7 @@ type timersPage struct {
 	Missing []api.Missing   // partitions whose timers are not on the page
 	Wrong   *api.Problem    // instead of timers
 	Bare    bool            // the search is for all pending timers
-	Example []command       // what to do where there are none
+	Example []command       // what to type to have a timer on this tab
 	// Elsewhere are other topics with such timers, if the search names no topic.
 	Elsewhere []topicFound
 }
@@ -82,8 +82,8 @@ type row struct {
 	Words string // its cron expression in words
 }
 
-// Counts reports whether the time until the timer is due is a countdown to its firing.
-func (r *row) Counts() bool { return r.State == "pending" }
+// CountsDown reports whether the timer fires when it is due, so that the page may count down to that.
+func (r *row) CountsDown() bool { return r.State == "pending" }
 
 func rowOf(t *api.Timer) row {
 	id := rawID(t)
@@ -205,8 +205,10 @@ func (p *timersPage) find(v *visit) *api.Problem {
 		p.Timers = append(p.Timers, r)
 	}
 	p.Select = link("/selected", p.pairs(q)...)
+	paused := p.State == "paused"
+	some := p.State == "" || p.State == "recurring" // of these some may be paused
 	for _, a := range bulkActions() {
-		if a.Do == "pause" && p.State == "paused" || a.Do == "resume" && p.State != "paused" && p.State != "" && p.State != "recurring" {
+		if a.Do == "pause" && paused || a.Do == "resume" && !paused && !some {
 			continue // it would change nothing
 		}
 		p.Actions = append(p.Actions, a)
@@ -228,13 +230,13 @@ func (p *timersPage) count(v *visit, path []string, q url.Values) {
 		here.State = t.State
 		t.Link, t.On = here.page("", ""), t.State == p.State
 		calls.Go(func() error {
-			of := maps.Clone(q)
-			of.Set("limit", strconv.Itoa(countedOfEach))
-			if of.Del("state"); t.State != "" {
-				of.Set("state", t.State)
+			q := maps.Clone(q)
+			q.Set("limit", strconv.Itoa(countedOfEach))
+			if q.Del("state"); t.State != "" {
+				q.Set("state", t.State)
 			}
 			var n api.TimerCount
-			if v.ask(call{path: append(path[:3:3], "count"), query: of}, &n) == nil {
+			if v.ask(call{path: append(path[:3:3], "count"), query: q}, &n) == nil {
 				t.Count = &n
 			}
 			return nil

@@ -20,7 +20,7 @@ const (
 // clock shows times in one zone.
 type clock struct {
 	zone *time.Location
-	// Follows says that the zone is that of the reader's browser, whatever that is.
+	// Follows: the zone is that of the browser, and the script changes it when the browser's changes.
 	Follows bool
 }
 
@@ -55,7 +55,7 @@ func (c clock) Exact(t time.Time) string {
 	return c.Millis(t)
 }
 
-// format adds the offset from UTC to a time that the clock shows twice, when it is set back.
+// format adds the offset from UTC to times that the clock shows twice because it is set back.
 func (c clock) format(t time.Time, layout string) string {
 	t = t.In(c.zone)
 	text := t.Format(layout)
@@ -67,13 +67,13 @@ func (c clock) format(t time.Time, layout string) string {
 	return text
 }
 
-// here is the address of the page, to come back to.
+// here returns the address of the page, to return to.
 func (v *visit) here() string {
 	if v.r.Method == http.MethodPost {
 		return "/"
 	}
 	q := v.r.URL.Query()
-	q.Del("done") // that is news only once
+	q.Del("done") // the outcome of a form is shown once
 	q.Del("request")
 	return string(link(v.r.URL.Path, pairsOf(q)...))
 }

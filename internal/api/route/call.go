@@ -142,7 +142,7 @@ type Instance struct {
 	Lateness   *Lateness         `json:"lateness,omitempty" doc:"How late its firings were in the last five minutes by its own doing: a request for the past counts from when it was read. Without it there were none, or none are known of."`
 	Partitions []PartitionStatus `json:"partitions,omitempty"`
 	Unhealthy  []UnhealthyTarget `json:"unhealthyTargets,omitempty"`
-	// SettingsDiffer is told by the instance that is asked, not by this one.
+	// SettingsDiffer comes from the instance that is asked, not from this one.
 	SettingsDiffer []string `json:"settingsDiffer,omitzero" nullable:"false" doc:"Settings by which requests are judged that are not those of most instances of the group: what happens to a timer depends on the owner of its partition. Empty: none. Without it, that is not known."`
 	Problem        string   `json:"problem,omitempty" doc:"Why it could not be asked, or cannot work: that no broker answers it, for one."`
 }
@@ -177,11 +177,11 @@ type UnhealthyTarget struct {
 	Topic     string    `json:"topic"`
 	Partition string    `json:"partition" doc:"A number, or any, or unknown."`
 	Since     time.Time `json:"since"`
-	// A topic, or a partition, that does not exist is different from one that cannot be written to.
+	// It is set if the target does not exist, and not if it only takes no writes.
 	DeadLetterAfterSecs float64 `json:"deadLetterAfterSeconds,omitempty" doc:"The brokers do not know the topic, or it has no such partition: if that lasts so long, timers that are due become dead letters. Without it they wait."`
 }
 
-// Meaning returns in words what is wrong, and what becomes of timers that are due.
+// Meaning says what is wrong with the target, and what becomes of its due timers. The target is the subject.
 func (u *UnhealthyTarget) Meaning() string {
 	after := "after " + (time.Duration(u.DeadLetterAfterSecs*1000) * time.Millisecond).String() + " its due timers become dead letters"
 	switch {
@@ -225,8 +225,8 @@ type Partition interface {
 	Explain(err error) error
 	Get(ctx context.Context, id []byte) (*query.Timer, error) // nil: nothing is pending
 	List(ctx context.Context, p query.Page) (query.List, error)
-	// CountAmong looks at limit timers at most; less than 1: at as many as one count may.
-	CountAmong(ctx context.Context, f query.Filter, limit int) (query.Count, error)
+	// Count looks at limit timers at most; if that is less than 1, at as many as one count may.
+	Count(ctx context.Context, f query.Filter, limit int) (query.Count, error)
 	// CountUntil counts the timers that fire before each of some instants, Unix ms, which ascend.
 	CountUntil(ctx context.Context, f query.Filter, until []int64) ([]query.Count, error)
 	// Watch begins to record decisions. It is called before the requests are written.

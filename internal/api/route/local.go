@@ -32,7 +32,7 @@ func compute(ctx context.Context, l Local, p Partition, c *Call) (Answer, error)
 			counts, err := p.CountUntil(ctx, c.Page.Filter, c.Until)
 			return Answer{Counts: counts}, err
 		}
-		n, err := p.CountAmong(ctx, c.Page.Filter, c.Page.Limit)
+		n, err := p.Count(ctx, c.Page.Filter, c.Page.Limit)
 		return Answer{Count: &n}, err
 	case Write:
 		return written(ctx, l, p, c)

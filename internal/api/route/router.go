@@ -315,16 +315,16 @@ func (r *Router) Instances(ctx context.Context) ([]Instance, map[timer.TopicPart
 	}
 	for _, o := range others {
 		if o.err == nil && o.answer.Instance == nil {
-			o.err = errors.New("it answers nothing")
+			o.err = errors.New("empty response")
 		}
-		var is Instance
+		var i Instance
 		if o.err == nil {
-			is = *o.answer.Instance
+			i = *o.answer.Instance
 		} else {
-			is = o.unknown()
+			i = o.unknown()
 		}
-		is.SettingsDiffer = r.o.SettingsOf(o.owner.Process)
-		list = append(list, is)
+		i.SettingsDiffer = r.o.SettingsOf(o.owner.Process)
+		list = append(list, i)
 	}
 	slices.SortFunc(list[1:], func(a, b Instance) int { return strings.Compare(a.Name, b.Name) })
 	return list, owners

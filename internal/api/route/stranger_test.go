@@ -48,7 +48,7 @@ func (o *owned) CountUntil(context.Context, query.Filter, []int64) ([]query.Coun
 	return nil, nil
 }
 
-func (o *owned) CountAmong(_ context.Context, f query.Filter, _ int) (n query.Count, err error) {
+func (o *owned) Count(_ context.Context, f query.Filter, _ int) (n query.Count, err error) {
 	o.filter = f
 	return n, nil
 }

@@ -79,7 +79,7 @@ func BenchmarkAnswers(b *testing.B) {
 		} {
 			b.Run(prefix+"count "+name, func(b *testing.B) {
 				for b.Loop() {
-					if _, err := c.q.Count(ctx, f); err != nil {
+					if _, err := c.q.Count(ctx, f, 0); err != nil {
 						b.Fatal(err)
 					}
 				}

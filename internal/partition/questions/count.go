@@ -14,14 +14,10 @@ import (
 // maxCountRows is how many rows of the store are looked at for one count. A thousand rows take some 300 µs.
 const maxCountRows = 1_000_000
 
-// Count counts the pending timers that a filter matches. Without a filter that costs nothing; otherwise it takes one scan,
-// which has a limit. Errors are those of Get.
-func (q *Questions) Count(ctx context.Context, f query.Filter) (query.Count, error) {
-	return q.CountAmong(ctx, f, maxCountRows)
-}
-
-// CountAmong is Count with a lower limit of its scan, in timers; less than 1, or too many: that of Count.
-func (q *Questions) CountAmong(ctx context.Context, f query.Filter, limit int) (query.Count, error) {
+// Count counts the pending timers that a filter matches. Without a filter that costs nothing; otherwise it takes one
+// scan, of at most limit rows of the store, or of maxCountRows if limit is less than 1 or larger. Errors are those of
+// Get.
+func (q *Questions) Count(ctx context.Context, f query.Filter, limit int) (query.Count, error) {
 	a, err := q.begin(ctx)
 	if err != nil {
 		return query.Count{}, err

@@ -78,7 +78,7 @@ func TestNoAnswersAboutAPartitionThatMayBeLost(t *testing.T) {
 		c.unsure = unsure
 		_, get := c.q.Get(t.Context(), []byte("id1"))
 		_, list := c.q.List(t.Context(), query.Page{Order: query.ByID, Limit: 10})
-		_, count := c.q.Count(t.Context(), query.Filter{})
+		_, count := c.q.Count(t.Context(), query.Filter{}, 0)
 		for what, err := range map[string]error{"one": get, "a list": list, "a number": count} {
 			if errors.Is(err, query.ErrMoved) != unsure || !unsure && err != nil {
 				t.Errorf("unsure %v, asked for %s: %v", unsure, what, err)
@@ -127,7 +127,7 @@ func questionsHoldNoMoreThan(t *testing.T, bytes int64, most int) {
 }
 
 // A count with a limit looks at no more rows of the store, and says that there may be more.
-func TestCountAmong(t *testing.T) {
+func TestCountHasALimit(t *testing.T) {
 	c := newAsked(t, budget.Alone(memoryForAll), nil)
 	for i := range 30 {
 		c.schedule(fmt.Sprint("id", i), 50_000)
@@ -142,12 +142,12 @@ func TestCountAmong(t *testing.T) {
 		query.Count
 	}{{0, query.Count{N: 30, Exact: true}}, {31, query.Count{N: 30, Exact: true}}, {10, query.Count{N: 10}}} {
 		for _, f := range []query.Filter{{Target: targetTopic}, {State: query.Pending}, {Prefix: "id"}} {
-			n, err := c.q.CountAmong(t.Context(), f, want.limit)
+			n, err := c.q.Count(t.Context(), f, want.limit)
 			if c.ok(err); n != want.Count {
 				t.Errorf("%+v among %d: %+v, want %+v", f, want.limit, n, want.Count)
 			}
 		}
-		if n, err := c.q.CountAmong(t.Context(), query.Filter{State: query.Recurring}, want.limit); err != nil || n.N != 0 ||
+		if n, err := c.q.Count(t.Context(), query.Filter{State: query.Recurring}, want.limit); err != nil || n.N != 0 ||
 			n.Exact != want.Exact {
 			t.Errorf("recurring among %d: %+v, %v", want.limit, n, err)
 		}
@@ -163,7 +163,7 @@ func TestAQuestionRestsWhileReadingUnflushedChanges(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if got, err := c.q.Count(t.Context(), query.Filter{Target: targetTopic}); err != nil || got.N != n {
+		if got, err := c.q.Count(t.Context(), query.Filter{Target: targetTopic}, 0); err != nil || got.N != n {
 			t.Errorf("%d are counted: %v", got.N, err)
 		}
 	}()
@@ -351,7 +351,7 @@ func TestAQuestionHasNoSlotWhileTheGroupIsAsked(t *testing.T) {
 	ask := map[string]func(*Questions) error{
 		"a list": func(q *Questions) error { _, err := q.List(t.Context(), query.Page{}); return err },
 		"a number": func(q *Questions) error {
-			_, err := q.Count(t.Context(), query.Filter{Target: targetTopic})
+			_, err := q.Count(t.Context(), query.Filter{Target: targetTopic}, 0)
 			return err
 		},
 	}

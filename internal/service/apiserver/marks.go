@@ -12,8 +12,8 @@ import (
 	"github.com/waterclock/waterclock/internal/topics"
 )
 
-// marks keeps what has been reviewed of dead letters, as the offsets of a group without members. Its lag, as Kafka's
-// tools show it, is what is new. It implements api.Marks.
+// marks stores which dead letters have been reviewed, as offsets of a group without members. The group's lag in Kafka's
+// tools is about the number of new letters. It implements api.Marks.
 type marks struct {
 	in    *Instance
 	group string
@@ -58,7 +58,7 @@ func (m *marks) SetMarks(ctx context.Context, topic string, all map[int32]api.Ma
 	return nil
 }
 
-// failed says what the service could not do, and which right that needs.
+// failed says what could not be done, and where the right for it is described.
 func (m *marks) failed(do string, err error) error {
 	return fmt.Errorf("%s offsets of group %s (waterclock topics acls has the right that this needs): %w", do, m.group,
 		err)

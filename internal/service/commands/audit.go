@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/schollz/progressbar/v3"
@@ -87,10 +88,10 @@ func otherSettings(r *audit.Report) (notes []string) {
 	return notes
 }
 
-// groupLook is what the group's members say of their settings now.
+// groupLook says how the settings of the group's members differ now.
 type groupLook struct {
-	notes  []string // which differ, from each other or from those of the audit
-	events bool     // all members that say so write the events that the settings of the audit have
+	notes  []string // settings that differ between members, or from those of the audit
+	events bool     // no member is known to have other events than the audit's settings
 }
 
 // lookAtGroup compares the settings of the group's members with each other and with those of the audit.
@@ -117,9 +118,14 @@ func (l *groupLook) compare(cfg *config.Config, members []membership.Member) {
 	digests, names := make(map[string]config.Digest), make(map[string]string)
 	var here []string // settings in which a member differs from the audit
 	for _, m := range members {
-		digests[m.Process], names[m.Process] = m.Settings, m.Name+"/"+m.Process
+		digests[m.Process], names[m.Process] = m.Settings, strings.Map(func(r rune) rune {
+			if !unicode.IsPrint(r) { // a stranger may have said it
+				return '?'
+			}
+			return r
+		}, m.Name+"/"+m.Process)
 		for _, setting := range cfg.Digest().Differs(m.Settings) {
-			ofTopics := setting == "requests" || setting == "delay" // an audit may be of some topics
+			ofTopics := setting == "requests" || setting == "delay" // an audit may be of some of the topics
 			if !ofTopics && !slices.Contains(here, setting) {
 				here = append(here, setting)
 			}

@@ -44,6 +44,12 @@ func TestLookAtGroup(t *testing.T) {
 			"events prove nothing, because not all instances write them: the audit does without",
 		}},
 		{"an earlier version", []membership.Member{{Process: "p", Name: "a"}}, true, nil},
+		{"a name that a terminal obeys", []membership.Member{
+			member("a", &cfg), member("b", &cfg), {Process: "\x1b[2J", Name: "c", Settings: strict.Digest()},
+		}, true, []string{
+			"instance c/?[2J of group waterclock differs from others in limit-headers",
+			"instances of group waterclock have others than were given here: limit-headers; give the audit their file",
+		}},
 	} {
 		look := groupLook{events: true}
 		look.compare(&cfg, c.members)

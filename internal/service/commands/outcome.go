@@ -45,7 +45,7 @@ type Outcome struct {
 const NothingDone waterclock.EventType = "nothing-done"
 
 // ErrUndecided says that no instance has decided the request yet.
-var ErrUndecided = errors.New("nobody has taken the request in")
+var ErrUndecided = errors.New("request not processed yet")
 
 // watcher learns the outcome of one request. It is created before the request is written, so that it cannot miss a
 // result. The only right that it needs, in addition to those of a producer, is Read on the changelog and the dead

@@ -26,8 +26,8 @@ const (
 	tailFetchWait = 500 * time.Millisecond
 	// tailLook is the interval at which Tail looks for a topic that does not exist yet.
 	tailLook = 500 * time.Millisecond
-	// tailIdle is how long nothing comes until Tail asks whether the topic still exists. The client reports a topic that
-	// is deleted while a fetch waits. It says nothing if the topic was deleted before its first fetch.
+	// tailIdle is how long Tail waits for records before it asks whether the topic still exists. The client reports a
+	// topic that is deleted while a fetch waits, but not one that was deleted before the first fetch.
 	tailIdle = 3 * time.Second
 )
 
@@ -87,7 +87,7 @@ func Tail(ctx context.Context, cfg *config.Config, o TailOptions, out io.Writer)
 	}
 }
 
-// tailPoll returns what was fetched. It returns nothing if nothing came for tailIdle and the topic exists.
+// tailPoll returns the next fetches. They are empty if nothing came for tailIdle and the topic still exists.
 func tailPoll(ctx context.Context, cl *kgo.Client, topic string) (kgo.Fetches, error) {
 	idle, cancel := context.WithTimeout(ctx, tailIdle)
 	defer cancel()

@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -129,5 +130,42 @@ func TestNoAWSRole(t *testing.T) {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// An STS that takes a call and never answers does not keep later logins from asking again.
+func TestAWSRoleOfAHangingSTS(t *testing.T) {
+	var asked atomic.Int64
+	over := make(chan struct{})
+	sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) == 1 {
+			<-over
+			w.WriteHeader(http.StatusServiceUnavailable) // an empty answer makes the SDK panic
+			return
+		}
+		fmt.Fprintf(w, `<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
+<AssumeRoleWithWebIdentityResult><Credentials><AccessKeyId>A</AccessKeyId><SecretAccessKey>s</SecretAccessKey>
+<SessionToken>t</SessionToken><Expiration>%s</Expiration></Credentials></AssumeRoleWithWebIdentityResult>
+</AssumeRoleWithWebIdentityResponse>`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	}))
+	defer sts.Close()
+	defer close(over)
+	awsEnvironment(t, secretFile(t, "token"), sts.URL)
+	cfg := config.Config{TLS: true, SASLMechanism: config.SASLAWS}
+	mech, err := mechanism(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); ; {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_, _, err := mech.Authenticate(ctx, awsBroker)
+		late := ctx.Err() != nil
+		cancel()
+		if err == nil {
+			return
+		}
+		if says := Refusal(&cfg, err); late || time.Now().After(end) || !strings.Contains(says, "cannot be fetched") {
+			t.Fatalf("%s, after %d calls", says, asked.Load())
+		}
 	}
 }

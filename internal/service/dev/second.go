@@ -22,7 +22,7 @@ const (
 	keyFile = "api-key"
 )
 
-// shareKey gives an instance with an API a key to share with others, unless it has one. The key stays the same for all
+// shareKey gives an instance with an API a key to share with others, unless it has one. The key is kept for later
 // starts, because a second instance may outlive the first.
 func shareKey(cfg *config.Config) error {
 	if cfg.API == "" || cfg.APIKeyFile != "" {
@@ -43,8 +43,8 @@ func shareKey(cfg *config.Config) error {
 	return nil
 }
 
-// writeSecond writes the settings with which serve joins dev's group, and returns the file's path. Everything by which
-// requests are judged is as it is in dev; addresses and directories are the second instance's own.
+// writeSecond writes the settings with which serve joins dev's group, and returns the path of the file. Settings by
+// which requests are judged are those of dev; addresses and directories are the second instance's own.
 func writeSecond(cfg *config.Config) (path string, err error) {
 	dir, err := filepath.Abs(cfg.DataDir)
 	if err != nil {

@@ -76,8 +76,8 @@ func New(ctx context.Context, version, instance string, log *slog.Logger) (*Expo
 }
 
 // spanExporter returns the exporter that OTEL_TRACES_EXPORTER names. OTEL_EXPORTER_OTLP_TRACES_PROTOCOL, or else
-// OTEL_EXPORTER_OTLP_PROTOCOL, is the protocol of otlp. OpenTelemetry's autoexport does the same, and links the exporters
-// of metrics and logs too.
+// OTEL_EXPORTER_OTLP_PROTOCOL, is the protocol of otlp. OpenTelemetry's autoexport does the same, but it also links the
+// exporters of metrics and logs.
 func spanExporter(ctx context.Context) (sdktrace.SpanExporter, error) {
 	switch name := os.Getenv("OTEL_TRACES_EXPORTER"); name {
 	case "none":

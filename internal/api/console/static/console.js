@@ -4,7 +4,8 @@
   const page = document.documentElement;
   const patience = 8000; // ms that an answer may take
   const get = async (address) => {
-    const answer = await fetch(address, {headers: {Accept: 'text/html', 'Waterclock-Live': '1'}, cache: 'no-store', signal: AbortSignal.timeout(patience)});
+    const headers = {Accept: 'text/html', 'Waterclock-Live': '1'};
+    const answer = await fetch(address, {headers, cache: 'no-store', signal: AbortSignal.timeout(patience)});
     return new DOMParser().parseFromString(await answer.text(), 'text/html');
   };
 
@@ -15,7 +16,8 @@
     browser.value = 'browser:' + here;
     browser.textContent = `This browser: ${here}`;
     browser.hidden = false;
-    if ('follows' in page.dataset && page.dataset.zone !== here && navigator.cookieEnabled && !sessionStorage.getItem('zone ' + here)) {
+    const moved = 'follows' in page.dataset && page.dataset.zone !== here;
+    if (moved && navigator.cookieEnabled && !sessionStorage.getItem('zone ' + here)) {
       sessionStorage.setItem('zone ' + here, 'asked'); // once: the service may not know the zone
       browser.click();
     }
@@ -32,8 +34,9 @@
     return `${Math.floor(ms / 1e3)} s`;
   };
 
-  // change makes an element what it is on a newer page. What stays keeps its ticks, its focus and its place: a row is
-  // known by its timer. What is data-own is the script's.
+  // change makes an element like that of a newer page. Nodes that are on both pages stay in the document, so they keep
+  // their ticks and the focus. An element with an ID, or a row with a tick box, stays the same element wherever it
+  // moves; others match by their place. The script itself keeps elements with data-own up to date.
   const keyOf = (e) => e.id || e.nodeName === 'TR' && e.querySelector('input[name=pick]')?.value || '';
   const change = (old, fresh) => {
     if (old.nodeType !== Node.ELEMENT_NODE) {
@@ -41,19 +44,22 @@
       return;
     }
     if (fresh.hasAttribute('data-own')) return;
-    for (const {name} of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== 'open') old.removeAttribute(name);
+    for (const {name} of [...old.attributes]) {
+      if (!fresh.hasAttribute(name) && name !== 'open') old.removeAttribute(name);
+    }
     for (const {name, value} of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     const rows = new Map([...old.children].map((e) => [keyOf(e), e])), next = [...fresh.childNodes];
     const keys = new Set(next.map((e) => keyOf(e)));
     for (const [key, e] of rows) if (key && !keys.has(key)) e.remove();
     let at = old.firstChild;
     for (const node of next) {
-      const key = keyOf(node), same = key ? rows.get(key) : at && !keyOf(at) && at.nodeName === node.nodeName ? at : null;
+      const key = keyOf(node), alike = at && !keyOf(at) && at.nodeName === node.nodeName;
+      const same = key ? rows.get(key) : alike ? at : null;
       if (!same) {
-        old.insertBefore(node, at); // which takes it from the newer page
+        old.insertBefore(node, at); // this takes it out of the newer page
         continue;
       }
-      while (key && at && at !== same && !keyOf(at)) { // or what has the focus would move, and lose it
+      while (key && at && at !== same && !keyOf(at)) { // otherwise same would move, and lose the focus
         const e = at;
         at = at.nextSibling;
         e.remove();
@@ -74,11 +80,14 @@
   const toggle = byID('live'), main = byID('content'), stale = byID('stale'), period = 5000;
   let live = [...document.querySelectorAll('[data-live]')];
   const updates = live.length > 0;
-  let since = Date.now(), next = since + period, shown = since, why = '', timer, busy = false;
+  let since = Date.now(); // when the page was made or updated last
+  let next = since + period, timer, busy = false; // of the next update; busy: one is under way
+  let shown = since; // when the page was last shown or hidden: a hidden page is not updated
+  let why = ''; // why the last update failed
   let ahead = Date.parse(byID('as-of').dataset.now) - since; // ms by which the clock of the service is ahead
 
   const read = async () => {
-    if (live.length === 0) { // nothing changes here, but is the service there?
+    if (live.length === 0) { // nothing changes on this page: only see whether the service answers
       await fetch('/static/icon.svg', {method: 'HEAD', cache: 'no-store', signal: AbortSignal.timeout(patience)});
       return '';
     }
@@ -86,10 +95,10 @@
     if (!fresh.getElementById('as-of')) return 'The answer is no page of the console: load this one again.';
     if (parts.every(([, newer]) => !newer)) return fresh.querySelector('h1').textContent + ': load the page again.';
     ahead = Date.parse(fresh.getElementById('as-of').dataset.now) - Date.now();
-    // What is over does not change any more.
+    // A part that is not live on the newer page does not change any more.
     live = parts.filter(([, newer]) => newer?.hasAttribute('data-live') ?? true).map(([e]) => e);
     for (const id of ['as-of', 'live-dead']) parts.push([byID(id), fresh.getElementById(id)]);
-    for (const [e, newer] of parts) { // what is missing is not known now, and another part says why
+    for (const [e, newer] of parts) { // a part that is missing is not known now; another part says why
       if (newer) change(e, newer);
       else e.setAttribute('data-stale', '');
     }
@@ -109,33 +118,36 @@
       } catch {
         why = 'The service does not answer.';
       }
-      busy = false;
       count();
     }
     busy = false;
-    // A page that is much work is asked for less often.
+    // A page that takes long is asked for less often.
     const wait = Math.max(period, Math.min(60_000, 10 * (Date.now() - begun)));
     next = Date.now() + wait;
     timer = setTimeout(update, wait);
   };
+  // tell says whether the page is old, and returns it.
   const tell = () => {
     const age = Date.now() - since, off = updates && !toggle.checked;
     const late = why !== '' || off || Date.now() > Math.max(next, shown) + period;
     const old = age > 2 * period && late;
-    const reason = off ? 'Updates are switched off.' : why || 'The service does not answer.';
-    if (byID('stale-says').textContent !== (old ? reason : '')) byID('stale-says').textContent = old ? reason : '';
-    byID('stale-age').textContent = `${updates ? 'What is shown is' : 'The last answer was'} ${rough(age)} ${updates ? 'old' : 'ago'}.`;
+    const reason = !old ? '' : off ? 'Updates are switched off.' : why || 'The service does not answer.';
+    const says = byID('stale-says'); // a change is read aloud
+    if (says.textContent !== reason) says.textContent = reason;
+    const aged = rough(age);
+    byID('stale-age').textContent = updates ? `What is shown is ${aged} old.` : `The last answer was ${aged} ago.`;
     stale.hidden = !old;
     main.toggleAttribute('data-stale', old && updates);
     return old;
   };
-  // Countdowns go on to their end. Then the page is asked for what came of the timer.
+  // Countdowns go on by themselves. When one ends, the page is updated to show the outcome.
   const count = () => {
     const old = tell();
     let ended = false;
     for (const e of document.querySelectorAll('[data-due]')) {
       const left = Date.parse(e.dataset.due) - Date.now() - ahead;
-      const text = left >= 1000 ? `in ${rough(left)}` : old ? 'due, and not known if fired' : left > -1000 ? 'now' : `${rough(-left)} ago`;
+      const due = left > -1000 ? 'now' : `${rough(-left)} ago`;
+      const text = left >= 1000 ? `in ${rough(left)}` : old ? 'due, and not known if fired' : due;
       ended ||= text === 'now' && e.textContent !== text;
       if (e.textContent !== text) e.textContent = text;
     }
@@ -180,7 +192,7 @@
   addEventListener('pageshow', ticks); // a browser that goes back ticks what was ticked
   ticks();
 
-  // What is copied is what an attribute has, as JSON, or what stands before the button.
+  // A button copies the text that its attribute has as JSON or, if that is empty, the text of the element before it.
   const copyable = (root) => { for (const b of root.querySelectorAll('[data-copy]')) b.hidden = false; };
   copyable(document);
   const copy = async (text) => {
@@ -200,10 +212,13 @@
     if (!button) return;
     await copy(button.dataset.copy ? JSON.parse(button.dataset.copy) : button.previousElementSibling.textContent);
     button.focus();
-    const label = button.firstChild, was = 'Copy';
+    const label = button.firstChild;
     label.textContent = 'Copied';
-    setTimeout(() => { label.textContent = was; }, 2000);
+    setTimeout(() => { label.textContent = 'Copy'; }, 2000);
   });
+
+  // On a narrow screen what is long and comes before the matter is folded.
+  if (matchMedia('(max-width: 46rem)').matches) for (const e of document.querySelectorAll('details[data-wide]')) e.open = false;
 
   const cron = document.getElementById('cron');
   if (cron) {

@@ -1,17 +1,21 @@
-// Adds events to a table as they happen: to that of a timer's page, and to that of all timers.
+// Adds events to a table as they happen, on the page of a timer and on that of all activity.
 'use strict';
 (() => {
-  const lines = 200; // in the table, and held while it is paused
+  const lines = 200; // at most, in the table and held back while it is paused
   const told = document.querySelector('#told[data-events]');
   if (!told) return;
   const watched = document.getElementById('watched');
   const pause = document.getElementById('pause');
   // What does not print, or turns the direction of writing, is shown as its code.
-  const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => '\\u' + c.codePointAt(0).toString(16).padStart(4, '0'));
-  const words = (e) => [
-    e.occurrence && `occurrence ${e.occurrence}`, e.occurrence && `late ${e.lateness || 0} ms`, e.target && `to ${e.target}`,
-    e.reason, e.detail, (e.request || e.cancel || e.source) && `request ${e.request || e.cancel || e.source}`,
-  ].filter(Boolean).join(' · ');
+  const code = (c) => '\\u' + c.codePointAt(0).toString(16).padStart(4, '0');
+  const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, code);
+  const words = (e) => {
+    const request = e.request || e.cancel || e.source;
+    return [
+      e.occurrence && `occurrence ${e.occurrence}`, e.occurrence && `late ${e.lateness || 0} ms`,
+      e.target && `to ${e.target}`, e.reason, e.detail, request && `request ${request}`,
+    ].filter(Boolean).join(' · ');
+  };
   const id = (e) => {
     if (!e.id) return e.idBase64 ? `base64 ${e.idBase64}` : 'none';
     const link = document.createElement('a');
@@ -23,8 +27,11 @@
     return link;
   };
   // clock writes a time as pages do.
+  const parts = {
+    year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit',
+    fractionalSecondDigits: 3, hourCycle: 'h23',
+  };
   const clock = (at) => {
-    const parts = {year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit', fractionalSecondDigits: 3, hourCycle: 'h23'};
     try {
       return at.toLocaleString('sv-SE', {...parts, timeZone: document.documentElement.dataset.zone}).replace(',', '.');
     } catch { // the browser does not know the zone
@@ -35,11 +42,15 @@
     const row = told.tBodies[0].insertRow(0);
     told.classList.remove('empty');
     document.getElementById('nothing')?.remove();
-    const at = document.createElement('time');
+    const at = document.createElement('time'), when = new Date(e.at);
+    const readable = typeof e.type === 'string' && !isNaN(when); // another program may have written it
     at.className = 'nowrap';
-    at.dateTime = new Date(e.at).toISOString();
-    at.append(clock(new Date(e.at)));
-    const cells = [['At', at], ['What', visible(e.type)], ['Detail', visible(words(e))]];
+    if (readable) {
+      at.dateTime = when.toISOString();
+      at.append(clock(when));
+    }
+    const what = readable ? [visible(e.type), visible(words(e))] : ['unreadable', ''];
+    const cells = [['At', at], ['What', what[0]], ['Detail', what[1]]];
     if (told.dataset.topic) cells.splice(1, 0, ['ID', id(e)]);
     for (const [label, content] of cells) {
       const cell = row.insertCell();
@@ -54,9 +65,10 @@
   const going = 'What happens is added as it happens' + (pause ? `; the newest ${lines} lines are kept.` : '.');
   let state = going;
   let held = null; // events while it is paused; null: it is not
-  let left = 0; // of them, how many were dropped
+  let dropped = 0; // older ones than those in held
   const say = () => {
-    watched.textContent = held ? `Paused; ${held.length + left} held back${left ? `, of which the newest ${lines} are kept` : ''}.` : state;
+    const kept = dropped ? `, of which the newest ${lines} are kept` : '';
+    watched.textContent = held ? `Paused; ${held.length + dropped} held back${kept}.` : state;
     if (pause) pause.textContent = held ? 'Go on' : 'Pause';
   };
   if (pause) {
@@ -64,13 +76,13 @@
     pause.addEventListener('click', () => {
       const waiting = held;
       held = waiting ? null : [];
-      left = 0;
+      dropped = 0;
       waiting?.forEach(add);
       say();
     });
   }
   const stream = new EventSource(told.dataset.events);
-  // It goes on by itself behind the last event that came; where it cannot, it is closed.
+  // EventSource continues by itself after the last event that it got. If it cannot, it is closed.
   stream.addEventListener('open', () => { state = going; say(); });
   stream.addEventListener('error', () => {
     state = stream.readyState === EventSource.CLOSED ?
@@ -85,7 +97,7 @@
       return;
     }
     held.push(e);
-    if (held.length > lines) left += held.splice(0, held.length - lines).length;
+    if (held.length > lines) dropped += held.splice(0, held.length - lines).length;
     say();
   });
 })();

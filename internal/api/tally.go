@@ -62,7 +62,7 @@ type DeadLetterCountList struct {
 	Topics []DeadLetterCounts `json:"topics" nullable:"false"`
 }
 
-// counts are the tallies of all topics that have dead letters, by name.
+// counts has the operation that counts dead letters, and the tallies of all topics that have some, ordered by name.
 type counts struct {
 	topics  *topics
 	logs    Logs
@@ -131,10 +131,11 @@ type tally struct {
 	// Only the look under way uses these. Letters from back.low to next are counted, in each partition.
 	back backward
 	next map[int32]int64
-	// unseen counts letters that have not been reviewed: of each partition those from marks on, up to seen.
+	// unseen counts, by reason, letters that have not been reviewed: in each partition those below seen that are not
+	// among marks.
 	unseen map[string]int64
 	seen   map[int32]int64
-	marks  *review // nil: nothing has been reviewed
+	marks  *review // nil: nothing has been reviewed, or that is not known
 
 	mu      sync.Mutex // guards what follows
 	running chan struct{}
@@ -143,7 +144,7 @@ type tally struct {
 	newest  map[string]time.Time
 	whole   bool
 	problem string
-	news    *NewLetters // what unseen had at the end of the last look
+	news    *NewLetters // the result of countNew in the last look
 }
 
 // tallied is what letters are counted by.
@@ -154,7 +155,9 @@ type tallied struct {
 
 // forget begins to count anew.
 func (t *tally) forget() {
-	t.back = backward{low: make(map[int32]int64), over: make(map[int32]bool), window: tallyWindow, least: leastTallyWindow}
+	t.back = backward{
+		low: make(map[int32]int64), over: make(map[int32]bool), window: tallyWindow, least: leastTallyWindow,
+	}
 	t.next = make(map[int32]int64)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -256,10 +259,13 @@ func (t *tally) count(ctx context.Context, logs Logs, now time.Time) (whole bool
 }
 
 // read counts spans, all of them or, with an error, none.
-func (t *tally) read(ctx context.Context, logs Logs, spans map[int32][2]int64, now time.Time) (over map[int32]bool, err error) {
+func (t *tally) read(
+	ctx context.Context, logs Logs, spans map[int32][2]int64, now time.Time,
+) (over map[int32]bool, err error) {
 	over = make(map[int32]bool)
 	minutes, newest := make(map[tallied]int64), make(map[string]time.Time)
-	f, since := letterFilter{request: t.name, after: now.Add(-tallySpan)}, now.Add(-tallySpan)
+	since := now.Add(-tallySpan)
+	f := letterFilter{request: t.name, after: since}
 	err = logs.Read(ctx, t.topic.DeadLetters, spans, func(r *Record) error {
 		if f.over(r) {
 			over[r.Partition] = true
@@ -293,7 +299,8 @@ func (t *tally) read(ctx context.Context, logs Logs, spans map[int32][2]int64, n
 	return over, nil
 }
 
-// countNew counts letters that have not been reviewed; nil if nothing has been, or if that is not known.
+// countNew counts letters that have not been reviewed. It returns nil if none ever has been, or if that is not known.
+// Like count it goes on where the last look stopped, unless the marks have changed.
 func (t *tally) countNew(ctx context.Context, logs Logs) *NewLetters {
 	marks, err := t.reviews.of(ctx, t.topic.DeadLetters)
 	if err != nil || marks.at.IsZero() {
@@ -309,42 +316,54 @@ func (t *tally) countNew(ctx context.Context, logs Logs) *NewLetters {
 		t.unseen, t.seen = make(map[string]int64), make(map[int32]int64)
 	}
 	t.marks = marks
-	f := &letterFilter{request: t.name, reviewed: "false", marks: marks}
-	exact := true
-	for left := int64(maxHistoryOffsets); exact; {
-		spans, most := make(map[int32][2]int64), int64(0)
-		for p, b := range f.clip(bounds) {
-			if from := max(b[0], t.seen[p]); from < b[1] {
-				spans[p] = [2]int64{from, min(b[1], from+tallyWindow)}
-				most += spans[p][1] - from
-			}
-		}
-		if len(spans) == 0 {
-			break
-		}
-		found := make(map[string]int64)
-		if left -= most; left >= 0 {
-			err = logs.Read(ctx, t.topic.DeadLetters, spans, func(r *Record) error {
-				if f.match(r) {
-					found[reasonOf(r, t.unseen)]++
-				}
-				return nil
-			})
-		}
-		if exact = left >= 0 && err == nil; exact {
-			for p, span := range spans {
-				t.seen[p] = span[1]
-			}
-			for reason, n := range found {
-				t.unseen[reason] += n
-			}
-		}
-	}
+	exact := t.readUnseen(ctx, logs, bounds)
 	n := &NewLetters{Exact: exact, Reasons: maps.Clone(t.unseen), By: marks.by, At: marks.at}
 	for _, one := range t.unseen {
 		n.Count += one
 	}
 	return n
+}
+
+// readUnseen counts in unseen up to the end of the log. It reports false if it stopped before, because of an error or
+// after maxHistoryOffsets.
+func (t *tally) readUnseen(ctx context.Context, logs Logs, bounds map[int32][2]int64) (whole bool) {
+	f := &letterFilter{request: t.name, reviewed: "false", marks: t.marks}
+	bounds = f.clip(bounds)
+	window := min(tallyWindow, max(1, maxHistoryOffsets/int64(max(1, len(bounds)))))
+	for left := int64(maxHistoryOffsets); ; {
+		spans := make(map[int32][2]int64)
+		for p, b := range bounds {
+			if from := max(b[0], t.seen[p]); from < b[1] {
+				spans[p] = [2]int64{from, min(b[1], from+window)}
+				left -= spans[p][1] - from
+			}
+		}
+		switch {
+		case len(spans) == 0:
+			return true
+		case left < 0:
+			return false
+		}
+		found := make(map[string]int64)
+		err := logs.Read(ctx, t.topic.DeadLetters, spans, func(r *Record) error {
+			if f.match(r) {
+				found[reasonOf(r, found)]++
+			}
+			return nil
+		})
+		if err != nil {
+			return false
+		}
+		for p, span := range spans {
+			t.seen[p] = span[1]
+		}
+		for reason, n := range found {
+			if _, known := t.unseen[reason]; !known && len(t.unseen) >= maxReasons {
+				reason = otherReason
+			}
+			t.unseen[reason] += n
+		}
+	}
 }
 
 // known returns a reason, or otherReason if it is new and there are maxReasons. One read has at most that many, and a
@@ -359,10 +378,13 @@ func (t *tally) known(reason string) string {
 // otherReason stands for all reasons that are not counted separately.
 const otherReason = "other"
 
-// reasonOf returns a letter's reason, or "other" once there are maxReasons different ones.
+// maxReasonBytes limits a reason that is counted separately. Ours are shorter.
+const maxReasonBytes = 100
+
+// reasonOf returns a letter's reason, or otherReason if it is long, or new while maxReasons are known.
 func reasonOf[V any](r *Record, known map[string]V) string {
 	reason := cmp.Or(r.header(waterclock.HeaderReason), "none")
-	if _, is := known[reason]; !is && len(known) >= maxReasons || len(reason) > 100 {
+	if _, listed := known[reason]; !listed && len(known) >= maxReasons || len(reason) > maxReasonBytes {
 		return otherReason
 	}
 	return reason
@@ -375,15 +397,18 @@ func (t *tally) counts(now time.Time) DeadLetterCounts {
 	c := DeadLetterCounts{New: t.news, Topic: t.name, FixedDelay: t.topic.Delay, Exact: t.whole && t.problem == "",
 		Reasons: []ReasonCount{}, Problem: t.problem}
 	by := make(map[string]*ReasonCount)
-	for of, n := range t.minutes {
-		at := time.Unix(of.minute*60, 0)
+	for in, n := range t.minutes {
+		at := time.Unix(in.minute*60, 0)
 		if at.Before(now.Add(-tallySpan)) {
 			continue
 		}
-		one := by[of.reason]
+		reason := in.reason
+		one := by[reason]
 		if one == nil {
-			one = &ReasonCount{Reason: of.reason, Meaning: waterclock.Reason(of.reason).Meaning(), Newest: t.newest[of.reason]}
-			by[of.reason] = one
+			one = &ReasonCount{
+				Reason: reason, Meaning: waterclock.Reason(reason).Meaning(), Newest: t.newest[reason],
+			}
+			by[reason] = one
 		}
 		one.LastDay, c.LastDay = one.LastDay+n, c.LastDay+n
 		if !at.Before(now.Add(-time.Hour)) {
@@ -394,7 +419,8 @@ func (t *tally) counts(now time.Time) DeadLetterCounts {
 		c.Reasons = append(c.Reasons, *one)
 	}
 	slices.SortFunc(c.Reasons, func(x, y ReasonCount) int {
-		return cmp.Or(cmp.Compare(y.LastHour, x.LastHour), cmp.Compare(y.LastDay, x.LastDay), cmp.Compare(x.Reason, y.Reason))
+		return cmp.Or(cmp.Compare(y.LastHour, x.LastHour), cmp.Compare(y.LastDay, x.LastDay),
+			cmp.Compare(x.Reason, y.Reason))
 	})
 	return c
 }
