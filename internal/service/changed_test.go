@@ -219,3 +219,20 @@ func TestTopicsGrownByHand(t *testing.T) {
 	}
 	t.Log(out.String())
 }
+
+// A setting for one start that was left in a file warns at each.
+func TestAcceptLostChangelogWarns(t *testing.T) {
+	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(1, requests))
+	cfg := rig.Config(t, c.ListenAddrs(), requests)
+	for _, set := range []bool{false, true} {
+		cfg.AcceptLostChangelog = set
+		in, log := rig.ServeLogged(t, cfg, service.Options{})
+		in.Ready(1, limit)
+		if warns := len(log.Lines("take it out again")) > 0; warns != set {
+			t.Errorf("set: %v, and it warns: %v", set, warns)
+		}
+		if err := in.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
