@@ -356,7 +356,7 @@ func TestUndoneElsewhere(t *testing.T) {
 	in, other := startWith(t, f, "p0", false, l), startWith(t, f, "p1", false, l)
 	in.call(t, "POST", "/v1/topics/timers/dead-letters/0/4/reviewed?older=true", "").is(t, 200, "")
 	other.call(t, "POST", "/v1/topics/timers/dead-letters/reviewed?back=true&position=0:0.0", "").is(t, 200, "")
-	time.Sleep(1500 * time.Millisecond) // in looks at its mark again meanwhile
+	await.For(t, 1500*time.Millisecond) // in looks at its mark again
 	if got := letterIDs(t, in, "reviewed=true"); got != "" {
 		t.Errorf("reviewed are %s", got)
 	}
