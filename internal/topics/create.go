@@ -75,12 +75,11 @@ func (t *family) complete(ctx context.Context, adm *kadm.Client, o Options) (*fa
 
 // unfit returns the fatal problems that neither further partitions nor, with create, further topics mend.
 func (t *family) unfit(create bool) error {
-	checks := slices.DeleteFunc(t.verify(), func(c Check) bool {
-		n, err := strconv.Atoi(c.Found)
-		short := c.Setting == "partitions" && err == nil && int32(n) < t.request.partitions
-		return short || create && c.Gone()
-	})
-	_, err := split(checks)
+	grown := *t
+	for _, f := range grown.own() {
+		f.partitions = max(f.partitions, grown.request.partitions)
+	}
+	_, err := split(slices.DeleteFunc(grown.verify(), func(c Check) bool { return create && c.Gone() }))
 	return err
 }
 
