@@ -24,7 +24,7 @@ const (
 	retryAcquire = time.Second
 	// sayEvery is how often the same trouble is logged.
 	sayEvery = time.Minute
-	// stallLook is how often a Life looks itself whether it is stalled, since nobody may ask for its status meanwhile.
+	// stallLook is how often a Life looks whether it is stalled: nobody else may ask for its status.
 	stallLook = time.Second
 )
 
@@ -45,7 +45,7 @@ type Life struct {
 
 	state   atomic.Int32
 	since   atomic.Int64           // when state was set, Unix ms; 0: never
-	stalled atomic.Int64           // since when Status has been saying Stalled, Unix ms; 0: it is not
+	stalled atomic.Int64           // since when look has found it stalled, Unix ms; 0: it has not
 	trouble atomic.Pointer[string] // why the last attempt to own the partition ended; nil: it is owned
 }
 
@@ -84,16 +84,13 @@ func (l *Life) Run(ctx context.Context, serve func(context.Context) error) {
 	defer watching.Wait()
 	defer cancel()
 	watching.Go(func() {
-		var look beats.Reminder
 		beats.Every(ctx, Tick, func() {
 			if l.o.Token.Err() != nil {
 				cancel()
 			}
-			if look.Due(stallLook) {
-				l.Status()
-			}
 		})
 	})
+	watching.Go(func() { beats.Every(ctx, stallLook, l.look) })
 	defer l.SetState(Gone)
 	var said string // what was logged last
 	var again beats.Reminder
@@ -215,6 +212,15 @@ func (l *Life) Serving() (s State, leaving bool) {
 	return State(l.state.Load()), l.Steps.draining.Load()
 }
 
+// look notes since when the partition is stalled.
+func (l *Life) look() {
+	if l.Status().State == Stalled {
+		l.stalled.CompareAndSwap(0, time.Now().UnixMilli())
+	} else {
+		l.stalled.Store(0)
+	}
+}
+
 // Status returns what a Life knows: State, Reason and the progress of the replay.
 func (l *Life) Status() Status {
 	s := Status{State: State(l.state.Load())}
@@ -238,11 +244,7 @@ func (l *Life) Status() Status {
 	}
 	if s.State == Live && failure == nil && s.Reason != "" {
 		s.State = Stalled
-		now := time.Now().UnixMilli()
-		l.stalled.CompareAndSwap(0, now)
-		s.Since = time.UnixMilli(cmp.Or(l.stalled.Load(), now)) // another call may have seen the end
-	} else {
-		l.stalled.Store(0)
+		s.Since = time.UnixMilli(cmp.Or(l.stalled.Load(), time.Now().UnixMilli())) // 0: it is new
 	}
 	if e, _ := l.Input.End(); e.By != nil {
 		s.Held = e.By
