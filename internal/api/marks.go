@@ -244,6 +244,8 @@ func (r *reviews) merge(
 
 // set replaces the marks of some partitions, so that letters beyond them are new again.
 func (r *reviews) set(ctx context.Context, topic, by string, parts map[int32]offsets) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	r.setting.Lock()
 	defer r.setting.Unlock()
 	return r.write(ctx, topic, by, r.now(), parts, r.now().UnixMilli())
