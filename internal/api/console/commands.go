@@ -157,7 +157,6 @@ func withPayload(w *words, p *api.Payload) string {
 // curl returns a call of the API with the timer as GET has it. JSON has a code for each character that does not print.
 func (v *visit) curl(t *api.Timer) (string, error) {
 	again := *t
-	again.Source, again.Note, again.Partition, again.State = "", "", 0, ""
 	again.Remember, _, _ = strings.Cut(t.Remember, " ")
 	body, err := json.Marshal(&again)
 	if err != nil {
