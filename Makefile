@@ -2,7 +2,7 @@
 .PHONY: slow sim planted soak apply
 
 SEEDS ?= 1000
-TOTALS ?= $(CURDIR)/internal/simulation/testdata/totals.json
+TOTALS ?= $(CURDIR)/test/simulation/testdata/totals.json
 FOR ?= 1h
 
 slow: ## each test at its full size, autoscaling too: an hour of the whole machine
@@ -10,13 +10,13 @@ slow: ## each test at its full size, autoscaling too: an hour of the whole machi
 	WATERCLOCK_SLOW_TESTS=1 WATERCLOCK_REQUIRE_KAFKA=1 go -C deploy/scaling test -count=1 -timeout 30m ./...
 
 sim: ## whole clusters in bubbles, from fresh seeds: make sim SEEDS=10000
-	go test -count=1 -timeout 0 ./internal/simulation -run '^TestSimulation$$' -v -seeds $(SEEDS) -totals $(TOTALS)
+	go test -count=1 -timeout 0 ./test/simulation -run '^TestSimulation$$' -v -seeds $(SEEDS) -totals $(TOTALS)
 
 planted: ## bugs in the product that must not go unseen
-	go test -count=1 -timeout 0 -tags planted ./internal/simulation -run '^TestPlanted$$' -v
+	go test -count=1 -timeout 0 -tags planted ./test/simulation -run '^TestPlanted$$' -v
 
 soak: ## processes and real brokers under faults: make soak FOR=8h
-	go test -count=1 -timeout 0 ./internal/acceptance/chaos -run '^TestSoak$$' -v -for $(FOR)
+	go test -count=1 -timeout 0 ./test/chaos -run '^TestSoak$$' -v -for $(FOR)
 
 apply: ## the chart and the manifests, taken by a real kube-apiserver and its controllers
 	go -C deploy/apply vet ./...

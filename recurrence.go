@@ -4,8 +4,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/calendar"
-	"github.com/waterclock/waterclock/internal/span"
+	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 // recurs records what the options of a draft say about its recurrence.

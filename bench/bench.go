@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // Limits of the settings, so that a typo does not fill a cluster.

@@ -28,11 +28,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/history"
+	"github.com/waterclock/waterclock/internal/audit/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/runs"
-	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
+	"github.com/waterclock/waterclock/internal/node"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // This test binary is an instance, or a bare loop, as the command line would be, or a stub of an instance that makes a fault.
@@ -82,7 +82,7 @@ func play(role string, args []string) error {
 	case role == asStub:
 		return stub(ctx, cfg, faults()[*fault])
 	}
-	return service.RunWith(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)), service.Options{})
+	return node.RunWith(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)), node.Options{})
 }
 
 // passRecords take some ticks of processor time, which are 10 ms, in any pass-through.

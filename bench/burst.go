@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // BurstConfig measures timers that are all due at one moment, some time after they were taken in.

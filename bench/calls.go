@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
 // callTimeout limits one call over HTTP.

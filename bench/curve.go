@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // curve is the name of the workload, whose report has a table of its own.

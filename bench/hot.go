@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/history"
+	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // HotConfig measures one partition that gets all requests, by the number of its sub-partitions.

@@ -16,9 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/child"
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/localkafka"
+	"github.com/waterclock/waterclock/internal/kit/child"
+	"github.com/waterclock/waterclock/internal/kit/localkafka"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 const (

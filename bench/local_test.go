@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/runs"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // A run with everything of its own has a real broker, whose processor time is told

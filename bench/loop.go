@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/child"
+	"github.com/waterclock/waterclock/internal/kit/child"
 )
 
 // loop is a bare loop, in a process of its own, that is ready to begin.

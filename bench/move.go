@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/beats"
-	"github.com/waterclock/waterclock/internal/child"
-	"github.com/waterclock/waterclock/internal/history"
-	"github.com/waterclock/waterclock/internal/ops"
+	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/kit/child"
+	"github.com/waterclock/waterclock/internal/node/ops"
 )
 
 // The events of a move.

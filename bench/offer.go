@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
 const (

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/waterclock/waterclock/internal/beats"
-	"github.com/waterclock/waterclock/internal/history"
+	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
 // OverloadConfig measures instances that are offered more timers than they can handle: first 0.8 of their capacity, then

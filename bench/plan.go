@@ -15,8 +15,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/sizing"
+	"github.com/waterclock/waterclock/bench/sizing"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // PlanConfig measures the constants that waterclock plan calculates with: the cost of a timer and of a transaction, from

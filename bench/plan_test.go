@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/runs"
-	"github.com/waterclock/waterclock/internal/sizing"
+	"github.com/waterclock/waterclock/bench/sizing"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // The constants of a machine are written beside those that are built in, to a file that waterclock plan reads.

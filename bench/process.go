@@ -5,7 +5,7 @@ import (
 	"os"
 	"os/exec"
 
-	"github.com/waterclock/waterclock/internal/child"
+	"github.com/waterclock/waterclock/internal/kit/child"
 )
 
 // logTail is how much of a process's log an error shows, in bytes.

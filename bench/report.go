@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/history"
+	"github.com/waterclock/waterclock/internal/audit/history"
 )
 
 // Report is what a run measured of a workload.

@@ -7,8 +7,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/history"
+	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // RestartConfig measures how long an instance takes to be ready with many pending timers, and how much memory and disk they

@@ -11,7 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/node"
 )
 
 // named is a run on topics that are there, and perhaps served by somebody.
@@ -37,7 +37,7 @@ func serveNamed(t *testing.T, l SteadyConfig, group, targets string) (stop func(
 	ctx, cancel := context.WithCancel(context.Background())
 	started, done := make(chan string, 1), make(chan error, 1)
 	go func() {
-		done <- service.RunWith(ctx, &cfg, slog.New(slog.DiscardHandler), service.Options{Started: func(http string) { started <- http }})
+		done <- node.RunWith(ctx, &cfg, slog.New(slog.DiscardHandler), node.Options{Started: func(http string) { started <- http }})
 	}()
 	stop = func() {
 		cancel()

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
 // watchEvery is the interval between two looks of a watch.

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // The position is that of the last checkpoint, unless a step has committed an offset beyond it: then later checkpoints

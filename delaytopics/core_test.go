@@ -16,28 +16,28 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/emitter/targets"
 	"github.com/waterclock/waterclock/intake"
-	"github.com/waterclock/waterclock/internal/budget"
-	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/kit/budget"
+	"github.com/waterclock/waterclock/internal/kit/clocks"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/partition"
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/transaction"
-	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // holder is a token.
 type holder struct{ err error }
 
-func (h *holder) Err() error                          { return h.err }
-func (h *holder) Member() (transaction.Member, error) { return transaction.Member{ID: "m"}, h.err }
-func (h *holder) Certain(context.Context) error       { return h.err }
-func (h *holder) Confirmed() (time.Duration, error)   { return 0, h.err }
-func (h *holder) Refused(err error)                   { h.err = err }
+func (h *holder) Err() error                        { return h.err }
+func (h *holder) Member() (emitter.Member, error)   { return emitter.Member{ID: "m"}, h.err }
+func (h *holder) Certain(context.Context) error     { return h.err }
+func (h *holder) Confirmed() (time.Duration, error) { return 0, h.err }
+func (h *holder) Refused(err error)                 { h.err = err }
 
 // setup is what the partitions of a test share.
 type setup struct {
@@ -80,12 +80,12 @@ type core struct {
 	now    int64 // Unix ms, may go back
 	p      *Partition
 	r      *relay
-	share  *transaction.Share // sealed, outcome open
-	log    []*kgo.Record      // of the topic
-	given  int                // how many of them this instance was given
-	end    int64              // of the checkpoints
-	at     int64              // the last committed position
-	came   []int64            // offsets with an outcome, in order
+	share  *emitter.Share // sealed, outcome open
+	log    []*kgo.Record  // of the topic
+	given  int            // how many of them this instance was given
+	end    int64          // of the checkpoints
+	at     int64          // the last committed position
+	came   []int64        // offsets with an outcome, in order
 	dead   map[int64]bool
 	health *targets.Health
 }
@@ -99,7 +99,7 @@ func newCore(t must, g *setup) *core {
 	}
 	c.o = Options{
 		Options: ownership.Options{
-			Topics: set, Group: "g", Owner: "o", Lanes: transaction.NewLanes(transaction.Options{}), Targets: g.targets, Health: c.health,
+			Topics: set, Group: "g", Owner: "o", Lanes: emitter.NewLanes(emitter.Options{}), Targets: g.targets, Health: c.health,
 			Now: func() time.Time { return time.UnixMilli(c.now) }, Clocks: new(clocks.Clocks), Logger: slog.New(slog.DiscardHandler),
 		},
 		Rules:  &intake.Rules{Topic: "d", DefaultTarget: "orders", Allow: func(string) bool { return true }},
@@ -140,9 +140,9 @@ func (c *core) deliver(n int) {
 }
 
 // seal asks for a share, and checks that nothing in it is early.
-func (c *core) seal(entries int) *transaction.Share {
+func (c *core) seal(entries int) *emitter.Share {
 	c.t.Helper()
-	room := &transaction.Room{Entries: entries, Bytes: 1 << 20}
+	room := &emitter.Room{Entries: entries, Bytes: 1 << 20}
 	share := c.r.Seal("step", room)
 	if c.share != nil && share != nil {
 		c.t.Fatalf("a second share is out")
@@ -163,7 +163,7 @@ func (c *core) seal(entries int) *transaction.Share {
 }
 
 // ends reports the outcome of the share that is out. It has passed the fence, also if another share of the step has not.
-func (c *core) ends(o transaction.Outcome) {
+func (c *core) ends(o emitter.Outcome) {
 	c.t.Helper()
 	s := c.share
 	s.Records[0].Offset = c.end + wire.ClaimRecords
@@ -175,7 +175,7 @@ func (c *core) ends(o transaction.Outcome) {
 	if err := s.Fence(1); err != nil {
 		c.t.Fatalf("fenced: %v", err)
 	}
-	if o == transaction.Committed {
+	if o == emitter.Committed {
 		c.commit(s)
 	}
 	c.share = nil
@@ -183,7 +183,7 @@ func (c *core) ends(o transaction.Outcome) {
 }
 
 // commit records what a step did, and checks that it is the next thing to do.
-func (c *core) commit(s *transaction.Share) {
+func (c *core) commit(s *emitter.Share) {
 	c.t.Helper()
 	outcome := make(map[int64]bool)
 	for i, e := range s.Emissions {
@@ -235,28 +235,28 @@ func TestEachRecordOnce(t *testing.T) {
 				}
 			case "commit":
 				if c.share != nil {
-					c.ends(transaction.Committed)
+					c.ends(emitter.Committed)
 				}
 			case "abort":
 				if c.share != nil {
-					c.ends(transaction.Aborted)
+					c.ends(emitter.Aborted)
 				}
 			case "refuse":
 				if c.share != nil && len(c.share.Emissions) > 0 {
 					e := &c.share.Emissions[rapid.IntRange(0, len(c.share.Emissions)-1).Draw(t, "which")]
 					e.Err, bad[e.Seq] = kerr.MessageTooLarge, true
-					c.ends(transaction.Aborted)
+					c.ends(emitter.Aborted)
 				}
 			case "suspect":
 				if c.share != nil && len(c.share.Emissions) > 0 {
 					c.share.Emissions[rapid.IntRange(0, len(c.share.Emissions)-1).Draw(t, "which")].Suspect = true
-					c.ends(transaction.Aborted)
+					c.ends(emitter.Aborted)
 				}
 			case "lose": // no answer for the checkpoint's record: there is doubt, and a look
 				if c.share != nil {
 					s := c.share
 					c.share = nil
-					s.Done(transaction.Aborted)
+					s.Done(emitter.Aborted)
 					if !c.p.life.Steps.Doubt() || c.seal(10) != nil {
 						t.Fatalf("a step is sealed in doubt")
 					}
@@ -276,11 +276,11 @@ func TestEachRecordOnce(t *testing.T) {
 			}
 		}
 		if c.share != nil {
-			c.ends(transaction.Committed)
+			c.ends(emitter.Committed)
 		}
 		c.deliver(len(c.log))
 		for c.now += 10_000; c.seal(3) != nil; {
-			c.ends(transaction.Committed)
+			c.ends(emitter.Committed)
 		}
 		if len(c.came) != len(c.log) {
 			t.Fatalf("%d of %d records have an outcome", len(c.came), len(c.log))
@@ -302,13 +302,13 @@ func TestSuspectsGoAlone(t *testing.T) {
 	c.deliver(5)
 	c.seal(10)
 	c.share.Emissions[2].Suspect = true
-	c.ends(transaction.Aborted)
+	c.ends(emitter.Aborted)
 	for _, want := range []int{2, 1, 2} {
 		s := c.seal(10)
 		if len(s.Emissions) != want || s.Emissions[0].Alone != (want == 1) {
 			t.Fatalf("%d emissions, alone %v, want %d", len(s.Emissions), s.Emissions[0].Alone, want)
 		}
-		c.ends(transaction.Committed)
+		c.ends(emitter.Committed)
 	}
 }
 
@@ -321,16 +321,16 @@ func TestAClearedSuspectGoesWithOthersAgain(t *testing.T) {
 	c.deliver(3)
 	c.seal(10)
 	c.share.Emissions[0].Suspect = true
-	c.ends(transaction.Aborted)
+	c.ends(emitter.Aborted)
 	if s := c.seal(10); len(s.Emissions) != 1 || !s.Emissions[0].Alone {
 		t.Fatalf("%d emissions, want the suspect alone", len(s.Emissions))
 	}
 	c.share.Emissions[0].Cleared = true
-	c.ends(transaction.Aborted)
+	c.ends(emitter.Aborted)
 	if s := c.seal(10); len(s.Emissions) != 3 || s.Emissions[0].Alone {
 		t.Errorf("%d emissions, the first one alone: %v, want 3", len(s.Emissions), s.Emissions[0].Alone)
 	}
-	c.ends(transaction.Committed)
+	c.ends(emitter.Committed)
 }
 
 // An unhealthy target stops the partition at the first record for it; the records before that go on. If a breaker opens
@@ -351,15 +351,15 @@ func TestAnUnhealthyTargetStopsThePartition(t *testing.T) {
 	}
 	for i := range c.share.Emissions {
 		if e := &c.share.Emissions[i]; e.Record.Topic == "mail" {
-			e.Err = transaction.ErrUnhealthy
+			e.Err = emitter.ErrUnhealthy
 		}
 	}
 	c.health.Trip(map[timer.TopicPartition]error{mail: errors.New("silent")})
-	c.ends(transaction.Aborted)
+	c.ends(emitter.Aborted)
 	if s := c.seal(10); len(s.Emissions) != 2 {
 		t.Fatalf("%d emissions, want those before the target", len(s.Emissions))
 	}
-	c.ends(transaction.Committed)
+	c.ends(emitter.Committed)
 	if s := c.seal(10); s != nil {
 		t.Fatalf("%d emissions pass", len(s.Emissions))
 	}
@@ -398,7 +398,7 @@ func TestAMarkerAtTheEndIsNotPending(t *testing.T) {
 	c.write(-delay)
 	c.r.Deliver(partlog.Read{Records: c.log, Next: 1, End: 2})
 	c.seal(1)
-	c.ends(transaction.Committed)
+	c.ends(emitter.Committed)
 	if n := c.p.Status().Pending; n != 1 {
 		t.Errorf("%d pending while nobody knows what it is, want 1", n)
 	}
@@ -414,7 +414,7 @@ func TestAStepEndsWhileRecordsAreDelivered(t *testing.T) {
 	c := newCore(t, newSetup(t))
 	c.write(-c.now - 1) // no timestamp
 	c.deliver(1)
-	share := c.r.Seal("step", &transaction.Room{Entries: 10, Bytes: 1 << 20})
+	share := c.r.Seal("step", &emitter.Room{Entries: 10, Bytes: 1 << 20})
 	if share == nil || len(share.Records) != 2 {
 		t.Fatalf("sealed: %+v, want a checkpoint and a dead letter", share)
 	}
@@ -429,7 +429,7 @@ func TestAStepEndsWhileRecordsAreDelivered(t *testing.T) {
 			c.deliver(1)
 		}
 	}()
-	share.Done(transaction.Committed)
+	share.Done(emitter.Committed)
 	<-delivered
 	if s := c.p.Status(); s.Queued != 100 {
 		t.Errorf("%d records are queued, want 100", s.Queued)
@@ -443,7 +443,7 @@ func TestPositionPassesMarkers(t *testing.T) {
 	c.write(-delay)
 	commits := func(position int64, emissions int) {
 		t.Helper()
-		share := c.r.Seal("step", &transaction.Room{Entries: 9, Bytes: 1 << 20})
+		share := c.r.Seal("step", &emitter.Room{Entries: 9, Bytes: 1 << 20})
 		if share == nil || share.Offset.At != position || len(share.Emissions) != emissions {
 			t.Fatalf("sealed %+v, want position %d with %d emissions", share, position, emissions)
 		}
@@ -456,11 +456,11 @@ func TestPositionPassesMarkers(t *testing.T) {
 		if err := share.Fence(1); err != nil {
 			t.Fatal(err)
 		}
-		share.Done(transaction.Committed)
+		share.Done(emitter.Committed)
 	}
 	idle := func() {
 		t.Helper()
-		if share := c.r.Seal("step", &transaction.Room{Entries: 9, Bytes: 1 << 20}); share != nil {
+		if share := c.r.Seal("step", &emitter.Room{Entries: 9, Bytes: 1 << 20}); share != nil {
 			t.Fatalf("sealed %+v", share)
 		}
 	}
@@ -499,7 +499,7 @@ func TestARelayOfAFormerAcquisitionSealsNothing(t *testing.T) {
 	c.p.life.Steps.Join(c.r)
 	c.given = 0
 	c.deliver(1)
-	if late := former.Seal("late", &transaction.Room{Entries: 10, Bytes: 1 << 20}); late != nil {
+	if late := former.Seal("late", &emitter.Room{Entries: 10, Bytes: 1 << 20}); late != nil {
 		t.Fatalf("%d emissions are sealed that the present relay passes on too", len(late.Emissions))
 	}
 	if share := c.seal(10); share == nil || len(share.Emissions) != 1 {

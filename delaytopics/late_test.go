@@ -11,9 +11,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafka/tracing"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/tracing"
-	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // The lag of a fixed-delay topic is the rate times the delay. What is late is told by Overdue and Uncommitted: both grow from the
@@ -42,13 +42,13 @@ func TestStatusTellsWhatIsLate(t *testing.T) {
 	}
 	c.now += 20
 	late("before the step is committed", 40*time.Millisecond, 3)
-	c.ends(transaction.Committed)
+	c.ends(emitter.Committed)
 	late("when it is committed, and the second is not due", 0, 2)
 
 	c.health.Trip(map[timer.TopicPartition]error{{Topic: "mail"}: errors.New("silent")})
 	c.now += 10
 	c.seal(10)
-	c.ends(transaction.Committed)
+	c.ends(emitter.Committed)
 	c.now += 1000
 	if s := c.seal(10); s != nil {
 		t.Fatalf("%d emissions for an unhealthy target", len(s.Emissions))
@@ -68,13 +68,13 @@ func TestEmissionsBeginTraces(t *testing.T) {
 	c.write(-delay, tracing.Traceparent, parent[:len(parent)-1]+"0") // not sampled
 	c.deliver(2)
 
-	for _, outcome := range []transaction.Outcome{transaction.Aborted, transaction.Committed} {
+	for _, outcome := range []emitter.Outcome{emitter.Aborted, emitter.Committed} {
 		c.seal(2)
 		recs := [2]*kgo.Record{c.share.Emissions[0].Record, c.share.Emissions[1].Record}
 		recs[0].Offset = 7
 		c.ends(outcome)
 		got := spans.GetSpans()
-		if outcome == transaction.Aborted {
+		if outcome == emitter.Aborted {
 			if len(got) != 0 {
 				t.Errorf("an aborted step exported %d spans", len(got))
 			}

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/clocks"
-	"github.com/waterclock/waterclock/internal/transaction"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kit/clocks"
 )
 
 // A record is refused for its timestamp only if it has none.
@@ -47,14 +47,14 @@ func TestNoClockMakesADeadLetter(t *testing.T) {
 			c.write(last - c.now)
 			c.deliver(1)
 			if share := c.seal(100); share != nil {
-				c.ends(transaction.Committed)
+				c.ends(emitter.Committed)
 			}
 		}
 		if c.now = max(c.now, last) + delay; c.at < int64(len(c.log)) {
 			if c.seal(100) == nil {
 				t.Fatalf("nothing is passed on that is due")
 			}
-			c.ends(transaction.Committed)
+			c.ends(emitter.Committed)
 		}
 		if len(c.dead) > 0 || c.at < int64(len(c.log)) {
 			t.Fatalf("of %d records %d are passed on, dead letters: %v", len(c.log), c.at, c.dead)

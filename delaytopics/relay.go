@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/waterclock/waterclock/emitter/targets"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 

@@ -10,14 +10,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/intake"
-	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/tracing"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
+	"github.com/waterclock/waterclock/internal/kit/clocks"
 	"github.com/waterclock/waterclock/internal/partition"
-	"github.com/waterclock/waterclock/internal/partlog"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/tracing"
-	"github.com/waterclock/waterclock/internal/transaction"
-	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // ownHeaders is how many headers the service adds to a record, and ownText bounds the
@@ -36,7 +36,7 @@ type sealed struct {
 	at      int64       // when it was sealed, Unix ms
 	mark    clocks.Mark // the same
 	next    int64       // the position behind the items
-	share   *transaction.Share
+	share   *emitter.Share
 	made    emissions // from the first one on
 	firings []tracing.Firing
 }
@@ -48,16 +48,16 @@ type dead struct {
 	undelivered bool
 }
 
-// Seal implements transaction.Source. It asks no broker, and waits for none.
-func (r *relay) Seal(step string, room *transaction.Room) *transaction.Share {
+// Seal implements emitter.Source. It asks no broker, and waits for none.
+func (r *relay) Seal(step string, room *emitter.Room) *emitter.Share {
 	return r.life.Steps.Seal(r, step, room, r.seal)
 }
 
-// Wait implements transaction.Source: Run wakes the lanes when a record is due.
+// Wait implements emitter.Source: Run wakes the lanes when a record is due.
 func (r *relay) Wait() time.Duration { return forever }
 
 // seal takes the items that are due, up to the first that may not go now.
-func (r *relay) seal(step string, room *transaction.Room) *transaction.Share {
+func (r *relay) seal(step string, room *emitter.Room) *emitter.Share {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.o.Now()
@@ -67,7 +67,7 @@ func (r *relay) seal(step string, room *transaction.Room) *transaction.Share {
 	if n == 0 && !passes {
 		return nil
 	}
-	s.share = &transaction.Share{Token: r.o.Token, Done: s.done}
+	s.share = &emitter.Share{Token: r.o.Token, Done: s.done}
 	for s.n < n && s.take(s.n, n) {
 		it := &r.queue.items[s.n]
 		*room = room.Minus(timer.Size{Entries: 1, Bytes: it.bytes})
@@ -89,7 +89,7 @@ func (r *relay) seal(step string, room *transaction.Room) *transaction.Share {
 }
 
 // ready is how many items at the front are due and fit. A suspect goes alone.
-func (r *relay) ready(now int64, room *transaction.Room) (n int) {
+func (r *relay) ready(now int64, room *emitter.Room) (n int) {
 	bytes := room.Bytes
 	for n < len(r.queue.items) && n < room.Entries {
 		it := &r.queue.items[n]
@@ -122,14 +122,14 @@ func (s *sealed) take(i, ready int) bool {
 		return false
 	}
 	if s.share.Emissions == nil {
-		s.made, s.share.Emissions = r.newEmissions(s.at, r.queue.items[i:ready]), make([]transaction.Emission, 0, ready-i)
+		s.made, s.share.Emissions = r.newEmissions(s.at, r.queue.items[i:ready]), make([]emitter.Emission, 0, ready-i)
 	}
 	rec := s.made.record(it, to.Partition)
 	if r.o.Traces != nil {
 		s.firings = r.o.Traces.Fire(s.firings, rec, r.o.Targets)
 	}
 	s.emitted = append(s.emitted, i)
-	s.share.Emissions = append(s.share.Emissions, transaction.Emission{
+	s.share.Emissions = append(s.share.Emissions, emitter.Emission{
 		Record: rec, Due: it.due, Seq: it.rec.Offset, Permit: permit, Alone: it.suspect,
 	})
 	return true
@@ -151,10 +151,10 @@ func (s *sealed) letters() (all []*kgo.Record) {
 }
 
 // done takes the outcome of the step.
-func (s *sealed) done(o transaction.Outcome) {
+func (s *sealed) done(o emitter.Outcome) {
 	r := s.r
 	switch o {
-	case transaction.Committed:
+	case emitter.Committed:
 		r.o.ClockSkew.Offer(r.life.Changelog(), s.share.Records[0].Offset, s.mark, clocks.At(r.o.Now()))
 		tracing.Commit(s.firings, r.o.Now().Sub(time.UnixMilli(s.at)))
 		s.count()
@@ -164,7 +164,7 @@ func (s *sealed) done(o transaction.Outcome) {
 		r.end = max(r.end, s.next)
 		r.unblock()
 		r.mu.Unlock()
-	case transaction.Aborted:
+	case emitter.Aborted:
 		s.verdicts()
 	}
 	r.life.Steps.Ended(s.share, o)
@@ -180,7 +180,7 @@ func (s *sealed) verdicts() {
 	}
 	for i := range s.share.Emissions {
 		em, it := &s.share.Emissions[i], &s.r.queue.items[s.emitted[i]]
-		if em.Err != nil && !errors.Is(em.Err, transaction.ErrUnhealthy) {
+		if em.Err != nil && !errors.Is(em.Err, emitter.ErrUnhealthy) {
 			it.refusal, it.undelivered = partition.RefusalOf(em.Err, em.Record), true
 		}
 		it.suspect = em.Suspect || it.suspect && !em.Cleared

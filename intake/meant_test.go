@@ -3,7 +3,7 @@ package intake
 import (
 	"testing"
 
-	"github.com/waterclock/waterclock/internal/near"
+	"github.com/waterclock/waterclock/internal/kit/near"
 )
 
 // The suggestion for a misspelt header is a header that requests have.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/await"
-	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
 // timedSink records when records come, and which of them exceed the quota. mu guards

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/await"
-	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
 // ordered is a sink that wants every offset once, in order. mu guards next and why.

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/calendar"
-	"github.com/waterclock/waterclock/internal/span"
+	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 // recurs reports whether the request has a recurrence.

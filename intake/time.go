@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/near"
+	"github.com/waterclock/waterclock/internal/kit/near"
 )
 
 // maxMillis is where instants and durations saturate, in milliseconds: some 285,000 years, far beyond any

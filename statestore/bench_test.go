@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 

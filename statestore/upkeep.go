@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
 // beforeFlushWait bounds how long a flush waits for Options.BeforeFlush.

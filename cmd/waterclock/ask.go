@@ -18,10 +18,10 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/client"
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/near"
-	"github.com/waterclock/waterclock/internal/query"
-	"github.com/waterclock/waterclock/internal/span"
+	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
 const (

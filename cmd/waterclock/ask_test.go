@@ -12,8 +12,8 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/route"
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/service/commands"
+	"github.com/waterclock/waterclock/internal/node/commands"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // get --history follows cursors, over pages that are empty too, and says since when the log tells.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/service/commands"
+	"github.com/waterclock/waterclock/internal/node/commands"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 func auditCommand(p *process) *cobra.Command {

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock/bench"
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/ops"
+	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/node/ops"
 )
 
 func benchCommand(p *process) *cobra.Command {

@@ -24,7 +24,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/pflag"
 
-	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // Manifests that the chart makes: the plain ones, and the snapshots of its tests, which hold them in

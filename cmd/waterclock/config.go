@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 func configCommand(p *process) *cobra.Command {

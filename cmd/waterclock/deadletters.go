@@ -18,7 +18,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/client"
-	"github.com/waterclock/waterclock/internal/near"
+	"github.com/waterclock/waterclock/internal/kit/near"
 )
 
 // lettersPage is how many dead letters one call asks for.

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waterclock/waterclock/internal/beats"
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/ops"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/node/ops"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/waterclock/waterclock/internal/ops"
+	"github.com/waterclock/waterclock/internal/node/ops"
 )
 
 // Without an address health asks serve's default, or dev's if nothing listens there.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/near"
+	"github.com/waterclock/waterclock/internal/kit/near"
 )
 
 // lastYear is the last one that RFC 3339 can write, and JSON.

@@ -3,7 +3,7 @@
 // requests by hand. See waterclock help.
 //
 // This package holds flags and wiring, one file per sub-command. What they do
-// is in internal/service; it knows neither Kafka nor the store.
+// is in internal/node; it knows neither Kafka nor the store.
 package main
 
 import (
@@ -20,8 +20,8 @@ import (
 	"syscall"
 	_ "time/tzdata" // rules of time zones, for machines that have none
 
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/service/connect"
+	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/node/connect"
 )
 
 // Exit codes.

@@ -24,11 +24,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/await"
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/service"
-	"github.com/waterclock/waterclock/internal/service/commands"
-	"github.com/waterclock/waterclock/internal/service/dev"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/node"
+	"github.com/waterclock/waterclock/internal/node/commands"
+	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/node/dev"
 )
 
 // TestMain lets the scripts call the real program as waterclock.
@@ -84,7 +84,7 @@ type calls struct {
 func (c *calls) backend() backend {
 	due := time.Date(2030, 1, 1, 8, 0, 0, 0, time.UTC)
 	return backend{
-		run: func(_ context.Context, cfg *config.Config, log *slog.Logger, _ service.Options) error {
+		run: func(_ context.Context, cfg *config.Config, log *slog.Logger, _ node.Options) error {
 			log.Info("here")
 			c.cfg = cfg
 			return c.err
@@ -245,7 +245,7 @@ func TestExitCodes(t *testing.T) {
 // then is exit code 0.
 func TestSIGTERM(t *testing.T) {
 	b := (&calls{}).backend()
-	b.run = func(ctx context.Context, _ *config.Config, _ *slog.Logger, _ service.Options) error {
+	b.run = func(ctx context.Context, _ *config.Config, _ *slog.Logger, _ node.Options) error {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 			return err
 		}
@@ -274,7 +274,7 @@ func TestSIGHUP(t *testing.T) {
 	write("brokers: a:1\nrequests: [t]\ntargets: [x]\n")
 	var log syncBuffer
 	b := (&calls{}).backend()
-	b.run = func(ctx context.Context, first *config.Config, _ *slog.Logger, o service.Options) error {
+	b.run = func(ctx context.Context, first *config.Config, _ *slog.Logger, o node.Options) error {
 		hangUp := func() {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 				t.Error(err)

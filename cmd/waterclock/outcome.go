@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/service/commands"
-	"github.com/waterclock/waterclock/internal/span"
+	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/node/commands"
 )
 
 // defaultWait is longer than an instance that died keeps its partitions.

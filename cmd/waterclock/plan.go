@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waterclock/waterclock/internal/sizing"
+	"github.com/waterclock/waterclock/bench/sizing"
 )
 
 // planFlags has the flags of plan.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/waterclock/waterclock/internal/config"
+	"github.com/waterclock/waterclock/internal/node/config"
 )
 
 // newProfiles writes a file of profiles and returns the environment of a user who has it.

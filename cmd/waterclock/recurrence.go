@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/calendar"
-	"github.com/waterclock/waterclock/internal/span"
+	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 // recurrenceFlags has the flags of schedule that say how a timer recurs.

@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/near"
-	"github.com/waterclock/waterclock/internal/ops"
-	"github.com/waterclock/waterclock/internal/span"
+	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/node/ops"
 )
 
 // newRoot builds the command tree.

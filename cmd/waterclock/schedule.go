@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/near"
-	"github.com/waterclock/waterclock/internal/service/commands"
-	"github.com/waterclock/waterclock/internal/span"
+	"github.com/waterclock/waterclock/internal/kit/near"
+	"github.com/waterclock/waterclock/internal/kit/span"
+	"github.com/waterclock/waterclock/internal/node/commands"
 )
 
 const (

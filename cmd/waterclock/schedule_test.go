@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/service/commands"
+	"github.com/waterclock/waterclock/internal/node/commands"
 )
 
 func TestSchedule(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/ops"
-	"github.com/waterclock/waterclock/internal/service"
+	"github.com/waterclock/waterclock/internal/node"
+	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/node/ops"
 )
 
 func serveCommand(p *process) *cobra.Command {
@@ -51,7 +51,7 @@ the file has problems, they are logged and nothing changes.`,
 		signal.Notify(hangUps, syscall.SIGHUP)
 		defer signal.Stop(hangUps)
 		reading.Go(func() { rereadOn(ctx, hangUps, load, reload, log) })
-		return p.backend.run(ctx, cfg, log, service.Options{Reload: reload, WholeProcess: true})
+		return p.backend.run(ctx, cfg, log, node.Options{Reload: reload, WholeProcess: true})
 	}
 	return cmd
 }

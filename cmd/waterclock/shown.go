@@ -14,7 +14,7 @@ import (
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/client"
 	"github.com/waterclock/waterclock/internal/api/route"
-	"github.com/waterclock/waterclock/internal/span"
+	"github.com/waterclock/waterclock/internal/kit/span"
 )
 
 // shownPayload is how many bytes of a payload get shows.

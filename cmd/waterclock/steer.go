@@ -13,7 +13,7 @@ import (
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/client"
-	"github.com/waterclock/waterclock/internal/service/commands"
+	"github.com/waterclock/waterclock/internal/node/commands"
 )
 
 // conditionUsage is the help of --if.

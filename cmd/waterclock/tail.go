@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waterclock/waterclock/internal/service/commands"
+	"github.com/waterclock/waterclock/internal/node/commands"
 )
 
 func tailCommand(p *process) *cobra.Command {

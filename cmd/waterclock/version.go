@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/waterclock/waterclock/internal/ops"
+	"github.com/waterclock/waterclock/internal/node/ops"
 )
 
 func versionCommand() *cobra.Command {

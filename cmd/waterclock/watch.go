@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/waterclock/waterclock/internal/api"
-	"github.com/waterclock/waterclock/internal/near"
+	"github.com/waterclock/waterclock/internal/kit/near"
 )
 
 // watching are the flags of watch.

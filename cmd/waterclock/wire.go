@@ -5,15 +5,15 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/waterclock/waterclock/internal/config"
-	"github.com/waterclock/waterclock/internal/service"
-	"github.com/waterclock/waterclock/internal/service/commands"
-	"github.com/waterclock/waterclock/internal/service/dev"
+	"github.com/waterclock/waterclock/internal/node"
+	"github.com/waterclock/waterclock/internal/node/commands"
+	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/node/dev"
 )
 
-// backend has the functions of internal/service that tests replace. Commands call the others directly.
+// backend has the functions of internal/node that tests replace. Commands call the others directly.
 type backend struct {
-	run    func(context.Context, *config.Config, *slog.Logger, service.Options) error
+	run    func(context.Context, *config.Config, *slog.Logger, node.Options) error
 	dev    func(context.Context, dev.Options, *slog.Logger) error
 	send   func(context.Context, *config.Config, commands.Request) (commands.Sent, error)
 	topics func(ctx context.Context, cfg *config.Config, create bool, out io.Writer) error
@@ -24,5 +24,5 @@ type backend struct {
 
 // realBackend returns the service itself.
 func realBackend() backend {
-	return backend{service.RunWith, dev.Run, commands.Send, commands.Topics, commands.Repartition, commands.Audit, commands.Tail}
+	return backend{node.RunWith, dev.Run, commands.Send, commands.Topics, commands.Repartition, commands.Audit, commands.Tail}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/waterclock/waterclock/internal/service/commands"
+	"github.com/waterclock/waterclock/internal/node/commands"
 )
 
 // writtenRequest is a request in the log as --json prints it: one object a line.

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
 // surroundings are what the values expect to exist, in a namespace that admits only restricted pods.

@@ -28,9 +28,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/keyutil"
 
-	"github.com/waterclock/waterclock/internal/await"
-	"github.com/waterclock/waterclock/internal/child"
-	"github.com/waterclock/waterclock/internal/localkafka"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/kit/child"
+	"github.com/waterclock/waterclock/internal/kit/localkafka"
 )
 
 // limit is how long the control plane may take for anything, on a machine that is busy with other things.

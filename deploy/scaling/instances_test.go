@@ -13,11 +13,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/waterclock/waterclock/internal/await"
-	"github.com/waterclock/waterclock/internal/history"
+	"github.com/waterclock/waterclock/internal/audit/history"
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/rig"
-	"github.com/waterclock/waterclock/internal/runs"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
+	"github.com/waterclock/waterclock/test/rig"
 )
 
 const (

@@ -16,8 +16,8 @@ import (
 	promapi "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
 
-	"github.com/waterclock/waterclock/internal/await"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
 // Prometheus is built of a module of its own, as KEDA needs other versions of what both use, and without service discovery

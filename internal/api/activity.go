@@ -13,7 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/near"
+	"github.com/waterclock/waterclock/internal/kit/near"
 )
 
 const (

@@ -13,7 +13,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
-	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
 )
 
 // crowdedLogs counts concurrent readers, and keeps each of them until it is released.

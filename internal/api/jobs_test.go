@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/waterclock/waterclock/internal/api/route"
-	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
 // A job that steers counts a timer as changed only if its outcome says so. A letter that is sent again is done with any

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock/internal/api/access"
-	"github.com/waterclock/waterclock/internal/metric"
+	"github.com/waterclock/waterclock/internal/kit/metric"
 )
 
 // metrics counts calls by operation.

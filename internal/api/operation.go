@@ -13,7 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/validation"
 
 	"github.com/waterclock/waterclock/internal/api/access"
-	"github.com/waterclock/waterclock/internal/near"
+	"github.com/waterclock/waterclock/internal/kit/near"
 )
 
 const (

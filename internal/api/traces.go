@@ -14,8 +14,8 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api/access"
 	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/kafka/tracing"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/tracing"
 )
 
 // traced begins the span of a call, by the semantic conventions for HTTP servers. It continues the trace of the call's

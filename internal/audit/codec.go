@@ -8,7 +8,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/history"
+	"github.com/waterclock/waterclock/internal/audit/history"
 )
 
 // codec writes the fields of a fact to a value of the spill, or reads them. One function for each type does both, so the

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/history"
+	"github.com/waterclock/waterclock/internal/audit/history"
 )
 
 // What is spilled comes back, but for what the key has, and payloads, of which digests come back.

@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/history"
-	"github.com/waterclock/waterclock/internal/runs"
+	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // judgedHeap is what judging may take of Go's heap, garbage included, in bytes. Pebble's memory, at most three times

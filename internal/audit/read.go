@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
 )
 
 const (

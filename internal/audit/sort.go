@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/history"
-	"github.com/waterclock/waterclock/internal/observe"
+	"github.com/waterclock/waterclock/internal/audit/history"
+	"github.com/waterclock/waterclock/internal/audit/observe"
 )
 
 // sorter puts the facts in records into the spill, under the ID that they are about.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/waterclock/waterclock/internal/history"
+	"github.com/waterclock/waterclock/internal/audit/history"
 )
 
 // spill is the database of facts. Keys sort by the request topic and the ID that a fact is about:

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/child"
-	"github.com/waterclock/waterclock/internal/localkafka"
+	"github.com/waterclock/waterclock/internal/kit/child"
+	"github.com/waterclock/waterclock/internal/kit/localkafka"
 )
 
 // pollInterval is how often a state is polled that gives no notice of its changes.

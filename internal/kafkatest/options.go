@@ -3,7 +3,7 @@ package kafkatest
 import (
 	"testing"
 
-	"github.com/waterclock/waterclock/internal/localkafka"
+	"github.com/waterclock/waterclock/internal/kit/localkafka"
 )
 
 // Option changes how Start configures its brokers.

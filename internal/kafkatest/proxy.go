@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/waterclock/waterclock/internal/beats"
-	"github.com/waterclock/waterclock/internal/localkafka"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/kit/localkafka"
 )
 
 // WithProxy gives every broker a listener that clients in other processes reach through a wire: see [Wire.Listen]. n

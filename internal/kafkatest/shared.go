@@ -16,7 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/waterclock/waterclock/internal/localkafka"
+	"github.com/waterclock/waterclock/internal/kit/localkafka"
 )
 
 const (

@@ -11,11 +11,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/waterclock/waterclock/internal/beats"
-	"github.com/waterclock/waterclock/internal/hanging"
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/transaction"
-	"github.com/waterclock/waterclock/internal/wire"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/emitter/repair"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
+	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
 const (
@@ -110,9 +110,9 @@ func (a *acquirer) claimBehind(ctx context.Context, f *Follower, committed int64
 		}
 		c := &claim{
 			o: a.o, steps: a.steps, recs: a.records, note: wire.CommitNote{Last: step}, at: at, first: f.Last() == nil,
-			end: f.replay.Position(), done: make(chan transaction.Outcome, 1),
+			end: f.replay.Position(), done: make(chan emitter.Outcome, 1),
 		}
-		if o, err := c.make(ctx, a.failure); err != nil || o == transaction.Committed {
+		if o, err := c.make(ctx, a.failure); err != nil || o == emitter.Committed {
 			return c, err
 		}
 	}
@@ -171,7 +171,7 @@ func (a *acquirer) toClaim(ctx context.Context, f *Follower, c *claim) (now time
 // stableOffset fetches the committed offset. It waits for the end of a former owner's accepted step, and ends that step's
 // transaction if the owner is gone.
 func (a *acquirer) stableOffset(ctx context.Context) (at int64, note wire.CommitNote, err error) {
-	o := transaction.StableOffset{
+	o := emitter.StableOffset{
 		Client: a.o.Client, Group: a.o.Group, Member: a.o.Token.Member,
 		Topic: a.o.Topics.Request.Name, TopicID: a.o.Topics.Request.ID, Partition: a.o.Partition,
 	}
@@ -236,14 +236,14 @@ func (a *acquirer) reason() string {
 // endHanging ends transactions that a former owner left open. offsets says that the caller waits for the committed
 // offset. The caller goes on waiting even if this fails. It returns an error only if an operator must end a transaction.
 func (a *acquirer) endHanging(ctx context.Context, offsets bool) error {
-	n, err := hanging.End(ctx, hanging.Options{
+	n, err := repair.End(ctx, repair.Options{
 		Client: a.o.Client, Group: a.o.Group, Topic: a.o.Topics.Changelog.Name, Partition: a.o.Partition,
 		Offsets: offsets, Markers: a.o.Markers, Outcome: a.outcome, Logger: a.log,
 	})
 	if n > 0 {
 		a.metrics.Ended(n)
 	}
-	if errors.Is(err, hanging.ErrForeignTransaction) {
+	if errors.Is(err, repair.ErrForeignTransaction) {
 		return err
 	}
 	if err != nil && ctx.Err() == nil && a.cannotLook.Due(hangingSaid) {

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/partlog"
 )
 
 // The message about a lost changelog first names the way that loses nothing, and says that with

@@ -5,7 +5,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/span"
+	"github.com/waterclock/waterclock/internal/kit/span"
 	"github.com/waterclock/waterclock/statestore"
 )
 

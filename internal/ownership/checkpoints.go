@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/replay"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/replay"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // lookBack is how many offsets of a log of checkpoints are read first. If they hold no checkpoint, lookMore times as many

@@ -7,10 +7,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/clocks"
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/transaction"
-	"github.com/waterclock/waterclock/internal/wire"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
+	"github.com/waterclock/waterclock/internal/kit/clocks"
 )
 
 // lastStep is the name of the last step before a note that was not a claim.
@@ -34,15 +34,15 @@ type claim struct {
 	at    int64
 	first bool  // write the first checkpoint too
 	end   int64 // of the changelog, as far as it was read
-	share *transaction.Share
-	done  chan transaction.Outcome
+	share *emitter.Share
+	done  chan emitter.Outcome
 
 	sealed, ended clocks.Mark // it was written in between; set before done is sent to
 }
 
 // make has the lanes try the claim once. It returns when the claim is committed or aborted, or when the partition is lost,
 // fails or stops. If the changelog takes no writes, the lanes try when it may do so again.
-func (c *claim) make(ctx context.Context, f *failure) (transaction.Outcome, error) {
+func (c *claim) make(ctx context.Context, f *failure) (emitter.Outcome, error) {
 	c.steps.offer(c)
 	again := time.NewTicker(Tick)
 	defer again.Stop()
@@ -55,7 +55,7 @@ func (c *claim) make(ctx context.Context, f *failure) (transaction.Outcome, erro
 		case <-again.C:
 			c.steps.AwaitLeader()
 		case o := <-c.done:
-			if o == transaction.Lost {
+			if o == emitter.Lost {
 				return o, fmt.Errorf("claim of %v refused: the partition is lost", c.o.requests())
 			}
 			return o, nil
@@ -64,7 +64,7 @@ func (c *claim) make(ctx context.Context, f *failure) (transaction.Outcome, erro
 }
 
 // seal makes the share, once.
-func (c *claim) seal(step string) *transaction.Share {
+func (c *claim) seal(step string) *emitter.Share {
 	if c.share != nil {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (c *claim) seal(step string) *transaction.Share {
 	c.sealed = clocks.At(c.o.Now())
 	now := c.sealed.Wall
 	c.note.Step = step
-	c.share = &transaction.Share{Token: c.o.Token, Offset: c.recs.Offset(c.at, c.note), Fence: c.fence, Done: c.finish}
+	c.share = &emitter.Share{Token: c.o.Token, Offset: c.recs.Offset(c.at, c.note), Fence: c.fence, Done: c.finish}
 	if c.first {
 		c.share.Records = append(c.share.Records, c.recs.Checkpoint(c.at, step, now))
 	}
@@ -114,7 +114,7 @@ func (c *claim) fence(partlog.Epoch) error {
 }
 
 // finish takes the outcome.
-func (c *claim) finish(o transaction.Outcome) {
+func (c *claim) finish(o emitter.Outcome) {
 	c.steps.Ended(c.share, o)
 	c.ended = clocks.At(c.o.Now())
 	c.done <- o

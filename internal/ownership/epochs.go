@@ -5,7 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
 )
 
 // maxRuns is how many changes of the leader epoch are remembered: requests that are not settled yet

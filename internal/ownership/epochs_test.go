@@ -5,7 +5,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
 )
 
 // A position behind a marker has the epoch of the marker. With the epoch of the request before it, brokers would name

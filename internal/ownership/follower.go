@@ -10,12 +10,12 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/beats"
-	"github.com/waterclock/waterclock/internal/clocks"
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/replay"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/wire"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/replay"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/kit/clocks"
 	"github.com/waterclock/waterclock/statestore"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
-	"github.com/waterclock/waterclock/internal/beats"
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/wire"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
+	"github.com/waterclock/waterclock/internal/kit/beats"
 	"github.com/waterclock/waterclock/statestore"
 )
 

@@ -15,12 +15,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/emitter/targets"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/transaction"
-	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // counted is what a Life has counted.
@@ -43,8 +43,8 @@ func (h *holder) Err() error {
 	return nil
 }
 
-func (h *holder) Member() (transaction.Member, error) {
-	return transaction.Member{ID: "m", Generation: 1}, h.Err()
+func (h *holder) Member() (emitter.Member, error) {
+	return emitter.Member{ID: "m", Generation: 1}, h.Err()
 }
 
 func (h *holder) Certain(context.Context) error     { return h.Err() }
@@ -86,7 +86,7 @@ func (b *leader) led(t *testing.T, o *Options, by int32) {
 func offline(b *leader) *Life {
 	set := &topics.Set{Request: topics.Topic{Name: "r"}, Changelog: topics.Topic{Name: "r.changelog"}}
 	return New(Options{
-		Topics: set, Group: "g", Token: &holder{}, Targets: targets.NewMetadata(b, targets.MetadataOptions{}), Lanes: transaction.NewLanes(transaction.Options{}),
+		Topics: set, Group: "g", Token: &holder{}, Targets: targets.NewMetadata(b, targets.MetadataOptions{}), Lanes: emitter.NewLanes(emitter.Options{}),
 		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}, &counted{})
 }
@@ -112,8 +112,8 @@ func online(t *testing.T) (*Life, *kfake.Cluster) {
 
 type source struct{ *Life }
 
-func (s source) Seal(step string, room *transaction.Room) *transaction.Share {
-	return s.Steps.Seal(s, step, room, func(string, *transaction.Room) *transaction.Share { return &transaction.Share{} })
+func (s source) Seal(step string, room *emitter.Room) *emitter.Share {
+	return s.Steps.Seal(s, step, room, func(string, *emitter.Room) *emitter.Share { return &emitter.Share{} })
 }
 func (source) Wait() time.Duration { return time.Hour }
 
@@ -128,7 +128,7 @@ func TestDrainGivesUpOnAStuckStep(t *testing.T) {
 			t.Errorf("drained after %s, want %s", took, DrainTimeout)
 		}
 		l.Steps.out = false
-		if (source{l}).Seal("late", &transaction.Room{Entries: 1, Bytes: 1}) != nil {
+		if (source{l}).Seal("late", &emitter.Room{Entries: 1, Bytes: 1}) != nil {
 			t.Error("a revoked partition seals")
 		}
 	})
@@ -144,8 +144,8 @@ func TestAClaimWaitsForItsChangelog(t *testing.T) {
 		made := make(chan error, 1)
 		go func() { // like claimBehind, which reads the changelog in between
 			for {
-				o, err := (&claim{o: &l.o, steps: l.Steps, recs: l.Records, done: make(chan transaction.Outcome, 1)}).make(t.Context(), l.failure)
-				if err != nil || o == transaction.Committed {
+				o, err := (&claim{o: &l.o, steps: l.Steps, recs: l.Records, done: make(chan emitter.Outcome, 1)}).make(t.Context(), l.failure)
+				if err != nil || o == emitter.Committed {
 					made <- err
 					return
 				}
@@ -153,26 +153,26 @@ func TestAClaimWaitsForItsChangelog(t *testing.T) {
 		}()
 		synctest.Wait()
 		for range 10 {
-			share := p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1})
+			share := p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1})
 			if share == nil {
 				t.Fatal("the claim is not offered")
 			}
 			share.Held = map[timer.TopicPartition]error{{Topic: set.Changelog.Name}: kerr.NotEnoughReplicas}
-			share.Done(transaction.Aborted)
+			share.Done(emitter.Aborted)
 			if s := p.Status(); s.State != Acquiring || !strings.Contains(s.Reason, "r.changelog/0 takes no writes") {
 				t.Errorf("state %s, %q", s.State, s.Reason)
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
-		p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}).Done(transaction.Committed)
+		p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}).Done(emitter.Committed)
 		if err := <-made; err != nil || p.Status().Reason != "" {
 			t.Errorf("%v, %q", err, p.Status().Reason)
 		}
-		if p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) != nil {
+		if p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}) != nil {
 			t.Error("a share is sealed before the partition is owned")
 		}
-		if l.Own(Claimed{}); p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) == nil {
+		if l.Own(Claimed{}); p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}) == nil {
 			t.Error("no share is sealed of a partition that is owned")
 		}
 	})

@@ -8,10 +8,10 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/replay"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/wire"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/replay"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
 

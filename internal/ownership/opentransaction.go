@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
 )
 
 // Held describes an open transaction, of any producer, that keeps the requests at the end of a request

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
 )
 
 // The alert works for any retention, even if three quarters of a hundred years overflow

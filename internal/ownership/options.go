@@ -8,12 +8,12 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/clocks"
-	"github.com/waterclock/waterclock/internal/hanging"
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/targets"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/transaction"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/emitter/repair"
+	"github.com/waterclock/waterclock/emitter/targets"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kit/clocks"
 )
 
 const (
@@ -36,7 +36,7 @@ const (
 
 // Token is what membership gives for a partition: a lease on it.
 type Token interface {
-	transaction.Token
+	emitter.Token
 	Refused(err error)
 	// Certain and Confirmed are those of membership.Token.
 	Certain(ctx context.Context) error
@@ -60,10 +60,10 @@ type Options struct {
 	Group, Owner string
 	API          string // address at which others reach this process's API; empty: it has none
 	Token        Token
-	Lanes        *transaction.Lanes
+	Lanes        *emitter.Lanes
 	Targets      *targets.Metadata
 	Health       *targets.Health
-	Markers      *hanging.Markers
+	Markers      *repair.Markers
 	Client       *kgo.Client // for replays, looks at the logs, and admin requests
 	Now          func() time.Time
 	Clocks       *clocks.Clocks // measured by each claim

@@ -3,10 +3,10 @@ package ownership
 import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/transaction"
-	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // Records makes the records that an owner's steps write besides emissions. It is safe for concurrent use.
@@ -33,12 +33,12 @@ func (r *Records) Checkpoint(position int64, step string, now int64) *kgo.Record
 // Offset is the offset commit of a step, which is its fence within the group. For request topics it carries the
 // number of partitions: see samePartitions. It carries the API's address too, so that other instances find the
 // owner from its claim on.
-func (r *Records) Offset(at int64, note wire.CommitNote) transaction.Offset {
+func (r *Records) Offset(at int64, note wire.CommitNote) emitter.Offset {
 	note.API = r.o.API
 	if r.o.Topics.Delay == 0 {
 		note.Partitions = r.o.Topics.Request.Partitions
 	}
-	return transaction.Offset{
+	return emitter.Offset{
 		Topic: r.o.Topics.Request.Name, TopicID: r.o.Topics.Request.ID, Partition: r.o.Partition,
 		At: at, Metadata: note.String(),
 	}

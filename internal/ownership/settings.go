@@ -9,7 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
 )
 
 // settingsAge is how long an answer of the brokers serves further callers. All partitions of a topic ask at once when they

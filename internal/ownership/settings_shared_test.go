@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/topics"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
 )
 
 // Partitions that are acquired together ask once. A caller that leaves does not affect the others, an answer

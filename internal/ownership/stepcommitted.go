@@ -5,24 +5,24 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/waterclock/waterclock/internal/hanging"
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/wire"
+	"github.com/waterclock/waterclock/emitter/repair"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
 )
 
 // outcome finds out how a step ended if its marker is missing in the changelog. The step's producer wrote it from
 // the given offset on. Readers wait where a marker is missing. So either the owner went on, and the log shows that
 // behind the step, or nothing was committed after it. In the second case the name of the last step in the committed
 // offset decides. It is known once the acquisition has fetched that offset.
-func (a *acquirer) outcome(ctx context.Context, producerID, from int64) (hanging.Ending, error) {
+func (a *acquirer) outcome(ctx context.Context, producerID, from int64) (repair.Ending, error) {
 	owned, note := a.o.changelog(), a.found.Load()
 	if note == nil {
-		return hanging.EndingUnknown, fmt.Errorf("the changelog %v lacks the marker of producer %d at offset %d, and the committed offset is not known yet",
+		return repair.EndingUnknown, fmt.Errorf("the changelog %v lacks the marker of producer %d at offset %d, and the committed offset is not known yet",
 			owned, producerID, from)
 	}
 	_, _, end, err := partlog.Bounds(ctx, a.o.Client, owned)
 	if err != nil {
-		return hanging.EndingUnknown, err
+		return repair.EndingUnknown, err
 	}
 	r := partlog.NewReader(a.o.Client, owned, from)
 	r.SetCompacted(true)
@@ -31,13 +31,13 @@ func (a *acquirer) outcome(ctx context.Context, producerID, from int64) (hanging
 	for r.Position() < end {
 		page, err := r.Next(ctx, fetchWait)
 		if err != nil {
-			return hanging.EndingUnknown, err
+			return repair.EndingUnknown, err
 		}
 		for _, rec := range page.Records {
 			step, err := stepOf(rec.Key, rec.Value)
 			switch {
 			case err != nil:
-				return hanging.EndingUnknown, err
+				return repair.EndingUnknown, err
 			case step == "":
 			case rec.ProducerID == producerID:
 				unmarked = cmp.Or(unmarked, step)
@@ -48,14 +48,14 @@ func (a *acquirer) outcome(ctx context.Context, producerID, from int64) (hanging
 	}
 	switch {
 	case unmarked == "":
-		return hanging.EndingAbort, nil // a step without its checkpoint was never committed
+		return repair.EndingAbort, nil // a step without its checkpoint was never committed
 	case note.Step == unmarked || note.Last == unmarked:
-		return hanging.EndingCommit, nil
+		return repair.EndingCommit, nil
 	case after:
-		return hanging.EndingUnknown, fmt.Errorf("the changelog %v lacks the marker of step %s, and later ones are committed: whether that one was is not known",
+		return repair.EndingUnknown, fmt.Errorf("the changelog %v lacks the marker of step %s, and later ones are committed: whether that one was is not known",
 			owned, unmarked)
 	}
-	return hanging.EndingAbort, nil
+	return repair.EndingAbort, nil
 }
 
 // stepOf returns the name of the step that wrote a checkpoint or a claim; "" for other records.

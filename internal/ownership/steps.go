@@ -9,9 +9,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/targets"
-	"github.com/waterclock/waterclock/internal/transaction"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/emitter/targets"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
 )
 
 // doubtShown is how long a doubt about the end of the changelog must last to be shown. Most are over at once.
@@ -27,13 +27,13 @@ type Steps struct {
 	wake     func()
 	draining atomic.Bool // revoked: nothing is sealed any more
 
-	mu         sync.Mutex         // guards the following fields; not held over I/O or calls of seal
-	idle       *sync.Cond         // signals that no share is out any more
-	source     transaction.Source // between Join and Leave; a late Seal of a former acquisition finds another one, or nil
-	owner      bool               // the kind seals, no claim is made any more
-	out        bool               // a share is being sealed, or is out
-	unfenced   error              // why the share that is out has not passed the fence; nil: it has
-	claim      *claim             // to be sealed, or out
+	mu         sync.Mutex     // guards the following fields; not held over I/O or calls of seal
+	idle       *sync.Cond     // signals that no share is out any more
+	source     emitter.Source // between Join and Leave; a late Seal of a former acquisition finds another one, or nil
+	owner      bool           // the kind seals, no claim is made any more
+	out        bool           // a share is being sealed, or is out
+	unfenced   error          // why the share that is out has not passed the fence; nil: it has
+	claim      *claim         // to be sealed, or out
 	tail       tail
 	leaderless bool  // nothing is sealed, because the log has no leader or one out of reach; each Seal looks again
 	blocked    error // why the last share held up its step; ended by the next commit
@@ -54,7 +54,7 @@ func (s *Steps) reset() {
 }
 
 // Join makes the lanes ask source, which is this partition, for its shares.
-func (s *Steps) Join(source transaction.Source) {
+func (s *Steps) Join(source emitter.Source) {
 	s.mu.Lock()
 	s.source = source
 	s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *Steps) Join(source transaction.Source) {
 
 // Leave takes the partition off the lanes and waits until no share is out. A lane may still call Seal of that source,
 // even after the next Join. It returns nil.
-func (s *Steps) Leave(source transaction.Source) {
+func (s *Steps) Leave(source emitter.Source) {
 	s.o.Lanes.Remove(source)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,13 +89,13 @@ func (s *Steps) offer(c *claim) {
 	s.o.Lanes.Wake()
 }
 
-// Seal is the transaction.Source.Seal of the source that has joined. It calls seal for the share if one can be
+// Seal is the emitter.Source.Seal of the source that has joined. It calls seal for the share if one can be
 // committed. Before Own it returns the claim instead.
 //
 // A lane claims a source, and asks it when it has asked those before it. In between the partition may fail and be
 // acquired again. The former source still has the entries planned or queued then, and the present one has them too. So
 // it seals nothing.
-func (s *Steps) Seal(source transaction.Source, step string, room *transaction.Room, seal func(string, *transaction.Room) *transaction.Share) (share *transaction.Share) {
+func (s *Steps) Seal(source emitter.Source, step string, room *emitter.Room, seal func(string, *emitter.Room) *emitter.Share) (share *emitter.Share) {
 	owner, c := s.begin(source)
 	switch {
 	case owner:
@@ -112,7 +112,7 @@ func (s *Steps) Seal(source transaction.Source, step string, room *transaction.R
 }
 
 // begin decides whether a share may be sealed: one of the kind, or that of a claim. If so it is out from here on.
-func (s *Steps) begin(source transaction.Source) (owner bool, c *claim) {
+func (s *Steps) begin(source emitter.Source) (owner bool, c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.source != source || s.draining.Load() || s.out || s.failure.why() != nil || s.tail.doubt != nil || s.o.Token.Err() != nil {
@@ -165,7 +165,7 @@ func (s *Steps) AwaitLeader() {
 }
 
 // Fence returns nil if a step that wrote these records to the log may be committed: no foreign claim stands before
-// them, in the log that was read last, and that log was not cut. leader is that of transaction.Share.Fence.
+// them, in the log that was read last, and that log was not cut. leader is that of emitter.Share.Fence.
 func (s *Steps) Fence(records []*kgo.Record, leader partlog.Epoch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,16 +184,16 @@ func (s *Steps) Fence(records []*kgo.Record, leader partlog.Epoch) error {
 
 // Ended takes the outcome of a share. The kind calls it after it has taken the outcome itself: from here on another share
 // may be sealed.
-func (s *Steps) Ended(share *transaction.Share, o transaction.Outcome) {
-	if o == transaction.Lost && s.o.Token.Err() == nil {
+func (s *Steps) Ended(share *emitter.Share, o emitter.Outcome) {
+	if o == emitter.Lost && s.o.Token.Err() == nil {
 		s.o.Token.Refused(fmt.Errorf("the group refused a step of %v", s.o.requests()))
 	}
-	if o == transaction.Aborted && share.Err != nil {
+	if o == emitter.Aborted && share.Err != nil {
 		s.failure.giveUp(share.Err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if o != transaction.Lost && s.owner && s.unfenced != nil {
+	if o != emitter.Lost && s.owner && s.unfenced != nil {
 		s.distrust(s.unfenced) // where its records stand is not known
 	}
 	s.noteBlocked(share, o)
@@ -209,8 +209,8 @@ func (s *Steps) distrust(why error) {
 
 // noteBlocked notes that a share held up its step. The next commit ends that; the lanes try until there is one. Dead
 // letters that were not taken go to another partition. mu is held.
-func (s *Steps) noteBlocked(share *transaction.Share, o transaction.Outcome) {
-	if o != transaction.Aborted {
+func (s *Steps) noteBlocked(share *emitter.Share, o emitter.Outcome) {
+	if o != emitter.Aborted {
 		s.blocked = nil
 		return
 	}

@@ -20,11 +20,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"pgregory.net/rapid"
 
-	"github.com/waterclock/waterclock/internal/await"
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/runs"
-	"github.com/waterclock/waterclock/internal/transaction"
-	"github.com/waterclock/waterclock/internal/wire"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // sharedLog is a changelog partition to which an owner and a stranger write. Each record is a number of its own. The
@@ -281,7 +281,7 @@ func TestALogIsCutAndFilledUpAgain(t *testing.T) {
 			}
 			step := func(to int64, want error) {
 				t.Helper()
-				share := p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1})
+				share := p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1})
 				if share == nil {
 					t.Fatal("nothing is sealed")
 				}
@@ -289,14 +289,14 @@ func TestALogIsCutAndFilledUpAgain(t *testing.T) {
 				if err := l.Steps.Fence(stepAt(to), leader+1); !errors.Is(err, want) {
 					t.Fatalf("a step that another leader has taken: %v, want %v", err, want)
 				}
-				outcome := transaction.Committed
+				outcome := emitter.Committed
 				if want != nil {
-					outcome = transaction.Aborted
+					outcome = emitter.Aborted
 				}
 				l.Steps.Ended(share, outcome)
 			}
 			step(wire.ClaimRecords, errNewLeader)
-			if !l.Steps.Doubt() || p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) != nil {
+			if !l.Steps.Doubt() || p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}) != nil {
 				t.Error("no doubt, or a share is sealed in doubt")
 			}
 			l.tail.look(t.Context())
@@ -325,20 +325,20 @@ func TestANewLeaderIsLookedAtBeforeAStep(t *testing.T) {
 			l.Steps.Join(p)
 			l.Own(Claimed{Behind: 1, Leader: partlog.EpochOf(7)})
 			b.led(t, &l.o, 0)
-			seal := func() *transaction.Share { return p.Seal("step", &transaction.Room{Entries: 1, Bytes: 1}) }
+			seal := func() *emitter.Share { return p.Seal("step", &emitter.Room{Entries: 1, Bytes: 1}) }
 			const at = 1
 			share := seal()
 			if share == nil || l.Steps.Fence(stepAt(at), partlog.EpochOf(7)) != nil {
 				t.Fatal("nothing is sealed for the leader that is known, or it may not be committed")
 			}
-			l.Steps.Ended(share, transaction.Committed)
+			l.Steps.Ended(share, emitter.Committed)
 			share = seal()
 			b.epoch = epoch
 			b.led(t, &l.o, 0)
 			if err := l.Steps.Fence(stepAt(at+2), partlog.EpochOf(7)); !errors.Is(err, errNewLeader) {
 				t.Errorf("%v, of a step during which metadata has named another leader", err)
 			}
-			l.Steps.Ended(share, transaction.Aborted)
+			l.Steps.Ended(share, emitter.Aborted)
 			look := func() {
 				t.Helper()
 				if seal() != nil || !l.Steps.Doubt() {
@@ -353,7 +353,7 @@ func TestANewLeaderIsLookedAtBeforeAStep(t *testing.T) {
 			if share = seal(); share == nil || l.Steps.Fence(stepAt(at+4), partlog.EpochOf(7)) != nil {
 				t.Fatal("nothing is sealed after the look")
 			}
-			l.Steps.Ended(share, transaction.Committed)
+			l.Steps.Ended(share, emitter.Committed)
 			b.epoch = 7
 			b.led(t, &l.o, 0)
 			look()
@@ -438,12 +438,12 @@ func TestALookReadsWhatIsNew(t *testing.T) {
 	})
 	const each = 20
 	for i := range 4 {
-		share := (source{l}).Seal("step", &transaction.Room{Entries: 1, Bytes: 1})
+		share := (source{l}).Seal("step", &emitter.Room{Entries: 1, Bytes: 1})
 		if share == nil {
 			t.Fatal("nothing is sealed")
 		}
 		writeCheckpoints(t, l, each)
-		l.Steps.Ended(share, transaction.Aborted)
+		l.Steps.Ended(share, emitter.Aborted)
 		if l.tail.look(t.Context()); l.Failure() != nil || l.Steps.Doubt() {
 			t.Fatal(l.Failure())
 		}

@@ -16,20 +16,20 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/internal/await"
-	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/emitter/targets"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kafkatest"
-	"github.com/waterclock/waterclock/internal/membership"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/kit/clocks"
+	"github.com/waterclock/waterclock/internal/node"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/rig"
-	"github.com/waterclock/waterclock/internal/service"
-	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/ownership/membership"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/transaction"
-	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
+	"github.com/waterclock/waterclock/test/rig"
 )
 
 const patience = 3 * time.Minute
@@ -83,8 +83,8 @@ type owner struct {
 	tokens chan *membership.Token
 }
 
-func (o *owner) Seal(step string, room *transaction.Room) *transaction.Share {
-	return o.Steps.Seal(o, step, room, func(string, *transaction.Room) *transaction.Share { return nil })
+func (o *owner) Seal(step string, room *emitter.Room) *emitter.Share {
+	return o.Steps.Seal(o, step, room, func(string, *emitter.Room) *emitter.Share { return nil })
 }
 func (*owner) Wait() time.Duration            { return time.Hour }
 func (o *owner) Assigned(t *membership.Token) { o.tokens <- t }
@@ -101,10 +101,10 @@ func claimed(t *testing.T, seeds []string, group string, set *topics.Set, cl *kg
 	run := func(run func(context.Context) error) { all.Go(func() { _ = run(ctx) }) }
 	client := []kgo.Opt{kgo.SeedBrokers(seeds...)}
 	metadata := targets.NewMetadata(cl, targets.MetadataOptions{})
-	lanes := transaction.NewLanes(transaction.Options{
+	lanes := emitter.NewLanes(emitter.Options{
 		Client: client, Admin: cl, Group: group, Process: "standby", TransactionalIDs: 2, TransactionTimeout: time.Minute,
 		Targets: metadata,
-		Logger:  slog.Default(), Metrics: transaction.NewMetrics(prometheus.NewRegistry()),
+		Logger:  slog.Default(), Metrics: emitter.NewMetrics(prometheus.NewRegistry()),
 	})
 	o := &owner{tokens: make(chan *membership.Token, 1)}
 	member, err := membership.New(membership.Options{
@@ -145,7 +145,7 @@ func TestFollowUnderLoadThenTakeOver(t *testing.T) {
 	cl := c.Client(t)
 	requests, target := c.CreateTopic(t, 1, nil), c.CreateTopic(t, 1, nil)
 	cfg := rig.Config(t, c.Seeds(), requests)
-	first := rig.Serve(t, cfg, service.Options{})
+	first := rig.Serve(t, cfg, node.Options{})
 	first.Ready(1, patience)
 	details, err := c.Admin(t).ListTopics(t.Context())
 	if err != nil {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/wire"
 )
 
 // acquired is the result of an acquisition.

@@ -16,10 +16,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/kit/budget"
 	"github.com/waterclock/waterclock/internal/partition/questions"
-	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
 // same reports whether an answer shows a timer. It ignores whether the timer is parked, which no log says.

@@ -12,10 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/emitter/targets"
 	"github.com/waterclock/waterclock/intake"
-	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // brokers simulates the brokers of target topics for a partition: who leads, and who
@@ -194,14 +194,14 @@ func (c *core) refused() bool {
 	for i := range c.share.Emissions {
 		e := &c.share.Emissions[i]
 		if len(tripped) > 0 && !c.o.Health.Allow(target(e), e.Permit) {
-			e.Err = transaction.ErrUnhealthy
+			e.Err = emitter.ErrUnhealthy
 		}
 	}
 	c.abort()
 	return true
 }
 
-func target(e *transaction.Emission) timer.TopicPartition {
+func target(e *emitter.Emission) timer.TopicPartition {
 	return timer.TopicPartition{Topic: e.Record.Topic, Partition: e.Record.Partition}
 }
 

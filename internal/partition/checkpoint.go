@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
 	"github.com/waterclock/waterclock/statestore"
 )

@@ -3,7 +3,7 @@ package partition
 import (
 	"time"
 
-	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/kit/clocks"
 )
 
 // clock is the owner's clock. (Package clocks says what other clocks are for.) It may be set back, and nothing here

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/transaction"
 
 	"github.com/waterclock/waterclock"
 )
@@ -131,8 +131,8 @@ func TestParkedTimersWaitForTheirTimeAfterASetBack(t *testing.T) {
 // sleeper counts how often a lane without a reason to be awake seals.
 type sleeper struct{ seals atomic.Int64 }
 
-func (s *sleeper) Seal(string, *transaction.Room) *transaction.Share { s.seals.Add(1); return nil }
-func (s *sleeper) Wait() time.Duration                               { return time.Hour }
+func (s *sleeper) Seal(string, *emitter.Room) *emitter.Share { s.seals.Add(1); return nil }
+func (s *sleeper) Wait() time.Duration                       { return time.Hour }
 
 func (s *sleeper) until(t *testing.T, seals int64) {
 	t.Helper()

@@ -23,19 +23,19 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/emitter/targets"
 	"github.com/waterclock/waterclock/intake"
-	"github.com/waterclock/waterclock/internal/budget"
-	"github.com/waterclock/waterclock/internal/clocks"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
 	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/kit/budget"
+	"github.com/waterclock/waterclock/internal/kit/clocks"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/partition/questions"
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/planner"
-	"github.com/waterclock/waterclock/internal/targets"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/transaction"
-	"github.com/waterclock/waterclock/internal/wire"
 	"github.com/waterclock/waterclock/statestore"
 )
 
@@ -91,8 +91,8 @@ func (h *holder) Err() error {
 	}
 	return nil
 }
-func (h *holder) Member() (transaction.Member, error) {
-	return transaction.Member{ID: "m", Generation: 1}, h.Err()
+func (h *holder) Member() (emitter.Member, error) {
+	return emitter.Member{ID: "m", Generation: 1}, h.Err()
 }
 func (h *holder) Confirmed() (time.Duration, error) { return 0, h.Err() }
 func (h *holder) Certain(context.Context) error {
@@ -128,14 +128,14 @@ type core struct {
 	brokers *brokers
 
 	p       *Partition
-	s       *served            // its rooms
-	write   func()             // of the checkpoint that is under way
-	unheard bool               // a step was committed, and the partition does not know it
-	room    int                // entries of a step in a turn
-	lazy    bool               // the test controls checkpoints; otherwise one follows each step
-	share   *transaction.Share // sealed, outcome open
-	fenced  int                // the number of the last step that has passed the fence
-	begun   int                // and of the last one whose commit was begun
+	s       *served        // its rooms
+	write   func()         // of the checkpoint that is under way
+	unheard bool           // a step was committed, and the partition does not know it
+	room    int            // entries of a step in a turn
+	lazy    bool           // the test controls checkpoints; otherwise one follows each step
+	share   *emitter.Share // sealed, outcome open
+	fenced  int            // the number of the last step that has passed the fence
+	begun   int            // and of the last one whose commit was begun
 	steps   int
 	given   int // requests delivered to this instance
 	barrier int // requests in the log when this instance acquired the partition
@@ -211,7 +211,7 @@ func newCoreOf(t must, g *setup, wheelBytes int64, queue, subs int) *core {
 	}
 	c.o = Options{
 		Options: ownership.Options{
-			Topics: &c.set, Group: "g", Owner: "o", Lanes: transaction.NewLanes(transaction.Options{}), Client: g.client,
+			Topics: &c.set, Group: "g", Owner: "o", Lanes: emitter.NewLanes(emitter.Options{}), Client: g.client,
 			Now: func() time.Time { return time.UnixMilli(c.now) }, Clocks: new(clocks.Clocks), Logger: slog.New(slog.DiscardHandler),
 		},
 		Rules: &intake.Rules{
@@ -536,7 +536,7 @@ func (c *core) seal(entries int) {
 		return
 	}
 	c.steps++
-	c.share = c.s.lane.Seal(fmt.Sprint("step", c.steps), &transaction.Room{Entries: entries, Bytes: 1 << 20})
+	c.share = c.s.lane.Seal(fmt.Sprint("step", c.steps), &emitter.Room{Entries: entries, Bytes: 1 << 20})
 	if c.share == nil {
 		return
 	}
@@ -627,7 +627,7 @@ func (c *core) commit(told bool) {
 		c.heard[r.Offset] = c.heard[r.Offset] || r.Offset < c.position
 	}
 	if told {
-		share.Done(transaction.Committed)
+		share.Done(emitter.Committed)
 		for e := range c.s.keeper.handover.jobs[len(c.s.keeper.handover.jobs)-1].step.Entries() {
 			switch e.Outcome {
 			case timer.None:
@@ -710,7 +710,7 @@ func (c *core) triggered(g, r *kgo.Record) {
 }
 
 // fence lets a share pass the fence, once.
-func (c *core) fence(share *transaction.Share) {
+func (c *core) fence(share *emitter.Share) {
 	c.t.Helper()
 	if c.fenced == c.steps {
 		return
@@ -729,7 +729,7 @@ func (c *core) fence(share *transaction.Share) {
 }
 
 // committing tells a share that its commit begins, once.
-func (c *core) committing(share *transaction.Share) {
+func (c *core) committing(share *emitter.Share) {
 	if c.begun < c.steps {
 		c.begun = c.steps
 		share.Committing()
@@ -758,7 +758,7 @@ func (c *core) abort() {
 	for _, e := range share.Emissions {
 		c.aborted[e.Record] = true
 	}
-	share.Done(transaction.Aborted)
+	share.Done(emitter.Aborted)
 	if c.p.life.Steps.Doubt() != (c.aborts%2 == 1) {
 		c.t.Fatalf("in doubt %v of an aborted step, fenced %v", c.p.life.Steps.Doubt(), c.aborts%2 == 0)
 	}

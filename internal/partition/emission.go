@@ -10,12 +10,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/emitter/targets"
 	"github.com/waterclock/waterclock/intake"
-	"github.com/waterclock/waterclock/internal/planner"
-	"github.com/waterclock/waterclock/internal/targets"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // usualNumbers is how many bytes there is room for at first, for the numbers in one emission's header values.
@@ -136,7 +136,7 @@ type buffers struct {
 	changes   []kgo.Record // changes; keys are theirs
 	keys      []byte
 	list      []*kgo.Record
-	emissions []transaction.Emission
+	emissions []emitter.Emission
 	emitted   []*planner.Entry
 }
 

@@ -10,11 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 func emissionPartition() *owned {
@@ -132,7 +132,7 @@ func TestEmissionsHaveRoomForTheirHeaders(t *testing.T) {
 		if step == nil || step.Segments[0].Firings.Entries != n {
 			t.Fatalf("%+v is due, want %d firings", step, n)
 		}
-		s := &sealedStep{l: c.s.lane, share: &transaction.Share{Emissions: make([]transaction.Emission, n)}, emitted: make([]*planner.Entry, n), at: c.now}
+		s := &sealedStep{l: c.s.lane, share: &emitter.Share{Emissions: make([]emitter.Emission, n)}, emitted: make([]*planner.Entry, n), at: c.now}
 		k := &sealedPart{segment: step.Segments[0], buffers: new(buffers)}
 		k.count()
 		s.emit(k)

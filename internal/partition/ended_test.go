@@ -6,7 +6,7 @@ import (
 	"time"
 	"weak"
 
-	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 )
 
 // leave ends the acquisition as serve does.

@@ -3,8 +3,8 @@ package partition
 import (
 	"testing"
 
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // BenchmarkSeal measures what events add to sealing, during which the lane does nothing
@@ -24,7 +24,7 @@ func BenchmarkSeal(b *testing.B) {
 			c.work()
 			sealed := 0
 			for b.Loop() {
-				c.s.lane.Seal("step", &transaction.Room{Entries: 10_000, Bytes: 16 << 20}).Done(transaction.Aborted)
+				c.s.lane.Seal("step", &emitter.Room{Entries: 10_000, Bytes: 16 << 20}).Done(emitter.Aborted)
 				c.p.life.Own(ownership.Claimed{Behind: c.end, Leader: 1})
 				sealed += timers
 			}

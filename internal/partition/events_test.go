@@ -11,9 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // tell gives the partition an events topic.
@@ -25,7 +25,7 @@ func (c *core) tell() {
 // hear reads the events of a committed step. What they say is pending equals the fold
 // of the changelog, and they report each emission and each dead letter of the step
 // once, and no other.
-func (c *core) hear(share *transaction.Share) {
+func (c *core) hear(share *emitter.Share) {
 	c.t.Helper()
 	if c.told == nil {
 		return
@@ -181,7 +181,7 @@ func TestEventsCountInAStep(t *testing.T) {
 		c.deliver(all)
 		c.work()
 	}
-	room := &transaction.Room{Entries: limit, Bytes: 8 << 20}
+	room := &emitter.Room{Entries: limit, Bytes: 8 << 20}
 	c.share = c.s.lane.Seal("one", room)
 	timers, events := 0, 0
 	for _, r := range c.share.Records {

@@ -3,7 +3,7 @@ package partition
 import (
 	"time"
 
-	"github.com/waterclock/waterclock/internal/transaction"
+	"github.com/waterclock/waterclock/emitter"
 )
 
 // flow decides how much of a step is for firings and how much for requests, and whether intake reads on. It is
@@ -59,7 +59,7 @@ type flow struct {
 
 const (
 	// maxReadAhead is how many requests may wait at most.
-	maxReadAhead = 2 * transaction.MaxStepEntries
+	maxReadAhead = 2 * emitter.MaxStepEntries
 	// leastReadAhead is how many may always wait.
 	leastReadAhead = 100
 	// longStep is how long a step may take before less is taken in, while timers fire. transaction.size makes steps

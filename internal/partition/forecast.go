@@ -6,11 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/partition/questions"
-	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/partition/upcoming"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/upcoming"
 	"github.com/waterclock/waterclock/statestore"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/waterclock/waterclock/internal/budget"
-	"github.com/waterclock/waterclock/internal/upcoming"
+	"github.com/waterclock/waterclock/internal/kit/budget"
+	"github.com/waterclock/waterclock/internal/partition/upcoming"
 )
 
 // forecast reads what the forecast wants to read, and compares its result with the fold of the changelog.

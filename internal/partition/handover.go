@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 )
 
 // maxUnapplied is how many committed steps may wait to be applied. At the limit the partition seals nothing.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/ownership"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // hold aborts the share that is out, because this partition held up its step.
@@ -69,7 +69,7 @@ func TestADeadPartitionSealsNothing(t *testing.T) {
 	c.deliver(1)
 	c.work()
 	c.o.Token.Refused(errors.New("lost"))
-	if share := c.s.lane.Seal("late", &transaction.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
+	if share := c.s.lane.Seal("late", &emitter.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
 		t.Errorf("sealed %d records", len(share.Records))
 	}
 }

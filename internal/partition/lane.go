@@ -5,17 +5,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/partition/questions"
-	"github.com/waterclock/waterclock/internal/planner"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/transaction"
 	"github.com/waterclock/waterclock/statestore"
 )
 
 // lane is the partition as the lanes of package transaction see it. It plans the content of the next step, takes it from
 // the planners, seals it into a share of a transaction, and hands committed steps to the keeper. It implements
-// transaction.Source. Its calls follow each other (see ownership.Steps), except Wait and wakeForDue, which are safe for
+// emitter.Source. Its calls follow each other (see ownership.Steps), except Wait and wakeForDue, which are safe for
 // concurrent use.
 type lane struct {
 	*shared
@@ -37,16 +37,16 @@ func (p *Partition) newLane(store *statestore.Handle) *lane {
 // forever is how long a source sleeps until it is woken.
 const forever = time.Duration(math.MaxInt64)
 
-// Seal implements transaction.Source. It asks no broker and waits for none, because the lane stands still meanwhile. If
+// Seal implements emitter.Source. It asks no broker and waits for none, because the lane stands still meanwhile. If
 // what is known does not say which partition a firing goes to, the firing is rolled back, as if its target were
 // unhealthy.
-func (l *lane) Seal(step string, room *transaction.Room) *transaction.Share {
+func (l *lane) Seal(step string, room *emitter.Room) *emitter.Share {
 	l.nextDue.Store(never)
 	return l.life.Steps.Seal(l, step, room, l.seal)
 }
 
 // seal makes a share of what can go into a step now.
-func (l *lane) seal(name string, room *transaction.Room) *transaction.Share {
+func (l *lane) seal(name string, room *emitter.Room) *emitter.Share {
 	if l.handover.full() {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (l *lane) seal(name string, room *transaction.Room) *transaction.Share {
 	return s.share
 }
 
-// Wait implements transaction.Source: as of the last Seal.
+// Wait implements emitter.Source: as of the last Seal.
 func (l *lane) Wait() time.Duration {
 	due := l.nextDue.Load()
 	if due == never {

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/await"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // A partition fails with entries planned and not sealed, and is acquired again under the same token. What was planned
@@ -24,7 +24,7 @@ func TestAcquiredAgainSealsNothingOfBefore(t *testing.T) {
 	c.p.life = ownership.New(c.o.Options, c.o.Metrics)
 	again := c.p.newLane(c.s.store)
 	c.p.life.Steps.Join(again)
-	if share := again.Seal("early", &transaction.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
+	if share := again.Seal("early", &emitter.Room{Entries: 10, Bytes: 1 << 20}); share != nil {
 		t.Errorf("before its claim a partition seals %d records and %d emissions planned by an earlier acquisition", len(share.Records), len(share.Emissions))
 	}
 }
@@ -38,7 +38,7 @@ func TestALaneOfAFormerAcquisitionSealsNothing(t *testing.T) {
 	c.work()
 	c.p.life.Steps.Leave(c.s.lane)
 	c.p.life.Steps.Join(c.p.newLane(c.s.store))
-	if late := c.s.lane.Seal("late", &transaction.Room{Entries: 10, Bytes: 1 << 20}); late != nil {
+	if late := c.s.lane.Seal("late", &emitter.Room{Entries: 10, Bytes: 1 << 20}); late != nil {
 		t.Errorf("%d emissions and %d records are sealed that the present acquisition seals too", len(late.Emissions), len(late.Records))
 	}
 }

@@ -4,11 +4,11 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/waterclock/waterclock/internal/budget"
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kit/budget"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // The limits in docs/LIMITS.md that a partition enforces: at the limit and one beyond.
@@ -236,7 +236,7 @@ func TestASuspectMayBeRolledBack(t *testing.T) {
 		c.deliver(1)
 		c.work()
 	}
-	if room := (transaction.Room{Entries: roomy, Bytes: 1 << 20}); c.s.lane.Seal("all", &room) == nil || room.Entries != roomy-n {
+	if room := (emitter.Room{Entries: roomy, Bytes: 1 << 20}); c.s.lane.Seal("all", &room) == nil || room.Entries != roomy-n {
 		t.Errorf("a step takes %d of %d requests", roomy-room.Entries, n)
 	}
 }
@@ -494,7 +494,7 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 			c.deliver(5)
 			c.work()
 		}
-		room := transaction.Room{Entries: entries, Bytes: 1 << 20}
+		room := emitter.Room{Entries: entries, Bytes: 1 << 20}
 		c.s.lane.Seal("by entries", &room)
 		if entries-room.Entries != want {
 			t.Errorf("room for %d entries: took %d, want %d", entries, entries-room.Entries, want)
@@ -512,7 +512,7 @@ func TestASealKeepsToTheRoom(t *testing.T) {
 			c.deliver(5)
 			c.work()
 		}
-		room := transaction.Room{Entries: roomy, Bytes: bytes - less}
+		room := emitter.Room{Entries: roomy, Bytes: bytes - less}
 		c.s.lane.Seal("by bytes", &room)
 		if took := roomy - room.Entries; took != want {
 			t.Errorf("room for %d bytes: took %d entries, want %d", bytes-less, took, want)

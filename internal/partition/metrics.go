@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/metric"
+	"github.com/waterclock/waterclock/internal/kit/metric"
 	"github.com/waterclock/waterclock/internal/timer"
 )
 

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/intake"
-	"github.com/waterclock/waterclock/internal/budget"
+	"github.com/waterclock/waterclock/internal/kafka/tracing"
+	"github.com/waterclock/waterclock/internal/kit/budget"
 	"github.com/waterclock/waterclock/internal/ownership"
-	"github.com/waterclock/waterclock/internal/tracing"
 	"github.com/waterclock/waterclock/statestore"
 	"golang.org/x/sync/semaphore"
 )

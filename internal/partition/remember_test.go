@@ -7,7 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
-	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
 // A timer that has fired keeps its ID taken for as long as it asked, whatever dies meanwhile, and no

@@ -6,13 +6,13 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/waterclock/waterclock/internal/clocks"
-	"github.com/waterclock/waterclock/internal/partlog"
-	"github.com/waterclock/waterclock/internal/planner"
-	"github.com/waterclock/waterclock/internal/topics"
-	"github.com/waterclock/waterclock/internal/tracing"
-	"github.com/waterclock/waterclock/internal/transaction"
-	"github.com/waterclock/waterclock/internal/wire"
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafka/tracing"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
+	"github.com/waterclock/waterclock/internal/kit/clocks"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 )
 
 // sealedStep is a step of the planners, made into a share of the transaction.
@@ -28,7 +28,7 @@ type sealedStep struct {
 	at         int64 // when it was sealed, Unix ms; mark and began are the same moment
 	mark       clocks.Mark
 	began      time.Time
-	share      *transaction.Share
+	share      *emitter.Share
 }
 
 // sealedPart is the contribution of one sub-partition.
@@ -51,7 +51,7 @@ func (s *sealedStep) build(step string) {
 	l := s.l
 	s.mark, s.began = l.clock.mark(), time.Now()
 	s.at = s.mark.Wall
-	s.share = &transaction.Share{Token: l.o.Token, Done: s.done}
+	s.share = &emitter.Share{Token: l.o.Token, Done: s.done}
 	s.parts = make([]sealedPart, len(l.subs.all))
 	entries := s.step.Len()
 	l.subs.each(entries, func(x *subPartition) {
@@ -152,7 +152,7 @@ func (s *sealedStep) emit(k *sealedPart) {
 			k.firings = p.Fire(k.firings, rec, s.l.o.Targets)
 		}
 		s.emitted[i] = e
-		s.share.Emissions[i] = transaction.Emission{
+		s.share.Emissions[i] = emitter.Emission{
 			Record: rec, Due: e.Emit.FiresAt(), Seq: e.Emit.Offset, Permit: permitOf(e.Tag), Alone: e.Suspect,
 		}
 		i++
@@ -242,29 +242,29 @@ func (s *sealedStep) free() {
 }
 
 // done takes the outcome of the step.
-func (s *sealedStep) done(o transaction.Outcome) {
+func (s *sealedStep) done(o emitter.Outcome) {
 	l := s.l
 	switch o {
-	case transaction.Committed:
+	case emitter.Committed:
 		l.o.ClockSkew.Offer(l.life.Changelog(), s.share.Records[s.changelog-1].Offset, s.mark, l.clock.mark())
 		for i := range s.parts {
 			tracing.Commit(s.parts[i].firings, time.Since(s.began))
 		}
 		s.cleared()
 		s.commit()
-	case transaction.Aborted:
+	case emitter.Aborted:
 		for i := range s.parts {
 			s.verdicts(&s.parts[i])
 		}
 		s.giveBack()
-	case transaction.Lost:
+	case emitter.Lost:
 		s.giveBack()
 	}
-	if o != transaction.Aborted || s.share.Err == nil { // otherwise it may be committed, and the acquisition ends
+	if o != emitter.Aborted || s.share.Err == nil { // otherwise it may be committed, and the acquisition ends
 		l.questions.Ended()
 	}
 	l.life.Steps.Ended(s.share, o)
-	if o == transaction.Committed {
+	if o == emitter.Committed {
 		s.free()
 	}
 }
@@ -305,7 +305,7 @@ func (s *sealedStep) verdicts(k *sealedPart) {
 	for i := k.first; i < k.first+k.emissions; i++ {
 		em, e := &s.share.Emissions[i], s.emitted[i]
 		switch {
-		case errors.Is(em.Err, transaction.ErrUnhealthy):
+		case errors.Is(em.Err, emitter.ErrUnhealthy):
 			unhealthy = append(unhealthy, e)
 		case em.Err != nil:
 			e.Refusal = plannersRefusal(RefusalOf(em.Err, em.Record))

@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/planner"
+	"github.com/waterclock/waterclock/internal/partition/planner"
+	"github.com/waterclock/waterclock/internal/partition/tracker"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/tracker"
 )
 
 // subPartitions are the sub-partitions of a partition. Each has one planner. A hash of the ID chooses the

@@ -10,9 +10,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/emitter"
 	"github.com/waterclock/waterclock/internal/kafkatest"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/transaction"
 )
 
 // idsOf returns n numbers of IDs that belong to a sub-partition.
@@ -219,7 +219,7 @@ func TestALimitOfPendingTimersIsOneForAllSubs(t *testing.T) {
 		})
 	}
 	planning.Wait()
-	share := c.s.lane.Seal("step", &transaction.Room{Entries: n, Bytes: 1 << 20})
+	share := c.s.lane.Seal("step", &emitter.Room{Entries: n, Bytes: 1 << 20})
 	letters := 0
 	for _, r := range share.Records {
 		if r.Topic == c.set.DeadLetters.Name {
@@ -229,7 +229,7 @@ func TestALimitOfPendingTimersIsOneForAllSubs(t *testing.T) {
 	if letters != n-most {
 		t.Errorf("%d of %d are refused, want %d", letters, n, n-most)
 	}
-	share.Done(transaction.Aborted)
+	share.Done(emitter.Aborted)
 }
 
 // Requests for one ID go to one sub-partition, whatever else is in the batch. Requests without a key do too.
@@ -365,7 +365,7 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 	fired := map[string]int{}
 	const want = n + 2*n/10
 	for rounds := 0; len(fired) < want && rounds < 1000; rounds++ {
-		share := c.s.lane.Seal("step", &transaction.Room{Entries: room, Bytes: 1 << 20})
+		share := c.s.lane.Seal("step", &emitter.Room{Entries: room, Bytes: 1 << 20})
 		if share == nil {
 			c.apply()
 			continue
@@ -376,7 +376,7 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 			}
 			c.end += int64(len(share.Records)) + 1 // its marker
 			c.ok(share.Fence(1))
-			share.Done(transaction.Aborted)
+			share.Done(emitter.Aborted)
 			continue
 		}
 		for _, r := range share.Records {
@@ -387,7 +387,7 @@ func TestFiringsArePlannedWhileTheLaneSeals(t *testing.T) {
 		for _, e := range share.Emissions {
 			fired[header(e.Record, waterclock.HeaderEvent)]++
 		}
-		share.Done(transaction.Committed)
+		share.Done(emitter.Committed)
 		c.apply()
 	}
 	cancel()

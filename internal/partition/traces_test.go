@@ -8,7 +8,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"github.com/waterclock/waterclock/internal/tracing"
+	"github.com/waterclock/waterclock/internal/kafka/tracing"
 )
 
 // If a step was aborted, it is made again, together with the spans of its firings. Only the spans of the committed step

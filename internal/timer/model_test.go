@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/waterclock/waterclock/internal/runs"
+	"github.com/waterclock/waterclock/internal/kafkatest/runs"
 )
 
 // plain is what a person would write down about one timer. It shares nothing with the product.

@@ -15,7 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
-	"github.com/waterclock/waterclock/internal/api/access/yamltext"
+	"github.com/waterclock/waterclock/internal/kit/yamltext"
 	"golang.org/x/crypto/bcrypt"
 )
 

@@ -24,8 +24,8 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
-	"github.com/waterclock/waterclock/internal/await"
-	"github.com/waterclock/waterclock/internal/clocks/clockstest"
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/kit/clocks/clockstest"
 )
 
 // loginServer is an issuer of tokens on the loopback interface, with TLS.

@@ -24,7 +24,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/waterclock/waterclock/internal/api"
-	"github.com/waterclock/waterclock/internal/beats"
+	"github.com/waterclock/waterclock/internal/kit/beats"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/recent"
+	"github.com/waterclock/waterclock/internal/api/recent"
 )
 
 // Sizes of charts in units of their own: pages stretch them.

@@ -22,7 +22,7 @@ import (
 
 	"github.com/waterclock/waterclock/internal/api"
 	"github.com/waterclock/waterclock/internal/api/access"
-	"github.com/waterclock/waterclock/internal/recent"
+	"github.com/waterclock/waterclock/internal/api/recent"
 )
 
 // maxForm limits a form, in bytes. The guard's limit is usually lower.

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/waterclock/waterclock/internal/recent"
+	"github.com/waterclock/waterclock/internal/api/recent"
 
 	"go.uber.org/goleak"
 

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/api/recent"
 	"github.com/waterclock/waterclock/internal/api/route"
-	"github.com/waterclock/waterclock/internal/recent"
 )
 
 // calm makes all partitions of the fake live and all targets healthy.

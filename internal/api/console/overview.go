@@ -14,7 +14,7 @@ import (
 
 	"github.com/waterclock/waterclock"
 	"github.com/waterclock/waterclock/internal/api"
-	"github.com/waterclock/waterclock/internal/recent"
+	"github.com/waterclock/waterclock/internal/api/recent"
 )
 
 const (

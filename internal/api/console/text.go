@@ -15,7 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/waterclock/waterclock/internal/span"
+	"github.com/waterclock/waterclock/internal/kit/span"
 )
 
 const (

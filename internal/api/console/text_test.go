@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/waterclock/waterclock/internal/recent"
+	"github.com/waterclock/waterclock/internal/api/recent"
 )
 
 func plain(all []piece) string {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/calendar"
+	"github.com/waterclock/waterclock/internal/timer/calendar"
 )
 
 const (

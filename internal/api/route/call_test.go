@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
 // Instances of several versions work together, so the form of an answer stays as it is.

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/query"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
 // answer answers a call for a partition that is owned here.

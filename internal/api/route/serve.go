@@ -9,7 +9,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
 // ServeHTTP answers other instances: GET for calls that only read, POST for writes. It asks nobody

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
 // A timer is a stray if it lies on another partition than the one that its ID belongs on, because its

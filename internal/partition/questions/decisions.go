@@ -8,10 +8,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/waterclock/waterclock/internal/planner"
-	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
-	"github.com/waterclock/waterclock/internal/wire"
+	"github.com/waterclock/waterclock/internal/timer/query"
 )
 
 const (

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/waterclock/waterclock/internal/planner"
-	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/query"
 	"github.com/waterclock/waterclock/statestore"
 )
 

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"github.com/waterclock/waterclock/internal/budget"
-	"github.com/waterclock/waterclock/internal/planner"
-	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/kit/budget"
+	"github.com/waterclock/waterclock/internal/partition/planner"
+	"github.com/waterclock/waterclock/internal/timer/query"
 	"github.com/waterclock/waterclock/statestore"
 )
 

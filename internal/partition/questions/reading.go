@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/waterclock/waterclock/internal/budget"
-	"github.com/waterclock/waterclock/internal/planner"
-	"github.com/waterclock/waterclock/internal/query"
+	"github.com/waterclock/waterclock/internal/kit/budget"
+	"github.com/waterclock/waterclock/internal/partition/planner"
 	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/internal/timer/query"
 	"github.com/waterclock/waterclock/statestore"
 )
 

@@ -1,0 +1,260 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+)
+
+// paced is a source whose entries fall due or are handed over at given moments.
+type paced struct {
+	mu     sync.Mutex
+	ready  []time.Time // in order
+	sealed []paceStep
+	refuse int // this many steps are aborted by their fence
+}
+
+// paceStep is what one step took: when, and since when each entry was ready.
+type paceStep struct {
+	at    time.Time
+	since []time.Time
+}
+
+func (s *paced) add(at ...time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ready = append(s.ready, at...)
+	slices.SortFunc(s.ready, time.Time.Compare)
+}
+
+func (s *paced) Seal(step string, room *Room) *Share {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, now := 0, time.Now()
+	for n < min(len(s.ready), room.Entries) && !s.ready[n].After(now) {
+		n++
+	}
+	if n == 0 {
+		return nil
+	}
+	room.Entries -= n
+	took := s.ready[:n:n]
+	s.ready = s.ready[n:]
+	s.sealed = append(s.sealed, paceStep{now, took})
+	refuse := s.refuse > 0
+	if refuse {
+		s.refuse--
+	}
+	return &Share{
+		Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}},
+		Fence: func(partlog.Epoch) error {
+			if refuse {
+				return errors.New("refused")
+			}
+			return nil
+		},
+		Done: func(o Outcome) {
+			if o != Committed {
+				s.add(took...)
+			}
+		},
+	}
+}
+
+func (s *paced) Wait() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.ready) == 0 {
+		return maxSleep
+	}
+	return max(0, time.Until(s.ready[0]))
+}
+
+// steps are those so far.
+func (s *paced) steps() []paceStep {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.sealed)
+}
+
+// paceInterval is longer than any step of a fakeLane.
+const paceInterval = time.Second
+
+// pacedLane runs a lane with an interval and one source, in a bubble, until stop.
+func pacedLane(t *testing.T, interval time.Duration) (l *testLane, s *paced, stop func()) {
+	t.Helper()
+	_, l = fakeLane(t)
+	l.pace.interval = interval
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- l.lanes.Run(ctx) }()
+	time.Sleep(10 * paceInterval) // until its clients are open
+	s = &paced{}
+	l.of.Add(s)
+	synctest.Wait()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return l, s, stop
+}
+
+// However timers and requests come, a step seals nothing before it is due, begins at least an
+// interval after the last one, and has everything that waits by then. Nothing waits longer
+// than an interval, whether it woke the lane during a pause, during a step or while it slept.
+func TestNothingWaitsLongerThanTheInterval(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	synctest.Test(t, func(t *testing.T) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		l, s, stop := pacedLane(t, paceInterval)
+		const entries = 400
+		for range entries {
+			// Some come densely, some after a rest. Half are known in advance, half when they come.
+			time.Sleep(time.Duration(random.Int64N(int64(paceInterval / 5))))
+			if random.IntN(20) == 0 {
+				time.Sleep(3 * paceInterval)
+			}
+			at := time.Now()
+			if random.IntN(2) == 0 {
+				at = at.Add(time.Duration(random.Int64N(int64(2 * paceInterval))))
+			}
+			s.add(at)
+			l.of.Wake()
+		}
+		time.Sleep(10 * paceInterval)
+		stop()
+		var last time.Time
+		n, waited, pauses := 0, 0, 0
+		for _, step := range s.steps() {
+			if !last.IsZero() && step.at.Sub(last) < paceInterval {
+				t.Errorf("a step begins %s after the last one", step.at.Sub(last))
+			}
+			if step.at.Sub(last) == paceInterval {
+				pauses++
+			}
+			for _, since := range step.since {
+				n++
+				wait := step.at.Sub(since)
+				if wait < 0 || wait > paceInterval {
+					t.Errorf("an entry is sealed %s after it is ready", wait)
+				}
+				if wait > 0 {
+					waited++
+				}
+			}
+			last = step.at
+		}
+		if n != entries || waited < entries/2 || pauses == 0 {
+			t.Errorf("%d of %d entries are sealed, %d have waited, %d steps behind a pause", n, entries, waited, pauses)
+		}
+	})
+}
+
+// An occasional timer is not late because of the interval.
+func TestALaneThatHasRestedSealsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s, _ := pacedLane(t, paceInterval)
+		for range 5 {
+			due := time.Now().Add(3 * paceInterval)
+			s.add(due)
+			l.of.Wake()
+			time.Sleep(5 * paceInterval)
+			if steps := s.steps(); len(steps) == 0 || !steps[len(steps)-1].at.Equal(due) {
+				t.Errorf("due at %v, steps %v", due, steps)
+			}
+		}
+	})
+}
+
+// stepLimit is more than a step of a fakeLane takes, and less than an interval.
+const stepLimit = paceInterval / 2
+
+// There is no pause after a step that could not take everything that was ready: a burst goes
+// through as fast as without an interval.
+func TestFullStepsDoNotPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s, _ := pacedLane(t, paceInterval)
+		s.add(slices.Repeat([]time.Time{time.Now()}, 5*MaxStepEntries)...)
+		l.of.Wake()
+		time.Sleep(10 * paceInterval)
+		steps := s.steps()
+		if len(steps) != 5 {
+			t.Fatalf("%d steps", len(steps))
+		}
+		for i := range steps[1:] {
+			if gap := steps[i+1].at.Sub(steps[i].at); gap >= stepLimit {
+				t.Errorf("step %d begins %s after the one before", i+2, gap)
+			}
+		}
+	})
+}
+
+// An aborted step is sealed again at once.
+func TestAnAbortedStepDoesNotPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s, _ := pacedLane(t, paceInterval)
+		s.refuse = 2
+		s.add(time.Now())
+		l.of.Wake()
+		time.Sleep(10 * paceInterval)
+		steps := s.steps()
+		if len(steps) != 3 {
+			t.Fatalf("%d steps", len(steps))
+		}
+		if took := steps[2].at.Sub(steps[0].at); took >= 2*stepLimit {
+			t.Errorf("sealed for the third time after %s", took)
+		}
+	})
+}
+
+// A lane that is stopped during a pause ends at once.
+func TestAStopDoesNotWaitForThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s, stop := pacedLane(t, time.Hour)
+		s.add(time.Now())
+		l.of.Wake()
+		time.Sleep(paceInterval)
+		s.add(time.Now())
+		l.of.Wake()
+		time.Sleep(paceInterval)
+		if steps := s.steps(); len(steps) != 1 {
+			t.Fatalf("%d steps", len(steps))
+		}
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took >= stepLimit {
+			t.Errorf("ended after %s", took)
+		}
+	})
+}
+
+// Without an interval steps follow each other.
+func TestWithoutAnIntervalThereIsNoPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s, _ := pacedLane(t, 0)
+		for range 10 {
+			s.add(time.Now())
+			l.of.Wake()
+			time.Sleep(stepLimit)
+		}
+		if steps := s.steps(); len(steps) != 10 {
+			t.Errorf("%d steps", len(steps))
+		}
+	})
+}

@@ -1,0 +1,277 @@
+package repair
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/emitter/targets"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// endedKept is how long the end of a transaction is remembered. It is more than a broker's session, the answer to a
+	// marker that is on its way, and a refresh of the targets together.
+	endedKept = time.Minute
+	// lagging is how much later than this process a coordinator may hear of a new leader. A transaction
+	// that ends later than that after a move has its marker. A coordinator that is further behind is
+	// fenced, and its successor writes the markers.
+	lagging = 12 * time.Second
+	// maxEndedTxns bounds the ends that are remembered. Each has the list of its step's partitions.
+	maxEndedTxns = 16_384
+	// alike is how many of the last ends are searched for one with the same partitions, so that both can share the
+	// list.
+	alike = 16
+	// doubtAfter is how long a partition must have a leader, and no open transaction of the group, until it is no
+	// longer in doubt.
+	doubtAfter = time.Second
+	// doubtKept is how long a partition that was deleted, or that the service may not look at, stays in doubt.
+	doubtKept = time.Hour
+	// doubtSaid is the pause between two logs of a partition that cannot be looked at.
+	doubtSaid = time.Minute
+	// blindKept is how long it is remembered that the service may not look at the group's offsets.
+	blindKept = 10 * time.Minute
+	// markerTick is how often partitions in doubt are looked at.
+	markerTick = 500 * time.Millisecond
+	// markerPatience is how long a marker may be on its way: see overdue.
+	markerPatience = 400 * time.Millisecond
+	// markerTimeout bounds one look at one partition.
+	markerTimeout = 3 * time.Second
+)
+
+// endedTxn is a transaction that was ended by this process.
+type endedTxn struct {
+	Producer
+	txnID string
+	how   Ending
+	parts map[string][]int32
+	at    time.Time
+}
+
+func (e *endedTxn) wrote(p timer.TopicPartition) bool {
+	return slices.Contains(e.parts[p.Topic], p.Partition)
+}
+
+// doubt is a partition that may lack a marker: it had no leader, or a new one, while a transaction on it may
+// have been ending.
+type doubt struct {
+	since        time.Time
+	moved        time.Time // when it was last found to have had no leader, or another one
+	healthySince time.Time // since when it has a leader and nothing of ours is open
+	noted        map[Producer]*endedTxn
+	alert        bool           // it has no leader, or is known to lack a marker
+	failing      beats.Reminder // looks at it fail
+	// awaited says since when each marker has been seen to be on its way.
+	awaited map[Producer]time.Time
+}
+
+// Markers remembers how transactions ended, and writes the markers that brokers lost.
+//
+// A partition that has no leader while a transaction ends gets no marker (KAFKA-20734): the coordinator
+// takes the partition for deleted and calls the transaction complete. When the leader is back the
+// transaction hangs there, and holds up read_committed readers of the partition. The next marker of the
+// same producer ID then closes it, with that marker's outcome instead of its own.
+//
+// So a transactional ID whose last transaction touched such a partition is not begun again. Once the leader
+// is back and still shows the transaction open, the marker of the right outcome is written. Brokers are asked
+// nothing while leaders stay. Three things notice that one moved: the refresh of metadata, a client's own
+// metadata at its next turn, and a step that fails.
+//
+// A nil Markers remembers nothing. mu guards what follows it.
+type Markers struct {
+	client  *kgo.Client
+	targets *targets.Metadata
+	group   string
+	log     *slog.Logger
+	metrics *Metrics
+	// blind: the group's offsets are not looked at before this time, Unix ns, because the right to do so is missing.
+	blind atomic.Int64
+
+	mu         sync.Mutex
+	ends       []*endedTxn // in order of time
+	doubtful   map[timer.TopicPartition]*doubt
+	retiredIDs map[int64]bool // producer IDs not to be begun again
+	wake       beats.Signal
+}
+
+// NewMarkers returns a Markers that hears from metadata of leaders that moved. Run
+// writes the markers.
+func NewMarkers(cl *kgo.Client, metadata *targets.Metadata, group string, log *slog.Logger, m *Metrics) *Markers {
+	k := &Markers{
+		client: cl, targets: metadata, group: group, log: log, metrics: m,
+		doubtful: make(map[timer.TopicPartition]*doubt), retiredIDs: make(map[int64]bool), wake: beats.NewSignal(),
+	}
+	metadata.Moved = k.Moved
+	return k
+}
+
+// NoteEnd notes that a transaction was ended, or may have been.
+func (k *Markers) NoteEnd(txnID string, p Producer, how Ending, parts map[string][]int32) {
+	if k == nil {
+		return
+	}
+	e := &endedTxn{Producer: p, txnID: txnID, how: how, parts: parts, at: time.Now()}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forget(e.at)
+	for _, before := range k.ends[max(0, len(k.ends)-alike):] {
+		if maps.EqualFunc(parts, before.parts, slices.Equal) {
+			e.parts = before.parts
+		}
+	}
+	k.ends = append(k.ends, e)
+	for to, d := range k.doubtful {
+		// A transaction that ended long after the last move has its marker. Without this check a doubt that cannot be
+		// checked would retire each transactional ID, and collect ends, for doubtKept.
+		if e.wrote(to) && e.at.Sub(d.moved) < lagging {
+			k.note(d, e)
+		}
+	}
+}
+
+// forget drops old entries. The lock is held.
+func (k *Markers) forget(now time.Time) {
+	n := 0
+	for n < len(k.ends) && (now.Sub(k.ends[n].at) > endedKept || len(k.ends)-n >= maxEndedTxns) {
+		n++
+	}
+	if n > len(k.ends)/2 || n > 1024 {
+		k.ends = append([]*endedTxn(nil), k.ends[n:]...)
+	}
+}
+
+// note ties an end to a doubt. The lock is held.
+func (k *Markers) note(d *doubt, e *endedTxn) {
+	d.noted[e.Producer] = e
+	d.healthySince = time.Time{}
+	k.retiredIDs[e.ID] = true
+}
+
+// Moved puts a partition in doubt: it lost its leader, or has a new one.
+func (k *Markers) Moved(to timer.TopicPartition) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.doubtful[to]
+	if d == nil {
+		d = &doubt{since: time.Now(), noted: make(map[Producer]*endedTxn), alert: k.targets.State(to) == targets.Leaderless}
+		k.doubtful[to] = d
+	}
+	d.healthySince, d.moved = time.Time{}, time.Now()
+	for _, e := range k.ends {
+		if e.wrote(to) {
+			k.note(d, e)
+		}
+	}
+	k.count()
+	k.wake.Send()
+}
+
+// Probed notes that the transaction of a probe was ended with an abort, and whether its partition failed.
+func (k *Markers) Probed(txnID string, producerID int64, epoch int16, to timer.TopicPartition, failed bool) {
+	k.NoteEnd(txnID, Producer{producerID, epoch}, EndingAbort, map[string][]int32{to.Topic: {to.Partition}})
+	if failed {
+		k.Moved(to)
+	}
+}
+
+// count sets the gauge. The lock is held.
+func (k *Markers) count() {
+	n := 0
+	for _, d := range k.doubtful {
+		if d.alert && len(d.noted) > 0 {
+			n++
+		}
+	}
+	k.metrics.missing.Set(float64(n))
+}
+
+// Retired reports whether a producer ID must not be begun again.
+func (k *Markers) Retired(id int64) bool {
+	if k == nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.retiredIDs[id]
+}
+
+// Outcome returns the remembered ending of a transaction, and its transactional ID.
+func (k *Markers) Outcome(to timer.TopicPartition, p Producer) (how Ending, txnID string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if d := k.doubtful[to]; d != nil {
+		if e := d.noted[p]; e != nil {
+			return e.how, e.txnID
+		}
+	}
+	for i := len(k.ends) - 1; i >= 0; i-- {
+		if k.ends[i].Producer == p {
+			return k.ends[i].how, k.ends[i].txnID
+		}
+	}
+	return EndingUnknown, ""
+}
+
+// Doubtful returns the partitions in doubt.
+func (k *Markers) Doubtful() (all []timer.TopicPartition) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Collect(maps.Keys(k.doubtful))
+}
+
+// looked notes what a look at a partition with a leader has shown. If two looks, doubtAfter apart, have found no open
+// transaction of the group, the partition is no longer in doubt.
+func (k *Markers) looked(to timer.TopicPartition, clear bool) {
+	now := time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.doubtful[to]
+	switch {
+	case d == nil:
+	case !clear:
+		d.healthySince, d.alert = time.Time{}, true
+		k.count()
+	case d.healthySince.IsZero():
+		d.healthySince, d.awaited = now, nil
+	case now.Sub(d.healthySince) >= doubtAfter:
+		k.dismiss(to)
+	}
+}
+
+// away notes that a partition in doubt has no leader.
+func (k *Markers) away(to timer.TopicPartition) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if d := k.doubtful[to]; d != nil {
+		d.healthySince, d.awaited, d.alert, d.moved = time.Time{}, nil, true, time.Now()
+		k.count()
+	}
+}
+
+// dismiss ends a doubt. The lock is held.
+func (k *Markers) dismiss(to timer.TopicPartition) {
+	delete(k.doubtful, to)
+	k.count()
+	if len(k.doubtful) == 0 {
+		// Lanes have used every ID since: that takes much less than doubtAfter.
+		k.forgetRetired()
+	}
+}
+
+// forgetRetired forgets producer IDs that no remembered transaction has. The lock is held.
+func (k *Markers) forgetRetired() {
+	recent := make(map[int64]bool)
+	for _, e := range k.ends {
+		recent[e.ID] = true
+	}
+	maps.DeleteFunc(k.retiredIDs, func(id int64, _ bool) bool { return !recent[id] })
+}

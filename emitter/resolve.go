@@ -1,0 +1,195 @@
+package emitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/emitter/repair"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+)
+
+// tokenTick is how often the token of a share that waits for the outcome of its step is checked.
+const tokenTick = 100 * time.Millisecond
+
+// inDoubt is a step whose EndTxn was not answered. A goroutine of its own finds out how it ended.
+type inDoubt struct {
+	lane   *Lane
+	client *txnClient
+	shares []*Share
+}
+
+// resolve finds out the outcome of a step whose EndTxn was not answered. It tries until it knows the outcome, or until
+// no owner needs it. It returns nil if the step is committed, and an error if it is aborted or no longer of interest.
+// It runs on a goroutine of its own: the step's sources have a share out and seal nothing meanwhile, the others go on.
+// It ends when the coordinator, or its successor, answers; when all tokens are dead; after the transaction timeout, by
+// failing the partitions; or with the lane.
+//
+// It does not read the group's committed offset. A group coordinator that was unresponsive while another one took over
+// may not know that when it wakes. Until then it answers with the state from before the step, even if the step is
+// committed.
+func (d *inDoubt) resolve() error {
+	l, c, shares := d.lane, d.client, d.shares
+	ctx := l.background.ctx
+	defer c.Close() // only now: see said
+	l.o.Metrics.resolved.Inc()
+	l.o.Metrics.retired.Inc()
+	give := time.Now().Add(l.o.TransactionTimeout)
+	for attempt, backoff := 0, minBackoff; ; attempt, backoff = attempt+1, min(2*backoff, pauseLimit(l.o.Leaders)) {
+		open := unresolved(shares)
+		if len(open) == 0 {
+			c.noteEnd(l.o.Markers, repair.EndingUnknown)
+			return errTokens
+		}
+		s := open[attempt%len(open)]
+		how, err := d.decide(ctx, s)
+		if s.Token.Err() != nil {
+			continue // whatever the outcome is: the new owner reads it in the log
+		}
+		if err == nil {
+			l.o.Logger.Info("outcome of a step resolved", "transactional_id", c.id, "outcome", how.String())
+			c.noteEnd(l.o.Markers, how)
+			if how == repair.EndingCommit {
+				return nil
+			}
+			return errors.New("resolved: aborted")
+		}
+		l.o.Logger.Warn("cannot resolve a step yet", "transactional_id", c.id, "err", err)
+		switch {
+		case time.Now().After(give), ctx.Err() != nil: // all wait for the same coordinator
+			cannotTell(open, err)
+		case errors.Is(err, partlog.ErrTopicGone):
+			cannotTell([]*Share{s}, err)
+		}
+		beats.Sleep(ctx, backoff)
+	}
+}
+
+// cannotTell fails shares because the outcome of their step cannot be found out.
+func cannotTell(shares []*Share, err error) {
+	for _, s := range shares {
+		s.Err = fmt.Errorf("the outcome of a step cannot be determined: %w", err)
+	}
+}
+
+// unresolved returns the shares that need the outcome, and whose logs can show it: their tokens are alive, and their
+// logs were not found to be gone.
+func unresolved(shares []*Share) (open []*Share) {
+	for _, s := range shares {
+		if s.Token.Err() == nil && s.Err == nil {
+			open = append(open, s)
+		}
+	}
+	return open
+}
+
+// decide ends the client's last transaction, with a commit if that is still possible. It returns how the transaction
+// ended: by the word of its coordinator, or else by the log that a share wrote to. It gives up when the share's token
+// is dead.
+func (d *inDoubt) decide(ctx context.Context, s *Share) (repair.Ending, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.lane.o.TransactionTimeout/2)
+	defer cancel()
+	d.lane.background.Go(func() {
+		for s.Token.Err() == nil && beats.Sleep(ctx, tokenTick) {
+		}
+		cancel()
+	})
+	if how, err := d.commitAgain(ctx); err != nil || how != repair.EndingUnknown {
+		return how, err
+	}
+	if how, err := d.said(ctx); err != nil || how != repair.EndingUnknown {
+		return how, err
+	}
+	if err := initProducerID(ctx, d.lane.o, d.client.id); err != nil {
+		return repair.EndingUnknown, err
+	}
+	return readBack(ctx, d.lane.o.Admin, s.Records[0], d.client.last)
+}
+
+// commitAgain has the coordinator commit a transaction whose EndTxn was not answered.
+// The outcome is unknown, without an error, if the coordinator refuses because the transaction is already over.
+func (d *inDoubt) commitAgain(ctx context.Context) (how repair.Ending, err error) {
+	err = commitAgain(ctx, d.lane.o.Admin, d.client.id, d.client.last, func() bool {
+		var err error
+		how, err = d.said(ctx)
+		return err == nil && how != repair.EndingUnknown
+	})
+	switch {
+	case errors.Is(err, errOver):
+		return repair.EndingUnknown, nil
+	case err == nil && how == repair.EndingUnknown:
+		return repair.EndingCommit, nil
+	}
+	return how, err
+}
+
+// said returns how a client's last transaction ended according to its coordinator: by the answer to its EndTxn, which
+// may still come, or by the answer to DescribeTransactions. If markers are being written, all followers of the
+// coordinator have the decision, unless the coordinator was restarted since the EndTxn: see commitAgain. So the answer
+// counts only if it comes over the client's own connection, and that connection never broke. The request itself reveals
+// a restart that was not noticed yet.
+//
+// Brokers answer the requests of a connection in order. So nothing is asked on a connection with an EndTxn that was
+// never answered: its answer comes as soon as there is a decision. That no longer holds once EndTxn was answered
+// (heard) with an error for which kgo repeats it: then the answer is CONCURRENT_TRANSACTIONS until all markers are
+// written, whatever the decision is. Then the coordinator is asked.
+func (d *inDoubt) said(ctx context.Context) (repair.Ending, error) {
+	c := d.client
+	if c.answered() {
+		return repair.EndingCommit, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	txn, _, err := repair.TransactionOf(ctx, kadm.NewClient(d.lane.o.Admin), c.last.ID, c.id)
+	if err == nil && repair.UnderWay(txn, c.last) {
+		if c.answer != nil && !c.heard.Load() {
+			return repair.EndingUnknown, nil
+		}
+		if !c.dropped.Load() {
+			txn, _, err = repair.TransactionOf(ctx, kadm.NewClient(c.Client), c.last.ID, c.id)
+		}
+		if c.dropped.Load() {
+			return repair.EndingUnknown, nil
+		}
+	}
+	if err != nil {
+		return repair.EndingUnknown, err
+	}
+	return repair.EndingOf(txn, c.last), nil
+}
+
+// readBack returns how a transaction that is over ended, from a record that it wrote: a read_committed fetch that gets
+// past the record shows it or, if it was aborted, does not. A fetch that does not get there says nothing: the partition
+// may lack its marker, or its leader may have been unresponsive and not have the record yet.
+func readBack(ctx context.Context, cl *kgo.Client, r *kgo.Record, by repair.Producer) (repair.Ending, error) {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	where := partlog.Log{Topic: r.Topic, Partition: r.Partition}
+	log := partlog.NewReader(cl, where, r.Offset)
+	log.SetMaxBytes(1)
+	log.SetGoneAfter(RequestTimeout / 2)
+	for {
+		page, err := log.Next(ctx, concurrentBackoff)
+		if err != nil {
+			return repair.EndingUnknown, fmt.Errorf("read the step back: %w", err)
+		}
+		if log.Position() <= r.Offset {
+			if !beats.Sleep(ctx, concurrentBackoff) {
+				return repair.EndingUnknown, fmt.Errorf("read the step back: a transaction is open at offset %d of %v, at or before the step's %d", page.LastStable, where, r.Offset)
+			}
+			continue
+		}
+		if len(page.Records) == 0 || page.Records[0].Offset > r.Offset {
+			return repair.EndingAbort, nil
+		}
+		if got := page.Records[0]; got.ProducerID != by.ID || got.ProducerEpoch != by.Epoch {
+			return repair.EndingUnknown, fmt.Errorf("read the step back: offset %d of %v holds another record than was written there: %w", r.Offset, where, partlog.ErrOutOfRange)
+		}
+		return repair.EndingCommit, nil
+	}
+}

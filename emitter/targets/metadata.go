@@ -1,0 +1,359 @@
+package targets
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// missingAfter is how long all brokers that are asked must not know a topic until it counts as missing.
+	missingAfter = 10 * time.Second
+	// verdictAgain is how old the verdict that a topic cannot be used may be until it is asked for again.
+	verdictAgain = time.Second
+	// A topic that metadata shows and that a leader refused as unknown is not used for a while, which doubles from
+	// refutedMin to refutedMax. After refutedKept it begins with refutedMin again.
+	refutedMin  = 50 * time.Millisecond
+	refutedMax  = 10 * time.Second
+	refutedKept = time.Minute
+	// lookupTimeout bounds one look-up.
+	lookupTimeout = 2 * time.Second
+	// maxExamined bounds the topics that are not known to exist, or cannot be used, and whose answers are kept. Up to
+	// half of them may be topics that were only looked up; the others have emissions that wait.
+	maxExamined = 1000
+	// newcomersPause is the pause between two look-ups of newcomers while no more can be kept.
+	newcomersPause = 100 * time.Millisecond
+	// DefaultBatchMaxBytes is Kafka's default for max.message.bytes.
+	DefaultBatchMaxBytes = 1_048_588
+)
+
+// Brokers answer questions about topics; a *kgo.Client is Brokers.
+type Brokers interface {
+	kmsg.Requestor
+	DiscoveredBrokers() []*kgo.Broker
+}
+
+// MetadataOptions are the settings of Metadata.
+type MetadataOptions struct {
+	// MissingAfter is how long a topic must be missing until that is a verdict; 0 is the default, 10 s.
+	MissingAfter time.Duration
+	// Now is the clock; nil is the machine's.
+	Now func() time.Time
+	// Reach tells which brokers cannot be reached; nil: all can be. The caller calls Reached when that changes.
+	Reach Reach
+	// Changed, if not nil, is called without a lock when partitions may have got other leaders.
+	Changed func()
+}
+
+// Metadata caches the metadata of target topics. No caller waits for a broker: Run looks up what is not known, and the
+// caller comes again.
+//
+// # Missing topics
+//
+// A broker that is behind says that a new topic does not exist. So if one broker does not know a topic, others are asked
+// too. Only if none of them has known it for missingAfter does the topic count as missing; until then it is simply not
+// known. That state ends with an answer that has the topic, or with the verdict. A broker that is cut off could
+// keep it in that state, but it is not asked any more once the controller has fenced it.
+//
+// The opposite happens too: metadata shows a topic that the leader of its partition does not know
+// (Refuted). Then the topic is not known until it was looked up again, after a pause that doubles.
+//
+// # Many missing topics
+//
+// Requests can name as many topics as they like, and each name that does not exist takes memory and
+// requests until that is known. So at most maxExamined such topics are kept at a time. Emissions for further ones all
+// wait for Unexamined until their Turn comes: the topic is known, or a place is free, since inUse drops topics that are
+// not used. A topic that a caller names is looked up even without a place. If it exists it is kept; if not, the answer
+// is forgotten. So a topic that exists does not wait behind all those that do not.
+//
+// Lookups for each timer take no lock if all is well: see snapshot.
+//
+// mu guards the fields below it. Requests are made without it.
+type Metadata struct {
+	Leaders *Leaders // of all partitions that are in use
+	// Moved, if not nil, is called without a lock for each partition that lost its leader or has had
+	// another one since it was last asked for. Set it before Run.
+	Moved func(timer.TopicPartition)
+	// AutoCreate lets the broker create topics on first use, if it is configured to (waterclock dev). Set it before
+	// Run.
+	AutoCreate bool
+
+	client Brokers
+	o      MetadataOptions
+	heard  func() // if not nil, called without a lock after each answer
+	known  atomic.Pointer[snapshot]
+
+	mu       sync.Mutex
+	topics   map[string]*cachedTopic
+	versions int64     // the last version given
+	examined int       // of topics, as publish has counted them, and Examine since
+	reaped   time.Time // when inUse last made room for others
+	wanted   wanted
+}
+
+// NewMetadata returns a cache that asks through cl.
+func NewMetadata(cl Brokers, o MetadataOptions) *Metadata {
+	if o.MissingAfter == 0 {
+		o.MissingAfter = missingAfter
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
+	t := &Metadata{
+		Leaders: NewLeaders(o.Reach, o.Now),
+		client:  cl, o: o, topics: make(map[string]*cachedTopic), wanted: newWanted(),
+	}
+	t.known.Store(&snapshot{})
+	return t
+}
+
+// MissingAfter returns how long a topic must be missing until that is a verdict.
+func (t *Metadata) MissingAfter() time.Duration { return t.o.MissingAfter }
+
+// Cached returns what is known of a topic. known.Err is the brokers' verdict. If it is not ok, the topic has to be
+// looked up first: see Prefetch.
+func (t *Metadata) Cached(topic string) (known TopicInfo, ok bool) {
+	if k := (*t.known.Load())[topic]; k != nil {
+		k.use()
+		return k.TopicInfo, true
+	}
+	now := t.o.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[topic]
+	if e == nil {
+		return TopicInfo{}, false
+	}
+	e.use(now)
+	if (e.Err != nil || !e.beyond.IsZero()) && now.Sub(e.fetched) > verdictAgain {
+		t.want(topic) // refreshes the verdict, so that it does not get too old
+	}
+	if !e.usable(now, t.o.MissingAfter) {
+		return TopicInfo{}, false
+	}
+	return e.TopicInfo, true
+}
+
+// Prefetch makes Run look up a topic that is not known.
+func (t *Metadata) Prefetch(topic string) {
+	if (*t.known.Load())[topic] != nil {
+		return
+	}
+	now := t.o.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.topics[topic]; e != nil && !e.fetched.IsZero() && (e.Err == nil || now.Sub(e.fetched) < verdictAgain) {
+		return
+	}
+	t.want(topic)
+}
+
+// want makes Run look up a topic. The lock is held.
+func (t *Metadata) want(topic string) { t.wanted.add(topic, t.topics[topic] != nil) }
+
+// Stale notes that a topic's limits were proved wrong. They are looked up again, and used until then.
+func (t *Metadata) Stale(topic string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.want(topic)
+}
+
+// Refuted notes that the leader of one of its partitions does not know a topic.
+func (t *Metadata) Refuted(topic string) {
+	now := t.o.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.want(topic)
+	e := t.topics[topic]
+	if e == nil {
+		return
+	}
+	if now.Sub(e.refutedAt) > refutedKept {
+		e.refuted = 0
+	}
+	if e.notBefore = now; e.refuted > 0 {
+		e.notBefore = now.Add(min(refutedMin<<min(e.refuted, 10), refutedMax))
+	}
+	e.refuted++
+	e.refutedAt, e.fetched = now, time.Time{}
+	t.publish()
+}
+
+// Version is another number after each change that a client must know before it writes to the topic: the topic was
+// recreated, gained partitions or has another size limit.
+func (t *Metadata) Version(topic string) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.topics[topic]; e != nil {
+		return e.version
+	}
+	return 0
+}
+
+// Leadership says whether a partition has a leader, by the last answer.
+type Leadership uint8
+
+// The states of leadership.
+const (
+	Led         Leadership = iota
+	Leaderless             // or not known
+	NoPartition            // or no such topic
+	Forbidden              // the service may not use the topic
+)
+
+// State says whether a partition has a leader, by the last answer.
+func (t *Metadata) State(p timer.TopicPartition) Leadership {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[p.Topic]
+	switch {
+	case e == nil, e.Err == nil && len(e.Leader) == 0:
+		return Leaderless // not known
+	case e.Err != nil && !e.usable(t.o.Now(), t.o.MissingAfter):
+		return Leaderless // no verdict yet
+	case e.Err != nil && !Gone(e.Err):
+		return Forbidden
+	case e.Err != nil:
+		return NoPartition
+	case int(p.Partition) >= len(e.Leader):
+		if t.lacks(e) {
+			return NoPartition
+		}
+		return Leaderless
+	case !e.Leader[p.Partition], t.Leaders.unled(p):
+		return Leaderless
+	}
+	return Led
+}
+
+// Lacks reports whether a known topic certainly does not have a partition.
+func (t *Metadata) Lacks(p timer.TopicPartition) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[p.Topic]
+	return e != nil && e.Err == nil && len(e.Leader) > 0 && int(p.Partition) >= len(e.Leader) && t.lacks(e)
+}
+
+// doubts reports whether timers for a partition that the topic does not have must keep waiting: the topic has as many
+// partitions as when one of them was first looked up, and there is no verdict yet.
+func (t *Metadata) doubts(topic string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.topics[topic]
+	return e != nil && !e.beyond.IsZero() && !t.lacks(e)
+}
+
+// lacks reports whether it is certain that a topic does not have a partition beyond its last one that a caller has
+// asked for. Like a missing topic that has to hold for MissingAfter. The lock is held.
+func (t *Metadata) lacks(e *cachedTopic) bool {
+	now := t.o.Now()
+	e.asked = now
+	if e.beyond.IsZero() {
+		e.beyond = now
+		t.publish()
+	}
+	return now.Sub(e.beyond) >= t.o.MissingAfter && now.Sub(e.fetched) <= verdictKept
+}
+
+// BatchMaxBytes is the largest record batch that a topic takes, as far as that is known.
+func (t *Metadata) BatchMaxBytes(topic string) int32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.topics[topic]; e != nil && e.maxBytes > 0 {
+		return e.maxBytes
+	}
+	return DefaultBatchMaxBytes
+}
+
+// SetBatchMaxBytes sets the limit of one of the service's own topics.
+func (t *Metadata) SetBatchMaxBytes(topic string, n int32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.topics[topic] = &cachedTopic{maxBytes: n, used: t.o.Now().Add(100 * 365 * 24 * time.Hour)}
+	t.publish()
+}
+
+// publish makes the snapshot again, and counts the topics that are not known. The lock is held.
+func (t *Metadata) publish() {
+	now := t.o.Now()
+	t.known.Load().noteUsed(t.topics, now)
+	known := make(snapshot, len(t.topics))
+	t.examined = 0
+	for name, e := range t.topics {
+		if e.unconfirmed() {
+			t.examined++
+		}
+		if e.Err == nil && e.beyond.IsZero() && e.usable(now, t.o.MissingAfter) {
+			known[name] = &snapshotTopic{TopicInfo: e.TopicInfo}
+		}
+	}
+	t.known.Store(&known)
+}
+
+const (
+	// maxWanted bounds the topics of one look-up.
+	maxWanted = 1000
+	// maxNewcomers bounds the newcomers that wait for a look-up.
+	maxNewcomers = 10_000
+)
+
+// wanted is what Run is to look up next. Metadata.mu guards it.
+type wanted struct {
+	all       bool                // everything in use
+	topics    map[string]struct{} // that are cached
+	newcomers map[string]struct{} // that are not
+	wake      beats.Signal        // something was added
+}
+
+func newWanted() wanted {
+	return wanted{topics: make(map[string]struct{}), newcomers: make(map[string]struct{}), wake: beats.NewSignal()}
+}
+
+// add adds a topic. If there are too many newcomers it adds nothing: the caller comes again if it needs the topic.
+func (w *wanted) add(topic string, cached bool) {
+	switch {
+	case cached:
+		w.topics[strings.Clone(topic)] = struct{}{}
+	case len(w.newcomers) < maxNewcomers:
+		w.newcomers[strings.Clone(topic)] = struct{}{}
+	default:
+		return
+	}
+	w.wake.Send()
+}
+
+// addAll adds everything that is in use.
+func (w *wanted) addAll() {
+	w.all = true
+	w.wake.Send()
+}
+
+// take returns what to look up now. It returns only as many newcomers as one look-up has, because the leaders of
+// topics that are cached are more urgent. all: everything in use too.
+func (w *wanted) take() (names []string, all bool) {
+	names = slices.Collect(maps.Keys(w.topics))
+	clear(w.topics)
+	n := 0
+	for name := range w.newcomers {
+		if n++; n > maxWanted {
+			w.wake.Send()
+			break
+		}
+		names = append(names, name)
+		delete(w.newcomers, name)
+	}
+	all, w.all = w.all, false
+	return names, all
+}

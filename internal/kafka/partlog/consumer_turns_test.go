@@ -1,0 +1,373 @@
+package partlog
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/kafkatest/await"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// scriptedSink has room, or not, and counts what it gets.
+type scriptedSink struct {
+	full bool
+	on   func() // after each Deliver
+
+	mu      sync.Mutex
+	records int
+	asked   int
+	skipped []*Unreadable
+	failed  []error
+}
+
+func (s *scriptedSink) Room(int64) timer.Size {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asked++; s.full {
+		return timer.Size{}
+	}
+	return timer.Unlimited
+}
+
+func (s *scriptedSink) Deliver(r Read) {
+	s.mu.Lock()
+	s.records += len(r.Records)
+	s.mu.Unlock()
+	if s.on != nil {
+		s.on()
+	}
+}
+
+func (s *scriptedSink) Skip(u *Unreadable) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.skipped = append(s.skipped, u)
+}
+
+func (s *scriptedSink) Fail(err error) { s.failed = append(s.failed, err) }
+
+func (s *scriptedSink) got() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.records
+}
+
+// scriptedBatch is a batch of one record with a value, compressed or not.
+func scriptedBatch(first int64, value []byte, zip bool) []byte {
+	rec := kmsg.Record{Value: value}
+	body := rec.AppendTo(nil)[1:]
+	rec.Length = int32(len(body))
+	records, attributes := rec.AppendTo(nil), int16(0)
+	if zip {
+		var out bytes.Buffer
+		w := gzip.NewWriter(&out)
+		_, _ = w.Write(records)
+		_ = w.Close()
+		records, attributes = out.Bytes(), 1
+	}
+	b := kmsg.RecordBatch{FirstOffset: first, Magic: 2, Attributes: attributes, ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: 1, Records: records}
+	return scriptedSeal(b.AppendTo(nil))
+}
+
+func scriptedSeal(raw []byte) []byte {
+	binary.BigEndian.PutUint32(raw[8:], uint32(len(raw)-lengthFrom))
+	binary.BigEndian.PutUint32(raw[crcAt:], crc32.Checksum(raw[crcFrom:], crc32.MakeTable(crc32.Castagnoli)))
+	return raw
+}
+
+// scriptedBroker answers fetches as Kafka does (KIP-74): in the order of the request, whole batches that fit into the part of a
+// partition, and only for the first partition with data one that does not.
+type scriptedBroker struct {
+	c    *Consumer
+	logs map[string]func(offset int64) []byte // by topic/partition: the batch at an offset; nil: the end
+	trip time.Duration
+	// what was asked for and answered
+	fetches, bytes int
+}
+
+func scriptedConsumer(fetch int, parts map[string]int32) *Consumer {
+	c := NewConsumer(nil, MaxUnpacked, fetch)
+	resp := kmsg.NewPtrMetadataResponse()
+	id := byte(0)
+	for name, n := range parts {
+		id++
+		t := kmsg.NewMetadataResponseTopic()
+		t.Topic, t.TopicID = kmsg.StringPtr(name), [16]byte{id}
+		for p := range n {
+			mp := kmsg.NewMetadataResponseTopicPartition()
+			mp.Partition, mp.Leader, mp.LeaderEpoch = p, 1, 5
+			t.Partitions = append(t.Partitions, mp)
+		}
+		resp.Topics = append(resp.Topics, t)
+	}
+	c.learn(resp)
+	return c
+}
+
+// run serves fetches for some time, or until done.
+func (b *scriptedBroker) run(t *testing.T, d time.Duration, done func() bool) {
+	ctx, cancel := context.WithCancel(context.Background())
+	b.c.mu.Lock()
+	b.c.ctx = ctx
+	b.c.mu.Unlock()
+	defer b.c.fetchers.Wait()
+	defer cancel()
+	for end := time.Now().Add(d); time.Now().Before(end) && !done(); {
+		of, req, wait := b.c.choose(1)
+		if len(of) == 0 {
+			await.For(t, min(wait, time.Millisecond))
+			continue
+		}
+		b.fetches++
+		await.For(t, b.trip)
+		one := true
+		for i := range req.Topics {
+			rt := &req.Topics[i]
+			for j := range rt.Partitions {
+				rp := &rt.Partitions[j]
+				p := kmsg.NewFetchResponseTopicPartition()
+				p.Partition, p.HighWatermark, p.LastStableOffset = rp.Partition, 1<<40, 1<<40
+				log := b.logs[fmt.Sprintf("%s/%d", rt.Topic, rp.Partition)]
+				if log == nil {
+					p.HighWatermark, p.LastStableOffset = rp.FetchOffset, rp.FetchOffset
+				} else {
+					for at := rp.FetchOffset; ; at++ {
+						raw := log(at)
+						if raw == nil || len(p.RecordBatches)+len(raw) > int(rp.PartitionMaxBytes) && !one {
+							break
+						}
+						p.RecordBatches, one = append(p.RecordBatches, raw...), false
+					}
+				}
+				b.bytes += len(p.RecordBatches)
+				for _, tk := range of {
+					if tk.log.Topic == rt.Topic && tk.log.Partition == rp.Partition {
+						b.c.take(tk, &p)
+					}
+				}
+			}
+		}
+	}
+}
+
+func scriptedOnly(offset int64, raw []byte) func(int64) []byte {
+	return func(at int64) []byte {
+		if at != offset {
+			return nil
+		}
+		return raw
+	}
+}
+
+// endless is a log of batches of one record at every offset.
+func scriptedEndless(size int) func(int64) []byte {
+	return func(at int64) []byte { return scriptedBatch(at, make([]byte, size), false) }
+}
+
+// The partitions of a topic stand together in a request, in the place of the one whose turn was longest ago. An idle
+// partition never has a turn. So it puts a busy one of its topic before all other topics, and a batch there that is larger
+// than its part of a fetch never comes.
+func TestAnIdlePartitionDoesNotPutItsTopicFirst(t *testing.T) {
+	c := scriptedConsumer(4<<20, map[string]int32{"a": 2, "b": 1})
+	idle, busy, other := new(scriptedSink), new(scriptedSink), new(scriptedSink)
+	c.Add("a", 0, 0, idle)
+	c.Add("a", 1, 0, busy)
+	c.Add("b", 0, 0, other)
+	b := &scriptedBroker{c: c, trip: time.Millisecond, logs: map[string]func(int64) []byte{
+		"a/1": scriptedEndless(1 << 10), "b/0": scriptedOnly(0, scriptedBatch(0, make([]byte, 300<<10), false)),
+	}}
+	b.run(t, 3*time.Second, func() bool { return other.got() > 0 })
+	if other.got() == 0 {
+		t.Errorf("%d fetches brought %d records of a/1, and none of b/0, whose next batch has 300 KiB", b.fetches, busy.got())
+	}
+}
+
+// Partitions whose sinks have no room keep their place before all others.
+func TestPartitionsWithoutRoomDoNotStarveOthers(t *testing.T) {
+	const n = 32
+	c := scriptedConsumer(4<<20, map[string]int32{"a": n, "b": 1})
+	b := &scriptedBroker{c: c, trip: time.Millisecond, logs: make(map[string]func(int64) []byte)}
+	large := scriptedBatch(0, make([]byte, 300<<10), false)
+	for p := range int32(n) {
+		c.Add("a", p, 0, &scriptedSink{full: true})
+		b.logs[fmt.Sprintf("a/%d", p)] = scriptedOnly(0, large)
+	}
+	other := new(scriptedSink)
+	c.Add("b", 0, 0, other)
+	b.logs["b/0"] = scriptedOnly(0, large)
+	b.run(t, 3*time.Second, func() bool { return other.got() > 0 })
+	if other.got() == 0 {
+		t.Errorf("%d fetches brought nothing of b/0, whose sink has room: all went to the %d partitions whose sinks have none", b.fetches, n)
+	}
+}
+
+// Two partitions with a batch that decompresses to more than firstTry, whose sinks have no room, hold the one large
+// slot in turn for ever.
+func TestTheLargeSlotGoesRound(t *testing.T) {
+	c := scriptedConsumer(4<<20, map[string]int32{"a": 2, "b": 1})
+	large := scriptedBatch(0, make([]byte, 2<<20), true)
+	other := new(scriptedSink)
+	c.Add("a", 0, 0, &scriptedSink{full: true})
+	c.Add("a", 1, 0, &scriptedSink{full: true})
+	c.Add("b", 0, 0, other)
+	b := &scriptedBroker{c: c, trip: time.Millisecond, logs: map[string]func(int64) []byte{
+		"a/0": scriptedOnly(0, large), "a/1": scriptedOnly(0, large), "b/0": scriptedOnly(0, large),
+	}}
+	b.run(t, 5*time.Second, func() bool { return other.got() > 0 })
+	if other.got() == 0 {
+		t.Errorf("b/0, whose sink has room, did not get the slot in 5 s (%d fetches)", b.fetches)
+	}
+}
+
+// A sink without room is asked with another fetch every 10 ms, for as long as it has none.
+func TestASinkWithoutRoomCostsLittle(t *testing.T) {
+	const n = 64
+	c := scriptedConsumer(4<<20, map[string]int32{"a": n})
+	b := &scriptedBroker{c: c, trip: time.Millisecond, logs: make(map[string]func(int64) []byte)}
+	batch := scriptedBatch(0, make([]byte, 15<<10), false)
+	for p := range int32(n) {
+		c.Add("a", p, 0, &scriptedSink{full: true})
+		b.logs[fmt.Sprintf("a/%d", p)] = func(at int64) []byte {
+			if at > 3 {
+				return nil
+			}
+			raw := bytes.Clone(batch)
+			binary.BigEndian.PutUint64(raw, uint64(at))
+			return raw
+		}
+	}
+	const d = 2 * time.Second
+	b.run(t, d, func() bool { return false })
+	if per := float64(b.bytes) / d.Seconds() / (1 << 20); per > 20 {
+		t.Errorf("%d partitions whose sinks have no room: %.0f fetches and %.0f MiB a second, all dropped", n, float64(b.fetches)/d.Seconds(), per)
+	}
+}
+
+// All fetches under way bring no more than the bound (and one batch for each broker).
+func TestAFetchOfManyPartitionsIsBounded(t *testing.T) {
+	for _, tt := range []struct {
+		what       string
+		fetch      int
+		partitions int32
+	}{
+		{"requests, --memory 256MiB", 4 << 20, 2048},
+		{"one of 32 streams of events", 64 << 10, 256},
+		{"a read of dead letters", 256 << 10, 256},
+	} {
+		c := scriptedConsumer(tt.fetch, map[string]int32{"a": tt.partitions})
+		for p := range tt.partitions {
+			c.Add("a", p, 0, new(scriptedSink))
+		}
+		_, req, _ := c.choose(1)
+		sum := 0
+		for _, rt := range req.Topics {
+			for _, rp := range rt.Partitions {
+				sum += int(rp.PartitionMaxBytes)
+			}
+		}
+		if sum = min(sum, int(req.MaxBytes)); sum > tt.fetch+mostFetch {
+			t.Errorf("%s: one fetch of %d partitions may bring %d KiB, the bound is %d KiB", tt.what, tt.partitions, sum>>10, tt.fetch>>10)
+		}
+	}
+}
+
+// A batch that cannot be read, behind records that exceed a quota, ends the hold that the quota has set.
+func TestAnUnreadableBatchDoesNotEndAHold(t *testing.T) {
+	c := scriptedConsumer(4<<20, map[string]int32{"a": 1})
+	s := new(scriptedSink)
+	s.on = func() {
+		if s.got() > 0 {
+			c.Hold("a", 0, time.Hour)
+		}
+	}
+	c.Add("a", 0, 0, s)
+	garbage := scriptedBatch(1, []byte("v"), true)
+	garbage[batchHeader] ^= 0xff // gzip's magic
+	scriptedSeal(garbage)
+	of, _, _ := c.choose(1)
+	p := kmsg.NewFetchResponseTopicPartition()
+	p.HighWatermark, p.LastStableOffset = 2, 2
+	p.RecordBatches = append(scriptedBatch(0, []byte("v"), false), garbage...)
+	for _, tk := range of {
+		c.take(tk, &p)
+		if left := tk.waits(time.Now()); left < time.Minute {
+			t.Errorf("%d record was delivered and the sink's partition held for an hour, which now lasts %s", s.got(), left)
+		}
+	}
+}
+
+// Nothing of a batch with a wrong checksum can be believed, and another fetch may bring it whole. It must neither be
+// taken for one below the position, nor say where reading goes on.
+func TestADamagedHeaderLosesNothing(t *testing.T) {
+	for name, delta := range map[string]uint32{"a delta below zero": 1 << 31, "a huge delta": 1<<30 | 2} {
+		t.Run(name, func(t *testing.T) {
+			c := scriptedConsumer(4<<20, map[string]int32{"a": 1})
+			s := new(scriptedSink)
+			c.Add("a", 0, 5, s)
+			for range damagedTries + 1 {
+				c.Resume("a", 0) // without the pause
+				of, _, _ := c.choose(1)
+				p := kmsg.NewFetchResponseTopicPartition()
+				p.HighWatermark, p.LastStableOffset = 9, 9
+				bad := batch(5, 3, 3)
+				binary.BigEndian.PutUint32(bad[23:], delta) // LastOffsetDelta
+				p.RecordBatches = append(bad, batch(8, 1, 1)...)
+				for _, tk := range of {
+					if tk.next > 9 {
+						t.Fatalf("the position is %d, in a log that ends at 9 (%v)", tk.next, s.skipped)
+					}
+					c.take(tk, &p)
+				}
+				if s.got() > 0 {
+					break
+				}
+			}
+			r := c.readings[timer.TopicPartition{Topic: "a"}]
+			if len(s.skipped) == 0 && r.next > 5 || r.next > 9 {
+				t.Errorf("%d records, position %d, %d batches skipped: the records 5 to 7 are lost without a dead letter", s.got(), r.next, len(s.skipped))
+			}
+		})
+	}
+}
+
+// Metadata of a broker that is behind must not lead back to a former leader (kgo ignores an older epoch, KIP-320).
+func TestMetadataThatIsBehindDoesNotCount(t *testing.T) {
+	c := scriptedConsumer(4<<20, map[string]int32{"a": 1}) // node 1, epoch 5
+	c.Add("a", 0, 0, new(scriptedSink))
+	resp := kmsg.NewPtrMetadataResponse()
+	mt := kmsg.NewMetadataResponseTopic()
+	mt.Topic, mt.TopicID = kmsg.StringPtr("a"), [16]byte{1}
+	mp := kmsg.NewMetadataResponseTopicPartition()
+	mp.Leader, mp.LeaderEpoch = 2, 4
+	mt.Partitions = append(mt.Partitions, mp)
+	resp.Topics = append(resp.Topics, mt)
+	c.learn(resp)
+	if r := c.readings[timer.TopicPartition{Topic: "a"}]; r.node != 1 || r.leader != 5 {
+		t.Errorf("reads from node %d in epoch %d, which node 1 has succeeded in epoch 5", r.node, r.leader)
+	}
+}
+
+// A broker that hangs must not keep the large slot from partitions of other brokers.
+func TestAHangingBrokerDoesNotKeepTheLargeSlot(t *testing.T) {
+	c := scriptedConsumer(4<<20, map[string]int32{"a": 1, "b": 1})
+	c.Add("a", 0, 0, new(scriptedSink))
+	c.Add("b", 0, 0, new(scriptedSink))
+	a, b := c.readings[timer.TopicPartition{Topic: "a"}], c.readings[timer.TopicPartition{Topic: "b"}]
+	b.node, a.oversize, b.oversize = 2, true, true
+	if of, _, _ := c.choose(1); len(of) != 1 {
+		t.Fatal("a/0 is not asked for")
+	}
+	await.For(t, 2*fetchWait) // its broker does not answer
+	if of, _, wait := c.choose(2); len(of) != 1 {
+		t.Errorf("b/0 of another broker waits (%s and more) for an answer that does not come", wait)
+	}
+}

@@ -1,0 +1,121 @@
+package partlog
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/internal/kafkatest"
+	"github.com/waterclock/waterclock/internal/kafkatest/corpus"
+)
+
+// roomyReader returns a Reader of a log with batches of many sizes, how many offsets it has, and a count of its fetches.
+func roomyReader(t *testing.T) (p *partition, r *Reader, end int64, fetches *kfake.FaultHandle) {
+	t.Helper()
+	p = newPartition(kafkatest.OnFake(t, 1), nil)
+	rig := &consumerRig{Setup: p.Setup, cl: p.cl, id: p.target.ID}
+	rig.Topic = p.target.Topic
+	for i, raw := range [][]byte{
+		plain(1, make([]byte, 40)), caseOf(t, "sound: 2000 records, zstd").Batch(corpus.Nobody(time.UnixMilli(0))),
+		plain(50, make([]byte, 90)), plain(1, make([]byte, 30_000)), plain(400, nil),
+	} {
+		rig.write(0, raw)
+		if end += corpus.Span(raw); end != p.end() {
+			t.Fatalf("batch %d ends at %d, want %d", i, p.end(), end)
+		}
+	}
+	fetches = p.Fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Observe: true, Count: -1})
+	return p, NewReader(p.cl, p.target, 0), end, fetches
+}
+
+// Pages have a bound in memory, beyond one record. What one has no room for comes with the next ones, without a fetch, once
+// and in order.
+func TestPagesHaveABound(t *testing.T) {
+	for _, room := range []int64{1, 1000, 20_000, pageMemory} {
+		p, r, end, fetches := roomyReader(t)
+		r.SetRoom(room)
+		next, pages := int64(0), 0
+		for ; r.Position() < end; pages++ {
+			page, err := r.Next(p.Ctx, 0)
+			if err != nil || page.HighWatermark != end || page.LastStable != end {
+				t.Fatalf("%+v, %v", page, err)
+			}
+			var memory, largest int64
+			for _, rec := range page.Records {
+				if rec.Offset != next {
+					t.Fatalf("record %d, want %d", rec.Offset, next)
+				}
+				next++
+				memory, largest = memory+Memory(rec), max(largest, Memory(rec))
+			}
+			if len(page.Records) == 0 || memory > room+largest || r.Position() != next {
+				t.Fatalf("%d records of %d bytes to %d, with room for %d", len(page.Records), memory, r.Position(), room)
+			}
+			if epoch, behind := r.Last(); epoch == 0 || behind != next {
+				t.Fatalf("epoch %d below %d, at %d", epoch, behind, next)
+			}
+		}
+		if pages > 1 != (room < pageMemory) || fetches.Hits() != 1 {
+			t.Errorf("%d pages of %d bytes and %d fetches", pages, room, fetches.Hits())
+		}
+	}
+}
+
+// SetPosition drops what is kept, and so does a position that is where it was.
+func TestSetPositionDropsWhatIsKept(t *testing.T) {
+	p, r, end, fetches := roomyReader(t)
+	r.SetRoom(1000)
+	if page, err := r.Next(p.Ctx, 0); err != nil || len(page.Records) == 0 || r.Position() >= end {
+		t.Fatal(page, err)
+	}
+	for i, to := range []int64{2040, 5, r.Position()} {
+		r.SetPosition(to)
+		page, err := r.Next(p.Ctx, 0)
+		if err != nil || len(page.Records) == 0 || page.Records[0].Offset != to || fetches.Hits() != i+2 {
+			t.Fatalf("from %d: %d records, %v, after %d fetches", to, len(page.Records), err, fetches.Hits())
+		}
+	}
+}
+
+// A batch that cannot be read, or is too large, is an Unreadable wherever a page begins, and what is behind it is read.
+func TestReaderPassesAnUnreadable(t *testing.T) {
+	kafkatest.OnBoth(t, func(t *testing.T, on *kafkatest.Setup) {
+		p := newPartition(on, map[string]*string{"retention.ms": kmsg.StringPtr("-1")}) // plain records are old
+		rig := &consumerRig{Setup: p.Setup, cl: p.cl, id: p.target.ID}
+		rig.Topic = p.target.Topic
+		for _, raw := range [][]byte{
+			plain(2, nil), caseOf(t, undecodable).Batch(corpus.Nobody(time.Now())), plain(2, nil),
+			caseOf(t, "large: 64 MiB of zeros, gzip").Batch(corpus.Nobody(time.Now())), plain(1, nil),
+		} {
+			rig.write(0, raw) // 0 and 1; 2 to 4; 5 and 6; 7; 8
+		}
+		for _, room := range []int64{1, pageMemory} {
+			r := NewReader(p.cl, p.target, 0)
+			r.SetMaxUnpacked(MaxUnpacked)
+			r.SetRoom(room)
+			records := 0
+			var bad []*Unreadable
+			for r.Position() < 9 {
+				before := r.Position()
+				page, err := r.Next(p.Ctx, 0)
+				u := (*Unreadable)(nil)
+				switch {
+				case errors.As(err, &u):
+					if bad = append(bad, u); r.Position() != before || u.First != before {
+						t.Fatalf("%v at %d, before it %d", u, r.Position(), before)
+					}
+					r.SetPosition(u.Next)
+				case err != nil:
+					t.Fatal(err)
+				}
+				records += len(page.Records)
+			}
+			if records != 5 || len(bad) != 2 || bad[0].Next != 5 || bad[0].TooLarge || bad[1].Next != 8 || !bad[1].TooLarge {
+				t.Errorf("with room for %d bytes %d records, %v", room, records, bad)
+			}
+		}
+	})
+}

@@ -1,0 +1,423 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// flushBytes bounds what is folded between two flushes unless Room is set: the bytes of keys and values, and
+	// recordBytes more for each record, which is about what it costs a fold to hold one. Batches that large go
+	// into the store as sorted tables.
+	flushBytes, recordBytes = 64 << 20, 256
+	// A fetch may bring one part in fetchPart of that, and its records may take one part in pagePart. Fetches that are
+	// larger than fetchMost save nothing.
+	fetchPart, pagePart, fetchMost = 16, 8, 4 << 20
+
+	// replayPause is the first pause after a fetch that brought nothing. It doubles up to replayWait, which is thus
+	// how often Progress is called while nothing moves. The pause is made here and not at the broker, where it
+	// would hold up the fetches of all others.
+	replayPause, replayWait = 2 * time.Millisecond, 100 * time.Millisecond
+	// restAfter is how long a replay that does not move keeps its slot, and the leader that it knows. answerWait
+	// bounds one fetch, so that a leader that responds gets more than one try.
+	restAfter, answerWait = time.Second, 5 * time.Second
+	// partRest is the longest rest after a part: see Replay.Part.
+	partRest = 2 * time.Second
+)
+
+// ErrCut says that the log lost what it had acknowledged, so a replay would wait for its end forever.
+var ErrCut = errors.New("the log ends before what was written to it")
+
+// Fold takes in a changelog, in log order. It may keep the byte slices that it is given.
+type Fold interface {
+	// Hold is called when there is something to fold. Nothing is fetched before it returns, so it may wait for a
+	// slot.
+	Hold(ctx context.Context) error
+	// Put says that t, whose bytes are value, is pending under id from now on.
+	Put(id, value []byte, t *timer.Timer) error
+	// Delete says that nothing is pending under id from now on. Perhaps nothing was.
+	Delete(id []byte) error
+	// Checkpoint gives the value of the last checkpoint record, with the group and owner of the last writer, which
+	// may have written a claim since.
+	Checkpoint(raw []byte) error
+	// Flush says that everything so far is the fold of the changelog below at. If only claims have
+	// followed the last named place, at is that place.
+	Flush(at Point) error
+	// Rest is called after a Flush or an error. Nothing comes until the next Hold.
+	Rest()
+}
+
+// Point is a position in a changelog with what identifies it. An offset is not enough: it exists in other logs too,
+// and in the same log after that was cut and has grown again.
+type Point struct {
+	Position int64 // everything below it is folded
+	// Named says that the record directly before Position is the last checkpoint: its step names the
+	// place. The fold may include more of the log, but only claims, which change no timer.
+	Named bool
+	// Epoch is the leader epoch of the last record that was read, not counting claims, and
+	// Read is the offset behind that record. Epoch 0: not known.
+	Epoch partlog.Epoch
+	Read  int64
+}
+
+// Replay folds a changelog partition. It is used by one goroutine.
+type Replay struct {
+	// Claimed, if not nil, is called with each claim that is folded.
+	Claimed func(wire.Claim)
+	// Room is how much is folded between two flushes, in bytes that it takes in memory; 0 is
+	// 64 MiB.
+	Room int
+	// Progress, if not nil, is called after every fetch with the position and the log's end, at least every
+	// replayWait while the leader answers. If the position stays below the end, an open transaction holds it up.
+	Progress func(position, end int64)
+	// Part, if not 0, is how long the replay works before it gives its slot back for as long as it has worked, at most
+	// partRest. Then it waits for a slot again, behind those that wait already.
+	Part time.Duration
+	// Between, if not nil, is called after such a rest, while nothing is held. It may wait; its error ends To, and the
+	// replay can go on.
+	Between func(ctx context.Context) error
+
+	r    *partlog.Reader
+	fold Fold
+	held time.Time // when Hold has returned; zero between Rest and the next Hold
+
+	last *wire.Checkpoint // nil: there is none
+	at   Point            // behind the last record that is not a claim
+	// named is called with the step found directly before at; nil once that is done, or if it is not needed.
+	named func(step string) error
+
+	// bytes is what was folded since the last flush, records included; 0: nothing.
+	bytes int
+	// broken: the fold lacks records before the position.
+	broken bool
+}
+
+// NewReplay returns a replay of the changelog partition that r reads, from r's position on.
+func NewReplay(r *partlog.Reader, fold Fold) *Replay { return &Replay{r: r, fold: fold} }
+
+// GoOn makes the replay continue a fold that ends at a place. last is the fold's last checkpoint,
+// nil if it has none. If the place is named, the replay first reads the record before it again, and
+// calls named with the step whose checkpoint that is; "" if no checkpoint is committed there any
+// more. If named returns an error, To returns it and folds nothing.
+func (p *Replay) GoOn(last *wire.Checkpoint, at Point, named func(step string) error) {
+	if last != nil {
+		p.last = new(*last)
+	}
+	p.at = at
+	p.r.SetPosition(at.Position)
+	if at.Named {
+		p.named = named
+		p.r.SetPosition(at.Position - 1)
+	}
+}
+
+// Read returns the leader epoch of the last record that was read, and the offset behind it. Claims, markers and aborted
+// records count if this replay has read them. If the log is cut among those and grows again, there may be a step in
+// their place, and this replay would not read it: it is behind that place already.
+func (p *Replay) Read() (partlog.Epoch, int64) {
+	if epoch, behind := p.r.Last(); epoch != 0 && behind > p.at.Read {
+		return epoch, behind
+	}
+	return p.at.Epoch, p.at.Read
+}
+
+// Position is the offset up to which the changelog has been folded.
+func (p *Replay) Position() int64 { return p.r.Position() }
+
+// Last is the last checkpoint, with the group and the owner of the last writer; nil if there is none.
+func (p *Replay) Last() *wire.Checkpoint {
+	if p.last == nil {
+		return nil
+	}
+	return new(*p.last)
+}
+
+// To folds what is committed up to the offset end, and perhaps beyond it. With
+// the high watermark for end it waits for the transactions that are open there.
+// The log must have reached end before: if it has ended earlier for partlog.CutAfter, To
+// returns ErrCut.
+//
+// It flushes when Room is used up, when it rests, when it fails, and at the end. So a replay that is interrupted
+// is continued, not repeated: by this Replay, unless it is Broken, or by another one.
+//
+// A record of a later version is ErrNewerFormat, one that is damaged ErrCorrupt;
+// both name topic, partition and offset. Other errors are those of the reader and
+// of the fold.
+func (p *Replay) To(ctx context.Context, end int64) error {
+	err := p.to(ctx, end)
+	if err != nil && !p.broken { // the pages so far are folded as a whole
+		err = errors.Join(err, p.flush(p.r.Position()))
+	}
+	p.letGo()
+	if err != nil {
+		return fmt.Errorf("replay %v: %w", p.r.Log(), err)
+	}
+	return nil
+}
+
+// Broken reports that the replay must not go on, because it failed among records, or could not flush them.
+func (p *Replay) Broken() bool { return p.broken }
+
+func (p *Replay) room() int { return cmp.Or(p.Room, flushBytes) }
+
+func (p *Replay) to(ctx context.Context, end int64) error {
+	p.r.SetCompacted(true)
+	p.r.SetMaxBytes(int32(min(fetchMost, p.room()/fetchPart)))
+	p.r.SetRoom(int64(p.room() / pagePart))
+	pause := replayPause
+	var short time.Time // when the log was first seen to end before end
+	for moved := time.Now(); p.r.Position() < end; {
+		at := p.r.Position()
+		page, err := p.next(ctx)
+		if err != nil {
+			return err
+		}
+		err = p.page(page.Records)
+		if err == nil && p.named != nil && p.r.Position() >= p.at.Position {
+			err = p.foundNamed(nil)
+		}
+		if err != nil {
+			p.broken = true
+			return err
+		}
+		if p.Progress != nil {
+			p.Progress(p.r.Position(), max(page.HighWatermark, end))
+		}
+		if p.r.Position() > at {
+			if err := p.endPart(ctx, end); err != nil {
+				return err
+			}
+			moved, pause = time.Now(), replayPause
+			continue
+		}
+		if time.Since(moved) > restAfter {
+			if err := p.rest(); err != nil {
+				return err
+			}
+			if err := p.reaches(ctx, end, &short); err != nil {
+				return err
+			}
+			moved = time.Now()
+		}
+		if !beats.Sleep(ctx, pause) {
+			return ctx.Err()
+		}
+		pause = min(2*pause, replayWait)
+	}
+	return p.flush(p.r.Position())
+}
+
+// reaches returns ErrCut if the log has ended before end for partlog.CutAfter. since is when that was first seen.
+func (p *Replay) reaches(ctx context.Context, end int64, since *time.Time) error {
+	at := end // also if the leader does not answer
+	err := inTime(ctx, func(ctx context.Context) error {
+		is, err := p.r.HighWatermark(ctx)
+		if err == nil {
+			at = is
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case at >= end:
+		*since = time.Time{}
+	case since.IsZero():
+		*since = time.Now()
+	case time.Since(*since) >= partlog.CutAfter:
+		return fmt.Errorf("%w: it ends at %d, and has been at %d", ErrCut, at, end)
+	}
+	return nil
+}
+
+// next returns the next page. It has no records if the leader does not answer, or if there is nothing to fold yet.
+func (p *Replay) next(ctx context.Context) (page partlog.Page, err error) {
+	if p.held.IsZero() {
+		more := false
+		err := inTime(ctx, func(ctx context.Context) (err error) { more, err = p.r.More(ctx); return err })
+		if err != nil || !more {
+			return page, err
+		}
+		if err := p.fold.Hold(ctx); err != nil {
+			return page, err
+		}
+		p.held = time.Now()
+	}
+	err = inTime(ctx, func(ctx context.Context) (err error) { page, err = p.r.Next(ctx, 0); return err })
+	return page, err
+}
+
+// inTime bounds a question to a leader. It is no error if the leader does not answer in time.
+func inTime(ctx context.Context, ask func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, answerWait)
+	defer cancel()
+	err := ask(bounded)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+// endPart rests if a part is over and there is more to fold.
+func (p *Replay) endPart(ctx context.Context, end int64) error {
+	if p.Part == 0 || time.Since(p.held) < p.Part || p.r.Position() >= end {
+		return nil
+	}
+	began := p.held
+	if err := p.rest(); err != nil {
+		return err
+	}
+	if !beats.Sleep(ctx, min(time.Since(began), partRest)) {
+		return ctx.Err()
+	}
+	if p.Between == nil {
+		return nil
+	}
+	return p.Between(ctx)
+}
+
+// rest gives back the slot, which others may need, and makes the reader look for another leader.
+func (p *Replay) rest() error {
+	if err := p.flush(p.r.Position()); err != nil {
+		return err
+	}
+	p.letGo()
+	p.r.LookAgain()
+	return nil
+}
+
+func (p *Replay) letGo() {
+	if !p.held.IsZero() {
+		p.held = time.Time{}
+		p.fold.Rest()
+	}
+}
+
+func (p *Replay) page(records []*kgo.Record) error {
+	for _, rec := range records {
+		if p.named != nil {
+			if err := p.foundNamed(rec); err != nil {
+				return err
+			}
+			continue // it was folded before
+		}
+		if err := p.record(rec); err != nil {
+			return at(rec, err)
+		}
+		if p.bytes += len(rec.Key) + len(rec.Value) + recordBytes; p.bytes < p.room() {
+			continue
+		}
+		if err := p.flush(rec.Offset + 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Replay) flush(position int64) error {
+	if p.bytes == 0 {
+		return nil
+	}
+	p.bytes = 0
+	at := p.at
+	if !at.Named {
+		at.Position = position
+	}
+	err := p.fold.Flush(at)
+	p.broken = p.broken || err != nil
+	return err
+}
+
+// foundNamed reports the step found where the last folded checkpoint was. rec is the first record
+// from that offset on, nil if there is none.
+func (p *Replay) foundNamed(rec *kgo.Record) error {
+	step := ""
+	if rec != nil && rec.Offset == p.at.Position-1 {
+		if kind, _, err := wire.ParseKey(rec.Key); err == nil && kind == wire.KindCheckpoint {
+			c, _ := wire.DecodeCheckpoint(rec.Value)
+			step = c.Step
+		}
+	}
+	named := p.named
+	p.named = nil
+	return named(step)
+}
+
+func (p *Replay) record(rec *kgo.Record) error {
+	kind, id, err := wire.ParseKey(rec.Key)
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case wire.KindTimer:
+		p.reached(rec, false)
+		return p.timer(id, rec.Value)
+	case wire.KindCheckpoint:
+		p.reached(rec, true)
+		return p.checkpoint(rec.Value)
+	default:
+		return p.claim(rec)
+	}
+}
+
+func (p *Replay) reached(rec *kgo.Record, named bool) {
+	p.at = Point{Position: rec.Offset + 1, Named: named, Epoch: partlog.EpochOf(rec.LeaderEpoch), Read: rec.Offset + 1}
+}
+
+// claim notes the last writer. It is kept with the checkpoint, so a later replay that begins behind the claim knows
+// it too.
+func (p *Replay) claim(rec *kgo.Record) error {
+	c, err := wire.DecodeClaim(rec.Value)
+	if err != nil {
+		return err
+	}
+	c.Appended, c.Leader = rec.Timestamp.UnixMilli(), partlog.EpochOf(rec.LeaderEpoch)
+	if p.Claimed != nil {
+		p.Claimed(c)
+	}
+	if p.last == nil || p.last.Group == c.Group && p.last.Owner == c.Owner {
+		return nil
+	}
+	p.last.Group, p.last.Owner = c.Group, c.Owner
+	return p.fold.Checkpoint(p.last.AppendTo(nil))
+}
+
+func (p *Replay) timer(id, value []byte) error {
+	if value == nil {
+		return p.fold.Delete(id)
+	}
+	t, err := timer.Decode(value)
+	switch {
+	case errors.Is(err, timer.ErrNewerFormat):
+		return fmt.Errorf("%w: %w", wire.ErrNewerFormat, err)
+	case err != nil:
+		return fmt.Errorf("%w: %w", wire.ErrCorrupt, err)
+	case string(t.ID) != string(id):
+		return fmt.Errorf("timer %q under the key of %q: %w", t.ID, id, wire.ErrCorrupt)
+	}
+	return p.fold.Put(id, value, t)
+}
+
+func (p *Replay) checkpoint(value []byte) error {
+	c, err := wire.DecodeCheckpoint(value)
+	if err != nil {
+		return err
+	}
+	p.last = &c
+	return p.fold.Checkpoint(value)
+}
+
+// at names the record in an error.
+func at(rec *kgo.Record, err error) error {
+	return fmt.Errorf("record %v: %w", wire.SourceOf(rec), err)
+}

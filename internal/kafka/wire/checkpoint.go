@@ -1,0 +1,74 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+)
+
+// A checkpoint with an epoch has format 2; without an epoch it has format 1.
+const (
+	checkpointFormat      = 2
+	plainCheckpointFormat = 1
+)
+
+// Checkpoint says how far the requests of a partition are taken in, and which owner wrote that. Each step writes one for
+// each partition that it touches.
+//
+//	byte     1 or 2, the format
+//	UUID     of the request topic
+//	UUID     of the changelog
+//	uvarint  position
+//	varint   time
+//	text     step
+//	text     group
+//	text     owner
+//	uvarint  epoch, at least 1; only in format 2
+type Checkpoint struct {
+	Request   [16]byte // UUID of the request topic
+	Changelog [16]byte // UUID of the changelog topic
+	Position  int64    // offset of the next request to read, from 0
+	Step      string   // names the step, unique forever
+	Group     string   // consumer group of the owner
+	Owner     string   // instance that wrote it, for information only
+	Time      int64    // Unix milliseconds by the owner's clock
+	// Epoch is the leader epoch of the last request below Position, zero if it is not known.
+	Epoch partlog.Epoch
+}
+
+// AppendTo appends the bytes of c to dst. Position must not be negative.
+func (c *Checkpoint) AppendTo(dst []byte) []byte {
+	format := byte(plainCheckpointFormat)
+	if c.Epoch > 0 {
+		format = checkpointFormat
+	}
+	dst = append(dst, format)
+	dst = append(dst, c.Request[:]...)
+	dst = append(dst, c.Changelog[:]...)
+	dst = binary.AppendUvarint(dst, uint64(c.Position))
+	dst = binary.AppendVarint(dst, c.Time)
+	dst = appendText(dst, c.Step)
+	dst = appendText(dst, c.Group)
+	dst = appendText(dst, c.Owner)
+	if c.Epoch > 0 {
+		dst = binary.AppendUvarint(dst, uint64(c.Epoch))
+	}
+	return dst
+}
+
+// DecodeCheckpoint decodes all of b as one checkpoint, which does not share b's memory. Errors wrap
+// ErrNewerFormat or ErrCorrupt.
+func DecodeCheckpoint(b []byte) (Checkpoint, error) {
+	d := open(b, checkpointFormat)
+	c := Checkpoint{Request: d.uuid(), Changelog: d.uuid()}
+	c.Position, c.Time = d.offset(), d.varint()
+	c.Step, c.Group, c.Owner = d.text(), d.text(), d.text()
+	if d.err == nil && b[0] == checkpointFormat {
+		c.Epoch = partlog.Epoch(d.positive32())
+	}
+	if err := d.end(); err != nil {
+		return Checkpoint{}, fmt.Errorf("decode checkpoint: %w", err)
+	}
+	return c, nil
+}

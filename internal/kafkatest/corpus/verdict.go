@@ -1,0 +1,101 @@
+package corpus
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+//go:embed testdata/corpus.txt
+var table string
+
+// Verdict is what Kafka 4.3.1 does with a case.
+type Verdict struct {
+	// Broker is "taken", or Kafka's name of the error with which a broker refuses the batch.
+	Broker string
+	// Consumer is what Kafka's own consumer (Java, read_committed) does when it comes to the batch, or empty if no
+	// broker takes it:
+	//
+	//	3 records, 1a2b3c4d                          with their digest, see Digest
+	//	2 records, 1a2b3c4d, at 0 5                  with their offsets, if those are not 0, 1, 2 from the batch's first
+	//	1 records, 1a2b3c4d, then until it seeks: …  with the exception that it throws each time from there on
+	//	2 records, 1a2b3c4d, then loses …            it goes on behind the record that follows the batch
+	Consumer string
+	// Aborted is the same for the batch within a transaction that is aborted. "refused: …" says that a broker does
+	// not take it in a transaction. It is empty where transactions make no difference to how a batch is decoded.
+	Aborted string
+	// Service is what partlog.Consumer makes of the batch: the same as Kafka's consumer, or one dead letter and why.
+	Service string
+}
+
+// Taken reports whether a broker takes the batch.
+func (v Verdict) Taken() bool { return v.Broker == taken }
+
+const taken = "taken"
+
+// Reads reports whether Kafka's consumer reads the batch to its end and goes on, how many records it has, and their
+// digest.
+func (v Verdict) Reads() (records int, digest string, whole bool) {
+	if !v.Taken() || strings.Contains(v.Consumer, ", then ") {
+		return 0, "", false
+	}
+	n, err := fmt.Sscanf(v.Consumer, "%d records, %s", &records, &digest)
+	return records, strings.TrimSuffix(digest, ","), err == nil && n == 2
+}
+
+// Verdicts are the verdicts by the names of their cases.
+func Verdicts() map[string]Verdict {
+	verdicts := make(map[string]Verdict)
+	for line := range strings.Lines(table) {
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), "|")
+		if strings.HasPrefix(line, "#") || len(fields) != 5 {
+			continue
+		}
+		for i := range fields {
+			fields[i] = strings.TrimSpace(fields[i])
+		}
+		verdicts[fields[0]] = Verdict{Broker: fields[1], Consumer: fields[2], Aborted: fields[3], Service: fields[4]}
+	}
+	return verdicts
+}
+
+// Format is the text of a table, in the order of cases.
+func Format(cases []Case, verdicts map[string]Verdict) string {
+	var b strings.Builder
+	b.WriteString("# What Kafka 4.3.1 does with each batch: " +
+		"TestCorpus (test/corpus) writes this with -rewrite.\n")
+	b.WriteString("# case | broker | Kafka's consumer | the same in an aborted transaction | the service\n")
+	for _, c := range cases {
+		v := verdicts[c.Name]
+		row := fmt.Sprintf("%-70s | %-20s | %-30s | %-12s | %s", c.Name, v.Broker, v.Consumer, v.Aborted, v.Service)
+		fmt.Fprintf(&b, "%s\n", strings.TrimRight(row, " "))
+	}
+	return b.String()
+}
+
+// Digest tells apart what records carry: keys, values and headers, in their order. Corpus.java computes the same.
+// Header keys count as Java reads them, with U+FFFD for what is not UTF-8.
+func Digest(records ...*kgo.Record) string {
+	var p []byte
+	field := func(b []byte) {
+		n := int32(len(b))
+		if b == nil {
+			n = -1
+		}
+		p = append(binary.BigEndian.AppendUint32(p, uint32(n)), b...)
+	}
+	for _, r := range records {
+		field(r.Key)
+		field(r.Value)
+		p = binary.BigEndian.AppendUint32(p, uint32(len(r.Headers)))
+		for _, h := range r.Headers {
+			field([]byte(string([]rune(h.Key))))
+			field(h.Value)
+		}
+	}
+	return fmt.Sprintf("%08x", crc32.ChecksumIEEE(p))
+}

@@ -1,0 +1,127 @@
+package localkafka
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/waterclock/waterclock/internal/kit/child"
+)
+
+// startAttempts bounds how often a cluster is tried on other ports, because
+// between choosing a port and using it somebody else may take it.
+const startAttempts = 3
+
+// Cluster is a running Kafka cluster. A broker's node ID is its place in Brokers.
+type Cluster struct {
+	Brokers []*Broker
+}
+
+// Start brings up n combined brokers and controllers on free loopback ports, each
+// with a directory in dir. With more than one, topics have as many replicas, of
+// which a majority must be in sync. Nothing of it runs after an error.
+func Start(ctx context.Context, tools Tools, dir string, n int, opts ...Option) (*Cluster, error) {
+	return newCluster(ctx, tools, dir, n, newSettings(opts))
+}
+
+// Seeds returns the brokers' addresses, host:port.
+func (c *Cluster) Seeds() []string {
+	seeds := make([]string, len(c.Brokers))
+	for i, b := range c.Brokers {
+		seeds[i] = b.addr
+	}
+	return seeds
+}
+
+// Listener returns the brokers' addresses of a further listener.
+func (c *Cluster) Listener(name string) []string {
+	seeds := make([]string, len(c.Brokers))
+	for i, b := range c.Brokers {
+		seeds[i] = b.further[name]
+	}
+	return seeds
+}
+
+// newCluster starts a cluster in dir. Nothing of it runs after an error.
+func newCluster(ctx context.Context, tools Tools, dir string, n int, s settings) (*Cluster, error) {
+	var err error
+	for attempt := range startAttempts {
+		var c *Cluster
+		c, err = tryCluster(ctx, tools, filepath.Join(dir, fmt.Sprint("try", attempt)), n, s)
+		if err == nil {
+			return c, nil
+		}
+		if c != nil {
+			c.Close()
+		}
+		if !strings.Contains(err.Error(), "Address already in use") {
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+func tryCluster(ctx context.Context, tools Tools, dir string, n int, s settings) (*Cluster, error) {
+	further := len(s.listeners)
+	ports, err := FreeAddrs((2 + further) * n)
+	if err != nil {
+		return nil, err
+	}
+	brokers, controllers, others := ports[:n], ports[n:2*n], ports[2*n:]
+	clusterID := newUUID()
+
+	c := &Cluster{}
+	for i := range n {
+		bdir := filepath.Join(dir, fmt.Sprint("broker", i))
+		b := &Broker{id: i, addr: brokers[i], further: map[string]string{}, dir: bdir, tools: tools}
+		for k, l := range s.listeners {
+			b.further[l.name] = others[i*further+k]
+		}
+		c.Brokers = append(c.Brokers, b)
+	}
+	err = c.Each(func(b *Broker) error {
+		props := s.properties(b.id, brokers, controllers, others[b.id*further:(b.id+1)*further], b.dataPath())
+		return b.prepare(ctx, props, clusterID)
+	})
+	if err != nil {
+		return c, err
+	}
+	return c, c.Each(func(b *Broker) error { return b.Start(ctx) })
+}
+
+// Each runs do for all brokers at once.
+func (c *Cluster) Each(do func(*Broker) error) error {
+	var g errgroup.Group
+	for _, b := range c.Brokers {
+		g.Go(func() error { return do(b) })
+	}
+	return g.Wait()
+}
+
+// Close ends every broker that runs, paused ones too.
+func (c *Cluster) Close() {
+	_ = c.Each(func(b *Broker) error {
+		if !b.Running() {
+			return errors.New("not running")
+		}
+		return b.End(child.Kill)
+	})
+}
+
+// newUUID returns a random UUID as Kafka writes them: URL-safe base64, and
+// never with a leading dash, which a command line would take for a flag.
+func newUUID() string {
+	for {
+		var id [16]byte
+		_, _ = rand.Read(id[:]) // never fails
+		if s := base64.RawURLEncoding.EncodeToString(id[:]); s[0] != '-' {
+			return s
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/waterclock/waterclock/emitter/targets"
+	"github.com/waterclock/waterclock/internal/api/recent"
+	"github.com/waterclock/waterclock/internal/api/route"
+	"github.com/waterclock/waterclock/internal/node/ops"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// apiBuffered and apiBufferedBytes bound the API's requests that are on their way to Kafka. Further requests wait.
+	apiBuffered, apiBufferedBytes = 8 * apiRoom / requestMemory, 32 << 20
+	// apiRoom is how many of these bytes one partition may take. requestMemory is what one request takes in addition to
+	// its own bytes.
+	apiRoom, requestMemory = 4 << 20, 512
+	// apiBatch is the largest batch that the producer makes, even if topics allow more: brokers accept no larger
+	// request by default (socket.request.max.bytes), and kgo allows no larger batch.
+	apiBatch = 100 << 20
+	// apiDelivery is how long the producer tries to write a request.
+	apiDelivery = 10 * time.Second
+	// latenessOf is the time span over which an instance reports how late its firings were.
+	latenessOf = 5 * time.Minute
+)
+
+// local is this instance as the API sees it. It implements route.Local.
+type local struct {
+	in       *Instance
+	url      string // of the API
+	producer *kgo.Client
+	history  *recent.History
+
+	mu    sync.Mutex // guards rooms
+	rooms map[timer.TopicPartition]*semaphore.Weighted
+}
+
+// room returns the semaphore that bounds the bytes of a partition's requests on their way to Kafka. If a request is
+// never answered, the requests behind it wait with it. They must not take the room of other partitions' requests.
+func (l *local) room(at timer.TopicPartition) *semaphore.Weighted {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	room := l.rooms[at]
+	if room == nil {
+		if l.rooms == nil {
+			l.rooms = make(map[timer.TopicPartition]*semaphore.Weighted)
+		}
+		room = semaphore.NewWeighted(apiRoom)
+		l.rooms[at] = room
+	}
+	return room
+}
+
+// newLocal makes the client that writes requests: one idempotent producer for all callers, so that no request is
+// written twice, however often it is sent.
+func newLocal(in *Instance, url string) (*local, error) {
+	largest := 0
+	for i := range in.Topics {
+		largest = max(largest, in.Topics[i].Request.MaxMessageBytes)
+	}
+	cl, err := kgo.NewClient(append(slices.Clone(in.Options),
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
+		kgo.RecordDeliveryTimeout(apiDelivery), kgo.MaxBufferedRecords(apiBuffered), kgo.MaxBufferedBytes(apiBufferedBytes),
+		kgo.ProducerBatchMaxBytes(int32(min(largest, apiBatch))), kgo.UnknownTopicRetries(-1))...)
+	if err != nil {
+		return nil, fmt.Errorf("build the API's producer: %w", err)
+	}
+	return &local{in: in, url: url, producer: cl}, nil
+}
+
+// Owned implements route.Local.
+func (l *local) Owned(at timer.TopicPartition) route.Partition {
+	if p := l.in.Partitions.Owned(at); p != nil {
+		return answering{p.Questions, p, l.in}
+	}
+	return nil
+}
+
+// Strays implements route.Local.
+func (l *local) Strays(topic string) (strays []route.Partition) {
+	for i := range l.in.Topics {
+		set := &l.in.Topics[i].Request
+		for n := int32(0); set.Name == topic && n < set.Partitions; n++ {
+			if p := l.in.Partitions.Owned(timer.TopicPartition{Topic: topic, Partition: n}); p != nil && p.HasStrays() {
+				strays = append(strays, answering{p.Questions, p, l.in})
+			}
+		}
+	}
+	return strays
+}
+
+// Produce implements route.Local. An idempotent producer keeps each record that it has sent until a broker answers,
+// whatever ctx and apiDelivery say, and a broker that is down never answers. So Produce does not wait longer than ctx.
+// The outcome of records without an answer by then is unknown.
+func (l *local) Produce(ctx context.Context, at timer.TopicPartition, requests []route.Request) []route.Written {
+	type one struct {
+		i int
+		w route.Written
+	}
+	told := make(chan one, len(requests)) // room for all, so that senders never wait
+	room := l.room(at)
+	for i := range requests {
+		rec := recordOf(at, &requests[i])
+		size := min(apiRoom, sizeOf(rec))
+		if err := room.Acquire(ctx, size); err != nil {
+			told <- one{i, route.Written{Offset: -1, Problem: fmt.Sprintf("Kafka does not take what waits for partition %d of %s", at.Partition, at.Topic)}}
+			continue
+		}
+		l.producer.Produce(ctx, rec, func(r *kgo.Record, err error) {
+			room.Release(size)
+			told <- one{i, writtenAt(r, err)}
+		})
+	}
+	written := make([]route.Written, len(requests))
+	for i := range written {
+		written[i] = route.Written{Offset: -1, Unknown: true, Problem: "Kafka has not answered in time"}
+	}
+	for n := 0; n < len(requests); n++ {
+		select {
+		case x := <-told:
+			written[x.i] = x.w
+			continue
+		default: // answers that have arrived count even if ctx has ended
+		}
+		select {
+		case x := <-told:
+			written[x.i] = x.w
+		case <-ctx.Done():
+			return written
+		}
+	}
+	return written
+}
+
+func sizeOf(r *kgo.Record) int64 {
+	n := requestMemory + len(r.Key) + len(r.Value)
+	for _, h := range r.Headers {
+		n += len(h.Key) + len(h.Value)
+	}
+	return int64(n)
+}
+
+func recordOf(at timer.TopicPartition, r *route.Request) *kgo.Record {
+	rec := &kgo.Record{Topic: at.Topic, Partition: at.Partition, Key: r.ID, Value: r.Value}
+	for _, h := range r.Headers {
+		rec.Headers = append(rec.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	return rec
+}
+
+// writtenAt says what is known of a record. A record is certainly not in the log if a broker refused it for good, or if
+// the producer had no room for it. After any other error this is unknown, because an answer may have been lost.
+func writtenAt(r *kgo.Record, err error) route.Written {
+	switch {
+	case err == nil && r.Offset < 0: // sent twice, and the broker no longer knows its offset
+		return route.Written{Offset: -1, Unknown: true, Problem: "Kafka has it, and does not tell where"}
+	case err == nil:
+		return route.Written{Offset: r.Offset}
+	}
+	var refused *kerr.Error
+	certain := errors.Is(err, kgo.ErrMaxBuffered) || errors.As(err, &refused) && !refused.Retriable
+	return route.Written{Offset: -1, Unknown: !certain, Problem: err.Error()}
+}
+
+// Status implements route.Local.
+func (l *local) Status() route.Instance {
+	in := l.in
+	s := route.Instance{Name: in.Name, API: l.url, Version: ops.ReadBuild().Version, Started: in.Begun.UTC(), Member: in.Group.Joined(), Problem: in.Problem()}
+	if p, some := l.history.Last(latenessOf); some && p.Count > 0 {
+		s.Lateness = &route.Lateness{OverSeconds: p.To.Sub(p.From).Seconds(), Firings: p.Count, P50Seconds: p.P50.AtMost(), P99Seconds: p.P99.AtMost()}
+	}
+	delayed := make(map[string]bool)
+	for i := range in.Topics {
+		delayed[in.Topics[i].Request.Name] = in.Topics[i].Delay != 0
+	}
+	for at, st := range in.Partitions.Status() {
+		s.Partitions = append(s.Partitions, route.PartitionStatus{
+			Topic: at.Topic, Partition: at.Partition, FixedDelay: delayed[at.Topic], State: st.State.String(), Since: st.Since.UTC(), Reason: st.Reason,
+			Pending: st.Pending, Parked: st.Parked, Queued: st.Queued, LagRecords: st.Behind, LagSeconds: st.Lag.Seconds(), OldestDueSecs: max(st.Overdue, st.Uncommitted, st.OldestParked).Seconds(),
+			OldestUnknown: st.State != ownership.Live && st.State != ownership.Gated && st.State != ownership.Stalled,
+		})
+	}
+	for p, since := range in.Health.Unhealthy() {
+		u := route.UnhealthyTarget{Topic: p.Topic, Partition: p.Label(), Since: since.UTC()}
+		if p.Partition == timer.Beyond || p.Partition == timer.Unplaced && p != targets.Unexamined() {
+			u.DeadLetterAfterSecs = in.Targets.MissingAfter().Seconds()
+		}
+		s.Unhealthy = append(s.Unhealthy, u)
+	}
+	return s
+}

@@ -1,0 +1,338 @@
+package apiserver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/internal/api"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// readRoom is how much memory the records take that a read of a log has built and not passed on, in bytes, and
+	// readFetch is what its fetches bring. A stream has less: there are more of them, and events are small.
+	readRoom, readFetch     = 512 << 10, 256 << 10
+	streamRoom, streamFetch = 128 << 10, 256 << 10
+	// logsUnpacked is what a batch may decompress to, unless its topic takes larger records. Nobody but the service
+	// should write to these topics, and it writes no batch as large.
+	logsUnpacked = 4 << 20
+	// followPause is how often Follow calls fn with nil, whether or not something was written.
+	followPause = 15 * time.Second
+	// unreadableReminder is how often unreadable batches of a topic are logged. Each call and each stream meets them
+	// again.
+	unreadableReminder = time.Minute
+)
+
+// logs reads the own topics of request topics. It implements api.Logs.
+type logs struct {
+	in  *Instance
+	log *slog.Logger
+
+	mu         sync.Mutex                 // guards unreadable
+	unreadable map[string]*beats.Reminder // by topic
+}
+
+func newLogs(in *Instance, log *slog.Logger) *logs {
+	return &logs{in: in, log: log, unreadable: make(map[string]*beats.Reminder)}
+}
+
+// Bounds implements api.Logs. The ends are the last stable offsets: every record below them is committed or aborted.
+func (l *logs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, error) {
+	adm := kadm.NewClient(l.in.Client)
+	starts, err := adm.ListStartOffsets(ctx, topic)
+	if err == nil {
+		err = starts.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the starts of %s: %w", topic, err)
+	}
+	ends, err := adm.ListCommittedOffsets(ctx, topic)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the ends of %s: %w", topic, err)
+	}
+	bounds := make(map[int32][2]int64)
+	starts.Each(func(o kadm.ListedOffset) {
+		if end, ok := ends.Lookup(topic, o.Partition); ok {
+			bounds[o.Partition] = [2]int64{o.Offset, max(o.Offset, end.Offset)}
+		}
+	})
+	return bounds, nil
+}
+
+// Since implements api.Logs.
+func (l *logs) Since(ctx context.Context, topic string, at time.Time) (map[int32]int64, error) {
+	listed, err := kadm.NewClient(l.in.Client).ListOffsetsAfterMilli(ctx, at.UnixMilli(), topic)
+	if err == nil {
+		err = listed.Error()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the offsets of %s at %s: %w", topic, at.UTC().Format(time.RFC3339), err)
+	}
+	offsets := make(map[int32]int64)
+	listed.Each(func(o kadm.ListedOffset) { offsets[o.Partition] = o.Offset })
+	return offsets, nil
+}
+
+// Read implements api.Logs.
+func (l *logs) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
+	from := make(map[int32]int64)
+	for p, span := range spans {
+		if span[0] < span[1] {
+			from[p] = span[0]
+		}
+	}
+	if len(from) == 0 {
+		return nil
+	}
+	return l.consume(ctx, topic, from, readRoom, readFetch, func(d *delivered) (bool, error) {
+		if d == nil {
+			return false, nil
+		}
+		end := spans[d.partition][1]
+		for _, r := range d.Records {
+			if r.Offset >= end {
+				break
+			}
+			if err := fn(apiRecord(r)); err != nil {
+				return false, err
+			}
+		}
+		if d.Next >= end { // also if the last records of the span were aborted
+			delete(from, d.partition)
+		}
+		return len(from) == 0, nil
+	})
+}
+
+// Follow implements api.Logs. It ends if retention overtakes it or the log was truncated. Otherwise the gap would go
+// unnoticed.
+func (l *logs) Follow(ctx context.Context, topic string, at api.Position, fn func(*api.Record) error) error {
+	from := make(map[int32]int64)
+	for i, next := range at.Next {
+		from[at.First+int32(i)] = next
+	}
+	if err := fn(nil); err != nil {
+		return err
+	}
+	said := time.Now()
+	return l.consume(ctx, topic, from, streamRoom, streamFetch, func(d *delivered) (bool, error) {
+		if d != nil {
+			for _, r := range d.Records {
+				at.Passed(r.Partition, r.Offset)
+				if err := fn(apiRecord(r)); err != nil {
+					return false, err
+				}
+			}
+			at.Passed(d.partition, d.Next-1)
+		}
+		if time.Since(said) < followPause {
+			return false, nil
+		}
+		said = time.Now()
+		return false, fn(nil)
+	})
+}
+
+// consume reads partitions of a topic, each from an offset on, until take says that it has enough, or fails. At least
+// every followPause it calls take, with nil if nothing came.
+func (l *logs) consume(
+	ctx context.Context, topic string, from map[int32]int64, room, fetch int, take func(*delivered) (bool, error),
+) error {
+	cl, err := kgo.NewClient(l.in.Options...)
+	if err != nil {
+		return fmt.Errorf("build client: %w", err)
+	}
+	defer cl.Close()
+	c := partlog.NewConsumer(cl, l.largest(topic), fetch)
+	q := &queue{room: int64(room), wake: beats.NewSignal(), reader: c, topic: topic}
+	for p, offset := range from {
+		c.Add(topic, p, offset, &tail{q, l, p})
+	}
+	reading, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { _ = c.Run(reading) })
+	idle := time.NewTicker(followPause)
+	defer idle.Stop()
+	for {
+		d, err := q.next()
+		if err != nil {
+			return err
+		}
+		if d == nil {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-q.wake:
+				continue
+			case <-idle.C:
+			}
+		}
+		if enough, err := take(d); enough || err != nil {
+			return err
+		}
+		q.release(d)
+	}
+}
+
+// largest is what a batch of a topic may decompress to.
+func (l *logs) largest(topic string) int {
+	for i := range l.in.Topics {
+		for _, t := range []*topics.Topic{&l.in.Topics[i].DeadLetters, &l.in.Topics[i].Events} {
+			if t.Name == topic {
+				return max(logsUnpacked, t.MaxMessageBytes)
+			}
+		}
+	}
+	return logsUnpacked
+}
+
+// logUnreadable logs a batch that is left out, for each topic at most once in unreadableReminder.
+func (l *logs) logUnreadable(topic string, partition int32, u *partlog.Unreadable) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	reminder := l.unreadable[topic]
+	if reminder == nil {
+		reminder = new(beats.Reminder)
+		l.unreadable[topic] = reminder
+	}
+	if reminder.Due(unreadableReminder) {
+		l.log.Warn("unreadable batch left out", "topic", topic, "partition", partition, "err", u)
+	}
+}
+
+// delivered is what was read of a partition.
+type delivered struct {
+	partlog.Read
+	partition int32
+	memory    int64
+}
+
+// queue holds what was read of some partitions, until the caller takes it. Records are bounded by its room: one that is
+// larger comes alone. A read without records joins the last one of its partition, because an open transaction delivers
+// them all the time. So at most one of each partition waits by itself.
+type queue struct {
+	room   int64
+	wake   beats.Signal
+	reader *partlog.Consumer
+	topic  string
+
+	mu     sync.Mutex // guards the following fields; held over Pause and Resume of the reader
+	list   []*delivered
+	held   int64   // memory of what is in the list or taken and not released
+	paused []int32 // partitions for which there was no room
+	err    error
+}
+
+func (q *queue) next() (d *delivered, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.list) > 0 {
+		d, q.list = q.list[0], q.list[1:]
+		return d, nil
+	}
+	return nil, q.err
+}
+
+func (q *queue) release(d *delivered) {
+	if d != nil {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if q.held -= d.memory; q.held <= q.room/2 {
+			for _, p := range q.paused {
+				q.reader.Resume(q.topic, p)
+			}
+			q.paused = nil
+		}
+	}
+}
+
+func (q *queue) put(d *delivered) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.held += d.memory
+	if last := q.last(d.partition); last != nil && len(d.Records) == 0 {
+		records := last.Records
+		last.Read = d.Read
+		last.Records = records
+		return
+	}
+	q.list = append(q.list, d)
+	q.wake.Send()
+}
+
+// last returns what waits of a partition and was read last; nil if nothing waits. q.mu is held.
+func (q *queue) last(partition int32) *delivered {
+	for _, d := range slices.Backward(q.list) {
+		if d.partition == partition {
+			return d
+		}
+	}
+	return nil
+}
+
+func (q *queue) fail(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.err = cmp.Or(q.err, err)
+	q.wake.Send()
+}
+
+// tail is the sink of one partition.
+type tail struct {
+	*queue
+	logs      *logs
+	partition int32
+}
+
+// Room implements partlog.Sink. Brokers answer at the same time, so each may find the room that another is about to
+// use.
+func (t *tail) Room(next int64) timer.Size {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if room := t.room - t.held; room >= next || t.held == 0 {
+		return timer.Size{Entries: math.MaxInt, Bytes: max(room, next)}
+	}
+	t.paused = append(t.paused, t.partition)
+	t.reader.Pause(t.topic, t.partition)
+	return timer.Size{}
+}
+
+// Deliver implements partlog.Sink.
+func (t *tail) Deliver(got partlog.Read) {
+	d := &delivered{Read: got, partition: t.partition}
+	for _, r := range got.Records {
+		d.memory += partlog.Memory(r)
+	}
+	t.put(d)
+}
+
+// Skip implements partlog.Sink.
+func (t *tail) Skip(u *partlog.Unreadable) { t.logs.logUnreadable(t.topic, t.partition, u) }
+
+// Fail implements partlog.Sink.
+func (t *tail) Fail(err error) { t.fail(fmt.Errorf("read %s/%d: %w", t.topic, t.partition, err)) }
+
+func apiRecord(r *kgo.Record) *api.Record {
+	out := &api.Record{Partition: r.Partition, Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Value: r.Value}
+	for _, h := range r.Headers {
+		out.Headers = append(out.Headers, timer.Header{Key: h.Key, Value: h.Value})
+	}
+	return out
+}

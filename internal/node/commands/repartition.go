@@ -1,0 +1,151 @@
+package commands
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
+	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/node/connect"
+	"github.com/waterclock/waterclock/internal/node/policy"
+	"github.com/waterclock/waterclock/internal/node/repartition"
+	"github.com/waterclock/waterclock/internal/timer"
+	"github.com/waterclock/waterclock/statestore"
+)
+
+// RepartitionOptions are the options of Repartition.
+type RepartitionOptions struct {
+	Restore []string // data directories of stopped instances, from which lost changelogs are restored
+	DryRun  bool     // only counts the timers; instances may run meanwhile
+}
+
+// Repartition moves the pending timers of every request topic to the partitions where their IDs belong, after the topic
+// was recreated or given more partitions. It prints what it did.
+func Repartition(ctx context.Context, cfg *config.Config, o RepartitionOptions, out io.Writer) (err error) {
+	var views views
+	defer func() { err = errors.Join(err, views.close()) }()
+	for _, dir := range o.Restore {
+		s, err := openStopped(dir)
+		if err != nil {
+			return err
+		}
+		views = append(views, s)
+	}
+	opts, err := connect.CommandOptions(cfg)
+	if err != nil {
+		return err
+	}
+	cl, err := connect.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	if !o.DryRun {
+		if err := repartition.Nobody(ctx, cl, cfg.Group); err != nil {
+			return err
+		}
+	}
+	adm := kadm.NewClient(cl)
+	for _, name := range cfg.Requests {
+		wanted := policy.TopicOptions(cfg, name, 0, cfg.CreateTopics)
+		found, err := topics.Inspect(ctx, adm, name, wanted)
+		if err != nil {
+			return err
+		}
+		run := func(set topics.Set, dryRun bool) (repartition.Report, error) {
+			job := repartition.Options{
+				Client: opts, Admin: cl, Set: &set, Rules: policy.Rules(cfg, set), Group: cfg.Group, AcceptGroup: cfg.AcceptGroup,
+				AcceptLost: cfg.AcceptLostChangelog, Now: time.Now, DryRun: dryRun,
+			}
+			if len(views) > 0 {
+				job.View = func(p int32) (*repartition.View, error) {
+					return views.newest(statestore.PartitionID{Topic: set.Request.ID, Partition: p})
+				}
+			}
+			r, err := repartition.Run(ctx, job)
+			if err != nil {
+				return r, fmt.Errorf("request topic %s: %w", name, err)
+			}
+			return r, nil
+		}
+		set := found.Set
+		if !o.DryRun {
+			if set.Changelog.Partitions < set.Request.Partitions { // what forbids to move timers is found before it grows
+				if _, err := run(set, true); err != nil {
+					return err
+				}
+			}
+			wanted.Grow = true
+			if set, _, err = topics.Ensure(ctx, adm, name, wanted); err != nil {
+				return err
+			}
+		}
+		r, err := run(set, o.DryRun)
+		if err != nil {
+			return err
+		}
+		printRepartition(out, name, &r, o.DryRun)
+	}
+	return nil
+}
+
+// views are the stores of stopped instances.
+type views []*statestore.Store
+
+func (v views) close() (err error) {
+	for _, s := range v {
+		err = errors.Join(err, s.Close())
+	}
+	return err
+}
+
+// newest returns the view of a partition that has taken in the most requests. If there are several such views, it
+// returns the latest; if there is none, it returns nil.
+func (v views) newest(id statestore.PartitionID) (newest *repartition.View, err error) {
+	for _, s := range v {
+		m, err := s.Timers(id, nil)
+		if err != nil {
+			return nil, fmt.Errorf("partition %s: %w", id, err)
+		}
+		if len(m.Checkpoint) == 0 {
+			continue
+		}
+		cp, err := wire.DecodeCheckpoint(m.Checkpoint)
+		if err != nil {
+			return nil, fmt.Errorf("partition %s: %w", id, err)
+		}
+		if newest == nil || cmp.Or(cmp.Compare(cp.Position, newest.Last.Position), cmp.Compare(cp.Time, newest.Last.Time)) > 0 {
+			newest = &repartition.View{Last: cp, Each: func(fn func(*timer.Timer) error) error {
+				_, err := s.Timers(id, fn)
+				return err
+			}}
+		}
+	}
+	return newest, nil
+}
+
+func printRepartition(out io.Writer, name string, r *repartition.Report, dryRun bool) {
+	switch {
+	case r.Done():
+		fmt.Fprintf(out, "%s: nothing to do, its timers lie as for its %d partitions\n", name, r.Now)
+	case dryRun:
+		fmt.Fprintf(out, "%s: %d partitions, before %d; to be restored: %d; timers to be moved: %d, to be replaced by later requests: %d; nothing was changed\n",
+			name, r.Now, r.Before, r.Restored, r.Moved, r.Replaced)
+	default:
+		fmt.Fprintf(out, "%s: %d partitions, before %d; restored: %d; timers moved: %d, replaced by later requests: %d; requests taken in: %d, refused: %d\n",
+			name, r.Now, r.Before, r.Restored, r.Moved, r.Replaced, r.Taken, r.Refused)
+	}
+	if r.Lost > 0 {
+		fmt.Fprintf(out, "%s: %d requests were deleted by retention before they were taken in\n", name, r.Lost)
+	}
+	if r.Misplaced > 0 {
+		fmt.Fprintf(out, "%s: %d pending timers lie off their partition, and did before: their producers do not use murmur2, so a cancel may miss them\n", name, r.Misplaced)
+	}
+}

@@ -1,0 +1,289 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/emitter/repair"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// edgeEvery is how often edges asks where the request logs end. edgeTimeout bounds each of the two requests for that.
+	edgeEvery, edgeTimeout = time.Second, 2 * time.Second
+	// leadersEvery is how often the leaders of the request logs are looked up. Logs with the same leader are asked about
+	// together.
+	leadersEvery = 5 * time.Second
+	// heldNamed is how old a transaction that holds up a log must be to be shown with its producer. Younger ones are normal
+	// for transactional producers.
+	heldNamed = 2 * time.Second
+	// heldAgain is the pause before edges asks the brokers again about a producer if their answer was incomplete.
+	// nameTimeout bounds one such question.
+	heldAgain, nameTimeout = 10 * time.Second, 5 * time.Second
+	// heldSaid is how old a transaction must be before a warning names its producer. The warning is repeated every
+	// heldSaidEvery.
+	heldSaid, heldSaidEvery = 10 * time.Second, time.Minute
+)
+
+// edges finds open transactions on the request topics that hold up requests, including cancels. Any producer may have
+// begun them. Brokers show a read_committed consumer nothing behind the first record of an open transaction, not even
+// that something is there. So edges asks where the logs end, finds out which producer holds them up, and tells each
+// partition (servedPartition.SetLogEnd). It only reports. The catch-up barrier of package partition decides how long an
+// acquisition waits. A cancel that is held up counts as if it were written when the transaction ends.
+//
+// The goroutine of Run never waits for a broker, except at its end for the goroutines that ask: one about producers, one
+// about leaders, and one for each leader of logs. Each asks one question without the lock, and then stores the answer
+// with it. So a broker that does not answer delays only the figures of its own logs.
+type edges struct {
+	partitions *partitions
+	topics     *servedTopics
+	client     *kgo.Client
+	reader     *intake.Reader
+	log        *slog.Logger
+	asking     sync.WaitGroup // the goroutines that ask
+
+	mu      sync.Mutex                                // guards what follows
+	held    map[timer.TopicPartition]*openTransaction // by partition, for those whose logs are held up now
+	asked   bool                                      // a question about producers is in progress
+	leaders map[timer.TopicPartition]int32            // by log, as last looked up; logs that are missing here are asked about together
+	leading bool                                      // leaders are being looked up
+	ledAt   time.Time                                 // when the last lookup of leaders began; zero if the next one is due at once
+	looks   map[int32]bool                            // leaders that have yet to answer
+}
+
+// openTransaction is the transaction at the last stable offset of a partition. It is forgotten when that offset moves,
+// when nothing is held up any more, or when this instance no longer reads requests of the partition.
+type openTransaction struct {
+	at    int64     // its first offset
+	seen  time.Time // when it was first seen
+	by    ownership.Held
+	known bool      // by is as complete as brokers can make it
+	asked time.Time // when the brokers were last asked about its producer
+	said  time.Time // when it was last logged
+}
+
+// producer is what the brokers have said about the transaction that begins at an offset, and about its producer.
+type producer struct {
+	at     int64
+	holder repair.Holder
+	oldest time.Time // timestamp of the record at that offset
+}
+
+func newEdges(ps *partitions, t *servedTopics, cl *kgo.Client, r *intake.Reader, log *slog.Logger) *edges {
+	return &edges{partitions: ps, topics: t, client: cl, reader: r, log: log, held: make(map[timer.TopicPartition]*openTransaction), looks: make(map[int32]bool)}
+}
+
+// Run looks until ctx ends.
+func (e *edges) Run(ctx context.Context) error {
+	beats.Every(ctx, edgeEvery, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.look(ctx)
+		e.ask(ctx)
+	})
+	e.asking.Wait()
+	return nil
+}
+
+// look asks the leaders for the ends of the logs of all partitions that read requests. It leaves out leaders that have
+// not answered the last question yet. The lock is held.
+func (e *edges) look(ctx context.Context) {
+	parts := e.reading()
+	maps.DeleteFunc(e.held, func(k timer.TopicPartition, _ *openTransaction) bool { return parts[k] == nil })
+	topics := make(map[string]bool)
+	by := make(map[int32][]timer.TopicPartition)
+	for k := range parts {
+		topics[k.Topic] = true
+		leader := e.leaderOf(k)
+		by[leader] = append(by[leader], k)
+	}
+	for leader, logs := range by {
+		if e.looks[leader] {
+			continue
+		}
+		e.looks[leader] = true
+		e.asking.Go(func() {
+			found := partlog.Edges(ctx, e.client, leader, logs, edgeTimeout)
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			delete(e.looks, leader)
+			if len(found) < len(logs) {
+				e.ledAt = time.Time{} // some may have another leader by now
+			}
+			e.tell(leader, found)
+		})
+	}
+	if len(topics) > 0 && !e.leading && time.Since(e.ledAt) >= leadersEvery {
+		e.leading, e.ledAt = true, time.Now()
+		e.asking.Go(func() {
+			led, err := partlog.Leaders(ctx, e.client, slices.Collect(maps.Keys(topics)), leadersEvery)
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if e.leading = false; err == nil { // otherwise the old leaders are a better guess than none
+				e.leaders = led
+			}
+		})
+	}
+}
+
+func (e *edges) leaderOf(l timer.TopicPartition) int32 {
+	if leader, known := e.leaders[l]; known {
+		return leader
+	}
+	return partlog.NoLeader
+}
+
+// tell tells partitions where their logs end by the answer of a leader. It ignores the answer of a broker that no longer
+// leads the log. The lock is held.
+func (e *edges) tell(leader int32, found map[timer.TopicPartition]partlog.Edge) {
+	for k, p := range e.reading() {
+		if edge, ok := found[k]; ok && e.leaderOf(k) == leader {
+			p.SetLogEnd(e.judge(k, edge, time.Now()))
+		}
+	}
+}
+
+// judge keeps track of the open transaction of one partition, and returns the end of the log for the partition.
+func (e *edges) judge(k timer.TopicPartition, edge partlog.Edge, now time.Time) ownership.LogEnd {
+	h := e.held[k]
+	if h != nil && (!edge.Held() || edge.Stable != h.at) {
+		if !h.said.IsZero() {
+			e.log.Info("requests behind a transaction can be read: it has ended", "topic", k.Topic, "partition", k.Partition,
+				"offset", h.at, "producer", h.by.Producer)
+		}
+		delete(e.held, k)
+		h = nil
+	}
+	if !edge.Held() {
+		return ownership.LogEnd{Edge: edge}
+	}
+	if h == nil {
+		h = &openTransaction{at: edge.Stable, seen: now, by: ownership.Held{From: edge.Stable, Since: now, Producer: "a producer that is not known yet"}}
+		e.held[k] = h
+	}
+	end := ownership.LogEnd{Edge: edge, Since: h.by.Since}
+	if now.Sub(h.seen) < heldNamed {
+		return end
+	}
+	by := h.by
+	by.Count = edge.End - edge.Stable
+	if end.By = &by; now.Sub(h.seen) >= heldSaid && now.Sub(h.said) >= heldSaidEvery {
+		h.said = now
+		e.log.Warn("requests cannot be read: a transaction of another producer is open on the request topic; see docs/OPERATIONS.md, An open transaction on the request topic",
+			"topic", k.Topic, "partition", k.Partition, "offset", by.From, "count", by.Count, "producer", by.Producer, "since", by.Since)
+	}
+	return end
+}
+
+// ask asks the brokers about producers whose transactions are old enough, unless a question is in progress. The lock is
+// held.
+func (e *edges) ask(ctx context.Context) {
+	now, at := time.Now(), make(map[timer.TopicPartition]int64)
+	for k, h := range e.held {
+		if !h.known && now.Sub(h.seen) >= heldNamed-edgeEvery && now.Sub(h.asked) >= heldAgain && !e.asked {
+			h.asked = now
+			at[k] = h.at
+		}
+	}
+	if len(at) == 0 {
+		return
+	}
+	e.asked = true
+	e.asking.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, nameTimeout)
+		defer cancel()
+		found := make(map[timer.TopicPartition]producer, len(at))
+		holders := repair.FindHolders(ctx, e.client, at)
+		for tp, offset := range at {
+			holder, ok := holders[tp]
+			if !ok {
+				holder = repair.Holder{ProducerID: -1, Err: context.DeadlineExceeded}
+			}
+			found[tp] = producer{offset, holder, e.stamp(ctx, tp, offset)}
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.asked = false
+		e.take(found)
+	})
+}
+
+// reading returns the partitions of this instance that read requests.
+func (e *edges) reading() map[timer.TopicPartition]servedPartition {
+	parts := e.partitions.all()
+	maps.DeleteFunc(parts, func(_ timer.TopicPartition, p servedPartition) bool {
+		s, _ := p.Serving()
+		return s != ownership.Gated && s != ownership.Live
+	})
+	return parts
+}
+
+// stamp returns the timestamp of a record, even if its transaction is open; zero if the record cannot be read.
+func (e *edges) stamp(ctx context.Context, tp timer.TopicPartition, offset int64) time.Time {
+	r := partlog.NewReader(e.client, partlog.Log{Topic: tp.Topic, ID: e.topics.of(tp.Topic).set.Request.ID, Partition: tp.Partition}, offset)
+	r.SetUncommitted()
+	r.SetMaxBytes(1)
+	r.SetMaxUnpacked(partlog.MaxUnpacked)
+	r.SetRoom(1) // one record
+	page, err := r.Next(ctx, 0)
+	if err != nil || len(page.Records) == 0 || page.Records[0].Offset != offset || page.Records[0].Timestamp.UnixMilli() <= 0 {
+		return time.Time{}
+	}
+	return page.Records[0].Timestamp
+}
+
+// take notes the answers about producers. The lock is held.
+func (e *edges) take(found map[timer.TopicPartition]producer) {
+	for k, n := range found {
+		h := e.held[k]
+		if h == nil || h.at != n.at {
+			continue
+		}
+		if !n.oldest.IsZero() {
+			h.by.Oldest = n.oldest
+		}
+		for _, at := range []time.Time{n.oldest, n.holder.Began} { // the coordinator knows the time better, so its answer comes last
+			if !at.IsZero() && at.Before(h.seen) {
+				h.by.Since = at
+			}
+		}
+		h.name(n.holder)
+		h.known = h.by.TransactionalID != "" && !h.by.Oldest.IsZero() // otherwise brokers may tell more the next time
+	}
+}
+
+// name notes what the brokers have said about the producer, unless more was known before.
+func (h *openTransaction) name(is repair.Holder) {
+	if is.ProducerID < 0 && h.by.ProducerID != "" || is.TransactionalID == "" && h.by.TransactionalID != "" {
+		return
+	}
+	h.by.Producer = describe(is)
+	if is.ProducerID >= 0 {
+		h.by.ProducerID, h.by.TransactionalID = strconv.FormatInt(is.ProducerID, 10), is.TransactionalID
+	}
+}
+
+// describe describes a producer in words, for people.
+func describe(h repair.Holder) string {
+	switch {
+	case h.Err != nil:
+		return fmt.Sprintf("a producer that the brokers do not name (DescribeProducers: %v)", h.Err)
+	case h.ProducerID < 0:
+		return "a producer that its partition's leader does not name"
+	case h.TransactionalID == "":
+		return fmt.Sprintf("producer %d (its transactional ID is not shown without Describe on it, or while its coordinator does not answer)", h.ProducerID)
+	}
+	return fmt.Sprintf("producer %d (transactional ID %q)", h.ProducerID, h.TransactionalID)
+}

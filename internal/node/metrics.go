@@ -1,0 +1,130 @@
+package node
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/waterclock/waterclock/internal/ownership"
+	"github.com/waterclock/waterclock/internal/ownership/membership"
+)
+
+// stateCollector shows partitions by state, pending timers and those that fall due soon.
+type stateCollector struct {
+	partitions *partitions
+	topics     *servedTopics
+	group      *membership.Group
+	misplaced  bool // misplaced timers are counted
+}
+
+var (
+	descPartitions  = prometheus.NewDesc("waterclock_partitions", "Owned partitions by state.", []string{"topic", "state"}, nil)
+	descPending     = prometheus.NewDesc("waterclock_pending_timers", "Pending timers of owned partitions.", []string{"topic"}, nil)
+	descMisplaced   = prometheus.NewDesc("waterclock_misplaced_timers", "Pending timers of owned partitions whose IDs murmur2 puts on another partition.", []string{"topic"}, nil)
+	descParked      = prometheus.NewDesc("waterclock_parked_timers", "Timers that wait for an unhealthy target, about.", []string{"topic"}, nil)
+	descReplay      = prometheus.NewDesc("waterclock_replay_remaining_offsets", "Changelog offsets that running replays have yet to go through.", []string{"topic"}, nil)
+	descLedger      = prometheus.NewDesc("waterclock_ledger", "Pending at the acquisition, plus accepted, minus outcomes, minus pending: 0 whenever nothing is on its way.", []string{"topic"}, nil)
+	descQueued      = prometheus.NewDesc("waterclock_queue_entries", "Requests and firings that are read or planned and not committed.", []string{"topic"}, nil)
+	descQueuedBytes = prometheus.NewDesc("waterclock_queue_bytes", "Bytes that they hold.", []string{"topic"}, nil)
+	descOverdue     = prometheus.NewDesc("waterclock_oldest_due_seconds", "For how long the oldest timer that is not planned yet has been due.", []string{"topic"}, nil)
+	descUncommitted = prometheus.NewDesc("waterclock_oldest_uncommitted_seconds", "For how long the oldest timer has been due whose firing is not committed; parked timers do not count.", []string{"topic"}, nil)
+	descHeld        = prometheus.NewDesc("waterclock_intake_held_seconds", "For how long an open transaction of a producer has kept requests behind it from being read, from 2 s on.", []string{"topic", "partition", "producer_id", "transactional_id"}, nil)
+	descForeign     = prometheus.NewDesc("waterclock_group_foreign", "1 while programs that are no instances of this version use the group: they keep this instance out, or it leads the group and gives them nothing; else 0.", nil, nil)
+	descParkedBy    = prometheus.NewDesc("waterclock_parked_timers_by_target", "Timers that wait for an unhealthy target partition, about.", []string{"topic", "target", "partition"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descPartitions, descPending, descMisplaced, descParked, descReplay, descLedger, descQueued, descQueuedBytes, descOverdue, descUncommitted, descHeld, descForeign, descParkedBy, descDueWithin,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
+	foreign := 0.0
+	if c.group.Foreign() {
+		foreign = 1
+	}
+	ch <- prometheus.MustNewConstMetric(descForeign, prometheus.GaugeValue, foreign)
+	type sums struct {
+		states    [ownership.Gone]int
+		uncounted bool // misplaced timers are not counted in some partition
+		of        map[*prometheus.Desc]float64
+	}
+	parkedBy := make(map[[3]string]int64)
+	all := make(map[string]*sums)
+	var held []prometheus.Metric
+	for _, name := range c.topics.names() {
+		all[name] = &sums{uncounted: !c.misplaced, of: make(map[*prometheus.Desc]float64)}
+		for _, desc := range []*prometheus.Desc{descPending, descMisplaced, descParked, descReplay, descLedger, descQueued, descQueuedBytes, descOverdue, descUncommitted} {
+			all[name].of[desc] = 0
+		}
+	}
+	for at, s := range c.partitions.Status() {
+		sum := all[at.Topic]
+		sum.states[s.State]++
+		sum.of[descPending] += float64(s.Pending)
+		sum.of[descMisplaced] += float64(s.Misplaced)
+		sum.uncounted = sum.uncounted || s.Misplaced < 0
+		sum.of[descParked] += float64(s.Parked)
+		sum.of[descLedger] += float64(s.Ledger)
+		sum.of[descQueued] += float64(s.Queued)
+		sum.of[descQueuedBytes] += float64(s.QueuedBytes)
+		sum.of[descOverdue] = max(sum.of[descOverdue], s.Overdue.Seconds())
+		sum.of[descUncommitted] = max(sum.of[descUncommitted], s.Uncommitted.Seconds())
+		if h := s.Held; h != nil {
+			held = append(held, prometheus.MustNewConstMetric(descHeld, prometheus.GaugeValue, max(0, time.Since(h.Since).Seconds()),
+				at.Topic, strconv.Itoa(int(at.Partition)), h.ProducerID, h.TransactionalID))
+		}
+		for to, n := range s.ParkedBy {
+			parkedBy[[3]string{at.Topic, to.Topic, to.Label()}] += n
+		}
+		if s.State == ownership.Replaying {
+			sum.of[descReplay] += float64(max(0, s.ReplayEnd-s.Replayed))
+		}
+	}
+	for topic, sum := range all {
+		for st, n := range sum.states {
+			ch <- prometheus.MustNewConstMetric(descPartitions, prometheus.GaugeValue, float64(n), topic, ownership.State(st).String())
+		}
+		if sum.uncounted {
+			delete(sum.of, descMisplaced)
+		}
+		for desc, value := range sum.of {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, topic)
+		}
+	}
+	for _, m := range held {
+		ch <- m
+	}
+	showParked(ch, parkedBy)
+	c.forecast(ch)
+}
+
+// maxParkedShown is how many target partitions with parked timers have a metric of their own: those with the most
+// timers. The others are added up to one metric for each request topic.
+const maxParkedShown = 100
+
+func showParked(ch chan<- prometheus.Metric, by map[[3]string]int64) {
+	targets := slices.SortedFunc(maps.Keys(by), func(a, b [3]string) int {
+		return cmp.Or(cmp.Compare(by[b], by[a]), slices.Compare(a[:], b[:]))
+	})
+	others := make(map[string]int64)
+	for i, t := range targets {
+		if i < maxParkedShown {
+			ch <- prometheus.MustNewConstMetric(descParkedBy, prometheus.GaugeValue, float64(by[t]), t[:]...)
+		} else {
+			others[t[0]] += by[t]
+		}
+	}
+	for topic, n := range others {
+		ch <- prometheus.MustNewConstMetric(descParkedBy, prometheus.GaugeValue, float64(n), topic, "others", "")
+	}
+}

@@ -1,0 +1,184 @@
+// Package ops lets operators watch a running instance: it has the logger, and an HTTP server with
+//
+//	/metrics  the given registry and whether the instance is ready, for Prometheus
+//	/healthz  200 as long as the process answers at all
+//	/readyz   200 or 503, and JSON that says why
+//	/leave    POST, with a token from the data directory: hand over, leave, end
+//
+// with TLS and users if a web configuration says so. If a setting asks for it, the profiler has a listener of its own.
+//
+// The package decides nothing: a [Readiness] says whether the instance is ready, and why not.
+package ops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/exporter-toolkit/web"
+
+	"github.com/waterclock/waterclock/internal/api/access"
+	"github.com/waterclock/waterclock/internal/kit/metric"
+)
+
+// Limits of the server. A scrape is small; a client that is slow is wrong.
+const (
+	readTimeout     = 10 * time.Second
+	writeTimeout    = 30 * time.Second
+	idleTimeout     = 2 * time.Minute
+	shutdownTimeout = 2 * time.Second
+	maxHeaderBytes  = 16 * 1024
+	maxScrapes      = 4 // in flight; more are answered 503
+)
+
+// Readiness says whether the instance does its work: it is a member of the group, and every partition that it owns is live.
+// The second result is encoded as JSON under "detail": the state of each partition, by request topic, and the reason if it
+// is not live. Ready is called for each request to /readyz, from any goroutine, and must not block.
+type Readiness interface {
+	Ready() (ok bool, detail any)
+}
+
+// Server is the HTTP server of one instance. Make one with [NewServer].
+type Server struct {
+	setting      string // the setting that addr comes from, for messages
+	addr         string
+	mux          *http.ServeMux
+	writeTimeout time.Duration
+	web          string // path of the web configuration; empty: plain HTTP
+	log          *slog.Logger
+	listener     net.Listener // nil before Listen
+}
+
+// NewServer returns a server for addr, as host:port. Port 0 means any free port; see [Server.Addr].
+func NewServer(addr string, metrics prometheus.Gatherer, ready Readiness, log *slog.Logger) *Server {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{metrics, readyMetric(ready)}, promhttp.HandlerOpts{
+		MaxRequestsInFlight: maxScrapes,
+		Timeout:             readTimeout,
+		EnableOpenMetrics:   true,
+	}))
+	mux.HandleFunc("GET /healthz", serveHealth)
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { serveReady(w, ready) })
+	return &Server{setting: "http", addr: addr, mux: mux, writeTimeout: writeTimeout, log: log}
+}
+
+// readyMetric shows the answer of /readyz as a metric, so that Prometheus can alert on it.
+func readyMetric(ready Readiness) prometheus.Gatherer {
+	reg := prometheus.NewRegistry()
+	metric.In(reg).GaugeFunc("waterclock_ready", "1 if the instance is a member of its group and every partition it owns is live, as /readyz says; else 0.", func() float64 {
+		if ok, _ := ready.Ready(); ok {
+			return 1
+		}
+		return 0
+	})
+	return reg
+}
+
+// Secure makes the server speak TLS, and ask for a user and a password, as the web configuration at path says. The format is
+// Prometheus's own, see https://prometheus.io/docs/prometheus/latest/configuration/https/. It is called before Listen.
+func (s *Server) Secure(path string) { s.web = path }
+
+// Listen binds the address, so that the caller learns of a port that is taken before it starts anything else.
+func (s *Server) Listen() (err error) {
+	if err := web.Validate(s.web); err != nil {
+		return fmt.Errorf("web configuration %s: %w", s.web, err)
+	}
+	s.listener, err = net.Listen("tcp", s.addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("listen for HTTP: another process has taken %s; choose another address with --%s", s.addr, s.setting)
+	}
+	if err != nil {
+		return fmt.Errorf("listen for HTTP: %w", err)
+	}
+	return nil
+}
+
+// Addr returns the address that the server listens on, with its real port. Listen must have succeeded.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Run serves on the address that Listen has bound, until ctx is done. Then it gives requests in flight 2 s to end, and
+// returns nil. Otherwise it returns why it could not serve. It may be called once.
+func (s *Server) Run(ctx context.Context) error {
+	srv := &http.Server{
+		Handler:        s.named(),
+		ReadTimeout:    readTimeout,
+		WriteTimeout:   s.writeTimeout,
+		IdleTimeout:    idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog:       slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	s.log.Info("serving HTTP", "for", s.setting, "address", s.Addr())
+	stopped := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(stopped)
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		if srv.Shutdown(end) != nil {
+			srv.Close()
+		}
+	})
+	err := s.serve(srv)
+	if !stop() {
+		<-stopped
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve HTTP: %w", err)
+	}
+	return nil
+}
+
+// serve serves as the web configuration says, which is read again at each connection and request: users and certificates
+// change without a restart. Without one it is plain HTTP, open to all who can reach it.
+func (s *Server) serve(srv *http.Server) error {
+	if s.web == "" {
+		return srv.Serve(s.listener)
+	}
+	return web.Serve(s.listener, srv, &web.FlagConfig{WebConfigFile: &s.web}, s.log)
+}
+
+// named makes a server on the loopback interface answer only under the names of this machine. Otherwise a page of another
+// site could read it, if its name is made to resolve to 127.0.0.1 (DNS rebinding).
+func (s *Server) named() http.Handler {
+	if !access.IsLoopback(s.addr) {
+		return s.mux
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !access.IsLocalName(r.Host, s.addr) {
+			http.Error(w, "this address is for this machine only, under 127.0.0.1, [::1], localhost or as --"+s.setting+" names it", http.StatusMisdirectedRequest)
+			return
+		}
+		s.mux.ServeHTTP(w, r)
+	})
+}
+
+func serveHealth(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintln(w, "ok")
+}
+
+// serveReady answers {"ready": …, "detail": …}.
+func serveReady(w http.ResponseWriter, ready Readiness) {
+	ok, detail := ready.Ready()
+	body, err := json.MarshalIndent(struct {
+		Ready  bool `json:"ready"`
+		Detail any  `json:"detail,omitempty"`
+	}{ok, detail}, "", "  ")
+	if err != nil {
+		http.Error(w, "encode readiness: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	w.Write(append(body, '\n'))
+}

@@ -1,0 +1,102 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/node/config"
+	"github.com/waterclock/waterclock/internal/node/policy"
+	"github.com/waterclock/waterclock/internal/node/policy/policytest"
+)
+
+// TestTakeOver: what can change holds from the next request on, for requests and
+// for the look at rights; what cannot is named and stays; and what is read again
+// without a change changes nothing.
+func TestTakeOver(t *testing.T) {
+	cfg := policytest.Tenants()
+	reader, err := intake.NewReader(1<<20, 1<<20, kgo.SeedBrokers("127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() { cancel(); _ = reader.Run(ctx) }() // which closes it
+	var log bytes.Buffer
+	settings, rejoined := &settingsWatch{}, 0
+	settings.set(cfg)
+	r := &reloader{
+		running: cfg, log: slog.New(slog.NewTextHandler(&log, nil)), reader: reader, access: &access{cfg: cfg, targets: cfg},
+		settings: settings, rejoin: func() { rejoined++ },
+		topics: newServedTopics(map[string]*served{"timers": {set: policytest.SetOf("timers"), rules: policy.Rules(cfg, policytest.SetOf("timers"))}}),
+	}
+	judge := r.topics.of("timers").rules.Validate
+	allowed := func(target string) bool {
+		rec := &kgo.Record{Topic: "timers", Key: []byte("id"), Timestamp: time.UnixMilli(1_700_000_000_000), Headers: []kgo.RecordHeader{
+			{Key: "timer-after", Value: []byte("1s")}, {Key: "timer-target-topic", Value: []byte(target)},
+		}}
+		_, _, refusal := judge(rec, 1_700_000_000_000)
+		return refusal == nil
+	}
+	if !allowed("orders") || allowed("bills") {
+		t.Fatal("the first rules do not hold")
+	}
+	next := *cfg
+	p := cfg.Tenants["timers"]
+	p.Targets, p.DefaultTarget, p.DeadLetters = []string{"bills"}, "bills", "elsewhere"
+	next.Tenants, next.Group = map[string]config.Policy{"timers": p}, "another"
+	r.takeOver(&next)
+	if allowed("orders") || !allowed("bills") {
+		t.Error("the new rules do not hold")
+	}
+	if got := r.access.wanted(); !slices.Equal(got.Targets, []string{"bills", "*"}) || got.Group != cfg.Group || got.DeadLetters["timers"] != "failed" {
+		t.Errorf("rights are looked at for %+v", got)
+	}
+	for _, want := range []string{"take effect at the next start", "group", "tenants.timers.dead-letters", "tenants.timers.targets"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %s:\n%s", want, log.String())
+		}
+	}
+	log.Reset()
+	running := r.running
+	if r.takeOver(&next); r.running != running || !strings.Contains(log.String(), "nothing changes now") {
+		t.Errorf("read again: %s", log.String())
+	}
+	// The group is told of what holds now, and not of what waits for a restart.
+	if got := r.running.Digest(); rejoined != 1 || len(got.Differs(settings.digest())) > 0 {
+		t.Errorf("joined again %d times, with other settings than those that hold: %v", rejoined, got.Differs(settings.digest()))
+	}
+}
+
+// Targets change for fixed-delay topics too.
+func TestTakeOverOfFixedDelayTopics(t *testing.T) {
+	d := config.DelayTopic{Topic: "retry", Delay: time.Minute, Target: "orders"}
+	settings := config.Default()
+	cfg := &settings
+	cfg.Delay, cfg.Targets = []config.DelayTopic{d}, []string{"orders"}
+	set := policytest.SetOf("retry")
+	set.Delay = d.Delay
+	r := &reloader{
+		running: cfg, log: slog.New(slog.DiscardHandler), access: &access{cfg: cfg, targets: cfg}, settings: &settingsWatch{},
+		topics: newServedTopics(map[string]*served{"retry": {set: set, rules: policy.DelayRules(cfg, d, set)}}),
+	}
+	refused := func() bool {
+		_, refusal := r.topics.of("retry").rules.ValidateDelayed(&kgo.Record{Topic: "retry"})
+		return refusal != nil
+	}
+	if refused() {
+		t.Fatal("the first rules do not hold")
+	}
+	next := *cfg
+	next.Targets = []string{"mail"}
+	r.takeOver(&next)
+	if !refused() {
+		t.Error("the new rules do not hold")
+	}
+}

@@ -1,0 +1,180 @@
+package repartition
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// write writes everything. The package comment gives the reasons for the order.
+func (j *job) write(ctx context.Context) error {
+	for _, phase := range []func(ctx context.Context, i int) error{j.takeLeaving, j.move, j.takeStaying} {
+		for i := range j.before() {
+			if err := phase(ctx, i); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range j.parts {
+		j.out.finish(int32(i), j.parts[i].requests.end)
+	}
+	return nil
+}
+
+// moves reports whether a timer of partition i is written again.
+func (j *job) moves(id []byte, i int) bool { return j.report.Recreated || j.homeOf(id, i) != i }
+
+// move moves the timers of one changelog partition. The log is read twice, so that
+// no more is kept in memory than the IDs that move.
+func (j *job) move(ctx context.Context, i int) error {
+	p := &j.parts[i]
+	last, err := j.lastRecords(ctx, i)
+	if err != nil {
+		return err
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.leaving)) {
+		if t := p.leaving[id]; t != nil {
+			j.hand(t, i)
+		} else {
+			j.out.remove(int32(i), []byte(id))
+		}
+		delete(last, id)
+	}
+	if p.view != nil {
+		return p.view.Each(func(t *timer.Timer) error {
+			if _, taken := p.leaving[string(t.ID)]; !taken {
+				j.hand(t, i)
+			}
+			return nil
+		})
+	}
+	if len(last) == 0 {
+		return nil
+	}
+	return j.read(ctx, j.changelog(i), p.changelog, nil, func(rec *kgo.Record) error {
+		kind, id, err := wire.ParseKey(rec.Key)
+		if err != nil || kind != wire.KindTimer {
+			return err
+		}
+		if at, moves := last[string(id)]; !moves || at != rec.Offset {
+			return nil
+		}
+		t, err := timer.Decode(rec.Value)
+		if err == nil {
+			j.hand(t, i)
+		}
+		return err
+	})
+}
+
+// lastRecords finds the offset of the last record of each ID that is pending in
+// partition i by its changelog, and moves.
+func (j *job) lastRecords(ctx context.Context, i int) (map[string]int64, error) {
+	last := make(map[string]int64)
+	err := j.read(ctx, j.changelog(i), j.parts[i].changelog, nil, func(rec *kgo.Record) error {
+		kind, id, err := wire.ParseKey(rec.Key)
+		switch {
+		case err != nil || kind != wire.KindTimer || !j.moves(id, i):
+			return err
+		case rec.Value == nil:
+			delete(last, string(id))
+		default:
+			last[string(id)] = rec.Offset
+		}
+		return nil
+	})
+	return last, err
+}
+
+// hand moves one timer of partition i to the partition where it belongs.
+func (j *job) hand(t *timer.Timer, i int) {
+	to := j.homeOf(t.ID, i)
+	_, replaced := j.early[string(t.ID)]
+	if replaced = replaced && to != i; replaced {
+		j.report.Replaced++
+	} else {
+		j.report.Moved++
+	}
+	if j.o.DryRun {
+		return
+	}
+	if to != i {
+		j.out.remove(int32(i), t.ID)
+	}
+	if !replaced {
+		j.out.move(int32(to), t)
+	}
+}
+
+// takeLeaving takes in the requests of partition i whose IDs leave the partition.
+func (j *job) takeLeaving(ctx context.Context, i int) error {
+	p := &j.parts[i]
+	p.leaving = make(map[string]*timer.Timer)
+	return j.take(ctx, i, true, func(req timer.Request) { p.leaving[string(req.ID)] = req.Schedule })
+}
+
+// takeStaying takes in the requests of partition i whose IDs stay.
+func (j *job) takeStaying(ctx context.Context, i int) error {
+	return j.take(ctx, i, false, func(req timer.Request) {
+		if req.Schedule == nil {
+			j.out.remove(int32(i), req.ID)
+			return
+		}
+		j.out.put(int32(i), req.Schedule)
+	})
+}
+
+// take validates the requests of partition i that were not taken in: those whose IDs leave the partition, or the
+// others. It calls plan with each that is not rejected.
+func (j *job) take(ctx context.Context, i int, leaving bool, plan func(timer.Request)) error {
+	skip := func(bad *partlog.Unreadable) {
+		if leaving { // it is met again
+			return
+		}
+		reason, detail := bad.Reason("requests")
+		j.report.Taken++
+		j.report.Refused++
+		at := &kgo.Record{Topic: j.o.Set.Request.Name, Partition: int32(i), Offset: bad.First}
+		j.out.dead(wire.DeadRequest(&j.o.Set.DeadLetters, at, string(reason), detail))
+	}
+	return j.read(ctx, j.requestLog(i), j.parts[i].requests, skip, func(rec *kgo.Record) error {
+		if (j.homeOf(rec.Key, i) != i) != leaving {
+			return nil
+		}
+		j.report.Taken++
+		req, refusal := j.validate(rec, leaving)
+		if refusal != nil {
+			j.report.Refused++
+			j.out.dead(wire.DeadRequest(&j.o.Set.DeadLetters, rec, string(refusal.Reason), refusal.Detail))
+			return nil
+		}
+		plan(req)
+		return nil
+	})
+}
+
+// validate validates a request as the service would. A request that leaves its partition was
+// written where its ID belonged then, so it does not lie on a wrong partition. A request that depends
+// on what is pending is rejected: the timer may have come from another partition, whose requests
+// stand in no order with those of this one.
+func (j *job) validate(rec *kgo.Record, leaving bool) (timer.Request, *intake.Refusal) {
+	here := rec
+	if leaving {
+		moved := *rec
+		moved.Partition = j.is(rec.Key)
+		here = &moved
+	}
+	req, _, refusal := j.o.Rules.Validate(here, j.o.Now().UnixMilli())
+	if refusal == nil && req.Depends() {
+		refusal = &intake.Refusal{Reason: waterclock.ReasonMovedMeanwhile, Detail: "the request depends on what is pending where it stands, and the timers were moved before it was taken in: send it again."}
+	}
+	return req, refusal
+}

@@ -1,0 +1,385 @@
+package repartition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/waterclock/waterclock/emitter/repair"
+	"github.com/waterclock/waterclock/intake"
+	"github.com/waterclock/waterclock/internal/kafka/partlog"
+	"github.com/waterclock/waterclock/internal/kafka/topics"
+	"github.com/waterclock/waterclock/internal/kafka/wire"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+const (
+	// owner is the owner that checkpoints and claims name, for people.
+	owner = "waterclock topics follow"
+	// readWait is how long a fetch waits at the broker for data.
+	readWait = 100 * time.Millisecond
+	// settleLimit bounds the wait for open transactions on a changelog. Those of the group were ended before, and
+	// their markers come within moments.
+	settleLimit = 30 * time.Second
+	settlePause = 20 * time.Millisecond
+)
+
+// Options of Run.
+type Options struct {
+	Client []kgo.Opt   // of the transactional producer
+	Admin  *kgo.Client // reads and asks
+	// Set is the topics as they are. The service's own topics already have the request topic's partition count.
+	Set   *topics.Set
+	Rules *intake.Rules // by which requests are taken in, with the new partition count
+	Group string
+	// AcceptGroup lets the changelog be that of another group.
+	AcceptGroup bool
+	Now         func() time.Time
+	// View returns the newest local view of a partition whose changelog was lost; nil if there is none. Without a View
+	// function a lost changelog is an error.
+	View func(partition int32) (*View, error)
+	// AcceptLost accepts a view that lacks the last steps.
+	AcceptLost bool
+	// DryRun counts the timers and changes nothing. Instances may run meanwhile, and the service's
+	// own topics may lack partitions, or may not exist.
+	DryRun bool
+}
+
+// View is what a stopped instance's directory holds of a partition.
+type View struct {
+	Last wire.Checkpoint // that it has seen
+	// Each calls a function with every pending timer.
+	Each func(func(*timer.Timer) error) error
+}
+
+// Report says what Run did.
+type Report struct {
+	Before, Now int32 // partitions
+	Recreated   bool  // the request topic was recreated, or the changelog is a copy
+	Restored    int   // partitions whose changelog was lost
+	Moved       int   // timers that are pending at a new place or under a new generation
+	Replaced    int   // timers whose ID was pending at its new place already
+	Taken       int   // requests that were taken in
+	Refused     int   // of them, those that became dead letters
+	Lost        int64 // requests that retention has deleted before they were taken in
+	Misplaced   int   // timers on a wrong partition, which were there before
+}
+
+// Done reports whether there was nothing to do.
+func (r *Report) Done() bool { return r.Before == r.Now && !r.Recreated && r.Restored == 0 }
+
+// job is the state of one Run.
+type job struct {
+	o      Options
+	parts  []part              // by partition, as many as there are now
+	early  map[string]struct{} // IDs that are pending on their new partition already
+	out    *writer
+	report Report
+}
+
+// part is one partition.
+type part struct {
+	changelog bounds
+	requests  bounds // of the request log that is taken in here
+	last      *wire.Checkpoint
+	note      wire.CommitNote // of the committed offset
+	view      *View           // in place of the changelog, if that was lost
+	// leaving has, for each ID that leaves the partition, the last request that was taken in; nil for a cancel.
+	leaving map[string]*timer.Timer
+}
+
+type bounds struct{ from, end int64 }
+
+// Run moves the pending timers of one request topic to where the topic's IDs belong now.
+func Run(ctx context.Context, o Options) (Report, error) {
+	j := &job{o: o, parts: make([]part, o.Set.Request.Partitions), early: make(map[string]struct{})}
+	err := j.run(ctx)
+	return j.report, err
+}
+
+func (j *job) run(ctx context.Context) error {
+	if j.o.DryRun {
+		return j.count(ctx)
+	}
+	if err := Nobody(ctx, j.o.Admin, j.o.Group); err != nil {
+		return err
+	}
+	if err := repair.EndAll(ctx, j.o.Admin, j.o.Group); err != nil {
+		return err
+	}
+	if err := j.look(ctx); err != nil || j.report.Done() {
+		return err
+	}
+	for i := range j.parts {
+		if err := j.requests(ctx, i); err != nil {
+			return err
+		}
+	}
+	var err error
+	if j.out, err = begin(ctx, j); err != nil {
+		return err
+	}
+	defer j.out.close()
+	if err := errors.Join(j.write(ctx), j.out.flush(ctx)); err != nil {
+		return fmt.Errorf("%w; nothing was changed", err)
+	}
+	if err := Nobody(ctx, j.o.Admin, j.o.Group); err != nil {
+		return fmt.Errorf("%w; nothing was changed", err)
+	}
+	return j.out.commit(ctx)
+}
+
+// count is run without its effects.
+func (j *job) count(ctx context.Context) error {
+	if err := j.look(ctx); err != nil || j.report.Done() {
+		return err
+	}
+	for i := range j.before() {
+		if err := j.move(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Nobody returns an error if the group has members. The error names their hosts.
+func Nobody(ctx context.Context, cl *kgo.Client, group string) error {
+	groups, err := kadm.NewClient(cl).DescribeGroups(ctx, group)
+	if err != nil {
+		return fmt.Errorf("describe group %s: %w", group, err)
+	}
+	g := groups[group]
+	if g.Err != nil && g.State != "Dead" {
+		return fmt.Errorf("describe group %s: %w", group, g.Err)
+	}
+	if len(g.Members) == 0 {
+		return nil
+	}
+	hosts := make([]string, len(g.Members))
+	for i, m := range g.Members {
+		hosts[i] = strings.TrimPrefix(m.ClientHost, "/")
+	}
+	return fmt.Errorf("group %s has members, %d of them, on %s: stop every instance, and wait until they have left (--session-timeout)",
+		group, len(g.Members), strings.Join(slices.Compact(slices.Sorted(slices.Values(hosts))), ", "))
+}
+
+// look determines what has to be done.
+func (j *job) look(ctx context.Context) error {
+	j.report.Now = int32(len(j.parts))
+	there := len(j.parts)
+	if j.o.DryRun {
+		there = min(there, int(j.o.Set.Changelog.Partitions))
+	}
+	for i := range there {
+		b, err := j.settled(ctx, j.changelog(i))
+		if err != nil {
+			return err
+		}
+		j.parts[i].changelog = b
+	}
+	if err := errors.Join(j.noted(ctx), j.written(ctx)); err != nil {
+		return err
+	}
+	if j.report.Before > j.report.Now {
+		return fmt.Errorf("request topic %s has %d partitions and its timers lie as for %d: give it as many", j.o.Set.Request.Name, j.report.Now, j.report.Before)
+	}
+	if j.report.Before == 0 {
+		j.report.Before = j.report.Now // nothing was ever taken
+		return nil
+	}
+	for i := range j.before() {
+		if err := errors.Join(j.scan(ctx, i), j.restore(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// before returns the partitions that existed before.
+func (j *job) before() []part { return j.parts[:j.report.Before] }
+
+// written takes the former partition count from the changelog, if no committed offset has it: the last partition
+// with a checkpoint was the last one. The log's end says nothing, because an attempt that was given up leaves
+// records there.
+func (j *job) written(ctx context.Context) error {
+	for i := len(j.parts) - 1; i >= 0 && j.report.Before == 0; i-- {
+		err := j.read(ctx, j.changelog(i), j.parts[i].changelog, nil, func(rec *kgo.Record) error {
+			kind, _, err := wire.ParseKey(rec.Key)
+			if kind == wire.KindCheckpoint {
+				j.report.Before = int32(i + 1)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noted takes the former partition count from the notes that the group's steps have committed with their offsets.
+func (j *job) noted(ctx context.Context) error {
+	committed, err := kadm.NewClient(j.o.Admin).FetchOffsets(ctx, j.o.Group)
+	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
+		return fmt.Errorf("look at the group's offsets: %w", err)
+	}
+	for _, o := range committed[j.o.Set.Request.Name] {
+		note, err := wire.ParseCommitNote(o.Metadata)
+		if err != nil {
+			continue
+		}
+		if int(o.Partition) < len(j.parts) {
+			j.parts[o.Partition].note = note
+		}
+		switch {
+		case note.Partitions > 0:
+			j.report.Before = note.Partitions
+		case j.report.Before == 0:
+			j.report.Before = j.report.Now // an earlier version's note
+		}
+	}
+	return nil
+}
+
+// settled waits until no transaction is open on a log. A dry run does not wait: it reads what is
+// committed.
+func (j *job) settled(ctx context.Context, t partlog.Log) (bounds, error) {
+	for patience := time.Now().Add(settleLimit); ; {
+		start, stable, end, err := partlog.Bounds(ctx, j.o.Admin, t)
+		if err != nil || stable == end || j.o.DryRun {
+			return bounds{start, stable}, err
+		}
+		if time.Now().After(patience) {
+			return bounds{}, fmt.Errorf("a transaction is open on %v at offset %d: see whose it is with kafka-transactions.sh, and end it", t, stable)
+		}
+		if !beats.Sleep(ctx, settlePause) {
+			return bounds{}, ctx.Err()
+		}
+	}
+}
+
+// scan reads a changelog partition for its last checkpoint, and for the IDs that are pending there and did not belong
+// there before.
+func (j *job) scan(ctx context.Context, i int) error {
+	p := &j.parts[i]
+	misplaced := make(map[string]struct{})
+	err := j.read(ctx, j.changelog(i), p.changelog, nil, func(rec *kgo.Record) error {
+		kind, id, err := wire.ParseKey(rec.Key)
+		switch {
+		case err != nil:
+			return err
+		case kind == wire.KindCheckpoint:
+			cp, err := wire.DecodeCheckpoint(rec.Value)
+			p.last = &cp
+			return err
+		case kind == wire.KindClaim && p.last != nil:
+			c, err := wire.DecodeClaim(rec.Value)
+			p.last.Group = c.Group // of the last writer
+			return err
+		case kind != wire.KindTimer || j.was(id) == int32(i):
+			return nil
+		}
+		off := misplaced
+		if j.is(id) == int32(i) {
+			off = j.early
+		}
+		if rec.Value == nil {
+			delete(off, string(id))
+		} else {
+			off[string(id)] = struct{}{}
+		}
+		return nil
+	})
+	j.report.Misplaced += len(misplaced)
+	if err != nil || p.last == nil {
+		return err
+	}
+	if p.last.Group != j.o.Group && !j.o.AcceptGroup {
+		return fmt.Errorf("changelog %s was written by group %q and this is group %q: give it with --group, or --accept-group if that one is gone",
+			j.o.Set.Changelog.Name, p.last.Group, j.o.Group)
+	}
+	if p.last.Request != j.o.Set.Request.ID || p.last.Changelog != j.o.Set.Changelog.ID {
+		j.report.Recreated = true
+	}
+	return nil
+}
+
+// was and is are the partitions of an ID's requests before and now.
+func (j *job) was(id []byte) int32 { return intake.Murmur2Partition(id, j.report.Before) }
+func (j *job) is(id []byte) int32  { return intake.Murmur2Partition(id, j.report.Now) }
+
+// homeOf is where a timer of partition i belongs.
+func (j *job) homeOf(id []byte, i int) int {
+	if j.was(id) != int32(i) {
+		return i
+	}
+	return int(j.is(id))
+}
+
+// requests finds out which part of the request log is to be taken in.
+func (j *job) requests(ctx context.Context, i int) error {
+	p := &j.parts[i]
+	if p.last == nil || j.report.Recreated {
+		start, _, _, err := partlog.Bounds(ctx, j.o.Admin, j.requestLog(i))
+		p.requests = bounds{start, start} // the service reads them
+		return err
+	}
+	log, err := j.settled(ctx, j.requestLog(i))
+	if err != nil {
+		return err
+	}
+	from := p.last.Position
+	if from > log.end {
+		return topics.LostTail(from, j.requestLog(i), log.end)
+	}
+	j.report.Lost += max(0, log.from-from)
+	p.requests = bounds{max(from, log.from), log.end}
+	return nil
+}
+
+func (j *job) changelog(i int) partlog.Log {
+	return partlog.Log{Topic: j.o.Set.Changelog.Name, ID: j.o.Set.Changelog.ID, Partition: int32(i)}
+}
+
+func (j *job) requestLog(i int) partlog.Log {
+	return partlog.Log{Topic: j.o.Set.Request.Name, ID: j.o.Set.Request.ID, Partition: int32(i)}
+}
+
+// read calls take with each committed record of a log within bounds. It calls skip, unless that is nil, with batches
+// that cannot be read, and passes them.
+func (j *job) read(
+	ctx context.Context, t partlog.Log, within bounds, skip func(*partlog.Unreadable), take func(*kgo.Record) error,
+) error {
+	r := partlog.NewReader(j.o.Admin, t, within.from)
+	if r.SetCompacted(skip == nil); skip != nil {
+		r.SetMaxUnpacked(max(partlog.MaxUnpacked, j.o.Set.Request.MaxMessageBytes))
+	}
+	for r.Position() < within.end && j.out.failed() == nil {
+		page, err := r.Next(ctx, readWait)
+		if bad := (*partlog.Unreadable)(nil); skip != nil && errors.As(err, &bad) {
+			skip(bad)
+			r.SetPosition(bad.Next)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, rec := range page.Records {
+			if rec.Offset >= within.end {
+				return nil
+			}
+			if err := take(rec); err != nil {
+				return fmt.Errorf("record %v/%d: %w", t, rec.Offset, err)
+			}
+		}
+	}
+	return nil
+}

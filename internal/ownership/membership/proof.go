@@ -1,0 +1,143 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+)
+
+const (
+	// certainTimeout bounds one question to the group.
+	certainTimeout = 3 * time.Second
+	// proofEvery is the least time between two questions: calls in between share the next one.
+	proofEvery = 2 * time.Millisecond
+	// generationPause is the pause before a question is repeated that named an old generation.
+	generationPause = 5 * time.Millisecond
+)
+
+// proof tells whether this process is still a member of the group, by asking the group. It decides
+// whether an instance may give an answer to a reader ([Token.Certain]).
+//
+// The brokers fence a step, but nothing fences an answer to a reader, and no clock can
+// stand in for a fence: a static member can be replaced, and any member can be removed by an operator,
+// without waiting for the session timeout, and another instance has its partitions at the
+// same moment. So each answer is followed by a question to the group: a heartbeat that was sent
+// after the answer was read. If the group accepts the heartbeat, this process was a member of the
+// current generation when the group processed it. Nobody else had the partition at that moment,
+// because:
+//
+//   - The group gives a partition to another member only after a new generation, after this
+//     member was replaced, or after it was removed. In the last two cases the broker rejects
+//     the member ID.
+//   - A new generation rejects the old number. This member enters it only by a join
+//     that claims what it holds, and the balancer gives nobody else what a member claims.
+//     The token has not lived through a join that claimed less: see lease. Only instances of
+//     waterclock balance: nobody acts by an assignment that another program made (assignment.go).
+//   - The token was alive before and after, under the same lease. So the partition was
+//     held throughout, and what was read in between was the owner's.
+//
+// The premise is that the coordinator that answers is still the group's. A coordinator that was
+// replaced but has not heard of it yet (a paused broker that wakes) answers from memory: docs/internals/FAILURES.md,
+// "A stale coordinator".
+//
+// There is one question at a time. It serves all calls that began before it was sent, so a
+// process costs the coordinator at most 500 heartbeats a second, however many readers there are.
+type proof struct {
+	ask  func(ctx context.Context) error
+	turn chan time.Time // the right to send; its value is when the last question was sent
+
+	mu   sync.Mutex // guards next
+	next *question  // not sent yet; nil: nobody waits for one
+}
+
+// question is one heartbeat. err is set before answered is closed.
+type question struct {
+	answered chan struct{}
+	err      error
+}
+
+func newProof(ask func(ctx context.Context) error) *proof {
+	p := &proof{ask: ask, turn: make(chan time.Time, 1)}
+	p.turn <- time.Time{}
+	return p
+}
+
+// confirm asks the group, or shares a question that is sent after this call began. It returns nil if
+// the group accepted the heartbeat.
+func (p *proof) confirm(ctx context.Context) error {
+	p.mu.Lock()
+	if p.next == nil {
+		p.next = &question{answered: make(chan struct{})}
+	}
+	q := p.next
+	p.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-q.answered:
+	case last := <-p.turn:
+		p.turn <- p.send(ctx, q, last)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-q.answered:
+		return q.err
+	}
+}
+
+// send sends q unless another caller has sent it, and returns when the last question was sent. The
+// caller holds the turn. Other callers wait for the answer too, so the end of ctx does not end it.
+func (p *proof) send(ctx context.Context, q *question, last time.Time) time.Time {
+	if wait := proofEvery - time.Since(last); wait > 0 {
+		time.Sleep(wait)
+	}
+	p.mu.Lock()
+	mine := p.next == q
+	if mine {
+		p.next = nil
+	}
+	p.mu.Unlock()
+	if !mine {
+		return last // answered
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), certainTimeout)
+	defer cancel()
+	sent := time.Now()
+	q.err = p.ask(ctx)
+	close(q.answered)
+	return sent
+}
+
+// ask asks the group whether it knows the member of the lease. A refusal ends the
+// membership, as the refusal of a step does.
+func (l *lease) ask(ctx context.Context, beat func(context.Context, emitter.Member) error) error {
+	for {
+		m, err := l.check()
+		if err != nil {
+			return err
+		}
+		err = beat(ctx, m)
+		switch {
+		case errors.Is(err, kerr.RebalanceInProgress):
+			return nil // the generation is still the current one
+		case errors.Is(err, kerr.IllegalGeneration):
+			// A rebalance is just over, and the answer to the join on its way.
+		case errors.Is(err, kerr.UnknownMemberID), errors.Is(err, kerr.FencedInstanceID):
+			l.breakUp(fmt.Errorf("%w: %w", ErrLost, err))
+			return err
+		default:
+			return err
+		}
+		if !beats.Sleep(ctx, generationPause) {
+			return err
+		}
+	}
+}

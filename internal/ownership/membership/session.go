@@ -1,0 +1,248 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/waterclock/waterclock/emitter"
+	"github.com/waterclock/waterclock/internal/kit/beats"
+)
+
+// session is the life of one group client, from its first join until it is closed. The client calls assigned, revoked
+// and lost, one at a time.
+type session struct {
+	g       *Group
+	lease   *lease
+	again   *again
+	client  *kgo.Client // not used by callbacks: they may come before it is set
+	refused chan error  // holds one error, which ends the membership
+	// revoking is held while the handler drains partitions, so that end waits for a revocation under way. Otherwise end
+	// would break the lease and abort steps that are about to finish. It is a channel of capacity one and not a mutex,
+	// because in a synctest bubble time does not pass while a goroutine waits for a mutex.
+	revoking chan struct{}
+}
+
+func (g *Group) newSession() (*session, error) {
+	p := &heartbeats{now: g.o.Now, last: time.Now()}
+	l := &lease{heartbeats: p}
+	l.proof = newProof(func(ctx context.Context) error { return l.ask(ctx, g.coordinator.heartbeat) })
+	g.heartbeats.Store(p)
+	s := &session{g: g, lease: l, refused: make(chan error, 1), revoking: make(chan struct{}, 1)}
+	s.again = newAgain(func(ctx context.Context) error { return g.coordinator.heartbeat(ctx, l.sends()) }, g.Rejoin)
+	b := &balancer{
+		GroupBalancer: kgo.CooperativeStickyBalancer(), lease: l, process: g.o.Process, views: g.o.Views,
+		standbys: g.o.Standbys, settings: g.o.Settings,
+		leaving: g.leaving.Load, strangers: g.led, again: s.again, room: &g.room,
+	}
+	opts := append(slices.Clone(g.o.Client),
+		kgo.WithHooks(p, &g.room),
+		kgo.ConsumerGroup(g.o.Group),
+		kgo.GroupProtocol(groupType),
+		kgo.ConsumeTopics(g.o.Topics...),
+		kgo.Balancers(b),
+		kgo.SessionTimeout(g.o.SessionTimeout),
+		kgo.RebalanceTimeout(g.o.RebalanceTimeout),
+		kgo.HeartbeatInterval(min(heartbeatInterval, g.o.SessionTimeout/5)),
+		kgo.RetryTimeout(max(g.o.SessionTimeout, coordinatorAway)),
+		kgo.DisableAutoCommit(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()),
+		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, m map[string][]int32) {
+			l.bind(cl)
+			s.assigned(m)
+			if b.stale.Load() {
+				cl.ForceRebalance()
+			}
+		}),
+		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { s.revoked(m) }),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { s.lost(m) }),
+	)
+	if g.o.InstanceID != "" {
+		l.instance = &g.o.InstanceID
+		opts = append(opts, kgo.InstanceID(g.o.InstanceID))
+	}
+	var err error
+	if s.client, err = kgo.NewClient(opts...); err != nil {
+		return nil, fmt.Errorf("build group client: %w", err)
+	}
+	l.bind(s.client)
+	s.client.PauseFetchTopics(g.o.Topics...)
+	return s, nil
+}
+
+// run is a member until ctx or the membership ends. It returns the last identity of the member.
+func (s *session) run(ctx context.Context) (was emitter.Member, err error) {
+	s.g.client.Store(s.client)
+	poll, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var polling sync.WaitGroup
+	polling.Go(func() { s.poll(poll) })
+	polling.Go(func() { s.again.run(poll) })
+	defer func() {
+		s.g.client.Store(nil)
+		stop()
+		was.ID, was.Generation = s.client.GroupMetadata()
+		was.InstanceID = s.lease.instance
+		s.end(ctx.Err() != nil, foreign(err))
+		polling.Wait()
+	}()
+	tick := beats.NewTicker(watchInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return was, nil
+		case err := <-s.refused:
+			return was, err
+		case <-tick.C:
+			s.g.listen()
+			if s.g.tokens.any() {
+				if _, err := s.lease.check(); err != nil {
+					return was, err
+				}
+			}
+		}
+	}
+}
+
+// poll drains the errors that the client injects and passes on those that end the membership. There are no records,
+// because the topics are paused.
+func (s *session) poll(ctx context.Context) {
+	for {
+		fetches := s.client.PollFetches(ctx)
+		if ctx.Err() != nil || fetches.IsClientClosed() {
+			return
+		}
+		fetches.EachError(func(_ string, _ int32, err error) {
+			var group *kgo.ErrGroupSession
+			ends := errors.Is(err, kerr.InvalidSessionTimeout) || errors.Is(err, kerr.FencedInstanceID) || foreign(err)
+			if errors.As(err, &group) && !ends {
+				s.g.o.Logger.Warn("group session failed", "group", s.g.o.Group, "err", err)
+			}
+			if ends {
+				select {
+				case s.refused <- err:
+				default:
+				}
+			}
+		})
+		if !beats.Sleep(ctx, watchInterval) {
+			return
+		}
+	}
+}
+
+func (s *session) assigned(m map[string][]int32) {
+	s.lease.heartbeats.joined()
+	s.lease.renew(s.g.tokens.any())
+	s.g.joined.Store(true)
+	s.g.problem.Store(nil)
+	for _, t := range s.g.tokens.add(s.lease, m) {
+		s.g.h.Assigned(t)
+	}
+}
+
+func (s *session) revoked(m map[string][]int32) {
+	s.revoking <- struct{}{}
+	defer func() { <-s.revoking }()
+	ts := s.g.tokens.remove(m)
+	if len(ts) > 0 {
+		s.g.h.Revoked(ts)
+	}
+	kill(ts, ErrRevoked)
+}
+
+// lost is called only at the end of a membership, with everything that was held, even if that is nothing. assigned
+// follows when the client has joined again.
+func (s *session) lost(m map[string][]int32) {
+	s.g.joined.Store(false)
+	ts := s.g.tokens.remove(m)
+	kill(ts, ErrLost)
+	if len(ts) > 0 {
+		s.g.h.Lost(ts)
+	}
+}
+
+// end gives everything up: in order if the process stops, otherwise as lost. A process that others keep out leaves the
+// group, even if it should stay at a stop.
+func (s *session) end(stopping, keptOut bool) {
+	s.giveUp(stopping)
+	if keptOut || stopping && (s.g.o.Leave || s.g.resigned.Load()) {
+		s.leave()
+	}
+	s.client.Close()
+	// A join that was under way may have completed in the meantime. Its tokens are dead.
+	s.g.tokens.removeAll()
+	s.g.joined.Store(false)
+}
+
+// giveUp ends all tokens, and the lease.
+func (s *session) giveUp(stopping bool) {
+	s.revoking <- struct{}{}
+	defer func() { <-s.revoking }()
+	ts := s.g.tokens.removeAll()
+	s.g.joined.Store(false)
+	if stopping && len(ts) > 0 {
+		s.g.h.Revoked(ts)
+	}
+	kill(ts, ErrLost)
+	if !stopping && len(ts) > 0 {
+		s.g.h.Lost(ts)
+	}
+	s.lease.breakUp(ErrLost)
+}
+
+// leave leaves the group. A static member's client would not do so by itself.
+func (s *session) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	var err error
+	if s.g.o.InstanceID == "" {
+		err = s.client.LeaveGroupContext(ctx)
+	} else {
+		err = s.leaveStatic()
+	}
+	if err != nil {
+		s.g.o.Logger.Warn("could not leave the group, the session has to expire", "group", s.g.o.Group, "err", err)
+	}
+}
+
+// leaveStatic closes the client first. While it runs, the client would join again as a new member as soon as a broker
+// tells it that it is not a member. The request also names the member ID. By the instance ID alone it would remove any
+// member that now has that instance ID, and so a replacement that has fenced this one.
+func (s *session) leaveStatic() error {
+	s.client.Close()
+	member, _ := s.client.GroupMetadata()
+	if member == "" {
+		return nil // never joined
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group = s.g.o.Group
+	m := kmsg.NewLeaveGroupRequestMember()
+	m.MemberID, m.InstanceID, m.Reason = member, &s.g.o.InstanceID, kmsg.StringPtr("stopped")
+	req.Members = append(req.Members, m)
+	resp, err := req.RequestWith(ctx, s.g.coordinator.client)
+	if err != nil {
+		return err
+	}
+	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
+		return err
+	}
+	for _, m := range resp.Members {
+		switch err := kerr.ErrorForCode(m.ErrorCode); {
+		case errors.Is(err, kerr.FencedInstanceID), errors.Is(err, kerr.UnknownMemberID):
+			// no longer a member
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}

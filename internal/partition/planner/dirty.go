@@ -1,0 +1,197 @@
+package planner
+
+import (
+	"github.com/waterclock/waterclock/internal/partition/memtable"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// dirty lists the items that applied steps have changed since the last flush began. Changes of records and tombstones are in
+// the table. Together they are what the memtable has and the store lacks.
+//
+// A committed step is durable in the changelog, so writing each one to disk would gain nothing: after a crash the store
+// replays from its position in any case. Changes wait in memory instead, and the store never sees a timer that comes
+// and goes between two flushes. A flush writes everything that has changed, together with the position behind the last
+// step that was applied. Whole steps are applied, in the order of the changelog, so after each flush the store holds
+// the result of a prefix of the changelog.
+//
+// A large flush takes a second or more, and steps go on meanwhile. So BeginFlush sets aside what has changed so far.
+// From then on nothing is dirty until the next step is applied. That is compared with what is being flushed as if the store
+// had it. There is one flush at a time.
+//
+// An item, record or tombstone stays until the store has the result of the last committed step for its ID.
+//
+// Only the memory of timers that are not soon counts here, because soon timers are counted already. So nothing has
+// to be written while there is room for pending timers, however many come and go. A timer that is given out or evicted
+// counts here again.
+type dirty struct {
+	items    []*Item // the items that differ from the store, each once
+	bytes    int64   // about the memory of the items that are not soon; see Item.dirtyBytes
+	flushing []*Item // being written; nil: its change has moved to a tombstone
+	out      bool    // a flush is in progress; EndFlush ends that
+	flushes  int64   // how many have ended
+	wanted   bool    // a timer waits for a flush so that it can be parked; BeginFlush ends that
+}
+
+// change is how an item differs from the store; its zero value: not at all.
+type change struct {
+	stored   timer.Ref    // what the store holds, or will when the flush under way has ended
+	after    *timer.Timer // what is pending, nil for nothing; set if the change is stale
+	at       int32        // place in dirty.items, counted from 1; 0: it does not differ
+	flushing int32        // place in dirty.flushing, counted from 1; 0: it is not being flushed
+}
+
+// stale reports whether the store may lack what committed steps changed in the item.
+func (c *change) stale() bool { return c.at != 0 || c.flushing != 0 }
+
+// dirtyBytes returns about how much memory a dirty item takes. It leaves out what is counted for soon items.
+func (it *Item) dirtyBytes() (n int64) {
+	c := &it.change
+	if c.at == 0 {
+		return 0
+	}
+	if !it.near {
+		n = itemMemory
+	}
+	if c.after != nil && !(it.near && it.timer == c.after) {
+		n += int64(c.after.Size())
+	}
+	return n
+}
+
+// apply applies the change of a step to one ID.
+func (d *dirty) apply(it *Item, before timer.Ref, after *timer.Timer) {
+	c := &it.change
+	d.bytes -= it.dirtyBytes()
+	if c.at == 0 {
+		d.add(it, before, after)
+	} else if c.after = after; after.Ref() == c.stored && !movable(after) { // gone again, or paused and resumed; see movable
+		d.drop(it)
+	}
+	d.bytes += it.dirtyBytes()
+}
+
+// add adds an item that did not differ from the store.
+func (d *dirty) add(it *Item, stored timer.Ref, after *timer.Timer) {
+	d.items = append(d.items, it)
+	c := &it.change
+	c.at, c.stored, c.after = int32(len(d.items)), stored, after
+}
+
+// restore takes over the change of a record or a tombstone that has become an item.
+func (d *dirty) restore(it *Item, state memtable.State, stored timer.Ref) {
+	if state&memtable.Dirty != 0 {
+		d.add(it, stored, it.timer)
+		d.bytes += it.dirtyBytes()
+	}
+	if state&memtable.Flushing != 0 {
+		d.flushing = append(d.flushing, it)
+		it.change.after, it.change.flushing = it.timer, int32(len(d.flushing))
+	}
+}
+
+// drop removes an item that no longer differs from the store.
+func (d *dirty) drop(it *Item) {
+	last := len(d.items) - 1
+	moved := d.items[last]
+	d.items[it.change.at-1], moved.change.at = moved, it.change.at
+	d.items[last] = nil
+	d.items, it.change.at = d.items[:last], 0
+}
+
+// Apply applies a part of a committed segment: about limit changes and entries. It returns by how much the
+// number of pending timers has grown, and whether that was the last part. Segments are applied in the order in which they
+// were committed.
+func (p *Planner) Apply(s *Segment, limit int) (pending int, done bool) {
+	changes := s.Changes()
+	for ; s.applied < len(changes) && limit > 0; limit-- {
+		c := &changes[s.applied]
+		s.applied++
+		if !c.Before.IsAbsent() {
+			pending--
+		}
+		if c.After != nil {
+			pending++
+		}
+		p.known.dirty.apply(c.item, c.Before, c.After)
+	}
+	for limit > 0 && len(s.first)+len(s.rest) > 0 {
+		limit -= p.known.settle(s)
+	}
+	p.known.evict() // items that were waiting may take much memory
+	if len(s.first)+len(s.rest) > 0 {
+		return pending, false
+	}
+	p.committed[0], p.committed = nil, p.committed[1:]
+	return pending, true
+}
+
+// settle drops the segment's first chunk, and returns how many entries it had.
+func (k *known) settle(s *Segment) int {
+	list := &s.first
+	if len(*list) == 0 {
+		list = &s.rest
+	}
+	c := (*list)[0]
+	(*list)[0], *list = nil, (*list)[1:]
+	for i := range c.entries {
+		it := c.entries[i].item
+		if it == nil {
+			continue
+		}
+		if it.entries--; it.entries == 0 {
+			it.last = nil
+			k.release(it)
+		}
+	}
+	return len(c.entries)
+}
+
+// BeginFlush begins a flush: it returns the changes that bring the store to the last step that was applied. EndFlush ends
+// it.
+func (p *Planner) BeginFlush() []timer.Change {
+	d := &p.known.dirty
+	if d.out {
+		panic("planner: a flush is in progress already")
+	}
+	has := p.known.table.Stats()
+	all := make([]timer.Change, 0, len(d.items)+has.Changed+has.Tombstones)
+	for _, it := range d.items {
+		c := &it.change
+		all = append(all, timer.ChangeOf([]byte(it.id), c.stored, c.after))
+		c.at, c.flushing = 0, c.at
+	}
+	p.known.table.Flush(func(k memtable.Kind, r memtable.Record) {
+		if k == memtable.Tombstone {
+			all = append(all, timer.ChangeOf(r.Bytes, r.Stored, nil))
+			return
+		}
+		id, at, _ := timer.DecodePlace(r.Bytes)
+		all = append(all, timer.Change{ID: id, Before: r.Stored, After: at, Bytes: r.Bytes})
+	})
+	d.flushing, d.items, d.bytes, d.out, d.wanted = d.items, nil, 0, true, false
+	return all
+}
+
+// EndFlush ends a flush that is in the store. The planner forgets its changes.
+func (p *Planner) EndFlush() {
+	d := &p.known.dirty
+	flushing := d.flushing
+	d.flushing, d.out = nil, false
+	d.flushes++
+	p.known.table.Flushed()
+	for _, it := range flushing {
+		if it == nil {
+			continue
+		}
+		it.change.flushing = 0
+		if !it.change.stale() {
+			it.change.after = nil
+		}
+		if it.kept() {
+			p.known.encode(it)
+			continue
+		}
+		p.known.release(it)
+	}
+	p.known.evict()
+}

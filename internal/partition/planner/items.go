@@ -1,0 +1,195 @@
+package planner
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/waterclock/waterclock/internal/partition/memtable"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// grain makes slots of 64 ms. A timer that is due sooner is not worth encoding.
+const grain = 6
+
+// maxSpare is how many unused items are kept. A timer needs one until its step is applied, and one when it fires.
+const maxSpare = 4096
+
+// newItem makes an item of an ID that the planner knows nothing of.
+func (k *known) newItem(id string, ref timer.Ref, t *timer.Timer) *Item {
+	return k.item(k.table.AddObject(id), id, ref, t)
+}
+
+// item makes the item of a new object.
+func (k *known) item(number int32, id string, ref timer.Ref, t *timer.Timer) *Item {
+	if int(number) == len(k.items) {
+		k.items = append(k.items, nil)
+	}
+	var it *Item
+	if last := len(k.spare) - 1; last >= 0 {
+		it, k.spare = k.spare[last], k.spare[:last]
+	} else {
+		it = new(Item)
+	}
+	k.items[number] = it
+	it.number, it.id, it.ref, it.timer = number, id, ref, t
+	return it
+}
+
+// find returns the item of an ID, nil if nothing is known of it. It turns a record or a tombstone into an item.
+func (k *known) find(id []byte) *Item {
+	at := k.table.Find(id)
+	switch at.Kind() {
+	case memtable.None:
+		return nil
+	case memtable.Object:
+		return k.items[at.Number()]
+	}
+	it := k.decode(at, true)
+	switch at.Kind() {
+	case memtable.Soon:
+		k.insert(it)
+	case memtable.Later:
+		k.postpone(it)
+	}
+	return it
+}
+
+// decode turns a record or a tombstone into an item that is neither soon nor later. With own set, the item has a copy of
+// the bytes.
+func (k *known) decode(at memtable.Ref, own bool) *Item {
+	number, id, r := k.table.Decode(at)
+	if at.Kind() == memtable.Tombstone {
+		it := k.item(number, id, timer.Absent, nil)
+		k.dirty.restore(it, r.State, r.Stored)
+		return it
+	}
+	if own {
+		r.Bytes = bytes.Clone(r.Bytes)
+	}
+	t := decoded(r.Bytes)
+	t.Target.Topic = k.topics.own(t.Target.Topic)
+	it := k.item(number, id, t.Ref(), t)
+	k.dirty.restore(it, r.State, r.Stored)
+	return it
+}
+
+// decoded returns the timer of a record.
+func decoded(b []byte) *timer.Timer {
+	t, err := timer.Decode(b)
+	if err != nil {
+		panic("planner: a record cannot be read: " + err.Error())
+	}
+	return t
+}
+
+// encode turns an item into a record or a tombstone if nothing happens to it: no entry, request or flush refers to the
+// item, it waits only for its due time, and its bytes and its place say everything about it.
+func (k *known) encode(it *Item) {
+	t := it.timer
+	switch {
+	case it.entries > 0 || it.pins > 0:
+		return
+	case t == nil:
+		k.bury(it)
+		return
+	case it.change.flushing != 0 || it.permit != nil || it.missed != 0 || !encodable(t):
+		return
+	}
+	if kind, key := k.table.Place(it.number); kind == memtable.None || key.Due != t.Due {
+		return
+	}
+	r := memtable.Record{Stored: timer.Absent}
+	if it.change.at != 0 {
+		r.State, r.Stored = memtable.Dirty, it.change.stored
+	}
+	k.scratch = t.AppendTo(k.scratch[:0])
+	if r.Bytes = k.scratch; !k.table.Encode(it.number, r) {
+		return
+	}
+	if it.near {
+		k.left(it)
+	}
+	if it.change.at != 0 {
+		k.clean(it)
+	}
+	k.retire(it)
+}
+
+// encodable reports whether a timer may be a record by what it is.
+func encodable(t *timer.Timer) bool { return t.Steering == nil && t.Size() <= memtable.MaxBytes }
+
+// bury turns an item under whose ID nothing is pending into a tombstone, if the store still has something, or will when
+// the flush under way has ended.
+func (k *known) bury(it *Item) {
+	c := &it.change
+	if c.at == 0 || !k.table.Bury(it.number, c.stored) {
+		return
+	}
+	if c.flushing != 0 { // EndFlush has nothing to do for it
+		k.dirty.flushing[c.flushing-1] = nil
+	}
+	k.clean(it)
+	k.retire(it)
+}
+
+// clean makes an item clean because a record or tombstone takes over its change.
+func (k *known) clean(it *Item) {
+	k.dirty.bytes -= it.dirtyBytes()
+	k.dirty.drop(it)
+}
+
+// forget forgets an item, and its ID.
+func (k *known) forget(it *Item) {
+	k.table.Forget(it.number)
+	k.retire(it)
+}
+
+// retire forgets an item that has no object any more, and keeps it for another ID. Nothing refers to it then: no entry that
+// is not applied, no batch and no flush. A Parking may, but Parked also compares the timer.
+func (k *known) retire(it *Item) {
+	has := k.table.Stats()
+	if has.Objects == 0 { // frees lists that were long
+		k.items, k.spare = nil, nil
+		return
+	}
+	k.items[it.number] = nil
+	if len(k.items) > 2*has.Numbers+maxSpare {
+		k.items = slices.Clone(k.items[:has.Numbers])
+	}
+	if len(k.spare) < maxSpare {
+		*it = Item{}
+		k.spare = append(k.spare, it)
+	}
+}
+
+// topicNames has names of topics in memory of their own. Otherwise a caller that remembers a name would keep the chunk
+// that a timer was encoded in.
+type topicNames map[string]string
+
+// maxTopics is how many names of topics a planner remembers. Then it forgets all of them.
+const maxTopics = 1000
+
+// own returns the name, in memory of its own.
+func (n topicNames) own(name string) string {
+	own, ok := n[name]
+	if !ok {
+		if len(n) >= maxTopics {
+			clear(n)
+		}
+		own = strings.Clone(name)
+		n[own] = own
+	}
+	return own
+}
+
+// own gives an item that was just decoded its own bytes, because it will wait. Otherwise it would keep a whole chunk in
+// memory.
+func (it *Item) own() {
+	t := decoded(it.timer.AppendTo(nil))
+	t.Target.Topic = it.timer.Target.Topic
+	if it.change.after == it.timer {
+		it.change.after = t
+	}
+	it.timer = t
+}

@@ -1,0 +1,144 @@
+package planner
+
+import (
+	"github.com/waterclock/waterclock/internal/partition/memtable"
+	"github.com/waterclock/waterclock/internal/timer"
+)
+
+// known has everything that is in memory about timers, by ID: items, for IDs to which something happens, and the
+// records and tombstones of the table. If it has nothing about an ID, the store is right about the ID.
+type known struct {
+	table *memtable.Table
+	items []*Item // by the number of their objects; nil: the number is free
+	spare []*Item // empty items, to be used again
+	dirty dirty
+
+	// horizon is a place in the order of firing. Invariant: every pending timer below it is
+	// soon, or waits, or is parked; a later record lies at or above it, and the store lacks that
+	// record. Loads raise the horizon. Evictions lower it, and then loads begin there again.
+	// Timers that were admitted, or have waited, may be soon above it. A load passes over them.
+	//
+	// No stale row is loaded, and no row is missed, for two reasons. Load does not take an ID of
+	// which something is known. And between a scan and its Load the planner forgets nothing that
+	// the store has got meanwhile: see the caller's duties.
+	horizon  timer.Ref
+	limit    int64 // of bytes, see New
+	bytes    int64 // of soon items
+	missed   int64 // bytes of the items whose missed is set: see Crowded
+	latest   int64 // no item's missed is later than this; see notAhead
+	full     bool  // nothing more is to be loaded; Relieved ends that
+	remained int64 // bytes of soon timers that the last eviction left; MaxInt64: a load came later
+	evicted  int64 // bytes that the last eviction has freed
+	retried  bool  // a load was asked for because they fit again, and no timer has fallen due since
+
+	scratch []byte
+	topics  topicNames
+}
+
+func (k *known) held() int64 { return k.bytes + k.table.Stats().SoonBytes }
+
+// set makes t the planned state of an item.
+func (k *known) set(it *Item, t *timer.Timer) {
+	k.become(it, t)
+	switch {
+	case t == nil:
+	case it.ref.Compare(k.horizon) < 0:
+		k.insert(it)
+	default:
+		k.postpone(it)
+	}
+}
+
+// become makes t the planned state of an item that is neither soon nor later. A missed occurrence of the same timer stays
+// missed: a pause, a resume or a trigger does not change that.
+func (k *known) become(it *Item, t *timer.Timer) {
+	missed, same := it.missed, it.timer != nil && t != nil && it.timer.Offset == t.Offset
+	k.drop(it)
+	if it.ref, it.timer = t.Ref(), t; same {
+		k.miss(it, missed)
+	}
+}
+
+// miss notes that an occurrence was missed if it is due by an instant; 0 for none. That makes a difference only to timers with
+// catch-up none, which do not fire a missed occurrence. The item stays in memory until that is decided, because the store
+// does not know it.
+func (k *known) miss(it *Item, by int64) {
+	if it.missed != 0 {
+		it.missed = 0
+		k.missed -= Held(it.timer)
+	}
+	t := it.timer
+	if by != 0 && t.Recurrence != nil && t.Recurrence.CatchUp == timer.CatchUpNone && t.Due <= by && !t.IsPaused() { // for a paused timer the resume decides
+		it.missed = by
+		k.missed += Held(t)
+		k.latest = max(k.latest, by)
+	}
+}
+
+// drop takes an item's pending timer out of memory.
+func (k *known) drop(it *Item) {
+	k.table.Remove(it.number)
+	if it.near {
+		k.left(it)
+	}
+	k.miss(it, 0)
+	it.timer, it.permit, it.waiting, it.parking = nil, nil, false, false
+}
+
+// insert makes an item soon that is neither soon nor later.
+func (k *known) insert(it *Item) {
+	k.table.Put(it.number, memtable.Soon, timer.Ref{Due: it.timer.FiresAt(), Offset: it.ref.Offset})
+	k.dirty.bytes -= it.dirtyBytes()
+	it.near = true
+	k.dirty.bytes += it.dirtyBytes()
+	k.bytes += Held(it.timer)
+}
+
+// left notes that an item is no longer soon.
+func (k *known) left(it *Item) {
+	k.dirty.bytes -= it.dirtyBytes()
+	it.near = false
+	k.dirty.bytes += it.dirtyBytes()
+	k.bytes -= Held(it.timer)
+}
+
+// postpone makes an item later that is neither soon nor later.
+func (k *known) postpone(it *Item) { k.table.Put(it.number, memtable.Later, it.ref) }
+
+// release looks at an item that the planner may no longer need. If it waited for its entries, it goes back to the wheel
+// and is looked at when due. If the store knows all of it and it does not fire soon, it is forgotten. If it only waits
+// to be due, it is encoded.
+func (k *known) release(it *Item) {
+	if it.waiting && it.entries == 0 {
+		it.waiting = false
+		k.insert(it)
+	}
+	if !it.kept() && !it.near && !it.parking && it.missed == 0 {
+		k.drop(it)
+		k.forget(it)
+		return
+	}
+	k.encode(it)
+}
+
+// notAhead corrects the marks of missed occurrences after a clock that was ahead has been set back. Occurrences after now were
+// not missed, so they are neither skipped nor kept in memory for that.
+func (k *known) notAhead(now, ahead int64) {
+	if k.latest <= now+ahead {
+		return
+	}
+	if k.latest = 0; k.missed == 0 {
+		return
+	}
+	var all []*Item // collected before one of them is forgotten
+	for _, it := range k.items {
+		if it != nil && it.missed != 0 {
+			all = append(all, it)
+		}
+	}
+	for _, it := range all {
+		if k.miss(it, min(it.missed, now)); it.missed == 0 {
+			k.release(it) // it may have been kept only for that
+		}
+	}
+}

@@ -1,0 +1,16 @@
+package rig
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/waterclock/waterclock/internal/node/config"
+)
+
+// environ returns this process's environment without the variables that control tests
+// and CI: they look like settings, and the program refuses settings that it does not
+// know.
+func environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, config.EnvPrefix) })
+}

@@ -1,0 +1,165 @@
+package simulation
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// bug is a change of the product that must not go unseen. No line of it is in the product: the compiler gets
+// other files in place of its own (go build -overlay).
+type bug struct {
+	name   string
+	breaks string // a rule of package history; or the line of an issue whose mend is taken out
+	by     string // package and test that must fail; "": TestSimulation
+	plant  []change
+}
+
+func bugs() []bug { return slices.Concat(breaks(), mends()) }
+
+// breaks are bugs each of which breaks a rule.
+func breaks() []bug {
+	return []bug{
+		{"an acquisition begins to read one request too late", "loss", "",
+			[]change{{"internal/partition", "Partition.acquire", "call newServed, arg 2", "$ + 1"}}},
+		{"of a step's emissions three are sent", "loss", "",
+			[]change{{"emitter", "outgoing.send", "call Produce, ..", "$[:min(3, len($))]"}}},
+		{"a step whose end is not known counts as aborted", "duplicate", "",
+			[]change{{"emitter", "inDoubt.resolve", "if EndingCommit", never}}},
+		{"a step whose end is read back as committed counts as aborted", "duplicate", "",
+			[]change{{"emitter", "readBack", "EndingCommit", "$x.EndingAbort"}}},
+		{"timers fire that fall due within 50 ms", "early", "",
+			[]change{
+				{"internal/partition/planner", "known.popDue", "call Pop, arg 1", "$ + 50"},
+				{"internal/partition", "sealedStep.route", "> FiresAt", "$x > $y + 50"},
+			}},
+		{"a step that is sealed again does not look at the clock", "early", "",
+			[]change{{"internal/partition", "sealedStep.route", "case FiresAt", never}}},
+		{"a firing that is too late when it is planned is emitted", "late", "",
+			[]change{
+				{"internal/partition/planner", "recurrences.occur", "if IsTooLate", never},
+				{"internal/partition", "sealedStep.route", "case IsTooLate", never},
+			}},
+		{"a step that is sealed again emits firings that are too late by then", "late", "",
+			[]change{{"internal/partition", "sealedStep.route", "case IsTooLate", never}}},
+		{"an emission lacks its first header", "altered", "",
+			[]change{{"internal/partition", "emissions.record", "for Headers", "$[min(1, len($)):]"}}},
+		{"the next occurrence is counted from when the last one fired", "altered", "",
+			[]change{
+				{"internal/partition/planner", "recurrences.occur", "call After", `$
+					if $x != nil {
+						next := *$x
+						next.Due += $2 - $xx.Emit.Due
+						$x = &next
+					}`},
+			}},
+		{"a request behind a firing that is rolled back is not decided again", "order", "",
+			[]change{{"internal/partition/planner", "Planner.rollBack", "call decide", drop}}},
+		{"the catch-up barrier is open from the start", "order", "",
+			[]change{{"internal/partition/planner", "Planner.Fire", "for open, open", drop}}},
+		{"a request for a timer that is just firing is lost", "kept", "",
+			[]change{
+				{"internal/partition/planner", "Planner.decide", "call decide", `$
+					if last := $3.last; last != nil && last.firing && $3.timer == nil && !last.chunk.committed {
+						$1.After, $1.Value, $1.Outcome = nil, nil, timer.NotFound
+					}`},
+			}},
+		{"the changelog keeps the timer that was replaced", "kept", "",
+			[]change{{"internal/partition/planner", "Segment.Changes", "!= Before", "$ && ($x.IsAbsent() || $y.IsAbsent())"}}},
+		{"the event of a replacement does not name what was replaced", "told", "",
+			[]change{{"internal/partition", "owned.event", "Previous", drop}}},
+		{"the event of a firing says when it was due, and not when it fired", "told", "",
+			[]change{
+				{"internal/partition", "owned.event", "case Fired, assign Occurred", "$; $r1.At = $1.Emit.FiresAt()"},
+			}},
+		{"a rejected request has no dead letter", "poison", "",
+			[]change{{"internal/partition", "sealedStep.build", "call deadLetters", drop}}},
+		{"a rejected request has two dead letters", "poison", "",
+			[]change{{"internal/partition", "sealedStep.build", "call deadLetters", "$; $"}}},
+		{"the bound passes what one sub-partition has not planned", "position", "",
+			[]change{{"internal/partition/tracker", "Tracker.Bound", "First", "$x.Behind"}}},
+		{"a step's position is one too high", "position", "",
+			[]change{{"internal/partition", "sealedStep.build", "call Checkpoint, arg 1", "$ + 1"}}},
+		{"the fence between groups lets every step pass", "writer", "",
+			[]change{{"internal/ownership", "Steps.Fence", "call check", "error(nil)"}}},
+		{"a step goes on although the group does not know the member, and the fence lets it pass", "writer", "",
+			[]change{
+				{"emitter", "txnClient.commitOffsets", "assign errRefused", "return nil"},
+				{"internal/ownership", "Steps.Fence", "call check", "error(nil)"},
+			}},
+		{"a step that is aborted is applied", "fold", "",
+			[]change{{"internal/partition", "sealedStep.done", "case Aborted, giveBack", "$x.commit"}}},
+		{"a step that is lost is applied", "fold", "",
+			[]change{{"internal/partition", "sealedStep.done", "case Lost, giveBack", "$x.commit"}}},
+		{"applying a firing forgets that the store has the timer", "fold", "",
+			[]change{{"internal/partition/planner", "dirty.apply", "call add", "$; if $3 == nil { $0.drop($1) }"}}},
+		{"a checkpoint of the store leaves deletions out", "fold", "",
+			[]change{{"internal/partition/planner", "Planner.BeginFlush", "if Tombstone, assign ChangeOf", drop}}},
+		{"a view is believed whatever the log shows", "fold", "",
+			[]change{{"internal/ownership", "evidence.refuted", "body", `return ""; $`}}},
+		{"the ledger does not count cancels", "ledger", "",
+			[]change{{"internal/partition", "ledger.add", "Cancelled", drop}}},
+		{"what is pending is not counted less by what ends", "ledger", "",
+			[]change{{"internal/partition/planner", "Planner.Apply", "if IsAbsent, --", drop}}},
+		{"an answer is given without asking the group", "stale", "",
+			[]change{{"internal/partition/questions", "answers.confirm", "call Certain", "$x.Err()"}}},
+		{"an answer says what is planned, and not what is committed", "stale", "",
+			[]change{
+				{"internal/partition/planner", "Planner.Committed", "after change", "$xx.timer"},
+				{"internal/partition/planner", "Planner.Committed", "call stale", "true"},
+				{"internal/partition/planner", "Planner.Committed", "if entries", never},
+			}},
+		{"an answer leaves out committed steps that are not applied yet", "stale", "",
+			[]change{{"internal/partition/planner", "Planner.Committed", "if entries", never}}},
+		{"the offset that a step commits is that of the step before", "lag", "",
+			[]change{{"internal/partition", "sealedStep.build", "call Offset, arg 1", "$0.l.subs.Position()"}}},
+		{"offsets do not pass markers at the log's end", "lag", "",
+			[]change{
+				{"internal/partition", "lane.mayPass", "return passPause", never},
+				{"internal/partition", "lane.couldPass", "return bound", never},
+			}},
+		{"a firing that is rolled back does not wait to fire again", "liveness", "",
+			[]change{{"internal/partition/planner", "Planner.rollBack", "assign waiting", drop}}},
+		{"timers that were evicted from memory are not loaded again", "liveness", "",
+			[]change{{"internal/partition/planner", "known.evictFrom", "if horizon", never}}},
+		{"nobody waits for targets that were unhealthy before an acquisition", "liveness", "",
+			[]change{{"internal/partition", "parking.open", "call Wait", drop}}},
+
+		{"intake is never held back", "bounds", "./internal/partition TestIntakePausesAtTheQueuesLimit",
+			[]change{{"internal/partition", "backlog.full", "return tell", never}}},
+		{"nothing is evicted from memory", "bounds", "./internal/partition TestAWheelForgetsBeyondItsShare",
+			[]change{{"internal/partition/planner", "known.evict", "for held", never}}},
+		{"committed steps that are not applied have no limit", "bounds",
+			"./internal/partition TestSealsUpToMaxUnapplied",
+			[]change{{"internal/partition", "lane.seal", "if full", never}}},
+		{"who comes first has the whole step", "share", "./emitter TestStepsAreSharedBetweenTopics",
+			[]change{{"emitter", "fairShares.of", "if among", never}}},
+		{"each partition of a topic has its topic's part of the memory", "share",
+			"./internal/kit/budget TestBacklogsOfTwoTopicsComeToHaveAsMuch",
+			[]change{{"internal/kit/budget", "Account.limit", "/ max", "$x"}}},
+		{"firings take whole steps while requests wait", "share", "./internal/partition TestFlowKeepsAFloorForRequests",
+			[]change{{"internal/partition", "flow.share", "body", "return $1; $"}}},
+	}
+}
+
+// TestFaultsAreInTheDocs: the table of docs/internals/BREAKING.md names each kind of fault.
+func TestFaultsAreInTheDocs(t *testing.T) {
+	page, err := os.ReadFile("../../docs/internals/BREAKING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := make(map[string]bool)
+	for line := range strings.Lines(string(page)) {
+		if cells := strings.Split(line, "|"); len(cells) == 4 {
+			for name := range strings.SplitSeq(cells[1], ",") {
+				named[strings.TrimSpace(name)] = true
+			}
+		}
+	}
+	for _, k := range kinds() {
+		if !named[k.name] {
+			t.Errorf("the fault %q is missing", k.name)
+		}
+	}
+}
