@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	document = "../../../docs/DELAY.md"
+	document = "../../docs/DELAY.md"
 	// documentAddr is the broker that the document speaks of. It stands for the broker of
 	// the test: that is all that is changed in a block.
 	documentAddr = "127.0.0.1:9092"

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	root = "../../.."
+	root = "../.."
 	// patience is far more than anything here takes.
 	patience = time.Minute
 )

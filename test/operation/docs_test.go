@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-const root = "../../.."
+const root = "../.."
 
 var (
 	registered = regexp.MustCompile(`(?:Name: +|(?:NewDesc|newLateness|Counters?|Gauges?|GaugeFunc|Histograms?)\()"(waterclock_[a-z0-9_]*[a-z0-9])"`)

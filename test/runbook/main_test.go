@@ -13,7 +13,7 @@ import (
 func TestMain(m *testing.M) { kafkatest.Main(m) }
 
 const (
-	root = "../../.."
+	root = "../.."
 	// patience is far more than anything here takes.
 	patience = time.Minute
 	// partitions of the request topics.

@@ -68,7 +68,7 @@ func dev(t *testing.T, collector string) (broker, api string) {
 	dir := t.TempDir()
 	binary := filepath.Join(dir, "waterclock")
 	build := exec.Command("go", "build", "-o", binary, "./cmd/waterclock")
-	build.Dir = "../../.."
+	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}

@@ -18,21 +18,12 @@ import (
 	"github.com/waterclock/waterclock/test/rig"
 )
 
-// As many replays at a time as there are cores, and as there is memory for.
-func TestReplaySlots(t *testing.T) {
-	for _, x := range [][3]int{{1, 4, 2}, {2, 4, 2}, {3, 4, 3}, {4, 4, 4}, {64, 4, 4}, {64, 2, 2}, {1, 2, 2}} {
-		if got := node.ReplaySlots(x[0], x[1]); got != x[2] {
-			t.Errorf("%d on %d cores with memory for %d, want %d", got, x[0], x[1], x[2])
-		}
-	}
-}
-
 // Changelogs end in the open transaction of somebody else, so that their replays
 // begin and do not go on. No more of them than may fold at the same time; but
 // each gives its slot back when nothing moves, and a partition whose changelog
 // is well is served meanwhile, however many others stand still.
 func TestReplaysThatStandStillHoldNobodyUp(t *testing.T) {
-	slots := node.ReplaySlots(runtime.GOMAXPROCS(0), memory.Divide(memory.Minimum).Replays)
+	slots := min(max(2, runtime.GOMAXPROCS(0)), memory.Divide(memory.Minimum).Replays)
 	n := 2*slots + 1
 	c, _ := kafkatest.Fake(t, kfake.NumBrokers(1), kfake.SeedTopics(int32(n), requests), kfake.SeedTopics(1, target))
 	cfg := rig.Config(t, c.ListenAddrs(), requests)

@@ -1,4 +1,0 @@
-package node
-
-// ReplaySlots is for the tests that stand outside.
-func ReplaySlots(cores, room int) int { return replaySlots(cores, room) }
