@@ -41,20 +41,20 @@ func DefaultAPI() APIConfig {
 	return c
 }
 
-func (c *APIConfig) check() error {
-	return errors.Join(c.SteadyConfig.check(), c.checkOwn(), wantTimers(c.Puts, c.Gets, c.Pending), between("callers", 1, 256, c.Callers),
-		between("number of rates", 1, 1, len(c.Rates)))
+func (apic *APIConfig) check() error {
+	return errors.Join(apic.SteadyConfig.check(), apic.checkOwn(), wantTimers(apic.Puts, apic.Gets, apic.Pending), between("callers", 1, 256, apic.Callers),
+		between("number of rates", 1, 1, len(apic.Rates)))
 }
 
 // measure measures calls next to bare HTTP servers, and a steady rate of timers with and without calls at the same time.
-func (c *APIConfig) measure(ctx context.Context, r *run) error {
+func (apic *APIConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("api", "PUTs a second / bare server that writes", "of the service for a PUT / of the bare server")
-	a := &apiRun{run: r, c: c, rep: rep}
+	a := &apiRun{run: r, c: apic, rep: rep}
 	a.api = true
 	if err := serveWarm(ctx, r); err != nil {
 		return err
 	}
-	err := c.rounds(func() error { return inTurn(ctx, a.idle, a.puts, a.gets) })
+	err := apic.rounds(func() error { return inTurn(ctx, a.idle, a.puts, a.gets) })
 	if err != nil {
 		return err
 	}

@@ -18,12 +18,12 @@ type BurstConfig struct {
 // DefaultBurst returns the usual workload.
 func DefaultBurst() BurstConfig { return BurstConfig{Common: DefaultCommon(), Timers: 200_000} }
 
-func (c *BurstConfig) check() error { return errors.Join(c.Common.check(), wantTimers(c.Timers)) }
+func (b *BurstConfig) check() error { return errors.Join(b.Common.check(), wantTimers(b.Timers)) }
 
 // measure measures a burst next to a pass-through of 1 record in and 1 out. Taking in and firing are measured separately.
-func (c *BurstConfig) measure(ctx context.Context, r *run) error {
+func (b *BurstConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("burst", "fired a second / bare 1:1", "of the service for a firing / of bare 1:1 for a record")
-	return atOnce(ctx, r, rep, c.Timers, offer{}, func(p *phase) error {
+	return atOnce(ctx, r, rep, b.Timers, offer{}, func(p *phase) error {
 		_, err := p.takenIn(ctx, rep)
 		return err
 	})
@@ -41,19 +41,19 @@ func DefaultFixed() FixedConfig {
 	return FixedConfig{Common: DefaultCommon(), Records: 200_000, Delay: 2 * time.Second}
 }
 
-func (c *FixedConfig) check() error {
-	return errors.Join(c.checkOwn(), wantTimers(c.Records), between("delay", config.MinDelay, 24*time.Hour, c.Delay))
+func (f *FixedConfig) check() error {
+	return errors.Join(f.checkOwn(), wantTimers(f.Records), between("delay", config.MinDelay, 24*time.Hour, f.Delay))
 }
 
 // measure measures a fixed-delay topic next to a pass-through of 1 record in and 1 out.
-func (c *FixedConfig) measure(ctx context.Context, r *run) error {
+func (f *FixedConfig) measure(ctx context.Context, r *run) error {
 	topic, err := r.makeTopic(ctx, "delayed")
 	if err != nil {
 		return err
 	}
-	r.delayed = config.DelayTopic{Topic: topic, Delay: c.Delay, Target: r.target}
+	r.delayed = config.DelayTopic{Topic: topic, Delay: f.Delay, Target: r.target}
 	rep := r.report("fixed", "passed on a second / bare 1:1", "of the service for a record / of bare 1:1")
-	return atOnce(ctx, r, rep, c.Records, offer{topic: topic, delay: c.Delay}, func(*phase) error { return nil })
+	return atOnce(ctx, r, rep, f.Records, offer{topic: topic, delay: f.Delay}, func(*phase) error { return nil })
 }
 
 // The timers of a burst are sent early enough to be accepted before they are due. The lead is a fixed time plus the time that

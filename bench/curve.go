@@ -59,12 +59,12 @@ func (c *CurveConfig) measure(ctx context.Context, r *run) error {
 }
 
 // point measures a rate with an interval.
-func (c *SteadyConfig) point(ctx context.Context, r *run, rep *Report, rate float64, interval time.Duration) error {
+func (s *SteadyConfig) point(ctx context.Context, r *run, rep *Report, rate float64, interval time.Duration) error {
 	r.cfg.FiringInterval = interval
 	if err := serveWarm(ctx, r); err != nil {
 		return err
 	}
-	p, err := c.paced(ctx, r, rep, rate, fmt.Sprintf("%.0f/s, interval %s", rate, interval))
+	p, err := s.paced(ctx, r, rep, rate, fmt.Sprintf("%.0f/s, interval %s", rate, interval))
 	if err != nil {
 		return err
 	}

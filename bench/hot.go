@@ -26,14 +26,14 @@ func DefaultHot() HotConfig {
 	return HotConfig{Common: DefaultCommon(), Timers: 200_000, Subs: []int{1, 2, 4}, Start: 15 * time.Second}
 }
 
-func (c *HotConfig) check() error {
-	return errors.Join(c.checkOwn(), wantTimers(c.Timers), between("start", 0, time.Hour, c.Start),
-		between("sub-partitions", 1, config.MaxSubPartitions, c.Subs...))
+func (h *HotConfig) check() error {
+	return errors.Join(h.checkOwn(), wantTimers(h.Timers), between("start", 0, time.Hour, h.Start),
+		between("sub-partitions", 1, config.MaxSubPartitions, h.Subs...))
 }
 
 // measure measures how fast one partition accepts requests that wait in its log, and then fires timers that are all due. It
 // compares both with a 1:1 pass-through of one partition.
-func (c *HotConfig) measure(ctx context.Context, r *run) (err error) {
+func (h *HotConfig) measure(ctx context.Context, r *run) (err error) {
 	// All loops of the pass-through read from one log and write to one log, too.
 	r.Partitions, r.partitions = 1, 1
 	if r.requests, err = r.makeTopic(ctx, "hot"); err != nil {
@@ -44,10 +44,10 @@ func (c *HotConfig) measure(ctx context.Context, r *run) (err error) {
 	if err != nil {
 		return err
 	}
-	return c.rounds(func() error {
+	return h.rounds(func() error {
 		var first []*Phase
-		for _, n := range c.Subs {
-			told, err := c.sub(ctx, r, rep, n)
+		for _, n := range h.Subs {
+			told, err := h.sub(ctx, r, rep, n)
 			if err != nil {
 				return err
 			}
@@ -57,8 +57,8 @@ func (c *HotConfig) measure(ctx context.Context, r *run) (err error) {
 			for i, what := range []string{"requests", "firings"} {
 				name := fmt.Sprintf("%s a second with %d sub-partitions / ", what, n)
 				rep.ratio(name+"bare 1:1", told[i].PerSecond, most.perSecond)
-				if n != c.Subs[0] {
-					rep.ratio(fmt.Sprint(name, c.Subs[0]), told[i].PerSecond, first[i].PerSecond)
+				if n != h.Subs[0] {
+					rep.ratio(fmt.Sprint(name, h.Subs[0]), told[i].PerSecond, first[i].PerSecond)
 				}
 			}
 		}
@@ -72,7 +72,7 @@ const hotOffer, hotTake = 100_000, 10_000
 
 // sub measures requests and firings with one number of sub-partitions. The requests are in the log when the instance starts,
 // and the timers are in memory when they fall due.
-func (c *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*Phase, error) {
+func (h *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*Phase, error) {
 	r.cfg.SubPartitions = subs
 	if err := serveWarm(ctx, r); err != nil { // warms group, topics and brokers up
 		return nil, err
@@ -81,13 +81,13 @@ func (c *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*
 		return nil, err
 	}
 	name := fmt.Sprintf("%d sub-partitions", subs)
-	p, err := r.begin(ctx, "firings, "+name, c.Timers)
+	p, err := r.begin(ctx, "firings, "+name, h.Timers)
 	if err != nil {
 		return nil, err
 	}
 	defer p.stopReading()
-	due := time.Now().Add(c.Start + time.Duration(c.Timers)*(time.Second/hotOffer+time.Second/hotTake)).Truncate(time.Millisecond)
-	if err := r.schedule(ctx, p.batch, offer{timers: c.Timers, rate: hotOffer, due: func(int, time.Time) int64 { return due.UnixMilli() }}); err != nil {
+	due := time.Now().Add(h.Start + time.Duration(h.Timers)*(time.Second/hotOffer+time.Second/hotTake)).Truncate(time.Millisecond)
+	if err := r.schedule(ctx, p.batch, offer{timers: h.Timers, rate: hotOffer, due: func(int, time.Time) int64 { return due.UnixMilli() }}); err != nil {
 		return nil, err
 	}
 	before, err := r.settled(ctx)
@@ -97,7 +97,7 @@ func (c *HotConfig) sub(ctx context.Context, r *run, rep *Report, subs int) ([]*
 	if r.serving, err = r.launch(r.settings()); err != nil {
 		return nil, err
 	}
-	taken, err := drain(ctx, r, "requests, "+name, c.Timers, before)
+	taken, err := drain(ctx, r, "requests, "+name, h.Timers, before)
 	if err != nil {
 		return nil, err
 	}

@@ -21,19 +21,19 @@ func DefaultLife() LifeConfig {
 	return LifeConfig{Common: DefaultCommon(), Timers: 1_000_000, Lives: Lives{Least: 2 * time.Second}}
 }
 
-func (c *LifeConfig) check() error {
-	return errors.Join(c.Common.check(), wantTimers(c.Timers), c.Lives.check())
+func (lc *LifeConfig) check() error {
+	return errors.Join(lc.Common.check(), wantTimers(lc.Timers), lc.Lives.check())
 }
 
 // measure measures lives next to a pass-through of 1 record in and 3 out.
-func (c *LifeConfig) measure(ctx context.Context, r *run) error {
+func (lc *LifeConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("life", "lives a second / bare 1:3", "of the service for a life / of bare 1:3 for a record")
-	return c.rounds(func() error {
+	return lc.rounds(func() error {
 		three, err := r.limitThenServe(ctx, rep, oneToThree)
 		if err != nil {
 			return err
 		}
-		l := lives{Lives: c.Lives, name: "life", timers: c.Timers}
+		l := lives{Lives: lc.Lives, name: "life", timers: lc.Timers}
 		if err := l.fire(ctx, r, nil); err != nil {
 			return err
 		}
@@ -63,23 +63,23 @@ const (
 // measure compares accepting timers with a 1:1 pass-through. It compares the cost of whole lives with that pass-through plus
 // a bare loop, which does the least that firing timers takes: it writes emission and tombstone at the rate at which timers
 // fall due, in steps that are as frequent as the service's.
-func (c *WaitConfig) measure(ctx context.Context, r *run) error {
+func (w *WaitConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("wait", "taken in a second / bare 1:1", "of the service for a life / of bare 1:1 and a bare firing")
-	return c.rounds(func() error {
+	return w.rounds(func() error {
 		one, err := r.bare.limit(ctx, rep, oneToOne)
 		if err != nil {
 			return err
 		}
-		spread := max(c.Spread, time.Second)
+		spread := max(w.Spread, time.Second)
 		firing, err := r.bare.steps(ctx, rep, Lives{Least: firingsLead}, min(spread, firingsFor),
-			order{Rate: float64(c.Timers) / spread.Seconds(), Interval: r.cfg.FiringInterval, Fanout: 2})
+			order{Rate: float64(w.Timers) / spread.Seconds(), Interval: r.cfg.FiringInterval, Fanout: 2})
 		if err != nil {
 			return err
 		}
 		if err := serveWarm(ctx, r); err != nil {
 			return err
 		}
-		l := lives{Lives: c.Lives, name: "wait", timers: c.Timers}
+		l := lives{Lives: w.Lives, name: "wait", timers: w.Timers}
 		if err := l.fire(ctx, r, rep); err != nil {
 			return err
 		}

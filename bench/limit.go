@@ -39,13 +39,13 @@ type limit struct {
 }
 
 // add takes a pass-through into account.
-func (best *limit) add(p *Phase) {
-	best.perSecond = max(best.perSecond, p.PerSecond)
+func (l *limit) add(p *Phase) {
+	l.perSecond = max(l.perSecond, p.PerSecond)
 	if p.CPU == nil {
 		return
 	}
-	if total := p.CPU.Own + p.CPU.Broker + p.CPU.Clients; best.cpu == 0 || total < best.total {
-		best.cpu, best.total = p.CPU.Own, total
+	if total := p.CPU.Own + p.CPU.Broker + p.CPU.Clients; l.cpu == 0 || total < l.total {
+		l.cpu, l.total = p.CPU.Own, total
 	}
 }
 
@@ -55,11 +55,11 @@ type LimitConfig struct{ Common }
 // DefaultLimit returns the usual pass-throughs.
 func DefaultLimit() LimitConfig { return LimitConfig{DefaultCommon()} }
 
-func (c *LimitConfig) check() error { return c.checkBare() }
+func (l *LimitConfig) check() error { return l.checkBare() }
 
-func (c *LimitConfig) measure(ctx context.Context, r *run) error {
+func (l *LimitConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("limit", "", "")
-	return c.rounds(func() error {
+	return l.rounds(func() error {
 		_, one := r.bare.limit(ctx, rep, oneToOne)
 		if one != nil {
 			return one
@@ -82,35 +82,35 @@ type input struct {
 }
 
 // fill makes the input, and warms clients and brokers up, because a JVM that has just started is slow.
-func (r *bareLoops) fill(ctx context.Context) error {
-	if r.input != nil {
+func (bl *bareLoops) fill(ctx context.Context) error {
+	if bl.input != nil {
 		return nil
 	}
-	topic, err := r.makeTopic(ctx, "in")
+	topic, err := bl.makeTopic(ctx, "in")
 	if err != nil {
 		return err
 	}
-	b := newBatch(r.name+"-in-", r.ValueBytes, r.PassRecords)
-	o := offer{timers: r.PassRecords, due: func(_ int, now time.Time) int64 { return now.UnixMilli() }, topic: topic}
-	if err := r.schedule(ctx, b, o); err != nil {
+	b := newBatch(bl.name+"-in-", bl.ValueBytes, bl.PassRecords)
+	o := offer{timers: bl.PassRecords, due: func(_ int, now time.Time) int64 { return now.UnixMilli() }, topic: topic}
+	if err := bl.schedule(ctx, b, o); err != nil {
 		return err
 	}
-	r.input = &input{topic: topic, batch: b}
-	_, err = r.pass(ctx, &Report{}, oneToThree, shape{r.Steps[0], r.IDs[0], r.Loops[0]})
+	bl.input = &input{topic: topic, batch: b}
+	_, err = bl.pass(ctx, &Report{}, oneToThree, shape{bl.Steps[0], bl.IDs[0], bl.Loops[0]})
 	return err
 }
 
 // limit measures a pass-through with each size of a step. With the best size it tries each number of transactional IDs, and
 // then of loops.
-func (r *bareLoops) limit(ctx context.Context, rep *Report, fanout int) (*limit, error) {
-	if err := r.fill(ctx); err != nil {
+func (bl *bareLoops) limit(ctx context.Context, rep *Report, fanout int) (*limit, error) {
+	if err := bl.fill(ctx); err != nil {
 		return nil, err
 	}
-	best, most := shape{r.Steps[0], r.IDs[0], r.Loops[0]}, &limit{}
+	best, most := shape{bl.Steps[0], bl.IDs[0], bl.Loops[0]}, &limit{}
 	try := func(values []int, with func(shape, int) shape) error {
 		for _, v := range values {
 			s := with(best, v)
-			p, err := r.pass(ctx, rep, fanout, s)
+			p, err := bl.pass(ctx, rep, fanout, s)
 			if err != nil {
 				return err
 			}
@@ -121,22 +121,22 @@ func (r *bareLoops) limit(ctx context.Context, rep *Report, fanout int) (*limit,
 		}
 		return nil
 	}
-	if err := try(r.Steps, func(s shape, step int) shape { s.step = step; return s }); err != nil {
+	if err := try(bl.Steps, func(s shape, step int) shape { s.step = step; return s }); err != nil {
 		return nil, err
 	}
-	if err := try(r.IDs[1:], func(s shape, ids int) shape { s.ids = ids; return s }); err != nil {
+	if err := try(bl.IDs[1:], func(s shape, ids int) shape { s.ids = ids; return s }); err != nil {
 		return nil, err
 	}
-	return most, try(r.Loops[1:], func(s shape, loops int) shape { s.loops = loops; return s })
+	return most, try(bl.Loops[1:], func(s shape, loops int) shape { s.loops = loops; return s })
 }
 
 // pass runs one pass-through.
-func (r *bareLoops) pass(ctx context.Context, rep *Report, fanout int, s shape) (told *Phase, err error) {
+func (bl *bareLoops) pass(ctx context.Context, rep *Report, fanout int, s shape) (told *Phase, err error) {
 	name := fmt.Sprintf("bare 1:%d, %v", fanout, s)
-	b := *r.input.batch
+	b := *bl.input.batch
 	b.Book = b.Again()
-	o := order{Kind: kindPass, In: r.input.topic, Records: r.PassRecords, Fanout: fanout, Step: s.step, IDs: s.ids, Loops: s.loops}
-	err = r.leadLoop(ctx, name, o, &b, func(l *loop, p *phase) error {
+	o := order{Kind: kindPass, In: bl.input.topic, Records: bl.PassRecords, Fanout: fanout, Step: s.step, IDs: s.ids, Loops: s.loops}
+	err = bl.leadLoop(ctx, name, o, &b, func(l *loop, p *phase) error {
 		p.start(l.Pid())
 		if err := l.work(ctx, time.Now()); err != nil {
 			return err
@@ -154,20 +154,20 @@ func (r *bareLoops) pass(ctx context.Context, rep *Report, fanout int, s shape) 
 }
 
 // leadLoop starts a bare loop whose output should be a batch, and calls do to run it.
-func (r *bareLoops) leadLoop(ctx context.Context, name string, o order, b *batch, do func(*loop, *phase) error) (err error) {
-	if o.Out, err = r.makeTopic(ctx, "out"); err != nil {
+func (bl *bareLoops) leadLoop(ctx context.Context, name string, o order, b *batch, do func(*loop, *phase) error) (err error) {
+	if o.Out, err = bl.makeTopic(ctx, "out"); err != nil {
 		return err
 	}
-	if o.State, err = r.makeTopic(ctx, "state"); err != nil {
+	if o.State, err = bl.makeTopic(ctx, "state"); err != nil {
 		return err
 	}
 	o.Name = o.Out // no other loop has it
-	p, err := r.collect(ctx, name, o.Out, b, o.Records)
+	p, err := bl.collect(ctx, name, o.Out, b, o.Records)
 	if err != nil {
 		return err
 	}
 	defer p.stopReading()
-	l, err := r.newLoop(ctx, o)
+	l, err := bl.newLoop(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -180,13 +180,13 @@ const stepsDelay = time.Second
 
 // steps measures the bare loop that gets timers from memory, with the Rate, the Interval and the Fanout of o. If it writes
 // whole lives, a producer sends as many requests at the same time as it would for the service.
-func (r *bareLoops) steps(ctx context.Context, rep *Report, lives Lives, d time.Duration, o order) (told *Phase, err error) {
+func (bl *bareLoops) steps(ctx context.Context, rep *Report, lives Lives, d time.Duration, o order) (told *Phase, err error) {
 	o.Kind, o.IDs, o.Records = kindSteps, MaxIDs, timersIn(o.Rate, lives.lead()+d)
-	if o.In, err = r.makeTopic(ctx, "unread"); err != nil {
+	if o.In, err = bl.makeTopic(ctx, "unread"); err != nil {
 		return nil, err
 	}
-	o.Prefix, o.ValueBytes, o.Partitions = o.In+"-", r.ValueBytes, r.Partitions
-	err = r.leadLoop(ctx, "bare loop", o, newBatch(o.Prefix, r.ValueBytes, o.Records), func(l *loop, p *phase) error {
+	o.Prefix, o.ValueBytes, o.Partitions = o.In+"-", bl.ValueBytes, bl.Partitions
+	err = bl.leadLoop(ctx, "bare loop", o, newBatch(o.Prefix, bl.ValueBytes, o.Records), func(l *loop, p *phase) error {
 		first := time.Now().Truncate(time.Millisecond).Add(stepsDelay)
 		for i := range o.Records {
 			p.Schedule(dueOf(first, i, o.Rate).UnixMilli())
@@ -199,8 +199,8 @@ func (r *bareLoops) steps(ctx context.Context, rep *Report, lives Lives, d time.
 				beside <- nil // only firings are measured: their timers were scheduled before
 				return
 			}
-			unread := newBatch(o.Prefix, r.ValueBytes, 0)
-			beside <- r.schedule(ctx, unread, offer{timers: o.Records, rate: o.Rate, topic: o.In, unbooked: true, due: Lives{}.due()})
+			unread := newBatch(o.Prefix, bl.ValueBytes, 0)
+			beside <- bl.schedule(ctx, unread, offer{timers: o.Records, rate: o.Rate, topic: o.In, unbooked: true, due: Lives{}.due()})
 		}()
 		err := errors.Join(l.work(ctx, first), <-beside)
 		if err == nil {

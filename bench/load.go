@@ -24,30 +24,30 @@ func DefaultLoad() LoadConfig {
 	return c
 }
 
-func (c *LoadConfig) check() error {
-	return errors.Join(c.SteadyConfig.check(), c.checkOwn(), wantTimers(c.Pending), between("rounds", 1, 1, c.Rounds))
+func (l *LoadConfig) check() error {
+	return errors.Join(l.SteadyConfig.check(), l.checkOwn(), wantTimers(l.Pending), between("rounds", 1, 1, l.Rounds))
 }
 
 // measure compares accepting timers with a 1:1 pass-through, and each rate on top of them with the same rate before.
-func (c *LoadConfig) measure(ctx context.Context, r *run) error {
+func (l *LoadConfig) measure(ctx context.Context, r *run) error {
 	rep := r.report("load", "taken in a second / bare 1:1", "of the service for a timer / of bare 1:1 for a record")
 	one, err := r.limitThenServe(ctx, rep, oneToOne)
 	if err != nil {
 		return err
 	}
-	before := make([]*Phase, len(c.Rates))
-	for i, rate := range c.Rates {
-		if before[i], err = c.paced(ctx, r, rep, rate, fmt.Sprintf("%.0f/s before", rate)); err != nil {
+	before := make([]*Phase, len(l.Rates))
+	for i, rate := range l.Rates {
+		if before[i], err = l.paced(ctx, r, rep, rate, fmt.Sprintf("%.0f/s before", rate)); err != nil {
 			return err
 		}
 	}
-	if err := c.load(ctx, r, rep, one); err != nil {
+	if err := l.load(ctx, r, rep, one); err != nil {
 		return err
 	}
-	for i, rate := range c.Rates {
+	for i, rate := range l.Rates {
 		top := r.report("steady on top of load", "p99 by receipt / without the load", "of the service for a timer / without the load")
 		top.Rate = rate
-		p, err := c.paced(ctx, r, top, rate, fmt.Sprintf("%.0f/s on top", rate))
+		p, err := l.paced(ctx, r, top, rate, fmt.Sprintf("%.0f/s on top", rate))
 		if err != nil {
 			return err
 		}
@@ -57,25 +57,25 @@ func (c *LoadConfig) measure(ctx context.Context, r *run) error {
 	return nil
 }
 
-func (c *LoadConfig) load(ctx context.Context, r *run, rep *Report, one *limit) error {
+func (l *LoadConfig) load(ctx context.Context, r *run, rep *Report, one *limit) error {
 	m := &meter{r: r}
 	defer r.profile("load")()
 	m.start(r.serving.pid())
-	if err := r.scheduleFar(ctx, r.nextBatch(0), c.Pending); err != nil {
+	if err := r.scheduleFar(ctx, r.nextBatch(0), l.Pending); err != nil {
 		return err
 	}
 	m.stop()
 	p := rep.add(&Phase{Name: "load"})
-	m.measure(p, c.Pending)
-	p.perSecond(c.Pending, m.begin.at, m.end.at)
+	m.measure(p, l.Pending)
+	p.perSecond(l.Pending, m.begin.at, m.end.at)
 	_, p.PeakRSS = memory(r.serving.pid())
 	disk, err := diskUse(r.settings().DataDir)
 	if err != nil {
 		return err
 	}
-	rep.Sizes = &Sizes{Pending: c.Pending, Request: requestBytes(r, c.Pending), Disk: float64(disk) / float64(c.Pending)}
+	rep.Sizes = &Sizes{Pending: l.Pending, Request: requestBytes(r, l.Pending), Disk: float64(disk) / float64(l.Pending)}
 	rep.round(p.PerSecond, one.perSecond, p.CPU, one.cpu)
-	return r.serving.allPending(ctx, p, c.Pending, pendingTimeout)
+	return r.serving.allPending(ctx, p, l.Pending, pendingTimeout)
 }
 
 // Timers that stay pending are due between farAhead and twice farAhead from now.

@@ -25,18 +25,18 @@ type loop struct {
 }
 
 // newLoop starts a bare loop.
-func (r *bareLoops) newLoop(ctx context.Context, o order) (*loop, error) {
-	if r.Profiles != "" {
-		o.Profile = filepath.Join(r.Profiles, o.Name+".pprof")
+func (bl *bareLoops) newLoop(ctx context.Context, o order) (*loop, error) {
+	if bl.Profiles != "" {
+		o.Profile = filepath.Join(bl.Profiles, o.Name+".pprof")
 	}
-	cmd := exec.Command(r.Bare[0], append(r.Bare[1:len(r.Bare):len(r.Bare)], "--brokers", strings.Join(r.cfg.Brokers, ","))...)
+	cmd := exec.Command(bl.Bare[0], append(bl.Bare[1:len(bl.Bare):len(bl.Bare)], "--brokers", strings.Join(bl.cfg.Brokers, ","))...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("start a bare loop: %w", err)
 	}
 	out, write := io.Pipe()
 	cmd.Stdout = write
-	p, err := startProcess(cmd, filepath.Join(r.Logs, "bare.log"))
+	p, err := startProcess(cmd, filepath.Join(bl.Logs, "bare.log"))
 	if err != nil {
 		return nil, err
 	}

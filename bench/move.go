@@ -64,9 +64,9 @@ func DefaultMove() MoveConfig {
 	return c
 }
 
-func (c *MoveConfig) check() error {
-	errs := []error{c.checkOwn(), c.Lives.check(), wantTimers(c.Pending), between("rate", 1, MaxRate, c.Rate)}
-	for _, x := range c.Cases {
+func (mc *MoveConfig) check() error {
+	errs := []error{mc.checkOwn(), mc.Lives.check(), wantTimers(mc.Pending), between("rate", 1, MaxRate, mc.Rate)}
+	for _, x := range mc.Cases {
 		errs = append(errs, want(slices.Contains(moveEvents(), x), "cases", x, "some of "+strings.Join(moveEvents(), ",")))
 	}
 	return errors.Join(errs...)
@@ -92,8 +92,8 @@ type arrival struct {
 	from int // partition of the request
 }
 
-func (c *MoveConfig) measure(ctx context.Context, r *run) (err error) {
-	m := &mover{run: r, c: c, rep: r.report(fmt.Sprintf("move, standbys %d, %d pending", r.cfg.Standbys, c.Pending), "", "")}
+func (mc *MoveConfig) measure(ctx context.Context, r *run) (err error) {
+	m := &mover{run: r, c: mc, rep: r.report(fmt.Sprintf("move, standbys %d, %d pending", r.cfg.Standbys, mc.Pending), "", "")}
 	defer func() {
 		for _, i := range m.peers {
 			if i.Alive() {
@@ -109,14 +109,14 @@ func (c *MoveConfig) measure(ctx context.Context, r *run) (err error) {
 	if err := m.calm(ctx); err != nil {
 		return err
 	}
-	if err := r.scheduleFar(ctx, r.nextBatch(0), c.Pending); err != nil {
+	if err := r.scheduleFar(ctx, r.nextBatch(0), mc.Pending); err != nil {
 		return err
 	}
 	if err := m.calm(ctx); err != nil {
 		return err
 	}
 	return m.beside(ctx, func() error {
-		for _, event := range c.Cases {
+		for _, event := range mc.Cases {
 			if err := m.event(ctx, event); err != nil {
 				return fmt.Errorf("%s: %w", event, err)
 			}

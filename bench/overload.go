@@ -58,24 +58,24 @@ func DefaultOverload() OverloadConfig {
 	}
 }
 
-func (c *OverloadConfig) check() error {
+func (oc *OverloadConfig) check() error {
 	errs := []error{
-		c.checkOwn(), wantTimers(c.Timers), c.Lives.check(), between("partitions", 2, MaxPartitions, c.Partitions),
-		between("capacity", 0, MaxRate/overFactor, c.Capacity), between("over", time.Millisecond, time.Hour, c.Over),
-		want(c.Before > c.lead() && c.Before <= time.Hour, "before", c.Before, "more than least and spread, at most 1h"),
-		want(len(c.Cases) > 0, "cases", "", "at least one"),
+		oc.checkOwn(), wantTimers(oc.Timers), oc.Lives.check(), between("partitions", 2, MaxPartitions, oc.Partitions),
+		between("capacity", 0, MaxRate/overFactor, oc.Capacity), between("over", time.Millisecond, time.Hour, oc.Over),
+		want(oc.Before > oc.lead() && oc.Before <= time.Hour, "before", oc.Before, "more than least and spread, at most 1h"),
+		want(len(oc.Cases) > 0, "cases", "", "at least one"),
 	}
-	for _, name := range c.Cases {
+	for _, name := range oc.Cases {
 		errs = append(errs, want(slices.Contains(OverloadCases(), name), "cases", name, fmt.Sprint(OverloadCases())))
 	}
 	return errors.Join(errs...)
 }
 
 // each runs each case with brokers, topics and an instance of its own.
-func (c *OverloadConfig) each(ctx context.Context) (reports []*Report, err error) {
-	for _, name := range c.Cases {
-		one := *c
-		one.one, one.Dir = name, filepath.Join(c.Dir, name)
+func (oc *OverloadConfig) each(ctx context.Context) (reports []*Report, err error) {
+	for _, name := range oc.Cases {
+		one := *oc
+		one.one, one.Dir = name, filepath.Join(oc.Dir, name)
 		if err := os.MkdirAll(one.Dir, 0o755); err != nil {
 			return reports, fmt.Errorf("make a directory: %w", err)
 		}
@@ -110,8 +110,8 @@ type stream struct {
 	sent   int // timers
 }
 
-func (c *OverloadConfig) measure(ctx context.Context, r *run) error {
-	o := &overload{run: r, c: c, name: c.one, rep: r.report("overload, "+c.one, "", ""), capacity: c.Capacity}
+func (oc *OverloadConfig) measure(ctx context.Context, r *run) error {
+	o := &overload{run: r, c: oc, name: oc.one, rep: r.report("overload, "+oc.one, "", ""), capacity: oc.Capacity}
 	if err := serveWarm(ctx, o.run); err != nil {
 		return err
 	}

@@ -36,10 +36,10 @@ func DefaultPlan() PlanConfig {
 	return c
 }
 
-func (c *PlanConfig) check() error {
-	return errors.Join(c.SteadyConfig.check(), c.checkOwn(), wantTimers(c.Timers, c.Pending), between("intervals", 0, config.MaxFiringInterval, c.Intervals...),
-		want(len(c.Rates) > 1 && len(c.Intervals) > 1, "rates, intervals", fmt.Sprint(len(c.Rates), ", ", len(c.Intervals)), "two of each at least: the costs of timers, of transactions and of an instance are told apart by them"),
-		want(c.Brokers == 1, "local-brokers", c.Brokers, "1: the constants are those of one replica"), between("rounds", 1, 1, c.Rounds))
+func (pc *PlanConfig) check() error {
+	return errors.Join(pc.SteadyConfig.check(), pc.checkOwn(), wantTimers(pc.Timers, pc.Pending), between("intervals", 0, config.MaxFiringInterval, pc.Intervals...),
+		want(len(pc.Rates) > 1 && len(pc.Intervals) > 1, "rates, intervals", fmt.Sprint(len(pc.Rates), ", ", len(pc.Intervals)), "two of each at least: the costs of timers, of transactions and of an instance are told apart by them"),
+		want(pc.Brokers == 1, "local-brokers", pc.Brokers, "1: the constants are those of one replica"), between("rounds", 1, 1, pc.Rounds))
 }
 
 // planner is one run of the workload.
@@ -50,16 +50,16 @@ type planner struct {
 	measured sizing.Constants // 0 if not measured
 }
 
-func (c *PlanConfig) measure(ctx context.Context, r *run) error {
-	p := &planner{run: r, c: c, rep: r.report("plan", "", "")}
+func (pc *PlanConfig) measure(ctx context.Context, r *run) error {
+	p := &planner{run: r, c: pc, rep: r.report("plan", "", "")}
 	if err := inTurn(ctx, p.costs, p.partition, p.pending); err != nil {
 		return err
 	}
 	p.rep.Constants = constantsOf(p.measured)
-	if c.Out == "" {
+	if pc.Out == "" {
 		return nil
 	}
-	return writeConstants(c.Out, p.rep.Constants)
+	return writeConstants(pc.Out, p.rep.Constants)
 }
 
 // costs measures each rate with each interval, and fits the costs of a timer, a transaction and an instance to all of them.

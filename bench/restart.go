@@ -26,8 +26,8 @@ func DefaultRestart() RestartConfig {
 	return c
 }
 
-func (c *RestartConfig) check() error {
-	return errors.Join(c.checkOwn(), wantTimers(c.Pending), between("overdue", 0, MaxTimers, c.Overdue))
+func (rc *RestartConfig) check() error {
+	return errors.Join(rc.checkOwn(), wantTimers(rc.Pending), between("overdue", 0, MaxTimers, rc.Overdue))
 }
 
 // restart is a run whose instance is started several times. The instance is a static member of the run's own group, so its
@@ -40,8 +40,8 @@ type restart struct {
 }
 
 // measure measures each start. A start without the directory is compared with a plain consumer of the changelog.
-func (c *RestartConfig) measure(ctx context.Context, r *run) error {
-	return newRestart(c, r, r.report("restart", "", "")).starts(ctx)
+func (rc *RestartConfig) measure(ctx context.Context, r *run) error {
+	return newRestart(rc, r, r.report("restart", "", "")).starts(ctx)
 }
 
 func newRestart(c *RestartConfig, r *run, rep *Report) *restart {
@@ -51,75 +51,75 @@ func newRestart(c *RestartConfig, r *run, rep *Report) *restart {
 	return s
 }
 
-func (s *restart) starts(ctx context.Context) error {
-	empty, err := s.launched(ctx, "empty", 0)
+func (r *restart) starts(ctx context.Context) error {
+	empty, err := r.launched(ctx, "empty", 0)
 	if err != nil {
 		return err
 	}
-	if err := s.scheduleFar(ctx, s.nextBatch(0), s.c.Pending); err != nil {
+	if err := r.scheduleFar(ctx, r.nextBatch(0), r.c.Pending); err != nil {
 		return err
 	}
-	_, peak := memory(s.serving.pid())
-	s.serving.kill()
-	if _, err := s.launched(ctx, "after kill -9", s.c.Pending); err != nil {
+	_, peak := memory(r.serving.pid())
+	r.serving.kill()
+	if _, err := r.launched(ctx, "after kill -9", r.c.Pending); err != nil {
 		return err
 	}
-	clean, err := s.again(ctx, "after a clean stop", "overdue, clean stop", false)
+	clean, err := r.again(ctx, "after a clean stop", "overdue, clean stop", false)
 	if err != nil {
 		return err
 	}
-	disk, err := diskUse(s.cfg.DataDir)
+	disk, err := diskUse(r.cfg.DataDir)
 	if err != nil {
 		return err
 	}
-	n := float64(s.c.Pending)
-	s.rep.Sizes = &Sizes{
-		Pending: s.c.Pending, Request: requestBytes(s.run, s.c.Pending), Disk: float64(disk) / n,
+	n := float64(r.c.Pending)
+	r.rep.Sizes = &Sizes{
+		Pending: r.c.Pending, Request: requestBytes(r.run, r.c.Pending), Disk: float64(disk) / n,
 		Memory: float64(clean.RSS-empty.RSS) / n, PeakMemory: float64(peak-empty.RSS) / n,
 	}
-	s.rep.PeakRSS = peak
-	consumer, err := s.consume(ctx)
+	r.rep.PeakRSS = peak
+	consumer, err := r.consume(ctx)
 	if err != nil {
 		return err
 	}
-	noDirectory, err := s.again(ctx, "without its directory", "overdue, no directory", true)
+	noDirectory, err := r.again(ctx, "without its directory", "overdue, no directory", true)
 	if err != nil {
 		return err
 	}
 	records := float64(noDirectory.Replayed)
-	s.rep.round(records/noDirectory.Seconds, consumer.PerSecond, &CPU{Own: noDirectory.CPU * 1e6 / records}, consumer.CPU.own())
+	r.rep.round(records/noDirectory.Seconds, consumer.PerSecond, &CPU{Own: noDirectory.CPU * 1e6 / records}, consumer.CPU.own())
 	return nil
 }
 
 // consume measures a plain consumer of the changelog.
-func (s *restart) consume(ctx context.Context) (*Phase, error) {
-	n := s.c.Pending
-	loop, err := s.bare.newLoop(ctx, order{Kind: kindRead, Name: s.name + "-read", In: changelog(s.requests), Records: n})
+func (r *restart) consume(ctx context.Context) (*Phase, error) {
+	n := r.c.Pending
+	loop, err := r.bare.newLoop(ctx, order{Kind: kindRead, Name: r.name + "-read", In: changelog(r.requests), Records: n})
 	if err != nil {
 		return nil, err
 	}
 	defer loop.end()
-	m := &meter{r: s.run}
+	m := &meter{r: r.run}
 	m.start(loop.Pid())
 	if err := loop.work(ctx, time.Now()); err != nil {
 		return nil, err
 	}
 	m.stop()
-	p := s.rep.add(&Phase{Name: "plain consumer", Bare: true, Exact: history.Counts{Scheduled: n, Received: n}})
+	p := r.rep.add(&Phase{Name: "plain consumer", Bare: true, Exact: history.Counts{Scheduled: n, Received: n}})
 	p.perSecond(n, m.begin.at, m.end.at)
 	m.measure(p, n)
 	return p, nil
 }
 
 // launched starts the instance and measures until it is ready.
-func (s *restart) launched(ctx context.Context, name string, pending int) (*Start, error) {
+func (r *restart) launched(ctx context.Context, name string, pending int) (*Start, error) {
 	start := time.Now()
-	i, err := s.launch(s.cfg)
+	i, err := r.launch(r.cfg)
 	if err != nil {
 		return nil, err
 	}
-	s.serving = i
-	if err := i.ready(ctx, s.partitions); err != nil {
+	r.serving = i
+	if err := i.ready(ctx, r.partitions); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	st := Start{Name: name, Pending: pending, Seconds: time.Since(start).Seconds(), CPU: max(0, cpuTime(i.pid()).Seconds())}
@@ -127,32 +127,32 @@ func (s *restart) launched(ctx context.Context, name string, pending int) (*Star
 	if st.Replayed, err = i.metric(ctx, "waterclock_replayed_offsets_total"); err != nil {
 		return nil, err
 	}
-	s.rep.Starts = append(s.rep.Starts, st)
-	return &s.rep.Starts[len(s.rep.Starts)-1], nil
+	r.rep.Starts = append(r.rep.Starts, st)
+	return &r.rep.Starts[len(r.rep.Starts)-1], nil
 }
 
 // again stops the instance cleanly, lets timers fall due, and starts it again, with its directory or without. Each of those
 // timers must then fire once.
-func (s *restart) again(ctx context.Context, name, overdue string, wipe bool) (*Start, error) {
-	if err := s.serving.stop(); err != nil {
+func (r *restart) again(ctx context.Context, name, overdue string, wipe bool) (*Start, error) {
+	if err := r.serving.stop(); err != nil {
 		return nil, err
 	}
-	s.serving = nil
+	r.serving = nil
 	if wipe {
-		if err := os.RemoveAll(s.cfg.DataDir); err != nil {
+		if err := os.RemoveAll(r.cfg.DataDir); err != nil {
 			return nil, fmt.Errorf("delete the directory: %w", err)
 		}
 	}
-	p, err := s.begin(ctx, overdue, s.c.Overdue)
+	p, err := r.begin(ctx, overdue, r.c.Overdue)
 	if err != nil {
 		return nil, err
 	}
 	defer p.stopReading()
-	o := offer{timers: s.c.Overdue, rate: overdueRate, due: func(_ int, now time.Time) int64 { return now.UnixMilli() }}
-	if err := s.schedule(ctx, p.batch, o); err != nil {
+	o := offer{timers: r.c.Overdue, rate: overdueRate, due: func(_ int, now time.Time) int64 { return now.UnixMilli() }}
+	if err := r.schedule(ctx, p.batch, o); err != nil {
 		return nil, err
 	}
-	st, err := s.launched(ctx, name, s.c.Pending)
+	st, err := r.launched(ctx, name, r.c.Pending)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (s *restart) again(ctx context.Context, name, overdue string, wipe bool) (*
 	if _, last := p.Span(); last.After(ready) {
 		st.OverdueSeconds = last.Sub(ready).Seconds()
 	}
-	told := s.rep.add(&Phase{Name: overdue})
+	told := r.rep.add(&Phase{Name: overdue})
 	told.late(p.batch, window{})
 	return st, told.verify(p.batch)
 }

@@ -23,38 +23,38 @@ func DefaultSteady() SteadyConfig {
 	}
 }
 
-func (c *SteadyConfig) check() error {
+func (s *SteadyConfig) check() error {
 	errs := []error{
-		c.Common.check(), c.Lives.check(), between("rates", 1, MaxRate, c.Rates...),
-		want(c.Duration > 0 && c.Duration <= time.Hour, "duration", c.Duration, "more than 0, at most 1h"),
+		s.Common.check(), s.Lives.check(), between("rates", 1, MaxRate, s.Rates...),
+		want(s.Duration > 0 && s.Duration <= time.Hour, "duration", s.Duration, "more than 0, at most 1h"),
 	}
-	for _, rate := range c.Rates {
-		errs = append(errs, wantTimers(timersIn(rate, c.lead()+c.Duration)))
+	for _, rate := range s.Rates {
+		errs = append(errs, wantTimers(timersIn(rate, s.lead()+s.Duration)))
 	}
 	return errors.Join(errs...)
 }
 
 // measure measures a bare loop of steps and then the service at each rate. Each rate has a report of its own.
-func (c *SteadyConfig) measure(ctx context.Context, r *run) error {
-	for _, rate := range c.Rates {
+func (s *SteadyConfig) measure(ctx context.Context, r *run) error {
+	for _, rate := range s.Rates {
 		rep := r.report("steady", "p99 by receipt / bare loop of steps", "of the service for a timer / of the bare loop for one")
 		rep.Rate = rate
-		if err := c.rounds(func() error { return c.steady(ctx, r, rep, rate) }); err != nil {
+		if err := s.rounds(func() error { return s.steady(ctx, r, rep, rate) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *SteadyConfig) steady(ctx context.Context, r *run, rep *Report, rate float64) error {
-	bare, err := r.bare.steps(ctx, rep, c.Lives, c.Duration, order{Rate: rate, Fanout: oneToThree})
+func (s *SteadyConfig) steady(ctx context.Context, r *run, rep *Report, rate float64) error {
+	bare, err := r.bare.steps(ctx, rep, s.Lives, s.Duration, order{Rate: rate, Fanout: oneToThree})
 	if err != nil {
 		return err
 	}
 	if err := serveWarm(ctx, r); err != nil {
 		return err
 	}
-	p, err := c.paced(ctx, r, rep, rate, fmt.Sprintf("%.0f/s", rate))
+	p, err := s.paced(ctx, r, rep, rate, fmt.Sprintf("%.0f/s", rate))
 	if err != nil {
 		return err
 	}
@@ -71,10 +71,10 @@ func windowAfter(begin time.Time, l Lives, d time.Duration) window {
 }
 
 // paced schedules timers at a rate, before and during the measurement.
-func (c *SteadyConfig) paced(ctx context.Context, r *run, rep *Report, rate float64, name string) (*Phase, error) {
-	l := lives{Lives: c.Lives, name: name, timers: timersIn(rate, c.lead()+c.Duration), rate: rate}
+func (s *SteadyConfig) paced(ctx context.Context, r *run, rep *Report, rate float64, name string) (*Phase, error) {
+	l := lives{Lives: s.Lives, name: name, timers: timersIn(rate, s.lead()+s.Duration), rate: rate}
 	m := &meter{r: r}
-	w := windowAfter(time.Now(), c.Lives, c.Duration)
+	w := windowAfter(time.Now(), s.Lives, s.Duration)
 	over := m.during(ctx, r.serving.pid(), w)
 	err := l.fire(ctx, r, nil)
 	over()

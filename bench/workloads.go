@@ -103,17 +103,17 @@ func pendingFlag(fs *pflag.FlagSet, pending *int) {
 }
 
 // Flags implements Workload.
-func (c *LifeConfig) Flags(fs *pflag.FlagSet) {
-	fs.BoolVar(&c.Events, "events", false, "have the instance write outcome events; needs --local")
-	timersFlag(fs, &c.Timers)
-	c.Lives.flags(fs)
+func (lc *LifeConfig) Flags(fs *pflag.FlagSet) {
+	fs.BoolVar(&lc.Events, "events", false, "have the instance write outcome events; needs --local")
+	timersFlag(fs, &lc.Timers)
+	lc.Lives.flags(fs)
 }
 
 // Flags implements Workload.
-func (c *SteadyConfig) Flags(fs *pflag.FlagSet) {
-	fs.Float64SliceVar(&c.Rates, "rates", c.Rates, "schedule `N,...` timers a second, one rate after the other")
-	fs.DurationVar(&c.Duration, "duration", c.Duration, "each rate is measured for `DURATION`")
-	c.Lives.flags(fs)
+func (s *SteadyConfig) Flags(fs *pflag.FlagSet) {
+	fs.Float64SliceVar(&s.Rates, "rates", s.Rates, "schedule `N,...` timers a second, one rate after the other")
+	fs.DurationVar(&s.Duration, "duration", s.Duration, "each rate is measured for `DURATION`")
+	s.Lives.flags(fs)
 }
 
 // Flags implements Workload.
@@ -124,68 +124,68 @@ func (c *CurveConfig) Flags(fs *pflag.FlagSet) {
 }
 
 // Flags implements Workload.
-func (c *BurstConfig) Flags(fs *pflag.FlagSet) { timersFlag(fs, &c.Timers) }
+func (b *BurstConfig) Flags(fs *pflag.FlagSet) { timersFlag(fs, &b.Timers) }
 
 // Flags implements Workload.
-func (c *HotConfig) Flags(fs *pflag.FlagSet) {
-	timersFlag(fs, &c.Timers)
-	fs.DurationVar(&c.Start, "start", c.Start, "allow an instance `DURATION` to start; then timers are accepted, and then they are due")
-	fs.IntSliceVar(&c.Subs, "subs", c.Subs, "measure `N,...` sub-partitions")
+func (h *HotConfig) Flags(fs *pflag.FlagSet) {
+	timersFlag(fs, &h.Timers)
+	fs.DurationVar(&h.Start, "start", h.Start, "allow an instance `DURATION` to start; then timers are accepted, and then they are due")
+	fs.IntSliceVar(&h.Subs, "subs", h.Subs, "measure `N,...` sub-partitions")
 }
 
 // Flags implements Workload.
-func (c *FixedConfig) Flags(fs *pflag.FlagSet) {
-	fs.IntVar(&c.Records, "delayed", c.Records, "send `N` records through the fixed-delay topic")
-	fs.DurationVar(&c.Delay, "delay", c.Delay, "its delay")
+func (f *FixedConfig) Flags(fs *pflag.FlagSet) {
+	fs.IntVar(&f.Records, "delayed", f.Records, "send `N` records through the fixed-delay topic")
+	fs.DurationVar(&f.Delay, "delay", f.Delay, "its delay")
 }
 
 // Flags implements Workload.
-func (c *LoadConfig) Flags(fs *pflag.FlagSet) {
-	c.SteadyConfig.Flags(fs)
-	pendingFlag(fs, &c.Pending)
+func (l *LoadConfig) Flags(fs *pflag.FlagSet) {
+	l.SteadyConfig.Flags(fs)
+	pendingFlag(fs, &l.Pending)
 }
 
 // Flags implements Workload.
-func (c *MoveConfig) Flags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&c.Cases, "cases", c.Cases, "measure `CASE,...`, one after the other")
-	pendingFlag(fs, &c.Pending)
-	fs.Float64Var(&c.Rate, "rate", c.Rate, "let `N` timers a second fire meanwhile")
-	c.Lives.flags(fs)
+func (mc *MoveConfig) Flags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&mc.Cases, "cases", mc.Cases, "measure `CASE,...`, one after the other")
+	pendingFlag(fs, &mc.Pending)
+	fs.Float64Var(&mc.Rate, "rate", mc.Rate, "let `N` timers a second fire meanwhile")
+	mc.Lives.flags(fs)
 }
 
 // Flags implements Workload.
-func (c *RestartConfig) Flags(fs *pflag.FlagSet) {
-	pendingFlag(fs, &c.Pending)
-	fs.IntVar(&c.Overdue, "overdue", c.Overdue, "let `N` timers fall due while the instance is stopped")
+func (rc *RestartConfig) Flags(fs *pflag.FlagSet) {
+	pendingFlag(fs, &rc.Pending)
+	fs.IntVar(&rc.Overdue, "overdue", rc.Overdue, "let `N` timers fall due while the instance is stopped")
 }
 
 // Flags implements Workload.
-func (c *OverloadConfig) Flags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&c.Cases, "cases", c.Cases, "measure `CASE,...`, one after the other")
-	fs.Float64Var(&c.Capacity, "capacity", c.Capacity, "the capacity is `N` timers a second; 0 to measure it first")
-	fs.IntVar(&c.Timers, "timers", c.Timers, "measure the capacity with `N` timers")
-	fs.DurationVar(&c.Before, "before", c.Before, "offer 0.8 of the capacity for `DURATION`, before and after")
-	fs.DurationVar(&c.Over, "over", c.Over, "offer twice the capacity for `DURATION`")
-	c.Lives.flags(fs)
+func (oc *OverloadConfig) Flags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&oc.Cases, "cases", oc.Cases, "measure `CASE,...`, one after the other")
+	fs.Float64Var(&oc.Capacity, "capacity", oc.Capacity, "the capacity is `N` timers a second; 0 to measure it first")
+	fs.IntVar(&oc.Timers, "timers", oc.Timers, "measure the capacity with `N` timers")
+	fs.DurationVar(&oc.Before, "before", oc.Before, "offer 0.8 of the capacity for `DURATION`, before and after")
+	fs.DurationVar(&oc.Over, "over", oc.Over, "offer twice the capacity for `DURATION`")
+	oc.Lives.flags(fs)
 }
 
 // Flags implements Workload.
-func (c *APIConfig) Flags(fs *pflag.FlagSet) {
-	c.SteadyConfig.Flags(fs)
-	fs.IntVar(&c.Puts, "puts", c.Puts, "all callers make `N` PUTs together")
-	fs.IntVar(&c.Gets, "gets", c.Gets, "all callers make `N` GETs together")
-	fs.IntVar(&c.Callers, "callers", c.Callers, "`N` callers call at the same time")
-	pendingFlag(fs, &c.Pending)
+func (apic *APIConfig) Flags(fs *pflag.FlagSet) {
+	apic.SteadyConfig.Flags(fs)
+	fs.IntVar(&apic.Puts, "puts", apic.Puts, "all callers make `N` PUTs together")
+	fs.IntVar(&apic.Gets, "gets", apic.Gets, "all callers make `N` GETs together")
+	fs.IntVar(&apic.Callers, "callers", apic.Callers, "`N` callers call at the same time")
+	pendingFlag(fs, &apic.Pending)
 }
 
 // Flags implements Workload.
-func (c *PlanConfig) Flags(fs *pflag.FlagSet) {
-	c.SteadyConfig.Flags(fs)
-	intervalsFlag(fs, &c.Intervals)
-	timersFlag(fs, &c.Timers)
-	pendingFlag(fs, &c.Pending)
-	fs.StringVar(&c.Out, "out", "", "write the measured constants to `FILE`")
+func (pc *PlanConfig) Flags(fs *pflag.FlagSet) {
+	pc.SteadyConfig.Flags(fs)
+	intervalsFlag(fs, &pc.Intervals)
+	timersFlag(fs, &pc.Timers)
+	pendingFlag(fs, &pc.Pending)
+	fs.StringVar(&pc.Out, "out", "", "write the measured constants to `FILE`")
 }
 
 // Flags implements Workload.
-func (c *LimitConfig) Flags(*pflag.FlagSet) {}
+func (l *LimitConfig) Flags(*pflag.FlagSet) {}

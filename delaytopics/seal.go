@@ -226,22 +226,22 @@ func (r *relay) newEmissions(now int64, items []item) emissions {
 
 // record is the emission: key, value and headers as they came, and the service's headers. Its timestamp is the owner's
 // clock at this seal.
-func (m *emissions) record(it *item, partition int32) *kgo.Record {
-	first := len(m.headers)
-	m.headers = append(m.headers, it.says.Headers...)
-	m.own(waterclock.HeaderDue, "", it.due)
-	m.own(waterclock.HeaderAttempt, "", it.says.Attempt)
-	m.own(waterclock.HeaderSource, m.source, it.rec.Offset)
-	m.own(waterclock.HeaderEvent, m.event, it.rec.Offset)
+func (e *emissions) record(it *item, partition int32) *kgo.Record {
+	first := len(e.headers)
+	e.headers = append(e.headers, it.says.Headers...)
+	e.own(waterclock.HeaderDue, "", it.due)
+	e.own(waterclock.HeaderAttempt, "", it.says.Attempt)
+	e.own(waterclock.HeaderSource, e.source, it.rec.Offset)
+	e.own(waterclock.HeaderEvent, e.event, it.rec.Offset)
 	return &kgo.Record{
 		Topic: it.says.Target, Partition: partition, Key: it.rec.Key, Value: it.rec.Value,
-		Timestamp: m.now, Headers: m.headers[first:len(m.headers):len(m.headers)],
+		Timestamp: e.now, Headers: e.headers[first:len(e.headers):len(e.headers)],
 	}
 }
 
 // own adds a header: a prefix, then a number.
-func (m *emissions) own(key, prefix string, number int64) {
-	first := len(m.text)
-	m.text = strconv.AppendInt(append(m.text, prefix...), number, 10)
-	m.headers = append(m.headers, kgo.RecordHeader{Key: key, Value: m.text[first:len(m.text):len(m.text)]})
+func (e *emissions) own(key, prefix string, number int64) {
+	first := len(e.text)
+	e.text = strconv.AppendInt(append(e.text, prefix...), number, 10)
+	e.headers = append(e.headers, kgo.RecordHeader{Key: key, Value: e.text[first:len(e.text):len(e.text)]})
 }

@@ -114,9 +114,9 @@ type fencedSource struct {
 	sealed int
 }
 
-func (s *fencedSource) Seal(step string, room *Room) *Share {
-	share := s.fakeSource.Seal(step, room)
-	if s.sealed++; s.sealed == 1 {
+func (f *fencedSource) Seal(step string, room *Room) *Share {
+	share := f.fakeSource.Seal(step, room)
+	if f.sealed++; f.sealed == 1 {
 		share.Fence = func(partlog.Epoch) error { return errors.New("a claim stands before it") }
 	}
 	return share

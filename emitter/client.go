@@ -115,32 +115,32 @@ func newTxnClient(o *Options, id string) (*txnClient, error) {
 }
 
 // renew forgets the previous transaction. Errors from here on do not concern it.
-func (c *txnClient) renew() {
-	c.last, c.parts, c.leaders = repair.NoProducer(), nil, nil
-	c.dropped.Store(false)
-	c.heard.Store(false)
-	c.failed.Clear()
+func (tc *txnClient) renew() {
+	tc.last, tc.parts, tc.leaders = repair.NoProducer(), nil, nil
+	tc.dropped.Store(false)
+	tc.heard.Store(false)
+	tc.failed.Clear()
 }
 
 // leaderOf returns the epoch of the leader of a record's partition, 0 if it is not known, or if a connection to
 // that broker has failed: then kgo sends the record again without refreshing its metadata. It refreshes that only when a broker
 // answers that it is not the leader. Type tail of internal/ownership says what else a client may miss.
-func (c *txnClient) leaderOf(r *kgo.Record) partlog.Epoch {
-	leader, epoch, err := c.PartitionLeader(r.Topic, r.Partition)
+func (tc *txnClient) leaderOf(r *kgo.Record) partlog.Epoch {
+	leader, epoch, err := tc.PartitionLeader(r.Topic, r.Partition)
 	if leader < 0 || err != nil {
 		return 0
 	}
-	if _, failed := c.failed.Load(leader); failed {
+	if _, failed := tc.failed.Load(leader); failed {
 		return 0
 	}
 	return partlog.EpochOf(epoch)
 }
 
 // answered reports whether an answer has said that the transaction is committed.
-func (c *txnClient) answered() bool {
+func (tc *txnClient) answered() bool {
 	select {
-	case err := <-c.answer:
-		c.answer = nil
+	case err := <-tc.answer:
+		tc.answer = nil
 		return err == nil
 	default:
 		return false
@@ -148,8 +148,8 @@ func (c *txnClient) answered() bool {
 }
 
 // abort ends the transaction with an abort, or with an error when ctx ends.
-func (c *txnClient) abort(ctx context.Context) error {
-	_, err := targets.Within(ctx, func() (struct{}, error) { return struct{}{}, c.EndTransaction(ctx, kgo.TryAbort) })
+func (tc *txnClient) abort(ctx context.Context) error {
+	_, err := targets.Within(ctx, func() (struct{}, error) { return struct{}{}, tc.EndTransaction(ctx, kgo.TryAbort) })
 	return err
 }
 
@@ -161,31 +161,31 @@ const outdated = -1
 // that was recreated.
 //
 // It forgets topics that are idle, too: see manyTopics.
-func (c *txnClient) refresh(parts map[string][]int32, known Targets) {
+func (tc *txnClient) refresh(parts map[string][]int32, known Targets) {
 	var forget []string
 	now := time.Now()
 	for topic := range parts {
 		v := known.Version(topic)
-		if was, used := c.versions[topic]; used && was.version != v {
+		if was, used := tc.versions[topic]; used && was.version != v {
 			forget = append(forget, topic)
 		}
-		c.versions[topic] = topicUse{v, now}
+		tc.versions[topic] = topicUse{v, now}
 	}
-	if forget = append(forget, c.idle(now)...); len(forget) > 0 {
-		c.PurgeTopicsFromClient(forget...)
+	if forget = append(forget, tc.idle(now)...); len(forget) > 0 {
+		tc.PurgeTopicsFromClient(forget...)
 	}
 }
 
 // idle returns the topics that are to be forgotten because they are idle.
-func (c *txnClient) idle(now time.Time) (topics []string) {
-	if len(c.versions) <= manyTopics || now.Sub(c.swept) < topicIdle/10 {
+func (tc *txnClient) idle(now time.Time) (topics []string) {
+	if len(tc.versions) <= manyTopics || now.Sub(tc.swept) < topicIdle/10 {
 		return nil
 	}
-	c.swept = now
-	for topic, use := range c.versions {
+	tc.swept = now
+	for topic, use := range tc.versions {
 		if now.Sub(use.at) > topicIdle {
 			topics = append(topics, topic)
-			delete(c.versions, topic)
+			delete(tc.versions, topic)
 		}
 	}
 	return topics
@@ -193,29 +193,29 @@ func (c *txnClient) idle(now time.Time) (topics []string) {
 
 // announce adds all partitions to the transaction in one request. culprits are the topics that the broker refuses for
 // good. If there are any, err is set too.
-func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (culprits map[string]error, err error) {
+func (tc *txnClient) announce(ctx context.Context, parts map[string][]int32) (culprits map[string]error, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	pid, epoch, err := c.ProducerID(ctx)
+	pid, epoch, err := tc.ProducerID(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("load producer ID: %w", err)
 	}
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
-	req.TransactionalID, req.ProducerID, req.ProducerEpoch = c.id, pid, epoch
-	c.last, c.parts = repair.Producer{ID: pid, Epoch: epoch}, parts
-	c.leaders = leadersOf(c.Client, c.parts)
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = tc.id, pid, epoch
+	tc.last, tc.parts = repair.Producer{ID: pid, Epoch: epoch}, parts
+	tc.leaders = leadersOf(tc.Client, tc.parts)
 	for topic, ps := range parts {
 		t := kmsg.NewAddPartitionsToTxnRequestTopic()
 		t.Topic, t.Partitions = topic, ps
 		req.Topics = append(req.Topics, t)
 	}
 	patience := leaveAfterConcurrent
-	if c.hurried {
+	if tc.hurried {
 		patience = leaveHurried
 	}
 	start := time.Now()
 	for {
-		resp, err := targets.Within(ctx, func() (*kmsg.AddPartitionsToTxnResponse, error) { return req.RequestWith(ctx, c.Client) })
+		resp, err := targets.Within(ctx, func() (*kmsg.AddPartitionsToTxnResponse, error) { return req.RequestWith(ctx, tc.Client) })
 		if err == nil {
 			culprits, err = announceErrors(resp)
 		}
@@ -223,7 +223,7 @@ func (c *txnClient) announce(ctx context.Context, parts map[string][]int32) (cul
 		if errors.Is(err, kerr.ConcurrentTransactions) && waited <= patience && beats.Sleep(ctx, concurrentBackoff) {
 			continue
 		}
-		c.retire = c.retire || waited > retireAfterConcurrent
+		tc.retire = tc.retire || waited > retireAfterConcurrent
 		if err != nil {
 			err = fmt.Errorf("announce partitions: %w", err)
 		}
@@ -262,11 +262,11 @@ func announceErrors(resp *kmsg.AddPartitionsToTxnResponse) (culprits map[string]
 // a fast EndTransaction then finds nothing produced: it aborts and returns nil. The abort would be taken for a
 // commit, and the step lost. PartitionLeader reads the same state as EndTransaction. Only the first use of a topic by
 // a client ever waits here.
-func (c *txnClient) awaitKnown(ctx context.Context, parts map[string][]int32) error {
+func (tc *txnClient) awaitKnown(ctx context.Context, parts map[string][]int32) error {
 	deadline := time.Now().Add(answerTimeout)
 	for topic, ps := range parts {
 		for {
-			leader, _, err := c.PartitionLeader(topic, ps[0])
+			leader, _, err := tc.PartitionLeader(topic, ps[0])
 			if leader >= 0 || err != nil { // on an error the partition is known but has no leader now
 				break
 			}
@@ -293,16 +293,16 @@ func refusedHere(err error) bool {
 // noteEnd notes how the client's transaction ended, and which brokers led its partitions then. A leader that went away
 // and came back since the announce may have missed the marker of the previous transaction. An ID is retired after an
 // abort: its next transaction would be a commit, whose marker could close a partition that lacks the abort's.
-func (c *txnClient) noteEnd(m *repair.Markers, how repair.Ending) {
-	c.retire = c.retire || how != repair.EndingCommit
+func (tc *txnClient) noteEnd(m *repair.Markers, how repair.Ending) {
+	tc.retire = tc.retire || how != repair.EndingCommit
 	if m == nil {
 		return
 	}
-	m.NoteEnd(c.id, c.last, how, c.parts)
-	began := c.leaders
-	c.leaders = leadersOf(c.Client, c.parts)
-	if leadersMoved(c.Client, m, began) || leadersMoved(c.Client, m, slices.DeleteFunc(slices.Clone(c.leaders), func(e leaderEpoch) bool { return e.ok })) {
-		c.retire = true
+	m.NoteEnd(tc.id, tc.last, how, tc.parts)
+	began := tc.leaders
+	tc.leaders = leadersOf(tc.Client, tc.parts)
+	if leadersMoved(tc.Client, m, began) || leadersMoved(tc.Client, m, slices.DeleteFunc(slices.Clone(tc.leaders), func(e leaderEpoch) bool { return e.ok })) {
+		tc.retire = true
 	}
 }
 

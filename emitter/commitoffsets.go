@@ -19,16 +19,16 @@ import (
 // commitOffsets sends the fence. It returns nil if the offsets of all partitions were accepted, errRefused if the group
 // does not know the member any more, errTokens if a lease broke, and errHeld if the offsets of some shares were refused.
 // After any other error the step is aborted and sealed again.
-func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*Share) error {
+func (tc *txnClient) commitOffsets(ctx context.Context, group string, shares []*Share) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
-	req.TransactionalID, req.Group = c.id, group
+	req.TransactionalID, req.Group = tc.id, group
 	for _, s := range shares {
 		addOffset(req, &s.Offset)
 	}
 	for {
-		pid, epoch, err := c.ProducerID(ctx)
+		pid, epoch, err := tc.ProducerID(ctx)
 		if err != nil {
 			return fmt.Errorf("load producer ID: %w", err)
 		}
@@ -38,7 +38,7 @@ func (c *txnClient) commitOffsets(ctx context.Context, group string, shares []*S
 		}
 		req.ProducerID, req.ProducerEpoch = pid, epoch
 		req.MemberID, req.Generation, req.InstanceID = m.ID, m.Generation, m.InstanceID
-		resp, err := targets.Within(ctx, func() (*kmsg.TxnOffsetCommitResponse, error) { return req.RequestWith(ctx, c.Client) })
+		resp, err := targets.Within(ctx, func() (*kmsg.TxnOffsetCommitResponse, error) { return req.RequestWith(ctx, tc.Client) })
 		if err == nil {
 			err = firstOffsetError(resp)
 		}

@@ -22,48 +22,48 @@ type connectionHook struct {
 }
 
 // OnBrokerDisconnect implements kgo.HookBrokerDisconnect.
-func (s *connectionHook) OnBrokerDisconnect(b kgo.BrokerMetadata, _ net.Conn) {
-	if at := s.at.Load(); at == nil || at.NodeID == b.NodeID {
-		s.dropped.Store(true)
+func (c *connectionHook) OnBrokerDisconnect(b kgo.BrokerMetadata, _ net.Conn) {
+	if at := c.at.Load(); at == nil || at.NodeID == b.NodeID {
+		c.dropped.Store(true)
 	}
 }
 
 // OnBrokerConnect implements kgo.HookBrokerConnect.
-func (s *connectionHook) OnBrokerConnect(b kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+func (c *connectionHook) OnBrokerConnect(b kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if err != nil {
-		s.failed.Store(b.NodeID, true)
+		c.failed.Store(b.NodeID, true)
 	}
 }
 
 // OnBrokerRead implements kgo.HookBrokerRead.
-func (s *connectionHook) OnBrokerRead(b kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+func (c *connectionHook) OnBrokerRead(b kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	switch {
 	case key == kmsg.EndTxn.Int16() && err == nil:
-		s.heard.Store(true)
+		c.heard.Store(true)
 	case key == kmsg.Produce.Int16() && err != nil:
-		s.failed.Store(b.NodeID, true)
+		c.failed.Store(b.NodeID, true)
 	}
 }
 
 // OnBrokerWrite implements kgo.HookBrokerWrite.
-func (s *connectionHook) OnBrokerWrite(b kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+func (c *connectionHook) OnBrokerWrite(b kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	switch key {
 	case kmsg.Produce.Int16():
 		if err != nil {
-			s.failed.Store(b.NodeID, true)
+			c.failed.Store(b.NodeID, true)
 		}
 	case kmsg.InitProducerID.Int16(), kmsg.AddPartitionsToTxn.Int16(), kmsg.EndTxn.Int16():
-		if was := s.at.Load(); was == nil || was.NodeID != b.NodeID || was.Host != b.Host || was.Port != b.Port {
-			s.at.Store(&b)
+		if was := c.at.Load(); was == nil || was.NodeID != b.NodeID || was.Host != b.Host || was.Port != b.Port {
+			c.at.Store(&b)
 		}
 	}
 }
 
 // addr is the coordinator's address, "" if it is not known.
-func (s *connectionHook) addr() string {
-	if s == nil || s.at.Load() == nil {
+func (c *connectionHook) addr() string {
+	if c == nil || c.at.Load() == nil {
 		return ""
 	}
-	b := s.at.Load()
+	b := c.at.Load()
 	return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 }

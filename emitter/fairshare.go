@@ -71,8 +71,8 @@ func (r *roster) sharedLocked(backlogged map[string]int, members []*member, now 
 }
 
 // part returns a source's part of what the backlogged sources share. For an idle source it is what the part would be.
-func (o *fairShares) part(last *usage) float64 {
-	topics, own := len(o.backlogged), o.backlogged[last.topic]
+func (f *fairShares) part(last *usage) float64 {
+	topics, own := len(f.backlogged), f.backlogged[last.topic]
 	if own == 0 {
 		topics++
 	}
@@ -83,12 +83,12 @@ func (o *fairShares) part(last *usage) float64 {
 }
 
 // of returns how much of the remaining room a source is offered.
-func (o *fairShares) of(m *member, room Room) Room {
+func (f *fairShares) of(m *member, room Room) Room {
 	part := 1.0
-	if o.among > 0 {
-		part = min(1, o.part(&m.last)/o.among)
+	if f.among > 0 {
+		part = min(1, f.part(&m.last)/f.among)
 	}
-	entries, bytes := int(float64(o.left.Entries)*part), int64(float64(o.left.Bytes)*part)
+	entries, bytes := int(float64(f.left.Entries)*part), int64(float64(f.left.Bytes)*part)
 	if !m.last.all { // an idle source also keeps what it had
 		entries, bytes = entries+m.last.room.Entries, bytes+m.last.room.Bytes
 	}

@@ -84,11 +84,11 @@ type fakeSource struct {
 	last     *Share
 }
 
-func (s *fakeSource) Seal(step string, room *Room) *Share {
+func (f *fakeSource) Seal(step string, room *Room) *Share {
 	room.Entries--
-	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r", Metadata: s.metadata}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}, Emissions: s.ems()}
-	s.last = sh
-	sh.Done = func(o Outcome) { s.outcomes = append(s.outcomes, o) }
+	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r", Metadata: f.metadata}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}, Emissions: f.ems()}
+	f.last = sh
+	sh.Done = func(o Outcome) { f.outcomes = append(f.outcomes, o) }
 	return sh
 }
 
@@ -109,8 +109,8 @@ func suspects(n int) *fakeSource {
 }
 
 // alone returns how many emissions of the last share were alone and are not cleared.
-func (s *fakeSource) alone() (n int) {
-	for _, e := range s.last.Emissions {
+func (f *fakeSource) alone() (n int) {
+	for _, e := range f.last.Emissions {
 		if e.Alone && !e.Cleared {
 			n++
 		}

@@ -31,29 +31,29 @@ type guarded struct {
 	outcome []Outcome
 }
 
-func (s *guarded) Seal(step string, _ *Room) *Share {
-	if len(s.outcome) > 0 && s.refuse {
+func (g *guarded) Seal(step string, _ *Room) *Share {
+	if len(g.outcome) > 0 && g.refuse {
 		return nil
 	}
 	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}}
 	for i := range 3 {
-		sh.Records = append(sh.Records, &kgo.Record{Topic: "log", Key: fmt.Append(nil, s.name, i), Value: []byte(step), Offset: -1})
+		sh.Records = append(sh.Records, &kgo.Record{Topic: "log", Key: fmt.Append(nil, g.name, i), Value: []byte(step), Offset: -1})
 	}
 	sh.Fence = func(leader partlog.Epoch) error {
-		s.leaders = append(s.leaders, leader)
+		g.leaders = append(g.leaders, leader)
 		for _, r := range sh.Records {
-			s.offsets = append(s.offsets, r.Offset)
+			g.offsets = append(g.offsets, r.Offset)
 		}
-		if s.refuse {
+		if g.refuse {
 			return errors.New("no")
 		}
 		return nil
 	}
-	sh.Committing = func() { s.begun++ }
-	if s.emits != "" {
-		sh.Emissions = []Emission{{Record: &kgo.Record{Topic: s.emits, Value: []byte("v")}}}
+	sh.Committing = func() { g.begun++ }
+	if g.emits != "" {
+		sh.Emissions = []Emission{{Record: &kgo.Record{Topic: g.emits, Value: []byte("v")}}}
 	}
-	sh.Done = func(o Outcome) { s.outcome = append(s.outcome, o) }
+	sh.Done = func(o Outcome) { g.outcome = append(g.outcome, o) }
 	return sh
 }
 

@@ -50,29 +50,29 @@ func NewLanes(o Options) *Lanes {
 
 // Reached tells the lanes that a broker cannot be reached any more, or can again, or that partitions have other
 // leaders.
-func (p *Lanes) Reached() {
-	for _, l := range p.all {
+func (la *Lanes) Reached() {
+	for _, l := range la.all {
 		l.reachedNow()
 	}
-	if l := p.quarantine.lane.Load(); l != nil {
+	if l := la.quarantine.lane.Load(); l != nil {
 		l.reachedNow()
 	}
-	p.Wake()
+	la.Wake()
 }
 
 // Run commits steps until ctx ends. Steps under way are finished first. It ends by itself, with
 // kerr.InvalidTransactionTimeout, if the brokers allow no transaction of that length.
-func (p *Lanes) Run(ctx context.Context) error {
-	defer p.close()
+func (la *Lanes) Run(ctx context.Context) error {
+	defer la.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p.mu.Lock()
-	p.laneSet.join()
-	p.mu.Unlock()
+	la.mu.Lock()
+	la.laneSet.join()
+	la.mu.Unlock()
 	var loops sync.WaitGroup
 	var failed error
 	var once sync.Once
-	for _, l := range p.all {
+	for _, l := range la.all {
 		loops.Go(func() {
 			if err := l.run(ctx); err != nil {
 				once.Do(func() { failed = err })
@@ -84,14 +84,14 @@ func (p *Lanes) Run(ctx context.Context) error {
 	return failed
 }
 
-func (p *Lanes) close() {
-	patience := time.AfterFunc(2*RequestTimeout, p.background.stop)
+func (la *Lanes) close() {
+	patience := time.AfterFunc(2*RequestTimeout, la.background.stop)
 	defer patience.Stop()
-	for _, l := range p.all {
+	for _, l := range la.all {
 		l.pool.close()
 	}
-	p.background.Wait()
-	p.background.stop()
+	la.background.Wait()
+	la.background.stop()
 }
 
 // background runs the goroutines for work that takes too long for the loop of a lane. They end when ctx does.

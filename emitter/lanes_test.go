@@ -30,34 +30,34 @@ type pile struct {
 	asked int
 }
 
-func (s *pile) Seal(_ string, room *Room) *Share {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.asked++; s.out > 0 {
-		s.t.Errorf("a source of %s is asked while its share is out", s.topic)
+func (p *pile) Seal(_ string, room *Room) *Share {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.asked++; p.out > 0 {
+		p.t.Errorf("a source of %s is asked while its share is out", p.topic)
 	}
-	n := min(s.ready, room.Entries)
+	n := min(p.ready, room.Entries)
 	if n == 0 {
 		return nil
 	}
-	s.ready, s.out = s.ready-n, n
+	p.ready, p.out = p.ready-n, n
 	room.Entries -= n
-	return &Share{Token: fakeToken{}, Offset: Offset{Topic: s.topic}, Done: func(o Outcome) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+	return &Share{Token: fakeToken{}, Offset: Offset{Topic: p.topic}, Done: func(o Outcome) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		if o != Committed {
-			s.ready += s.out
+			p.ready += p.out
 		}
-		s.out = 0
+		p.out = 0
 	}}
 }
 
 func (*pile) Wait() time.Duration { return maxSleep }
 
-func (s *pile) add(n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ready += n
+func (p *pile) add(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ready += n
 }
 
 // tried is a step under way.
@@ -308,13 +308,13 @@ type tardy struct {
 	asked int
 }
 
-func (s *tardy) Seal(string, *Room) *Share {
-	s.asked++
-	switch s.asked {
+func (t *tardy) Seal(string, *Room) *Share {
+	t.asked++
+	switch t.asked {
 	case 1:
-		s.p.Wake()
-		<-s.p.wake // sent by a lane that sleeps
-		if shares := s.p.all[1].seal("by the other"); len(shares) > 0 {
+		t.p.Wake()
+		<-t.p.wake // sent by a lane that sleeps
+		if shares := t.p.all[1].seal("by the other"); len(shares) > 0 {
 			panic("a source is asked by two")
 		}
 	case 2:

@@ -35,50 +35,50 @@ type laneSet struct {
 
 // measure records how full a step is, and makes another lane join if it is time. ready is how many sources had
 // something in their last step.
-func (c *laneSet) measure(room, used Room, cut bool, ready int) {
+func (l *laneSet) measure(room, used Room, cut bool, ready int) {
 	above := func(quarters int) bool {
 		return cut || 4*used.Entries >= quarters*room.Entries || 4*used.Bytes >= int64(quarters)*room.Bytes
 	}
 	if above(1) {
-		c.busy = time.Now()
+		l.busy = time.Now()
 	}
 	if !above(3) {
-		c.full = 0
+		l.full = 0
 		return
 	}
-	if c.full++; c.full >= joinAfter && ready > c.active-c.stuck {
-		c.join()
+	if l.full++; l.full >= joinAfter && ready > l.active-l.stuck {
+		l.join()
 	}
 }
 
 // join makes a spare lane become active, unless one is about to.
-func (c *laneSet) join() {
-	if c.joining || len(c.spare) == 0 {
+func (l *laneSet) join() {
+	if l.joining || len(l.spare) == 0 {
 		return
 	}
-	last := len(c.spare) - 1
-	called := c.spare[last]
-	c.spare, c.joining, c.full = c.spare[:last], true, 0
+	last := len(l.spare) - 1
+	called := l.spare[last]
+	l.spare, l.joining, l.full = l.spare[:last], true, 0
 	called <- struct{}{} // never blocks: a lane is called again only when it is spare again
 }
 
-func (c *laneSet) joined() {
-	c.joining, c.busy, c.full = false, time.Now(), 0
-	c.active++
+func (l *laneSet) joined() {
+	l.joining, l.busy, l.full = false, time.Now(), 0
+	l.active++
 }
 
-func (c *laneSet) leaves(called chan struct{}) bool {
-	if c.active-c.stuck <= 1 || time.Since(c.busy) < leaveAfter {
+func (l *laneSet) leaves(called chan struct{}) bool {
+	if l.active-l.stuck <= 1 || time.Since(l.busy) < leaveAfter {
 		return false
 	}
-	c.busy = time.Now()
-	c.active--
-	c.spare = append(c.spare, called)
+	l.busy = time.Now()
+	l.active--
+	l.spare = append(l.spare, called)
 	return true
 }
 
-func (c *laneSet) getsStuck() {
-	if c.stuck++; c.stuck == c.active {
-		c.join()
+func (l *laneSet) getsStuck() {
+	if l.stuck++; l.stuck == l.active {
+		l.join()
 	}
 }

@@ -11,9 +11,9 @@ type taker struct {
 	bytes   int64
 }
 
-func (k *taker) Seal(_ string, room *Room) *Share {
-	room.Entries -= k.entries
-	room.Bytes -= k.bytes
+func (t *taker) Seal(_ string, room *Room) *Share {
+	room.Entries -= t.entries
+	room.Bytes -= t.bytes
 	return &Share{Token: fakeToken{}}
 }
 

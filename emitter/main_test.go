@@ -199,28 +199,28 @@ func (s *setup) identity() Member {
 	return Member{ID: id, Generation: generation}
 }
 
-func (k *token) Err() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.err
+func (t *token) Err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.err
 }
 
-func (k *token) Member() (Member, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.err != nil {
-		return Member{}, k.err
+func (t *token) Member() (Member, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err != nil {
+		return Member{}, t.err
 	}
-	k.asked++
-	return k.member(), nil
+	t.asked++
+	return t.member(), nil
 }
 
 var errDead = errors.New("lost for the test")
 
-func (k *token) die() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.err = errDead
+func (t *token) die() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = errDead
 }
 
 // source is a partition of a test. It has steps to be committed, one after another, and
@@ -430,14 +430,14 @@ func inQuarantine(r *roster) (all []*member) {
 }
 
 // holdUp makes a waiting source hold up a step.
-func (l *testLane) holdUp(ctx context.Context, s Source, share *Share) {
-	l.of.mu.Lock()
-	i := slices.IndexFunc(l.of.members, func(m *member) bool { return m.Source == s })
-	share.of = l.of.members[i]
+func (t *testLane) holdUp(ctx context.Context, s Source, share *Share) {
+	t.of.mu.Lock()
+	i := slices.IndexFunc(t.of.members, func(m *member) bool { return m.Source == s })
+	share.of = t.of.members[i]
 	share.of.out = true
-	l.of.waiting = slices.DeleteFunc(l.of.waiting, func(m *member) bool { return m == share.of })
-	l.of.mu.Unlock()
+	t.of.waiting = slices.DeleteFunc(t.of.waiting, func(m *member) bool { return m == share.of })
+	t.of.mu.Unlock()
 	share.hold(timer.TopicPartition{Topic: "log"}, kerr.NotEnoughReplicas)
-	l.of.settled(ctx, []*Share{share})
+	t.of.settled(ctx, []*Share{share})
 	share.Held = nil
 }

@@ -29,30 +29,30 @@ type paceStep struct {
 	since []time.Time
 }
 
-func (s *paced) add(at ...time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ready = append(s.ready, at...)
-	slices.SortFunc(s.ready, time.Time.Compare)
+func (p *paced) add(at ...time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ready = append(p.ready, at...)
+	slices.SortFunc(p.ready, time.Time.Compare)
 }
 
-func (s *paced) Seal(step string, room *Room) *Share {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (p *paced) Seal(step string, room *Room) *Share {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	n, now := 0, time.Now()
-	for n < min(len(s.ready), room.Entries) && !s.ready[n].After(now) {
+	for n < min(len(p.ready), room.Entries) && !p.ready[n].After(now) {
 		n++
 	}
 	if n == 0 {
 		return nil
 	}
 	room.Entries -= n
-	took := s.ready[:n:n]
-	s.ready = s.ready[n:]
-	s.sealed = append(s.sealed, paceStep{now, took})
-	refuse := s.refuse > 0
+	took := p.ready[:n:n]
+	p.ready = p.ready[n:]
+	p.sealed = append(p.sealed, paceStep{now, took})
+	refuse := p.refuse > 0
 	if refuse {
-		s.refuse--
+		p.refuse--
 	}
 	return &Share{
 		Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}},
@@ -64,26 +64,26 @@ func (s *paced) Seal(step string, room *Room) *Share {
 		},
 		Done: func(o Outcome) {
 			if o != Committed {
-				s.add(took...)
+				p.add(took...)
 			}
 		},
 	}
 }
 
-func (s *paced) Wait() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.ready) == 0 {
+func (p *paced) Wait() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.ready) == 0 {
 		return maxSleep
 	}
-	return max(0, time.Until(s.ready[0]))
+	return max(0, time.Until(p.ready[0]))
 }
 
 // steps are those so far.
-func (s *paced) steps() []paceStep {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.sealed)
+func (p *paced) steps() []paceStep {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.sealed)
 }
 
 // paceInterval is longer than any step of a fakeLane.

@@ -41,27 +41,27 @@ func partitionSetOf(shares []*Share) *partitionSet {
 }
 
 // note adds a partition.
-func (f *partitionSet) note(topic string, partition int32) {
-	if topic != f.topic {
-		f.topic, f.slots = topic, f.topics[topic]
+func (p *partitionSet) note(topic string, partition int32) {
+	if topic != p.topic {
+		p.topic, p.slots = topic, p.topics[topic]
 	}
-	if n := int(partition) + 1; n > len(f.slots) {
-		f.slots = append(f.slots, make([]*outstanding, n-len(f.slots))...)
-		f.topics[topic] = f.slots
+	if n := int(partition) + 1; n > len(p.slots) {
+		p.slots = append(p.slots, make([]*outstanding, n-len(p.slots))...)
+		p.topics[topic] = p.slots
 	}
-	if f.slots[partition] == nil {
-		f.slots[partition] = &outstanding{to: timer.TopicPartition{Topic: topic, Partition: partition}}
+	if p.slots[partition] == nil {
+		p.slots[partition] = &outstanding{to: timer.TopicPartition{Topic: topic, Partition: partition}}
 	}
 }
 
 // emissions returns the counter of emissions for a partition that was noted.
-func (f *partitionSet) emissions(topic string, partition int32) *outstanding {
-	return f.topics[topic][partition]
+func (p *partitionSet) emissions(topic string, partition int32) *outstanding {
+	return p.topics[topic][partition]
 }
 
 // waiting calls do for each partition that has not acknowledged all emissions sent.
-func (f *partitionSet) waiting(do func(timer.TopicPartition)) {
-	for _, slots := range f.topics {
+func (p *partitionSet) waiting(do func(timer.TopicPartition)) {
+	for _, slots := range p.topics {
 		for _, o := range slots {
 			if o != nil && o.n.Load() > 0 {
 				do(o.to)
@@ -72,8 +72,8 @@ func (f *partitionSet) waiting(do func(timer.TopicPartition)) {
 
 // ownWaiting calls do, with the share's number, for each partition that has not acknowledged all of a share's own
 // records. It returns how many records are missing.
-func (f *partitionSet) ownWaiting(do func(share int, to timer.TopicPartition)) (records int32) {
-	for i, own := range f.own {
+func (p *partitionSet) ownWaiting(do func(share int, to timer.TopicPartition)) (records int32) {
+	for i, own := range p.own {
 		for _, o := range own {
 			if n := o.n.Load(); n > 0 {
 				records += n
@@ -85,9 +85,9 @@ func (f *partitionSet) ownWaiting(do func(share int, to timer.TopicPartition)) (
 }
 
 // partitions lists what is written to, in order.
-func (f *partitionSet) partitions() map[string][]int32 {
-	all := make(map[string][]int32, len(f.topics))
-	for topic, slots := range f.topics {
+func (p *partitionSet) partitions() map[string][]int32 {
+	all := make(map[string][]int32, len(p.topics))
+	for topic, slots := range p.topics {
 		for k, o := range slots {
 			if o != nil {
 				all[topic] = append(all[topic], int32(k))

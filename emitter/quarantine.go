@@ -49,49 +49,49 @@ type quarantine struct {
 }
 
 // run tries sources until there is none.
-func (w *quarantine) run(ctx context.Context) {
-	o := *w.o
+func (q *quarantine) run(ctx context.Context) {
+	o := *q.o
 	o.TransactionalIDs = 1
-	l := newLane(w.roster, w.background, &o, "ward")
+	l := newLane(q.roster, q.background, &o, "ward")
 	l.aborts.apart = true
-	w.lane.Store(l)
-	l.pool.serial, l.counter = w.serial, w.counter
+	q.lane.Store(l)
+	l.pool.serial, l.counter = q.serial, q.counter
 	defer func() {
 		l.aborts.leaveAll()
 		l.pool.close()
 	}()
 	for ctx.Err() == nil {
-		due, ok := w.due()
+		due, ok := q.due()
 		if !ok {
 			return
 		}
-		shares := w.seal(l.nextStep(), due)
+		shares := q.seal(l.nextStep(), due)
 		if len(shares) == 0 {
 			beats.Sleep(ctx, quarantineTick)
 		} else {
 			err := l.runStep(ctx, shares)
-			w.judge(shares, err, l.aborts.last())
-			w.leaveEnds(l)
+			q.judge(shares, err, l.aborts.last())
+			q.leaveEnds(l)
 		}
-		w.serial, w.counter = l.pool.serial, l.counter
+		q.serial, q.counter = l.pool.serial, l.counter
 	}
 }
 
 // leaveEnds leaves the ends of earlier tries for which no source waits any more.
-func (w *quarantine) leaveEnds(l *Lane) {
-	w.roster.mu.Lock()
-	defer w.roster.mu.Unlock()
+func (q *quarantine) leaveEnds(l *Lane) {
+	q.roster.mu.Lock()
+	defer q.roster.mu.Unlock()
 	l.aborts.leave(func(end <-chan struct{}) bool {
-		return slices.ContainsFunc(w.roster.members, func(m *member) bool { return m.in != nil && m.in.unended == end })
+		return slices.ContainsFunc(q.roster.members, func(m *member) bool { return m.in != nil && m.in.unended == end })
 	})
 }
 
 // due returns the sources whose time has come. ok is false when the quarantine is empty, and the goroutine must end.
-func (w *quarantine) due() (due []*member, ok bool) {
-	w.roster.mu.Lock()
-	defer w.roster.mu.Unlock()
+func (q *quarantine) due() (due []*member, ok bool) {
+	q.roster.mu.Lock()
+	defer q.roster.mu.Unlock()
 	now := time.Now()
-	for _, m := range w.roster.members {
+	for _, m := range q.roster.members {
 		if m.in == nil {
 			continue
 		}
@@ -104,27 +104,27 @@ func (w *quarantine) due() (due []*member, ok bool) {
 	for _, m := range due {
 		m.out = true
 	}
-	w.roster.trying = ok
+	q.roster.trying = ok
 	return due, ok
 }
 
 // seal collects a small share of each source.
-func (w *quarantine) seal(step string, due []*member) (shares []*Share) {
+func (q *quarantine) seal(step string, due []*member) (shares []*Share) {
 	for _, m := range due {
-		entries := w.room(m)
+		entries := q.room(m)
 		room := &Room{Entries: entries, Bytes: MaxStepBytes / MaxStepEntries * int64(entries)}
-		share := w.roster.sealOf(m, step, room)
+		share := q.roster.sealOf(m, step, room)
 		if share != nil {
 			shares = append(shares, share)
 		}
-		w.sealed(m, share != nil, room.Entries > 0 && room.Bytes > 0)
+		q.sealed(m, share != nil, room.Entries > 0 && room.Bytes > 0)
 	}
 	return shares
 }
 
-func (w *quarantine) room(m *member) int {
-	w.roster.mu.Lock()
-	defer w.roster.mu.Unlock()
+func (q *quarantine) room(m *member) int {
+	q.roster.mu.Lock()
+	defer q.roster.mu.Unlock()
 	if m.in != nil {
 		return m.in.entries
 	}
@@ -132,9 +132,9 @@ func (w *quarantine) room(m *member) int {
 }
 
 // sealed records whether a source had something ready, and whether that was all.
-func (w *quarantine) sealed(m *member, something, drained bool) {
-	w.roster.mu.Lock()
-	defer w.roster.mu.Unlock()
+func (q *quarantine) sealed(m *member, something, drained bool) {
+	q.roster.mu.Lock()
+	defer q.roster.mu.Unlock()
 	m.out = something
 	st := m.in
 	if st == nil {
@@ -145,25 +145,25 @@ func (w *quarantine) sealed(m *member, something, drained bool) {
 	}
 	st.next = time.Now().Add(quarantineTick)
 	if st.over() {
-		w.roster.releaseLocked(m)
+		q.roster.releaseLocked(m)
 	}
 }
 
 // judge decides what comes next for the sources of a try.
-func (w *quarantine) judge(shares []*Share, err error, end <-chan struct{}) {
+func (q *quarantine) judge(shares []*Share, err error, end <-chan struct{}) {
 	for _, s := range shares {
 		dead := s.Token.Err() != nil
-		w.roster.mu.Lock()
+		q.roster.mu.Lock()
 		if dead {
-			w.roster.dropLocked(s.of)
+			q.roster.dropLocked(s.of)
 		} else if s.of.in != nil {
-			w.judgeLocked(s, s.of.in, err, end)
+			q.judgeLocked(s, s.of.in, err, end)
 		}
-		w.roster.mu.Unlock()
+		q.roster.mu.Unlock()
 	}
 }
 
-func (w *quarantine) judgeLocked(s *Share, st *quarantined, err error, end <-chan struct{}) {
+func (q *quarantine) judgeLocked(s *Share, st *quarantined, err error, end <-chan struct{}) {
 	st.next, st.unended = time.Now(), nil
 	switch {
 	case s.Held != nil:
@@ -177,7 +177,7 @@ func (w *quarantine) judgeLocked(s *Share, st *quarantined, err error, end <-cha
 			st.healthySince = st.next
 		}
 		if st.over() {
-			w.roster.releaseLocked(s.of)
+			q.roster.releaseLocked(s.of)
 		}
 	}
 }
@@ -232,32 +232,32 @@ func newQuarantined(request timer.TopicPartition, past *quarantined) *quarantine
 }
 
 // over reports whether to give the source back.
-func (st *quarantined) over() bool {
-	return !st.healthySince.IsZero() && time.Since(st.healthySince) >= st.probation && (st.drained || st.entries >= MaxStepEntries)
+func (q *quarantined) over() bool {
+	return !q.healthySince.IsZero() && time.Since(q.healthySince) >= q.probation && (q.drained || q.entries >= MaxStepEntries)
 }
 
 // fails notes a try that the source held up. end is closed when its transaction is ended.
-func (st *quarantined) fails(end <-chan struct{}) {
+func (q *quarantined) fails(end <-chan struct{}) {
 	now := time.Now()
-	if !st.healthySince.IsZero() {
-		st.heldSince = now
+	if !q.healthySince.IsZero() {
+		q.heldSince = now
 	}
-	lasts := now.Sub(st.heldSince)
-	st.healthySince, st.entries, st.unended = time.Time{}, quarantineEntries, end
-	st.next = now.Add(min(quarantinePauseMax, max(quarantinePause, lasts/quarantineShare)))
-	st.anyway = now.Add(min(unendedMax, max(unendedPause, lasts/unendedShare)))
+	lasts := now.Sub(q.heldSince)
+	q.healthySince, q.entries, q.unended = time.Time{}, quarantineEntries, end
+	q.next = now.Add(min(quarantinePauseMax, max(quarantinePause, lasts/quarantineShare)))
+	q.anyway = now.Add(min(unendedMax, max(unendedPause, lasts/unendedShare)))
 }
 
 // due reports whether it is time to try the source.
-func (st *quarantined) due(now time.Time) bool {
-	if now.Before(st.next) {
+func (q *quarantined) due(now time.Time) bool {
+	if now.Before(q.next) {
 		return false
 	}
-	if st.unended == nil || !now.Before(st.anyway) {
+	if q.unended == nil || !now.Before(q.anyway) {
 		return true
 	}
 	select {
-	case <-st.unended:
+	case <-q.unended:
 		return true
 	default:
 		return false

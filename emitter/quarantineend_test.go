@@ -49,14 +49,14 @@ func newQuarantineEnds(t *testing.T) *quarantineEnds {
 }
 
 // begin gives up a transaction of the ID.
-func (e *quarantineEnds) begin(id string) (ended <-chan struct{}) {
-	return e.l.aborts.begin(&txnClient{id: id, parts: map[string][]int32{"t": {0}}})
+func (q *quarantineEnds) begin(id string) (ended <-chan struct{}) {
+	return q.l.aborts.begin(&txnClient{id: id, parts: map[string][]int32{"t": {0}}})
 }
 
-func (e *quarantineEnds) end(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.over[id] = true
+func (q *quarantineEnds) end(id string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.over[id] = true
 }
 
 func isClosed(c <-chan struct{}, within time.Duration) bool {

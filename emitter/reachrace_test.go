@@ -22,7 +22,7 @@ import (
 type onNewClient func()
 
 // OnNewClient implements kgo.HookNewClient.
-func (f onNewClient) OnNewClient(*kgo.Client) { f() }
+func (o onNewClient) OnNewClient(*kgo.Client) { o() }
 
 // A coordinator is lost after it was chosen and before its opening is recorded, so that Reached finds nothing
 // to give up. The opening is given up nevertheless.
@@ -52,10 +52,10 @@ type lateReach struct {
 	lost  func()
 }
 
-func (r *lateReach) AllReachable() bool {
-	there := r.Reach.AllReachable()
-	if r.asked.Add(-1) == 0 {
-		r.lost()
+func (l *lateReach) AllReachable() bool {
+	there := l.Reach.AllReachable()
+	if l.asked.Add(-1) == 0 {
+		l.lost()
 	}
 	return there
 }
@@ -154,16 +154,16 @@ type countingSource struct {
 	out       atomic.Int32
 }
 
-func (s *countingSource) Seal(step string, room *Room) *Share {
+func (c *countingSource) Seal(step string, room *Room) *Share {
 	room.Entries--
-	s.out.Add(1)
+	c.out.Add(1)
 	sh := &Share{Token: fakeToken{}, Offset: Offset{Topic: "r"}, Records: []*kgo.Record{{Topic: "log", Key: []byte("k"), Value: []byte(step)}}}
-	if !s.l.o.Leaders.Away(timer.TopicPartition{Topic: "t"}) {
+	if !c.l.o.Leaders.Away(timer.TopicPartition{Topic: "t"}) {
 		sh.Emissions = []Emission{{Record: &kgo.Record{Topic: "t", Value: []byte("x")}}}
 	}
 	sh.Done = func(o Outcome) {
-		if s.out.Add(-1); o == Committed {
-			s.committed.Add(1)
+		if c.out.Add(-1); o == Committed {
+			c.committed.Add(1)
 		}
 	}
 	return sh

@@ -33,8 +33,8 @@ type inDoubt struct {
 // It does not read the group's committed offset. A group coordinator that was unresponsive while another one took over
 // may not know that when it wakes. Until then it answers with the state from before the step, even if the step is
 // committed.
-func (d *inDoubt) resolve() error {
-	l, c, shares := d.lane, d.client, d.shares
+func (i *inDoubt) resolve() error {
+	l, c, shares := i.lane, i.client, i.shares
 	ctx := l.background.ctx
 	defer c.Close() // only now: see said
 	l.o.Metrics.resolved.Inc()
@@ -47,7 +47,7 @@ func (d *inDoubt) resolve() error {
 			return errTokens
 		}
 		s := open[attempt%len(open)]
-		how, err := d.decide(ctx, s)
+		how, err := i.decide(ctx, s)
 		if s.Token.Err() != nil {
 			continue // whatever the outcome is: the new owner reads it in the log
 		}
@@ -91,32 +91,32 @@ func unresolved(shares []*Share) (open []*Share) {
 // decide ends the client's last transaction, with a commit if that is still possible. It returns how the transaction
 // ended: by the word of its coordinator, or else by the log that a share wrote to. It gives up when the share's token
 // is dead.
-func (d *inDoubt) decide(ctx context.Context, s *Share) (repair.Ending, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.lane.o.TransactionTimeout/2)
+func (i *inDoubt) decide(ctx context.Context, s *Share) (repair.Ending, error) {
+	ctx, cancel := context.WithTimeout(ctx, i.lane.o.TransactionTimeout/2)
 	defer cancel()
-	d.lane.background.Go(func() {
+	i.lane.background.Go(func() {
 		for s.Token.Err() == nil && beats.Sleep(ctx, tokenTick) {
 		}
 		cancel()
 	})
-	if how, err := d.commitAgain(ctx); err != nil || how != repair.EndingUnknown {
+	if how, err := i.commitAgain(ctx); err != nil || how != repair.EndingUnknown {
 		return how, err
 	}
-	if how, err := d.said(ctx); err != nil || how != repair.EndingUnknown {
+	if how, err := i.said(ctx); err != nil || how != repair.EndingUnknown {
 		return how, err
 	}
-	if err := initProducerID(ctx, d.lane.o, d.client.id); err != nil {
+	if err := initProducerID(ctx, i.lane.o, i.client.id); err != nil {
 		return repair.EndingUnknown, err
 	}
-	return readBack(ctx, d.lane.o.Admin, s.Records[0], d.client.last)
+	return readBack(ctx, i.lane.o.Admin, s.Records[0], i.client.last)
 }
 
 // commitAgain has the coordinator commit a transaction whose EndTxn was not answered.
 // The outcome is unknown, without an error, if the coordinator refuses because the transaction is already over.
-func (d *inDoubt) commitAgain(ctx context.Context) (how repair.Ending, err error) {
-	err = commitAgain(ctx, d.lane.o.Admin, d.client.id, d.client.last, func() bool {
+func (i *inDoubt) commitAgain(ctx context.Context) (how repair.Ending, err error) {
+	err = commitAgain(ctx, i.lane.o.Admin, i.client.id, i.client.last, func() bool {
 		var err error
-		how, err = d.said(ctx)
+		how, err = i.said(ctx)
 		return err == nil && how != repair.EndingUnknown
 	})
 	switch {
@@ -138,14 +138,14 @@ func (d *inDoubt) commitAgain(ctx context.Context) (how repair.Ending, err error
 // never answered: its answer comes as soon as there is a decision. That no longer holds once EndTxn was answered
 // (heard) with an error for which kgo repeats it: then the answer is CONCURRENT_TRANSACTIONS until all markers are
 // written, whatever the decision is. Then the coordinator is asked.
-func (d *inDoubt) said(ctx context.Context) (repair.Ending, error) {
-	c := d.client
+func (i *inDoubt) said(ctx context.Context) (repair.Ending, error) {
+	c := i.client
 	if c.answered() {
 		return repair.EndingCommit, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
-	txn, _, err := repair.TransactionOf(ctx, kadm.NewClient(d.lane.o.Admin), c.last.ID, c.id)
+	txn, _, err := repair.TransactionOf(ctx, kadm.NewClient(i.lane.o.Admin), c.last.ID, c.id)
 	if err == nil && repair.UnderWay(txn, c.last) {
 		if c.answer != nil && !c.heard.Load() {
 			return repair.EndingUnknown, nil

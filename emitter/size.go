@@ -30,8 +30,8 @@ type usage struct {
 }
 
 // size returns which part of a step it is.
-func (p *usage) size() float64 {
-	return max(float64(p.room.Entries)/MaxStepEntries, float64(p.room.Bytes)/MaxStepBytes)
+func (u *usage) size() float64 {
+	return max(float64(u.room.Entries)/MaxStepEntries, float64(u.room.Bytes)/MaxStepBytes)
 }
 
 // longStep is how long the entries of a step may take before the next step gets fewer.

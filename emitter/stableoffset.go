@@ -38,9 +38,9 @@ type StableOffset struct {
 // Fetch returns the committed offset and its metadata, or ErrUnstable while a transaction with an accepted offset commit
 // is open. It repeats requests after temporary errors (no coordinator, or one that does not know the member yet) until
 // ctx ends.
-func (o *StableOffset) Fetch(ctx context.Context) (at int64, metadata string, err error) {
+func (s *StableOffset) Fetch(ctx context.Context) (at int64, metadata string, err error) {
 	for backoff := concurrentBackoff; ; backoff = min(2*backoff, offsetBackoff) {
-		at, metadata, err = o.try(ctx)
+		at, metadata, err = s.try(ctx)
 		if err == nil || !passes(err) {
 			return at, metadata, err
 		}
@@ -68,44 +68,44 @@ func passes(err error) bool {
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, kgo.ErrClientClosed) // a transport problem
 }
 
-func (o *StableOffset) try(ctx context.Context) (at int64, metadata string, err error) {
+func (s *StableOffset) try(ctx context.Context) (at int64, metadata string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*RequestTimeout)
 	defer cancel()
-	m, err := o.Member()
+	m, err := s.Member()
 	if err != nil {
 		return 0, "", fmt.Errorf("%w: %w", errTokens, err)
 	}
-	broker, err := o.coordinator(ctx)
+	broker, err := s.coordinator(ctx)
 	if err == nil {
-		err = o.heartbeat(ctx, broker, m)
+		err = s.heartbeat(ctx, broker, m)
 	}
 	if err == nil {
-		at, metadata, err = o.fetch(ctx, broker)
+		at, metadata, err = s.fetch(ctx, broker)
 	}
 	if err != nil {
-		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", o.Topic, o.Partition, err)
+		return 0, "", fmt.Errorf("fetch committed offset of %s/%d: %w", s.Topic, s.Partition, err)
 	}
 	return at, metadata, nil
 }
 
-func (o *StableOffset) coordinator(ctx context.Context) (*kgo.Broker, error) {
+func (s *StableOffset) coordinator(ctx context.Context) (*kgo.Broker, error) {
 	req := kmsg.NewPtrFindCoordinatorRequest()
-	req.CoordinatorKey, req.CoordinatorKeys = o.Group, []string{o.Group}
-	resp, err := req.RequestWith(ctx, o.Client)
+	req.CoordinatorKey, req.CoordinatorKeys = s.Group, []string{s.Group}
+	resp, err := req.RequestWith(ctx, s.Client)
 	if err != nil {
 		return nil, fmt.Errorf("find the group's coordinator: %w", err)
 	}
 	for _, found := range resp.Coordinators {
-		if found.Key == o.Group {
-			return o.Client.Broker(int(found.NodeID)), kerr.ErrorForCode(found.ErrorCode)
+		if found.Key == s.Group {
+			return s.Client.Broker(int(found.NodeID)), kerr.ErrorForCode(found.ErrorCode)
 		}
 	}
 	return nil, kerr.CoordinatorNotAvailable
 }
 
-func (o *StableOffset) heartbeat(ctx context.Context, broker *kgo.Broker, m Member) error {
+func (s *StableOffset) heartbeat(ctx context.Context, broker *kgo.Broker, m Member) error {
 	req := kmsg.NewPtrHeartbeatRequest()
-	req.Group, req.MemberID, req.Generation, req.InstanceID = o.Group, m.ID, m.Generation, m.InstanceID
+	req.Group, req.MemberID, req.Generation, req.InstanceID = s.Group, m.ID, m.Generation, m.InstanceID
 	resp, err := req.RequestWith(ctx, broker)
 	if err == nil {
 		err = kerr.ErrorForCode(resp.ErrorCode)
@@ -119,12 +119,12 @@ func (o *StableOffset) heartbeat(ctx context.Context, broker *kgo.Broker, m Memb
 // fetch asks for this partition only. If it asked for all partitions of the group, as kadm does, the broker would list
 // those that have an offset. A partition whose first commit is still open would then look like one without any, and
 // its next owner would not wait for the step. Also, a partition would wait for the steps of all others.
-func (o *StableOffset) fetch(ctx context.Context, broker *kgo.Broker) (int64, string, error) {
+func (s *StableOffset) fetch(ctx context.Context, broker *kgo.Broker) (int64, string, error) {
 	req := kmsg.NewPtrOffsetFetchRequest()
 	req.RequireStable = true
 	g, t := kmsg.NewOffsetFetchRequestGroup(), kmsg.NewOffsetFetchRequestGroupTopic()
-	t.Topic, t.TopicID, t.Partitions = o.Topic, o.TopicID, []int32{o.Partition}
-	g.Group, g.Topics = o.Group, append(g.Topics, t)
+	t.Topic, t.TopicID, t.Partitions = s.Topic, s.TopicID, []int32{s.Partition}
+	g.Group, g.Topics = s.Group, append(g.Topics, t)
 	req.Groups = append(req.Groups, g)
 	resp, err := req.RequestWith(ctx, broker)
 	if err != nil {
@@ -138,7 +138,7 @@ func (o *StableOffset) fetch(ctx context.Context, broker *kgo.Broker) (int64, st
 			for _, p := range t.Partitions {
 				err := kerr.ErrorForCode(p.ErrorCode)
 				switch {
-				case p.Partition != o.Partition: // of the one topic that was asked for
+				case p.Partition != s.Partition: // of the one topic that was asked for
 				case err != nil:
 					return 0, "", err
 				case p.Offset < 0:

@@ -21,21 +21,21 @@ type timing struct {
 	took time.Duration
 }
 
-func (p *timings) begin() {
-	p.began = time.Now()
-	p.last, p.ended = p.began, p.ended[:0]
+func (t *timings) begin() {
+	t.began = time.Now()
+	t.last, t.ended = t.began, t.ended[:0]
 }
 
 // through records the end of a part.
-func (p *timings) through(part string) {
+func (t *timings) through(part string) {
 	now := time.Now()
-	p.ended = append(p.ended, timing{part, now.Sub(p.last)})
-	p.last = now
+	t.ended = append(t.ended, timing{part, now.Sub(t.last)})
+	t.last = now
 }
 
 // of returns how long some of the parts took together.
-func (p *timings) of(parts ...string) (took time.Duration) {
-	for _, l := range p.ended {
+func (t *timings) of(parts ...string) (took time.Duration) {
+	for _, l := range t.ended {
 		if slices.Contains(parts, l.part) {
 			took += l.took
 		}
@@ -44,13 +44,13 @@ func (p *timings) of(parts ...string) (took time.Duration) {
 }
 
 // end logs a step that took long: its total time, and that of each part.
-func (p *timings) end(log *slog.Logger, lane string, err error) {
-	took := time.Since(p.began)
+func (t *timings) end(log *slog.Logger, lane string, err error) {
+	took := time.Since(t.began)
 	if took <= slowStep {
 		return
 	}
 	attrs := []any{"lane", lane, "took", took}
-	for _, l := range p.ended {
+	for _, l := range t.ended {
 		attrs = append(attrs, l.part, l.took)
 	}
 	if err != nil {

@@ -217,9 +217,9 @@ type toldSource struct {
 	told chan Outcome
 }
 
-func (s *toldSource) Seal(step string, room *Room) *Share {
-	share := s.fakeSource.Seal(step, room)
-	share.Done = func(o Outcome) { s.told <- o }
+func (t *toldSource) Seal(step string, room *Room) *Share {
+	share := t.fakeSource.Seal(step, room)
+	share.Done = func(o Outcome) { t.told <- o }
 	return share
 }
 

@@ -107,50 +107,50 @@ type avro struct {
 }
 
 // long reads a zig-zag number of at most ten bytes.
-func (r *avro) long() int64 {
-	n, size := binary.Varint(r.rest) // its zig-zag is Avro's
+func (a *avro) long() int64 {
+	n, size := binary.Varint(a.rest) // its zig-zag is Avro's
 	if size <= 0 {
-		r.rest, r.short = nil, true
+		a.rest, a.short = nil, true
 		return 0
 	}
-	r.rest = r.rest[size:]
+	a.rest = a.rest[size:]
 	return n
 }
 
 // bytes reads bytes after their length; the result is nil only if short.
-func (r *avro) bytes() []byte {
-	n := r.long()
-	if r.short || n < 0 || n > int64(len(r.rest)) {
-		r.rest, r.short = nil, true
+func (a *avro) bytes() []byte {
+	n := a.long()
+	if a.short || n < 0 || n > int64(len(a.rest)) {
+		a.rest, a.short = nil, true
 		return nil
 	}
-	b := r.rest[:n:n]
-	r.rest = r.rest[n:]
+	b := a.rest[:n:n]
+	a.rest = a.rest[n:]
 	return b
 }
 
 // headers reads a map: blocks of entries, the last one empty. A negative count
 // is followed by the block's size in bytes. An entry may have two bytes, so headers stops at the first one too many.
-func (r *avro) headers(limits *Limits) (list []kgo.RecordHeader, refusal *Refusal) {
+func (a *avro) headers(limits *Limits) (list []kgo.RecordHeader, refusal *Refusal) {
 	room := allowance{limits: limits}
 	for {
-		n := r.long()
+		n := a.long()
 		if n < 0 {
 			n = -n
-			r.long()
+			a.long()
 		}
-		if r.short || n == 0 {
+		if a.short || n == 0 {
 			return list, nil
 		}
 		const least = 2 // bytes of an entry
-		if n < 0 || n > int64(len(r.rest)/least) {
-			r.rest, r.short = nil, true
+		if n < 0 || n > int64(len(a.rest)/least) {
+			a.rest, a.short = nil, true
 			return nil, nil
 		}
 		for range n {
-			name := r.bytes()
-			h := kgo.RecordHeader{Key: string(name), Value: r.bytes()}
-			if r.short {
+			name := a.bytes()
+			h := kgo.RecordHeader{Key: string(name), Value: a.bytes()}
+			if a.short {
 				return nil, nil
 			}
 			if classify(h.Key) == ownHeader { // they are dropped anyway
@@ -216,11 +216,11 @@ type skyHeaders struct {
 const maxSkyMembers = 1000
 
 // UnmarshalJSON implements json.Unmarshaler. b is valid JSON.
-func (h *skyHeaders) UnmarshalJSON(b []byte) error {
-	if h.members += members(b); h.members > maxSkyMembers {
+func (s *skyHeaders) UnmarshalJSON(b []byte) error {
+	if s.members += members(b); s.members > maxSkyMembers {
 		return nil
 	}
-	return json.Unmarshal(b, &h.values)
+	return json.Unmarshal(b, &s.values)
 }
 
 // members returns how many members the object in b has, which is valid JSON; 0 if it is something else.

@@ -69,12 +69,12 @@ const (
 type traceContext struct{ parent, state bool }
 
 // takes reports whether a header belongs to the context, which it joins.
-func (c *traceContext) takes(h *kgo.RecordHeader) bool {
-	taken, most := &c.parent, traceparentBytes
+func (t *traceContext) takes(h *kgo.RecordHeader) bool {
+	taken, most := &t.parent, traceparentBytes
 	switch h.Key {
 	case traceparent:
 	case tracestate:
-		taken, most = &c.state, tracestateBytes
+		taken, most = &t.state, tracestateBytes
 	default:
 		return false
 	}

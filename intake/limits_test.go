@@ -42,9 +42,9 @@ type captured struct {
 	recs chan *kgo.Record
 }
 
-func (s *captured) Deliver(r partlog.Read) {
+func (c *captured) Deliver(r partlog.Read) {
 	for _, rec := range r.Records {
-		s.recs <- rec
+		c.recs <- rec
 	}
 }
 

@@ -23,37 +23,37 @@ type endSink struct {
 	epoch  partlog.Epoch
 }
 
-func (s *endSink) Deliver(r partlog.Read) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (e *endSink) Deliver(r partlog.Read) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	for _, rec := range r.Records {
-		s.last = rec.Offset
+		e.last = rec.Offset
 		if isOver(rec) {
-			s.over++
+			e.over++
 		}
 	}
-	s.behind, s.next, s.epoch = r.End-s.last-1, r.Next, r.Epoch
+	e.behind, e.next, e.epoch = r.End-e.last-1, r.Next, r.Epoch
 }
 
-func (s *endSink) Fail(error)               {}
-func (s *endSink) Skip(*partlog.Unreadable) {}
+func (e *endSink) Fail(error)               {}
+func (e *endSink) Skip(*partlog.Unreadable) {}
 
-func (s *endSink) goesOn() (at int64, epoch partlog.Epoch) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.next, s.epoch
+func (e *endSink) goesOn() (at int64, epoch partlog.Epoch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.next, e.epoch
 }
 
-func (s *endSink) is(last, behind int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last == last && s.behind == behind
+func (e *endSink) is(last, behind int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.last == last && e.behind == behind
 }
 
-func (s *endSink) at() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
+func (e *endSink) at() int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.last
 }
 
 // transact writes a record in a transaction, so a marker follows it.

@@ -57,13 +57,13 @@ type weighed struct {
 	records atomic.Int64
 }
 
-func (s *weighed) Deliver(r partlog.Read) {
-	if n := len(r.Records); n > 0 && s.records.Load() == 0 {
-		s.holds.Store(heapInUse() - s.before)
-		s.records.Store(int64(n))
+func (w *weighed) Deliver(r partlog.Read) {
+	if n := len(r.Records); n > 0 && w.records.Load() == 0 {
+		w.holds.Store(heapInUse() - w.before)
+		w.records.Store(int64(n))
 		runtime.KeepAlive(r)
 	}
-	s.sink.Deliver(r)
+	w.sink.Deliver(r)
 }
 
 // What a batch takes in memory is bounded, whatever it holds: an instance with 256 MiB has a sixteenth of that for requests.
@@ -107,26 +107,26 @@ type eager struct {
 
 const queueEntry = 1 << 10 // as package partition counts a request
 
-func (s *eager) Room(next int64) timer.Size {
-	bytes := s.account.Room(max(next, queueEntry))
+func (e *eager) Room(next int64) timer.Size {
+	bytes := e.account.Room(max(next, queueEntry))
 	return timer.Size{Entries: int(bytes / queueEntry), Bytes: bytes}
 }
 
-func (s *eager) Deliver(r partlog.Read) {
+func (e *eager) Deliver(r partlog.Read) {
 	n := int64(len(r.Records))
 	if n == 0 {
 		return
 	}
-	s.r.Pause("many", s.partition)
-	s.used += n * queueEntry
-	s.account.Set(s.used)
-	s.total.Add(n)
-	if s.kept = append(s.kept, r); len(s.kept) == 1 {
-		s.enough.Add(1)
+	e.r.Pause("many", e.partition)
+	e.used += n * queueEntry
+	e.account.Set(e.used)
+	e.total.Add(n)
+	if e.kept = append(e.kept, r); len(e.kept) == 1 {
+		e.enough.Add(1)
 	}
 }
-func (s *eager) Fail(error)               {}
-func (s *eager) Skip(*partlog.Unreadable) {}
+func (e *eager) Fail(error)               {}
+func (e *eager) Skip(*partlog.Unreadable) {}
 
 // A process that owns partitions on several brokers catches up. What comes before a partition can hold intake back fits into
 // the memory for requests, and each partition gets some.

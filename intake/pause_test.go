@@ -18,30 +18,30 @@ type timedSink struct {
 	over int
 }
 
-func (s *timedSink) Deliver(r partlog.Read) {
+func (ts *timedSink) Deliver(r partlog.Read) {
 	recs := r.Records
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
 	for _, r := range recs {
-		s.at = append(s.at, time.Now())
+		ts.at = append(ts.at, time.Now())
 		if isOver(r) {
-			s.over++
+			ts.over++
 		}
 	}
 }
 
-func (s *timedSink) Fail(error)               {}
-func (s *timedSink) Skip(*partlog.Unreadable) {}
+func (ts *timedSink) Fail(error)               {}
+func (ts *timedSink) Skip(*partlog.Unreadable) {}
 
-func (s *timedSink) count() (all, over int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.at), s.over
+func (ts *timedSink) count() (all, over int) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return len(ts.at), ts.over
 }
 
-func (s *timedSink) awaits(t *testing.T, n int) {
+func (ts *timedSink) awaits(t *testing.T, n int) {
 	t.Helper()
-	await.Until(t, readLimit, "records", func() bool { all, _ := s.count(); return all >= n })
+	await.Until(t, readLimit, "records", func() bool { all, _ := ts.count(); return all >= n })
 }
 
 // TestReaderMarksRequestsBeyondTheQuota: of records that come at once, one second's worth

@@ -21,40 +21,40 @@ type ordered struct {
 	why  string
 }
 
-func (s *ordered) Deliver(r partlog.Read) {
+func (o *ordered) Deliver(r partlog.Read) {
 	recs := r.Records
 	for _, r := range recs {
-		s.come(r.Offset, r.Offset+1)
+		o.come(r.Offset, r.Offset+1)
 	}
 }
 
-func (s *ordered) Skip(u *partlog.Unreadable) { s.come(u.First, u.Next) }
+func (o *ordered) Skip(u *partlog.Unreadable) { o.come(u.First, u.Next) }
 
-func (s *ordered) come(first, next int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if first != s.next && s.why == "" {
-		s.why = fmt.Sprintf("offset %d comes where %d should", first, s.next)
+func (o *ordered) come(first, next int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if first != o.next && o.why == "" {
+		o.why = fmt.Sprintf("offset %d comes where %d should", first, o.next)
 	}
-	s.next = next
+	o.next = next
 }
 
-func (s *ordered) Fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.why = err.Error()
+func (o *ordered) Fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.why = err.Error()
 }
 
-func (s *ordered) at() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.next
+func (o *ordered) at() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.next
 }
 
-func (s *ordered) wrong() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.why
+func (o *ordered) wrong() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.why
 }
 
 // However partitions are paused, resumed, given up and acquired again, while others are

@@ -29,8 +29,8 @@ type Batch struct {
 // WaitForRoom. Only a few tables are made at a time, because making one takes some 150 bytes for each
 // change, in addition to the rows. Apply keeps nothing of b, and clears b.Changes if it makes a table.
 // Errors wrap ErrNotOwner, ErrPosition, ErrForeignChangelog or ErrID; then nothing has changed.
-func (k *Handle) Apply(b *Batch) error {
-	p, s := k.p, k.p.s
+func (h *Handle) Apply(b *Batch) error {
+	p, s := h.p, h.p.s
 	large := s.large(b)
 	if large {
 		select {
@@ -40,10 +40,10 @@ func (k *Handle) Apply(b *Batch) error {
 			return s.events.err()
 		}
 	}
-	if err := k.enter(); err != nil {
+	if err := h.enter(); err != nil {
 		return err
 	}
-	defer k.leave()
+	defer h.leave()
 	return p.during("apply to", p.applyLocked(b, large))
 }
 

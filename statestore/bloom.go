@@ -89,16 +89,16 @@ type filterPool struct {
 }
 
 // hash returns the hash of an ID that all filters of the store use.
-func (o *filterPool) hash(id []byte) uint64 { return maphash.Bytes(o.seed, id) }
+func (fp *filterPool) hash(id []byte) uint64 { return maphash.Bytes(fp.seed, id) }
 
 // denies reports whether a filter says that the store has no row for an ID. f may be nil.
-func (o *filterPool) denies(f *filter, id []byte) bool { return f != nil && !f.maybe(o.hash(id)) }
+func (fp *filterPool) denies(f *filter, id []byte) bool { return f != nil && !f.maybe(fp.hash(id)) }
 
 // reserve takes memory for a filter. It exceeds the share of all filters only if beyond is set.
-func (o *filterPool) reserve(bytes int64, beyond bool) bool {
-	if o.bytes.Add(bytes) <= o.share || beyond {
+func (fp *filterPool) reserve(bytes int64, beyond bool) bool {
+	if fp.bytes.Add(bytes) <= fp.share || beyond {
 		return true
 	}
-	o.bytes.Add(-bytes)
+	fp.bytes.Add(-bytes)
 	return false
 }

@@ -127,17 +127,17 @@ type dumpRecurs struct {
 }
 
 // recurs sets the fields that only some timers have.
-func (r *dumpRow) recurs(t *timer.Timer) {
+func (d *dumpRow) recurs(t *timer.Timer) {
 	if t.TooLate > 0 {
-		r.MaxLate = new(t.TooLate - 1)
+		d.MaxLate = new(t.TooLate - 1)
 	}
 	c := t.Recurrence
 	if c == nil {
 		return
 	}
-	r.Recurrence = &dumpRecurs{Scheduled: t.Scheduled(), Every: c.Every, Cron: c.Cron, Zone: c.Zone, Count: c.Count, Jitter: c.Jitter, CatchUp: c.CatchUp.String()}
+	d.Recurrence = &dumpRecurs{Scheduled: t.Scheduled(), Every: c.Every, Cron: c.Cron, Zone: c.Zone, Count: c.Count, Jitter: c.Jitter, CatchUp: c.CatchUp.String()}
 	if c.Until != timer.NoUntil {
-		r.Recurrence.Until = &c.Until
+		d.Recurrence.Until = &c.Until
 	}
 }
 
@@ -210,29 +210,29 @@ func (d *dumper) fill(r *dumpRow, key, row []byte) error {
 	return nil
 }
 
-func (r *dumpRow) id(id []byte) {
+func (d *dumpRow) id(id []byte) {
 	if utf8.Valid(id) {
-		r.ID = new(string(id))
+		d.ID = new(string(id))
 		return
 	}
-	r.IDBytes = bytes.Clone(id)
+	d.IDBytes = bytes.Clone(id)
 }
 
-func (r *dumpRow) meta(row []byte) error {
+func (d *dumpRow) meta(row []byte) error {
 	m, err := decodeMeta(row)
 	if err != nil {
 		return err
 	}
-	r.Format = row[0]
-	r.Position, r.Pending, r.Parked = &m.Position, &m.Pending, &m.Parked
-	r.Changelog = hex.EncodeToString(m.Changelog[:])
-	r.LowDue, r.LowOffset = &m.low.Due, &m.low.Offset
+	d.Format = row[0]
+	d.Position, d.Pending, d.Parked = &m.Position, &m.Pending, &m.Parked
+	d.Changelog = hex.EncodeToString(m.Changelog[:])
+	d.LowDue, d.LowOffset = &m.low.Due, &m.low.Offset
 	if m.Partitions != 0 {
-		r.Partitions, r.Misplaced = m.Partitions, &m.Misplaced
+		d.Partitions, d.Misplaced = m.Partitions, &m.Misplaced
 	}
-	r.Named, r.Epoch, r.Read, r.Keeps = m.Named, m.Epoch, m.Read, m.Keeps.Milliseconds()
+	d.Named, d.Epoch, d.Read, d.Keeps = m.Named, m.Epoch, m.Read, m.Keeps.Milliseconds()
 	if !m.InSync.IsZero() {
-		r.InSync = new(m.InSync.UnixMilli())
+		d.InSync = new(m.InSync.UnixMilli())
 	}
 	return nil
 }

@@ -82,8 +82,8 @@ type tableError struct {
 	err  error // Pebble's, whose text repeats the details
 }
 
-func (e *tableError) Error() string {
-	return fmt.Sprintf("table %s is damaged: %v", e.info.Path, e.info.Details)
+func (t *tableError) Error() string {
+	return fmt.Sprintf("table %s is damaged: %v", t.info.Path, t.info.Details)
 }
 
-func (e *tableError) Unwrap() []error { return []error{e.err, ErrCorrupt} }
+func (t *tableError) Unwrap() []error { return []error{t.err, ErrCorrupt} }

@@ -52,9 +52,9 @@ type fatalError struct {
 	cause error // nil if Pebble gave none
 }
 
-func (e *fatalError) Error() string { return "pebble: " + e.text }
+func (f *fatalError) Error() string { return "pebble: " + f.text }
 
-func (e *fatalError) Unwrap() error { return e.cause }
+func (f *fatalError) Unwrap() error { return f.cause }
 
 // fatal reports err once, on a goroutine of its own, because the caller may hold Pebble's locks.
 func (e *events) fatal(err error) {

@@ -9,18 +9,18 @@ import (
 )
 
 // Get returns the timer that is pending under id, nil for none.
-func (k *Handle) Get(id []byte) (*timer.Timer, error) {
-	if err := k.enterRead(); err != nil {
+func (h *Handle) Get(id []byte) (*timer.Timer, error) {
+	if err := h.enterRead(); err != nil {
 		return nil, err
 	}
-	defer k.p.s.leave()
-	it, err := newIDIterator(k.p.s.db)
+	defer h.p.s.leave()
+	it, err := newIDIterator(h.p.s.db)
 	if err != nil {
-		return nil, fmt.Errorf("get timer of partition %s: %w", k.p.id, err)
+		return nil, fmt.Errorf("get timer of partition %s: %w", h.p.id, err)
 	}
-	t, err := getTimer(it, k.p.prefix, id)
-	if err = errors.Join(err, it.Close(), k.p.intact()); err != nil {
-		return nil, fmt.Errorf("get timer of partition %s: %w", k.p.id, err)
+	t, err := getTimer(it, h.p.prefix, id)
+	if err = errors.Join(err, it.Close(), h.p.intact()); err != nil {
+		return nil, fmt.Errorf("get timer of partition %s: %w", h.p.id, err)
 	}
 	return t, nil
 }
@@ -42,8 +42,8 @@ func getTimer(it *idIterator, p prefix, id []byte) (*timer.Timer, error) {
 }
 
 // Lookup is LookupAll of one ID, for tests.
-func (k *Handle) Lookup(id []byte) (timer.Ref, error) {
+func (h *Handle) Lookup(id []byte) (timer.Ref, error) {
 	refs := []timer.Ref{timer.Absent}
-	err := k.LookupAll([][]byte{id}, refs)
+	err := h.LookupAll([][]byte{id}, refs)
 	return refs[0], err
 }

@@ -15,40 +15,40 @@ import "time"
 // would notice that the tombstones of that day are missing, and cancelled timers would fire. So the owner's
 // lease is asked: confirmed returns how long ago ownership was last confirmed, or an
 // error if it is lost. It is called under the partition's lock and must not block.
-func (k *Handle) Live(now time.Time, confirmed func() (ago time.Duration, err error)) error {
-	if err := k.enter(); err != nil {
+func (h *Handle) Live(now time.Time, confirmed func() (ago time.Duration, err error)) error {
+	if err := h.enter(); err != nil {
 		return err
 	}
-	defer k.leave()
-	k.live = &lease{brokers: now, local: k.p.s.o.Now(), confirmed: confirmed}
-	k.p.state.InSync = now
+	defer h.leave()
+	h.live = &lease{brokers: now, local: h.p.s.o.Now(), confirmed: confirmed}
+	h.p.state.InSync = now
 	return nil
 }
 
 // Unsaved tells the store the time, by the local clock, of the owner's oldest change that the store lacks; the zero
 // time if there is none. The in-sync time does not pass it.
-func (k *Handle) Unsaved(since time.Time) {
+func (h *Handle) Unsaved(since time.Time) {
 	if since.IsZero() {
-		k.unsaved.Store(nil)
+		h.unsaved.Store(nil)
 	} else {
-		k.unsaved.Store(&since)
+		h.unsaved.Store(&since)
 	}
 }
 
 // Keeps tells the store how long the changelog keeps deletions. It is stored with the next change, or with
 // the next flush of a live partition.
-func (k *Handle) Keeps(d time.Duration) error {
-	if err := k.enter(); err != nil {
+func (h *Handle) Keeps(d time.Duration) error {
+	if err := h.enter(); err != nil {
 		return err
 	}
-	defer k.leave()
-	k.p.state.Keeps = d.Truncate(time.Millisecond)
+	defer h.leave()
+	h.p.state.Keeps = d.Truncate(time.Millisecond)
 	return nil
 }
 
 // Behind tells the store that the owner has written that many more changes to the changelog. If too many
 // changes are not on disk yet, the store flushes early.
-func (k *Handle) Behind(changes int) { k.p.s.upkeep.changed(changes) }
+func (h *Handle) Behind(changes int) { h.p.s.upkeep.changed(changes) }
 
 // refresh writes the meta row of a live partition, with a later in-sync time if the partition is still the owner's. It
 // does nothing while the partition is locked.

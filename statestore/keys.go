@@ -48,7 +48,7 @@ type PartitionID struct {
 }
 
 // String is the UUID in hex, a slash and the number.
-func (id PartitionID) String() string { return fmt.Sprintf("%x/%d", id.Topic, id.Partition) }
+func (pid PartitionID) String() string { return fmt.Sprintf("%x/%d", pid.Topic, pid.Partition) }
 
 // Location is where the row of a pending timer lies.
 type Location struct {
@@ -76,9 +76,9 @@ func (l Location) rowKeySize() int {
 // prefix is what every key of a partition begins with.
 type prefix [prefixSize]byte
 
-func (id PartitionID) prefix() (p prefix) {
-	copy(p[:], id.Topic[:])
-	binary.BigEndian.PutUint32(p[16:], uint32(id.Partition))
+func (pid PartitionID) prefix() (p prefix) {
+	copy(p[:], pid.Topic[:])
+	binary.BigEndian.PutUint32(p[16:], uint32(pid.Partition))
 	return p
 }
 

@@ -23,48 +23,48 @@ func newLowBound() *lowBound { return &lowBound{low: last, since: last} }
 // with calls f, which opens a view of the store, and returns the bound of that moment. No sweep ends in
 // between. Otherwise the bound could lie behind a row that f still sees but that was deleted since. f does no
 // I/O.
-func (b *lowBound) with(f func()) timer.Ref {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (l *lowBound) with(f func()) timer.Ref {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	f()
-	return b.low
+	return l.low
 }
 
 // reset sets the bound of a partition that was just loaded or wiped. A sweep under way can only lower it.
-func (b *lowBound) reset(r timer.Ref) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.low, b.since = r, r
+func (l *lowBound) reset(r timer.Ref) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.low, l.since = r, r
 }
 
 // put lowers the bound for a batch whose lowest put is r, and returns it.
-func (b *lowBound) put(r timer.Ref) timer.Ref {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if r.Compare(b.low) < 0 {
-		b.low = r
+func (l *lowBound) put(r timer.Ref) timer.Ref {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r.Compare(l.low) < 0 {
+		l.low = r
 	}
-	if r.Compare(b.since) < 0 {
-		b.since = r
+	if r.Compare(l.since) < 0 {
+		l.since = r
 	}
-	return b.low
+	return l.low
 }
 
 // begin starts a sweep and returns the bound to search from. No batch may be under way until the snapshot is
 // taken.
-func (b *lowBound) begin() timer.Ref {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.since = last
-	return b.low
+func (l *lowBound) begin() timer.Ref {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.since = last
+	return l.low
 }
 
 // end ends a sweep whose snapshot has its first row at found.
-func (b *lowBound) end(found timer.Ref) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.since.Compare(found) < 0 {
-		found = b.since
+func (l *lowBound) end(found timer.Ref) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.since.Compare(found) < 0 {
+		found = l.since
 	}
-	b.low = found
+	l.low = found
 }

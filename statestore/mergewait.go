@@ -27,17 +27,17 @@ const (
 
 // WaitForRoom waits while too many tables are to be merged, for at most 30 s or until ctx ends, if Apply would make a
 // table of the batch. It holds no lock meanwhile, so the partition can be acquired and the store closed.
-func (k *Handle) WaitForRoom(ctx context.Context, b *Batch) error {
-	if !k.p.s.large(b) {
+func (h *Handle) WaitForRoom(ctx context.Context, b *Batch) error {
+	if !h.p.s.large(b) {
 		return nil
 	}
-	return waitForRoom(ctx, k, false, 0)
+	return waitForRoom(ctx, h, false, 0)
 }
 
 // AwaitRoom is for background replays, between two flushes. It waits until a Flush would not have to
 // wait and would leave replaySpare layers to others: for at most 30 s, or until ctx ends.
-func (k *Handle) AwaitRoom(ctx context.Context) error {
-	return waitForRoom(ctx, k, true, replaySpare)
+func (h *Handle) AwaitRoom(ctx context.Context) error {
+	return waitForRoom(ctx, h, true, replaySpare)
 }
 
 // waitForRoom waits until there is room for more than spare layers.

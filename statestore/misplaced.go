@@ -45,19 +45,19 @@ func (p *Partition) tallyFor(partitions int32) tally {
 // CountFor makes the store count misplaced timers for a request topic with that many partitions. It
 // returns false if the store holds timers that were not counted for that number: the caller must
 // wipe the partition first. A store without Options.Home counts nothing and returns true.
-func (k *Handle) CountFor(partitions int32) (bool, error) {
-	if k.p.s.o.Home == nil {
+func (h *Handle) CountFor(partitions int32) (bool, error) {
+	if h.p.s.o.Home == nil {
 		return true, nil
 	}
-	if err := k.enter(); err != nil {
+	if err := h.enter(); err != nil {
 		return false, err
 	}
-	defer k.leave()
-	if next := k.p.state; next.Pending == 0 {
+	defer h.leave()
+	if next := h.p.state; next.Pending == 0 {
 		next.Partitions, next.Misplaced = partitions, 0
-		k.p.setState(next)
+		h.p.setState(next)
 	}
-	return k.p.state.Partitions == partitions, nil
+	return h.p.state.Partitions == partitions, nil
 }
 
 // Misplaced returns how many pending timers have IDs that belong on another partition, as of the last

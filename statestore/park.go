@@ -31,16 +31,16 @@ type ParkedTarget struct {
 // name.
 //
 // Errors wrap ErrNotOwner or ErrTarget; then nothing has changed.
-func (k *Handle) Park(target string, timers []*timer.Timer) error {
+func (h *Handle) Park(target string, timers []*timer.Timer) error {
 	if len(target) == 0 || len(target) > maxTargetName {
-		return fmt.Errorf("park timers in partition %s: %d bytes: %w", k.p.id, len(target), ErrTarget)
+		return fmt.Errorf("park timers in partition %s: %d bytes: %w", h.p.id, len(target), ErrTarget)
 	}
-	if err := k.enter(); err != nil {
+	if err := h.enter(); err != nil {
 		return err
 	}
-	defer k.leave()
-	if err := k.p.parkLocked(target, timers); err != nil {
-		return fmt.Errorf("park timers in partition %s for %s: %w", k.p.id, target, err)
+	defer h.leave()
+	if err := h.p.parkLocked(target, timers); err != nil {
+		return fmt.Errorf("park timers in partition %s for %s: %w", h.p.id, target, err)
 	}
 	return nil
 }
@@ -99,26 +99,26 @@ func seekRow(it *pebble.Iterator, p prefix, ref timer.Ref) ([]byte, error) {
 // Unpark moves parked timers of the target back to the rows by due time, in order. It stops after max timers
 // or maxBytes of their rows, whichever comes first, but not before the first timer. It returns the timers, none if
 // nothing is parked for the target.
-func (k *Handle) Unpark(target string, max int, maxBytes int64) ([]*timer.Timer, error) {
-	timers, _, err := k.UnparkIf(target, first, max, maxBytes, nil)
+func (h *Handle) Unpark(target string, max int, maxBytes int64) ([]*timer.Timer, error) {
+	timers, _, err := h.UnparkIf(target, first, max, maxBytes, nil)
 	return timers, err
 }
 
 // UnparkIf is Unpark for the timers that match. It looks at parked timers of the target, beginning at from,
 // until it has seen max of them or maxBytes, whichever comes first. It returns the timers that it has moved
 // and where to look next: the lowest Ref of all if it has reached the end. match must not keep the timer.
-func (k *Handle) UnparkIf(target string, from timer.Ref, max int, maxBytes int64, match func(*timer.Timer) bool) (timers []*timer.Timer, next timer.Ref, err error) {
-	if err := k.enter(); err != nil {
+func (h *Handle) UnparkIf(target string, from timer.Ref, max int, maxBytes int64, match func(*timer.Timer) bool) (timers []*timer.Timer, next timer.Ref, err error) {
+	if err := h.enter(); err != nil {
 		return nil, first, err
 	}
-	defer k.leave()
-	number := k.p.targets.byName[target]
+	defer h.leave()
+	number := h.p.targets.byName[target]
 	if number == 0 {
 		return nil, first, nil
 	}
-	timers, next, err = k.p.unparkLocked(number, from, max, maxBytes, match)
+	timers, next, err = h.p.unparkLocked(number, from, max, maxBytes, match)
 	if err != nil {
-		return nil, first, fmt.Errorf("unpark timers in partition %s for %s: %w", k.p.id, target, err)
+		return nil, first, fmt.Errorf("unpark timers in partition %s for %s: %w", h.p.id, target, err)
 	}
 	return timers, next, nil
 }
@@ -190,12 +190,12 @@ func (p *Partition) parkedIter(t *target) (*pebble.Iterator, error) {
 }
 
 // Parked lists the targets with parked timers, ordered by name. It costs some microseconds for each.
-func (k *Handle) Parked() ([]ParkedTarget, error) {
-	if err := k.enter(); err != nil {
+func (h *Handle) Parked() ([]ParkedTarget, error) {
+	if err := h.enter(); err != nil {
 		return nil, err
 	}
-	defer k.leave()
-	p := k.p
+	defer h.leave()
+	p := h.p
 	list := make([]ParkedTarget, 0, len(p.targets.byNumber))
 	for number, t := range p.targets.byNumber {
 		oldest, err := oldestParked(p, &t)

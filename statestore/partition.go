@@ -88,38 +88,38 @@ func (p *Partition) acquireIdle() *Handle {
 // Release gives the partition back. It takes effect at once, and returns when no batch of the handle is
 // under way. It does nothing if the handle was released before, or another caller has acquired the
 // partition.
-func (k *Handle) Release() {
-	k.p.owner.CompareAndSwap(k, nil)
-	k.p.write.Lock()
-	defer k.p.write.Unlock()
+func (h *Handle) Release() {
+	h.p.owner.CompareAndSwap(h, nil)
+	h.p.write.Lock()
+	defer h.p.write.Unlock()
 }
 
-func (k *Handle) check() error {
-	if k.p.owner.Load() != k {
-		return fmt.Errorf("partition %s: %w", k.p.id, ErrNotOwner)
+func (h *Handle) check() error {
+	if h.p.owner.Load() != h {
+		return fmt.Errorf("partition %s: %w", h.p.id, ErrNotOwner)
 	}
 	return nil
 }
 
 // enter locks the store and the partition for a change, until leave.
-func (k *Handle) enter() error {
-	if err := k.p.s.enterChange(); err != nil {
+func (h *Handle) enter() error {
+	if err := h.p.s.enterChange(); err != nil {
 		return err
 	}
-	k.p.write.Lock()
-	err := errors.Join(k.check(), k.p.intact())
+	h.p.write.Lock()
+	err := errors.Join(h.check(), h.p.intact())
 	if err == nil {
-		err = k.p.loadLocked()
+		err = h.p.loadLocked()
 	}
 	if err != nil {
-		k.leave()
+		h.leave()
 	}
 	return err
 }
 
-func (k *Handle) leave() {
-	k.p.write.Unlock()
-	k.p.s.leave()
+func (h *Handle) leave() {
+	h.p.write.Unlock()
+	h.p.s.leave()
 }
 
 // loadLocked reads the partition's meta row and targets, unless they are loaded.
@@ -147,12 +147,12 @@ func (p *Partition) loadLocked() error {
 
 // Meta returns how far the partition is; Position is -1 if the store holds nothing of it. Errors wrap
 // ErrNotOwner, or ErrNewerFormat or ErrCorrupt if the partition must be wiped before it is used.
-func (k *Handle) Meta() (Meta, error) {
-	if err := k.enter(); err != nil {
+func (h *Handle) Meta() (Meta, error) {
+	if err := h.enter(); err != nil {
 		return Meta{Position: noPosition}, err
 	}
-	defer k.leave()
-	m := k.p.state.Meta
+	defer h.leave()
+	m := h.p.state.Meta
 	m.Checkpoint = bytes.Clone(m.Checkpoint)
 	return m, nil
 }
@@ -193,18 +193,18 @@ func (p *Partition) setState(m meta) {
 
 // Wipe removes everything that the store holds of the partition. After a crash the partition is as before,
 // or empty.
-func (k *Handle) Wipe() error {
-	p := k.p
+func (h *Handle) Wipe() error {
+	p := h.p
 	if err := p.s.enterChange(); err != nil {
 		return err
 	}
 	defer p.s.leave()
 	p.write.Lock()
 	defer p.write.Unlock()
-	if err := k.check(); err != nil {
+	if err := h.check(); err != nil {
 		return err
 	}
-	k.live, k.replaying = nil, false
+	h.live, h.replaying = nil, false
 	p.wipes++
 	p.loaded.Store(false) // if the excise fails, the state is read again
 	if err := p.flushLocked(); err != nil {

@@ -12,18 +12,18 @@ import (
 )
 
 // enterRead enters the store to read the partition. Once that is loaded, readers do not wait for batches.
-func (k *Handle) enterRead() error {
-	if err := k.p.s.enter(); err != nil {
+func (h *Handle) enterRead() error {
+	if err := h.p.s.enter(); err != nil {
 		return err
 	}
-	err := errors.Join(k.check(), k.p.intact())
-	if err == nil && !k.p.loaded.Load() {
-		k.p.write.Lock()
-		err = k.p.loadLocked()
-		k.p.write.Unlock()
+	err := errors.Join(h.check(), h.p.intact())
+	if err == nil && !h.p.loaded.Load() {
+		h.p.write.Lock()
+		err = h.p.loadLocked()
+		h.p.write.Unlock()
 	}
 	if err != nil {
-		k.p.s.leave()
+		h.p.s.leave()
 	}
 	return err
 }
@@ -32,12 +32,12 @@ func (k *Handle) enterRead() error {
 // each as of some moment during the call. An absent ID costs a tenth of a microsecond if the partition has
 // a filter of all its IDs. Otherwise it costs one or two, for the filters of the tables, and no I/O.
 // Several goroutines may call it at the same time.
-func (k *Handle) LookupAll(ids [][]byte, refs []timer.Ref) error {
-	if err := k.enterRead(); err != nil {
+func (h *Handle) LookupAll(ids [][]byte, refs []timer.Ref) error {
+	if err := h.enterRead(); err != nil {
 		return err
 	}
-	defer k.p.s.leave()
-	return k.p.during("look up timers in", errors.Join(lookUp(k.p, ids, refs), k.p.intact()))
+	defer h.p.s.leave()
+	return h.p.during("look up timers in", errors.Join(lookUp(h.p, ids, refs), h.p.intact()))
 }
 
 func lookUp(p *Partition, ids [][]byte, refs []timer.Ref) (err error) {
@@ -68,23 +68,23 @@ func lookUp(p *Partition, ids [][]byte, refs []timer.Ref) (err error) {
 
 // GetAll returns the timers that are pending under many IDs at one moment, nil for an ID under which none
 // is, and which of them are parked. The timers are not shared with the store.
-func (k *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err error) {
-	if err := k.enterRead(); err != nil {
+func (h *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err error) {
+	if err := h.enterRead(); err != nil {
 		return nil, nil, err
 	}
-	defer k.p.s.leave()
-	it, err := newIDIterator(k.p.s.db)
+	defer h.p.s.leave()
+	it, err := newIDIterator(h.p.s.db)
 	if err != nil {
-		return nil, nil, k.p.during("get timers of", err)
+		return nil, nil, h.p.during("get timers of", err)
 	}
 	timers, parked = make([]*timer.Timer, len(ids)), make([]bool, len(ids))
 	for i := 0; i < len(ids) && err == nil; i++ {
 		var at Location
-		timers[i], at, err = it.timer(k.p.prefix, ids[i])
+		timers[i], at, err = it.timer(h.p.prefix, ids[i])
 		parked[i] = at.target != 0
 	}
-	if err = errors.Join(err, it.Close(), k.p.intact()); err != nil {
-		return nil, nil, k.p.during("get timers of", err)
+	if err = errors.Join(err, it.Close(), h.p.intact()); err != nil {
+		return nil, nil, h.p.during("get timers of", err)
 	}
 	return timers, parked, nil
 }
@@ -93,19 +93,19 @@ func (k *Handle) GetAll(ids [][]byte) (timers []*timer.Timer, parked []bool, err
 // or maxBytes of their rows, whichever comes first, but not before the first timer. It also returns the Ref to go
 // on from, and whether [from, to) is exhausted. The timers are as they are at one moment, and are not shared with
 // the store.
-func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64) (timers []*timer.Timer, next timer.Ref, done bool, err error) {
+func (h *Handle) Scan(from, to timer.Ref, max int, maxBytes int64) (timers []*timer.Timer, next timer.Ref, done bool, err error) {
 	defer func() {
 		if err != nil {
-			timers, next, done, err = nil, from, false, k.p.during("scan", err)
+			timers, next, done, err = nil, from, false, h.p.during("scan", err)
 		}
 	}()
-	defer k.p.s.scanInTurn()()
-	if err := k.enterRead(); err != nil {
+	defer h.p.s.scanInTurn()()
+	if err := h.enterRead(); err != nil {
 		return nil, from, false, err
 	}
-	defer k.p.s.leave()
+	defer h.p.s.leave()
 	var it *pebble.Iterator
-	low := k.p.low.with(func() { it, err = k.p.dueIter(appendDueKey(nil, k.p.prefix, to)) })
+	low := h.p.low.with(func() { it, err = h.p.dueIter(appendDueKey(nil, h.p.prefix, to)) })
 	if err != nil {
 		return nil, from, false, err
 	}
@@ -115,7 +115,7 @@ func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64) (timers []*ti
 	}
 	next, done = to, true
 	copies := arena{block: slabSize}
-	for ok := it.SeekGE(appendDueKey(nil, k.p.prefix, start)); ok; ok = it.Next() {
+	for ok := it.SeekGE(appendDueKey(nil, h.p.prefix, start)); ok; ok = it.Next() {
 		if len(timers) > 0 && (len(timers) >= max || maxBytes <= 0) {
 			next, done = behind(timers[len(timers)-1].Ref()), false
 			break
@@ -131,7 +131,7 @@ func (k *Handle) Scan(from, to timer.Ref, max int, maxBytes int64) (timers []*ti
 		timers = append(timers, t)
 		maxBytes -= int64(len(row))
 	}
-	return timers, next, done, errors.Join(it.Close(), k.p.intact())
+	return timers, next, done, errors.Join(it.Close(), h.p.intact())
 }
 
 // scansPart: scans of large rows may hold one in so many bytes of the cache at a time.
@@ -155,9 +155,9 @@ func (s *Store) scanInTurn() (end func()) {
 
 // Find returns the timer that is pending under an ID, nil for none, and whether it is parked. If it returns no error, no
 // other caller had acquired the partition before the timer was read.
-func (k *Handle) Find(id []byte) (t *timer.Timer, parked bool, err error) {
-	timers, parkedOf, err := k.GetAll([][]byte{id})
-	if err = errors.Join(err, k.check()); err != nil {
+func (h *Handle) Find(id []byte) (t *timer.Timer, parked bool, err error) {
+	timers, parkedOf, err := h.GetAll([][]byte{id})
+	if err = errors.Join(err, h.check()); err != nil {
 		return nil, false, err
 	}
 	return timers[0], parkedOf[0], nil

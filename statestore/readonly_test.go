@@ -292,4 +292,4 @@ func TestDumpOfFaults(t *testing.T) {
 
 type failingWriter struct{ err error }
 
-func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
+func (f failingWriter) Write([]byte) (int, error) { return 0, f.err }

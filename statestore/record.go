@@ -15,14 +15,14 @@ type record struct {
 }
 
 // was returns the location of the timer's row before the change.
-func (c *record) was() Location { return Location{c.Before, c.target} }
+func (r *record) was() Location { return Location{r.Before, r.target} }
 
 // encoded returns the bytes of a record's timer, in scratch if the record does not have them.
-func (c *record) encoded(scratch *[]byte) []byte {
-	if c.Timer == nil {
-		return c.Bytes
+func (r *record) encoded(scratch *[]byte) []byte {
+	if r.Timer == nil {
+		return r.Bytes
 	}
-	*scratch = c.Timer.AppendTo((*scratch)[:0])
+	*scratch = r.Timer.AppendTo((*scratch)[:0])
 	return *scratch
 }
 

@@ -44,23 +44,23 @@ type Replay struct {
 // replay that is interrupted for hours may have missed tombstones. If the store holds nothing of the
 // partition, the in-sync time becomes now, which is the brokers' time or earlier; the zero time means never.
 // Errors wrap ErrForeignChangelog if the store was folded from another topic.
-func (k *Handle) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
-	if err := k.enter(); err != nil {
+func (h *Handle) Replay(changelog [16]byte, now time.Time) (*Replay, error) {
+	if err := h.enter(); err != nil {
 		return nil, err
 	}
-	defer k.leave()
-	s := &k.p.state
+	defer h.leave()
+	s := &h.p.state
 	if s.Position == noPosition {
 		// An empty store is in sync with the log: it can miss a tombstone only from now on.
 		s.InSync = now
 	} else if s.Changelog != changelog {
 		return nil, fmt.Errorf("replay partition %s: changelog %x, stored %x: %w",
-			k.p.id, changelog, s.Changelog, ErrForeignChangelog)
+			h.p.id, changelog, s.Changelog, ErrForeignChangelog)
 	}
-	k.live = nil
-	k.replays++
-	k.replaying = true
-	return &Replay{k: k, number: k.replays, changelog: changelog, arena: arena{block: replayBlock}}, nil
+	h.live = nil
+	h.replays++
+	h.replaying = true
+	return &Replay{k: h, number: h.replays, changelog: changelog, arena: arena{block: replayBlock}}, nil
 }
 
 // Put records that t is pending under id. value is t encoded. One of t and value may be nil. Put keeps nothing

@@ -113,55 +113,55 @@ type targetChanges struct {
 }
 
 // number returns the number of the target with that name, a new one if it has none.
-func (c *targetChanges) number(name string) uint32 {
-	if n := c.of.byName[name]; n != 0 {
+func (tc *targetChanges) number(name string) uint32 {
+	if n := tc.of.byName[name]; n != 0 {
 		return n
 	}
-	t := &target{number: c.of.free(), name: name, low: last}
-	c.next = map[uint32]*target{t.number: t}
+	t := &target{number: tc.of.free(), name: name, low: last}
+	tc.next = map[uint32]*target{t.number: t}
 	return t.number
 }
 
 // at returns the new state of a target, for the caller to change.
-func (c *targetChanges) at(number uint32) *target {
-	t := c.next[number]
+func (tc *targetChanges) at(number uint32) *target {
+	t := tc.next[number]
 	if t == nil {
-		t = new(c.of.byNumber[number])
-		if c.next == nil {
-			c.next = map[uint32]*target{}
+		t = new(tc.of.byNumber[number])
+		if tc.next == nil {
+			tc.next = map[uint32]*target{}
 		}
-		c.next[number] = t
+		tc.next[number] = t
 	}
 	return t
 }
 
-func (c *targetChanges) put(at Location) {
-	c.parked++
-	t := c.at(at.target)
+func (tc *targetChanges) put(at Location) {
+	tc.parked++
+	t := tc.at(at.target)
 	t.count++
 	if at.ref.Compare(t.low) < 0 {
 		t.low = at.ref
 	}
 }
 
-func (c *targetChanges) remove(at Location) {
-	c.parked--
-	c.at(at.target).count--
+func (tc *targetChanges) remove(at Location) {
+	tc.parked--
+	tc.at(at.target).count--
 }
 
 // sorted returns the changed targets in the order of their rows.
-func (c *targetChanges) sorted() []*target {
-	return slices.SortedFunc(maps.Values(c.next), func(a, b *target) int { return cmp.Compare(a.number, b.number) })
+func (tc *targetChanges) sorted() []*target {
+	return slices.SortedFunc(maps.Values(tc.next), func(a, b *target) int { return cmp.Compare(a.number, b.number) })
 }
 
 // install applies the changes to the partition's targets in memory. They must be stored already.
-func (c *targetChanges) install() {
-	for _, t := range c.next {
+func (tc *targetChanges) install() {
+	for _, t := range tc.next {
 		if t.count != 0 {
-			c.of.set(*t)
+			tc.of.set(*t)
 			continue
 		}
-		delete(c.of.byNumber, t.number)
-		delete(c.of.byName, t.name)
+		delete(tc.of.byNumber, t.number)
+		delete(tc.of.byName, t.name)
 	}
 }

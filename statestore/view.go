@@ -55,22 +55,22 @@ func (r *Row) Peek() (*timer.Timer, error) { return decodeTimer(r.value) }
 func (r *Row) Timer() (*timer.Timer, error) { return decodeTimer(bytes.Clone(r.value)) }
 
 // View returns a view of the partition as it is now.
-func (k *Handle) View() (*View, error) {
-	if err := k.enterRead(); err != nil {
+func (h *Handle) View() (*View, error) {
+	if err := h.enterRead(); err != nil {
 		return nil, err
 	}
-	defer k.p.s.leave()
-	next := k.p.prefix.next()
+	defer h.p.s.leave()
+	next := h.p.prefix.next()
 	var rows *pebble.Iterator
 	var err error
-	low := k.p.low.with(func() {
-		rows, err = k.p.s.db.NewIter(&pebble.IterOptions{LowerBound: k.p.prefix[:], UpperBound: next[:]})
+	low := h.p.low.with(func() {
+		rows, err = h.p.s.db.NewIter(&pebble.IterOptions{LowerBound: h.p.prefix[:], UpperBound: next[:]})
 	})
 	if err != nil {
-		return nil, k.p.during("view", err)
+		return nil, h.p.during("view", err)
 	}
-	k.p.s.views.Add(1)
-	return &View{k: k, rows: frozen{rows}, low: low}, nil
+	h.p.s.views.Add(1)
+	return &View{k: h, rows: frozen{rows}, low: low}, nil
 }
 
 // Close ends the view. If it returns an error, what the view has shown may be wrong.
@@ -181,62 +181,62 @@ func (v *View) parked(from, to timer.Ref) (*rowsByTarget, error) {
 }
 
 // read reads rows of a target ahead.
-func (l *rowsByTarget) read(a *ahead) error {
-	if a.from.Compare(l.to) >= 0 {
+func (r *rowsByTarget) read(a *ahead) error {
+	if a.from.Compare(r.to) >= 0 {
 		return nil
 	}
-	l.it.SetBounds(appendParkedKey(nil, l.prefix, a.number, a.from), appendParkedKey(nil, l.prefix, a.number, l.to))
-	ok := l.it.First()
-	for ; ok && len(a.rows) < a.n; ok = l.it.Next() {
-		value, err := l.it.ValueAndErr()
+	r.it.SetBounds(appendParkedKey(nil, r.prefix, a.number, a.from), appendParkedKey(nil, r.prefix, a.number, r.to))
+	ok := r.it.First()
+	for ; ok && len(a.rows) < a.n; ok = r.it.Next() {
+		value, err := r.it.ValueAndErr()
 		if err != nil {
 			return err
 		}
-		ref, err := decodeRef(l.it.Key()[parkedAt:])
+		ref, err := decodeRef(r.it.Key()[parkedAt:])
 		if err != nil {
 			return err
 		}
 		a.rows = append(a.rows, Row{Ref: ref, Parked: true, value: bytes.Clone(value)})
 	}
-	if a.from = l.to; ok {
+	if a.from = r.to; ok {
 		a.from = behind(a.rows[len(a.rows)-1].Ref)
 	}
 	a.n = min(2*a.n, mostAhead)
-	return l.it.Error()
+	return r.it.Error()
 }
 
-func (l *rowsByTarget) first() *Row {
-	if len(l.targets) == 0 {
+func (r *rowsByTarget) first() *Row {
+	if len(r.targets) == 0 {
 		return nil
 	}
-	return &l.targets[0].rows[0]
+	return &r.targets[0].rows[0]
 }
 
-func (l *rowsByTarget) next() error {
-	a := l.targets[0]
-	l.targets = l.targets[1:]
+func (r *rowsByTarget) next() error {
+	a := r.targets[0]
+	r.targets = r.targets[1:]
 	if a.rows = a.rows[1:]; len(a.rows) == 0 {
 		a.rows = nil
-		if err := l.read(a); err != nil {
+		if err := r.read(a); err != nil {
 			return err
 		}
 	}
-	l.add(a)
+	r.add(a)
 	return nil
 }
 
 // add puts a target in order, unless all its rows are read.
-func (l *rowsByTarget) add(a *ahead) {
+func (r *rowsByTarget) add(a *ahead) {
 	if len(a.rows) == 0 {
 		return
 	}
-	i, _ := slices.BinarySearchFunc(l.targets, a.rows[0].Ref, func(b *ahead, ref timer.Ref) int { return b.rows[0].Ref.Compare(ref) })
-	l.targets = slices.Insert(l.targets, i, a)
+	i, _ := slices.BinarySearchFunc(r.targets, a.rows[0].Ref, func(b *ahead, ref timer.Ref) int { return b.rows[0].Ref.Compare(ref) })
+	r.targets = slices.Insert(r.targets, i, a)
 }
 
-func (l *rowsByTarget) close() {
-	if l.it != nil {
-		l.it.Close() // rowsByTarget.read has returned every error
+func (r *rowsByTarget) close() {
+	if r.it != nil {
+		r.it.Close() // rowsByTarget.read has returned every error
 	}
 }
 

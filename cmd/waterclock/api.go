@@ -27,19 +27,19 @@ HTTP API, and do what. The file begins with the line "callers:"; entries follow 
 // grantFlags are the grant of a new entry.
 type grantFlags struct{ role, topic, prefix string }
 
-func (f *grantFlags) bind(cmd *cobra.Command) {
+func (g *grantFlags) bind(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.role, "role", access.Read.String(), "`ROLE`: read, write or admin; each includes those before it")
-	fs.StringVar(&f.topic, "topic", "*", "request topics: `NAME`, the beginning of names and a *, or * for all")
-	fs.StringVar(&f.prefix, "id-prefix", "", "only timers whose IDs begin with `PREFIX` (default: all)")
+	fs.StringVar(&g.role, "role", access.Read.String(), "`ROLE`: read, write or admin; each includes those before it")
+	fs.StringVar(&g.topic, "topic", "*", "request topics: `NAME`, the beginning of names and a *, or * for all")
+	fs.StringVar(&g.prefix, "id-prefix", "", "only timers whose IDs begin with `PREFIX` (default: all)")
 }
 
-func (f *grantFlags) grant() (access.Grant, error) {
-	role, err := access.ParseRole(f.role)
+func (g *grantFlags) grant() (access.Grant, error) {
+	role, err := access.ParseRole(g.role)
 	if err != nil {
 		return access.Grant{}, usagef("%v", err)
 	}
-	return access.Grant{Role: role, Topic: f.topic, IDPrefix: f.prefix}, nil
+	return access.Grant{Role: role, Topic: g.topic, IDPrefix: g.prefix}, nil
 }
 
 // entryCommand returns a command that makes the entry of one caller.

@@ -83,7 +83,7 @@ func benchWorkload(p *process, w bench.Description) *cobra.Command {
 }
 
 // run measures and prints the result.
-func (f *benchFlags) run(p *process, cmd *cobra.Command, w bench.Description) error {
+func (b *benchFlags) run(p *process, cmd *cobra.Command, w bench.Description) error {
 	c := w.Shared()
 	self, err := os.Executable()
 	if err != nil {
@@ -96,20 +96,20 @@ func (f *benchFlags) run(p *process, cmd *cobra.Command, w bench.Description) er
 		s := &screen{w: p.stderr}
 		c.Progress, c.Log = s, ops.NewLogger(lines{s}, c.Cluster)
 	}
-	if err := f.makeDirectories(c); err != nil {
+	if err := b.makeDirectories(c); err != nil {
 		return err
 	}
 	defer os.RemoveAll(c.Dir)
 	reports, err := bench.Run(cmd.Context(), w.Workload)
-	if f.logs == "" {
+	if b.logs == "" {
 		err = keepLogs(p.stderr, c.Logs, err)
 	}
-	return errors.Join(err, f.print(p.stdout, reports))
+	return errors.Join(err, b.print(p.stdout, reports))
 }
 
 // makeDirectories makes the directories of a run, and checks that its results can be written.
-func (f *benchFlags) makeDirectories(c *bench.Common) (err error) {
-	for name, dir := range map[string]string{"logs": f.logs, "profiles": c.Profiles} {
+func (b *benchFlags) makeDirectories(c *bench.Common) (err error) {
+	for name, dir := range map[string]string{"logs": b.logs, "profiles": c.Profiles} {
 		if dir != "" {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return usagef("--%s: %v", name, err)
@@ -120,7 +120,7 @@ func (f *benchFlags) makeDirectories(c *bench.Common) (err error) {
 	if c.Dir, err = os.MkdirTemp(c.Cluster.DataDir, "waterclock-bench-"); err != nil {
 		return usagef("--data-dir: %v", err)
 	}
-	if c.Logs = f.logs; c.Logs != "" {
+	if c.Logs = b.logs; c.Logs != "" {
 		return nil
 	}
 	if c.Logs, err = os.MkdirTemp("", "waterclock-bench-logs-"); err != nil {
@@ -129,9 +129,9 @@ func (f *benchFlags) makeDirectories(c *bench.Common) (err error) {
 	return nil
 }
 
-func (f *benchFlags) print(w io.Writer, reports []*bench.Report) (err error) {
+func (b *benchFlags) print(w io.Writer, reports []*bench.Report) (err error) {
 	for _, rep := range reports {
-		if f.json {
+		if b.json {
 			err = errors.Join(err, rep.WriteJSON(w))
 		} else {
 			rep.WriteTable(w)

@@ -42,41 +42,41 @@ type letterFlags struct {
 	fresh, reviewed               bool
 }
 
-func (f *letterFlags) flags(fs *pflag.FlagSet) {
-	fs.StringVar(&f.reason, "reason", "", "only those with that `REASON`, such as bad-cron")
-	fs.StringVar(&f.prefix, "prefix", "", "only those of IDs that begin with `TEXT`")
-	fs.StringVar(&f.since, "since", "", "only those written then or later: `TIME`, RFC 3339 with a zone, or how long ago, such as 10m")
-	fs.StringVar(&f.before, "before", "", "only those written before `TIME`")
-	fs.BoolVar(&f.fresh, "new", false, "only those that have been neither reviewed nor sent again")
-	fs.BoolVar(&f.reviewed, "reviewed", false, "only those that have been reviewed, or sent again")
+func (l *letterFlags) flags(fs *pflag.FlagSet) {
+	fs.StringVar(&l.reason, "reason", "", "only those with that `REASON`, such as bad-cron")
+	fs.StringVar(&l.prefix, "prefix", "", "only those of IDs that begin with `TEXT`")
+	fs.StringVar(&l.since, "since", "", "only those written then or later: `TIME`, RFC 3339 with a zone, or how long ago, such as 10m")
+	fs.StringVar(&l.before, "before", "", "only those written before `TIME`")
+	fs.BoolVar(&l.fresh, "new", false, "only those that have been neither reviewed nor sent again")
+	fs.BoolVar(&l.reviewed, "reviewed", false, "only those that have been reviewed, or sent again")
 }
 
 // note warns of a reason that this version does not know. The command goes on, because the service may be newer.
-func (f *letterFlags) note(w io.Writer) {
+func (l *letterFlags) note(w io.Writer) {
 	var known []string
 	for _, r := range waterclock.Reasons() {
 		known = append(known, string(r))
 	}
-	if f.reason == "" || slices.Contains(known, f.reason) {
+	if l.reason == "" || slices.Contains(known, l.reason) {
 		return
 	}
-	fmt.Fprintf(w, "note: this version of waterclock does not know the --reason %q%s\n", f.reason, near.Hint(f.reason, "", known))
+	fmt.Fprintf(w, "note: this version of waterclock does not know the --reason %q%s\n", l.reason, near.Hint(l.reason, "", known))
 }
 
 // query returns the filter as parameters of the API.
-func (f *letterFlags) query() (url.Values, error) {
-	q := texts("reason", f.reason, "prefix", f.prefix)
+func (l *letterFlags) query() (url.Values, error) {
+	q := texts("reason", l.reason, "prefix", l.prefix)
 	switch {
-	case f.fresh && f.reviewed:
+	case l.fresh && l.reviewed:
 		return nil, usagef("--new and --reviewed exclude each other")
-	case f.fresh || f.reviewed:
-		q.Set("reviewed", strconv.FormatBool(f.reviewed))
+	case l.fresh || l.reviewed:
+		q.Set("reviewed", strconv.FormatBool(l.reviewed))
 	}
 	const ago = "how long ago, as in 10m"
-	if err := setTime(q, "after", "since", f.since, -1, ago); err != nil {
+	if err := setTime(q, "after", "since", l.since, -1, ago); err != nil {
 		return nil, err
 	}
-	return q, setTime(q, "before", "before", f.before, -1, ago)
+	return q, setTime(q, "before", "before", l.before, -1, ago)
 }
 
 // lettersOf returns the path of a topic's dead letters.

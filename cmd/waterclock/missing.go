@@ -14,11 +14,11 @@ import (
 type partError struct{ missing []api.Missing }
 
 // Error has a line for each detail, which names all partitions that have the same.
-func (e *partError) Error() string {
+func (p *partError) Error() string {
 	var details []string
 	by := make(map[string][]string) // partitions by detail
-	for i := range e.missing {
-		m := &e.missing[i]
+	for i := range p.missing {
+		m := &p.missing[i]
 		if by[m.Detail] == nil {
 			details = append(details, m.Detail)
 		}

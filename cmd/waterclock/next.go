@@ -53,7 +53,7 @@ month, day of the week) or 6 with the second in front, or a name: @yearly,
 	return cmd
 }
 
-func (f *nextFlags) run(out io.Writer, args []string) error {
+func (n *nextFlags) run(out io.Writer, args []string) error {
 	if len(args) != 1 {
 		return usagef("waterclock next takes one expression, not %d arguments: put it in quotes, as in '0 9 * * mon-fri'", len(args))
 	}
@@ -61,23 +61,23 @@ func (f *nextFlags) run(out io.Writer, args []string) error {
 	if err != nil {
 		return usagef("expression %.60q: %v", args[0], err)
 	}
-	loc, err := calendar.LoadZone(f.zone)
+	loc, err := calendar.LoadZone(n.zone)
 	if err != nil {
-		return usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", f.zone, calendar.DidYouMean(f.zone))
+		return usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", n.zone, calendar.DidYouMean(n.zone))
 	}
-	if f.n < 0 || f.n > maxNext {
-		return usagef("--number is %d, needs 0 to %d", f.n, maxNext)
+	if n.n < 0 || n.n > maxNext {
+		return usagef("--number is %d, needs 0 to %d", n.n, maxNext)
 	}
 	from := time.Now()
-	if f.from != "" {
-		if from, err = instant("from", f.from); err != nil {
+	if n.from != "" {
+		if from, err = instant("from", n.from); err != nil {
 			return err
 		}
 	}
-	if f.explain {
+	if n.explain {
 		fmt.Fprintln(out, e.ExplainIn(loc))
 	}
-	return printNext(out, e.In(loc), from.Unix(), f.n)
+	return printNext(out, e.In(loc), from.Unix(), n.n)
 }
 
 // printNext prints the n instants after a given one, and the changes of the clock before each of them.

@@ -59,23 +59,23 @@ Numbers may end in k, M or G: 500M is 500,000,000.`,
 	return cmd
 }
 
-func (f *planFlags) run(out io.Writer) error {
-	l, c := f.load, sizing.Measured()
-	l.Rate, l.Pending, l.Size = float64(f.rate), float64(f.pending), float64(f.size)
+func (pf *planFlags) run(out io.Writer) error {
+	l, c := pf.load, sizing.Measured()
+	l.Rate, l.Pending, l.Size = float64(pf.rate), float64(pf.pending), float64(pf.size)
 	if err := l.Validate(); err != nil { // one line for each flag
 		return usagef("--%s", strings.ReplaceAll(err.Error(), "\n", "\n--"))
 	}
-	if f.constants != "" {
-		data, err := os.ReadFile(f.constants)
+	if pf.constants != "" {
+		data, err := os.ReadFile(pf.constants)
 		if err != nil {
 			return usagef("read constants: %v", err)
 		}
 		if c, err = sizing.ReadConstants(data); err != nil {
-			return usagef("%s: %v", f.constants, err)
+			return usagef("%s: %v", pf.constants, err)
 		}
 	}
 	p := sizing.Make(l, c)
-	if f.json {
+	if pf.json {
 		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
 		return e.Encode(struct {
@@ -85,10 +85,10 @@ func (f *planFlags) run(out io.Writer) error {
 		}{p, l, c})
 	}
 	printPlan(out, &l, &p, &c)
-	if f.constants == "" {
+	if pf.constants == "" {
 		fmt.Fprintln(out, "\nThese constants are built in. 'waterclock bench plan --out FILE' measures those of a machine, for --constants FILE.")
 	} else {
-		fmt.Fprintf(out, "\nThese are the constants of %s; those that it leaves out are built in.\n", f.constants)
+		fmt.Fprintf(out, "\nThese are the constants of %s; those that it leaves out are built in.\n", pf.constants)
 	}
 	return nil
 }

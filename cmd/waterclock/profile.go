@@ -34,34 +34,34 @@ func addProfileFlag(p *process, fs *pflag.FlagSet) *profileFlag {
 }
 
 // Set implements pflag.Value.
-func (f *profileFlag) Set(name string) error {
-	f.name, f.given = name, true
+func (p *profileFlag) Set(name string) error {
+	p.name, p.given = name, true
 	return nil
 }
 
 // String implements pflag.Value.
-func (f *profileFlag) String() string { return f.name }
+func (p *profileFlag) String() string { return p.name }
 
 // Type implements pflag.Value.
-func (f *profileFlag) Type() string { return "string" }
+func (p *profileFlag) Type() string { return "string" }
 
 // complete makes shells complete the names of profiles.
-func (f *profileFlag) complete(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return f.p.profileNames(), cobra.ShellCompDirectiveNoFileComp
+func (p *profileFlag) complete(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return p.p.profileNames(), cobra.ShellCompDirectiveNoFileComp
 }
 
 // choose returns the profile of the command; nil if it has none: that of --profile, else that of WATERCLOCK_PROFILE,
 // else the one in use. The latter does not count if --config names a file, because it would win over that file.
-func (f *profileFlag) choose() (*config.Profile, error) {
-	name, by := f.name, "--profile"
-	if env, ok := f.p.lookupEnv(config.EnvProfile); !f.given && ok {
+func (p *profileFlag) choose() (*config.Profile, error) {
+	name, by := p.name, "--profile"
+	if env, ok := p.p.lookupEnv(config.EnvProfile); !p.given && ok {
 		name, by = env, config.EnvProfile
 	}
-	named := f.given || by == config.EnvProfile
-	if named && name == "" || !named && f.hasFile() {
+	named := p.given || by == config.EnvProfile
+	if named && name == "" || !named && p.hasFile() {
 		return nil, nil
 	}
-	all, err := f.p.profiles()
+	all, err := p.p.profiles()
 	if err != nil {
 		return nil, err
 	}
@@ -73,15 +73,15 @@ func (f *profileFlag) choose() (*config.Profile, error) {
 	}
 	chosen, err := all.Choose(name, by)
 	if chosen != nil {
-		f.p.profile = name
+		p.p.profile = name
 	}
 	return chosen, err
 }
 
 // hasFile reports whether the command has a file of settings.
-func (f *profileFlag) hasFile() bool {
-	file := f.fs.Lookup("config")
-	return file != nil && file.Changed || f.p.env(config.EnvOf("config")) != ""
+func (p *profileFlag) hasFile() bool {
+	file := p.fs.Lookup("config")
+	return file != nil && file.Changed || p.p.env(config.EnvOf("config")) != ""
 }
 
 // profiles reads the profiles of the user.

@@ -18,26 +18,26 @@ type recurrenceFlags struct {
 	count                    int64
 }
 
-func (f *recurrenceFlags) bind(fs *pflag.FlagSet) {
-	fs.StringVar(&f.every, "every", "", "recurring, every `DURATION`: first at --at, otherwise after one DURATION")
-	fs.StringVar(&f.cron, "cron", "", "recurring, by the cron `EXPRESSION`; see waterclock next")
-	fs.StringVar(&f.zone, "zone", "", "time `ZONE` of --cron, by its IANA name such as Africa/Lagos (default: UTC)")
-	fs.StringVar(&f.until, "until", "", "recurring until `TIME`, inclusive: RFC 3339 with a zone")
-	fs.Int64Var(&f.count, "count", 0, "`NUMBER` of occurrences (default: no end)")
-	fs.StringVar(&f.jitter, "jitter", "", "delay each occurrence by a random part of `DURATION`")
-	fs.StringVar(&f.catchUp, "catch-up", "", "`WHICH` missed occurrences fire: all, latest or none (default: latest)")
+func (r *recurrenceFlags) bind(fs *pflag.FlagSet) {
+	fs.StringVar(&r.every, "every", "", "recurring, every `DURATION`: first at --at, otherwise after one DURATION")
+	fs.StringVar(&r.cron, "cron", "", "recurring, by the cron `EXPRESSION`; see waterclock next")
+	fs.StringVar(&r.zone, "zone", "", "time `ZONE` of --cron, by its IANA name such as Africa/Lagos (default: UTC)")
+	fs.StringVar(&r.until, "until", "", "recurring until `TIME`, inclusive: RFC 3339 with a zone")
+	fs.Int64Var(&r.count, "count", 0, "`NUMBER` of occurrences (default: no end)")
+	fs.StringVar(&r.jitter, "jitter", "", "delay each occurrence by a random part of `DURATION`")
+	fs.StringVar(&r.catchUp, "catch-up", "", "`WHICH` missed occurrences fire: all, latest or none (default: latest)")
 }
 
 // by returns the flag that says how the timer recurs.
-func (f *recurrenceFlags) by() string {
-	if f.cron != "" {
+func (r *recurrenceFlags) by() string {
+	if r.cron != "" {
 		return "--cron"
 	}
 	return "--every"
 }
 
 // options checks the flags and returns their options; none if the timer does not recur.
-func (f *recurrenceFlags) options(given func(flag string) bool) ([]waterclock.Option, error) {
+func (r *recurrenceFlags) options(given func(flag string) bool) ([]waterclock.Option, error) {
 	switch every, cron := given("every"), given("cron"); {
 	case every && cron:
 		return nil, usagef("--every and --cron exclude each other")
@@ -51,49 +51,49 @@ func (f *recurrenceFlags) options(given func(flag string) bool) ([]waterclock.Op
 	case every && given("zone"):
 		return nil, usagef("--zone and --every exclude each other: a zone is that of --cron")
 	case every:
-		interval, err := span.Parse(f.every)
+		interval, err := span.Parse(r.every)
 		if err != nil || interval == 0 {
-			return nil, usagef("--every is %q, needs a duration above zero, such as 250ms, 10s, 1h30m or 7d", f.every)
+			return nil, usagef("--every is %q, needs a duration above zero, such as 250ms, 10s, 1h30m or 7d", r.every)
 		}
-		return f.rest(given, waterclock.Every(interval))
+		return r.rest(given, waterclock.Every(interval))
 	}
-	if _, err := calendar.Parse(f.cron); err != nil {
-		return nil, usagef("--cron is %q: %v", f.cron, err)
+	if _, err := calendar.Parse(r.cron); err != nil {
+		return nil, usagef("--cron is %q: %v", r.cron, err)
 	}
-	return f.rest(given, waterclock.Cron(f.cron))
+	return r.rest(given, waterclock.Cron(r.cron))
 }
 
-func (f *recurrenceFlags) rest(given func(flag string) bool, opts ...waterclock.Option) ([]waterclock.Option, error) {
+func (r *recurrenceFlags) rest(given func(flag string) bool, opts ...waterclock.Option) ([]waterclock.Option, error) {
 	if given("zone") {
-		if _, err := calendar.LoadZone(f.zone); err != nil || f.zone == "" {
-			return nil, usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", f.zone, calendar.DidYouMean(f.zone))
+		if _, err := calendar.LoadZone(r.zone); err != nil || r.zone == "" {
+			return nil, usagef("--zone is %q, needs the IANA name of a time zone, spelt as in Africa/Lagos%s", r.zone, calendar.DidYouMean(r.zone))
 		}
-		opts = append(opts, waterclock.Zone(f.zone))
+		opts = append(opts, waterclock.Zone(r.zone))
 	}
 	if given("until") {
-		until, err := instant("until", f.until)
+		until, err := instant("until", r.until)
 		if err != nil {
 			return nil, err
 		}
 		opts = append(opts, waterclock.Until(until))
 	}
 	if given("count") {
-		if f.count < 1 {
-			return nil, usagef("--count is %d, needs 1 or more", f.count)
+		if r.count < 1 {
+			return nil, usagef("--count is %d, needs 1 or more", r.count)
 		}
-		opts = append(opts, waterclock.Count(f.count))
+		opts = append(opts, waterclock.Count(r.count))
 	}
 	if given("jitter") {
-		most, err := duration("jitter", f.jitter)
+		most, err := duration("jitter", r.jitter)
 		if err != nil {
 			return nil, err
 		}
 		opts = append(opts, waterclock.Jitter(most))
 	}
 	if given("catch-up") {
-		policy := waterclock.CatchUpPolicy(strings.ToLower(f.catchUp))
+		policy := waterclock.CatchUpPolicy(strings.ToLower(r.catchUp))
 		if !slices.Contains([]waterclock.CatchUpPolicy{waterclock.CatchUpAll, waterclock.CatchUpLatest, waterclock.CatchUpNone}, policy) {
-			return nil, usagef("--catch-up is %q, needs all, latest or none", f.catchUp)
+			return nil, usagef("--catch-up is %q, needs all, latest or none", r.catchUp)
 		}
 		opts = append(opts, waterclock.CatchUp(policy))
 	}

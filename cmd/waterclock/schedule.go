@@ -118,11 +118,11 @@ in waterclock dead-letters list.
 }
 
 // saysDue returns the end of a line, which says when the timer is due, or first due.
-func (f *scheduleFlags) saysDue(due time.Time) string {
+func (s *scheduleFlags) saysDue(due time.Time) string {
 	switch text := due.UTC().Format(time.RFC3339Nano); {
 	case due.IsZero():
 		return ""
-	case f.given("every") || f.given("cron"):
+	case s.given("every") || s.given("cron"):
 		return ", first due " + text
 	default:
 		return ", due " + text
@@ -130,22 +130,22 @@ func (f *scheduleFlags) saysDue(due time.Time) string {
 }
 
 // request checks the flags and returns their request.
-func (f *scheduleFlags) request(stdin io.Reader) (commands.Request, error) {
-	req := commands.Request{ID: f.id, To: f.to}
+func (s *scheduleFlags) request(stdin io.Reader) (commands.Request, error) {
+	req := commands.Request{ID: s.id, To: s.to}
 	switch {
-	case !f.given("id"):
+	case !s.given("id"):
 		req.ID = rand.Text()
 	case req.ID == "" || len(req.ID) > waterclock.MaxIDBytes:
 		return req, usagef("--id has %d bytes, needs 1 to %d; without --id the timer gets a random one", len(req.ID), waterclock.MaxIDBytes)
 	}
 	switch {
-	case f.given("partition") && f.partition < 0:
-		return req, usagef("--partition is %d, needs 0 or more", f.partition)
-	case f.given("key") && f.nullKey:
+	case s.given("partition") && s.partition < 0:
+		return req, usagef("--partition is %d, needs 0 or more", s.partition)
+	case s.given("key") && s.nullKey:
 		return req, usagef("--key and --null-key exclude each other")
 	}
 	var err error
-	if req.Options, err = f.due(); err != nil {
+	if req.Options, err = s.due(); err != nil {
 		return req, err
 	}
 	add := func(given bool, o waterclock.Option) {
@@ -153,29 +153,29 @@ func (f *scheduleFlags) request(stdin io.Reader) (commands.Request, error) {
 			req.Options = append(req.Options, o)
 		}
 	}
-	if f.given("max-late") {
-		late, err := duration("max-late", f.maxLate)
+	if s.given("max-late") {
+		late, err := duration("max-late", s.maxLate)
 		if err != nil {
 			return req, err
 		}
 		add(true, waterclock.MaxLate(late))
 	}
-	if f.given("remember") {
-		window, err := duration("remember", f.remember)
+	if s.given("remember") {
+		window, err := duration("remember", s.remember)
 		if err != nil {
 			return req, err
 		}
 		add(true, waterclock.Remember(window))
 	}
-	if req.Wait, err = f.wait.read(f.given("wait")); err != nil {
+	if req.Wait, err = s.wait.read(s.given("wait")); err != nil {
 		return req, err
 	}
-	add(f.condition != "", waterclock.If(f.condition))
-	add(f.to != "", waterclock.To(f.to))
-	add(f.nullKey, waterclock.NullKey())
-	add(f.given("key"), waterclock.Key([]byte(f.key)))
-	add(f.given("partition"), waterclock.Partition(f.partition))
-	for _, h := range f.headers {
+	add(s.condition != "", waterclock.If(s.condition))
+	add(s.to != "", waterclock.To(s.to))
+	add(s.nullKey, waterclock.NullKey())
+	add(s.given("key"), waterclock.Key([]byte(s.key)))
+	add(s.given("partition"), waterclock.Partition(s.partition))
+	for _, h := range s.headers {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok || name == "" {
 			return req, usagef("--header is %q, needs NAME=VALUE, as in trace=17", h)
@@ -185,7 +185,7 @@ func (f *scheduleFlags) request(stdin io.Reader) (commands.Request, error) {
 		}
 		add(true, waterclock.Header(name, []byte(value)))
 	}
-	value, err := f.payload(stdin)
+	value, err := s.payload(stdin)
 	add(true, waterclock.Value(value))
 	return req, err
 }
@@ -243,16 +243,16 @@ func notOwn(name string) error {
 }
 
 // due returns the options that say when the timer is due.
-func (f *scheduleFlags) due() ([]waterclock.Option, error) {
-	recurs, err := f.recur.options(f.given)
+func (s *scheduleFlags) due() ([]waterclock.Option, error) {
+	recurs, err := s.recur.options(s.given)
 	if err != nil {
 		return nil, err
 	}
-	in, at := f.given("in"), f.given("at")
+	in, at := s.given("in"), s.given("at")
 	switch {
 	case recurs != nil && in:
-		return nil, usagef("--in and %s exclude each other: --at says when a timer with --every is first due", f.recur.by())
-	case f.recur.cron != "" && at:
+		return nil, usagef("--in and %s exclude each other: --at says when a timer with --every is first due", s.recur.by())
+	case s.recur.cron != "" && at:
 		return nil, usagef("--at and --cron exclude each other: the first time is the first that the expression says")
 	case in && at:
 		return nil, usagef("--in and --at exclude each other: give one of them, to say when the timer is due")
@@ -260,13 +260,13 @@ func (f *scheduleFlags) due() ([]waterclock.Option, error) {
 		return recurs, nil
 	case !in && !at:
 		return nil, usagef("needs --in or --at, or --every or --cron, to say when the timer is due")
-	case in && strings.HasPrefix(f.in, "-"):
-		return nil, usagef("--in is %q, which is in the past: needs a duration from now on; --in 0s fires at once", f.in)
+	case in && strings.HasPrefix(s.in, "-"):
+		return nil, usagef("--in is %q, which is in the past: needs a duration from now on; --in 0s fires at once", s.in)
 	case in:
-		after, err := duration("in", f.in)
+		after, err := duration("in", s.in)
 		return []waterclock.Option{waterclock.After(after)}, err
 	}
-	first, err := instant("at", f.at)
+	first, err := instant("at", s.at)
 	return append([]waterclock.Option{waterclock.At(first)}, recurs...), err
 }
 
@@ -274,19 +274,19 @@ func (f *scheduleFlags) due() ([]waterclock.Option, error) {
 const maxPayload = math.MaxInt32
 
 // payload returns the payload; nil for none.
-func (f *scheduleFlags) payload(stdin io.Reader) ([]byte, error) {
-	if one, file := f.given("value"), f.given("value-file"); one && file || f.nullValue && (one || file) {
+func (s *scheduleFlags) payload(stdin io.Reader) ([]byte, error) {
+	if one, file := s.given("value"), s.given("value-file"); one && file || s.nullValue && (one || file) {
 		return nil, usagef("--value, --value-file and --null-value exclude each other")
 	}
-	if f.nullValue {
+	if s.nullValue {
 		return nil, nil
 	}
-	if !f.given("value-file") {
-		return []byte(f.value), nil
+	if !s.given("value-file") {
+		return []byte(s.value), nil
 	}
 	in := stdin
-	if f.valueFile != "-" {
-		file, err := os.Open(f.valueFile)
+	if s.valueFile != "-" {
+		file, err := os.Open(s.valueFile)
 		if err != nil {
 			return nil, usagef("--value-file: %v", err)
 		}

@@ -129,7 +129,7 @@ func ongoing(ctx context.Context, adm *kadm.Client, txnID string) (txn kadm.Desc
 // repair writes the markers that a partition lacks. One is lacking if a transaction of the group is open there, and its
 // coordinator says that it has ended. It leaves producers in ours alone: their transactions are still open. foreign
 // decides about transactions that are not the group's. outcome tells how a transaction ended if its coordinator does not.
-func (v *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, ours map[int64]bool,
+func (o *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, ours map[int64]bool,
 	foreign func(d kadm.DescribedProducer, txnID string) error, outcome func(d kadm.DescribedProducer, txnID string) (Ending, error)) (ended int, err error) {
 	open, err := openProducers(ctx, adm, to, ours)
 	if err != nil {
@@ -144,7 +144,7 @@ func (v *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPa
 		if !found {
 			txn.TxnID = "" // a name that its coordinator has forgotten
 		}
-		if !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(v.Group)) {
+		if !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(o.Group)) {
 			if err := foreign(d, txn.TxnID); err != nil {
 				return ended, err
 			}
@@ -161,8 +161,8 @@ func (v *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPa
 		}
 		err = writeMarker(ctx, adm, to, p, how, func() {
 			ended++
-			v.Logger.Warn("wrote a marker that was lost", "transactional_id", txn.TxnID, "topic", to.Topic, "partition", to.Partition, "outcome", how.String())
-			v.Markers.metrics.written.Inc()
+			o.Logger.Warn("wrote a marker that was lost", "transactional_id", txn.TxnID, "topic", to.Topic, "partition", to.Partition, "outcome", how.String())
+			o.Markers.metrics.written.Inc()
 		})
 		if err != nil {
 			return ended, err
@@ -173,17 +173,17 @@ func (v *Options) repair(ctx context.Context, adm *kadm.Client, to timer.TopicPa
 
 // repairChangelog writes the markers that the changelog partition lacks. It returns ErrForeignTransaction if a
 // producer that is not waterclock's has a transaction open there.
-func (v *Options) repairChangelog(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
-	to := timer.TopicPartition{Topic: v.Topic, Partition: v.Partition}
+func (o *Options) repairChangelog(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
+	to := timer.TopicPartition{Topic: o.Topic, Partition: o.Partition}
 	foreign := func(d kadm.DescribedProducer, txnID string) error {
 		if strings.HasPrefix(txnID, "waterclock/") {
 			return nil // another group's, which takes care of it
 		}
 		return fmt.Errorf("%w: producer %d (%s) since offset %d of %s/%d: end it, and let nothing but waterclock write there",
-			ErrForeignTransaction, d.ProducerID, cmp.Or(txnID, "unknown transactional ID"), d.CurrentTxnStartOffset, v.Topic, v.Partition)
+			ErrForeignTransaction, d.ProducerID, cmp.Or(txnID, "unknown transactional ID"), d.CurrentTxnStartOffset, o.Topic, o.Partition)
 	}
-	return v.repair(ctx, adm, to, ours, foreign, func(d kadm.DescribedProducer, _ string) (Ending, error) {
-		return v.Outcome(ctx, d.ProducerID, d.CurrentTxnStartOffset)
+	return o.repair(ctx, adm, to, ours, foreign, func(d kadm.DescribedProducer, _ string) (Ending, error) {
+		return o.Outcome(ctx, d.ProducerID, d.CurrentTxnStartOffset)
 	})
 }
 
@@ -193,30 +193,30 @@ const offsetsTopic = "__consumer_offsets"
 // repairOffsets writes the markers that the partition with the group's offsets lacks. Other groups' transactions
 // there are left alone. If the service may not look there, that is logged once, and the acquisition waits for the
 // broker.
-func (v *Options) repairOffsets(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
-	if time.Now().UnixNano() < v.Markers.blind.Load() {
+func (o *Options) repairOffsets(ctx context.Context, adm *kadm.Client, ours map[int64]bool) (ended int, err error) {
+	if time.Now().UnixNano() < o.Markers.blind.Load() {
 		return 0, nil
 	}
 	topics, err := adm.ListTopicsWithInternal(ctx, offsetsTopic)
 	if err == nil {
 		err = topics[offsetsTopic].Err
 	}
-	to := timer.TopicPartition{Topic: offsetsTopic, Partition: offsetsPartition(v.Group, len(topics[offsetsTopic].Partitions))}
+	to := timer.TopicPartition{Topic: offsetsTopic, Partition: offsetsPartition(o.Group, len(topics[offsetsTopic].Partitions))}
 	foreign := func(kadm.DescribedProducer, string) error { return nil }
 	outcome := func(d kadm.DescribedProducer, txnID string) (Ending, error) {
-		if how, _ := v.Markers.Outcome(to, Producer{d.ProducerID, d.ProducerEpoch}); how != EndingUnknown {
+		if how, _ := o.Markers.Outcome(to, Producer{d.ProducerID, d.ProducerEpoch}); how != EndingUnknown {
 			return how, nil
 		}
 		return EndingUnknown, fmt.Errorf("the committed offset of group %s lacks the marker of producer %d (%s), and how its transaction ended is not known any more: "+
-			"end it with kafka-transactions.sh abort --topic %s --partition %d --start-offset %d", v.Group, d.ProducerID, txnID, to.Topic, to.Partition, d.CurrentTxnStartOffset)
+			"end it with kafka-transactions.sh abort --topic %s --partition %d --start-offset %d", o.Group, d.ProducerID, txnID, to.Topic, to.Partition, d.CurrentTxnStartOffset)
 	}
 	if err == nil {
-		ended, err = v.repair(ctx, adm, to, ours, foreign, outcome)
+		ended, err = o.repair(ctx, adm, to, ours, foreign, outcome)
 	}
 	switch {
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		v.Markers.blind.Store(time.Now().Add(blindKept).UnixNano())
-		v.Logger.Warn("the group's committed offset waits for the end of a transaction; whether its marker was lost cannot be seen without the right to read "+offsetsTopic, "err", err)
+		o.Markers.blind.Store(time.Now().Add(blindKept).UnixNano())
+		o.Logger.Warn("the group's committed offset waits for the end of a transaction; whether its marker was lost cannot be seen without the right to read "+offsetsTopic, "err", err)
 		return 0, nil
 	case err != nil:
 		return ended, fmt.Errorf("look after the group's offsets: %w", err)

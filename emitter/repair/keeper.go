@@ -18,16 +18,16 @@ import (
 )
 
 // Run looks at partitions in doubt until ctx ends.
-func (k *Markers) Run(ctx context.Context) error {
-	beats.EveryOr(ctx, markerTick, k.wake, func() {
-		doubtful := k.Doubtful()
+func (m *Markers) Run(ctx context.Context) error {
+	beats.EveryOr(ctx, markerTick, m.wake, func() {
+		doubtful := m.Doubtful()
 		if len(doubtful) == 0 {
 			return
 		}
-		k.refresh(ctx, doubtful)
+		m.refresh(ctx, doubtful)
 		for _, to := range doubtful {
-			if err := k.look(ctx, to); err != nil && ctx.Err() == nil {
-				k.say(to, err)
+			if err := m.look(ctx, to); err != nil && ctx.Err() == nil {
+				m.say(to, err)
 			}
 		}
 	})
@@ -35,7 +35,7 @@ func (k *Markers) Run(ctx context.Context) error {
 }
 
 // refresh looks up the leaders of partitions.
-func (k *Markers) refresh(ctx context.Context, doubtful []timer.TopicPartition) {
+func (m *Markers) refresh(ctx context.Context, doubtful []timer.TopicPartition) {
 	var topics []string
 	for _, to := range doubtful {
 		if !slices.Contains(topics, to.Topic) {
@@ -44,64 +44,64 @@ func (k *Markers) refresh(ctx context.Context, doubtful []timer.TopicPartition) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, markerTimeout)
 	defer cancel()
-	_ = k.targets.Refresh(ctx, topics...) // if it fails, what is known stays
+	_ = m.targets.Refresh(ctx, topics...) // if it fails, what is known stays
 }
 
 // say logs why a look failed: at once, and once a minute while that lasts.
-func (k *Markers) say(to timer.TopicPartition, err error) {
-	k.mu.Lock()
-	d := k.doubtful[to]
+func (m *Markers) say(to timer.TopicPartition, err error) {
+	m.mu.Lock()
+	d := m.doubtful[to]
 	news := d != nil && d.failing.Due(doubtSaid)
 	if d != nil && time.Since(d.since) > doubtKept {
-		k.dismiss(to)
+		m.dismiss(to)
 	}
-	k.mu.Unlock()
+	m.mu.Unlock()
 	if news {
-		k.log.Warn("cannot tell whether a transaction lacks its marker", "topic", to.Topic, "partition", to.Partition, "err", err)
+		m.log.Warn("cannot tell whether a transaction lacks its marker", "topic", to.Topic, "partition", to.Partition, "err", err)
 	}
 }
 
 // look writes the markers that a partition lacks, if it has a leader.
-func (k *Markers) look(ctx context.Context, to timer.TopicPartition) error {
+func (m *Markers) look(ctx context.Context, to timer.TopicPartition) error {
 	ctx, cancel := context.WithTimeout(ctx, markerTimeout)
 	defer cancel()
-	switch k.targets.State(to) {
+	switch m.targets.State(to) {
 	case targets.Leaderless:
-		k.away(to)
+		m.away(to)
 		return nil
 	case targets.NoPartition:
-		k.looked(to, true)
+		m.looked(to, true)
 		return nil
 	}
-	adm := kadm.NewClient(k.client)
+	adm := kadm.NewClient(m.client)
 	open, err := openProducers(ctx, adm, to, nil)
 	if err != nil {
 		return err
 	}
 	clear := true
 	for _, p := range open {
-		missing, err := k.close(ctx, adm, to, Producer{p.ProducerID, p.ProducerEpoch})
+		missing, err := m.close(ctx, adm, to, Producer{p.ProducerID, p.ProducerEpoch})
 		if err != nil {
-			k.looked(to, false)
+			m.looked(to, false)
 			return err
 		}
 		clear = clear && !missing
 	}
-	k.looked(to, clear)
+	m.looked(to, clear)
 	return nil
 }
 
 // close writes the marker of a transaction of the group that is over but still open on a partition. It
 // reports whether the marker is missing.
-func (k *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, p Producer) (missing bool, err error) {
-	how, txnID := k.Outcome(to, p)
+func (m *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPartition, p Producer) (missing bool, err error) {
+	how, txnID := m.Outcome(to, p)
 	txn, found, err := TransactionOf(ctx, adm, p.ID, txnID)
 	switch {
 	case err != nil:
 		return false, err
-	case !found && how == EndingUnknown, found && !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(k.group)):
+	case !found && how == EndingUnknown, found && !strings.HasPrefix(txn.TxnID, TransactionalIDPrefix(m.group)):
 		return false, nil // not one of ours
-	case found && UnderWay(txn, p) && (how == EndingUnknown || EndingOf(txn, p) != how || !k.overdue(to, p)):
+	case found && UnderWay(txn, p) && (how == EndingUnknown || EndingOf(txn, p) != how || !m.overdue(to, p)):
 		// The markers are on their way. Prepare is believed only if this process already knew how the
 		// transaction ended: a restarted coordinator may have read Prepare from its own
 		// log, and its successor may decide otherwise. See docs/internals/FAILURES.md.
@@ -114,29 +114,29 @@ func (k *Markers) close(ctx context.Context, adm *kadm.Client, to timer.TopicPar
 		return true, fmt.Errorf("producer %d epoch %d is open on %s/%d and how its transaction ended is not known", p.ID, p.Epoch, to.Topic, to.Partition)
 	}
 	return true, writeMarker(ctx, adm, to, p, how, func() {
-		k.log.Warn("wrote the marker that a partition without leader had missed", "topic", to.Topic, "partition", to.Partition,
+		m.log.Warn("wrote the marker that a partition without leader had missed", "topic", to.Topic, "partition", to.Partition,
 			"transactional_id", txn.TxnID, "outcome", how.String())
-		k.metrics.written.Inc()
+		m.metrics.written.Inc()
 	})
 }
 
 // endedElsewhere notes the end of another client's transaction, and looks up the leaders of its partitions. This happens
 // rarely.
-func (k *Markers) endedElsewhere(ctx context.Context, txnID string, p Producer, how Ending, parts map[string][]int32) {
-	if k == nil || len(parts) == 0 {
+func (m *Markers) endedElsewhere(ctx context.Context, txnID string, p Producer, how Ending, parts map[string][]int32) {
+	if m == nil || len(parts) == 0 {
 		return
 	}
-	k.NoteEnd(txnID, p, how, parts)
+	m.NoteEnd(txnID, p, how, parts)
 	var all []timer.TopicPartition
 	for topic, ps := range parts {
 		for _, n := range ps {
 			all = append(all, timer.TopicPartition{Topic: topic, Partition: n})
 		}
 	}
-	k.refresh(context.WithoutCancel(ctx), all)
+	m.refresh(context.WithoutCancel(ctx), all)
 	for _, to := range all {
-		if k.targets.State(to) == targets.Leaderless {
-			k.Moved(to)
+		if m.targets.State(to) == targets.Leaderless {
+			m.Moved(to)
 		}
 	}
 }
@@ -167,10 +167,10 @@ func openProducers(ctx context.Context, adm *kadm.Client, to timer.TopicPartitio
 // before it sends the marker again, and readers of the partition wait too. If this process knows how the
 // transaction ended, it may write the marker instead: the outcome is decided and durable. The coordinator
 // begins no other transaction under that ID before its own marker has come, and that one finds nothing open.
-func (k *Markers) overdue(to timer.TopicPartition, p Producer) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	d := k.doubtful[to]
+func (m *Markers) overdue(to timer.TopicPartition, p Producer) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.doubtful[to]
 	if d == nil {
 		return false
 	}

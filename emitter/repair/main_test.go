@@ -56,16 +56,16 @@ func newSetup(t *testing.T) *setup {
 
 // nothingIsOpen checks that a read_committed consumer of a changelog partition gets past everything,
 // and sees nothing.
-func (w *setup) nothingIsOpen(partition int32) {
-	w.t.Helper()
-	cl := w.c.Client(w.t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{w.changelog: {partition: kgo.NewOffset().AtStart()}}))
-	if err := cl.ProduceSync(w.ctx, &kgo.Record{Topic: w.changelog, Partition: partition, Value: []byte("behind")}).FirstErr(); err != nil {
-		w.t.Fatal(err)
+func (s *setup) nothingIsOpen(partition int32) {
+	s.t.Helper()
+	cl := s.c.Client(s.t, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{s.changelog: {partition: kgo.NewOffset().AtStart()}}))
+	if err := cl.ProduceSync(s.ctx, &kgo.Record{Topic: s.changelog, Partition: partition, Value: []byte("behind")}).FirstErr(); err != nil {
+		s.t.Fatal(err)
 	}
-	fetched := cl.PollFetches(w.ctx)
+	fetched := cl.PollFetches(s.ctx)
 	if recs := fetched.Records(); fetched.Err() != nil || len(recs) == 0 || string(recs[0].Value) != "behind" {
-		w.t.Errorf("%s/%d shows %v, %v; want the record behind everything", w.changelog, partition, recs, fetched.Err())
+		s.t.Errorf("%s/%d shows %v, %v; want the record behind everything", s.changelog, partition, recs, fetched.Err())
 	}
 }
 

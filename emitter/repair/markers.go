@@ -112,166 +112,166 @@ func NewMarkers(cl *kgo.Client, metadata *targets.Metadata, group string, log *s
 }
 
 // NoteEnd notes that a transaction was ended, or may have been.
-func (k *Markers) NoteEnd(txnID string, p Producer, how Ending, parts map[string][]int32) {
-	if k == nil {
+func (m *Markers) NoteEnd(txnID string, p Producer, how Ending, parts map[string][]int32) {
+	if m == nil {
 		return
 	}
 	e := &endedTxn{Producer: p, txnID: txnID, how: how, parts: parts, at: time.Now()}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.forget(e.at)
-	for _, before := range k.ends[max(0, len(k.ends)-alike):] {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forget(e.at)
+	for _, before := range m.ends[max(0, len(m.ends)-alike):] {
 		if maps.EqualFunc(parts, before.parts, slices.Equal) {
 			e.parts = before.parts
 		}
 	}
-	k.ends = append(k.ends, e)
-	for to, d := range k.doubtful {
+	m.ends = append(m.ends, e)
+	for to, d := range m.doubtful {
 		// A transaction that ended long after the last move has its marker. Without this check a doubt that cannot be
 		// checked would retire each transactional ID, and collect ends, for doubtKept.
 		if e.wrote(to) && e.at.Sub(d.moved) < lagging {
-			k.note(d, e)
+			m.note(d, e)
 		}
 	}
 }
 
 // forget drops old entries. The lock is held.
-func (k *Markers) forget(now time.Time) {
+func (m *Markers) forget(now time.Time) {
 	n := 0
-	for n < len(k.ends) && (now.Sub(k.ends[n].at) > endedKept || len(k.ends)-n >= maxEndedTxns) {
+	for n < len(m.ends) && (now.Sub(m.ends[n].at) > endedKept || len(m.ends)-n >= maxEndedTxns) {
 		n++
 	}
-	if n > len(k.ends)/2 || n > 1024 {
-		k.ends = append([]*endedTxn(nil), k.ends[n:]...)
+	if n > len(m.ends)/2 || n > 1024 {
+		m.ends = append([]*endedTxn(nil), m.ends[n:]...)
 	}
 }
 
 // note ties an end to a doubt. The lock is held.
-func (k *Markers) note(d *doubt, e *endedTxn) {
+func (m *Markers) note(d *doubt, e *endedTxn) {
 	d.noted[e.Producer] = e
 	d.healthySince = time.Time{}
-	k.retiredIDs[e.ID] = true
+	m.retiredIDs[e.ID] = true
 }
 
 // Moved puts a partition in doubt: it lost its leader, or has a new one.
-func (k *Markers) Moved(to timer.TopicPartition) {
-	if k == nil {
+func (m *Markers) Moved(to timer.TopicPartition) {
+	if m == nil {
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	d := k.doubtful[to]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.doubtful[to]
 	if d == nil {
-		d = &doubt{since: time.Now(), noted: make(map[Producer]*endedTxn), alert: k.targets.State(to) == targets.Leaderless}
-		k.doubtful[to] = d
+		d = &doubt{since: time.Now(), noted: make(map[Producer]*endedTxn), alert: m.targets.State(to) == targets.Leaderless}
+		m.doubtful[to] = d
 	}
 	d.healthySince, d.moved = time.Time{}, time.Now()
-	for _, e := range k.ends {
+	for _, e := range m.ends {
 		if e.wrote(to) {
-			k.note(d, e)
+			m.note(d, e)
 		}
 	}
-	k.count()
-	k.wake.Send()
+	m.count()
+	m.wake.Send()
 }
 
 // Probed notes that the transaction of a probe was ended with an abort, and whether its partition failed.
-func (k *Markers) Probed(txnID string, producerID int64, epoch int16, to timer.TopicPartition, failed bool) {
-	k.NoteEnd(txnID, Producer{producerID, epoch}, EndingAbort, map[string][]int32{to.Topic: {to.Partition}})
+func (m *Markers) Probed(txnID string, producerID int64, epoch int16, to timer.TopicPartition, failed bool) {
+	m.NoteEnd(txnID, Producer{producerID, epoch}, EndingAbort, map[string][]int32{to.Topic: {to.Partition}})
 	if failed {
-		k.Moved(to)
+		m.Moved(to)
 	}
 }
 
 // count sets the gauge. The lock is held.
-func (k *Markers) count() {
+func (m *Markers) count() {
 	n := 0
-	for _, d := range k.doubtful {
+	for _, d := range m.doubtful {
 		if d.alert && len(d.noted) > 0 {
 			n++
 		}
 	}
-	k.metrics.missing.Set(float64(n))
+	m.metrics.missing.Set(float64(n))
 }
 
 // Retired reports whether a producer ID must not be begun again.
-func (k *Markers) Retired(id int64) bool {
-	if k == nil {
+func (m *Markers) Retired(id int64) bool {
+	if m == nil {
 		return false
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.retiredIDs[id]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.retiredIDs[id]
 }
 
 // Outcome returns the remembered ending of a transaction, and its transactional ID.
-func (k *Markers) Outcome(to timer.TopicPartition, p Producer) (how Ending, txnID string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if d := k.doubtful[to]; d != nil {
+func (m *Markers) Outcome(to timer.TopicPartition, p Producer) (how Ending, txnID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if d := m.doubtful[to]; d != nil {
 		if e := d.noted[p]; e != nil {
 			return e.how, e.txnID
 		}
 	}
-	for i := len(k.ends) - 1; i >= 0; i-- {
-		if k.ends[i].Producer == p {
-			return k.ends[i].how, k.ends[i].txnID
+	for i := len(m.ends) - 1; i >= 0; i-- {
+		if m.ends[i].Producer == p {
+			return m.ends[i].how, m.ends[i].txnID
 		}
 	}
 	return EndingUnknown, ""
 }
 
 // Doubtful returns the partitions in doubt.
-func (k *Markers) Doubtful() (all []timer.TopicPartition) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return slices.Collect(maps.Keys(k.doubtful))
+func (m *Markers) Doubtful() (all []timer.TopicPartition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Keys(m.doubtful))
 }
 
 // looked notes what a look at a partition with a leader has shown. If two looks, doubtAfter apart, have found no open
 // transaction of the group, the partition is no longer in doubt.
-func (k *Markers) looked(to timer.TopicPartition, clear bool) {
+func (m *Markers) looked(to timer.TopicPartition, clear bool) {
 	now := time.Now()
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	d := k.doubtful[to]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.doubtful[to]
 	switch {
 	case d == nil:
 	case !clear:
 		d.healthySince, d.alert = time.Time{}, true
-		k.count()
+		m.count()
 	case d.healthySince.IsZero():
 		d.healthySince, d.awaited = now, nil
 	case now.Sub(d.healthySince) >= doubtAfter:
-		k.dismiss(to)
+		m.dismiss(to)
 	}
 }
 
 // away notes that a partition in doubt has no leader.
-func (k *Markers) away(to timer.TopicPartition) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if d := k.doubtful[to]; d != nil {
+func (m *Markers) away(to timer.TopicPartition) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if d := m.doubtful[to]; d != nil {
 		d.healthySince, d.awaited, d.alert, d.moved = time.Time{}, nil, true, time.Now()
-		k.count()
+		m.count()
 	}
 }
 
 // dismiss ends a doubt. The lock is held.
-func (k *Markers) dismiss(to timer.TopicPartition) {
-	delete(k.doubtful, to)
-	k.count()
-	if len(k.doubtful) == 0 {
+func (m *Markers) dismiss(to timer.TopicPartition) {
+	delete(m.doubtful, to)
+	m.count()
+	if len(m.doubtful) == 0 {
 		// Lanes have used every ID since: that takes much less than doubtAfter.
-		k.forgetRetired()
+		m.forgetRetired()
 	}
 }
 
 // forgetRetired forgets producer IDs that no remembered transaction has. The lock is held.
-func (k *Markers) forgetRetired() {
+func (m *Markers) forgetRetired() {
 	recent := make(map[int64]bool)
-	for _, e := range k.ends {
+	for _, e := range m.ends {
 		recent[e.ID] = true
 	}
-	maps.DeleteFunc(k.retiredIDs, func(id int64, _ bool) bool { return !recent[id] })
+	maps.DeleteFunc(m.retiredIDs, func(id int64, _ bool) bool { return !recent[id] })
 }

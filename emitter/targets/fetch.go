@@ -27,7 +27,7 @@ const (
 )
 
 // Run refreshes what is used until ctx ends.
-func (t *Metadata) Run(ctx context.Context) error {
+func (m *Metadata) Run(ctx context.Context) error {
 	next := time.NewTimer(targetRefresh)
 	defer next.Stop()
 	for {
@@ -35,26 +35,26 @@ func (t *Metadata) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-t.wanted.wake:
-			t.mu.Lock()
-			names, all = t.wanted.take()
-			pause = t.examined >= maxExamined/2 // nothing is kept of newcomers that do not exist
-			t.mu.Unlock()
+		case <-m.wanted.wake:
+			m.mu.Lock()
+			names, all = m.wanted.take()
+			pause = m.examined >= maxExamined/2 // nothing is kept of newcomers that do not exist
+			m.mu.Unlock()
 		case <-next.C:
 		}
 		if all {
-			t.mu.Lock()
-			names = append(names, t.inUse(t.o.Now())...)
-			t.mu.Unlock()
+			m.mu.Lock()
+			names = append(names, m.inUse(m.o.Now())...)
+			m.mu.Unlock()
 		}
 		if len(names) > 0 {
-			_ = t.Refresh(ctx, names...) // if it fails what is known stays, and errors show when records are produced
+			_ = m.Refresh(ctx, names...) // if it fails what is known stays, and errors show when records are produced
 		}
 		if all {
-			if !t.Leaders.AllReachable() {
-				t.o.Changed()
+			if !m.Leaders.AllReachable() {
+				m.o.Changed()
 			}
-			next.Reset(t.Leaders.refreshEvery())
+			next.Reset(m.Leaders.refreshEvery())
 		}
 		if pause {
 			beats.Sleep(ctx, newcomersPause)
@@ -63,33 +63,33 @@ func (t *Metadata) Run(ctx context.Context) error {
 }
 
 // Reached makes Run look up leaders at once, and often while a leader cannot be reached.
-func (t *Metadata) Reached() {
-	t.Leaders.hurry()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.wanted.addAll()
+func (m *Metadata) Reached() {
+	m.Leaders.hurry()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wanted.addAll()
 }
 
 // Refresh looks up metadata and size limits of topics, in batches small enough for brokers to answer quickly: requests
 // can name very many topics, even ones that do not exist.
-func (t *Metadata) Refresh(ctx context.Context, names ...string) error {
+func (m *Metadata) Refresh(ctx context.Context, names ...string) error {
 	for some := range slices.Chunk(names, maxWanted) {
-		if err := t.refresh(ctx, some); err != nil {
+		if err := m.refresh(ctx, some); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *Metadata) refresh(ctx context.Context, names []string) error {
+func (m *Metadata) refresh(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	began := t.o.Now()
-	answers, brokers, err := ask(ctx, t.client, names, t.AutoCreate)
+	began := m.o.Now()
+	answers, brokers, err := ask(ctx, m.client, names, m.AutoCreate)
 	if err != nil {
 		return fmt.Errorf("look up target topics: %w", err)
 	}
-	t.Leaders.meet(brokers)
+	m.Leaders.meet(brokers)
 	unknown := make(map[string]*kmsg.MetadataResponseTopic)
 	for name, a := range answers {
 		if Gone(kerr.ErrorForCode(a.ErrorCode)) {
@@ -97,54 +97,54 @@ func (t *Metadata) refresh(ctx context.Context, names []string) error {
 			delete(answers, name)
 		}
 	}
-	t.learn(ctx, answers, began)
+	m.learn(ctx, answers, began)
 	if len(unknown) > 0 {
-		askOthers(ctx, t.client, unknown)
-		t.learn(ctx, unknown, began)
+		askOthers(ctx, m.client, unknown)
+		m.learn(ctx, unknown, began)
 	}
 	return nil
 }
 
 // learn takes in answers to a request that began at a moment.
-func (t *Metadata) learn(ctx context.Context, answers map[string]*kmsg.MetadataResponseTopic, began time.Time) {
+func (m *Metadata) learn(ctx context.Context, answers map[string]*kmsg.MetadataResponseTopic, began time.Time) {
 	var usable []string
 	var moved []timer.TopicPartition
-	t.mu.Lock()
+	m.mu.Lock()
 	for name, answer := range answers {
-		e := t.topics[name]
+		e := m.topics[name]
 		if e == nil {
 			if answer.ErrorCode != 0 {
-				if t.examined >= maxExamined/2 {
+				if m.examined >= maxExamined/2 {
 					continue
 				}
-				t.examined++
+				m.examined++
 			}
 			e = &cachedTopic{used: began}
-			t.topics[name] = e
+			m.topics[name] = e
 		}
 		if began.Before(e.refutedAt) {
 			continue // the answer is older than what proved it wrong
 		}
-		moved = append(moved, t.heed(e, answer, began)...)
+		moved = append(moved, m.heed(e, answer, began)...)
 		if e.Err == nil {
 			usable = append(usable, name)
 		}
 	}
-	if t.Leaders.pressing() { // leaders are urgent, limits that are known are not
-		usable = slices.DeleteFunc(usable, func(name string) bool { return t.topics[name].maxBytes > 0 })
+	if m.Leaders.pressing() { // leaders are urgent, limits that are known are not
+		usable = slices.DeleteFunc(usable, func(name string) bool { return m.topics[name].maxBytes > 0 })
 	}
-	t.publish()
-	t.mu.Unlock()
-	if t.Moved != nil {
+	m.publish()
+	m.mu.Unlock()
+	if m.Moved != nil {
 		for _, p := range moved {
-			t.Moved(p)
+			m.Moved(p)
 		}
 	}
 	if len(usable) > 0 {
-		t.fetchLimits(ctx, usable, began)
+		m.fetchLimits(ctx, usable, began)
 	}
-	if t.heard != nil {
-		t.heard()
+	if m.heard != nil {
+		m.heard()
 	}
 }
 
@@ -200,7 +200,7 @@ func askOthers(ctx context.Context, client Brokers, answers map[string]*kmsg.Met
 
 // heed takes in the answer about one topic, to a request that began at a moment. It returns the partitions that have
 // had another leader. The lock is held.
-func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began time.Time) (moved []timer.TopicPartition) {
+func (m *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began time.Time) (moved []timer.TopicPartition) {
 	got := TopicInfo{Err: kerr.ErrorForCode(rt.ErrorCode), Leader: make([]bool, len(rt.Partitions))}
 	leaders := make([]partitionLeader, len(rt.Partitions))
 	for _, p := range rt.Partitions {
@@ -221,12 +221,12 @@ func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began ti
 		e.missing = began
 	}
 	if !same || len(e.Leader) != len(got.Leader) {
-		t.versions++
-		e.version = t.versions
+		m.versions++
+		e.version = m.versions
 		e.beyond = time.Time{}
 	}
 	got.Compacted = e.Compacted && same
-	before := t.Leaders.learn(*rt.Topic, leaders)
+	before := m.Leaders.learn(*rt.Topic, leaders)
 	if same {
 		for p := range min(len(before), len(leaders)) {
 			if before[p].epoch != leaders[p].epoch || e.Leader[p] && !got.Leader[p] {
@@ -243,14 +243,14 @@ func (t *Metadata) heed(e *cachedTopic, rt *kmsg.MetadataResponseTopic, began ti
 
 // fetchLimits reads max.message.bytes and cleanup.policy. If the service may not describe a target, Kafka's defaults
 // apply.
-func (t *Metadata) fetchLimits(ctx context.Context, names []string, began time.Time) {
+func (m *Metadata) fetchLimits(ctx context.Context, names []string, began time.Time) {
 	req := kmsg.NewPtrDescribeConfigsRequest()
 	for _, n := range names {
 		r := kmsg.NewDescribeConfigsRequestResource()
 		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, n, []string{"max.message.bytes", "cleanup.policy"}
 		req.Resources = append(req.Resources, r)
 	}
-	resp, err := Within(ctx, func() (*kmsg.DescribeConfigsResponse, error) { return req.RequestWith(ctx, t.client) })
+	resp, err := Within(ctx, func() (*kmsg.DescribeConfigsResponse, error) { return req.RequestWith(ctx, m.client) })
 	if err != nil {
 		return // a topic without a known limit stays unknown, and is looked up again
 	}
@@ -268,11 +268,11 @@ func (t *Metadata) fetchLimits(ctx context.Context, names []string, began time.T
 			}
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	defer t.publish()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	defer m.publish()
 	for _, n := range names {
-		e := t.topics[n]
+		e := m.topics[n]
 		if e == nil {
 			continue
 		}
@@ -286,8 +286,8 @@ func (t *Metadata) fetchLimits(ctx context.Context, names []string, began time.T
 			e.maxBytes = DefaultBatchMaxBytes
 		}
 		if e.maxBytes != was {
-			t.versions++
-			e.version = t.versions
+			m.versions++
+			e.version = m.versions
 		}
 		if policy, ok := compacted[n]; ok {
 			e.Compacted = policy

@@ -38,8 +38,8 @@ func newPatron(h *Health) *patron {
 }
 
 // passes returns how many of n may pass to p.
-func (w *patron) passes(p timer.TopicPartition, n int) int {
-	n, _ = w.Admit(p, n)
+func (pa *patron) passes(p timer.TopicPartition, n int) int {
+	n, _ = pa.Admit(p, n)
 	return n
 }
 

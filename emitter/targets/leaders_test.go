@@ -69,9 +69,9 @@ type lostAt struct {
 	at time.Time
 }
 
-func (r *lostAt) LastLost() time.Time { return r.at }
+func (l *lostAt) LastLost() time.Time { return l.at }
 
-func (r *lostAt) Dying() bool { return NewLeaders(r, time.Now).Dying() }
+func (l *lostAt) Dying() bool { return NewLeaders(l, time.Now).Dying() }
 
 // A partition is excluded while a lost broker is in its in-sync replicas, but not for
 // long: the broker may be out of reach only from here.

@@ -120,63 +120,63 @@ func NewMetadata(cl Brokers, o MetadataOptions) *Metadata {
 }
 
 // MissingAfter returns how long a topic must be missing until that is a verdict.
-func (t *Metadata) MissingAfter() time.Duration { return t.o.MissingAfter }
+func (m *Metadata) MissingAfter() time.Duration { return m.o.MissingAfter }
 
 // Cached returns what is known of a topic. known.Err is the brokers' verdict. If it is not ok, the topic has to be
 // looked up first: see Prefetch.
-func (t *Metadata) Cached(topic string) (known TopicInfo, ok bool) {
-	if k := (*t.known.Load())[topic]; k != nil {
+func (m *Metadata) Cached(topic string) (known TopicInfo, ok bool) {
+	if k := (*m.known.Load())[topic]; k != nil {
 		k.use()
 		return k.TopicInfo, true
 	}
-	now := t.o.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.topics[topic]
+	now := m.o.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.topics[topic]
 	if e == nil {
 		return TopicInfo{}, false
 	}
 	e.use(now)
 	if (e.Err != nil || !e.beyond.IsZero()) && now.Sub(e.fetched) > verdictAgain {
-		t.want(topic) // refreshes the verdict, so that it does not get too old
+		m.want(topic) // refreshes the verdict, so that it does not get too old
 	}
-	if !e.usable(now, t.o.MissingAfter) {
+	if !e.usable(now, m.o.MissingAfter) {
 		return TopicInfo{}, false
 	}
 	return e.TopicInfo, true
 }
 
 // Prefetch makes Run look up a topic that is not known.
-func (t *Metadata) Prefetch(topic string) {
-	if (*t.known.Load())[topic] != nil {
+func (m *Metadata) Prefetch(topic string) {
+	if (*m.known.Load())[topic] != nil {
 		return
 	}
-	now := t.o.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.topics[topic]; e != nil && !e.fetched.IsZero() && (e.Err == nil || now.Sub(e.fetched) < verdictAgain) {
+	now := m.o.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.topics[topic]; e != nil && !e.fetched.IsZero() && (e.Err == nil || now.Sub(e.fetched) < verdictAgain) {
 		return
 	}
-	t.want(topic)
+	m.want(topic)
 }
 
 // want makes Run look up a topic. The lock is held.
-func (t *Metadata) want(topic string) { t.wanted.add(topic, t.topics[topic] != nil) }
+func (m *Metadata) want(topic string) { m.wanted.add(topic, m.topics[topic] != nil) }
 
 // Stale notes that a topic's limits were proved wrong. They are looked up again, and used until then.
-func (t *Metadata) Stale(topic string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.want(topic)
+func (m *Metadata) Stale(topic string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.want(topic)
 }
 
 // Refuted notes that the leader of one of its partitions does not know a topic.
-func (t *Metadata) Refuted(topic string) {
-	now := t.o.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.want(topic)
-	e := t.topics[topic]
+func (m *Metadata) Refuted(topic string) {
+	now := m.o.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.want(topic)
+	e := m.topics[topic]
 	if e == nil {
 		return
 	}
@@ -188,15 +188,15 @@ func (t *Metadata) Refuted(topic string) {
 	}
 	e.refuted++
 	e.refutedAt, e.fetched = now, time.Time{}
-	t.publish()
+	m.publish()
 }
 
 // Version is another number after each change that a client must know before it writes to the topic: the topic was
 // recreated, gained partitions or has another size limit.
-func (t *Metadata) Version(topic string) int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.topics[topic]; e != nil {
+func (m *Metadata) Version(topic string) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.topics[topic]; e != nil {
 		return e.version
 	}
 	return 0
@@ -214,92 +214,92 @@ const (
 )
 
 // State says whether a partition has a leader, by the last answer.
-func (t *Metadata) State(p timer.TopicPartition) Leadership {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.topics[p.Topic]
+func (m *Metadata) State(p timer.TopicPartition) Leadership {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.topics[p.Topic]
 	switch {
 	case e == nil, e.Err == nil && len(e.Leader) == 0:
 		return Leaderless // not known
-	case e.Err != nil && !e.usable(t.o.Now(), t.o.MissingAfter):
+	case e.Err != nil && !e.usable(m.o.Now(), m.o.MissingAfter):
 		return Leaderless // no verdict yet
 	case e.Err != nil && !Gone(e.Err):
 		return Forbidden
 	case e.Err != nil:
 		return NoPartition
 	case int(p.Partition) >= len(e.Leader):
-		if t.lacks(e) {
+		if m.lacks(e) {
 			return NoPartition
 		}
 		return Leaderless
-	case !e.Leader[p.Partition], t.Leaders.unled(p):
+	case !e.Leader[p.Partition], m.Leaders.unled(p):
 		return Leaderless
 	}
 	return Led
 }
 
 // Lacks reports whether a known topic certainly does not have a partition.
-func (t *Metadata) Lacks(p timer.TopicPartition) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.topics[p.Topic]
-	return e != nil && e.Err == nil && len(e.Leader) > 0 && int(p.Partition) >= len(e.Leader) && t.lacks(e)
+func (m *Metadata) Lacks(p timer.TopicPartition) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.topics[p.Topic]
+	return e != nil && e.Err == nil && len(e.Leader) > 0 && int(p.Partition) >= len(e.Leader) && m.lacks(e)
 }
 
 // doubts reports whether timers for a partition that the topic does not have must keep waiting: the topic has as many
 // partitions as when one of them was first looked up, and there is no verdict yet.
-func (t *Metadata) doubts(topic string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.topics[topic]
-	return e != nil && !e.beyond.IsZero() && !t.lacks(e)
+func (m *Metadata) doubts(topic string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.topics[topic]
+	return e != nil && !e.beyond.IsZero() && !m.lacks(e)
 }
 
 // lacks reports whether it is certain that a topic does not have a partition beyond its last one that a caller has
 // asked for. Like a missing topic that has to hold for MissingAfter. The lock is held.
-func (t *Metadata) lacks(e *cachedTopic) bool {
-	now := t.o.Now()
+func (m *Metadata) lacks(e *cachedTopic) bool {
+	now := m.o.Now()
 	e.asked = now
 	if e.beyond.IsZero() {
 		e.beyond = now
-		t.publish()
+		m.publish()
 	}
-	return now.Sub(e.beyond) >= t.o.MissingAfter && now.Sub(e.fetched) <= verdictKept
+	return now.Sub(e.beyond) >= m.o.MissingAfter && now.Sub(e.fetched) <= verdictKept
 }
 
 // BatchMaxBytes is the largest record batch that a topic takes, as far as that is known.
-func (t *Metadata) BatchMaxBytes(topic string) int32 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.topics[topic]; e != nil && e.maxBytes > 0 {
+func (m *Metadata) BatchMaxBytes(topic string) int32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.topics[topic]; e != nil && e.maxBytes > 0 {
 		return e.maxBytes
 	}
 	return DefaultBatchMaxBytes
 }
 
 // SetBatchMaxBytes sets the limit of one of the service's own topics.
-func (t *Metadata) SetBatchMaxBytes(topic string, n int32) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.topics[topic] = &cachedTopic{maxBytes: n, used: t.o.Now().Add(100 * 365 * 24 * time.Hour)}
-	t.publish()
+func (m *Metadata) SetBatchMaxBytes(topic string, n int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.topics[topic] = &cachedTopic{maxBytes: n, used: m.o.Now().Add(100 * 365 * 24 * time.Hour)}
+	m.publish()
 }
 
 // publish makes the snapshot again, and counts the topics that are not known. The lock is held.
-func (t *Metadata) publish() {
-	now := t.o.Now()
-	t.known.Load().noteUsed(t.topics, now)
-	known := make(snapshot, len(t.topics))
-	t.examined = 0
-	for name, e := range t.topics {
+func (m *Metadata) publish() {
+	now := m.o.Now()
+	m.known.Load().noteUsed(m.topics, now)
+	known := make(snapshot, len(m.topics))
+	m.examined = 0
+	for name, e := range m.topics {
 		if e.unconfirmed() {
-			t.examined++
+			m.examined++
 		}
-		if e.Err == nil && e.beyond.IsZero() && e.usable(now, t.o.MissingAfter) {
+		if e.Err == nil && e.beyond.IsZero() && e.usable(now, m.o.MissingAfter) {
 			known[name] = &snapshotTopic{TopicInfo: e.TopicInfo}
 		}
 	}
-	t.known.Store(&known)
+	m.known.Store(&known)
 }
 
 const (

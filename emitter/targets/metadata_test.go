@@ -19,12 +19,12 @@ import (
 )
 
 // lookUp asks for a topic, and returns what is then known.
-func (t *Metadata) lookUp(tb testing.TB, topic string) (TopicInfo, bool) {
+func (m *Metadata) lookUp(tb testing.TB, topic string) (TopicInfo, bool) {
 	tb.Helper()
-	if err := t.Refresh(tb.Context(), topic); err != nil {
+	if err := m.Refresh(tb.Context(), topic); err != nil {
 		tb.Fatal(err)
 	}
-	return t.Cached(topic)
+	return m.Cached(topic)
 }
 
 // A topic that does not exist becomes a verdict after a while. Once it exists, its

@@ -40,35 +40,35 @@ type cachedTopic struct {
 }
 
 // use marks a topic as used. The service's own topics are marked as used forever.
-func (e *cachedTopic) use(now time.Time) {
-	if now.After(e.used) {
-		e.used = now
+func (c *cachedTopic) use(now time.Time) {
+	if now.After(c.used) {
+		c.used = now
 	}
 }
 
 // usable reports whether what is known of a topic can be used. A topic counts as missing only after a while.
-func (e *cachedTopic) usable(now time.Time, missingAfter time.Duration) bool {
+func (c *cachedTopic) usable(now time.Time, missingAfter time.Duration) bool {
 	switch {
-	case e.fetched.IsZero(), now.Before(e.notBefore):
+	case c.fetched.IsZero(), now.Before(c.notBefore):
 		return false
-	case e.Err == nil:
-		return len(e.Leader) > 0
-	case !RefusedForGood(e.Err), now.Sub(e.fetched) > verdictKept:
+	case c.Err == nil:
+		return len(c.Leader) > 0
+	case !RefusedForGood(c.Err), now.Sub(c.fetched) > verdictKept:
 		return false // a temporary error is no verdict, and an old verdict may be wrong by now
 	}
-	return !Gone(e.Err) || now.Sub(e.missing) >= missingAfter
+	return !Gone(c.Err) || now.Sub(c.missing) >= missingAfter
 }
 
 // unconfirmed reports whether an entry counts as examined: no broker has known the topic yet, or it cannot
 // be used. The service's own topics have a size limit from the start, so they do not count.
-func (e *cachedTopic) unconfirmed() bool {
-	return e.Err != nil || len(e.Leader) == 0 && e.maxBytes == 0
+func (c *cachedTopic) unconfirmed() bool {
+	return c.Err != nil || len(c.Leader) == 0 && c.maxBytes == 0
 }
 
 // idle reports whether an entry is to be forgotten.
-func (e *cachedTopic) idle(now time.Time) bool {
-	unused := now.Sub(e.used)
-	return unused > targetIdle || e.unconfirmed() && unused > targetRefresh
+func (c *cachedTopic) idle(now time.Time) bool {
+	unused := now.Sub(c.used)
+	return unused > targetIdle || c.unconfirmed() && unused > targetRefresh
 }
 
 // snapshot is a copy of the topics that are known and have no problem. Lookups for each timer read it without a lock.
@@ -83,9 +83,9 @@ type snapshotTopic struct {
 
 // use marks a topic as used. A caller with an old snapshot may mark the wrong entry. That is harmless: a
 // topic that is in use gets marked again soon.
-func (k *snapshotTopic) use() {
-	if !k.used.Load() {
-		k.used.Store(true)
+func (s *snapshotTopic) use() {
+	if !s.used.Load() {
+		s.used.Store(true)
 	}
 }
 

@@ -33,33 +33,33 @@ type EventFilter struct {
 }
 
 // asked returns the ID or the prefix to which the caller needs a right.
-func (f *EventFilter) asked() string {
-	if f.ID != "" {
-		return f.ID
+func (e *EventFilter) asked() string {
+	if e.ID != "" {
+		return e.ID
 	}
-	return f.Prefix
+	return e.Prefix
 }
 
 // partitions returns the partitions of the events: the first one, and how many there are.
-func (f *EventFilter) partitions(ts *topics, topic Topic) (first, n int32) {
-	if f.ID != "" {
-		return ts.partitionOf([]byte(f.ID), topic.Partitions), 1
+func (e *EventFilter) partitions(ts *topics, topic Topic) (first, n int32) {
+	if e.ID != "" {
+		return ts.partitionOf([]byte(e.ID), topic.Partitions), 1
 	}
 	return 0, topic.Partitions
 }
 
-func (f *EventFilter) filter() (eventFilter, error) {
-	if f.ID != "" && f.Prefix != "" {
+func (e *EventFilter) filter() (eventFilter, error) {
+	if e.ID != "" && e.Prefix != "" {
 		return eventFilter{}, problem(http.StatusBadRequest, ReasonBadRequest,
 			"id and prefix are given: give one of them")
 	}
-	for _, name := range f.Type {
+	for _, name := range e.Type {
 		if types := EventTypes(); !slices.Contains(types, name) {
 			return eventFilter{}, problem(http.StatusBadRequest, ReasonBadRequest, "type is %.60q, needs some of %s%s",
 				name, strings.Join(types, ", "), near.Hint(name, "", types))
 		}
 	}
-	return eventFilter{*f}, nil
+	return eventFilter{*e}, nil
 }
 
 // EventTypes returns the types of events that this version writes.
@@ -79,17 +79,17 @@ func EventTypes() []string {
 // eventFilter chooses events. It implements wanted.
 type eventFilter struct{ EventFilter }
 
-func (f eventFilter) match(r *Record) bool {
+func (ef eventFilter) match(r *Record) bool {
 	key := string(r.Key)
-	if f.ID != "" && key != f.ID || !strings.HasPrefix(key, f.Prefix) {
+	if ef.ID != "" && key != ef.ID || !strings.HasPrefix(key, ef.Prefix) {
 		return false
 	}
-	if len(f.Type) == 0 && f.Target == "" {
+	if len(ef.Type) == 0 && ef.Target == "" {
 		return true
 	}
 	var e struct{ Type, Target string }
 	return len(r.Value) <= maxEventBytes && json.Unmarshal(r.Value, &e) == nil &&
-		(len(f.Type) == 0 || slices.Contains(f.Type, e.Type)) && (f.Target == "" || e.Target == f.Target)
+		(len(ef.Type) == 0 || slices.Contains(ef.Type, e.Type)) && (ef.Target == "" || e.Target == ef.Target)
 }
 
 // over implements wanted: the times of a filter are bounds of what is read.

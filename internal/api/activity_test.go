@@ -22,26 +22,26 @@ type eventLogs struct {
 }
 
 // add writes an event.
-func (l *eventLogs) add(p int32, at time.Time, id, kind, target string) {
-	if l.all == nil {
-		l.all = make(map[int32][]*api.Record)
+func (e *eventLogs) add(p int32, at time.Time, id, kind, target string) {
+	if e.all == nil {
+		e.all = make(map[int32][]*api.Record)
 	}
-	o := int64(len(l.all[p]))
+	o := int64(len(e.all[p]))
 	value := fmt.Appendf(nil, `{"format":1,"type":%q,"at":%d,"target":%q}`, kind, at.UnixMilli(), target)
-	l.all[p] = append(l.all[p], &api.Record{Partition: p, Offset: o, Time: at, Key: []byte(id), Value: value}, nil)
+	e.all[p] = append(e.all[p], &api.Record{Partition: p, Offset: o, Time: at, Key: []byte(id), Value: value}, nil)
 }
 
-func (l *eventLogs) Bounds(context.Context, string) (map[int32][2]int64, error) {
+func (e *eventLogs) Bounds(context.Context, string) (map[int32][2]int64, error) {
 	bounds := make(map[int32][2]int64)
 	for p := range int32(partitions) {
-		bounds[p] = [2]int64{l.begin, max(l.begin, int64(len(l.all[p])))}
+		bounds[p] = [2]int64{e.begin, max(e.begin, int64(len(e.all[p])))}
 	}
 	return bounds, nil
 }
 
-func (l *eventLogs) Since(_ context.Context, _ string, at time.Time) (map[int32]int64, error) {
+func (e *eventLogs) Since(_ context.Context, _ string, at time.Time) (map[int32]int64, error) {
 	offsets := make(map[int32]int64)
-	for p, rs := range l.all {
+	for p, rs := range e.all {
 		offsets[p] = int64(len(rs))
 		if i := slices.IndexFunc(rs, func(r *api.Record) bool { return r != nil && !r.Time.Before(at) }); i >= 0 {
 			offsets[p] = int64(i)
@@ -50,9 +50,9 @@ func (l *eventLogs) Since(_ context.Context, _ string, at time.Time) (map[int32]
 	return offsets, nil
 }
 
-func (l *eventLogs) Read(_ context.Context, _ string, spans map[int32][2]int64, fn func(*api.Record) error) error {
+func (e *eventLogs) Read(_ context.Context, _ string, spans map[int32][2]int64, fn func(*api.Record) error) error {
 	for _, p := range slices.Sorted(maps.Keys(spans)) {
-		for _, r := range l.all[p][spans[p][0]:spans[p][1]] {
+		for _, r := range e.all[p][spans[p][0]:spans[p][1]] {
 			if r == nil {
 				continue
 			}
@@ -64,13 +64,13 @@ func (l *eventLogs) Read(_ context.Context, _ string, spans map[int32][2]int64, 
 	return nil
 }
 
-func (l *eventLogs) Follow(_ context.Context, _ string, at api.Position, fn func(*api.Record) error) error {
-	if l.later != nil {
-		l.later(l)
-		l.later = nil
+func (e *eventLogs) Follow(_ context.Context, _ string, at api.Position, fn func(*api.Record) error) error {
+	if e.later != nil {
+		e.later(e)
+		e.later = nil
 	}
 	for i := range at.Next {
-		for _, r := range l.all[at.First+int32(i)][at.Next[i]:] {
+		for _, r := range e.all[at.First+int32(i)][at.Next[i]:] {
 			if r == nil {
 				continue
 			}

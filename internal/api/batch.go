@@ -133,12 +133,12 @@ func digest(timers []NewTimer) string {
 
 // reused returns the problem of a key that was used with a different body; nil if was, the timer under
 // the ID derived from the key, is from the same body.
-func (y *idempotency) reused(was *timer.Remember) *Problem {
-	if was == nil || was.Token == y.body {
+func (i *idempotency) reused(was *timer.Remember) *Problem {
+	if was == nil || was.Token == i.body {
 		return nil
 	}
 	return problem(http.StatusUnprocessableEntity, ReasonKeyReused,
-		"the Idempotency-Key %.100q was used with another body: use a new key for a new call, and the same body to repeat a call", y.key)
+		"the Idempotency-Key %.100q was used with another body: use a new key for a new call, and the same body to repeat a call", i.key)
 }
 
 // used looks up the first timer whose ID is derived from the key, and returns the problem if the key was
@@ -261,7 +261,7 @@ func (r *resultRoom) slim(t *Timer, w *route.Written) *Timer {
 	return t
 }
 
-func (r *BatchResult) fail(p *Problem) { r.Status, r.Problem = p.Status, p }
+func (b *BatchResult) fail(p *Problem) { b.Status, b.Problem = p.Status, p }
 
 // madePrefix begins the IDs that the API makes.
 const madePrefix = "wc-"

@@ -30,11 +30,11 @@ func newBoundedLogs(l Logs) boundedLogs {
 // logError says that a log cannot be read now.
 type logError struct{ error }
 
-func (e *logError) Unwrap() error { return e.error }
+func (l *logError) Unwrap() error { return l.error }
 
 // Bounds implements Logs.
-func (l boundedLogs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, error) {
-	bounds, err := l.Logs.Bounds(ctx, topic)
+func (b boundedLogs) Bounds(ctx context.Context, topic string) (map[int32][2]int64, error) {
+	bounds, err := b.Logs.Bounds(ctx, topic)
 	if err != nil {
 		return nil, &logError{err}
 	}
@@ -42,8 +42,8 @@ func (l boundedLogs) Bounds(ctx context.Context, topic string) (map[int32][2]int
 }
 
 // Since implements Logs.
-func (l boundedLogs) Since(ctx context.Context, topic string, at time.Time) (map[int32]int64, error) {
-	offsets, err := l.Logs.Since(ctx, topic, at)
+func (b boundedLogs) Since(ctx context.Context, topic string, at time.Time) (map[int32]int64, error) {
+	offsets, err := b.Logs.Since(ctx, topic, at)
 	if err != nil {
 		return nil, &logError{err}
 	}
@@ -51,14 +51,14 @@ func (l boundedLogs) Since(ctx context.Context, topic string, at time.Time) (map
 }
 
 // Read implements Logs. An error of fn is returned as it is.
-func (l boundedLogs) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error {
-	turn := l.free.Acquire(ctx, 1)
+func (b boundedLogs) Read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error {
+	turn := b.free.Acquire(ctx, 1)
 	if turn == nil {
 		return problem(http.StatusServiceUnavailable, access.ReasonOverloaded, "%d calls read logs on this instance, %d of them one caller's, and no more do at a time: ask again", logReads, logReadsEach)
 	}
 	defer turn.Release()
 	var stopped error
-	err := l.Logs.Read(ctx, topic, spans, func(r *Record) error {
+	err := b.Logs.Read(ctx, topic, spans, func(r *Record) error {
 		r.Time = instantOf(r.Time.UnixMilli()) // it is the producer's, perhaps one that JSON does not have
 		stopped = fn(r)
 		return stopped

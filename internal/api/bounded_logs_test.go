@@ -23,7 +23,7 @@ type crowdedLogs struct {
 	release   chan struct{}
 }
 
-func (l *crowdedLogs) Bounds(context.Context, string) (map[int32][2]int64, error) {
+func (c *crowdedLogs) Bounds(context.Context, string) (map[int32][2]int64, error) {
 	bounds := make(map[int32][2]int64)
 	for p := range int32(partitions) {
 		bounds[p] = [2]int64{0, 1}
@@ -31,12 +31,12 @@ func (l *crowdedLogs) Bounds(context.Context, string) (map[int32][2]int64, error
 	return bounds, nil
 }
 
-func (l *crowdedLogs) Read(context.Context, string, map[int32][2]int64, func(*api.Record) error) error {
-	n := l.now.Add(1)
-	defer l.now.Add(-1)
-	for most := l.most.Load(); n > most && !l.most.CompareAndSwap(most, n); most = l.most.Load() {
+func (c *crowdedLogs) Read(context.Context, string, map[int32][2]int64, func(*api.Record) error) error {
+	n := c.now.Add(1)
+	defer c.now.Add(-1)
+	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
 	}
-	<-l.release
+	<-c.release
 	return nil
 }
 

@@ -19,10 +19,10 @@ type shortDeadline struct{ http.ResponseWriter }
 
 const soon = 50 * time.Millisecond
 
-func (w shortDeadline) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (s shortDeadline) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 
-func (w shortDeadline) SetReadDeadline(time.Time) error {
-	return http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Now().Add(soon))
+func (s shortDeadline) SetReadDeadline(time.Time) error {
+	return http.NewResponseController(s.ResponseWriter).SetReadDeadline(time.Now().Add(soon))
 }
 
 // If a call without a body takes longer than a body may take, neither it nor the next calls on

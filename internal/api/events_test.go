@@ -17,14 +17,14 @@ type boundLogs struct {
 	bounds map[int32][2]int64
 }
 
-func (l *boundLogs) Bounds(context.Context, string) (map[int32][2]int64, error) {
-	if l.bounds == nil {
+func (b *boundLogs) Bounds(context.Context, string) (map[int32][2]int64, error) {
+	if b.bounds == nil {
 		return nil, errors.New("the broker is away")
 	}
-	return l.bounds, nil
+	return b.bounds, nil
 }
 
-func (l *boundLogs) Follow(_ context.Context, topic string, at api.Position, fn func(*api.Record) error) error {
+func (b *boundLogs) Follow(_ context.Context, topic string, at api.Position, fn func(*api.Record) error) error {
 	if err := fn(nil); err != nil {
 		return err
 	}

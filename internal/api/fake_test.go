@@ -172,40 +172,40 @@ func (l *local) Produce(_ context.Context, at timer.TopicPartition, requests []r
 	return written
 }
 
-func (p *fakePartition) take(r *route.Request) int64 {
-	offset := p.next
-	p.next++
-	rec := recordOf(p.at.Topic, p.at.Partition, r)
+func (f *fakePartition) take(r *route.Request) int64 {
+	offset := f.next
+	f.next++
+	rec := recordOf(f.at.Topic, f.at.Partition, r)
 	rec.Offset = offset
-	req, _, refused := p.rules.Validate(rec, time.Now().UnixMilli())
+	req, _, refused := f.rules.Validate(rec, time.Now().UnixMilli())
 	if refused != nil {
-		p.decided[offset] = query.Decision{Outcome: "rejected", Reason: string(refused.Reason), Detail: refused.Detail}
+		f.decided[offset] = query.Decision{Outcome: "rejected", Reason: string(refused.Reason), Detail: refused.Detail}
 		return offset
 	}
-	is := p.pending[string(r.ID)]
+	is := f.pending[string(r.ID)]
 	e := req.Apply(is.Ref(), is)
 	if e.After == nil {
-		delete(p.pending, string(r.ID))
+		delete(f.pending, string(r.ID))
 	} else {
-		p.pending[string(r.ID)] = e.After
+		f.pending[string(r.ID)] = e.After
 	}
 	names := map[timer.Outcome]string{
 		timer.Scheduled: "scheduled", timer.Replaced: "replaced", timer.Cancelled: "cancelled", timer.NotFound: "not-found",
 		timer.Triggered: "triggered", timer.Paused: "paused", timer.Resumed: "resumed", timer.Unmet: "condition-not-met",
 	}
-	p.decided[offset] = query.Decision{Outcome: names[e.Outcome], Pending: p.show(e.After)}
+	f.decided[offset] = query.Decision{Outcome: names[e.Outcome], Pending: f.show(e.After)}
 	return offset
 }
 
-func (p *fakePartition) show(t *timer.Timer) *query.Timer {
+func (f *fakePartition) show(t *timer.Timer) *query.Timer {
 	if t == nil {
 		return nil
 	}
-	q := &query.Timer{Timer: t, Topic: p.at.Topic, Partition: p.at.Partition, State: query.Pending,
-		Source: waterclock.Source{Topic: p.at.Topic, Partition: p.at.Partition, Offset: t.Offset}.String()}
+	q := &query.Timer{Timer: t, Topic: f.at.Topic, Partition: f.at.Partition, State: query.Pending,
+		Source: waterclock.Source{Topic: f.at.Topic, Partition: f.at.Partition, Offset: t.Offset}.String()}
 	switch {
 	case t.IsRemembered():
-		q.State, q.Source = query.Remembered, waterclock.Source{Topic: p.at.Topic, Partition: p.at.Partition, Offset: t.Ref().Generation()}.String()
+		q.State, q.Source = query.Remembered, waterclock.Source{Topic: f.at.Topic, Partition: f.at.Partition, Offset: t.Ref().Generation()}.String()
 	case t.IsTriggered():
 		q.State = query.Triggered
 	case t.IsPaused():

@@ -22,7 +22,7 @@ type requestKey struct{}
 // gone, and cancels this call and all that follow on the connection.
 type bodyless struct{ http.ResponseWriter }
 
-func (w bodyless) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (b bodyless) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 
 // SetReadDeadline does nothing.
 func (bodyless) SetReadDeadline(time.Time) error { return nil }

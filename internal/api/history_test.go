@@ -27,31 +27,31 @@ type eventLog struct {
 	offsets int64      // in them
 }
 
-func (l *eventLog) Bounds(context.Context, string) (map[int32][2]int64, error) {
-	return map[int32][2]int64{l.partition: {l.begin, l.end}}, nil
+func (e *eventLog) Bounds(context.Context, string) (map[int32][2]int64, error) {
+	return map[int32][2]int64{e.partition: {e.begin, e.end}}, nil
 }
 
-func (l *eventLog) Read(_ context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
-	span, ok := spans[l.partition]
-	if !ok || len(spans) != 1 || topic != "events" || span[0] < l.begin || span[1] > l.end || span[0] >= span[1] {
+func (e *eventLog) Read(_ context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
+	span, ok := spans[e.partition]
+	if !ok || len(spans) != 1 || topic != "events" || span[0] < e.begin || span[1] > e.end || span[0] >= span[1] {
 		return fmt.Errorf("asked for %v of %s", spans, topic)
 	}
-	if l.fail != nil {
-		if err := l.fail(span[0], span[1]); err != nil {
+	if e.fail != nil {
+		if err := e.fail(span[0], span[1]); err != nil {
 			return err
 		}
 	}
 	for o := span[0]; o < span[1]; o++ {
-		r := l.at(o)
+		r := e.at(o)
 		if r == nil {
 			continue
 		}
-		r.Partition, r.Offset, r.Time = l.partition, o, time.Unix(o, 0)
+		r.Partition, r.Offset, r.Time = e.partition, o, time.Unix(o, 0)
 		if err := fn(r); err != nil {
 			return err
 		}
 	}
-	l.spans, l.offsets = append(l.spans, span), l.offsets+span[1]-span[0]
+	e.spans, e.offsets = append(e.spans, span), e.offsets+span[1]-span[0]
 	return nil
 }
 

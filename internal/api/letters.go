@@ -41,21 +41,21 @@ type letterFilter struct {
 }
 
 // selects reports whether the filter may leave out letters that are new.
-func (f *letterFilter) selects() bool {
-	return f.reason != "" || len(f.prefix) > 0 || !f.after.IsZero() || !f.before.IsZero() || f.reviewed == "true"
+func (l *letterFilter) selects() bool {
+	return l.reason != "" || len(l.prefix) > 0 || !l.after.IsZero() || !l.before.IsZero() || l.reviewed == "true"
 }
 
 // clip returns the part of a log that can have letters of the filter. It takes marks that are not of this log out of
 // the filter.
-func (f *letterFilter) clip(bounds map[int32][2]int64) map[int32][2]int64 {
-	if f.reviewed == "" {
+func (l *letterFilter) clip(bounds map[int32][2]int64) map[int32][2]int64 {
+	if l.reviewed == "" {
 		return bounds
 	}
-	f.marks = f.marks.within(bounds)
+	l.marks = l.marks.within(bounds)
 	out := make(map[int32][2]int64, len(bounds))
 	for p, b := range bounds {
-		switch s := f.marks.parts[p]; {
-		case f.reviewed == "false":
+		switch s := l.marks.parts[p]; {
+		case l.reviewed == "false":
 			b[0] = max(b[0], s.upTo())
 		case len(s) > 0:
 			b[1] = max(b[0], min(b[1], s[len(s)-1][1]))
@@ -67,12 +67,12 @@ func (f *letterFilter) clip(bounds map[int32][2]int64) map[int32][2]int64 {
 	return out
 }
 
-func (f *LetterFilter) filter(request string) (out letterFilter, err error) {
-	out = letterFilter{request: request, reason: f.Reason, prefix: []byte(f.Prefix), reviewed: f.Reviewed}
+func (l *LetterFilter) filter(request string) (out letterFilter, err error) {
+	out = letterFilter{request: request, reason: l.Reason, prefix: []byte(l.Prefix), reviewed: l.Reviewed}
 	for _, x := range []struct {
 		name, text string
 		to         *time.Time
-	}{{"after", f.After, &out.after}, {"before", f.Before, &out.before}} {
+	}{{"after", l.After, &out.after}, {"before", l.Before, &out.before}} {
 		at, err := instant(x.name, x.text)
 		if err != nil {
 			return out, err
@@ -85,17 +85,17 @@ func (f *LetterFilter) filter(request string) (out letterFilter, err error) {
 }
 
 // match reports whether a record is a dead letter that the filter chooses.
-func (f *letterFilter) match(r *Record) bool {
+func (l *letterFilter) match(r *Record) bool {
 	s, err := waterclock.ParseSource(r.header(waterclock.HeaderSource))
-	return err == nil && s.Topic == f.request && bytes.HasPrefix(r.Key, f.prefix) &&
-		(f.reason == "" || r.header(waterclock.HeaderReason) == f.reason) &&
-		(f.after.IsZero() || !r.Time.Before(f.after)) && (f.before.IsZero() || r.Time.Before(f.before)) &&
-		(f.reviewed == "" || f.marks.has(r) == (f.reviewed == "true"))
+	return err == nil && s.Topic == l.request && bytes.HasPrefix(r.Key, l.prefix) &&
+		(l.reason == "" || r.header(waterclock.HeaderReason) == l.reason) &&
+		(l.after.IsZero() || !r.Time.Before(l.after)) && (l.before.IsZero() || r.Time.Before(l.before)) &&
+		(l.reviewed == "" || l.marks.has(r) == (l.reviewed == "true"))
 }
 
 // over reports whether the filter chooses nothing before a record.
-func (f *letterFilter) over(r *Record) bool {
-	return !f.after.IsZero() && r.Time.Before(f.after.Add(-letterSlack))
+func (l *letterFilter) over(r *Record) bool {
+	return !l.after.IsZero() && r.Time.Before(l.after.Add(-letterSlack))
 }
 
 func (*letterFilter) slim(r *Record) *Record { return slim(r, previewBytes) }

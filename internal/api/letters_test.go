@@ -35,25 +35,25 @@ type deadLog struct {
 	fail  error
 }
 
-func (l *deadLog) Bounds(_ context.Context, topic string) (map[int32][2]int64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	bounds := map[int32][2]int64{0: {l.begin, l.begin}}
-	for p, rs := range l.logs[topic] {
-		bounds[p] = [2]int64{l.begin, max(l.begin, int64(len(rs)))}
+func (d *deadLog) Bounds(_ context.Context, topic string) (map[int32][2]int64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	bounds := map[int32][2]int64{0: {d.begin, d.begin}}
+	for p, rs := range d.logs[topic] {
+		bounds[p] = [2]int64{d.begin, max(d.begin, int64(len(rs)))}
 	}
-	return bounds, l.fail
+	return bounds, d.fail
 }
 
-func (l *deadLog) Read(_ context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
-	l.mu.Lock()
+func (d *deadLog) Read(_ context.Context, topic string, spans map[int32][2]int64, fn func(*api.Record) error) error {
+	d.mu.Lock()
 	var all []*api.Record
 	for _, p := range slices.Sorted(maps.Keys(spans)) {
-		l.read += spans[p][1] - spans[p][0]
-		all = append(all, l.logs[topic][p][spans[p][0]:spans[p][1]]...)
+		d.read += spans[p][1] - spans[p][0]
+		all = append(all, d.logs[topic][p][spans[p][0]:spans[p][1]]...)
 	}
-	err := l.fail
-	l.mu.Unlock()
+	err := d.fail
+	d.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -69,23 +69,23 @@ func (l *deadLog) Read(_ context.Context, topic string, spans map[int32][2]int64
 }
 
 // add writes a dead letter, followed by a marker.
-func (l *deadLog) add(topic string, partition int32, at time.Time, id, reason string, headers ...string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.logs == nil {
-		l.logs = make(map[string]map[int32][]*api.Record)
+func (d *deadLog) add(topic string, partition int32, at time.Time, id, reason string, headers ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.logs == nil {
+		d.logs = make(map[string]map[int32][]*api.Record)
 	}
 	of := topic + ".dead"
-	if l.logs[of] == nil {
-		l.logs[of] = make(map[int32][]*api.Record)
+	if d.logs[of] == nil {
+		d.logs[of] = make(map[int32][]*api.Record)
 	}
-	r := &api.Record{Partition: partition, Offset: int64(len(l.logs[of][partition])), Time: at, Key: []byte(id), Value: []byte("v of " + id)}
+	r := &api.Record{Partition: partition, Offset: int64(len(d.logs[of][partition])), Time: at, Key: []byte(id), Value: []byte("v of " + id)}
 	for i := 0; i < len(headers); i += 2 {
 		r.Headers = append(r.Headers, timer.Header{Key: headers[i], Value: []byte(headers[i+1])})
 	}
 	r.Headers = append(r.Headers, timer.Header{Key: waterclock.HeaderReason, Value: []byte(reason)},
 		timer.Header{Key: waterclock.HeaderSource, Value: fmt.Appendf(nil, "%s/%d/%d", topic, partition, r.Offset)})
-	l.logs[of][partition] = append(l.logs[of][partition], r, nil)
+	d.logs[of][partition] = append(d.logs[of][partition], r, nil)
 }
 
 // counts asks until the answer is exact.

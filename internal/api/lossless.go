@@ -162,21 +162,21 @@ func (l *losslessScan) text() literal {
 	return l.b[from:l.at]
 }
 
-func (t literal) unquoted() (s string) {
-	_ = json.Unmarshal(t, &s) // it was decoded before
+func (l literal) unquoted() (s string) {
+	_ = json.Unmarshal(l, &s) // it was decoded before
 	return s
 }
 
 // check returns an error if the text has no character for some of its bytes or escapes.
-func (t literal) check(path string) error {
-	if !utf8.Valid(t) {
+func (l literal) check(path string) error {
+	if !utf8.Valid(l) {
 		valid := 0
-		for r, n := utf8.DecodeRune(t); r != utf8.RuneError || n > 1; r, n = utf8.DecodeRune(t[valid:]) {
+		for r, n := utf8.DecodeRune(l); r != utf8.RuneError || n > 1; r, n = utf8.DecodeRune(l[valid:]) {
 			valid += n
 		}
 		return fmt.Errorf("%s is not UTF-8 at byte %d: %s", path, valid-1, insteadOf(path))
 	}
-	for rest := []byte(t); ; {
+	for rest := []byte(l); ; {
 		escape := bytes.IndexByte(rest, '\\')
 		if escape < 0 {
 			return nil

@@ -12,19 +12,19 @@ import (
 type offsets [][2]int64
 
 // has reports whether an offset is in the set.
-func (s offsets) has(offset int64) bool {
-	i, _ := slices.BinarySearchFunc(s, offset, func(span [2]int64, o int64) int {
+func (of offsets) has(offset int64) bool {
+	i, _ := slices.BinarySearchFunc(of, offset, func(span [2]int64, o int64) int {
 		if span[1] <= o {
 			return -1
 		}
 		return 1
 	})
-	return i < len(s) && s[i][0] <= offset
+	return i < len(of) && of[i][0] <= offset
 }
 
 // with returns the set with more spans, which may overlap.
-func (s offsets) with(more ...[2]int64) offsets {
-	all := slices.Concat(s, offsets(more))
+func (of offsets) with(more ...[2]int64) offsets {
+	all := slices.Concat(of, offsets(more))
 	slices.SortFunc(all, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
 	var out offsets
 	for _, span := range all {
@@ -41,12 +41,12 @@ func (s offsets) with(more ...[2]int64) offsets {
 }
 
 // includes reports whether all of another set is in the set.
-func (s offsets) includes(other offsets) bool { return slices.Equal(s, s.with(other...)) }
+func (of offsets) includes(other offsets) bool { return slices.Equal(of, of.with(other...)) }
 
 // upTo returns the offset below which all offsets are in the set.
-func (s offsets) upTo() int64 {
-	if len(s) > 0 && s[0][0] == 0 {
-		return s[0][1]
+func (of offsets) upTo() int64 {
+	if len(of) > 0 && of[0][0] == 0 {
+		return of[0][1]
 	}
 	return 0
 }
@@ -54,9 +54,9 @@ func (s offsets) upTo() int64 {
 // above returns the spans beyond upTo as text of at most so many bytes (docs/internals/FORMAT.md): of each span the gap
 // before it and, unless it is one offset, a plus sign and its length, with commas between spans. kept is how many spans
 // of the set, the first ones, the text and upTo have together.
-func (s offsets) above(most int) (text string, kept int) {
-	at := s.upTo()
-	for i, span := range s {
+func (of offsets) above(most int) (text string, kept int) {
+	at := of.upTo()
+	for i, span := range of {
 		if i == 0 && at > 0 {
 			kept++
 			continue

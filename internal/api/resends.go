@@ -71,7 +71,7 @@ type resends struct {
 	starting sync.Mutex // is held while a job that sends what is new is started
 }
 
-func (s *resends) register(h huma.API) {
+func (re *resends) register(h huma.API) {
 	op := operation("jobs", http.MethodPost, "/v1/topics/{topic}/dead-letters/resend", "resendDeadLetters", "Send the requests of all dead letters again that a filter chooses",
 		"With dry-run it counts. Otherwise it starts a job, which sends those that are in the log now, as they were. The letters stay: what was sent again before is sent again by another job with the same filter.",
 		"The newest go first, and count only if nothing is pending under their ID; with replace the oldest go first and take the place of what is pending. Of a fixed-delay topic records go again in the order of the log.",
@@ -88,37 +88,37 @@ func (s *resends) register(h huma.API) {
 			return nil, problem(http.StatusBadRequest, ReasonBadRequest,
 				"nothing chooses dead letters: give reviewed=false, reason, prefix, after or before, or all=true for all of %.100q", in.Topic)
 		}
-		topics := s.jobs.topics
+		topics := re.jobs.topics
 		topic, err := topics.withLetters(ctx, access.Read, in.Topic, "")
 		if err != nil {
 			return nil, err
 		}
-		f, err := s.reviews.filter(ctx, &in.LetterFilter, in.Topic, topic)
+		f, err := re.reviews.filter(ctx, &in.LetterFilter, in.Topic, topic)
 		if err != nil {
 			return nil, err
 		}
 		if in.DryRun {
-			return s.preview(ctx, topic.DeadLetters, &f)
+			return re.preview(ctx, topic.DeadLetters, &f)
 		}
 		if _, err := topics.withLetters(ctx, access.Admin, in.Topic, in.Prefix); err != nil {
 			return nil, err
 		}
 		if in.Reviewed == "false" {
-			s.starting.Lock()
-			defer s.starting.Unlock()
-			if err := s.alone(ctx, in.Topic); err != nil {
+			re.starting.Lock()
+			defer re.starting.Unlock()
+			if err := re.alone(ctx, in.Topic); err != nil {
 				return nil, err
 			}
 		}
 		r := &resendJob{filter: f, replace: in.Replace, by: topics.caller(ctx)}
 		j := &job{topic: topic, show: Job{Topic: in.Topic, Action: "resend", Prefix: in.Prefix}}
-		return s.jobs.launch(ctx, j, in.Rate, func(ctx context.Context) error { return s.resendAll(ctx, j, r) })
+		return re.jobs.launch(ctx, j, in.Rate, func(ctx context.Context) error { return re.resendAll(ctx, j, r) })
 	})
 }
 
 // alone returns a problem if a job sends dead letters of a topic: what it has not noted yet would be sent twice.
-func (s *resends) alone(ctx context.Context, name string) error {
-	all, _, err := s.jobs.asker.AllJobs(ctx)
+func (re *resends) alone(ctx context.Context, name string) error {
+	all, _, err := re.jobs.asker.AllJobs(ctx)
 	if err != nil {
 		return err
 	}
@@ -133,10 +133,10 @@ func (s *resends) alone(ctx context.Context, name string) error {
 }
 
 // preview counts what a resend would send.
-func (s *resends) preview(ctx context.Context, topic string, f *letterFilter) (*startedJob, error) {
+func (re *resends) preview(ctx context.Context, topic string, f *letterFilter) (*startedJob, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	bounds, err := s.logs.Bounds(ctx, topic)
+	bounds, err := re.logs.Bounds(ctx, topic)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (s *resends) preview(ctx context.Context, topic string, f *letterFilter) (*
 		from := max(b[0], b[1]-left/int64(len(bounds)-len(spans)))
 		spans[p], left, m.Exact = [2]int64{from, b[1]}, left-(b[1]-from), m.Exact && from == b[0]
 	}
-	err = s.logs.Read(ctx, topic, spans, func(r *Record) error {
+	err = re.logs.Read(ctx, topic, spans, func(r *Record) error {
 		if f.match(r) {
 			m.Count++
 			m.Reasons[reasonOf(r, m.Reasons)]++
@@ -168,10 +168,10 @@ func (s *resends) preview(ctx context.Context, topic string, f *letterFilter) (*
 }
 
 // resendAll goes through the log as it is when the job begins.
-func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
+func (re *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	var bounds map[int32][2]int64
-	err := s.jobs.insist(ctx, j, func() (err error) {
-		if bounds, err = s.logs.Bounds(ctx, j.topic.DeadLetters); err != nil {
+	err := re.jobs.insist(ctx, j, func() (err error) {
+		if bounds, err = re.logs.Bounds(ctx, j.topic.DeadLetters); err != nil {
 			err = fmt.Errorf("%w: %w", errLog, err)
 		}
 		return err
@@ -182,12 +182,12 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 	bounds = r.filter.clip(bounds)
 	order := newTimeOrder(bounds, !r.replace && !j.topic.Delay)
 	r.handled = newHandled(bounds, r.filter.selects(), order.newestFirst)
-	defer s.reviewHandled(ctx, j, r)
-	noted := s.jobs.now()
+	defer re.reviewHandled(ctx, j, r)
+	noted := re.jobs.now()
 	for {
 		for spans := order.spans(); len(spans) > 0; spans = order.spans() {
-			err := s.jobs.insist(ctx, j, func() error {
-				return s.look(ctx, j.topic.DeadLetters, order, spans, &r.filter)
+			err := re.jobs.insist(ctx, j, func() error {
+				return re.look(ctx, j.topic.DeadLetters, order, spans, &r.filter)
 			})
 			if err != nil && !errors.Is(err, errLargeSpan) {
 				return err
@@ -199,8 +199,8 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 			return nil
 		}
 		var found []*Record
-		err := s.jobs.insist(ctx, j, func() (err error) {
-			found, err = s.readLetters(ctx, j.topic.DeadLetters, next)
+		err := re.jobs.insist(ctx, j, func() (err error) {
+			found, err = re.readLetters(ctx, j.topic.DeadLetters, next)
 			return err
 		})
 		if err != nil {
@@ -210,26 +210,26 @@ func (s *resends) resendAll(ctx context.Context, j *job, r *resendJob) error {
 			if err := j.rate.WaitN(ctx, len(chunk)); err != nil {
 				return err
 			}
-			if err := s.resendChunk(ctx, j, r, chunk); err != nil {
+			if err := re.resendChunk(ctx, j, r, chunk); err != nil {
 				return err
 			}
 		}
-		if now := s.jobs.now(); now.Sub(noted) >= noteEvery {
-			s.reviewHandled(ctx, j, r)
+		if now := re.jobs.now(); now.Sub(noted) >= noteEvery {
+			re.reviewHandled(ctx, j, r)
 			noted = now
 		}
 	}
 }
 
 // reviewHandled marks the letters that a job has handled so far as reviewed, even if it was stopped.
-func (s *resends) reviewHandled(ctx context.Context, j *job, r *resendJob) {
+func (re *resends) reviewHandled(ctx context.Context, j *job, r *resendJob) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
-	err := s.reviews.add(ctx, j.topic.DeadLetters, r.by, maps.Clone(r.handled.set))
+	err := re.reviews.add(ctx, j.topic.DeadLetters, r.by, maps.Clone(r.handled.set))
 	if err == nil && r.handled.dropped {
 		err = errMarks
 	}
-	s.jobs.update(j, func(shown *Job) {
+	re.jobs.update(j, func(shown *Job) {
 		if shown.Unmarked = ""; err != nil {
 			shown.Unmarked = err.Error()
 		}
@@ -238,11 +238,11 @@ func (s *resends) reviewHandled(ctx context.Context, j *job, r *resendJob) {
 
 // look finds the letters of spans that a job wants, without keeping them. If it returns errLargeSpan, the order has
 // smaller ones.
-func (s *resends) look(
+func (re *resends) look(
 	ctx context.Context, topic string, order *timeOrder, spans map[int32][2]int64, f *letterFilter,
 ) error {
 	found, size := make(map[int32][]recordAt), 0
-	err := s.read(ctx, topic, spans, func(r *Record) error {
+	err := re.read(ctx, topic, spans, func(r *Record) error {
 		if size += r.size(); size > lookBytes && order.shrink() {
 			return errLargeSpan
 		}
@@ -262,7 +262,7 @@ func (s *resends) look(
 
 // readLetters reads the given letters, and returns them in the same order. What retention has deleted meanwhile is
 // missing.
-func (s *resends) readLetters(ctx context.Context, topic string, all []recordAt) (found []*Record, err error) {
+func (re *resends) readLetters(ctx context.Context, topic string, all []recordAt) (found []*Record, err error) {
 	type place struct {
 		partition int32
 		offset    int64
@@ -277,7 +277,7 @@ func (s *resends) readLetters(ctx context.Context, topic string, all []recordAt)
 		spans[l.partition] = [2]int64{min(span[0], l.offset), max(span[1], l.offset+1)}
 	}
 	found = make([]*Record, len(all))
-	err = s.read(ctx, topic, spans, func(r *Record) error {
+	err = re.read(ctx, topic, spans, func(r *Record) error {
 		if i, wanted := index[place{r.Partition, r.Offset}]; wanted {
 			found[i] = slim(r, len(r.Value))
 		}
@@ -287,10 +287,10 @@ func (s *resends) readLetters(ctx context.Context, topic string, all []recordAt)
 }
 
 // read reads spans of a log. Errors other than errLargeSpan wrap errLog.
-func (s *resends) read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error {
+func (re *resends) read(ctx context.Context, topic string, spans map[int32][2]int64, fn func(*Record) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	err := s.logs.Read(ctx, topic, spans, fn)
+	err := re.logs.Read(ctx, topic, spans, fn)
 	if err != nil && !errors.Is(err, errLargeSpan) {
 		err = fmt.Errorf("%w: %w", errLog, err)
 	}
@@ -298,7 +298,7 @@ func (s *resends) read(ctx context.Context, topic string, spans map[int32][2]int
 }
 
 // resendChunk writes the requests of some letters in order, those of each partition together.
-func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*Record) error {
+func (re *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters []*Record) error {
 	requests, from := make(map[timer.TopicPartition][]route.Request), make(map[timer.TopicPartition][]*Record)
 	done := make(map[*Record]bool, len(letters)) // those that have not failed
 	defer func() {
@@ -307,12 +307,12 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 		}
 	}()
 	for _, l := range letters {
-		q, at, err := r.request(s.jobs.topics, j, l)
+		q, at, err := r.request(re.jobs.topics, j, l)
 		if err == nil {
 			err = finish(ctx, &q, j.topic, at.Partition)
 		}
 		if err != nil {
-			s.jobs.update(j, func(shown *Job) { fail(shown, whyNot(err)) })
+			re.jobs.update(j, func(shown *Job) { fail(shown, whyNot(err)) })
 			continue
 		}
 		requests[at], from[at] = append(requests[at], q), append(from[at], l)
@@ -323,8 +323,8 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 	}
 	for at, rs := range requests {
 		var all []route.Written
-		err := s.jobs.insist(ctx, j, func() (err error) {
-			all, err = write(ctx, s.jobs.asker, at, wait, rs)
+		err := re.jobs.insist(ctx, j, func() (err error) {
+			all, err = write(ctx, re.jobs.asker, at, wait, rs)
 			if errors.Is(err, route.ErrUnknown) || errors.Is(err, context.DeadlineExceeded) {
 				all = slices.Repeat([]route.Written{{Offset: -1, Unknown: true, Problem: err.Error()}}, len(rs))
 				return nil
@@ -334,7 +334,7 @@ func (s *resends) resendChunk(ctx context.Context, j *job, r *resendJob, letters
 		if err != nil {
 			return err
 		}
-		s.jobs.update(j, func(shown *Job) {
+		re.jobs.update(j, func(shown *Job) {
 			for i := range all {
 				failed := shown.Failed
 				count(shown, all[i:i+1])

@@ -9,12 +9,12 @@ import (
 // notedMarks implements Marks with one mark.
 type notedMarks struct{ note string }
 
-func (m *notedMarks) Marks(context.Context, string) (map[int32]Mark, error) {
-	return map[int32]Mark{0: {Offset: 3, Metadata: m.note}}, nil
+func (n *notedMarks) Marks(context.Context, string) (map[int32]Mark, error) {
+	return map[int32]Mark{0: {Offset: 3, Metadata: n.note}}, nil
 }
 
-func (m *notedMarks) SetMarks(_ context.Context, _ string, marks map[int32]Mark) error {
-	m.note = marks[0].Metadata
+func (n *notedMarks) SetMarks(_ context.Context, _ string, marks map[int32]Mark) error {
+	n.note = marks[0].Metadata
 	return nil
 }
 

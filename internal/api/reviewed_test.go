@@ -27,38 +27,38 @@ type markedLog struct {
 	between func() // is called once, between the reading and the writing of marks
 }
 
-func (l *markedLog) Marks(_ context.Context, topic string) (map[int32]api.Mark, error) {
-	l.of.Lock()
-	defer l.of.Unlock()
-	return maps.Clone(l.set[topic]), l.refuse
+func (m *markedLog) Marks(_ context.Context, topic string) (map[int32]api.Mark, error) {
+	m.of.Lock()
+	defer m.of.Unlock()
+	return maps.Clone(m.set[topic]), m.refuse
 }
 
-func (l *markedLog) SetMarks(_ context.Context, topic string, marks map[int32]api.Mark) error {
-	l.of.Lock()
-	between := l.between
-	l.between = nil
-	l.of.Unlock()
+func (m *markedLog) SetMarks(_ context.Context, topic string, marks map[int32]api.Mark) error {
+	m.of.Lock()
+	between := m.between
+	m.between = nil
+	m.of.Unlock()
 	if between != nil {
 		between()
 	}
-	l.of.Lock()
-	defer l.of.Unlock()
-	if l.refuse != nil {
-		return l.refuse
+	m.of.Lock()
+	defer m.of.Unlock()
+	if m.refuse != nil {
+		return m.refuse
 	}
-	if l.set == nil {
-		l.set = make(map[string]map[int32]api.Mark)
+	if m.set == nil {
+		m.set = make(map[string]map[int32]api.Mark)
 	}
-	if l.set[topic] == nil {
-		l.set[topic] = make(map[int32]api.Mark)
+	if m.set[topic] == nil {
+		m.set[topic] = make(map[int32]api.Mark)
 	}
-	maps.Copy(l.set[topic], marks)
+	maps.Copy(m.set[topic], marks)
 	return nil
 }
 
-func (l *markedLog) Since(_ context.Context, topic string, at time.Time) (map[int32]int64, error) {
+func (m *markedLog) Since(_ context.Context, topic string, at time.Time) (map[int32]int64, error) {
 	offsets := make(map[int32]int64)
-	for p, rs := range l.logs[topic] {
+	for p, rs := range m.logs[topic] {
 		offsets[p] = int64(len(rs))
 		if i := slices.IndexFunc(rs, func(r *api.Record) bool { return r != nil && !r.Time.Before(at) }); i >= 0 {
 			offsets[p] = int64(i)

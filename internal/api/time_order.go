@@ -44,56 +44,56 @@ func newTimeOrder(bounds map[int32][2]int64, newestFirst bool) *timeOrder {
 }
 
 // spans returns the windows to read next, one for each partition of which no record is ahead; none at the end.
-func (o *timeOrder) spans() map[int32][2]int64 {
+func (t *timeOrder) spans() map[int32][2]int64 {
 	spans := make(map[int32][2]int64)
-	for p, b := range o.bounds {
+	for p, b := range t.bounds {
 		switch {
-		case b[0] == b[1] || len(o.ahead[p]) > 0:
-		case o.newestFirst:
-			spans[p] = [2]int64{max(b[0], b[1]-o.window), b[1]}
+		case b[0] == b[1] || len(t.ahead[p]) > 0:
+		case t.newestFirst:
+			spans[p] = [2]int64{max(b[0], b[1]-t.window), b[1]}
 		default:
-			spans[p] = [2]int64{b[0], min(b[1], b[0]+o.window)}
+			spans[p] = [2]int64{b[0], min(b[1], b[0]+t.window)}
 		}
 	}
 	return spans
 }
 
 // looked notes which records were found in the spans, by partition in the order of its log.
-func (o *timeOrder) looked(spans map[int32][2]int64, found map[int32][]recordAt) {
+func (t *timeOrder) looked(spans map[int32][2]int64, found map[int32][]recordAt) {
 	for p, span := range spans {
-		b := o.bounds[p]
-		if o.newestFirst {
+		b := t.bounds[p]
+		if t.newestFirst {
 			slices.Reverse(found[p])
 			b[1] = span[0]
 		} else {
 			b[0] = span[1]
 		}
-		o.bounds[p], o.ahead[p] = b, found[p]
+		t.bounds[p], t.ahead[p] = b, found[p]
 	}
-	o.window = min(o.most, o.window*2)
+	t.window = min(t.most, t.window*2)
 }
 
 // shrink makes the next windows smaller by historyGrowth, because these have too many bytes to be read together. It
 // returns false if they cannot be smaller.
-func (o *timeOrder) shrink() bool {
-	was := o.window
-	o.window = max(1, was/historyGrowth)
-	return o.window < was
+func (t *timeOrder) shrink() bool {
+	was := t.window
+	t.window = max(1, was/historyGrowth)
+	return t.window < was
 }
 
 // take returns the next records, at most n and not more bytes together, but at least one. It returns fewer if a
 // partition has to be looked at first, and none at the end.
-func (o *timeOrder) take(n, bytes int) (all []recordAt) {
+func (t *timeOrder) take(n, bytes int) (all []recordAt) {
 	for len(all) < n {
 		var next *recordAt
-		for p, ahead := range o.ahead {
+		for p, ahead := range t.ahead {
 			if len(ahead) == 0 {
-				if b := o.bounds[p]; b[0] < b[1] {
+				if b := t.bounds[p]; b[0] < b[1] {
 					return all
 				}
 				continue
 			}
-			if next == nil || o.before(&ahead[0], next) {
+			if next == nil || t.before(&ahead[0], next) {
 				next = &ahead[0]
 			}
 		}
@@ -104,17 +104,17 @@ func (o *timeOrder) take(n, bytes int) (all []recordAt) {
 			return all
 		}
 		all = append(all, *next)
-		o.ahead[next.partition] = o.ahead[next.partition][1:]
+		t.ahead[next.partition] = t.ahead[next.partition][1:]
 	}
 	return all
 }
 
 // before reports whether a comes before b. Dead letters of one step have the same time. Then the order of their
 // requests counts, if they have one.
-func (o *timeOrder) before(a, b *recordAt) bool {
+func (t *timeOrder) before(a, b *recordAt) bool {
 	c := cmp.Or(a.at.Compare(b.at), cmp.Compare(a.source.Partition, b.source.Partition),
 		cmp.Compare(a.source.Offset, b.source.Offset), cmp.Compare(a.partition, b.partition))
-	if o.newestFirst {
+	if t.newestFirst {
 		c = -c
 	}
 	return c < 0

@@ -54,72 +54,72 @@ type fileLock struct {
 
 // acquire waits for the lock until ctx ends. A lock that is granted later is given back at
 // once.
-func (l *machineLock) acquire(ctx context.Context) error {
+func (m *machineLock) acquire(ctx context.Context) error {
 	select {
-	case l.turn <- struct{}{}:
+	case m.turn <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("wait for this process's lock %s: %w", l.paths, ctx.Err())
+		return fmt.Errorf("wait for this process's lock %s: %w", m.paths, ctx.Err())
 	}
-	if l.join() {
-		<-l.turn
+	if m.join() {
+		<-m.turn
 		return nil
 	}
 	locked := make(chan fileLock)
-	go l.lockFiles(ctx, locked)
+	go m.lockFiles(ctx, locked)
 	select {
 	case got := <-locked:
-		defer func() { <-l.turn }()
+		defer func() { <-m.turn }()
 		if got.err != nil {
-			return fmt.Errorf("lock %s: %w", l.paths, got.err)
+			return fmt.Errorf("lock %s: %w", m.paths, got.err)
 		}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.holders, l.unlock = 1, got.unlock
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.holders, m.unlock = 1, got.unlock
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("wait for another process's lock %s: %w", l.paths, ctx.Err())
+		return fmt.Errorf("wait for another process's lock %s: %w", m.paths, ctx.Err())
 	}
 }
 
 // setAlone sets how the lock is acquired from now on. It returns false while the lock is held.
-func (l *machineLock) setAlone(alone bool) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.holders > 0 {
+func (m *machineLock) setAlone(alone bool) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.holders > 0 {
 		return false
 	}
-	l.alone = alone
+	m.alone = alone
 	return true
 }
 
 // join counts one more holder if the process already has the lock.
-func (l *machineLock) join() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.holders == 0 {
+func (m *machineLock) join() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.holders == 0 {
 		return false
 	}
-	l.holders++
+	m.holders++
 	return true
 }
 
 // lockFiles blocks on the files. It hands the lock, and with it the turn, to acquire; if
 // acquire has given up, it gives both back.
-func (l *machineLock) lockFiles(ctx context.Context, locked chan<- fileLock) {
-	l.mu.Lock()
-	paths, count := l.paths[:l.open], 1
-	if l.alone {
-		paths, count = l.paths, len(l.paths)
+func (m *machineLock) lockFiles(ctx context.Context, locked chan<- fileLock) {
+	m.mu.Lock()
+	paths, count := m.paths[:m.open], 1
+	if m.alone {
+		paths, count = m.paths, len(m.paths)
 	}
-	l.mu.Unlock()
-	got := lockSome(l.queue, paths, count)
+	m.mu.Unlock()
+	got := lockSome(m.queue, paths, count)
 	select {
 	case locked <- got:
 	case <-ctx.Done():
 		if got.err == nil {
 			got.unlock()
 		}
-		<-l.turn
+		<-m.turn
 	}
 }
 
@@ -165,10 +165,10 @@ func lockOne(path string, free chan<- fileLock, done <-chan struct{}) {
 }
 
 // release undoes one acquire.
-func (l *machineLock) release() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.holders--; l.holders == 0 {
-		l.unlock()
+func (m *machineLock) release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.holders--; m.holders == 0 {
+		m.unlock()
 	}
 }

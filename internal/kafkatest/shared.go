@@ -175,8 +175,8 @@ func Alone(t testing.TB) {
 type LeakFree struct{ *testing.M }
 
 // Run runs the tests and returns the exit code.
-func (m LeakFree) Run() int {
-	code := m.M.Run()
+func (l LeakFree) Run() int {
+	code := l.M.Run()
 	if err := goleak.Find(IgnoreBrokers()...); err != nil {
 		fmt.Printf("kafkatest: after all tests: %v\n", err)
 		return max(code, 1)

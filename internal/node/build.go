@@ -72,8 +72,8 @@ func newBudgets(s *memory.Shares, topics *servedTopics) budgets {
 }
 
 // of returns the shares of a partition of a request topic.
-func (m *budgets) of(topic string) partition.Memory {
+func (b *budgets) of(topic string) partition.Memory {
 	return partition.Memory{
-		Wheel: m.wheel.Open(topic), Dirty: m.dirty.Open(topic), Requests: m.requests.Open(topic), Firings: m.firings.Open(topic), Questions: m.questions.Open(topic), Replay: m.replay,
+		Wheel: b.wheel.Open(topic), Dirty: b.dirty.Open(topic), Requests: b.requests.Open(topic), Firings: b.firings.Open(topic), Questions: b.questions.Open(topic), Replay: b.replay,
 	}
 }

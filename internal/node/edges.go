@@ -265,13 +265,13 @@ func (e *edges) take(found map[timer.TopicPartition]producer) {
 }
 
 // name notes what the brokers have said about the producer, unless more was known before.
-func (h *openTransaction) name(is repair.Holder) {
-	if is.ProducerID < 0 && h.by.ProducerID != "" || is.TransactionalID == "" && h.by.TransactionalID != "" {
+func (o *openTransaction) name(is repair.Holder) {
+	if is.ProducerID < 0 && o.by.ProducerID != "" || is.TransactionalID == "" && o.by.TransactionalID != "" {
 		return
 	}
-	h.by.Producer = describe(is)
+	o.by.Producer = describe(is)
 	if is.ProducerID >= 0 {
-		h.by.ProducerID, h.by.TransactionalID = strconv.FormatInt(is.ProducerID, 10), is.TransactionalID
+		o.by.ProducerID, o.by.TransactionalID = strconv.FormatInt(is.ProducerID, 10), is.TransactionalID
 	}
 }
 

@@ -29,20 +29,20 @@ type lookedAt struct {
 
 func (*lookedAt) Serving() (ownership.State, bool) { return ownership.Live, false }
 
-func (p *lookedAt) SetLogEnd(ownership.LogEnd) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (l *lookedAt) SetLogEnd(ownership.LogEnd) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := time.Now()
-	if p.n > 0 {
-		p.most = max(p.most, now.Sub(p.at))
+	if l.n > 0 {
+		l.most = max(l.most, now.Sub(l.at))
 	}
-	p.at, p.n = now, p.n+1
+	l.at, l.n = now, l.n+1
 }
 
-func (p *lookedAt) looks() (int, time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.n, p.most
+func (l *lookedAt) looks() (int, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n, l.most
 }
 
 // A leader that is silent holds up what is shown of its own logs, and nothing else: the lag of all others is

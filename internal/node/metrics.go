@@ -38,7 +38,7 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
+func (sc *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descPartitions, descPending, descMisplaced, descParked, descReplay, descLedger, descQueued, descQueuedBytes, descOverdue, descUncommitted, descHeld, descForeign, descParkedBy, descDueWithin,
 	} {
@@ -47,9 +47,9 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
+func (sc *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	foreign := 0.0
-	if c.group.Foreign() {
+	if sc.group.Foreign() {
 		foreign = 1
 	}
 	ch <- prometheus.MustNewConstMetric(descForeign, prometheus.GaugeValue, foreign)
@@ -61,13 +61,13 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	parkedBy := make(map[[3]string]int64)
 	all := make(map[string]*sums)
 	var held []prometheus.Metric
-	for _, name := range c.topics.names() {
-		all[name] = &sums{uncounted: !c.misplaced, of: make(map[*prometheus.Desc]float64)}
+	for _, name := range sc.topics.names() {
+		all[name] = &sums{uncounted: !sc.misplaced, of: make(map[*prometheus.Desc]float64)}
 		for _, desc := range []*prometheus.Desc{descPending, descMisplaced, descParked, descReplay, descLedger, descQueued, descQueuedBytes, descOverdue, descUncommitted} {
 			all[name].of[desc] = 0
 		}
 	}
-	for at, s := range c.partitions.Status() {
+	for at, s := range sc.partitions.Status() {
 		sum := all[at.Topic]
 		sum.states[s.State]++
 		sum.of[descPending] += float64(s.Pending)
@@ -105,7 +105,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- m
 	}
 	showParked(ch, parkedBy)
-	c.forecast(ch)
+	sc.forecast(ch)
 }
 
 // maxParkedShown is how many target partitions with parked timers have a metric of their own: those with the most

@@ -115,65 +115,65 @@ func warnChained(ctx context.Context, cfg *config.Config, c *cluster) {
 }
 
 // of returns a topic; nil if it is not served.
-func (t *servedTopics) of(name string) *served { return t.byName[name] }
+func (st *servedTopics) of(name string) *served { return st.byName[name] }
 
 // names returns the names of all topics.
-func (t *servedTopics) names() []string { return slices.Collect(maps.Keys(t.byName)) }
+func (st *servedTopics) names() []string { return slices.Collect(maps.Keys(st.byName)) }
 
 // requests returns the request topics by name.
-func (t *servedTopics) requests() map[string]*served {
-	all := maps.Clone(t.byName)
+func (st *servedTopics) requests() map[string]*served {
+	all := maps.Clone(st.byName)
 	maps.DeleteFunc(all, func(_ string, s *served) bool { return s.delayed() })
 	return all
 }
 
 // sets returns the sets of all topics.
-func (t *servedTopics) sets() (sets []topics.Set) {
-	for _, s := range t.byName {
+func (st *servedTopics) sets() (sets []topics.Set) {
+	for _, s := range st.byName {
 		sets = append(sets, s.set)
 	}
 	return sets
 }
 
 // rules returns the rules of all topics, by name.
-func (t *servedTopics) rules() map[string]*intake.Rules {
-	all := make(map[string]*intake.Rules, len(t.byName))
-	for name, s := range t.byName {
+func (st *servedTopics) rules() map[string]*intake.Rules {
+	all := make(map[string]*intake.Rules, len(st.byName))
+	for name, s := range st.byName {
 		all[name] = s.rules
 	}
 	return all
 }
 
 // largestRequest returns the size of the largest record that any of the topics takes.
-func (t *servedTopics) largestRequest() (n int) {
-	for _, s := range t.byName {
+func (st *servedTopics) largestRequest() (n int) {
+	for _, s := range st.byName {
 		n = max(n, s.set.Request.MaxMessageBytes)
 	}
 	return n
 }
 
 // stop stops a topic until a restart.
-func (t *servedTopics) stop(name string, problems []topics.Problem) (why error) {
-	why = fmt.Errorf("%s %s is stopped: %w", t.of(name).kind(), name, &topics.ProblemsError{Problems: problems})
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.stopped[name] = why
+func (st *servedTopics) stop(name string, problems []topics.Problem) (why error) {
+	why = fmt.Errorf("%s %s is stopped: %w", st.of(name).kind(), name, &topics.ProblemsError{Problems: problems})
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.stopped[name] = why
 	return why
 }
 
 // stopOf returns why a topic is stopped; nil if it is not.
-func (t *servedTopics) stopOf(name string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.stopped[name]
+func (st *servedTopics) stopOf(name string) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.stopped[name]
 }
 
 // stops returns why topics are stopped, by topic.
-func (t *servedTopics) stops() map[string]string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := make(map[string]string, len(t.stopped))
-	for name, err := range t.stopped {
+func (st *servedTopics) stops() map[string]string {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	all := make(map[string]string, len(st.stopped))
+	for name, err := range st.stopped {
 		all[name] = err.Error()
 	}
 	return all

@@ -59,21 +59,21 @@ func newSettingsWatch(
 }
 
 // set replaces this instance's settings, and reports whether requests are judged differently now.
-func (w *settingsWatch) set(cfg *config.Config) (changed bool) {
+func (s *settingsWatch) set(cfg *config.Config) (changed bool) {
 	d := cfg.Digest()
-	was := w.own.Swap(&d)
+	was := s.own.Swap(&d)
 	return was != nil && len(was.Differs(d)) > 0
 }
 
 // digest returns the digest that this instance publishes.
-func (w *settingsWatch) digest() []byte { return *w.own.Load() }
+func (s *settingsWatch) digest() []byte { return *s.own.Load() }
 
 // of returns the settings in which a process differs from most instances of the group. It is empty if there are none,
 // and nil if that is not known.
-func (w *settingsWatch) of(process string) []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	odd, known := w.odd[process]
+func (s *settingsWatch) of(process string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	odd, known := s.odd[process]
 	if known && odd == nil {
 		odd = []string{}
 	}
@@ -81,11 +81,11 @@ func (w *settingsWatch) of(process string) []string {
 }
 
 // Run compares until ctx ends.
-func (w *settingsWatch) Run(ctx context.Context) error {
+func (s *settingsWatch) Run(ctx context.Context) error {
 	for wait := compareRetry; beats.Sleep(ctx, wait); {
-		members, ok := w.look(ctx)
+		members, ok := s.look(ctx)
 		if wait = compareRetry; ok {
-			w.compare(members)
+			s.compare(members)
 			wait = max(compareEvery, time.Duration(len(members))*compareEach)
 		}
 	}
@@ -93,11 +93,11 @@ func (w *settingsWatch) Run(ctx context.Context) error {
 }
 
 // look returns the members of the group, unless it rebalances or no broker answers.
-func (w *settingsWatch) look(ctx context.Context) (members []membership.Member, ok bool) {
+func (s *settingsWatch) look(ctx context.Context) (members []membership.Member, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
 	defer cancel()
-	groups, err := kadm.NewClient(w.client).DescribeGroups(ctx, w.group)
-	g := groups[w.group]
+	groups, err := kadm.NewClient(s.client).DescribeGroups(ctx, s.group)
+	g := groups[s.group]
 	if err != nil || g.Err != nil || g.State != "Stable" {
 		return nil, false
 	}
@@ -105,45 +105,45 @@ func (w *settingsWatch) look(ctx context.Context) (members []membership.Member, 
 }
 
 // compare finds settings that differ, and publishes them in of, in the metric and, when they change, in the log.
-func (w *settingsWatch) compare(members []membership.Member) {
+func (s *settingsWatch) compare(members []membership.Member) {
 	digests := make(map[string]config.Digest)
 	for _, m := range members {
 		digests[m.Process] = m.Settings
 	}
 	odd := config.Odd(digests)
-	w.mu.Lock()
-	w.odd = odd
-	w.mu.Unlock()
+	s.mu.Lock()
+	s.odd = odd
+	s.mu.Unlock()
 	by := make(map[string][]string) // instances by setting
 	for _, m := range members {
 		for _, setting := range odd[m.Process] {
 			by[setting] = append(by[setting], m.Name+"/"+m.Process)
 		}
 	}
-	w.gauge.Reset()
+	s.gauge.Reset()
 	var settings, instances []string
 	for _, setting := range slices.Sorted(maps.Keys(by)) {
-		w.gauge.WithLabelValues(setting).Set(float64(len(by[setting])))
+		s.gauge.WithLabelValues(setting).Set(float64(len(by[setting])))
 		settings, instances = append(settings, setting), append(instances, by[setting]...)
 	}
 	slices.Sort(instances)
-	w.logChange(settings, slices.Compact(instances))
+	s.logChange(settings, slices.Compact(instances))
 }
 
 // logChange logs which settings differ, if that has changed.
-func (w *settingsWatch) logChange(settings, instances []string) {
+func (s *settingsWatch) logChange(settings, instances []string) {
 	now := ""
 	if len(settings) > 0 {
 		now = slog.GroupValue(slog.Any("settings", settings), slog.Any("instances", instances)).String()
 	}
 	switch now {
-	case w.logged:
+	case s.logged:
 	case "":
-		w.log.Info("all instances of the group judge requests by the same settings again", "group", w.group)
+		s.log.Info("all instances of the group judge requests by the same settings again", "group", s.group)
 	default:
-		w.log.Warn("settings differ between instances of the group: what happens to a timer depends on which of them "+
+		s.log.Warn("settings differ between instances of the group: what happens to a timer depends on which of them "+
 			"owns its partition; give all the same settings",
-			"group", w.group, "settings", settings, "instances", instances)
+			"group", s.group, "settings", settings, "instances", instances)
 	}
-	w.logged = now
+	s.logged = now
 }

@@ -221,8 +221,8 @@ func (s *standbys) copies() (all []membership.Copy) {
 	return all
 }
 
-func (run *standby) reachedWithin(d time.Duration) bool {
-	at := run.f.Reached()
+func (s *standby) reachedWithin(d time.Duration) bool {
+	at := s.f.Reached()
 	return !at.IsZero() && time.Since(at) < d
 }
 
@@ -260,22 +260,22 @@ type standbyMetrics struct {
 var descStandbys = prometheus.NewDesc("waterclock_standby_partitions", "Partitions of which this instance keeps a copy for another owner, by state: caught_up, behind.", []string{"topic", "state"}, nil)
 
 // Replayed implements ownership.FollowMetrics.
-func (m *standbyMetrics) Replayed(offsets int64) { m.followed.Add(float64(max(0, offsets))) }
+func (s *standbyMetrics) Replayed(offsets int64) { s.followed.Add(float64(max(0, offsets))) }
 
 // Damaged implements ownership.FollowMetrics.
-func (m *standbyMetrics) Damaged() { m.damaged() }
+func (s *standbyMetrics) Damaged() { s.damaged() }
 
 // Describe implements prometheus.Collector.
-func (m *standbyMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- descStandbys }
+func (s *standbyMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- descStandbys }
 
 // Collect implements prometheus.Collector.
-func (m *standbyMetrics) Collect(ch chan<- prometheus.Metric) {
+func (s *standbyMetrics) Collect(ch chan<- prometheus.Metric) {
 	const caught, behind = "caught_up", "behind"
 	counts := make(map[[2]string]int) // by topic and state
-	for name := range m.standbys.o.topics.requests() {
+	for name := range s.standbys.o.topics.requests() {
 		counts[[2]string{name, caught}], counts[[2]string{name, behind}] = 0, 0
 	}
-	for _, c := range m.standbys.copies() {
+	for _, c := range s.standbys.copies() {
 		state := behind
 		if c.CaughtUp {
 			state = caught

@@ -192,59 +192,59 @@ func play(rt *rapid.T, seen map[string]int, events []string, forget func(*believ
 }
 
 // pass lets time pass. The cleaner runs from time to time.
-func (w *believing) pass(rt *rapid.T) {
+func (be *believing) pass(rt *rapid.T) {
 	if rapid.Bool().Draw(rt, "roll") {
-		w.segment = w.end - int64(rapid.IntRange(0, 1).Draw(rt, "in the segment"))
+		be.segment = be.end - int64(rapid.IntRange(0, 1).Draw(rt, "in the segment"))
 	}
-	w.compact()
-	w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, compactionLag, hour / 3, 5 * hour, 13 * hour}).Draw(rt, "pass"))
-	w.compact()
+	be.compact()
+	be.now = be.now.Add(rapid.SampledFrom([]time.Duration{time.Second, compactionLag, hour / 3, 5 * hour, 13 * hour}).Draw(rt, "pass"))
+	be.compact()
 }
 
 // set alters delete.retention.ms. If it is lowered and raised again between two looks, nobody can tell
 // (docs/LIMITS.md).
-func (w *believing) set(keeps time.Duration) {
-	if keeps > w.keeps && w.least < w.view.view.Keeps {
+func (be *believing) set(keeps time.Duration) {
+	if keeps > be.keeps && be.least < be.view.view.Keeps {
 		return
 	}
-	w.keeps, w.least = keeps, min(w.least, keeps)
+	be.keeps, be.least = keeps, min(be.least, keeps)
 }
 
 // recreate deletes the topic and creates another one with the same name.
-func (w *believing) recreate() {
-	w.seen["recreated"]++
-	w.id[0]++
-	w.log, w.whole, w.end, w.segment, w.took, w.epoch = nil, nil, 0, 0, nil, began{}
-	w.after, w.last, w.harmed, w.follower = map[int64]map[string]int{0: {}}, nil, true, nil
+func (be *believing) recreate() {
+	be.seen["recreated"]++
+	be.id[0]++
+	be.log, be.whole, be.end, be.segment, be.took, be.epoch = nil, nil, 0, 0, nil, began{}
+	be.after, be.last, be.harmed, be.follower = map[int64]map[string]int{0: {}}, nil, true, nil
 }
 
 // step appends a step: some timers, and its checkpoint.
-func (w *believing) step(rt *rapid.T) {
-	w.steps++
+func (be *believing) step(rt *rapid.T) {
+	be.steps++
 	var recs []written
 	for range rapid.IntRange(0, 3).Draw(rt, "timers") {
 		r := written{key: rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "id")}
 		if rapid.Bool().Draw(rt, "put") {
-			r.value = w.steps
+			r.value = be.steps
 		}
 		recs = append(recs, r)
 	}
-	w.write(append(recs, written{step: fmt.Sprint("s", w.steps)}))
-	w.end += rapid.SampledFrom([]int64{0, 0, 1, 3}).Draw(rt, "markers, claims and aborted records")
+	be.write(append(recs, written{step: fmt.Sprint("s", be.steps)}))
+	be.end += rapid.SampledFrom([]int64{0, 0, 1, 3}).Draw(rt, "markers, claims and aborted records")
 }
 
-func (w *believing) write(recs []written) {
-	state := maps.Clone(w.state())
-	if n := len(w.took); n == 0 || w.took[n-1].epoch != w.epoch.epoch {
-		w.took = append(w.took, began{w.epoch.epoch, w.end})
+func (be *believing) write(recs []written) {
+	state := maps.Clone(be.state())
+	if n := len(be.took); n == 0 || be.took[n-1].epoch != be.epoch.epoch {
+		be.took = append(be.took, began{be.epoch.epoch, be.end})
 	}
 	for _, r := range recs {
-		r.offset, r.at, r.goes = w.end, w.now, time.Time{}
-		w.log, w.whole = append(w.log, r), append(w.whole, r)
-		w.end++
+		r.offset, r.at, r.goes = be.end, be.now, time.Time{}
+		be.log, be.whole = append(be.log, r), append(be.whole, r)
+		be.end++
 		fold(state, r)
 	}
-	w.after[w.end] = state
+	be.after[be.end] = state
 }
 
 func fold(state map[string]int, r written) {
@@ -258,9 +258,9 @@ func fold(state map[string]int, r written) {
 }
 
 // state returns the result of all steps.
-func (w *believing) state() map[string]int {
-	for at := w.end; ; at-- {
-		if s, ok := w.after[at]; ok {
+func (be *believing) state() map[string]int {
+	for at := be.end; ; at-- {
+		if s, ok := be.after[at]; ok {
 			return s
 		}
 	}
@@ -269,37 +269,37 @@ func (w *believing) state() map[string]int {
 // cut removes the log's tail. A step that is not whole is aborted.
 //
 // It does not do so while a view has folded a part of the log: see type evidence.
-func (w *believing) cut(rt *rapid.T) {
-	if w.partial {
+func (be *believing) cut(rt *rapid.T) {
+	if be.partial {
 		return
 	}
-	w.harmed = true
-	w.end = rapid.Int64Range(0, w.end).Draw(rt, "cut at")
-	w.whole = slices.DeleteFunc(w.whole, func(r written) bool { return r.offset >= w.end })
-	maps.DeleteFunc(w.after, func(at int64, _ map[string]int) bool { return at > w.end })
-	for n := len(w.whole); n > 0 && w.whole[n-1].step == "" && w.whole[n-1].offset >= w.wholeUpTo(); n = len(w.whole) {
-		w.whole = w.whole[:n-1]
+	be.harmed = true
+	be.end = rapid.Int64Range(0, be.end).Draw(rt, "cut at")
+	be.whole = slices.DeleteFunc(be.whole, func(r written) bool { return r.offset >= be.end })
+	maps.DeleteFunc(be.after, func(at int64, _ map[string]int) bool { return at > be.end })
+	for n := len(be.whole); n > 0 && be.whole[n-1].step == "" && be.whole[n-1].offset >= be.wholeUpTo(); n = len(be.whole) {
+		be.whole = be.whole[:n-1]
 	}
-	w.log = slices.Clone(w.whole)
-	w.took = slices.DeleteFunc(w.took, func(b began) bool { return b.at >= w.end })
-	if w.end < w.view.view.Position {
-		w.seen["cut below the view"]++
+	be.log = slices.Clone(be.whole)
+	be.took = slices.DeleteFunc(be.took, func(b began) bool { return b.at >= be.end })
+	if be.end < be.view.view.Position {
+		be.seen["cut below the view"]++
 	}
 	if rapid.Bool().Draw(rt, "cluster restored") {
-		w.seen["epochs given again"]++
-		w.epoch.epoch = 0
-		if n := len(w.took); n > 0 {
-			w.epoch.epoch = w.took[n-1].epoch
+		be.seen["epochs given again"]++
+		be.epoch.epoch = 0
+		if n := len(be.took); n > 0 {
+			be.epoch.epoch = be.took[n-1].epoch
 		}
-		w.last = nil // no earlier request is still under way
-		w.follower = nil
+		be.last = nil // no earlier request is still under way
+		be.follower = nil
 	}
-	w.epoch.epoch++
+	be.epoch.epoch++
 }
 
 // wholeUpTo returns the end of the last step that is whole.
-func (w *believing) wholeUpTo() (at int64) {
-	for end := range w.after {
+func (be *believing) wholeUpTo() (at int64) {
+	for end := range be.after {
 		at = max(at, end)
 	}
 	return at
@@ -307,103 +307,103 @@ func (w *believing) wholeUpTo() (at int64) {
 
 // writeAgain makes a producer write again the step with which the view ends, because it has no answer for it. By
 // chance the step gets the same offset, behind records of someone else.
-func (w *believing) writeAgain() {
-	if len(w.last) == 0 || w.end > w.last[0].offset {
+func (be *believing) writeAgain() {
+	if len(be.last) == 0 || be.end > be.last[0].offset {
 		return
 	}
-	w.seen["written again"]++
-	for w.end < w.last[0].offset {
-		w.steps++
-		w.write([]written{{key: "a", value: w.steps}})
+	be.seen["written again"]++
+	for be.end < be.last[0].offset {
+		be.steps++
+		be.write([]written{{key: "a", value: be.steps}})
 	}
-	w.write(w.last)
+	be.write(be.last)
 }
 
 // compact is a run of the cleaner. It leaves the last segment alone, although records that supersede others may be
 // there.
-func (w *believing) compact() {
+func (be *believing) compact() {
 	later := make(map[string]bool)
-	for i := len(w.log) - 1; i >= 0; i-- {
-		r := &w.log[i]
-		if r.offset >= w.segment {
+	for i := len(be.log) - 1; i >= 0; i-- {
+		r := &be.log[i]
+		if r.offset >= be.segment {
 			continue
 		}
 		superseded := later[r.key]
 		later[r.key] = true
 		switch {
-		case w.now.Sub(r.at) < compactionLag:
+		case be.now.Sub(r.at) < compactionLag:
 		case superseded:
-			w.seen["compacted"]++
+			be.seen["compacted"]++
 			r.offset = -1
 		case r.step != "" || r.value != 0:
 		case r.goes.IsZero():
-			r.goes = w.now.Add(w.keeps)
-		case !w.now.Before(r.goes):
-			w.seen["deletion gone"]++
+			r.goes = be.now.Add(be.keeps)
+		case !be.now.Before(r.goes):
+			be.seen["deletion gone"]++
 			r.offset = -1
 		}
 	}
-	w.log = slices.DeleteFunc(w.log, func(r written) bool { return r.offset < 0 })
+	be.log = slices.DeleteFunc(be.log, func(r written) bool { return r.offset < 0 })
 }
 
-func (w *believing) wipe() {
-	w.view = evidence{view: statestore.Meta{Position: -1}}
-	w.holds, w.harmed, w.partial, w.follower = map[string]int{}, false, false, nil
+func (be *believing) wipe() {
+	be.view = evidence{view: statestore.Meta{Position: -1}}
+	be.holds, be.harmed, be.partial, be.follower = map[string]int{}, false, false, nil
 }
 
 // use examines the view as a follower does, continues with it if it is believed, and has an acquisition use it.
-func (w *believing) use(rt *rapid.T, forget func(*believing, *evidence)) (wrong string) {
+func (be *believing) use(rt *rapid.T, forget func(*believing, *evidence)) (wrong string) {
 	for range 3 { // a view that has just begun empty may be believed
-		f := w.follower
+		f := be.follower
 		if f == nil {
-			f = &following{evidence: w.view, begun: w.now, at: max(w.view.view.Position, 0)}
-			f.log, f.keeps = sight{id: w.id, end: w.end, nameAsked: true}, w.keeps
-			for _, r := range w.log {
+			f = &following{evidence: be.view, begun: be.now, at: max(be.view.view.Position, 0)}
+			f.log, f.keeps = sight{id: be.id, end: be.end, nameAsked: true}, be.keeps
+			for _, r := range be.log {
 				if r.offset == f.view.Position-1 {
 					f.log.named = r.step
 				}
 			}
-			w.follower = f
+			be.follower = f
 		}
-		if w.end > f.view.Position && w.seen["cut below the view"] > 0 {
-			w.seen["grown past it"]++
+		if be.end > f.view.Position && be.seen["cut below the view"] > 0 {
+			be.seen["grown past it"]++
 		}
-		if v := &w.view.view; f.epoch > 0 {
-			f.log.epochAsked, f.log.epochEnd, f.log.read = true, w.epochEnd(f.epoch), f.at
+		if v := &be.view.view; f.epoch > 0 {
+			f.log.epochAsked, f.log.epochEnd, f.log.read = true, be.epochEnd(f.epoch), f.at
 		} else if v.Epoch > 0 {
-			f.log.epochAsked, f.log.epochEnd, f.log.read = true, w.epochEnd(v.Epoch), v.Read
+			f.log.epochAsked, f.log.epochEnd, f.log.read = true, be.epochEnd(v.Epoch), v.Read
 		}
 		cut := f.view.Position < 0 && f.log.epochAsked && f.log.epochEnd < f.log.read // Follower.look
-		if why := w.judged(f, forget); cut || why != "" {
-			if wrong = w.mayBe(f, why); wrong != "" {
+		if why := be.judged(f, forget); cut || why != "" {
+			if wrong = be.mayBe(f, why); wrong != "" {
 				return wrong
 			}
 			continue
 		}
-		asked := w.now
-		if !w.fold(rt, f) {
+		asked := be.now
+		if !be.fold(rt, f) {
 			if rapid.Bool().Draw(rt, "ended") { // otherwise it tries again
-				w.follower = nil
+				be.follower = nil
 			}
 			return ""
 		}
-		f.meet(asked, w.now)
-		f.keeps = min(f.keeps, w.keeps)
-		f.past = spans{known: true, age: f.first.Sub(f.view.InSync), making: f.first.Sub(f.begun), missed: max(f.past.missed, w.now.Sub(f.met))}
-		if why := w.judged(f, forget); why != "" {
-			if wrong = w.mayBe(f, why); wrong != "" {
+		f.meet(asked, be.now)
+		f.keeps = min(f.keeps, be.keeps)
+		f.past = spans{known: true, age: f.first.Sub(f.view.InSync), making: f.first.Sub(f.begun), missed: max(f.past.missed, be.now.Sub(f.met))}
+		if why := be.judged(f, forget); why != "" {
+			if wrong = be.mayBe(f, why); wrong != "" {
 				return wrong
 			}
 			continue
 		}
 		if f.view.Position >= 0 {
-			w.seen["believed"]++
+			be.seen["believed"]++
 		}
-		if !maps.Equal(w.holds, w.state()) {
-			return fmt.Sprintf("the view holds %v, the steps led to %v", w.holds, w.state())
+		if !maps.Equal(be.holds, be.state()) {
+			return fmt.Sprintf("the view holds %v, the steps led to %v", be.holds, be.state())
 		}
-		v := &w.view.view
-		v.InSync, v.Keeps, w.least, w.harmed = w.now, w.keeps, w.keeps, false
+		v := &be.view.view
+		v.InSync, v.Keeps, be.least, be.harmed = be.now, be.keeps, be.keeps, false
 		return ""
 	}
 	return ""
@@ -419,102 +419,102 @@ func (f *following) meet(asked, now time.Time) {
 }
 
 // judged returns the verdict on the evidence, or on the rest of it if something is forgotten.
-func (w *believing) judged(f *following, forget func(*believing, *evidence)) string {
+func (be *believing) judged(f *following, forget func(*believing, *evidence)) string {
 	e := f.evidence
 	if forget != nil {
-		forget(w, &e)
+		forget(be, &e)
 	}
 	return e.refuted()
 }
 
 // mayBe wipes the view, and returns an error if nothing speaks against it.
-func (w *believing) mayBe(f *following, why string) (wrong string) {
-	w.seen["refuted"]++
+func (be *believing) mayBe(f *following, why string) (wrong string) {
+	be.seen["refuted"]++
 	keeps := f.keeps
 	if v := &f.view; v.Position >= 0 {
-		if keeps = min(keeps, v.Keeps); !w.harmed && v.Named && f.log.named == f.step && f.past.age <= keeps/2 && f.past.missed <= keeps/2 {
+		if keeps = min(keeps, v.Keeps); !be.harmed && v.Named && f.log.named == f.step && f.past.age <= keeps/2 && f.past.missed <= keeps/2 {
 			return "nothing speaks against the view, and it is refuted: " + why
 		}
-	} else if !w.harmed && f.past.making <= keeps/2 && f.past.missed <= keeps/2 {
+	} else if !be.harmed && f.past.making <= keeps/2 && f.past.missed <= keeps/2 {
 		return "nothing speaks against a view that began empty, and it is refuted: " + why
 	}
-	w.wipe()
+	be.wipe()
 	return ""
 }
 
 // epochEnd is the brokers' answer to OffsetForLeaderEpoch.
-func (w *believing) epochEnd(epoch int32) int64 {
-	if int32(partlog.EpochOf(w.epoch.epoch)) < epoch {
+func (be *believing) epochEnd(epoch int32) int64 {
+	if int32(partlog.EpochOf(be.epoch.epoch)) < epoch {
 		return -1
 	}
-	for _, b := range w.took {
+	for _, b := range be.took {
 		if int32(partlog.EpochOf(b.epoch)) > epoch {
 			return b.at
 		}
 	}
-	return w.end
+	return be.end
 }
 
 // fold folds to the log's end, or stops early. It may take hours, in which the log goes on.
-func (w *believing) fold(rt *rapid.T, f *following) (toEnd bool) {
-	v := &w.view.view
+func (be *believing) fold(rt *rapid.T, f *following) (toEnd bool) {
+	v := &be.view.view
 	if v.Position < 0 {
-		v.InSync, v.Changelog = w.now, w.id
+		v.InSync, v.Changelog = be.now, be.id
 	}
 	if rapid.IntRange(0, 7).Draw(rt, "slow") == 0 {
-		w.seen["slow"]++
-		w.foldTo(f, rapid.Int64Range(0, w.end).Draw(rt, "so far"))
+		be.seen["slow"]++
+		be.foldTo(f, rapid.Int64Range(0, be.end).Draw(rt, "so far"))
 		for range rapid.IntRange(1, 3).Draw(rt, "steps meanwhile") {
-			w.step(rt)
-			w.pass(rt)
+			be.step(rt)
+			be.pass(rt)
 		}
 	}
-	if rapid.IntRange(0, 9).Draw(rt, "broken off") == 0 && len(w.log) > 0 {
-		w.seen["broken off"]++
-		w.foldTo(f, rapid.Int64Range(0, w.end).Draw(rt, "at"))
-		w.partial = true
+	if rapid.IntRange(0, 9).Draw(rt, "broken off") == 0 && len(be.log) > 0 {
+		be.seen["broken off"]++
+		be.foldTo(f, rapid.Int64Range(0, be.end).Draw(rt, "at"))
+		be.partial = true
 		return false
 	}
-	w.foldTo(f, w.end)
-	w.partial = false
+	be.foldTo(f, be.end)
+	be.partial = false
 	return true
 }
 
 // foldTo folds up to an offset, unless the follower is further.
-func (w *believing) foldTo(f *following, end int64) {
-	v, from := &w.view.view, f.at
+func (be *believing) foldTo(f *following, end int64) {
+	v, from := &be.view.view, f.at
 	if end <= from && v.Position >= 0 {
 		return
 	}
-	f.at, f.epoch = end, w.epochOf(end-1)
+	f.at, f.epoch = end, be.epochOf(end-1)
 	if !v.Named {
 		v.Position = end
 	}
-	for _, r := range w.log {
+	for _, r := range be.log {
 		if r.offset < from || r.offset >= end {
 			continue
 		}
-		fold(w.holds, r)
+		fold(be.holds, r)
 		if v.Named, v.Position = r.step != "", end; v.Named {
-			v.Position, w.view.step = r.offset+1, r.step
-			w.last = w.stepBefore(r.offset)
+			v.Position, be.view.step = r.offset+1, r.step
+			be.last = be.stepBefore(r.offset)
 		}
-		v.Read, v.Epoch = r.offset+1, w.epochOf(r.offset)
+		v.Read, v.Epoch = r.offset+1, be.epochOf(r.offset)
 	}
 }
 
 // stepBefore returns the step whose checkpoint is at an offset, nil if it is no longer whole.
-func (w *believing) stepBefore(offset int64) []written {
-	i := slices.IndexFunc(w.log, func(r written) bool { return r.offset == offset })
+func (be *believing) stepBefore(offset int64) []written {
+	i := slices.IndexFunc(be.log, func(r written) bool { return r.offset == offset })
 	from := i
-	for from > 0 && w.log[from-1].step == "" && w.log[from-1].offset == w.log[from].offset-1 {
+	for from > 0 && be.log[from-1].step == "" && be.log[from-1].offset == be.log[from].offset-1 {
 		from--
 	}
-	return slices.Clone(w.log[from : i+1])
+	return slices.Clone(be.log[from : i+1])
 }
 
-func (w *believing) epochOf(offset int64) (epoch int32) {
-	for _, b := range w.took {
+func (be *believing) epochOf(offset int64) (epoch int32) {
+	for _, b := range be.took {
 		if b.at <= offset {
 			epoch = int32(partlog.EpochOf(b.epoch))
 		}

@@ -168,7 +168,7 @@ func (f *Follower) look(ctx context.Context) (end int64, why string, err error) 
 // refutedError ends a replay of a view that must not be believed.
 type refutedError struct{ why string }
 
-func (e *refutedError) Error() string { return e.why }
+func (r *refutedError) Error() string { return r.why }
 
 // named is called with the name of the step whose checkpoint the replay has found where the view ends; "" if there is
 // none.

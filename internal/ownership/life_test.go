@@ -57,7 +57,7 @@ type leader struct{ is, epoch int32 }
 
 func (*leader) DiscoveredBrokers() []*kgo.Broker { return nil }
 
-func (b *leader) Request(_ context.Context, r kmsg.Request) (kmsg.Response, error) {
+func (l *leader) Request(_ context.Context, r kmsg.Request) (kmsg.Response, error) {
 	req, ok := r.(*kmsg.MetadataRequest)
 	if !ok {
 		return r.ResponseKind(), nil
@@ -65,7 +65,7 @@ func (b *leader) Request(_ context.Context, r kmsg.Request) (kmsg.Response, erro
 	resp := req.ResponseKind().(*kmsg.MetadataResponse)
 	for _, rt := range req.Topics {
 		p := kmsg.NewMetadataResponseTopicPartition()
-		p.Leader, p.LeaderEpoch = b.is, b.epoch
+		p.Leader, p.LeaderEpoch = l.is, l.epoch
 		t := kmsg.NewMetadataResponseTopic()
 		t.Topic, t.Partitions = rt.Topic, append(t.Partitions, p)
 		resp.Topics = append(resp.Topics, t)
@@ -74,9 +74,9 @@ func (b *leader) Request(_ context.Context, r kmsg.Request) (kmsg.Response, erro
 }
 
 // led sets the leader, or none, and makes it known to o.
-func (b *leader) led(t *testing.T, o *Options, by int32) {
+func (l *leader) led(t *testing.T, o *Options, by int32) {
 	t.Helper()
-	b.is = by
+	l.is = by
 	if err := o.Targets.Refresh(t.Context(), o.Topics.Changelog.Name); err != nil {
 		t.Fatal(err)
 	}

@@ -37,48 +37,48 @@ type sharedLog struct {
 	leader  partlog.Epoch // of the present leader
 }
 
-func (l *sharedLog) end() int64 { return int64(len(l.records)) }
+func (s *sharedLog) end() int64 { return int64(len(s.records)) }
 
-func (l *sharedLog) write(n int) {
+func (s *sharedLog) write(n int) {
 	for range n {
-		l.written++
-		l.records = append(l.records, l.written)
+		s.written++
+		s.records = append(s.records, s.written)
 	}
 }
 
 // claim is the stranger's.
-func (l *sharedLog) claim() {
-	l.write(wire.ClaimRecords)
-	l.claims = append(l.claims, l.written)
+func (s *sharedLog) claim() {
+	s.write(wire.ClaimRecords)
+	s.claims = append(s.claims, s.written)
 }
 
 // claimed reports whether the log has a claim.
-func (l *sharedLog) claimed() bool {
-	return slices.ContainsFunc(l.claims, func(c int) bool { return slices.Contains(l.records, c) })
+func (s *sharedLog) claimed() bool {
+	return slices.ContainsFunc(s.claims, func(c int) bool { return slices.Contains(s.records, c) })
 }
 
 // step writes n records of ours, in up to two parts, and calls between between them.
-func (l *sharedLog) step(n, first int, between func()) (records []*kgo.Record) {
+func (s *sharedLog) step(n, first int, between func()) (records []*kgo.Record) {
 	for i := range n {
 		if i == first {
 			between()
 		}
-		records = append(records, &kgo.Record{Offset: l.end()})
-		l.write(1)
-		records[i].Value = fmt.Append(nil, l.written)
+		records = append(records, &kgo.Record{Offset: s.end()})
+		s.write(1)
+		records[i].Value = fmt.Append(nil, s.written)
 	}
 	return records
 }
 
 // cut has the log lose records. Its next leader has a higher epoch.
-func (l *sharedLog) cut(n int) {
-	l.records = l.records[:max(0, len(l.records)-n)]
-	l.leader++
+func (s *sharedLog) cut(n int) {
+	s.records = s.records[:max(0, len(s.records)-n)]
+	s.leader++
 }
 
 // has is what a look asks: whether our last record stands where it was acknowledged.
-func (l *sharedLog) has(t *tail) bool {
-	return t.acked <= l.end() && string(t.last) == fmt.Sprint(l.records[t.acked-1])
+func (s *sharedLog) has(t *tail) bool {
+	return t.acked <= s.end() && string(t.last) == fmt.Sprint(s.records[t.acked-1])
 }
 
 // Steps, late markers, aborted records of strangers, claims and cuts are interleaved in any order. No step passes whose last

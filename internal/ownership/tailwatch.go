@@ -39,16 +39,16 @@ type tailWatch struct {
 
 // peek makes an idle partition notice that another owner has written to its changelog, or that the changelog has lost its
 // end. A busy one notices by its own steps.
-func (w *tailWatch) peek(ctx context.Context) {
-	if !w.steps.idleFor(tailEvery) {
+func (tw *tailWatch) peek(ctx context.Context) {
+	if !tw.steps.idleFor(tailEvery) {
 		return
 	}
-	w.aside(func() {
+	tw.aside(func() {
 		ctx, cancel := context.WithTimeout(ctx, peekTimeout)
 		defer cancel()
-		acked := w.steps.acked()
-		if _, _, end, err := partlog.Bounds(ctx, w.o.Client, w.o.changelog()); err == nil {
-			w.steps.endsAt(end, acked)
+		acked := tw.steps.acked()
+		if _, _, end, err := partlog.Bounds(ctx, tw.o.Client, tw.o.changelog()); err == nil {
+			tw.steps.endsAt(end, acked)
 		}
 	})
 }
@@ -56,20 +56,20 @@ func (w *tailWatch) peek(ctx context.Context) {
 // look begins a look if there is doubt and no look is under way. It waits until there is a leader again. A new leader
 // first shows only what its followers have, which may be less than there is. A step that is sealed on that basis would be
 // aborted, because it stands behind records that the look has not seen.
-func (w *tailWatch) look(ctx context.Context) {
-	t, start := w.steps.beginLook()
+func (tw *tailWatch) look(ctx context.Context) {
+	t, start := tw.steps.beginLook()
 	if !start {
 		return
 	}
-	w.aside(func() {
-		w.log.Debug("looking at the end of the changelog", "because", t.doubt)
-		at, leader, err := w.readTail(ctx, &t)
+	tw.aside(func() {
+		tw.log.Debug("looking at the end of the changelog", "because", t.doubt)
+		at, leader, err := tw.readTail(ctx, &t)
 		if err != nil {
-			w.failure.giveUp(err)
+			tw.failure.giveUp(err)
 			return
 		}
-		w.steps.known(at, leader)
-		w.o.Lanes.Wake()
+		tw.steps.known(at, leader)
+		tw.o.Lanes.Wake()
 	})
 }
 
@@ -81,9 +81,9 @@ func (w *tailWatch) look(ctx context.Context) {
 // The end is where the leader writes next, not the high watermark. If a step of ours was given up while a replica was
 // dying, it may have left records that are shown only when that replica is out of the ISR. The next step stands behind
 // them. Without waiting for them it would look as if a claim stood before it, and be aborted.
-func (w *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader partlog.Epoch, err error) {
-	log, ours := w.o.changelog(), t.acked-1
-	uncommitted := partlog.NewReader(w.o.Client, log, ours)
+func (tw *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader partlog.Epoch, err error) {
+	log, ours := tw.o.changelog(), t.acked-1
+	uncommitted := partlog.NewReader(tw.o.Client, log, ours)
 	uncommitted.SetUncommitted()
 	uncommitted.SetMaxBytes(1)             // one batch: the rest may be known
 	ourLast, others := false, false        // what was found
@@ -105,7 +105,7 @@ func (w *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader par
 		return nil
 	}
 	for nothing := (time.Time{}); ; uncommitted.LookAgain() {
-		leader, err = w.eachOfTail(ctx, uncommitted, uncommitted.End, note)
+		leader, err = tw.eachOfTail(ctx, uncommitted, uncommitted.End, note)
 		if err != nil || ourLast || others || isOver(&nothing) {
 			break
 		}
@@ -115,7 +115,7 @@ func (w *tailWatch) readTail(ctx context.Context, t *tail) (at int64, leader par
 		uncommitted.SetPosition(ours)
 	}
 	if err == nil && claimed >= 0 {
-		_, err = w.eachOfTail(ctx, partlog.NewReader(w.o.Client, log, first), func(context.Context) (int64, error) { return claimed + 1, nil }, w.overtaken)
+		_, err = tw.eachOfTail(ctx, partlog.NewReader(tw.o.Client, log, first), func(context.Context) (int64, error) { return claimed + 1, nil }, tw.overtaken)
 	}
 	if err == nil && !ourLast {
 		err = fmt.Errorf("%w: our last one is no longer at offset %d", errCut, ours)
@@ -135,7 +135,7 @@ func isOver(first *time.Time) bool {
 // or the records. It asks for the offset again if nothing comes, because a new leader may have less than the one before. It
 // fetches at least once, even if there is nothing to read: if the log has lost its end, only a fetch says that the position
 // is not in the log. That is believed after partlog.CutAfter.
-func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func(context.Context) (int64, error), take func(*kgo.Record) error) (leader partlog.Epoch, err error) {
+func (tw *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func(context.Context) (int64, error), take func(*kgo.Record) error) (leader partlog.Epoch, err error) {
 	r.SetCompacted(true)
 	end, err := upTo(ctx)
 	leader = r.Leader()
@@ -166,7 +166,7 @@ func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func
 		if time.Since(said) > tailSaid {
 			said = time.Now()
 			r.LookAgain()
-			w.log.Warn("cannot read the end of the changelog yet: replicas lack it, or another owner has claimed the partition in an open transaction", "offset", r.Position(), "end", end)
+			tw.log.Warn("cannot read the end of the changelog yet: replicas lack it, or another owner has claimed the partition in an open transaction", "offset", r.Position(), "end", end)
 		}
 		end, err = upTo(ctx)
 		leader = min(leader, r.Leader())
@@ -178,7 +178,7 @@ func (w *tailWatch) eachOfTail(ctx context.Context, r *partlog.Reader, upTo func
 }
 
 // overtaken returns why the partition must end if rec is a claim.
-func (w *tailWatch) overtaken(rec *kgo.Record) error {
+func (tw *tailWatch) overtaken(rec *kgo.Record) error {
 	var c wire.Claim
 	kind, _, err := wire.ParseKey(rec.Key)
 	if err == nil && kind == wire.KindClaim {
@@ -189,10 +189,10 @@ func (w *tailWatch) overtaken(rec *kgo.Record) error {
 		return beyond(fmt.Errorf("changelog record %d: %w", rec.Offset, err))
 	case kind != wire.KindClaim:
 		return nil
-	case c.Group != w.o.Group:
-		return w.o.otherGroup(c.Group)
+	case c.Group != tw.o.Group:
+		return tw.o.otherGroup(c.Group)
 	}
-	err = fmt.Errorf("%s has claimed %v meanwhile", c.Owner, w.o.requests())
-	w.o.Token.Refused(err)
+	err = fmt.Errorf("%s has claimed %v meanwhile", c.Owner, tw.o.requests())
+	tw.o.Token.Refused(err)
 	return err
 }

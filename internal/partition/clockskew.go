@@ -42,7 +42,7 @@ func NewClockSkew(cl *kgo.Client, known *clocks.Clocks) *ClockSkew {
 }
 
 // Run reads back what is offered until ctx ends.
-func (s *ClockSkew) Run(ctx context.Context) error {
+func (c *ClockSkew) Run(ctx context.Context) error {
 	t := time.NewTicker(skewEvery)
 	defer t.Stop()
 	for {
@@ -50,21 +50,21 @@ func (s *ClockSkew) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
-			s.wanted.Store(true)
-		case x := <-s.offers:
-			s.look(ctx, x)
+			c.wanted.Store(true)
+		case x := <-c.offers:
+			c.look(ctx, x)
 		}
 	}
 }
 
 // Want asks for a comparison with the next committed step.
-func (s *ClockSkew) Want() { s.wanted.Store(true) }
+func (c *ClockSkew) Want() { c.wanted.Store(true) }
 
 // look reads a record back and measures the clocks by its timestamp. If it cannot, the estimate stays as it is.
-func (s *ClockSkew) look(ctx context.Context, x stamp) {
+func (c *ClockSkew) look(ctx context.Context, x stamp) {
 	ctx, cancel := context.WithTimeout(ctx, skewTimeout)
 	defer cancel()
-	r := partlog.NewReader(s.client, x.target, x.offset)
+	r := partlog.NewReader(c.client, x.target, x.offset)
 	r.SetMaxBytes(1)
 	for r.Position() <= x.offset { // it cannot be read before the marker of its transaction
 		page, err := r.Next(ctx, skewWait)
@@ -72,19 +72,19 @@ func (s *ClockSkew) look(ctx context.Context, x stamp) {
 			return
 		}
 		if len(page.Records) > 0 && page.Records[0].Offset == x.offset {
-			s.clocks.Measured(x.before, x.after, page.Records[0].Timestamp)
+			c.clocks.Measured(x.before, x.after, page.Records[0].Timestamp)
 		}
 	}
 }
 
 // Offer is called for every committed step, with one of its records and the times when the step was sealed and
 // committed. It takes the record if one is wanted, and never waits. A nil ClockSkew takes nothing.
-func (s *ClockSkew) Offer(target partlog.Log, offset int64, before, after clocks.Mark) {
-	if s == nil || !s.wanted.CompareAndSwap(true, false) {
+func (c *ClockSkew) Offer(target partlog.Log, offset int64, before, after clocks.Mark) {
+	if c == nil || !c.wanted.CompareAndSwap(true, false) {
 		return
 	}
 	select {
-	case s.offers <- stamp{target, offset, before, after}:
+	case c.offers <- stamp{target, offset, before, after}:
 	default:
 	}
 }

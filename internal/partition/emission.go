@@ -43,11 +43,11 @@ func originOf(t *topics.Topic, partition int32) origin {
 }
 
 // newEmissions prepares n emissions with the given number of headers in total.
-func (w *owned) newEmissions(now int64, n, headers int, in *buffers) emissions {
+func (o *owned) newEmissions(now int64, n, headers int, in *buffers) emissions {
 	m := emissions{
 		now:     time.UnixMilli(now),
-		request: originOf(&w.o.Topics.Request, w.o.Partition),
-		moved:   originOf(&w.o.Topics.Changelog, w.o.Partition),
+		request: originOf(&o.o.Topics.Request, o.o.Partition),
+		moved:   originOf(&o.o.Topics.Changelog, o.o.Partition),
 		buffers: in,
 	}
 	in.records, in.headers = room(in.records, n), room(in.headers, headers)
@@ -56,29 +56,29 @@ func (w *owned) newEmissions(now int64, n, headers int, in *buffers) emissions {
 }
 
 // record builds the emission of t. Its timestamp is the owner's clock at this seal.
-func (m *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
-	from, at := &m.request, t.Offset
+func (e *emissions) record(t *timer.Timer, partition int32) *kgo.Record {
+	from, at := &e.request, t.Offset
 	if offset, moved := timer.MovedAt(t.Offset); moved {
-		from, at = &m.moved, offset
+		from, at = &e.moved, offset
 	}
-	first := len(m.headers)
+	first := len(e.headers)
 	for _, h := range t.Headers {
-		m.headers = append(m.headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+		e.headers = append(e.headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
 	}
-	m.headers = append(m.headers, kgo.RecordHeader{Key: waterclock.HeaderID, Value: t.ID})
-	m.own(waterclock.HeaderDue, "", t.FiresAt())
-	m.own(waterclock.HeaderOccurrence, "", t.FiresAs())
-	m.own(waterclock.HeaderSource, from.source, at)
+	e.headers = append(e.headers, kgo.RecordHeader{Key: waterclock.HeaderID, Value: t.ID})
+	e.own(waterclock.HeaderDue, "", t.FiresAt())
+	e.own(waterclock.HeaderOccurrence, "", t.FiresAs())
+	e.own(waterclock.HeaderSource, from.source, at)
 	if n := t.FiresAs(); n > 0 {
-		m.own(waterclock.HeaderEvent, from.event, at, n)
+		e.own(waterclock.HeaderEvent, from.event, at, n)
 	} else { // a triggered firing: the request that triggered it makes it unique
-		m.own(waterclock.HeaderEvent, from.event, at, n, t.Steering.By)
+		e.own(waterclock.HeaderEvent, from.event, at, n, t.Steering.By)
 	}
-	m.records = append(m.records, kgo.Record{
+	e.records = append(e.records, kgo.Record{
 		Topic: t.Target.Topic, Partition: partition, Key: t.Target.Key, Value: t.Value,
-		Timestamp: m.now, Headers: m.headers[first:len(m.headers):len(m.headers)],
+		Timestamp: e.now, Headers: e.headers[first:len(e.headers):len(e.headers)],
 	})
-	return &m.records[len(m.records)-1]
+	return &e.records[len(e.records)-1]
 }
 
 // recordHeaders converts a timer's headers to a record's.
@@ -91,16 +91,16 @@ func recordHeaders(headers []timer.Header) []kgo.RecordHeader {
 }
 
 // own adds a header of the service. Its value is the prefix and then the numbers, separated by dots.
-func (m *emissions) own(key, prefix string, numbers ...int64) {
-	first := len(m.text)
-	m.text = append(m.text, prefix...)
+func (e *emissions) own(key, prefix string, numbers ...int64) {
+	first := len(e.text)
+	e.text = append(e.text, prefix...)
 	for i, n := range numbers {
 		if i > 0 {
-			m.text = append(m.text, '.')
+			e.text = append(e.text, '.')
 		}
-		m.text = strconv.AppendInt(m.text, n, 10)
+		e.text = strconv.AppendInt(e.text, n, 10)
 	}
-	m.headers = append(m.headers, kgo.RecordHeader{Key: key, Value: m.text[first:len(m.text):len(m.text)]})
+	e.headers = append(e.headers, kgo.RecordHeader{Key: key, Value: e.text[first:len(e.text):len(e.text)]})
 }
 
 // RefusalOf describes a target's error as a refusal.
@@ -151,17 +151,17 @@ const ownHeaders = 5
 
 // free empties the buffers and puts them into the pool, unless they are much larger than they had to be. So buffers in
 // the pool are about as large as the last steps.
-func (s *buffers) free() {
-	if wide(s.records, minBuffer) || wide(s.changes, minBuffer) || wide(s.headers, minBuffer*ownHeaders) {
+func (b *buffers) free() {
+	if wide(b.records, minBuffer) || wide(b.changes, minBuffer) || wide(b.headers, minBuffer*ownHeaders) {
 		return
 	}
-	clear(s.records)
-	clear(s.headers)
-	clear(s.changes)
-	clear(s.list)
-	clear(s.emissions)
-	clear(s.emitted)
-	bufferPool.Put(s)
+	clear(b.records)
+	clear(b.headers)
+	clear(b.changes)
+	clear(b.list)
+	clear(b.emissions)
+	clear(b.emitted)
+	bufferPool.Put(b)
 }
 
 func wide[T any](s []T, least int) bool { return cap(s) > max(least, 2*len(s)) }

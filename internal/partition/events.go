@@ -30,19 +30,19 @@ func sizeOfEvents(n int) timer.Size { return timer.Size{Entries: n, Bytes: int64
 
 // event returns the event of an entry that is sealed at the given time; false if nothing happened to a timer, for example
 // because a cancel found nothing, or a firing was rolled back. (The long switch is the table of events.)
-func (w *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
+func (o *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire.Event, happened bool) {
 	result := e.Result()
-	ev = wire.Event{Type: wire.EventTypeOf(result), ID: e.ID, At: at, Source: w.source(e.Before.Offset), Pending: e.After}
+	ev = wire.Event{Type: wire.EventTypeOf(result), ID: e.ID, At: at, Source: o.source(e.Before.Offset), Pending: e.After}
 	if e.After.IsRemembered() {
 		ev.Pending = nil
 	}
 	switch result {
 	case timer.Scheduled:
-		ev.Source = w.source(e.After.Offset)
+		ev.Source = o.source(e.After.Offset)
 	case timer.Replaced:
-		ev.Source, ev.Previous = w.source(e.After.Offset), ev.Source
+		ev.Source, ev.Previous = o.source(e.After.Offset), ev.Source
 	case timer.Cancelled:
-		ev.Cancel = w.source(e.Request)
+		ev.Cancel = o.source(e.Request)
 	case timer.Fired:
 		ev.Occurred = e.Emit
 		ev.Partition, ev.Emission = emission.Partition, emission.Headers[len(emission.Headers)-1].Value
@@ -53,14 +53,14 @@ func (w *owned) event(e *planner.Entry, at int64, emission *kgo.Record) (ev wire
 		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
 	case timer.Refused:
 		rec := e.Tag.(*kgo.Record)
-		ev.ID, ev.Source, ev.Unknown = rec.Key, w.source(rec.Offset), true
+		ev.ID, ev.Source, ev.Unknown = rec.Key, o.source(rec.Offset), true
 		ev.Reason, ev.Detail = e.Refusal.Reason, e.Refusal.Detail
 	case timer.None:
 		return ev, e.After != nil && e.After.Ref() != e.Before // otherwise a remembered timer is forgotten
 	case timer.Triggered, timer.Paused, timer.Resumed:
-		ev.Request = w.source(e.Request)
+		ev.Request = o.source(e.Request)
 	case timer.Unmet:
-		ev.Request = w.source(e.Request)
+		ev.Request = o.source(e.Request)
 		if e.Before.IsAbsent() {
 			ev.Source = waterclock.Source{}
 		}

@@ -45,14 +45,14 @@ type flowedTimer struct {
 
 type dueHeap []*flowedTimer
 
-func (h dueHeap) Len() int           { return len(h) }
-func (h dueHeap) Less(i, j int) bool { return h[i].due < h[j].due }
-func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)        { *h = append(*h, x.(*flowedTimer)) }
-func (h *dueHeap) Pop() any {
-	old := *h
+func (d dueHeap) Len() int           { return len(d) }
+func (d dueHeap) Less(i, j int) bool { return d[i].due < d[j].due }
+func (d dueHeap) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
+func (d *dueHeap) Push(x any)        { *d = append(*d, x.(*flowedTimer)) }
+func (d *dueHeap) Pop() any {
+	old := *d
 	x := old[len(old)-1]
-	*h = old[:len(old)-1]
+	*d = old[:len(old)-1]
 	return x
 }
 
@@ -73,79 +73,79 @@ func (l *lanes) run(d time.Duration) {
 }
 
 // pass lets producers send and intake read while a step is under way, bit by bit.
-func (p *flowed) pass(now, took time.Duration) {
+func (f *flowed) pass(now, took time.Duration) {
 	const bits, fetchWait = 8, 100 * time.Millisecond
 	fetch := 200
-	if p.alone {
+	if f.alone {
 		fetch = 3000
 	}
 	for i := range bits {
 		now := now + took*time.Duration(i)/bits
-		for p.sent += p.rate * took.Seconds() / bits; p.sent >= 1; p.sent-- {
-			p.number++
-			p.log = append(p.log, &flowedTimer{due: now + p.life(p.number)})
+		for f.sent += f.rate * took.Seconds() / bits; f.sent >= 1; f.sent-- {
+			f.number++
+			f.log = append(f.log, &flowedTimer{due: now + f.life(f.number)})
 		}
-		for p.look(now, fetchWait); !p.paused && now >= p.resumed && len(p.log) > 0; p.look(now, fetchWait) {
-			n := min(fetch, len(p.log))
-			for _, t := range p.log[:n] {
+		for f.look(now, fetchWait); !f.paused && now >= f.resumed && len(f.log) > 0; f.look(now, fetchWait) {
+			n := min(fetch, len(f.log))
+			for _, t := range f.log[:n] {
 				t.read = now
-				p.queue = append(p.queue, t)
-				heap.Push(&p.pending, t)
+				f.queue = append(f.queue, t)
+				heap.Push(&f.pending, t)
 			}
-			p.log = p.log[n:]
+			f.log = f.log[n:]
 		}
 	}
-	p.took = took
+	f.took = took
 }
 
 // look pauses or resumes intake.
-func (p *flowed) look(now, fetchWait time.Duration) {
-	was := p.paused
-	if p.paused = p.full(len(p.queue), p.paused); was && !p.paused && p.alone {
-		p.resumed = now + fetchWait
+func (f *flowed) look(now, fetchWait time.Duration) {
+	was := f.paused
+	if f.paused = f.full(len(f.queue), f.paused); was && !f.paused && f.alone {
+		f.resumed = now + fetchWait
 	}
 }
 
 // step plans firings of due timers in order, whether they were read long ago or just now, and seals what there is,
 // within the partition's part of the step.
-func (p *flowed) step(now time.Duration, room int) (requests, firings int) {
+func (f *flowed) step(now time.Duration, room int) (requests, firings int) {
 	share := room
-	if len(p.queue) > 0 {
-		share = int(p.share(int64(room)))
+	if len(f.queue) > 0 {
+		share = int(f.share(int64(room)))
 	}
 	fire := func(t *flowedTimer) {
-		p.lateness = append(p.lateness, now-max(t.due, t.read))
+		f.lateness = append(f.lateness, now-max(t.due, t.read))
 		firings++
 	}
-	for p.planned < share && len(p.pending) > 0 && p.pending[0].due <= now {
-		t := heap.Pop(&p.pending).(*flowedTimer)
+	for f.planned < share && len(f.pending) > 0 && f.pending[0].due <= now {
+		t := heap.Pop(&f.pending).(*flowedTimer)
 		if t.planned = true; t.sealed {
 			fire(t)
 			share--
 		} else {
-			p.planned++
+			f.planned++
 		}
 	}
-	for len(p.queue) > 0 && requests+firings+2 <= room {
-		t := p.queue[0]
-		requests, p.queue = requests+1, p.queue[1:]
+	for len(f.queue) > 0 && requests+firings+2 <= room {
+		t := f.queue[0]
+		requests, f.queue = requests+1, f.queue[1:]
 		if t.sealed = true; t.planned {
 			fire(t)
-			p.planned--
+			f.planned--
 		}
 	}
 	if requests+firings == 0 {
 		return 0, 0
 	}
-	late := len(p.pending) > 0 && p.pending[0].due <= now && now-max(p.pending[0].due, p.pending[0].read) > arrivalGrain*time.Millisecond
-	p.sealed(now.Milliseconds(), room, float64(requests+firings)/float64(room), len(p.queue)+requests, requests, firings, late)
-	p.limits, p.reads, p.fires = append(p.limits, p.readAhead()), append(p.reads, requests), append(p.fires, firings)
+	late := len(f.pending) > 0 && f.pending[0].due <= now && now-max(f.pending[0].due, f.pending[0].read) > arrivalGrain*time.Millisecond
+	f.sealed(now.Milliseconds(), room, float64(requests+firings)/float64(room), len(f.queue)+requests, requests, firings, late)
+	f.limits, f.reads, f.fires = append(f.limits, f.readAhead()), append(f.reads, requests), append(f.fires, firings)
 	return requests, firings
 }
 
 // p99 returns the 99th percentile of the lateness of fired timers.
-func (p *flowed) p99() time.Duration {
-	s := slices.Sorted(slices.Values(p.lateness))
+func (f *flowed) p99() time.Duration {
+	s := slices.Sorted(slices.Values(f.lateness))
 	if len(s) == 0 {
 		return 0
 	}

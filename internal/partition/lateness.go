@@ -44,16 +44,16 @@ func newLateness(name, help string, labels ...string) *lateness {
 }
 
 // tally returns an empty tally, for add.
-func (h *lateness) tally() tally { return tally{bounds: &h.bounds} }
+func (l *lateness) tally() tally { return tally{bounds: &l.bounds} }
 
 // add adds a step; label is the topic, or "" if there are no labels.
-func (h *lateness) add(label string, step *tally) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	all := h.by[label]
+func (l *lateness) add(label string, step *tally) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.by[label]
 	if all == nil {
-		all = &tally{bounds: &h.bounds}
-		h.by[label] = all
+		all = &tally{bounds: &l.bounds}
+		l.by[label] = all
 	}
 	for i, n := range step.counts {
 		all.counts[i] += n
@@ -62,19 +62,19 @@ func (h *lateness) add(label string, step *tally) {
 }
 
 // Describe implements prometheus.Collector.
-func (h *lateness) Describe(ch chan<- *prometheus.Desc) { ch <- h.desc }
+func (l *lateness) Describe(ch chan<- *prometheus.Desc) { ch <- l.desc }
 
 // Collect implements prometheus.Collector.
-func (h *lateness) Collect(ch chan<- prometheus.Metric) {
-	h.mu.Lock()
-	all := make(map[string]tally, len(h.by))
-	for label, t := range h.by {
+func (l *lateness) Collect(ch chan<- prometheus.Metric) {
+	l.mu.Lock()
+	all := make(map[string]tally, len(l.by))
+	for label, t := range l.by {
 		all[label] = *t
 	}
-	h.mu.Unlock()
+	l.mu.Unlock()
 	for label, t := range all {
-		buckets, n := make(map[float64]uint64, len(h.bounds)), uint64(0)
-		for i, bound := range h.bounds {
+		buckets, n := make(map[float64]uint64, len(l.bounds)), uint64(0)
+		for i, bound := range l.bounds {
 			n += t.counts[i]
 			buckets[float64(bound)/1000] = n
 		}
@@ -82,6 +82,6 @@ func (h *lateness) Collect(ch chan<- prometheus.Metric) {
 		if label != "" {
 			labels = []string{label}
 		}
-		ch <- prometheus.MustNewConstHistogram(h.desc, n+t.counts[len(h.bounds)], float64(t.sum)/1000, buckets, labels...)
+		ch <- prometheus.MustNewConstHistogram(l.desc, n+t.counts[len(l.bounds)], float64(t.sum)/1000, buckets, labels...)
 	}
 }

@@ -57,39 +57,39 @@ func newParking(l *lane) *parking {
 	}
 }
 
-func (k *parking) close() { k.waiter.Close() }
+func (p *parking) close() { p.waiter.Close() }
 
 // show adds the counts to a status.
-func (c *parkedCounts) show(s *ownership.Status, now int64) {
-	s.Parked = c.n.Load()
-	if oldest := c.oldest.Load(); oldest != 0 {
+func (p *parkedCounts) show(s *ownership.Status, now int64) {
+	s.Parked = p.n.Load()
+	if oldest := p.oldest.Load(); oldest != 0 {
 		s.OldestParked = max(0, time.Duration(now-oldest)*time.Millisecond)
 	}
-	if by := c.by.Load(); by != nil {
+	if by := p.by.Load(); by != nil {
 		s.ParkedBy = *by
 	}
 }
 
 // muchToPark reports whether so many timers wait to be parked that no more are to be loaded. No memtable counts them,
 // and while a checkpoint is written none is parked.
-func (k *parking) muchToPark() bool { return k.toPark.held() >= k.o.Memory.Dirty.Limit() }
+func (p *parking) muchToPark() bool { return p.toPark.held() >= p.o.Memory.Dirty.Limit() }
 
 // round parks and unparks timers.
-func (k *parking) round() error { return errors.Join(k.parkAll(), k.unpark(), k.expire()) }
+func (p *parking) round() error { return errors.Join(p.parkAll(), p.unpark(), p.expire()) }
 
 // parkAll parks the timers in the inbox. It runs on the goroutine that loads timers. So an earlier load found these
 // timers in memory, and a later one finds no rows.
-func (k *parking) parkAll() error {
-	for _, x := range k.toPark.takeAll() {
+func (p *parking) parkAll() error {
+	for _, x := range p.toPark.takeAll() {
 		for to, l := range x.what {
-			if err := k.store.Park(targetName(to), l.Timers); err != nil {
+			if err := p.store.Park(targetName(to), l.Timers); err != nil {
 				return fmt.Errorf("park timers of %s: %w", targetName(to), err)
 			}
 			if to == planner.Unreckoned {
-				k.o.Metrics.warnUnreckoned(k.owned, l.Timers[0])
+				p.o.Metrics.warnUnreckoned(p.owned, l.Timers[0])
 			}
-			k.count(to, int64(len(l.Timers)))
-			k.waiter.Wait(to)
+			p.count(to, int64(len(l.Timers)))
+			p.waiter.Wait(to)
 			x.sub.mu.Lock()
 			x.sub.planner.Parked(l)
 			x.sub.mu.Unlock()
@@ -107,28 +107,28 @@ func (m *Metrics) warnUnreckoned(p *owned, t *timer.Timer) {
 }
 
 // crowded reports whether a planner has so many missed timers that no more are to be admitted.
-func (k *parking) crowded() bool {
-	return k.subs.any(func(x *planner.Planner) bool { return x.Stats().Crowded })
+func (p *parking) crowded() bool {
+	return p.subs.any(func(x *planner.Planner) bool { return x.Stats().Crowded })
 }
 
 // unpark unparks as many timers as Health admits. The counts may be too large, because a cancel does not change them.
-func (k *parking) unpark() error {
-	if k.crowded() {
+func (p *parking) unpark() error {
+	if p.crowded() {
 		return nil // targets that are ready stay so
 	}
-	for _, to := range k.waiter.Ready() {
-		n := min(k.counts[to], loadRows)
+	for _, to := range p.waiter.Ready() {
+		n := min(p.counts[to], loadRows)
 		if n == 0 {
 			continue
 		}
-		admit, permit := k.waiter.Admit(to, int(n))
+		admit, permit := p.waiter.Admit(to, int(n))
 		for admit > 0 { // if it is 0, the waiter reports the target again later
-			notDue, err := k.unparkSome(to, admit, permit)
+			notDue, err := p.unparkSome(to, admit, permit)
 			if err != nil {
 				return fmt.Errorf("unpark timers of %s: %w", targetName(to), err)
 			}
 			admit = 0
-			if notDue && k.counts[to] > 0 {
+			if notDue && p.counts[to] > 0 {
 				admit = loadRows
 			}
 		}
@@ -139,17 +139,17 @@ func (k *parking) unpark() error {
 // unparkSome moves timers back to the rows by due time, and admits those that are due. notDue says that some are not,
 // because the clock was set back. Those need no permit: it lowers the horizon, and they are loaded like any other
 // timer. Timers that are still parked are due even later, and need none either.
-func (k *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets.Permit) (notDue bool, err error) {
-	timers, err := k.store.Unpark(targetName(to), admit, loadBytes)
+func (p *parking) unparkSome(to timer.TopicPartition, admit int, permit *targets.Permit) (notDue bool, err error) {
+	timers, err := p.store.Unpark(targetName(to), admit, loadBytes)
 	if err != nil {
 		return false, err
 	}
-	k.unparked(to, len(timers))
-	now := k.clock.millis()
+	p.unparked(to, len(timers))
+	now := p.clock.millis()
 	due, later := dueAt(timers, now)
-	k.subs.give(later, func(x *planner.Planner, part []*timer.Timer) { x.Lower(part[0].Ref()) })
-	k.subs.give(due, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, permit, now) })
-	k.lane.wakeForDue()
+	p.subs.give(later, func(x *planner.Planner, part []*timer.Timer) { x.Lower(part[0].Ref()) })
+	p.subs.give(due, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, permit, now) })
+	p.lane.wakeForDue()
 	return len(later) > 0, nil
 }
 
@@ -167,52 +167,52 @@ func dueAt(timers []*timer.Timer, now int64) (due, later []*timer.Timer) {
 }
 
 // unparked notes that n timers of a target are not parked any more; 0 means that none of its timers is parked.
-func (k *parking) unparked(to timer.TopicPartition, n int) {
-	left := k.counts[to] - int64(n)
+func (p *parking) unparked(to timer.TopicPartition, n int) {
+	left := p.counts[to] - int64(n)
 	if n == 0 {
 		left = 0
 	}
-	k.count(to, left-k.counts[to])
+	p.count(to, left-p.counts[to])
 	if left > 0 {
-		k.waiter.Wait(to)
+		p.waiter.Wait(to)
 	} else {
-		k.waiter.Leave(to)
+		p.waiter.Leave(to)
 	}
 }
 
 // expire looks at parked timers in turn, and admits those that are too late by now: they expire, which needs no target.
 // Timers whose targets could not be examined are admitted when it is their turn, and timers whose recurrence could not
 // be computed once it can be.
-func (k *parking) expire() error {
-	if len(k.counts) == 0 {
-		k.parked.oldest.Store(0)
+func (p *parking) expire() error {
+	if len(p.counts) == 0 {
+		p.parked.oldest.Store(0)
 		return nil
 	}
-	if time.Since(k.looked) < lookForLate {
+	if time.Since(p.looked) < lookForLate {
 		return nil
 	}
-	k.looked = time.Now()
-	if err := k.lookForOldest(); err != nil {
+	p.looked = time.Now()
+	if err := p.lookForOldest(); err != nil {
 		return err
 	}
-	if k.crowded() {
+	if p.crowded() {
 		return nil
 	}
-	now := k.clock.millis()
+	now := p.clock.millis()
 	late := func(t *timer.Timer) bool { return planner.Expires(t, now) }
-	reckons := func(t *timer.Timer) bool { return planner.Reckons(k.o.Rules.Schedules(), t) }
+	reckons := func(t *timer.Timer) bool { return planner.Reckons(p.o.Rules.Schedules(), t) }
 	turn := func(t *timer.Timer) bool {
-		return t.FiresAt() <= now && (late(t) || k.o.Targets.Turn(t.Target.Topic))
+		return t.FiresAt() <= now && (late(t) || p.o.Targets.Turn(t.Target.Topic))
 	}
 	for to, chosen := range map[timer.TopicPartition]func(*timer.Timer) bool{targets.Unexamined(): turn, planner.Unreckoned: reckons} {
-		if k.counts[to] > 0 {
-			if err := k.unparkIf(to, loadRows, chosen, now); err != nil {
+		if p.counts[to] > 0 {
+			if err := p.unparkIf(to, loadRows, chosen, now); err != nil {
 				return err
 			}
 		}
 	}
-	rows, left := max(minLookRows, loadRows/max(1, len(k.counts))), loadRows
-	for to := range k.counts { // in random order, so each has its turn
+	rows, left := max(minLookRows, loadRows/max(1, len(p.counts))), loadRows
+	for to := range p.counts { // in random order, so each has its turn
 		if left < rows {
 			break
 		}
@@ -220,7 +220,7 @@ func (k *parking) expire() error {
 			continue // the occurrence after the late one is unknown
 		}
 		left -= rows
-		if err := k.unparkIf(to, rows, late, now); err != nil {
+		if err := p.unparkIf(to, rows, late, now); err != nil {
 			return err
 		}
 	}
@@ -228,8 +228,8 @@ func (k *parking) expire() error {
 }
 
 // lookForOldest notes the due time of the oldest parked timer.
-func (k *parking) lookForOldest() error {
-	targets, err := k.store.Parked()
+func (p *parking) lookForOldest() error {
+	targets, err := p.store.Parked()
 	if err != nil {
 		return fmt.Errorf("look for the oldest parked timer: %w", err)
 	}
@@ -239,73 +239,73 @@ func (k *parking) lookForOldest() error {
 			oldest = t.Oldest
 		}
 	}
-	k.parked.oldest.Store(oldest)
+	p.parked.oldest.Store(oldest)
 	return nil
 }
 
 // unparkIf looks at some timers of a target, and admits those that are chosen. The next call looks at the next ones.
-func (k *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer.Timer) bool, now int64) error {
-	from, ok := k.reached[to]
+func (p *parking) unparkIf(to timer.TopicPartition, rows int, chosen func(*timer.Timer) bool, now int64) error {
+	from, ok := p.reached[to]
 	if !ok {
 		from = planner.Lowest
 	}
-	timers, next, err := k.store.UnparkIf(targetName(to), from, rows, loadBytes, chosen)
+	timers, next, err := p.store.UnparkIf(targetName(to), from, rows, loadBytes, chosen)
 	if err != nil {
 		return fmt.Errorf("look at parked timers of %s: %w", targetName(to), err)
 	}
-	if k.reached[to] = next; next.Compare(planner.Lowest) <= 0 {
-		delete(k.reached, to)
+	if p.reached[to] = next; next.Compare(planner.Lowest) <= 0 {
+		delete(p.reached, to)
 	}
 	if len(timers) == 0 {
 		return nil
 	}
-	k.unparked(to, len(timers))
-	k.subs.give(timers, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, nil, now) })
-	k.lane.wakeForDue()
+	p.unparked(to, len(timers))
+	p.subs.give(timers, func(x *planner.Planner, part []*timer.Timer) { x.Admit(part, nil, now) })
+	p.lane.wakeForDue()
 	return nil
 }
 
 // open reads which timers were parked before the acquisition. Their targets are suspected, and so are probed at once.
-func (k *parking) open() error {
-	parked, err := k.store.Parked()
+func (p *parking) open() error {
+	parked, err := p.store.Parked()
 	if err != nil {
 		return fmt.Errorf("read parked timers: %w", err)
 	}
-	k.moved = true
-	k.parked.n.Store(0)
+	p.moved = true
+	p.parked.n.Store(0)
 	for _, t := range parked {
 		to, err := parseTarget(t.Target)
 		if err != nil {
 			return err
 		}
-		k.o.Health.Suspect(to)
-		k.count(to, t.Count)
-		k.waiter.Wait(to)
+		p.o.Health.Suspect(to)
+		p.count(to, t.Count)
+		p.waiter.Wait(to)
 	}
 	return nil
 }
 
 // count adds to the number of parked timers of a target.
-func (k *parking) count(to timer.TopicPartition, more int64) {
-	if k.counts[to] += more; k.counts[to] <= 0 {
-		delete(k.counts, to)
+func (p *parking) count(to timer.TopicPartition, more int64) {
+	if p.counts[to] += more; p.counts[to] <= 0 {
+		delete(p.counts, to)
 	}
-	k.parked.n.Add(more)
-	k.moved = true
+	p.parked.n.Add(more)
+	p.moved = true
 }
 
 // publish shows the counts in the status if they have changed.
-func (k *parking) publish() {
-	if !k.moved {
+func (p *parking) publish() {
+	if !p.moved {
 		return
 	}
-	k.moved = false
-	if len(k.counts) == 0 {
-		k.parked.by.Store(nil)
+	p.moved = false
+	if len(p.counts) == 0 {
+		p.parked.by.Store(nil)
 		return
 	}
-	by := maps.Clone(k.counts)
-	k.parked.by.Store(&by)
+	by := maps.Clone(p.counts)
+	p.parked.by.Store(&by)
 }
 
 func targetName(p timer.TopicPartition) string {
@@ -336,29 +336,29 @@ type parkInbox struct {
 	bytes int64 // of memory that their timers hold
 }
 
-func (in *parkInbox) put(s *subPartition, what planner.Parkings) {
+func (p *parkInbox) put(s *subPartition, what planner.Parkings) {
 	if what == nil {
 		return
 	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.list = append(in.list, parkings{s, what})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list = append(p.list, parkings{s, what})
 	for _, l := range what {
-		in.bytes += l.Bytes
+		p.bytes += l.Bytes
 	}
-	in.wake()
+	p.wake()
 }
 
-func (in *parkInbox) takeAll() []parkings {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	all := in.list
-	in.list, in.bytes = nil, 0
+func (p *parkInbox) takeAll() []parkings {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.list
+	p.list, p.bytes = nil, 0
 	return all
 }
 
-func (in *parkInbox) held() int64 {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return in.bytes
+func (p *parkInbox) held() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.bytes
 }

@@ -60,16 +60,16 @@ type owned struct {
 
 // source names the record that a generation of this partition comes from: a request or, if the timer was moved here,
 // a changelog record.
-func (w *owned) source(generation int64) waterclock.Source {
+func (o *owned) source(generation int64) waterclock.Source {
 	generation = timer.Ref{Offset: generation}.Generation()
 	if at, moved := timer.MovedAt(generation); moved {
-		return waterclock.Source{Topic: w.o.Topics.Changelog.Name, Partition: w.o.Partition, Offset: at}
+		return waterclock.Source{Topic: o.o.Topics.Changelog.Name, Partition: o.o.Partition, Offset: at}
 	}
-	return waterclock.Source{Topic: w.o.Topics.Request.Name, Partition: w.o.Partition, Offset: generation}
+	return waterclock.Source{Topic: o.o.Topics.Request.Name, Partition: o.o.Partition, Offset: generation}
 }
 
 // hasEvents reports whether events are written for the request topic.
-func (w *owned) hasEvents() bool { return w.o.Topics.Events.Name != "" }
+func (o *owned) hasEvents() bool { return o.o.Topics.Events.Name != "" }
 
 // New returns a partition that Run will acquire.
 func New(o Options) *Partition {

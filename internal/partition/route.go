@@ -11,11 +11,11 @@ import (
 // route chooses the partition of an emission, as a Java client would. It asks no broker. If it cannot choose one yet,
 // it returns a number that stands for what the timer must wait for, which Health does not allow: metadata of the topic,
 // a turn to ask for it, or partitions that the topic does not have yet.
-func (w *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *intake.Refusal) {
+func (o *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPartition, refused *intake.Refusal) {
 	to = timer.TopicPartition{Topic: t.Topic, Partition: timer.Unplaced}
-	target, known := w.o.Targets.Cached(t.Topic)
+	target, known := o.o.Targets.Cached(t.Topic)
 	if !known {
-		return w.o.Targets.Examine(t.Topic), nil
+		return o.o.Targets.Examine(t.Topic), nil
 	}
 	if target.Err != nil {
 		return to, RefusalOf(target.Err, &kgo.Record{Topic: t.Topic, Partition: t.Partition})
@@ -25,7 +25,7 @@ func (w *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPa
 	case target.Compacted && t.Key == nil:
 		return to, NoKey(t.Topic, "timer")
 	case t.Partition >= n:
-		if w.o.Targets.Lacks(timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}) {
+		if o.o.Targets.Lacks(timer.TopicPartition{Topic: t.Topic, Partition: t.Partition}) {
 			return to, noPartition(t.Topic, t.Partition, n)
 		}
 		to.Partition = timer.Beyond
@@ -33,20 +33,20 @@ func (w *owned) route(t *timer.Target, permit *targets.Permit) (to timer.TopicPa
 		to.Partition = t.Partition
 	case t.Key != nil:
 		to.Partition = intake.Murmur2Partition(t.Key, n)
-	case permit != nil && permit.To.Topic == t.Topic && w.o.Health.Allow(permit.To, permit):
+	case permit != nil && permit.To.Topic == t.Topic && o.o.Health.Allow(permit.To, permit):
 		return permit.To, nil
 	default:
-		to.Partition = w.anyPartition(t.Topic, target.Leader)
+		to.Partition = o.anyPartition(t.Topic, target.Leader)
 	}
 	return to, nil
 }
 
 // anyPartition chooses a healthy partition that has a leader, for a null key, and another one each millisecond.
-func (w *owned) anyPartition(topic string, leader []bool) int32 {
+func (o *owned) anyPartition(topic string, leader []bool) int32 {
 	n := int32(len(leader))
 	for i := range n {
-		k := (int32(w.clock.millis()&0xffff) + i) % n
-		if leader[k] && w.o.Health.Allow(timer.TopicPartition{Topic: topic, Partition: k}, nil) {
+		k := (int32(o.clock.millis()&0xffff) + i) % n
+		if leader[k] && o.o.Health.Allow(timer.TopicPartition{Topic: topic, Partition: k}, nil) {
 			return k
 		}
 	}
@@ -55,12 +55,12 @@ func (w *owned) anyPartition(topic string, leader []bool) int32 {
 
 // hold is the planner's Hold. While everything is healthy it does not route: an unknown target is noticed when the firing
 // is sealed.
-func (w *owned) hold(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
-	if w.o.Health.AllHealthy() {
+func (o *owned) hold(t *timer.Timer, permit any) (timer.TopicPartition, bool) {
+	if o.o.Health.AllHealthy() {
 		return timer.TopicPartition{}, false
 	}
-	to, refused := w.route(&t.Target, permitOf(permit))
-	return to, refused == nil && !w.o.Health.Allow(to, permitOf(permit))
+	to, refused := o.route(&t.Target, permitOf(permit))
+	return to, refused == nil && !o.o.Health.Allow(to, permitOf(permit))
 }
 
 // permitOf returns the permit that the planner carried, nil if there is none.

@@ -131,11 +131,11 @@ func (s *sealedStep) route(k *sealedPart) {
 
 // count counts the emissions and their headers. It runs after all rollbacks, because a rollback takes with it the
 // firings that were planned on top of it.
-func (k *sealedPart) count() {
-	for e := range k.segment.Entries() {
+func (s *sealedPart) count() {
+	for e := range s.segment.Entries() {
 		if e.Emit != nil && e.Refusal == nil {
-			k.emissions++
-			k.headers += len(e.Emit.Headers) + ownHeaders
+			s.emissions++
+			s.headers += len(e.Emit.Headers) + ownHeaders
 		}
 	}
 }
@@ -175,11 +175,11 @@ func (s *sealedStep) deadLetters() {
 	}
 }
 
-func (w *owned) deadLetter(to *topics.Topic, e *planner.Entry) *kgo.Record {
+func (o *owned) deadLetter(to *topics.Topic, e *planner.Entry) *kgo.Record {
 	if rec, ok := e.Tag.(*kgo.Record); ok && e.Refused() {
 		return wire.DeadRequest(to, rec, e.Refusal.Reason, e.Refusal.Detail)
 	}
-	return wire.DeadEmission(to, w.source(e.Emit.Offset), e.Emit, e.Refusal.Reason, e.Refusal.Detail)
+	return wire.DeadEmission(to, o.source(e.Emit.Offset), e.Emit, e.Refusal.Reason, e.Refusal.Detail)
 }
 
 // changes makes the changelog records of the segment.

@@ -227,12 +227,12 @@ func (s *subPartition) validate(b *planner.Batch, rec *kgo.Record, now int64) (d
 }
 
 // misplaced counts and logs a request that is not on the partition of its key.
-func (w *owned) misplaced(rec *kgo.Record) {
-	w.o.Metrics.misplaced(rec.Topic)
-	w.strayed.Store(true)
-	if log := w.o.Metrics.warnings.logger(w.life.Log, rec.Topic, misplacedWarning); log != nil {
+func (o *owned) misplaced(rec *kgo.Record) {
+	o.o.Metrics.misplaced(rec.Topic)
+	o.strayed.Store(true)
+	if log := o.o.Metrics.warnings.logger(o.life.Log, rec.Topic, misplacedWarning); log != nil {
 		log.Warn("a producer uses another partitioner: cancels and replacements by others will miss its timers; set its partitioner to murmur2 (librdkafka: partitioner=murmur2_random)",
-			"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on", intake.Murmur2Partition(rec.Key, w.o.Topics.Request.Partitions))
+			"timer", shortID(rec.Key), "offset", rec.Offset, "key_belongs_on", intake.Murmur2Partition(rec.Key, o.o.Topics.Request.Partitions))
 	}
 }
 

@@ -99,31 +99,31 @@ func (p *progress) bound() int64 {
 }
 
 // of returns the sub-partition that an ID belongs to.
-func (a *subPartitions) of(id []byte) *subPartition {
-	if len(a.all) == 1 {
-		return a.all[0]
+func (sp *subPartitions) of(id []byte) *subPartition {
+	if len(sp.all) == 1 {
+		return sp.all[0]
 	}
-	return a.all[maphash.Bytes(a.seed, id)%uint64(len(a.all))]
+	return sp.all[maphash.Bytes(sp.seed, id)%uint64(len(sp.all))]
 }
 
 // split distributes timers to the sub-partitions, in their order.
-func (a *subPartitions) split(timers []*timer.Timer) [][]*timer.Timer {
-	parts := make([][]*timer.Timer, len(a.all))
+func (sp *subPartitions) split(timers []*timer.Timer) [][]*timer.Timer {
+	parts := make([][]*timer.Timer, len(sp.all))
 	if len(parts) == 1 {
 		parts[0] = timers
 		return parts
 	}
 	for _, t := range timers {
-		n := a.of(t.ID).number
+		n := sp.of(t.ID).number
 		parts[n] = append(parts[n], t)
 	}
 	return parts
 }
 
 // give calls f for each sub-partition that some of the timers belong to, with those timers, and with its lock held.
-func (a *subPartitions) give(timers []*timer.Timer, f func(*planner.Planner, []*timer.Timer)) {
-	parts := a.split(timers)
-	a.ask(func(s *subPartition) {
+func (sp *subPartitions) give(timers []*timer.Timer, f func(*planner.Planner, []*timer.Timer)) {
+	parts := sp.split(timers)
+	sp.ask(func(s *subPartition) {
 		if part := parts[s.number]; len(part) > 0 {
 			f(s.planner, part)
 		}
@@ -131,35 +131,35 @@ func (a *subPartitions) give(timers []*timer.Timer, f func(*planner.Planner, []*
 }
 
 // lock takes all locks.
-func (a *subPartitions) lock() {
-	for _, s := range a.all {
+func (sp *subPartitions) lock() {
+	for _, s := range sp.all {
 		s.mu.Lock()
 	}
 }
 
-func (a *subPartitions) unlock() {
-	for _, s := range a.all {
+func (sp *subPartitions) unlock() {
+	for _, s := range sp.all {
 		s.mu.Unlock()
 	}
 }
 
 // each calls f for each sub-partition, without its lock. It calls them side by side if there are many entries.
-func (a *subPartitions) each(entries int, f func(*subPartition)) {
+func (sp *subPartitions) each(entries int, f func(*subPartition)) {
 	var others sync.WaitGroup
 	defer others.Wait()
-	for _, s := range a.all[1:] {
+	for _, s := range sp.all[1:] {
 		if entries >= muchToDo {
 			others.Go(func() { f(s) })
 		} else {
 			f(s)
 		}
 	}
-	f(a.all[0])
+	f(sp.all[0])
 }
 
 // ask calls f for each sub-partition in turn, with its lock held.
-func (a *subPartitions) ask(f func(*subPartition)) {
-	for _, s := range a.all {
+func (sp *subPartitions) ask(f func(*subPartition)) {
+	for _, s := range sp.all {
 		s.mu.Lock()
 		f(s)
 		s.mu.Unlock()
@@ -167,14 +167,14 @@ func (a *subPartitions) ask(f func(*subPartition)) {
 }
 
 // any reports whether f holds for one of the planners. It asks all of them.
-func (a *subPartitions) any(f func(*planner.Planner) bool) (found bool) {
-	a.ask(func(s *subPartition) { found = f(s.planner) || found })
+func (sp *subPartitions) any(f func(*planner.Planner) bool) (found bool) {
+	sp.ask(func(s *subPartition) { found = f(s.planner) || found })
 	return found
 }
 
 // next is when a firing may next be planned: see planner.Next.
-func (a *subPartitions) next() (due int64, ok bool) {
-	a.ask(func(s *subPartition) {
+func (sp *subPartitions) next() (due int64, ok bool) {
+	sp.ask(func(s *subPartition) {
 		if d, has := s.planner.Next(); has && (!ok || d < due) {
 			due, ok = d, true
 		}
@@ -183,8 +183,8 @@ func (a *subPartitions) next() (due int64, ok bool) {
 }
 
 // size returns the number of IDs in memory, and about how many bytes the memtables hold.
-func (a *subPartitions) size() (items int, bytes int64) {
-	a.ask(func(s *subPartition) {
+func (sp *subPartitions) size() (items int, bytes int64) {
+	sp.ask(func(s *subPartition) {
 		has := s.planner.Stats()
 		items, bytes = items+has.IDs, bytes+has.Bytes
 	})
@@ -193,9 +193,9 @@ func (a *subPartitions) size() (items int, bytes int64) {
 
 // overdue returns for how long the oldest timer in memory has been due that is not planned yet, and the oldest one
 // whose firing is not committed.
-func (a *subPartitions) overdue(now int64) (unplanned, uncommitted time.Duration) {
+func (sp *subPartitions) overdue(now int64) (unplanned, uncommitted time.Duration) {
 	oldest, entry := int64(never), int64(never)
-	a.ask(func(s *subPartition) {
+	sp.ask(func(s *subPartition) {
 		has := s.planner.Stats()
 		oldest, entry = min(oldest, has.Oldest), min(entry, has.Uncommitted)
 	})
@@ -206,31 +206,31 @@ func (a *subPartitions) overdue(now int64) (unplanned, uncommitted time.Duration
 // The following methods implement questions.Planners.
 
 // Committed returns what the planner knows of the committed state of an ID.
-func (a *subPartitions) Committed(id []byte) planner.Committed {
-	s := a.of(id)
+func (sp *subPartitions) Committed(id []byte) planner.Committed {
+	s := sp.of(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.planner.Committed(id)
 }
 
 // Pending returns the number of pending timers in the committed state.
-func (a *subPartitions) Pending() int64 {
-	a.lock()
-	defer a.unlock()
-	return a.count.Committed()
+func (sp *subPartitions) Pending() int64 {
+	sp.lock()
+	defer sp.unlock()
+	return sp.count.Committed()
 }
 
 // Position returns the position of the last committed step.
-func (a *subPartitions) Position() int64 {
-	s := a.all[0]
+func (sp *subPartitions) Position() int64 {
+	s := sp.all[0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.planner.Stats().Position
 }
 
 // Lacks is how many flushes have ended, and about how many IDs the store may lack, of all planners together.
-func (a *subPartitions) Lacks() (flushes int64, ids int) {
-	a.ask(func(s *subPartition) {
+func (sp *subPartitions) Lacks() (flushes int64, ids int) {
+	sp.ask(func(s *subPartition) {
 		has := s.planner.Stats()
 		flushes, ids = flushes+has.Flushes, ids+has.Changed
 	})
@@ -238,15 +238,15 @@ func (a *subPartitions) Lacks() (flushes int64, ids int) {
 }
 
 // Collect collects what the store may lack. It returns false if more flushes have ended by now.
-func (a *subPartitions) Collect(u *planner.Unflushed, flushes int64) (current bool) {
-	a.lock()
-	defer a.unlock()
-	for _, x := range a.planners {
+func (sp *subPartitions) Collect(u *planner.Unflushed, flushes int64) (current bool) {
+	sp.lock()
+	defer sp.unlock()
+	for _, x := range sp.planners {
 		flushes -= x.Stats().Flushes
 	}
 	if flushes != 0 {
 		return false
 	}
-	u.Collect(a.planners)
+	u.Collect(sp.planners)
 	return true
 }

@@ -10,8 +10,8 @@ type TopicPartition struct {
 }
 
 // Label returns the partition as a label for metrics.
-func (p TopicPartition) Label() string {
-	switch p.Partition {
+func (t TopicPartition) Label() string {
+	switch t.Partition {
 	case AnyPartition:
 		return "any"
 	case Unplaced:
@@ -19,7 +19,7 @@ func (p TopicPartition) Label() string {
 	case Beyond:
 		return "beyond"
 	}
-	return strconv.Itoa(int(p.Partition))
+	return strconv.Itoa(int(t.Partition))
 }
 
 // MaxTopicNameBytes is the maximum length of the name of a Kafka topic, in bytes.

@@ -86,18 +86,18 @@ func TestQuestionsDoNotSlowFirings(t *testing.T) {
 }
 
 // askAll asks until ctx ends, and counts the answers: pages, counts, single timers.
-func (w *setup) askAll(ctx context.Context, asked []int) {
-	w.t.Helper()
-	w.mu.Lock()
-	all := slices.Clone(w.mine)
-	w.mu.Unlock()
+func (s *setup) askAll(ctx context.Context, asked []int) {
+	s.t.Helper()
+	s.mu.Lock()
+	all := slices.Clone(s.mine)
+	s.mu.Unlock()
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	loop := func(kind int, ask func(p *partition.Partition) error) {
 		asking.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
 				if err := ask(all[n%len(all)]); err != nil && ctx.Err() == nil {
-					w.t.Error(err)
+					s.t.Error(err)
 					return
 				}
 				asked[kind]++
@@ -115,7 +115,7 @@ func (w *setup) askAll(ctx context.Context, asked []int) {
 		return err
 	})
 	tick := time.NewTicker(5 * time.Millisecond)
-	w.t.Cleanup(tick.Stop)
+	s.t.Cleanup(tick.Stop)
 	loop(2, func(p *partition.Partition) error {
 		<-tick.C
 		_, err := p.Questions.Get(ctx, []byte(id(7)))

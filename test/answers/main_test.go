@@ -46,24 +46,24 @@ func newSetup(t testing.TB) *setup {
 }
 
 // serve starts an instance.
-func (w *setup) serve() *rig.Instance {
-	cfg := rig.Config(w.t, w.c.Seeds(), w.requests)
-	return rig.Serve(w.t, cfg, node.Options{Assigned: func(p *partition.Partition) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.mine = append(w.mine, p)
+func (s *setup) serve() *rig.Instance {
+	cfg := rig.Config(s.t, s.c.Seeds(), s.requests)
+	return rig.Serve(s.t, cfg, node.Options{Assigned: func(p *partition.Partition) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.mine = append(s.mine, p)
 	}})
 }
 
 // ask calls fn with the owner of a partition, until it answers: what must be waited for
 // is said to be so.
-func (w *setup) ask(n int32, fn func(*partition.Partition) error) {
-	w.t.Helper()
+func (s *setup) ask(n int32, fn func(*partition.Partition) error) {
+	s.t.Helper()
 	var err error
 	_, answered := await.Within(patience, func() bool {
-		w.mu.Lock()
-		all := slices.Clone(w.mine)
-		w.mu.Unlock()
+		s.mu.Lock()
+		all := slices.Clone(s.mine)
+		s.mu.Unlock()
 		for _, p := range slices.Backward(all) {
 			if p.Life().Requests().Partition != n {
 				continue
@@ -72,34 +72,34 @@ func (w *setup) ask(n int32, fn func(*partition.Partition) error) {
 				return true
 			}
 			if !query.Again(err) {
-				w.t.Fatalf("partition %d: %v", n, err)
+				s.t.Fatalf("partition %d: %v", n, err)
 			}
 		}
 		return false
 	})
 	if !answered {
-		w.t.Fatalf("partition %d answers nothing for %s: %v", n, patience, err)
+		s.t.Fatalf("partition %d answers nothing for %s: %v", n, patience, err)
 	}
 }
 
 // page asks all partitions for a page.
-func (w *setup) page(page query.Page) query.List {
-	w.t.Helper()
+func (s *setup) page(page query.Page) query.List {
+	s.t.Helper()
 	parts := make([]query.List, partitions)
 	for n := range parts {
-		w.ask(int32(n), func(p *partition.Partition) (err error) {
-			parts[n], err = p.Questions.List(w.t.Context(), page)
+		s.ask(int32(n), func(p *partition.Partition) (err error) {
+			parts[n], err = p.Questions.List(s.t.Context(), page)
 			return err
 		})
 	}
 	return query.Merge(page.Order, page.Limit, parts)
 }
 
-func (w *setup) count(f query.Filter) (all int64) {
-	w.t.Helper()
+func (s *setup) count(f query.Filter) (all int64) {
+	s.t.Helper()
 	for n := range int32(partitions) {
-		w.ask(n, func(p *partition.Partition) error {
-			c, err := p.Questions.Count(w.t.Context(), f, 0)
+		s.ask(n, func(p *partition.Partition) error {
+			c, err := p.Questions.Count(s.t.Context(), f, 0)
 			all += c.N
 			return err
 		})
@@ -108,25 +108,25 @@ func (w *setup) count(f query.Filter) (all int64) {
 }
 
 // watched writes a request, and returns what was decided and what is pending then.
-func (w *setup) watched(cl *kgo.Client, r *kgo.Record) (d query.Decision, is *query.Timer) {
-	w.t.Helper()
-	r.Topic = w.requests
+func (s *setup) watched(cl *kgo.Client, r *kgo.Record) (d query.Decision, is *query.Timer) {
+	s.t.Helper()
+	r.Topic = s.requests
 	watchers := make([]*questions.Watcher, partitions)
 	for n := range watchers {
-		w.ask(int32(n), func(p *partition.Partition) (err error) {
+		s.ask(int32(n), func(p *partition.Partition) (err error) {
 			watchers[n], err = p.Questions.Watch()
 			return err
 		})
 		defer watchers[n].Close()
 	}
-	rig.Send(w.t, cl, r)
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	rig.Send(s.t, cl, r)
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	d, err := watchers[r.Partition].Decision(ctx, r.Offset)
 	if err != nil {
-		w.t.Fatalf("request %s/%d/%d: %v", r.Topic, r.Partition, r.Offset, err)
+		s.t.Fatalf("request %s/%d/%d: %v", r.Topic, r.Partition, r.Offset, err)
 	}
-	w.ask(r.Partition, func(p *partition.Partition) (err error) {
+	s.ask(r.Partition, func(p *partition.Partition) (err error) {
 		is, err = p.Questions.Get(ctx, r.Key)
 		return err
 	})

@@ -32,18 +32,18 @@ type logged struct {
 }
 
 // check holds all answers against what the topics have.
-func (w *setup) check(t *testing.T, records []kafkatest.Received, least int) {
+func (s *setup) check(t *testing.T, records []kafkatest.Received, least int) {
 	t.Helper()
 	l := &logged{
-		setup: w, histories: map[string]*history{}, at: map[string]*entry{}, ofID: map[*entry]string{}, letters: map[string]kafkatest.Received{},
+		setup: s, histories: map[string]*history{}, at: map[string]*entry{}, ofID: map[*entry]string{}, letters: map[string]kafkatest.Received{},
 		claimed: map[*entry]*op{}, written: map[string]bool{}, maybe: map[string]int{},
 	}
 	var emissions []kafkatest.Received
 	for _, r := range records {
 		switch r.Topic {
-		case w.requests:
+		case s.requests:
 			l.request(r)
-		case w.target:
+		case s.target:
 			emissions = append(emissions, r)
 		}
 	}
@@ -64,7 +64,7 @@ func (w *setup) check(t *testing.T, records []kafkatest.Received, least int) {
 	}
 	l.readLogs()
 	words := map[string]int{}
-	for _, o := range w.ops {
+	for _, o := range s.ops {
 		if o.who == nil { // was not asked any more
 			continue
 		}
@@ -89,25 +89,25 @@ func (w *setup) check(t *testing.T, records []kafkatest.Received, least int) {
 		reads, n = reads+len(h.reads), n+len(h.entries)
 	}
 	t.Logf("%d operations, %d requests in the log, %d dead letters, %d emissions, %d looks at timers; %d of %d fixed calls (some twice); %d calls given up; answers %v",
-		len(w.ops), n, len(l.letters), len(emissions), reads, w.called, len(w.fixedCalls), l.stalled, words)
+		len(s.ops), n, len(l.letters), len(emissions), reads, s.called, len(s.fixedCalls), l.stalled, words)
 	for _, err := range wrong[:min(len(wrong), maxWrong)] {
 		t.Error(err)
 	}
 	if len(wrong) > maxWrong {
 		t.Errorf("%d are wrong", len(wrong))
 	}
-	w.enough(t, words, least, l)
+	s.enough(t, words, least, l)
 }
 
 // enough has a test that has seen nothing be red.
-func (w *setup) enough(t *testing.T, words map[string]int, least int, l *logged) {
+func (s *setup) enough(t *testing.T, words map[string]int, least int, l *logged) {
 	t.Helper()
 	total := 0
 	for _, n := range words {
 		total += n
 	}
-	if total < least || len(l.letters) == 0 || w.called < len(w.fixedCalls)*2/3 || l.stalled > total/100 {
-		t.Errorf("%d operations of %d, %d dead letters, %d of %d fixed calls, %d given up", total, least, len(l.letters), w.called, len(w.fixedCalls), l.stalled)
+	if total < least || len(l.letters) == 0 || s.called < len(s.fixedCalls)*2/3 || l.stalled > total/100 {
+		t.Errorf("%d operations of %d, %d dead letters, %d of %d fixed calls, %d given up", total, least, len(l.letters), s.called, len(s.fixedCalls), l.stalled)
 	}
 	for _, word := range []string{"201 scheduled", "200 replaced", "200 cancelled", "200 triggered", "200 paused", "200 resumed", "200 unchanged", "202 written", "404 not-found", "412 condition-not-met", "503 moving"} {
 		if words[word] == 0 {

@@ -44,37 +44,37 @@ func (o *op) word() string {
 	return outcome
 }
 
-func (w *setup) one(id string) string { return timersOf(w.requests) + "/" + url.PathEscape(id) }
+func (s *setup) one(id string) string { return timersOf(s.requests) + "/" + url.PathEscape(id) }
 
 // next makes up the n-th operation.
-func (w *setup) next(r *rand.Rand, n int) *op {
-	o := &op{n: n, id: w.ids[r.IntN(len(w.ids))]}
+func (s *setup) next(r *rand.Rand, n int) *op {
+	o := &op{n: n, id: s.ids[r.IntN(len(s.ids))]}
 	switch p := r.IntN(100); {
 	case p < 24:
-		w.put(r, o)
+		s.put(r, o)
 	case p < 28:
-		w.batch(r, o)
+		s.batch(r, o)
 	case p < 50:
-		w.steer(r, o)
+		s.steer(r, o)
 	case p < 80:
-		o.method, o.path, o.then = "GET", w.one(o.id), (*logged).gotOne
+		o.method, o.path, o.then = "GET", s.one(o.id), (*logged).gotOne
 	case p < 86:
-		w.list(r, o)
+		s.list(r, o)
 	case p < 91:
-		w.count(r, o)
+		s.count(r, o)
 	case p < 92:
-		w.job(r, o)
+		s.job(r, o)
 	case p < 93:
-		w.letters(r, o)
+		s.letters(r, o)
 	default:
-		w.fixed(o)
+		s.fixed(o)
 	}
 	return o
 }
 
 // put schedules, with headers or as JSON; some are refused.
-func (w *setup) put(r *rand.Rand, o *op) {
-	o.method, o.path, o.action, o.value = "PUT", w.one(o.id), "schedule", fmt.Sprint("op-", o.n)
+func (s *setup) put(r *rand.Rand, o *op) {
+	o.method, o.path, o.action, o.value = "PUT", s.one(o.id), "schedule", fmt.Sprint("op-", o.n)
 	name, when := "after", "1h"
 	switch p := r.IntN(20); {
 	case p < 3:
@@ -85,41 +85,41 @@ func (w *setup) put(r *rand.Rand, o *op) {
 		when, o.value = "soon", fmt.Sprint("bad-", o.n)
 	}
 	if r.IntN(3) > 0 {
-		o.body, o.headers = o.value, []string{"timer-" + name, when, "timer-target-topic", w.target, "waterclock-pass", "trace=" + o.value}
+		o.body, o.headers = o.value, []string{"timer-" + name, when, "timer-target-topic", s.target, "waterclock-pass", "trace=" + o.value}
 	} else {
 		o.headers = []string{"Content-Type", "application/vnd.waterclock.timer+json"}
-		o.body = fmt.Sprintf(`{"value":%q,%q:%q,"target":{"topic":%q},"headers":[{"name":"trace","value":%q}]}`, o.value, name, when, w.target, o.value)
+		o.body = fmt.Sprintf(`{"value":%q,%q:%q,"target":{"topic":%q},"headers":[{"name":"trace","value":%q}]}`, o.value, name, when, s.target, o.value)
 	}
-	w.conditions(r, o)
+	s.conditions(r, o)
 	o.then = (*logged).gotChange
 }
 
 // steer is what neither schedules nor asks.
-func (w *setup) steer(r *rand.Rand, o *op) {
+func (s *setup) steer(r *rand.Rand, o *op) {
 	o.action, o.then = []string{"cancel", "trigger", "pause", "pause", "resume", "resume"}[r.IntN(6)], (*logged).gotChange
-	if id := w.lastPaused(); o.action == "resume" && id != "" {
+	if id := s.lastPaused(); o.action == "resume" && id != "" {
 		o.id = id
 	}
-	o.method, o.path = "POST", w.one(o.id)+"/"+o.action
+	o.method, o.path = "POST", s.one(o.id)+"/"+o.action
 	if o.action == "cancel" {
-		o.method, o.path = "DELETE", w.one(o.id)
+		o.method, o.path = "DELETE", s.one(o.id)
 	}
-	w.conditions(r, o)
+	s.conditions(r, o)
 }
 
 // conditions has some requests count only if something holds, and some not be waited for.
-func (w *setup) conditions(r *rand.Rand, o *op) {
+func (s *setup) conditions(r *rand.Rand, o *op) {
 	switch r.IntN(8) {
 	case 0:
 		o.cond, o.headers = "absent", append(o.headers, "If-None-Match", "*")
 	case 1:
 		o.cond, o.headers = "present", append(o.headers, "If-Match", "*")
 	case 2:
-		if o.cond = w.lastSource(o.id); o.cond != "" {
+		if o.cond = s.lastSource(o.id); o.cond != "" {
 			o.headers = append(o.headers, "If-Match", `"`+o.cond+`"`)
 		}
 	case 3:
-		if o.cond = w.lastSource(o.id); o.cond != "" {
+		if o.cond = s.lastSource(o.id); o.cond != "" {
 			o.headers = append(o.headers, "timer-if", o.cond)
 		}
 	case 4:
@@ -130,17 +130,17 @@ func (w *setup) conditions(r *rand.Rand, o *op) {
 }
 
 // batch schedules some timers with one call; some without IDs, which are made of the key.
-func (w *setup) batch(r *rand.Rand, o *op) {
-	o.method, o.path, o.headers = "POST", timersOf(w.requests), []string{"Content-Type", "application/json"}
+func (s *setup) batch(r *rand.Rand, o *op) {
+	o.method, o.path, o.headers = "POST", timersOf(s.requests), []string{"Content-Type", "application/json"}
 	var items []string
 	keyed := r.IntN(3) == 0
 	if keyed {
 		o.headers = append(o.headers, "Idempotency-Key", fmt.Sprint("key-", o.n/200))
 	}
 	for i := range 1 + r.IntN(6) {
-		item := map[string]any{"value": fmt.Sprintf("op-%d-%d", o.n, i), "after": "1h", "target": map[string]any{"topic": w.target}}
+		item := map[string]any{"value": fmt.Sprintf("op-%d-%d", o.n, i), "after": "1h", "target": map[string]any{"topic": s.target}}
 		if !keyed {
-			item["id"] = w.ids[r.IntN(len(w.ids))]
+			item["id"] = s.ids[r.IntN(len(s.ids))]
 		}
 		text, _ := json.Marshal(item)
 		items = append(items, string(text))
@@ -149,11 +149,11 @@ func (w *setup) batch(r *rand.Rand, o *op) {
 	o.then = (*logged).gotBatch
 }
 
-func (w *setup) prefix(r *rand.Rand) string { return prefixes[r.IntN(len(prefixes))] }
+func (s *setup) prefix(r *rand.Rand) string { return prefixes[r.IntN(len(prefixes))] }
 
-func (w *setup) list(r *rand.Rand, o *op) {
+func (s *setup) list(r *rand.Rand, o *op) {
 	q := url.Values{"limit": {"1000"}}
-	o.id = w.prefix(r)
+	o.id = s.prefix(r)
 	q.Set("prefix", o.id)
 	if r.IntN(3) == 0 {
 		q.Set("order", "id")
@@ -162,30 +162,30 @@ func (w *setup) list(r *rand.Rand, o *op) {
 	case 0:
 		q.Set("state", []string{"paused", "pending"}[r.IntN(2)])
 	case 1:
-		q.Set("target", w.target)
+		q.Set("target", s.target)
 	case 2:
 		q.Set("due-before", fmt.Sprint(time.Now().Add(2*time.Hour).UnixMilli()))
 	}
-	o.method, o.path, o.then = "GET", timersOf(w.requests)+"?"+q.Encode(), (*logged).gotList
+	o.method, o.path, o.then = "GET", timersOf(s.requests)+"?"+q.Encode(), (*logged).gotList
 }
 
-func (w *setup) count(r *rand.Rand, o *op) {
-	o.id = w.prefix(r)
-	o.method, o.path, o.then = "GET", timersOf(w.requests)+"/count?prefix="+url.QueryEscape(o.id), (*logged).gotCount
+func (s *setup) count(r *rand.Rand, o *op) {
+	o.id = s.prefix(r)
+	o.method, o.path, o.then = "GET", timersOf(s.requests)+"/count?prefix="+url.QueryEscape(o.id), (*logged).gotCount
 	if r.IntN(2) == 0 {
 		action := []string{"cancel", "pause", "resume"}[r.IntN(3)]
-		o.method, o.path = "POST", timersOf(w.requests)+"/"+action+"?dry-run=true&prefix="+url.QueryEscape(o.id)
+		o.method, o.path = "POST", timersOf(s.requests)+"/"+action+"?dry-run=true&prefix="+url.QueryEscape(o.id)
 	}
 }
 
 // job starts a job for a prefix.
-func (w *setup) job(r *rand.Rand, o *op) {
-	o.id = w.prefix(r)
+func (s *setup) job(r *rand.Rand, o *op) {
+	o.id = s.prefix(r)
 	action := []string{"cancel", "pause", "resume"}[r.IntN(3)]
-	o.method, o.path = "POST", timersOf(w.requests)+"/"+action+"?rate=200&prefix="+url.QueryEscape(o.id)
-	w.mu.Lock()
-	w.jobs[action] = true
-	w.mu.Unlock()
+	o.method, o.path = "POST", timersOf(s.requests)+"/"+action+"?rate=200&prefix="+url.QueryEscape(o.id)
+	s.mu.Lock()
+	s.jobs[action] = true
+	s.mu.Unlock()
 	o.wrong = func(o *op) error {
 		if o.got.status == 202 && o.got.header.Get("Location") != "" || o.got.status == 429 && o.word() == "too-many-jobs" && o.got.header.Get("Retry-After") != "" {
 			return nil
@@ -195,26 +195,26 @@ func (w *setup) job(r *rand.Rand, o *op) {
 }
 
 // letters lists dead letters, or sends one again.
-func (w *setup) letters(r *rand.Rand, o *op) {
-	o.method, o.path, o.then = "GET", "/v1/topics/"+w.requests+"/dead-letters?limit=20", (*logged).gotLetters
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.letter) == 0 || r.IntN(2) == 0 {
+func (s *setup) letters(r *rand.Rand, o *op) {
+	o.method, o.path, o.then = "GET", "/v1/topics/"+s.requests+"/dead-letters?limit=20", (*logged).gotLetters
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.letter) == 0 || r.IntN(2) == 0 {
 		return
 	}
-	of := w.letter[r.IntN(len(w.letter))]
-	o.method, o.path = "POST", fmt.Sprintf("/v1/topics/%s/dead-letters/%d/%d/resend", w.requests, of.Partition, of.Offset)
+	of := s.letter[r.IntN(len(s.letter))]
+	o.method, o.path = "POST", fmt.Sprintf("/v1/topics/%s/dead-letters/%d/%d/resend", s.requests, of.Partition, of.Offset)
 	o.id, o.value, o.action, o.then = string(of.Key), string(of.Value), "schedule", (*logged).gotChange
 	o.cond = header(of.Record, "timer-if")
 }
 
 // fixed is a call whose answer does not depend on timers: each error, and what is asked of the
 // service.
-func (w *setup) fixed(o *op) {
-	w.mu.Lock()
-	f := w.fixedCalls[w.called%len(w.fixedCalls)] // one after the other, so that none is left out
-	w.called++
-	w.mu.Unlock()
+func (s *setup) fixed(o *op) {
+	s.mu.Lock()
+	f := s.fixedCalls[s.called%len(s.fixedCalls)] // one after the other, so that none is left out
+	s.called++
+	s.mu.Unlock()
 	o.method, o.path, o.body, o.headers, o.id = f.method, f.path, f.body, f.headers, ""
 	o.wrong = func(o *op) error {
 		if o.got.status != f.status || f.word != "" && o.word() != f.word {
@@ -311,8 +311,8 @@ func fixedCalls(requests, target string) []fixedCall {
 }
 
 // asks makes the call of an operation. It is for any goroutine.
-func (w *setup) asks(t testing.TB, o *op) {
-	o.who = w.anyone()
+func (s *setup) asks(t testing.TB, o *op) {
+	o.who = s.anyone()
 	o.from = time.Now()
 	o.got = o.who.asked.call(t, o.method, o.path, o.body, o.headers...)
 	o.to = time.Now()

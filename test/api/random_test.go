@@ -137,24 +137,24 @@ func newSetup(t *testing.T, c *kafkatest.Cluster, seed uint64) *setup {
 }
 
 // join starts another instance.
-func (w *setup) join(t *testing.T) {
+func (s *setup) join(t *testing.T) {
 	addr := rig.FreeAddr(t)
 	m := &member{
-		name:  fmt.Sprint("instance ", len(w.all)),
+		name:  fmt.Sprint("instance ", len(s.all)),
 		asked: &asked{client(t), "http://" + addr},
-		p:     rig.Start(t, rig.Arguments(w.seeds, w.requests, t.TempDir(), "--api", addr, "--api-key-file", w.key)...),
+		p:     rig.Start(t, rig.Arguments(s.seeds, s.requests, t.TempDir(), "--api", addr, "--api-key-file", s.key)...),
 	}
 	await.Until(t, limit, "it listens", func() bool { return m.asked.call(t, "GET", "/docs", "").status != 0 })
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.members, w.all = append(w.members, m), append(w.all, m)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.members, s.all = append(s.members, m), append(s.all, m)
 }
 
 // live is how many live partitions the instances own together, and whether each has its share.
-func (w *setup) live() (n int, shared bool) {
-	w.mu.Lock()
-	members := w.members
-	w.mu.Unlock()
+func (s *setup) live() (n int, shared bool) {
+	s.mu.Lock()
+	members := s.members
+	s.mu.Unlock()
 	shared = true
 	for _, m := range members {
 		_, body := m.p.Readyz()
@@ -166,92 +166,92 @@ func (w *setup) live() (n int, shared bool) {
 }
 
 // settled waits until every partition is live, and each instance has its share.
-func (w *setup) settled(t *testing.T) {
+func (s *setup) settled(t *testing.T) {
 	t.Helper()
 	await.Until(t, moveLimit, "all partitions are live again", func() bool {
-		n, shared := w.live()
+		n, shared := s.live()
 		return n == randomPartitions && shared
 	})
 }
 
 // moving notes a move while do has it happen.
-func (w *setup) moving(do func()) {
-	w.mu.Lock()
-	i := len(w.moves)
-	w.moves = append(w.moves, move{time.Now(), time.Now().Add(time.Hour)})
-	w.mu.Unlock()
+func (s *setup) moving(do func()) {
+	s.mu.Lock()
+	i := len(s.moves)
+	s.moves = append(s.moves, move{time.Now(), time.Now().Add(time.Hour)})
+	s.mu.Unlock()
 	do()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.moves[i].to = time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moves[i].to = time.Now()
 }
 
 // churn takes instances away and has others join. One is killed (SIGKILL), one is stopped where
 // it stands until others have its partitions, and then goes on, and one ends in order.
-func (w *setup) churn(t *testing.T, rounds int) {
+func (s *setup) churn(t *testing.T, rounds int) {
 	for round := range rounds {
 		await.For(t, 2*time.Second)
 		switch round % 3 {
 		case 0:
-			w.leaves(t, (*rig.Process).Kill)
+			s.leaves(t, (*rig.Process).Kill)
 		case 1:
-			w.sleeps(t)
+			s.sleeps(t)
 			continue
 		case 2:
-			w.leaves(t, func(p *rig.Process) { p.Term(); p.Exit(limit) })
+			s.leaves(t, func(p *rig.Process) { p.Term(); p.Exit(limit) })
 		}
 		await.For(t, time.Second)
-		w.moving(func() {
-			w.join(t)
-			w.settled(t)
+		s.moving(func() {
+			s.join(t)
+			s.settled(t)
 		})
 	}
 	await.For(t, 2*time.Second)
 }
 
 // away has an instance not be asked any more.
-func (w *setup) away() *member {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	i := w.random.IntN(len(w.members))
-	m := w.members[i]
+func (s *setup) away() *member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.random.IntN(len(s.members))
+	m := s.members[i]
 	m.killed = time.Now()
-	w.members = append(append([]*member{}, w.members[:i]...), w.members[i+1:]...)
+	s.members = append(append([]*member{}, s.members[:i]...), s.members[i+1:]...)
 	return m
 }
 
-func (w *setup) leaves(t *testing.T, how func(*rig.Process)) {
-	w.moving(func() {
-		m := w.away()
+func (s *setup) leaves(t *testing.T, how func(*rig.Process)) {
+	s.moving(func() {
+		m := s.away()
 		how(m.p)
-		w.settled(t)
+		s.settled(t)
 	})
 }
 
 // sleeps has an instance wake up that has missed that its partitions were taken away, and that
 // is asked at once.
-func (w *setup) sleeps(t *testing.T) {
-	w.moving(func() {
-		m := w.away()
+func (s *setup) sleeps(t *testing.T) {
+	s.moving(func() {
+		m := s.away()
 		m.p.Pause()
-		w.settled(t)
+		s.settled(t)
 		await.For(t, 2*time.Second) // others change what was its
-		w.mu.Lock()
+		s.mu.Lock()
 		from := m.killed
 		m.killed = time.Time{}
-		w.members = append(append([]*member{}, w.members...), m)
-		w.mu.Unlock()
+		s.members = append(append([]*member{}, s.members...), m)
+		s.mu.Unlock()
 		await.For(t, 200*time.Millisecond) // calls wait for it
 		m.p.Continue()
-		w.mu.Lock()
+		s.mu.Lock()
 		m.slept = append(m.slept, move{from, time.Now()})
-		w.mu.Unlock()
-		w.settled(t)
+		s.mu.Unlock()
+		s.settled(t)
 	})
 }
 
 // watch looks for partitions that are not live, and for dead letters, until it is stopped.
-func (w *setup) watch(stop <-chan struct{}, topics *kafkatest.Collector) {
+func (s *setup) watch(stop <-chan struct{}, topics *kafkatest.Collector) {
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	for {
@@ -261,53 +261,53 @@ func (w *setup) watch(stop <-chan struct{}, topics *kafkatest.Collector) {
 		case <-tick.C:
 		}
 		from := time.Now()
-		n, _ := w.live()
-		w.mu.Lock()
+		n, _ := s.live()
+		s.mu.Lock()
 		if n != randomPartitions {
-			w.moves = append(w.moves, move{from, time.Now()})
+			s.moves = append(s.moves, move{from, time.Now()})
 		}
-		w.letter = w.letter[:0]
+		s.letter = s.letter[:0]
 		for _, r := range topics.Records() {
 			if strings.HasSuffix(r.Topic, ".dead-letters") && strings.HasPrefix(string(r.Value), "bad-") {
-				w.letter = append(w.letter, r)
+				s.letter = append(s.letter, r)
 			}
 		}
-		w.mu.Unlock()
+		s.mu.Unlock()
 	}
 }
 
 // anyone is an instance that was not killed.
-func (w *setup) anyone() *member {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.members[w.random.IntN(len(w.members))]
+func (s *setup) anyone() *member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.members[s.random.IntN(len(s.members))]
 }
 
-func (w *setup) lastSource(id string) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.sources[id]
+func (s *setup) lastSource(id string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sources[id]
 }
 
 // lastPaused is an ID that was paused not long ago, once; empty: there is none.
-func (w *setup) lastPaused() (id string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if n := len(w.paused); n > 0 {
-		id, w.paused = w.paused[n-1], w.paused[:n-1]
+func (s *setup) lastPaused() (id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.paused); n > 0 {
+		id, s.paused = s.paused[n-1], s.paused[:n-1]
 	}
 	return id
 }
 
 // calls makes operations, at the common pace, until there are enough and nothing moves any more.
-func (w *setup) calls(t *testing.T, r *rand.Rand, cl *kgo.Client, enough int, pace <-chan time.Time, churned <-chan struct{}) {
+func (s *setup) calls(t *testing.T, r *rand.Rand, cl *kgo.Client, enough int, pace <-chan time.Time, churned <-chan struct{}) {
 	for {
 		<-pace
-		w.mu.Lock()
-		n := len(w.ops)
+		s.mu.Lock()
+		n := len(s.ops)
 		o := &op{n: n}
-		w.ops = append(w.ops, o)
-		w.mu.Unlock()
+		s.ops = append(s.ops, o)
+		s.mu.Unlock()
 		select {
 		case <-churned:
 			if n >= enough {
@@ -316,35 +316,35 @@ func (w *setup) calls(t *testing.T, r *rand.Rand, cl *kgo.Client, enough int, pa
 		default:
 		}
 		if n%15 == 0 {
-			w.overKafka(t, r, cl, n)
+			s.overKafka(t, r, cl, n)
 		}
-		*o = *w.next(r, n)
-		w.asks(t, o)
+		*o = *s.next(r, n)
+		s.asks(t, o)
 		if o.word() == "paused" {
-			w.mu.Lock()
-			w.paused = append(w.paused, o.id)
-			w.mu.Unlock()
+			s.mu.Lock()
+			s.paused = append(s.paused, o.id)
+			s.mu.Unlock()
 		}
 		if o.got.header.Get("Location") != "" {
-			w.mu.Lock()
-			w.running = append(w.running, o)
-			w.mu.Unlock()
+			s.mu.Lock()
+			s.running = append(s.running, o)
+			s.mu.Unlock()
 		}
 		if timer, ok := o.got.body["timer"].(map[string]any); ok && o.id != "" {
 			source, _ := timer["source"].(string)
-			w.mu.Lock()
-			w.sources[o.id] = source
-			w.mu.Unlock()
+			s.mu.Lock()
+			s.sources[o.id] = source
+			s.mu.Unlock()
 		}
 	}
 }
 
 // overKafka writes a request as any client does.
-func (w *setup) overKafka(t *testing.T, r *rand.Rand, cl *kgo.Client, n int) {
-	rec := &kgo.Record{Topic: w.requests, Key: []byte(w.ids[r.IntN(len(w.ids))])}
+func (s *setup) overKafka(t *testing.T, r *rand.Rand, cl *kgo.Client, n int) {
+	rec := &kgo.Record{Topic: s.requests, Key: []byte(s.ids[r.IntN(len(s.ids))])}
 	if r.IntN(2) == 0 {
 		rec.Value = fmt.Append(nil, "kafka-", n)
-		rec.Headers = []kgo.RecordHeader{{Key: "timer-after", Value: []byte("1h")}, {Key: "timer-target-topic", Value: []byte(w.target)}}
+		rec.Headers = []kgo.RecordHeader{{Key: "timer-after", Value: []byte("1h")}, {Key: "timer-target-topic", Value: []byte(s.target)}}
 	}
 	if err := cl.ProduceSync(t.Context(), rec).FirstErr(); err != nil {
 		t.Errorf("send: %v", err)
@@ -352,11 +352,11 @@ func (w *setup) overKafka(t *testing.T, r *rand.Rand, cl *kgo.Client, n int) {
 }
 
 // rest waits until no job runs and nothing is about to fire, so that all is known that happens.
-func (w *setup) rest(t *testing.T) {
+func (s *setup) rest(t *testing.T) {
 	soon := fmt.Sprint(time.Now().Add(30 * time.Minute).UnixMilli())
-	w.mu.Lock()
-	jobs := w.running
-	w.mu.Unlock()
+	s.mu.Lock()
+	jobs := s.running
+	s.mu.Unlock()
 	for _, j := range jobs {
 		if !j.who.killed.IsZero() {
 			continue // it has ended with its instance
@@ -368,7 +368,7 @@ func (w *setup) rest(t *testing.T) {
 	}
 	await.Until(t, limit, "all has fired that is due", func() bool {
 		for _, filter := range []string{"state=triggered", "state=parked", "state=pending&due-before=" + soon} {
-			got := w.anyone().asked.call(t, "GET", timersOf(w.requests)+"/count?"+filter, "")
+			got := s.anyone().asked.call(t, "GET", timersOf(s.requests)+"/count?"+filter, "")
 			if got.status != 200 || got.body["count"] != 0.0 || got.body["missing"] != nil {
 				return false
 			}

@@ -44,18 +44,18 @@ type ask struct {
 // asks is a heap by time.
 type asks []ask
 
-func (h asks) Len() int      { return len(h) }
-func (h asks) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *asks) Push(a any)   { *h = append(*h, a.(ask)) }
-func (h asks) Less(i, j int) bool {
-	if h[i].at.Equal(h[j].at) {
-		return h[i].n < h[j].n
+func (as asks) Len() int      { return len(as) }
+func (as asks) Swap(i, j int) { as[i], as[j] = as[j], as[i] }
+func (as *asks) Push(a any)   { *as = append(*as, a.(ask)) }
+func (as asks) Less(i, j int) bool {
+	if as[i].at.Equal(as[j].at) {
+		return as[i].n < as[j].n
 	}
-	return h[i].at.Before(h[j].at)
+	return as[i].at.Before(as[j].at)
 }
-func (h *asks) Pop() any {
-	a := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
+func (as *asks) Pop() any {
+	a := (*as)[len(*as)-1]
+	*as = (*as)[:len(*as)-1]
 	return a
 }
 

@@ -62,92 +62,92 @@ func newWatch(w *world) *watch {
 }
 
 // begin says that requests come from now on, end that they do not.
-func (s *watch) begin() {
-	s.since = make(map[int32]time.Time)
+func (w *watch) begin() {
+	w.since = make(map[int32]time.Time)
 	for p := range int32(partitions) {
-		s.since[p] = time.Now()
+		w.since[p] = time.Now()
 	}
 }
 
-func (s *watch) end() { s.since = nil }
+func (w *watch) end() { w.since = nil }
 
 // calm says that no fault was there for a while, and storm that one may be there.
-func (s *watch) calm()  { s.quiet, s.plain = time.Now(), 0 }
-func (s *watch) storm() { s.quiet = time.Time{} }
+func (w *watch) calm()  { w.quiet, w.plain = time.Now(), 0 }
+func (w *watch) storm() { w.quiet = time.Time{} }
 
 // settle is within what time all must be as it should be: what plain requests take on this machine, which may be busy,
 // timers take several times.
-func (s *watch) settle() time.Duration {
-	s.worst = max(s.worst, s.plain)
-	return settle + roundTrips*s.plain
+func (w *watch) settle() time.Duration {
+	w.worst = max(w.worst, w.plain)
+	return settle + roundTrips*w.plain
 }
 
 // take takes in what has come.
-func (s *watch) take() {
-	h := &s.history
+func (w *watch) take() {
+	h := &w.history
 	requests, emissions, letters, events, changes := len(h.Requests), len(h.Emissions), len(h.Letters), len(h.Events), len(h.Changes)
-	s.watched.Take(h)
-	s.letters, s.events, s.changes = s.letters+len(h.Letters)-letters, s.events+len(h.Events)-events, s.changes+len(h.Changes)-changes
+	w.watched.Take(h)
+	w.letters, w.events, w.changes = w.letters+len(h.Letters)-letters, w.events+len(h.Events)-events, w.changes+len(h.Changes)-changes
 	for _, r := range h.Requests[requests:] {
-		s.ends[r.Partition] = r.Offset + 1
+		w.ends[r.Partition] = r.Offset + 1
 		if !strings.HasPrefix(r.ID, foreignID) {
-			s.requests++
+			w.requests++
 		}
-		if sent := time.UnixMilli(r.Timestamp); !s.quiet.IsZero() && sent.After(s.quiet) {
-			s.plain = max(s.plain, r.Seen.Sub(sent))
+		if sent := time.UnixMilli(r.Timestamp); !w.quiet.IsZero() && sent.After(w.quiet) {
+			w.plain = max(w.plain, r.Seen.Sub(sent))
 		}
 	}
 	for _, c := range h.Changes[changes:] {
 		if c.Kind == history.TimerChange {
-			s.changed[c.Partition] = c.Offset
+			w.changed[c.Partition] = c.Offset
 		}
 		switch {
 		case c.Kind == history.Checkpoint:
-			s.position[c.Partition] = c.Position
+			w.position[c.Partition] = c.Position
 		case c.Kind == history.Claim && c.Step != "":
-			s.claims++
+			w.claims++
 		case c.Kind == history.TimerChange && c.Timer == nil:
-			delete(s.pending, c.ID)
+			delete(w.pending, c.ID)
 		case c.Kind == history.TimerChange:
-			s.pending[c.ID] = c.Timer
+			w.pending[c.ID] = c.Timer
 		}
 	}
 	for _, m := range h.Emissions[emissions:] {
-		s.emissions++
-		s.emitted(m.Source.Partition, m.Seen)
+		w.emissions++
+		w.emitted(m.Source.Partition, m.Seen)
 		if !strings.HasPrefix(m.ID, sharedID) { // which may have been paused for long
-			s.late = max(s.late, m.Seen.Sub(time.UnixMilli(m.Due)))
+			w.late = max(w.late, m.Seen.Sub(time.UnixMilli(m.Due)))
 		}
 	}
-	for p := range s.since { // one that is silent still
-		s.silent(p, time.Now())
+	for p := range w.since { // one that is silent still
+		w.silent(p, time.Now())
 	}
 }
 
-func (s *watch) emitted(p int32, at time.Time) {
-	if s.since != nil && at.After(s.since[p]) {
-		s.silent(p, at)
-		s.since[p] = at
+func (w *watch) emitted(p int32, at time.Time) {
+	if w.since != nil && at.After(w.since[p]) {
+		w.silent(p, at)
+		w.since[p] = at
 	}
 }
 
-func (s *watch) silent(p int32, until time.Time) {
-	if took := until.Sub(s.since[p]); took > s.silence.took {
-		s.silence = silence{p, s.since[p], took}
+func (w *watch) silent(p int32, until time.Time) {
+	if took := until.Sub(w.since[p]); took > w.silence.took {
+		w.silence = silence{p, w.since[p], took}
 	}
 }
 
 // unsettled says what is left to do by what was seen; "" if nothing is, and no timer falls due in the next seconds: logs
 // are not read to their ends in one moment.
-func (s *watch) unsettled() string {
+func (w *watch) unsettled() string {
 	var all []string
-	for p, end := range s.ends {
-		if s.position[p] < end {
-			all = append(all, fmt.Sprintf("the position of %d is %d, its last request %d", p, s.position[p], end-1))
+	for p, end := range w.ends {
+		if w.position[p] < end {
+			all = append(all, fmt.Sprintf("the position of %d is %d, its last request %d", p, w.position[p], end-1))
 		}
 	}
 	due := 0
-	for _, t := range s.pending {
+	for _, t := range w.pending {
 		if !t.Remembered && !t.Paused && time.UnixMilli(t.Due).Before(time.Now().Add(moving)) {
 			due++
 		}
@@ -159,83 +159,83 @@ func (s *watch) unsettled() string {
 }
 
 // readAll reads all logs to their ends, and says what is left to do by that.
-func (s *watch) readAll() string {
+func (w *watch) readAll() string {
 	began := time.Now()
-	s.history.Scope.Ended = began
-	if !s.watched.CatchUp() {
+	w.history.Scope.Ended = began
+	if !w.watched.CatchUp() {
 		return "not everything can be read"
 	}
-	s.take()
+	w.take()
 	if took := time.Since(began); took > moving {
 		return fmt.Sprintf("to read everything took %s, and timers may have fired meanwhile", took)
 	}
-	return s.unsettled()
+	return w.unsettled()
 }
 
 // account asks an instance for its ledger and its memory.
-func (s *watch) account(h *host) {
+func (w *watch) account(h *host) {
 	off := 0.
 	await.Within(moving, func() bool { off = h.p.Metric("waterclock_ledger"); return off == 0 }) // a step may be on its way
 	_, peak := h.p.Memory()
-	s.history.Ledgers = append(s.history.Ledgers, history.Ledger{Of: h.name(), Requests: s.w.load.requests, At: time.Now(), AtRest: true, Off: int64(off)})
-	s.history.Gauges = append(s.history.Gauges, history.Gauge{Of: h.name(), Name: "memory", At: time.Now(), Value: float64(peak), Limit: memory * 1.1})
+	w.history.Ledgers = append(w.history.Ledgers, history.Ledger{Of: h.name(), Requests: w.w.load.requests, At: time.Now(), AtRest: true, Off: int64(off)})
+	w.history.Gauges = append(w.history.Gauges, history.Gauge{Of: h.name(), Name: "memory", At: time.Now(), Value: float64(peak), Limit: memory * 1.1})
 }
 
 // lag asks Kafka for the group's offsets, as its tools do.
-func (s *watch) lag() {
-	ctx, cancel := context.WithTimeout(s.w.t.Context(), lagLimit)
+func (w *watch) lag() {
+	ctx, cancel := context.WithTimeout(w.w.t.Context(), lagLimit)
 	defer cancel()
 	asked := time.Now()
-	offsets, err := s.w.adm.FetchOffsets(ctx, "group-of-"+s.w.load.requests)
+	offsets, err := w.w.adm.FetchOffsets(ctx, "group-of-"+w.w.load.requests)
 	if err != nil {
-		s.w.t.Errorf("fetch offsets: %v", err)
+		w.w.t.Errorf("fetch offsets: %v", err)
 		return
 	}
-	ends, err := s.w.adm.ListCommittedOffsets(ctx, s.w.load.requests)
+	ends, err := w.w.adm.ListCommittedOffsets(ctx, w.w.load.requests)
 	if err != nil {
-		s.w.t.Errorf("list offsets: %v", err)
+		w.w.t.Errorf("list offsets: %v", err)
 		return
 	}
 	for p := range int32(partitions) {
-		at, _ := offsets.Lookup(s.w.load.requests, p)
-		end, _ := ends.Lookup(s.w.load.requests, p)
-		s.history.Lags = append(s.history.Lags, history.Lag{
-			Asked: asked, Given: time.Now(), Requests: s.w.load.requests, Partition: p, Position: at.At, End: end.Offset, Said: -1,
+		at, _ := offsets.Lookup(w.w.load.requests, p)
+		end, _ := ends.Lookup(w.w.load.requests, p)
+		w.history.Lags = append(w.history.Lags, history.Lag{
+			Asked: asked, Given: time.Now(), Requests: w.w.load.requests, Partition: p, Position: at.At, End: end.Offset, Said: -1,
 		})
 	}
 }
 
 // stored judges the local stores of stopped instances. For each partition at least one must have every change. Those that lack
 // some are skipped, because the history may have forgotten what they have instead.
-func (s *watch) stored() []history.Violation {
-	if !s.watched.CatchUp() {
-		s.w.t.Error("not everything can be read")
+func (w *watch) stored() []history.Violation {
+	if !w.watched.CatchUp() {
+		w.w.t.Error("not everything can be read")
 		return nil
 	}
-	s.take()
-	for _, h := range s.w.hosts {
-		s.watched.Stored(h.dir)
+	w.take()
+	for _, h := range w.w.hosts {
+		w.watched.Stored(h.dir)
 	}
-	s.take()
-	h := &s.history
+	w.take()
+	h := &w.history
 	all := len(h.Views)
-	h.Views = slices.DeleteFunc(h.Views, func(v history.View) bool { return v.Position <= s.changed[v.Partition] })
+	h.Views = slices.DeleteFunc(h.Views, func(v history.View) bool { return v.Position <= w.changed[v.Partition] })
 	complete, timers := make(map[int32]bool), 0
 	for _, v := range h.Views {
 		complete[v.Partition], timers = true, timers+len(v.Timers)
 	}
 	if len(complete) != partitions {
-		s.w.t.Errorf("the stores of stopped instances have every change of %d partitions, want %d", len(complete), partitions)
+		w.w.t.Errorf("the stores of stopped instances have every change of %d partitions, want %d", len(complete), partitions)
 	}
-	s.w.t.Logf("stores of partitions: %d, with every change: %d, with %d timers", all, len(h.Views), timers)
+	w.w.t.Logf("stores of partitions: %d, with every change: %d, with %d timers", all, len(h.Views), timers)
 	return history.Check(*h)
 }
 
 // forget drops what is over: of IDs of which nothing is pending, everything. Claims are kept, the checkpoints of steps of
 // which something else is kept, and the last one of each partition.
-func (s *watch) forget() {
-	over := func(id string) bool { return s.pending[id] == nil }
-	h := &s.history
+func (w *watch) forget() {
+	over := func(id string) bool { return w.pending[id] == nil }
+	h := &w.history
 	h.Requests = slices.DeleteFunc(h.Requests, func(r history.Request) bool { return over(r.ID) })
 	h.Emissions = slices.DeleteFunc(h.Emissions, func(m history.Emission) bool { return over(m.ID) })
 	h.Letters = slices.DeleteFunc(h.Letters, func(l history.Letter) bool { return over(l.ID) })

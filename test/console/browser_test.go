@@ -83,11 +83,11 @@ func open(t *testing.T, origin string) *tab {
 }
 
 // note keeps errors, and requests that leave the origin.
-func (b *tab) note(event any) {
+func (t *tab) note(event any) {
 	var what string
 	switch e := event.(type) {
 	case *network.EventRequestWillBeSent:
-		if !strings.HasPrefix(e.Request.URL, b.origin+"/") && !strings.HasPrefix(e.Request.URL, "data:") {
+		if !strings.HasPrefix(e.Request.URL, t.origin+"/") && !strings.HasPrefix(e.Request.URL, "data:") {
 			what = "it asks elsewhere: " + e.Request.URL
 		}
 	case *runtime.EventExceptionThrown:
@@ -102,23 +102,23 @@ func (b *tab) note(event any) {
 		what = "dialog: " + e.Message
 	}
 	if what != "" {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.wrong = append(b.wrong, what)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.wrong = append(t.wrong, what)
 	}
 }
 
 // Well reports what was noted, but for what the test has caused and so expects.
-func (b *tab) Well(expected ...string) {
-	b.t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, w := range b.wrong {
+func (t *tab) Well(expected ...string) {
+	t.t.Helper()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, w := range t.wrong {
 		if !slices.ContainsFunc(expected, func(e string) bool { return strings.Contains(w, e) }) {
-			b.t.Error(w)
+			t.t.Error(w)
 		}
 	}
-	b.wrong = nil
+	t.wrong = nil
 }
 
 // action is a step of a test that has no value.
@@ -133,12 +133,12 @@ func command[P, R any](c cdp.Command[P, R], params P) action {
 }
 
 // do runs actions, and ends the test if one fails.
-func (b *tab) do(what string, actions ...action) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, stepTime)
+func (t *tab) do(what string, actions ...action) {
+	t.t.Helper()
+	ctx, cancel := context.WithTimeout(t.ctx, stepTime)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
-		b.t.Fatalf("%s: %v", what, err)
+		t.t.Fatalf("%s: %v", what, err)
 	}
 }
 
@@ -167,123 +167,123 @@ func promise(b *tab, js string) string {
 }
 
 // visit goes to a page and waits until it is there.
-func (b *tab) visit(path string) {
-	b.t.Helper()
-	b.do("visit "+path, chromedp.Navigate(b.origin+path), chromedp.WaitReady(chromedp.CSS("footer")))
+func (t *tab) visit(path string) {
+	t.t.Helper()
+	t.do("visit "+path, chromedp.Navigate(t.origin+path), chromedp.WaitReady(chromedp.CSS("footer")))
 }
 
 // follow does what leads to another page, and waits for that.
-func (b *tab) follow(what string, step action) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, stepTime)
+func (t *tab) follow(what string, step action) {
+	t.t.Helper()
+	ctx, cancel := context.WithTimeout(t.ctx, stepTime)
 	defer cancel()
 	if _, err := chromedp.RunResponse(ctx, step); err != nil {
-		b.t.Fatalf("%s: %v\n%s", what, err, b.text())
+		t.t.Fatalf("%s: %v\n%s", what, err, t.text())
 	}
 }
 
 // click clicks on a link or button that has a text, and waits for the page behind it.
-func (b *tab) click(label string) {
-	b.t.Helper()
+func (t *tab) click(label string) {
+	t.t.Helper()
 	quoted := `"` + label + `"` // XPath knows no escapes
-	b.follow("click on "+label, chromedp.Click(chromedp.Search(fmt.Sprintf(`//main//*[self::a or self::button or self::summary][normalize-space()=%s]`, quoted))))
+	t.follow("click on "+label, chromedp.Click(chromedp.Search(fmt.Sprintf(`//main//*[self::a or self::button or self::summary][normalize-space()=%s]`, quoted))))
 }
 
 // fill types into a field.
-func (b *tab) fill(selector, text string) {
-	b.t.Helper()
-	b.do("fill "+selector, chromedp.SendKeys(chromedp.CSS(selector), text))
+func (t *tab) fill(selector, text string) {
+	t.t.Helper()
+	t.do("fill "+selector, chromedp.SendKeys(chromedp.CSS(selector), text))
 }
 
 // text is what is to be read in the page.
-func (b *tab) text() string {
-	b.t.Helper()
-	return eval[string](b, `document.querySelector("main")?.innerText ?? ""`)
+func (t *tab) text() string {
+	t.t.Helper()
+	return eval[string](t, `document.querySelector("main")?.innerText ?? ""`)
 }
 
 // says waits until the page says something.
-func (b *tab) says(texts ...string) {
-	b.t.Helper()
+func (t *tab) says(texts ...string) {
+	t.t.Helper()
 	var got string
 	for end := time.Now().Add(stepTime); time.Now().Before(end); {
-		got = b.text()
+		got = t.text()
 		if !slices.ContainsFunc(texts, func(want string) bool { return !strings.Contains(got, want) }) {
 			return
 		}
-		b.do("wait", chromedp.Sleep(50*time.Millisecond))
+		t.do("wait", chromedp.Sleep(50*time.Millisecond))
 	}
-	b.t.Fatalf("the page does not say %q:\n%s", texts, got)
+	t.t.Fatalf("the page does not say %q:\n%s", texts, got)
 }
 
 // is waits until JavaScript evaluates to true: some of a page's state, such as where the focus
 // is, comes a moment after the page.
-func (b *tab) is(what, js string) {
-	b.t.Helper()
-	for end := time.Now().Add(truthTime); !eval[bool](b, js); {
+func (t *tab) is(what, js string) {
+	t.t.Helper()
+	for end := time.Now().Add(truthTime); !eval[bool](t, js); {
 		if time.Now().After(end) {
-			b.t.Errorf("not so: %s (%s)\n%s", what, js, b.text())
+			t.t.Errorf("not so: %s (%s)\n%s", what, js, t.text())
 			return
 		}
-		b.do("wait", chromedp.Sleep(50*time.Millisecond))
+		t.do("wait", chromedp.Sleep(50*time.Millisecond))
 	}
 }
 
 // press types keys as on a keyboard.
-func (b *tab) press(keys ...string) {
-	b.t.Helper()
+func (t *tab) press(keys ...string) {
+	t.t.Helper()
 	for _, k := range keys {
-		b.do("press a key", chromedp.KeyEvent(k))
+		t.do("press a key", chromedp.KeyEvent(k))
 	}
 }
 
 // shortcut presses a key that types a character unless the page prevents that.
-func (b *tab) shortcut(key string) {
-	b.t.Helper()
+func (t *tab) shortcut(key string) {
+	t.t.Helper()
 	for _, kind := range []input.DispatchKeyEventType{"keyDown", "keyUp"} {
-		b.do("press "+key, command(input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: key, Text: key}))
+		t.do("press "+key, command(input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: key, Text: key}))
 	}
 }
 
 // tabTo goes on by the Tab key until an element has the focus.
-func (b *tab) tabTo(selector string) {
-	b.t.Helper()
+func (t *tab) tabTo(selector string) {
+	t.t.Helper()
 	for range 60 {
-		b.press(kb.Tab)
-		if eval[bool](b, fmt.Sprintf(`document.activeElement?.matches(%q) === true`, selector)) {
-			b.is("the focus is seen at "+selector, `getComputedStyle(document.activeElement).outlineStyle !== "none" || getComputedStyle(document.activeElement).position === "absolute"`)
+		t.press(kb.Tab)
+		if eval[bool](t, fmt.Sprintf(`document.activeElement?.matches(%q) === true`, selector)) {
+			t.is("the focus is seen at "+selector, `getComputedStyle(document.activeElement).outlineStyle !== "none" || getComputedStyle(document.activeElement).position === "absolute"`)
 			return
 		}
 	}
-	b.t.Fatalf("60 times Tab do not lead to %s", selector)
+	t.t.Fatalf("60 times Tab do not lead to %s", selector)
 }
 
 // look sets width and theme.
-func (b *tab) look(width int64, theme string) {
-	b.t.Helper()
-	b.do("set width and theme",
+func (t *tab) look(width int64, theme string) {
+	t.t.Helper()
+	t.do("set width and theme",
 		command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 900, DeviceScaleFactor: 1}),
 		command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}}))
 }
 
 // withoutScript has pages run no script.
-func (b *tab) withoutScript() {
-	b.t.Helper()
-	b.do("switch scripts off", command(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
+func (t *tab) withoutScript() {
+	t.t.Helper()
+	t.do("switch scripts off", command(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true}))
 }
 
 // shot keeps a picture of the page where somebody wants to look at it.
-func (b *tab) shot(name string) {
-	b.t.Helper()
+func (t *tab) shot(name string) {
+	t.t.Helper()
 	dir := os.Getenv(envShots)
 	if dir == "" {
 		return
 	}
-	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
+	png, err := chromedp.Run(t.ctx, chromedp.FullScreenshot(100))
 	if err != nil {
-		b.t.Fatalf("take a picture: %v", err)
+		t.t.Fatalf("take a picture: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600); err != nil {
-		b.t.Fatal(err)
+		t.t.Fatal(err)
 	}
 }
 

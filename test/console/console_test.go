@@ -41,11 +41,11 @@ func TestMain(m *testing.M) { kafkatest.Main(few{m}) }
 type few struct{ *testing.M }
 
 // Run runs the tests and returns the exit code.
-func (m few) Run() int {
+func (f few) Run() int {
 	if err := flag.Set("test.parallel", "3"); err != nil {
 		panic(err)
 	}
-	return m.M.Run()
+	return f.M.Run()
 }
 
 // start runs an instance with a console and events, and returns its address.
@@ -225,14 +225,14 @@ func TestPagesInABrowser(t *testing.T) {
 }
 
 // page visits one and holds it against what all pages promise.
-func (b *tab) page(name, at string) {
-	b.t.Helper()
-	b.visit(at)
-	b.fits(name)
-	b.is(name+" has one heading, a title and a language", `document.querySelectorAll("h1").length === 1 && document.title !== "" && document.documentElement.lang === "en"`)
-	b.is(name+" has a label for each field",
+func (t *tab) page(name, at string) {
+	t.t.Helper()
+	t.visit(at)
+	t.fits(name)
+	t.is(name+" has one heading, a title and a language", `document.querySelectorAll("h1").length === 1 && document.title !== "" && document.documentElement.lang === "en"`)
+	t.is(name+" has a label for each field",
 		`[...document.querySelectorAll("main input:not([type=hidden]), main select, main textarea, header input:not([type=hidden])")].every(e => e.labels.length > 0 || e.ariaLabel)`)
-	b.is(name+" has no ID twice", `new Set([...document.querySelectorAll("[id]")].map(e => e.id)).size === document.querySelectorAll("[id]").length`)
+	t.is(name+" has no ID twice", `new Set([...document.querySelectorAll("[id]")].map(e => e.id)).size === document.querySelectorAll("[id]").length`)
 }
 
 // A timer is scheduled, found, paused, resumed, fired and cancelled, with scripts and without.
@@ -570,16 +570,16 @@ func TestEventsInABrowser(t *testing.T) {
 
 // reads visits a page until it says something: what was just committed may take a moment to be
 // read.
-func (b *tab) reads(at string, texts ...string) {
-	b.t.Helper()
+func (t *tab) reads(at string, texts ...string) {
+	t.t.Helper()
 	for end := time.Now().Add(patience); ; {
-		b.visit(at)
-		got := b.text()
+		t.visit(at)
+		got := t.text()
 		if !slices.ContainsFunc(texts, func(want string) bool { return !strings.Contains(got, want) }) {
 			return
 		}
 		if time.Now().After(end) {
-			b.t.Fatalf("%s does not come to say %q:\n%s", at, texts, got)
+			t.t.Fatalf("%s does not come to say %q:\n%s", at, texts, got)
 		}
 	}
 }

@@ -23,9 +23,9 @@ import (
 var longTarget = strings.Repeat("a.long_target-", 17) + "and-so-on.x"
 
 // fits checks that nothing of a page is beyond an edge of the window, or cut without a title that has all of it.
-func (b *tab) fits(name string) {
-	b.t.Helper()
-	found := eval[string](b, `(() => {
+func (t *tab) fits(name string) {
+	t.t.Helper()
+	found := eval[string](t, `(() => {
 		const width = document.documentElement.clientWidth, bad = [];
 		if (document.documentElement.scrollWidth > width) bad.push("the page scrolls sideways");
 		for (const e of document.querySelectorAll("body *")) {
@@ -43,7 +43,7 @@ func (b *tab) fits(name string) {
 		return bad.slice(0, 5).join("\n");
 	})()`)
 	if found != "" {
-		b.t.Errorf("%s: %s", name, found)
+		t.t.Errorf("%s: %s", name, found)
 	}
 }
 
@@ -151,10 +151,10 @@ func TestSightsInABrowser(t *testing.T) {
 const noAnswers = `window.fetch = async () => { throw new TypeError("there is no network") }; null`
 
 // dies has the page get no more answers, and be as it is twenty seconds later.
-func (b *tab) dies() {
-	b.t.Helper()
-	eval[any](b, noAnswers+`; { const now = Date.now; Date.now = () => now() + 20_000 } null`)
-	b.is("it says that it is old", `!document.getElementById("stale").hidden`)
+func (t *tab) dies() {
+	t.t.Helper()
+	eval[any](t, noAnswers+`; { const now = Date.now; Date.now = () => now() + 20_000 } null`)
+	t.is("it says that it is old", `!document.getElementById("stale").hidden`)
 }
 
 // A page says that it is old within 12 s of the service's end, in sight wherever one has scrolled to, and until
@@ -381,12 +381,12 @@ func TestCopyInABrowser(t *testing.T) {
 }
 
 // within is is with a limit of its own.
-func (b *tab) within(limit time.Duration, what, js string) {
-	b.t.Helper()
-	for end := time.Now().Add(limit); !eval[bool](b, js); {
+func (t *tab) within(limit time.Duration, what, js string) {
+	t.t.Helper()
+	for end := time.Now().Add(limit); !eval[bool](t, js); {
 		if time.Now().After(end) {
-			b.t.Fatalf("not so within %s: %s (%s)\n%s", limit, what, js, b.text())
+			t.t.Fatalf("not so within %s: %s (%s)\n%s", limit, what, js, t.text())
 		}
-		b.do("wait", chromedp.Sleep(100*time.Millisecond))
+		t.do("wait", chromedp.Sleep(100*time.Millisecond))
 	}
 }

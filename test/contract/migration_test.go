@@ -48,12 +48,12 @@ const schedulePartitions = 3
 // etf1Topics are the topics of one migration.
 type etf1Topics struct{ schedules, out string }
 
-func (n etf1Topics) name(text string) string {
-	return strings.NewReplacer("{schedules}", n.schedules, "{out}", n.out).Replace(text)
+func (e etf1Topics) name(text string) string {
+	return strings.NewReplacer("{schedules}", e.schedules, "{out}", e.out).Replace(text)
 }
 
-func (n etf1Topics) anonymous(text string) string {
-	return strings.NewReplacer(n.out, "{out}", n.schedules, "{schedules}").Replace(text)
+func (e etf1Topics) anonymous(text string) string {
+	return strings.NewReplacer(e.out, "{out}", e.schedules, "{schedules}").Replace(text)
 }
 
 // TestMigrationByCopy runs deploy/migration/copy.py on a topic that etf1's own

@@ -60,10 +60,10 @@ type reasonSetup struct {
 }
 
 // noise is n bytes that do not compress.
-func (s *reasonSetup) noise(n int) []byte {
+func (rs *reasonSetup) noise(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
-		b[i] = byte(s.rng.Uint32())
+		b[i] = byte(rs.rng.Uint32())
 	}
 	return b
 }
@@ -92,11 +92,11 @@ func newReasonSetup(t *testing.T) *reasonSetup {
 }
 
 // good is a good request with an ID that lies on a given partition.
-func (s *reasonSetup) good(id, topic string, partition int32, due int64) want {
+func (rs *reasonSetup) good(id, topic string, partition int32, due int64) want {
 	for i := 0; ; i++ {
 		candidate := fmt.Sprint(id, "-", i)
-		if p := javaPartition(s.requests, []byte(candidate), reasonPartitions); partition < 0 || p == partition {
-			r := request(s.requests, candidate, "good "+id, at(due), to(topic))
+		if p := javaPartition(rs.requests, []byte(candidate), reasonPartitions); partition < 0 || p == partition {
+			r := request(rs.requests, candidate, "good "+id, at(due), to(topic))
 			r.Partition = p
 			return plain(r, topic, due)
 		}

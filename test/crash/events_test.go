@@ -90,7 +90,7 @@ type chronicle struct {
 }
 
 // timer is what is sent for the i-th timer.
-func (h *chronicle) timer(i int) []*kgo.Record {
+func (c *chronicle) timer(i int) []*kgo.Record {
 	id := strconv.Itoa(i)
 	soon := time.Now().Add(time.Duration(i*7919%3000) * time.Millisecond)
 	with := func(r *kgo.Record, headers ...string) *kgo.Record {
@@ -99,19 +99,19 @@ func (h *chronicle) timer(i int) []*kgo.Record {
 		}
 		return r
 	}
-	plain := func(due time.Time) *kgo.Record { return rig.Timer(h.requests, h.target, id, due) }
-	cancel := &kgo.Record{Topic: h.requests, Key: []byte(id)}
+	plain := func(due time.Time) *kgo.Record { return rig.Timer(c.requests, c.target, id, due) }
+	cancel := &kgo.Record{Topic: c.requests, Key: []byte(id)}
 	switch i % 10 {
 	case 0, 1:
 		return []*kgo.Record{plain(soon)}
 	case 2:
-		h.far++
+		c.far++
 		return []*kgo.Record{plain(soon.Add(farOff))}
 	case 3:
 		return []*kgo.Record{plain(soon.Add(farOff)), plain(soon)}
 	case 4: // the second cancel finds nothing
-		h.cancels += 2
-		return []*kgo.Record{plain(soon), cancel, {Topic: h.requests, Key: []byte(id)}}
+		c.cancels += 2
+		return []*kgo.Record{plain(soon), cancel, {Topic: c.requests, Key: []byte(id)}}
 	case 5:
 		catchUp, count := []string{"all", "latest", "none"}[i/10%3], "4"
 		if i%4 == 1 { // some is left of it when somebody runs again, however slow the machine is
@@ -119,30 +119,30 @@ func (h *chronicle) timer(i int) []*kgo.Record {
 		}
 		return []*kgo.Record{with(plain(soon), "timer-every", "1s", "timer-count", count, "timer-catch-up", catchUp)}
 	case 6: // one that changes nothing of what is pending, and one without a valid ID
-		h.far++
+		c.far++
 		late := with(plain(soon), "timer-every", "-1s")
-		return []*kgo.Record{plain(soon.Add(farOff)), late, {Topic: h.requests, Value: []byte("no key")}}
+		return []*kgo.Record{plain(soon.Add(farOff)), late, {Topic: c.requests, Value: []byte("no key")}}
 	case 7:
-		r := rig.Timer(h.requests, h.compacted, id, soon)
+		r := rig.Timer(c.requests, c.compacted, id, soon)
 		return []*kgo.Record{with(r, "timer-target-key-null", "true")}
 	case 8: // too late when it is written, or while nobody ran, or not
 		return []*kgo.Record{with(plain(soon.Add(-2*time.Second)), "timer-max-late", "1s")}
 	default: // cancelled as it fires, or before, or behind
-		h.cancels++
+		c.cancels++
 		return []*kgo.Record{plain(time.Now().Add(time.Duration(i%50) * time.Millisecond)), cancel}
 	}
 }
 
 // check holds the events against what was sent. That they agree with all else that there is, and with each other, is
 // what Watched.Check judges.
-func (h *chronicle) check() {
-	h.Helper()
+func (c *chronicle) check() {
+	c.Helper()
 	types, pending := make(map[waterclock.EventType]int), make(map[string]bool)
 	settled := make(map[waterclock.Source]bool)
-	readAll(h.T, h.c, topics.Events(h.requests), func(r *kgo.Record) {
+	readAll(c.T, c.c, topics.Events(c.requests), func(r *kgo.Record) {
 		e, err := waterclock.ParseEvent(r)
 		if err != nil {
-			h.Fatal(err)
+			c.Fatal(err)
 		}
 		if types[e.Type]++; !e.Unknown {
 			if delete(pending, e.ID); e.Pending != nil {
@@ -156,20 +156,20 @@ func (h *chronicle) check() {
 			settled[e.Source] = true
 		}
 	})
-	h.Logf("%d requests, events %v, %d pending", h.sent, types, len(pending))
+	c.Logf("%d requests, events %v, %d pending", c.sent, types, len(pending))
 	for _, want := range []waterclock.EventType{
 		waterclock.EventScheduled, waterclock.EventReplaced, waterclock.EventCancelled, waterclock.EventFired, waterclock.EventExpired,
 		waterclock.EventRejected, waterclock.EventUndeliverable, waterclock.EventRescheduled, waterclock.EventCompleted,
 	} {
 		if types[want] == 0 {
-			h.Errorf("no timer was %s", want)
+			c.Errorf("no timer was %s", want)
 		}
 	}
-	if len(pending) != h.far {
-		h.Errorf("%d timers are pending, want %d", len(pending), h.far)
+	if len(pending) != c.far {
+		c.Errorf("%d timers are pending, want %d", len(pending), c.far)
 	}
 	// Of a request that cancels nothing there is no event.
-	if found := types[waterclock.EventCancelled]; len(settled) != h.sent-h.cancels+found {
-		h.Errorf("%d requests have an outcome, %d were sent, of them %d cancels, which found %d timers", len(settled), h.sent, h.cancels, found)
+	if found := types[waterclock.EventCancelled]; len(settled) != c.sent-c.cancels+found {
+		c.Errorf("%d requests have an outcome, %d were sent, of them %d cancels, which found %d timers", len(settled), c.sent, c.cancels, found)
 	}
 }

@@ -23,9 +23,9 @@ type slowly struct {
 	by *atomic.Int64
 }
 
-func (c slowly) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if d := time.Duration(c.by.Load()); d > 0 {
+func (s slowly) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	if d := time.Duration(s.by.Load()); d > 0 {
 		<-time.After(d)
 	}
 	return n, err

@@ -13,10 +13,10 @@ import (
 
 const sentence = "two groups on one fixed-delay topic would both pass every record on; stop the other one and start once with --accept-group"
 
-func (w *setup) serveAs(group string, accept bool) *rig.Instance {
-	cfg := w.config()
-	cfg.Group, cfg.AcceptGroup = group+"-of-"+w.topic, accept
-	return rig.Serve(w.T, cfg, node.Options{})
+func (s *setup) serveAs(group string, accept bool) *rig.Instance {
+	cfg := s.config()
+	cfg.Group, cfg.AcceptGroup = group+"-of-"+s.topic, accept
+	return rig.Serve(s.T, cfg, node.Options{})
 }
 
 // states are how many partitions of the instance are live and how many failed.

@@ -63,60 +63,60 @@ func newSetup(t *testing.T, c *kafkatest.Cluster, partitions, targets int32, del
 }
 
 // config is that of an instance with a directory of its own.
-func (w *setup) config() *config.Config {
-	cfg := rig.Config(w.T, w.c.Seeds(), w.topic)
+func (s *setup) config() *config.Config {
+	cfg := rig.Config(s.T, s.c.Seeds(), s.topic)
 	cfg.Requests = nil
-	cfg.Delay = []config.DelayTopic{{Topic: w.topic, Delay: w.delay, Target: w.target}}
+	cfg.Delay = []config.DelayTopic{{Topic: s.topic, Delay: s.delay, Target: s.target}}
 	cfg.SessionTimeout = session
 	return cfg
 }
 
-func (w *setup) group() string { return "group-of-" + w.topic }
+func (s *setup) group() string { return "group-of-" + s.topic }
 
 // start starts the binary.
-func (w *setup) start() *rig.Process {
-	w.Helper()
-	return rig.Start(w.T, "serve", "--brokers", strings.Join(w.c.Seeds(), ","), "--delay", w.topic+":"+span.String(w.delay)+":"+w.target,
-		"--targets", "*", "--group", w.group(), "--data-dir", w.TempDir(), "--session-timeout", session.String())
+func (s *setup) start() *rig.Process {
+	s.Helper()
+	return rig.Start(s.T, "serve", "--brokers", strings.Join(s.c.Seeds(), ","), "--delay", s.topic+":"+span.String(s.delay)+":"+s.target,
+		"--targets", "*", "--group", s.group(), "--data-dir", s.TempDir(), "--session-timeout", session.String())
 }
 
 // record is the i-th of a name.
-func (w *setup) record(name string, i int) *kgo.Record {
-	return &kgo.Record{Topic: w.topic, Key: fmt.Appendf(nil, "%s-%d", name, i), Value: fmt.Appendf(nil, "value of %s-%d", name, i),
+func (s *setup) record(name string, i int) *kgo.Record {
+	return &kgo.Record{Topic: s.topic, Key: fmt.Appendf(nil, "%s-%d", name, i), Value: fmt.Appendf(nil, "value of %s-%d", name, i),
 		Headers: []kgo.RecordHeader{{Key: "user", Value: fmt.Appendf(nil, "%d", i)}, {Key: "user", Value: nil}}}
 }
 
 // produce sends a record and notes that it must come.
-func (w *setup) produce(r *kgo.Record) {
-	w.cl.Produce(w.Context(), r, func(r *kgo.Record, err error) {
+func (s *setup) produce(r *kgo.Record) {
+	s.cl.Produce(s.Context(), r, func(r *kgo.Record, err error) {
 		if err != nil {
-			w.Errorf("send: %v", err)
+			s.Errorf("send: %v", err)
 			return
 		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.sent[source(r)] = r
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.sent[source(r)] = r
 	})
 }
 
-func (w *setup) flush() {
-	w.Helper()
-	if err := w.cl.Flush(w.Context()); err != nil {
-		w.Fatalf("send: %v", err)
+func (s *setup) flush() {
+	s.Helper()
+	if err := s.cl.Flush(s.Context()); err != nil {
+		s.Fatalf("send: %v", err)
 	}
 }
 
 // send sends n records and returns when they are in the log.
-func (w *setup) send(name string, n int) {
-	w.Helper()
+func (s *setup) send(name string, n int) {
+	s.Helper()
 	for i := range n {
-		w.produce(w.record(name, i))
+		s.produce(s.record(name, i))
 	}
-	w.flush()
+	s.flush()
 }
 
 // stream sends perSecond records a second until the function that it returns is called.
-func (w *setup) stream(perSecond int) (stop func()) {
+func (s *setup) stream(perSecond int) (stop func()) {
 	end, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -129,54 +129,54 @@ func (w *setup) stream(perSecond int) (stop func()) {
 			case <-t.C:
 			}
 			for ; i < int(time.Since(start).Seconds()*float64(perSecond)); i++ {
-				w.produce(w.record("stream", i))
+				s.produce(s.record("stream", i))
 			}
 		}
 	}()
 	return sync.OnceFunc(func() {
 		close(end)
 		<-done
-		w.flush()
+		s.flush()
 	})
 }
 
 // trickle sends n records, evenly over some time, and does not wait for that.
-func (w *setup) trickle(n int, over time.Duration) {
+func (s *setup) trickle(n int, over time.Duration) {
 	const parts = 100
 	go func() {
 		for part := range parts {
 			for i := part * n / parts; i < (part+1)*n/parts; i++ {
-				w.produce(w.record("r", i))
+				s.produce(s.record("r", i))
 			}
-			await.For(w.T, over/parts)
+			await.For(s.T, over/parts)
 		}
 	}()
 }
 
 func source(r *kgo.Record) string { return fmt.Sprintf("%s/%d/%d", r.Topic, r.Partition, r.Offset) }
 
-func (w *setup) count() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.sent)
+func (s *setup) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sent)
 }
 
 // finish waits until all that was sent has come, and checks that each record came once,
 // in order, not early, and as it was.
-func (w *setup) finish(limit time.Duration) {
-	w.Helper()
-	w.out.WaitFor(w.count(), limit)
-	w.out.Quiet(quiet)
+func (s *setup) finish(limit time.Duration) {
+	s.Helper()
+	s.out.WaitFor(s.count(), limit)
+	s.out.Quiet(quiet)
 	wrong := 0
 	complain := func(format string, args ...any) {
 		if wrong++; wrong <= 10 {
-			kafkatest.Inexact(w, format, args...)
+			kafkatest.Inexact(s, format, args...)
 		}
 	}
 	came, last := make(map[string]bool), make(map[string]int64)
-	for _, r := range w.out.Records() {
+	for _, r := range s.out.Records() {
 		from := r.Header("waterclock-source")
-		sent := w.sent[from]
+		sent := s.sent[from]
 		switch {
 		case sent == nil:
 			complain("record %s/%d/%d comes from %q, which nobody sent", r.Topic, r.Partition, r.Offset, from)
@@ -185,7 +185,7 @@ func (w *setup) finish(limit time.Duration) {
 			complain("%s came twice", from)
 		}
 		came[from] = true
-		if err := w.compare(sent, &r); err != nil {
+		if err := s.compare(sent, &r); err != nil {
 			complain("%s: %v", from, err)
 		}
 		way := fmt.Sprint(sent.Partition, " to ", r.Partition)
@@ -194,21 +194,21 @@ func (w *setup) finish(limit time.Duration) {
 		}
 		last[way] = sent.Offset
 	}
-	for from := range w.sent {
+	for from := range s.sent {
 		if !came[from] {
 			complain("%s did not come", from)
 		}
 	}
-	w.Logf("%d records sent, %d came, %d wrong", len(w.sent), len(came), wrong)
+	s.Logf("%d records sent, %d came, %d wrong", len(s.sent), len(came), wrong)
 }
 
 // compare checks one record that came.
-func (w *setup) compare(sent *kgo.Record, r *kafkatest.Received) error {
+func (s *setup) compare(sent *kgo.Record, r *kafkatest.Received) error {
 	due, err := strconv.ParseInt(r.Header("waterclock-due"), 10, 64)
 	if err != nil {
 		return err
 	}
-	if least := sent.Timestamp.UnixMilli() + w.delay.Milliseconds(); due < least {
+	if least := sent.Timestamp.UnixMilli() + s.delay.Milliseconds(); due < least {
 		return fmt.Errorf("due at %d, its timestamp says %d", due, least)
 	}
 	if r.Timestamp.UnixMilli() < due || r.At.UnixMilli() < due {
@@ -232,28 +232,28 @@ func (w *setup) compare(sent *kgo.Record, r *kafkatest.Received) error {
 }
 
 // deleteOffsets removes the group's offsets, once the group has no members.
-func (w *setup) deleteOffsets() {
-	w.Helper()
-	adm := w.c.Admin(w.T)
+func (s *setup) deleteOffsets() {
+	s.Helper()
+	adm := s.c.Admin(s.T)
 	set := kadm.TopicsSet{}
-	for p := range w.partitions {
-		set.Add(w.topic, int32(p))
+	for p := range s.partitions {
+		set.Add(s.topic, int32(p))
 	}
-	await.Until(w, patience, "offsets deleted", func() bool {
-		resp, err := adm.DeleteOffsets(w.Context(), w.group(), set)
+	await.Until(s, patience, "offsets deleted", func() bool {
+		resp, err := adm.DeleteOffsets(s.Context(), s.group(), set)
 		if err == nil {
 			err = resp.Error()
 		}
 		if err != nil && !errors.Is(err, kerr.GroupSubscribedToTopic) && !errors.Is(err, kerr.NonEmptyGroup) {
-			w.Fatalf("delete offsets: %v", err)
+			s.Fatalf("delete offsets: %v", err)
 		}
 		return err == nil
 	})
-	at, err := adm.FetchOffsets(w.Context(), w.group())
+	at, err := adm.FetchOffsets(s.Context(), s.group())
 	if err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
-		w.Fatal(err)
+		s.Fatal(err)
 	}
-	if n := len(at[w.topic]); n > 0 {
-		w.Fatalf("%d offsets are left", n)
+	if n := len(at[s.topic]); n > 0 {
+		s.Fatalf("%d offsets are left", n)
 	}
 }

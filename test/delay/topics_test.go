@@ -14,14 +14,14 @@ import (
 )
 
 // served serves until what was sent has come, and stops.
-func (w *setup) served(o func(in *rig.Instance)) {
-	w.Helper()
-	in := rig.Serve(w.T, w.config(), node.Options{})
-	in.Ready(w.partitions, patience)
+func (s *setup) served(o func(in *rig.Instance)) {
+	s.Helper()
+	in := rig.Serve(s.T, s.config(), node.Options{})
+	in.Ready(s.partitions, patience)
 	o(in)
-	w.out.WaitFor(w.count(), patience)
+	s.out.WaitFor(s.count(), patience)
 	if err := in.Stop(); err != nil {
-		w.Fatal(err)
+		s.Fatal(err)
 	}
 }
 

@@ -418,13 +418,13 @@ func startServer(t *testing.T, cmd *exec.Cmd) *server {
 }
 
 // stop signals all of the group, waits for its end and returns the exit code.
-func (p *server) stop(t *testing.T, s syscall.Signal) int {
+func (se *server) stop(t *testing.T, s syscall.Signal) int {
 	t.Helper()
-	if err := syscall.Kill(-p.cmd.Process.Pid, s); err != nil {
-		t.Errorf("signal %v: %v", p.cmd.Args, err)
+	if err := syscall.Kill(-se.cmd.Process.Pid, s); err != nil {
+		t.Errorf("signal %v: %v", se.cmd.Args, err)
 	}
-	kill := time.AfterFunc(patience, func() { _ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) })
+	kill := time.AfterFunc(patience, func() { _ = syscall.Kill(-se.cmd.Process.Pid, syscall.SIGKILL) })
 	defer kill.Stop()
-	_ = p.cmd.Wait() // the exit code says it
-	return p.cmd.ProcessState.ExitCode()
+	_ = se.cmd.Wait() // the exit code says it
+	return se.cmd.ProcessState.ExitCode()
 }

@@ -18,11 +18,11 @@ import (
 
 // ahead moves the position of partition 0 that is in the changelog by n, beyond
 // the end of the request log. No instance runs.
-func (w *setup) ahead(n int64) {
-	w.Helper()
+func (se *setup) ahead(n int64) {
+	se.Helper()
 	var last *kgo.Record
-	logged := kafkatest.Collect(w.T, w.Cluster, w.changelog())
-	await.Until(w, patience, "a checkpoint", func() bool {
+	logged := kafkatest.Collect(se.T, se.Cluster, se.changelog())
+	await.Until(se, patience, "a checkpoint", func() bool {
 		for _, r := range logged.Records() {
 			if kind, _, err := wire.ParseKey(r.Key); err == nil && kind == wire.KindCheckpoint {
 				last = r.Record
@@ -32,10 +32,10 @@ func (w *setup) ahead(n int64) {
 	})
 	c, err := wire.DecodeCheckpoint(last.Value)
 	if err != nil {
-		w.Fatal(err)
+		se.Fatal(err)
 	}
 	c.Position += n
-	w.Send(&kgo.Record{Topic: w.changelog(), Key: wire.CheckpointKey(), Value: c.AppendTo(nil)})
+	se.Send(&kgo.Record{Topic: se.changelog(), Key: wire.CheckpointKey(), Value: c.AppendTo(nil)})
 }
 
 // A leader that was unresponsive, and wakes, shows its log without the end. So a

@@ -119,41 +119,41 @@ func TestKilledInsideWipeAndIngest(t *testing.T) {
 
 // lookUp fires the first 1000 timers and those behind the cancelled ones, and
 // cancels the rest.
-func (w *setup) lookUp(p *rig.Process, moved, gone, n int) {
-	w.Helper()
+func (se *setup) lookUp(p *rig.Process, moved, gone, n int) {
+	se.Helper()
 	want := make(map[string][]string)
 	var recs []*kgo.Record
 	for i := range n {
 		id := fmt.Sprint("t-", i)
 		switch {
 		case i < 1000 || i >= moved+gone && i < moved+gone+1000:
-			recs = append(recs, w.timer(id, "3", time.Now()))
+			recs = append(recs, se.timer(id, "3", time.Now()))
 			values(want, id, "3")
 		case i < moved || i >= moved+gone:
-			recs = append(recs, w.Cancel(id))
+			recs = append(recs, se.Cancel(id))
 		}
 	}
-	w.Send(recs...)
-	w.finish(want)
-	w.pending(&p.Web, 0)
+	se.Send(recs...)
+	se.finish(want)
+	se.pending(&p.Web, 0)
 	if got := p.Metric("waterclock_outcomes_total", "outcome", "not_found"); got != 0 {
-		w.Errorf("%v cancels found nothing", got)
+		se.Errorf("%v cancels found nothing", got)
 	}
 	if got := p.Metric("waterclock_outcomes_total", "outcome", "replaced"); got != 2000 {
-		w.Errorf("%v requests replaced something, want 2000", got)
+		se.Errorf("%v requests replaced something, want 2000", got)
 	}
 }
 
 // age makes a directory older: what says when it was last in sync.
-func (w *setup) age(dir string, by time.Duration) {
-	w.Helper()
+func (se *setup) age(dir string, by time.Duration) {
+	se.Helper()
 	s, err := statestore.Open(statestore.Options{Home: intake.Murmur2Partition, Dir: filepath.Join(dir, "store")})
 	if err != nil {
-		w.Fatal(err)
+		se.Fatal(err)
 	}
 	ids, err := s.Partitions()
 	if err != nil {
-		w.Fatal(err)
+		se.Fatal(err)
 	}
 	for _, id := range ids {
 		k := s.Partition(id).Acquire()
@@ -165,29 +165,29 @@ func (w *setup) age(dir string, by time.Duration) {
 			err = k.Apply(&statestore.Batch{Position: m.Position, Changelog: m.Changelog})
 		}
 		if err != nil {
-			w.Fatal(err)
+			se.Fatal(err)
 		}
 	}
 	if err := s.Close(); err != nil {
-		w.Fatal(err)
+		se.Fatal(err)
 	}
 }
 
 // verify checks the rows of a directory that a killed process has left.
-func (w *setup) verify(dir string) {
-	w.Helper()
+func (se *setup) verify(dir string) {
+	se.Helper()
 	s, err := statestore.Open(statestore.Options{Dir: filepath.Join(dir, "store")})
 	if err != nil {
-		w.Fatalf("open the directory of a killed process: %v", err)
+		se.Fatalf("open the directory of a killed process: %v", err)
 	}
 	defer s.Close()
 	ids, err := s.Partitions()
 	if err != nil {
-		w.Fatal(err)
+		se.Fatal(err)
 	}
 	for _, id := range ids {
 		if _, err := s.Partition(id).Verify(); err != nil {
-			w.Errorf("directory of a killed process: %v", err)
+			se.Errorf("directory of a killed process: %v", err)
 		}
 	}
 }

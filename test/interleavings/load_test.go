@@ -13,9 +13,9 @@ import (
 type load struct{ *rig.Stream }
 
 // load begins to send perSecond timers a second, due that much later each.
-func (w *setup) load(perSecond int, ahead time.Duration) load {
-	return load{rig.StartStream(w, w.Client, perSecond, func(n int) *kgo.Record {
-		return w.timer(fmt.Sprint("load-", n), "1", time.Now().Add(ahead))
+func (se *setup) load(perSecond int, ahead time.Duration) load {
+	return load{rig.StartStream(se, se.Client, perSecond, func(n int) *kgo.Record {
+		return se.timer(fmt.Sprint("load-", n), "1", time.Now().Add(ahead))
 	})}
 }
 

@@ -142,13 +142,13 @@ func TestJoinHangsThroughAGenerationOldStepIsRefused(t *testing.T) {
 	}
 }
 
-func (w *setup) describeGroup() kadm.DescribedGroup {
-	w.Helper()
-	groups, err := w.adm.DescribeGroups(w.Context(), w.group())
+func (se *setup) describeGroup() kadm.DescribedGroup {
+	se.Helper()
+	groups, err := se.adm.DescribeGroups(se.Context(), se.group())
 	if err != nil {
-		w.Fatalf("describe the group: %v", err)
+		se.Fatalf("describe the group: %v", err)
 	}
-	return groups[w.group()]
+	return groups[se.group()]
 }
 
 func TestTenMembersJoinWithinASecond(t *testing.T) {
@@ -199,8 +199,8 @@ func TestTenMembersJoinWithinASecond(t *testing.T) {
 
 // claims checks that nobody claimed a partition that was its own, as one does
 // who drops a partition and is given it again, and returns their number.
-func (w *setup) claims(changelog *kafkatest.Collector) (n int) {
-	w.Helper()
+func (se *setup) claims(changelog *kafkatest.Collector) (n int) {
+	se.Helper()
 	last := make(map[int32]string)
 	for _, r := range changelog.Records() {
 		if len(r.Key) != 1 || r.Key[0] != byte(wire.KindClaim) {
@@ -208,17 +208,17 @@ func (w *setup) claims(changelog *kafkatest.Collector) (n int) {
 		}
 		claim, err := wire.DecodeClaim(r.Value)
 		if err != nil {
-			w.Fatalf("claim at %d/%d: %v", r.Partition, r.Offset, err)
+			se.Fatalf("claim at %d/%d: %v", r.Partition, r.Offset, err)
 		}
 		if claim.Step == "" {
 			continue // see wire.ClaimRecords
 		}
 		if last[r.Partition] == claim.Owner {
-			w.Errorf("partition %d was claimed twice in a row by %s", r.Partition, claim.Owner)
+			se.Errorf("partition %d was claimed twice in a row by %s", r.Partition, claim.Owner)
 		}
 		last[r.Partition] = claim.Owner
 		n++
 	}
-	w.Logf("%d claims", n)
+	se.Logf("%d claims", n)
 	return n
 }

@@ -154,21 +154,21 @@ func TestCoordinatorFailsOver(t *testing.T) {
 		in.Metric("waterclock_transactions_resolved_total"))
 }
 
-func (w *setup) groupCoordinator() int32 {
-	w.Helper()
-	found := w.adm.FindGroupCoordinators(w.Context(), w.group())[w.group()]
+func (se *setup) groupCoordinator() int32 {
+	se.Helper()
+	found := se.adm.FindGroupCoordinators(se.Context(), se.group())[se.group()]
 	if found.Err != nil {
-		w.Fatalf("find the group's coordinator: %v", found.Err)
+		se.Fatalf("find the group's coordinator: %v", found.Err)
 	}
 	return found.NodeID
 }
 
-func (w *setup) transactionCoordinator() int32 {
-	w.Helper()
-	id := repair.TransactionalIDPrefix(w.group()) + "any" // there is one partition of __transaction_state
-	found := w.adm.FindTxnCoordinators(w.Context(), id)[id]
+func (se *setup) transactionCoordinator() int32 {
+	se.Helper()
+	id := repair.TransactionalIDPrefix(se.group()) + "any" // there is one partition of __transaction_state
+	found := se.adm.FindTxnCoordinators(se.Context(), id)[id]
 	if found.Err != nil {
-		w.Fatalf("find the transactions' coordinator: %v", found.Err)
+		se.Fatalf("find the transactions' coordinator: %v", found.Err)
 	}
 	return found.NodeID
 }

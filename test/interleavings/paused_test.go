@@ -103,19 +103,19 @@ func TestPausedBetweenOffsetCommitAndEndTxn(t *testing.T) {
 
 // goesOnFirst keeps the heir from ending the victim's transaction until the victim has
 // committed it.
-func (w *setup) goesOnFirst(v *rig.Victim, heir *kafkatest.Wire, carried map[string]bool) {
-	w.Helper()
+func (se *setup) goesOnFirst(v *rig.Victim, heir *kafkatest.Wire, carried map[string]bool) {
+	se.Helper()
 	ends := heir.Hold(kmsg.InitProducerID.Int16())
-	if err := ends.Wait(w.limited(patience)); err != nil {
-		w.Fatal(err)
+	if err := ends.Wait(se.limited(patience)); err != nil {
+		se.Fatal(err)
 	}
-	await.Until(w, patience, "the victim is no member any more", func() bool { // what is held may be for a producer of the heir's own
-		return len(w.describeGroup().Members) == 1
+	await.Until(se, patience, "the victim is no member any more", func() bool { // what is held may be for a producer of the heir's own
+		return len(se.describeGroup().Members) == 1
 	})
 	v.GoOn()
-	await.Until(w, patience, "the victim's step is committed", func() bool {
+	await.Until(se, patience, "the victim's step is committed", func() bool {
 		n := 0
-		for _, r := range w.Out.Records() {
+		for _, r := range se.Out.Records() {
 			if carried[r.Header("waterclock-id")] {
 				n++
 			}
@@ -127,11 +127,11 @@ func (w *setup) goesOnFirst(v *rig.Victim, heir *kafkatest.Wire, carried map[str
 
 // written are the IDs whose emission for a timer of a request partition is in the target,
 // committed or not.
-func (w *setup) written(partition int32) map[string]bool {
-	w.Helper()
+func (se *setup) written(partition int32) map[string]bool {
+	se.Helper()
 	ids := make(map[string]bool)
-	source := fmt.Sprintf("%s/%d/", w.Requests, partition)
-	for _, r := range w.uncommitted() {
+	source := fmt.Sprintf("%s/%d/", se.Requests, partition)
+	for _, r := range se.uncommitted() {
 		if strings.HasPrefix(r.Header("waterclock-source"), source) {
 			ids[string(r.Key)] = true
 		}
@@ -140,19 +140,19 @@ func (w *setup) written(partition int32) map[string]bool {
 }
 
 // uncommitted is what is in the target now, aborted and open transactions included.
-func (w *setup) uncommitted() (all []kafkatest.Received) {
-	w.Helper()
-	ends, err := w.adm.ListEndOffsets(w.Context(), w.Target)
+func (se *setup) uncommitted() (all []kafkatest.Received) {
+	se.Helper()
+	ends, err := se.adm.ListEndOffsets(se.Context(), se.Target)
 	if err != nil {
-		w.Fatal(err)
+		se.Fatal(err)
 	}
-	end, _ := ends.Lookup(w.Target, 0)
-	cl := w.Cluster.Client(w.T, kgo.ConsumeTopics(w.Target), kgo.FetchIsolationLevel(kgo.ReadUncommitted()),
+	end, _ := ends.Lookup(se.Target, 0)
+	cl := se.Cluster.Client(se.T, kgo.ConsumeTopics(se.Target), kgo.FetchIsolationLevel(kgo.ReadUncommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.KeepControlRecords())
 	for next := int64(0); next < end.Offset; {
-		fetches := cl.PollFetches(w.limited(patience))
+		fetches := cl.PollFetches(se.limited(patience))
 		if err := fetches.Err(); err != nil {
-			w.Fatalf("read the target: %v", err)
+			se.Fatalf("read the target: %v", err)
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			next = r.Offset + 1

@@ -56,83 +56,83 @@ func newSetup(t *testing.T, c *kafkatest.Cluster, partitions int32) *setup {
 }
 
 // config is that of an instance with a directory of its own.
-func (w *setup) config() *config.Config {
-	cfg := w.Config()
+func (se *setup) config() *config.Config {
+	cfg := se.Config()
 	cfg.SessionTimeout = session
 	return cfg
 }
 
-func (w *setup) group() string     { return "group-of-" + w.Requests }
-func (w *setup) changelog() string { return topics.Changelog(w.Requests) }
+func (se *setup) group() string     { return "group-of-" + se.Requests }
+func (se *setup) changelog() string { return topics.Changelog(se.Requests) }
 
-func (w *setup) timer(id, value string, due time.Time) *kgo.Record {
-	return w.Request(id, value, "timer-at", strconv.FormatInt(due.UnixMilli(), 10), "timer-target-topic", w.Target)
+func (se *setup) timer(id, value string, due time.Time) *kgo.Record {
+	return se.Request(id, value, "timer-at", strconv.FormatInt(due.UnixMilli(), 10), "timer-target-topic", se.Target)
 }
 
 // pending waits until the instance holds just n timers in its store.
-func (w *setup) pending(in *rig.Web, n int) {
-	w.Helper()
-	await.Until(w, patience, fmt.Sprintf("%d pending timers", n), func() bool {
+func (se *setup) pending(in *rig.Web, n int) {
+	se.Helper()
+	await.Until(se, patience, fmt.Sprintf("%d pending timers", n), func() bool {
 		return in.Metric("waterclock_pending_timers") == float64(n)
 	})
 }
 
 // nearlyDue schedules n timers and waits until the instance holds them, before they are due. It returns what must be emitted.
-func (w *setup) nearlyDue(in *rig.Web, n int) map[string][]string {
-	w.Helper()
+func (se *setup) nearlyDue(in *rig.Web, n int) map[string][]string {
+	se.Helper()
 	want := make(map[string][]string)
-	due := time.Now().Add(w.lead)
+	due := time.Now().Add(se.lead)
 	var recs []*kgo.Record
 	for i := range n {
 		id := fmt.Sprint("t-", i)
-		recs = append(recs, w.timer(id, "1", due))
+		recs = append(recs, se.timer(id, "1", due))
 		values(want, id, "1")
 	}
-	w.Send(recs...)
-	w.pending(in, n)
+	se.Send(recs...)
+	se.pending(in, n)
 	if time.Now().After(due) {
-		w.Fatal("the machine is too slow for this test")
+		se.Fatal("the machine is too slow for this test")
 	}
 	return want
 }
 
 // at waits for an instant.
-func (w *setup) at(when time.Time) { await.For(w, time.Until(when)) }
+func (se *setup) at(when time.Time) { await.For(se, time.Until(when)) }
 
 // finish waits until every ID of want was emitted with these values, one after
 // the other, and checks that nothing else comes: nothing lost, duplicated or early.
 // It ends with one timer for each request partition that fires at once: what
 // was decided before it is in the target before it.
-func (w *setup) finish(want map[string][]string) {
-	w.Helper()
+func (se *setup) finish(want map[string][]string) {
+	se.Helper()
 	n := 0
 	for _, vs := range want {
 		n += len(vs)
 	}
-	w.Out.WaitFor(n, patience)
-	manual := w.Cluster.Client(w.T, kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	for p := range w.partitions {
-		r := w.timer(fmt.Sprint("barrier-", p), "", time.Now().Add(-time.Second))
+	se.Out.WaitFor(n, patience)
+	manual := se.Cluster.Client(se.T, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for p := range se.partitions {
+		r := se.timer(fmt.Sprint("barrier-", p), "", time.Now().Add(-time.Second))
 		r.Partition = p
-		if err := manual.ProduceSync(w.Context(), r).FirstErr(); err != nil {
-			w.Fatalf("send: %v", err)
+		if err := manual.ProduceSync(se.Context(), r).FirstErr(); err != nil {
+			se.Fatalf("send: %v", err)
 		}
 	}
-	await.Until(w, patience, "barriers", func() bool {
+	await.Until(se, patience, "barriers", func() bool {
 		barriers := 0
-		for _, r := range w.Out.Records() {
+		for _, r := range se.Out.Records() {
 			if strings.HasPrefix(r.Header("waterclock-id"), "barrier-") {
 				barriers++
 			}
 		}
-		return barriers >= int(w.partitions)
+		return barriers >= int(se.partitions)
 	})
-	w.Out.Quiet(quiet)
-	got := rig.Emissions(w.T, w.Out.Records())
+	se.Out.Quiet(quiet)
+	got := rig.Emissions(se.T, se.Out.Records())
 	wrong := 0
 	complain := func(format string, args ...any) {
 		if wrong++; wrong <= 10 {
-			kafkatest.Inexact(w, format, args...)
+			kafkatest.Inexact(se, format, args...)
 		}
 	}
 	for id, vs := range want {
@@ -149,36 +149,36 @@ func (w *setup) finish(want map[string][]string) {
 			complain("%s: emitted %d times, want none", id, len(rs))
 		}
 	}
-	w.Logf("%d emissions of %d IDs: %d IDs wrong (lost, duplicated or unwanted)", n, len(want), wrong)
+	se.Logf("%d emissions of %d IDs: %d IDs wrong (lost, duplicated or unwanted)", n, len(want), wrong)
 }
 
 // deleteOffsets removes the group's offsets. The group must be empty.
-func (w *setup) deleteOffsets() {
-	w.Helper()
+func (se *setup) deleteOffsets() {
+	se.Helper()
 	set := kadm.TopicsSet{}
-	for p := range w.partitions {
-		set.Add(w.Requests, p)
+	for p := range se.partitions {
+		set.Add(se.Requests, p)
 	}
-	resp, err := w.adm.DeleteOffsets(w.Context(), w.group(), set)
+	resp, err := se.adm.DeleteOffsets(se.Context(), se.group(), set)
 	if err != nil {
-		w.Fatalf("delete offsets: %v", err)
+		se.Fatalf("delete offsets: %v", err)
 	}
 	if err := resp.Error(); err != nil {
-		w.Fatalf("delete offsets: %v", err)
+		se.Fatalf("delete offsets: %v", err)
 	}
 }
 
 // foreign is a transactional producer of somebody else.
-func (w *setup) foreign(name string) *txn {
-	w.Helper()
-	return &txn{w, w.Cluster.Client(w.T, kgo.TransactionalID(name+"-"+w.Requests), kgo.TransactionTimeout(5*time.Minute),
+func (se *setup) foreign(name string) *txn {
+	se.Helper()
+	return &txn{se, se.Cluster.Client(se.T, kgo.TransactionalID(name+"-"+se.Requests), kgo.TransactionTimeout(5*time.Minute),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))}
 }
 
 // hanging is a producer as an owner of the group's would have it.
-func (w *setup) hanging(name string) *txn {
-	w.Helper()
-	return &txn{w, w.Cluster.Client(w.T, kgo.TransactionalID(repair.TransactionalIDPrefix(w.group())+name+"/0/1"), kgo.TransactionTimeout(5*time.Minute),
+func (se *setup) hanging(name string) *txn {
+	se.Helper()
+	return &txn{se, se.Cluster.Client(se.T, kgo.TransactionalID(repair.TransactionalIDPrefix(se.group())+name+"/0/1"), kgo.TransactionTimeout(5*time.Minute),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))}
 }
 
@@ -188,31 +188,31 @@ type txn struct {
 	cl *kgo.Client
 }
 
-func (x *txn) begin(recs ...*kgo.Record) {
-	x.w.Helper()
-	if err := x.cl.BeginTransaction(); err != nil {
-		x.w.Fatalf("begin: %v", err)
+func (t *txn) begin(recs ...*kgo.Record) {
+	t.w.Helper()
+	if err := t.cl.BeginTransaction(); err != nil {
+		t.w.Fatalf("begin: %v", err)
 	}
-	x.add(recs...)
+	t.add(recs...)
 }
 
-func (x *txn) add(recs ...*kgo.Record) {
-	x.w.Helper()
-	if err := x.cl.ProduceSync(x.w.Context(), recs...).FirstErr(); err != nil {
-		x.w.Fatalf("produce in a transaction: %v", err)
+func (t *txn) add(recs ...*kgo.Record) {
+	t.w.Helper()
+	if err := t.cl.ProduceSync(t.w.Context(), recs...).FirstErr(); err != nil {
+		t.w.Fatalf("produce in a transaction: %v", err)
 	}
 }
 
-func (x *txn) end(commit kgo.TransactionEndTry) {
-	x.w.Helper()
-	if err := x.cl.EndTransaction(x.w.Context(), commit); err != nil {
-		x.w.Fatalf("end transaction: %v", err)
+func (t *txn) end(commit kgo.TransactionEndTry) {
+	t.w.Helper()
+	if err := t.cl.EndTransaction(t.w.Context(), commit); err != nil {
+		t.w.Fatalf("end transaction: %v", err)
 	}
 }
 
 // owned are the partitions of the request topic that an instance holds.
-func (w *setup) owned(in *rig.Web) (ps []int32) {
-	w.Helper()
+func (se *setup) owned(in *rig.Web) (ps []int32) {
+	se.Helper()
 	_, body := in.Readyz()
 	var shown struct {
 		Detail struct {
@@ -220,12 +220,12 @@ func (w *setup) owned(in *rig.Web) (ps []int32) {
 		}
 	}
 	if err := json.Unmarshal([]byte(body), &shown); err != nil {
-		w.Fatalf("readyz: %v: %s", err, body)
+		se.Fatalf("readyz: %v: %s", err, body)
 	}
-	for name := range shown.Detail.Topics[w.Requests] {
+	for name := range shown.Detail.Topics[se.Requests] {
 		p, err := strconv.Atoi(name)
 		if err != nil {
-			w.Fatalf("readyz: %v: %s", err, body)
+			se.Fatalf("readyz: %v: %s", err, body)
 		}
 		ps = append(ps, int32(p))
 	}
@@ -233,9 +233,9 @@ func (w *setup) owned(in *rig.Web) (ps []int32) {
 }
 
 // limited bounds a wait.
-func (w *setup) limited(d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(w.Context(), d)
-	w.Cleanup(cancel)
+func (se *setup) limited(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(se.Context(), d)
+	se.Cleanup(cancel)
 	return ctx
 }
 

@@ -98,34 +98,34 @@ func newTrial(t *testing.T, c *kafkatest.Cluster, of cell) *trial {
 const withEvents = "events: true"
 
 // write writes part of parts of what the cell writes, the parts counting from 0.
-func (x *trial) write(part, parts int, due time.Time) {
-	x.Helper()
-	if err := x.writeAll(part, parts, due); err != nil {
-		x.Fatalf("write requests: %v", err)
+func (t *trial) write(part, parts int, due time.Time) {
+	t.Helper()
+	if err := t.writeAll(part, parts, due); err != nil {
+		t.Fatalf("write requests: %v", err)
 	}
 	if part == parts-1 {
-		x.sound, x.bad = x.shape.sound+besideSound, x.shape.bad+besideBad
+		t.sound, t.bad = t.shape.sound+besideSound, t.shape.bad+besideBad
 	}
 }
 
-func (x *trial) writeAll(part, parts int, due time.Time) error {
-	from, to := x.shape.units*part/parts, x.shape.units*(part+1)/parts
-	if x.shape.batch != nil {
+func (t *trial) writeAll(part, parts int, due time.Time) error {
+	from, to := t.shape.units*part/parts, t.shape.units*(part+1)/parts
+	if t.shape.batch != nil {
 		for n := from; n < to; n++ {
-			if err := corpus.Produce(x.Context(), x.plain, x.requests, x.id, int32(n)%x.partitions, x.shape.batch()); err != nil {
+			if err := corpus.Produce(t.Context(), t.plain, t.requests, t.id, int32(n)%t.partitions, t.shape.batch()); err != nil {
 				return err
 			}
 		}
-	} else if err := sendAll(x.client, from, to, func(n int) *kgo.Record {
-		r := x.shape.record(n, due, x.target)
-		r.Topic = x.requests
+	} else if err := sendAll(t.client, from, to, func(n int) *kgo.Record {
+		r := t.shape.record(n, due, t.target)
+		r.Topic = t.requests
 		return r
 	}); err != nil {
 		return err
 	}
 	const beside = besideSound + besideBad
-	return sendAll(x.plain, beside*part/parts, beside*(part+1)/parts, func(n int) *kgo.Record {
-		r := timer(x.requests, x.target, x.shape.units+n, due, []byte("beside"))
+	return sendAll(t.plain, beside*part/parts, beside*(part+1)/parts, func(n int) *kgo.Record {
+		r := timer(t.requests, t.target, t.shape.units+n, due, []byte("beside"))
 		if n >= besideSound {
 			r.Headers[0].Value = []byte("tomorrow")
 		}
@@ -134,66 +134,66 @@ func (x *trial) writeAll(part, parts int, due time.Time) error {
 }
 
 // start starts an instance on a directory, with the cell's callers if it is the first one.
-func (x *trial) start(dir string) *instance {
-	x.Helper()
-	in := &instance{dir: dir, api: rig.FreeAddr(x)}
-	args := rig.Arguments(x.cluster.Seeds(), x.requests, dir, "--memory", config.MinMemory.String(),
-		"--default-target", x.target, "--config", x.config, "--api", in.api, "--api-key-file", x.key)
+func (t *trial) start(dir string) *instance {
+	t.Helper()
+	in := &instance{dir: dir, api: rig.FreeAddr(t)}
+	args := rig.Arguments(t.cluster.Seeds(), t.requests, dir, "--memory", config.MinMemory.String(),
+		"--default-target", t.target, "--config", t.config, "--api", in.api, "--api-key-file", t.key)
 	pprof := ""
 	if *profileFlag != "" {
-		pprof = rig.FreeAddr(x)
+		pprof = rig.FreeAddr(t)
 		args = append(args, "--pprof", pprof)
 	}
-	in.Process = rig.Start(x, args...)
+	in.Process = rig.Start(t, args...)
 	if pprof != "" {
-		go profile(x.T, in.Process, pprof)
+		go profile(t.T, in.Process, pprof)
 	}
-	x.instances = append(x.instances, in)
-	if x.callers && x.readers == nil {
-		x.readers = startCallers(x.T, "http://"+in.api, x.requests)
+	t.instances = append(t.instances, in)
+	if t.callers && t.readers == nil {
+		t.readers = startCallers(t.T, "http://"+in.api, t.requests)
 	}
 	return in
 }
 
 // stop stops an instance in order, and the callers with the last one.
-func (x *trial) stop(in *instance) {
-	x.Helper()
-	x.instances = slices.DeleteFunc(x.instances, func(other *instance) bool { return other == in })
-	if x.readers != nil && len(x.instances) == 0 {
-		x.readers.stop()
-		x.readers = nil
+func (t *trial) stop(in *instance) {
+	t.Helper()
+	t.instances = slices.DeleteFunc(t.instances, func(other *instance) bool { return other == in })
+	if t.readers != nil && len(t.instances) == 0 {
+		t.readers.stop()
+		t.readers = nil
 	}
-	x.look(in)
-	stop(x.T, in.Process)
+	t.look(in)
+	stop(t.T, in.Process)
 }
 
 // look holds an instance's peak against the limit.
-func (x *trial) look(in *instance) {
-	x.Helper()
+func (t *trial) look(in *instance) {
+	t.Helper()
 	_, peak := in.Memory()
-	if x.peak = max(x.peak, peak); peak > peakLimit {
-		x.Errorf("peak memory %.1f MiB, want %d at most", float64(peak)/mib, peakLimit/mib)
+	if t.peak = max(t.peak, peak); peak > peakLimit {
+		t.Errorf("peak memory %.1f MiB, want %d at most", float64(peak)/mib, peakLimit/mib)
 	}
 }
 
 // settled waits until all that was written is settled: as many timers are pending as must be, and there is one dead letter
 // for each bad request.
-func (x *trial) settled(pending int) {
-	x.Helper()
+func (t *trial) settled(pending int) {
+	t.Helper()
 	state := ""
 	if _, ok := await.Within(trialLimit, func() (ok bool) {
-		state, ok = x.state(pending)
+		state, ok = t.state(pending)
 		return ok
 	}); !ok {
-		x.Fatalf("not settled within %s: %s", trialLimit, state)
+		t.Fatalf("not settled within %s: %s", trialLimit, state)
 	}
-	x.letters.check(x.T, x.bad)
+	t.letters.check(t.T, t.bad)
 }
 
 // state is what there is, and whether it is all.
-func (x *trial) state(pending int) (text string, ok bool) {
+func (t *trial) state(pending int) (text string, ok bool) {
 	live, now, queued, off := 0, 0.0, 0.0, 0.0
-	for _, in := range x.instances {
+	for _, in := range t.instances {
 		status, body := in.Readyz()
 		if status != 200 {
 			return fmt.Sprintf("/readyz answers %d: %s", status, body), false
@@ -202,23 +202,23 @@ func (x *trial) state(pending int) (text string, ok bool) {
 		now, queued = now+in.Metric("waterclock_pending_timers"), queued+in.Metric("waterclock_queue_entries")
 		off += in.Metric("waterclock_ledger")
 	}
-	letters := x.letters.count()
+	letters := t.letters.count()
 	return fmt.Sprintf("%d of %d partitions are live, %.0f of %d timers pending, %.0f entries queued, ledger %.0f, %d of %d dead letters",
-			live, x.partitions, now, pending, queued, off, letters, x.bad),
-		live == int(x.partitions) && now == float64(pending) && queued == 0 && off == 0 && letters >= x.bad
+			live, t.partitions, now, pending, queued, off, letters, t.bad),
+		live == int(t.partitions) && now == float64(pending) && queued == 0 && off == 0 && letters >= t.bad
 }
 
 // end stops what still runs, and deletes the topics: brokers do not bear the partitions of all cells.
-func (x *trial) end() {
-	x.Helper()
-	for len(x.instances) > 0 {
-		x.stop(x.instances[0])
+func (t *trial) end() {
+	t.Helper()
+	for len(t.instances) > 0 {
+		t.stop(t.instances[0])
 	}
-	own := []string{x.requests, x.target, topics.Changelog(x.requests), topics.DeadLetters(x.requests)}
-	if x.callers || slices.Contains(x.shape.tenant, withEvents) {
-		own = append(own, topics.Events(x.requests))
+	own := []string{t.requests, t.target, topics.Changelog(t.requests), topics.DeadLetters(t.requests)}
+	if t.callers || slices.Contains(t.shape.tenant, withEvents) {
+		own = append(own, topics.Events(t.requests))
 	}
-	kafkatest.DeleteTopics(x, x.cluster.Admin(x), own...)
+	kafkatest.DeleteTopics(t, t.cluster.Admin(t), own...)
 }
 
 // letters counts dead letters by their source, for millions of them. mu guards the map.

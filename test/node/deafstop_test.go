@@ -29,11 +29,11 @@ type deafConn struct {
 }
 
 // Write implements net.Conn.
-func (c deafConn) Write(b []byte) (int, error) {
-	if c.d.shut.Load() {
+func (d deafConn) Write(b []byte) (int, error) {
+	if d.d.shut.Load() {
 		return len(b), nil
 	}
-	return c.Conn.Write(b)
+	return d.Conn.Write(b)
 }
 
 // An instance ends soon although no broker answers any more and timers fall due. Until then /readyz says what it does.

@@ -57,7 +57,7 @@ func TestAFollowerBeginsADamagedViewAgain(t *testing.T) {
 }
 
 // damagedView returns a view of the whole log, in a table that is damaged. Nobody has read the damaged blocks yet.
-func (w *regrown) damagedView(t *testing.T) *statestore.Handle {
+func (re *regrown) damagedView(t *testing.T) *statestore.Handle {
 	t.Helper()
 	dir := t.TempDir()
 	open := func() (*statestore.Store, *statestore.Handle) {
@@ -65,10 +65,10 @@ func (w *regrown) damagedView(t *testing.T) *statestore.Handle {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s, s.Partition(statestore.PartitionID{Topic: w.set.Request.ID}).Acquire()
+		return s, s.Partition(statestore.PartitionID{Topic: re.set.Request.ID}).Acquire()
 	}
 	s, h := open()
-	r, err := h.Replay(w.set.Changelog.ID, time.Now())
+	r, err := h.Replay(re.set.Changelog.ID, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func (w *regrown) damagedView(t *testing.T) *statestore.Handle {
 			t.Fatal(err)
 		}
 	}
-	if err := r.Checkpoint(w.checkpoint(59, "B/59")); err != nil {
+	if err := r.Checkpoint(re.checkpoint(59, "B/59")); err != nil {
 		t.Fatal(err)
 	}
 	r.At(statestore.Mark{Named: true, Epoch: 1, Read: 60})

@@ -121,8 +121,8 @@ func newRegrown(t *testing.T) *regrown {
 	return w
 }
 
-func (w *regrown) checkpoint(position int64, step string) []byte {
-	c := wire.Checkpoint{Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: position, Step: step, Group: "g"}
+func (re *regrown) checkpoint(position int64, step string) []byte {
+	c := wire.Checkpoint{Request: re.set.Request.ID, Changelog: re.set.Changelog.ID, Position: position, Step: step, Group: "g"}
 	return c.AppendTo(nil)
 }
 
@@ -131,20 +131,20 @@ func pendingTimer(id string, n int64) *timer.Timer {
 }
 
 // empty returns a view of nothing.
-func (w *regrown) empty(t *testing.T) *statestore.Handle {
+func (re *regrown) empty(t *testing.T) *statestore.Handle {
 	s, err := statestore.Open(statestore.Options{Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	return s.Partition(statestore.PartitionID{Topic: w.set.Request.ID}).Acquire()
+	return s.Partition(statestore.PartitionID{Topic: re.set.Request.ID}).Acquire()
 }
 
 // view returns a view that ends with a step, whose number is the offset of its checkpoint. In the log that it was made
 // from, "ghost" was scheduled.
-func (w *regrown) view(t *testing.T, step string, at statestore.Mark) *statestore.Handle {
-	h := w.empty(t)
-	r, err := h.Replay(w.set.Changelog.ID, time.Now())
+func (re *regrown) view(t *testing.T, step string, at statestore.Mark) *statestore.Handle {
+	h := re.empty(t)
+	r, err := h.Replay(re.set.Changelog.ID, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func (w *regrown) view(t *testing.T, step string, at statestore.Mark) *statestor
 	if err := r.Put([]byte(id), nil, pendingTimer(id, 35)); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Checkpoint(w.checkpoint(39, step)); err != nil {
+	if err := r.Checkpoint(re.checkpoint(39, step)); err != nil {
 		t.Fatal(err)
 	}
 	r.At(at)

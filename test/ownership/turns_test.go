@@ -16,7 +16,7 @@ import (
 )
 
 // replayer returns a follower with a store of its own. Without turns it replays as an acquisition does.
-func (w *regrown) replayer(t *testing.T, slots, turns *semaphore.Weighted) *ownership.Follower {
+func (re *regrown) replayer(t *testing.T, slots, turns *semaphore.Weighted) *ownership.Follower {
 	t.Helper()
 	s, err := statestore.Open(statestore.Options{Dir: "store", FS: vfs.NewMem(), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -24,8 +24,8 @@ func (w *regrown) replayer(t *testing.T, slots, turns *semaphore.Weighted) *owne
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return ownership.NewFollower(ownership.FollowOptions{
-		Topics: w.set, Client: w.cl, Logger: slog.New(slog.DiscardHandler), Metrics: new(counter),
-		Local: &ownership.Local{Handle: s.Partition(statestore.PartitionID{Topic: w.set.Request.ID}).Acquire(), Slots: slots, Turns: turns, Room: 1 << 10},
+		Topics: re.set, Client: re.cl, Logger: slog.New(slog.DiscardHandler), Metrics: new(counter),
+		Local: &ownership.Local{Handle: s.Partition(statestore.PartitionID{Topic: re.set.Request.ID}).Acquire(), Slots: slots, Turns: turns, Room: 1 << 10},
 	})
 }
 

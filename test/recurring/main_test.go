@@ -52,34 +52,34 @@ func newSetup(t *testing.T) *setup {
 	return &setup{Setup: *rig.NewSetup(t, kafkatest.Shared(t), 1, 1)}
 }
 
-func (w *setup) config() *config.Config {
-	cfg := w.Config()
+func (s *setup) config() *config.Config {
+	cfg := s.Config()
 	cfg.SessionTimeout = session
 	return cfg
 }
 
 // request is one for the target, with further headers given as name, value.
-func (w *setup) request(id, value string, headers ...string) *kgo.Record {
-	return w.Request(id, value, append([]string{"timer-target-topic", w.Target}, headers...)...)
+func (s *setup) request(id, value string, headers ...string) *kgo.Record {
+	return s.Request(id, value, append([]string{"timer-target-topic", s.Target}, headers...)...)
 }
 
 // recurring is a timer with an interval, from first on.
-func (w *setup) recurring(id, value string, first time.Time, headers ...string) *kgo.Record {
-	return w.request(id, value, append([]string{"timer-every", every.String(), "timer-at", millis(first)}, headers...)...)
+func (s *setup) recurring(id, value string, first time.Time, headers ...string) *kgo.Record {
+	return s.request(id, value, append([]string{"timer-every", every.String(), "timer-at", millis(first)}, headers...)...)
 }
 
 func millis(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) }
 
 // now is the owner's clock.
-func (w *setup) now() time.Time { return time.Now().Add(-w.behind) }
+func (s *setup) now() time.Time { return time.Now().Add(-s.behind) }
 
 // soon is a whole second, so far from now that what is due then is pending before.
-func (w *setup) soon(ahead time.Duration) time.Time {
-	return w.now().Add(ahead + time.Second).Truncate(time.Second)
+func (s *setup) soon(ahead time.Duration) time.Time {
+	return s.now().Add(ahead + time.Second).Truncate(time.Second)
 }
 
 // at waits for an instant of the owner's clock.
-func (w *setup) at(when time.Time) { await.For(w, when.Sub(w.now())) }
+func (s *setup) at(when time.Time) { await.For(s, when.Sub(s.now())) }
 
 // firing is one emission. due and stamp are Unix milliseconds, stamp by the owner's
 // clock.
@@ -90,34 +90,34 @@ type firing struct {
 
 // firings are those of each timer, in the order of their log. Each is checked by
 // itself: it is not early, and no other has its event.
-func (w *setup) firings() map[string][]firing {
-	w.Helper()
+func (s *setup) firings() map[string][]firing {
+	s.Helper()
 	by := make(map[string][]firing)
-	for id, rs := range rig.Emissions(w.T, w.Out.Records()) {
+	for id, rs := range rig.Emissions(s.T, s.Out.Records()) {
 		for _, r := range rs {
-			by[id] = append(by[id], firing{w.number(r, "waterclock-occurrence"), w.number(r, "waterclock-due"), r.Timestamp.UnixMilli(), string(r.Value)})
+			by[id] = append(by[id], firing{s.number(r, "waterclock-occurrence"), s.number(r, "waterclock-due"), r.Timestamp.UnixMilli(), string(r.Value)})
 		}
 	}
 	return by
 }
 
-func (w *setup) number(r kafkatest.Received, header string) int64 {
-	w.Helper()
+func (s *setup) number(r kafkatest.Received, header string) int64 {
+	s.Helper()
 	n, err := strconv.ParseInt(r.Header(header), 10, 64)
 	if err != nil {
-		w.Fatalf("header %s of an emission of %s: %v", header, r.Key, err)
+		s.Fatalf("header %s of an emission of %s: %v", header, r.Key, err)
 	}
 	return n
 }
 
 // fired waits until the timer has fired n times.
-func (w *setup) fired(id string, n int) {
-	w.Helper()
-	await.Until(w, patience, fmt.Sprintf("%s has fired %d times", id, n), func() bool { return w.count(id) >= n })
+func (s *setup) fired(id string, n int) {
+	s.Helper()
+	await.Until(s, patience, fmt.Sprintf("%s has fired %d times", id, n), func() bool { return s.count(id) >= n })
 }
 
-func (w *setup) count(id string) (n int) {
-	for _, r := range w.Out.Records() {
+func (s *setup) count(id string) (n int) {
+	for _, r := range s.Out.Records() {
 		if r.Header("waterclock-id") == id {
 			n++
 		}
@@ -127,23 +127,23 @@ func (w *setup) count(id string) (n int) {
 
 // numbered checks that occurrences are numbered by their due times, from first on, and
 // come in order.
-func (w *setup) numbered(id string, fs []firing, first int64) {
-	w.Helper()
+func (s *setup) numbered(id string, fs []firing, first int64) {
+	s.Helper()
 	last := int64(0)
 	for _, f := range fs {
 		if want := first + (f.number-1)*every.Milliseconds(); f.due != want || f.number <= last {
-			kafkatest.Inexact(w, "%s: occurrence %d is due %d, want %d; it came behind occurrence %d", id, f.number, f.due, want, last)
+			kafkatest.Inexact(s, "%s: occurrence %d is due %d, want %d; it came behind occurrence %d", id, f.number, f.due, want, last)
 		}
 		last = f.number
 	}
 }
 
 // contiguous checks that occurrences 1 to n have fired, and no other.
-func (w *setup) contiguous(id string, fs []firing, first, n int64) {
-	w.Helper()
-	w.numbered(id, fs, first)
+func (s *setup) contiguous(id string, fs []firing, first, n int64) {
+	s.Helper()
+	s.numbered(id, fs, first)
 	if int64(len(fs)) != n || n > 0 && fs[n-1].number != n {
-		kafkatest.Inexact(w, "%s: %d occurrences have fired, want 1 to %d: %v", id, len(fs), n, numbers(fs))
+		kafkatest.Inexact(s, "%s: %d occurrences have fired, want 1 to %d: %v", id, len(fs), n, numbers(fs))
 	}
 }
 
@@ -160,11 +160,11 @@ type outage struct{ from, over, to time.Time }
 
 // caughtUp checks a timer against one of policy all that has the same due times up to
 // until: what it lacks was missed, and of that it has what its policy lets fire.
-func (w *setup) caughtUp(id, policy string, fs, all []firing, o outage, until time.Time) {
-	w.Helper()
-	w.numbered(id, fs, fs[0].due)
+func (s *setup) caughtUp(id, policy string, fs, all []firing, o outage, until time.Time) {
+	s.Helper()
+	s.numbered(id, fs, fs[0].due)
 	if policy == "all" {
-		w.contiguous(id, fs, fs[0].due, (until.UnixMilli()-fs[0].due)/every.Milliseconds()+1)
+		s.contiguous(id, fs, fs[0].due, (until.UnixMilli()-fs[0].due)/every.Milliseconds()+1)
 		return
 	}
 	has := make(map[int64]bool)
@@ -176,7 +176,7 @@ func (w *setup) caughtUp(id, policy string, fs, all []firing, o outage, until ti
 		}
 		missed++
 		if policy == "none" || f.due+every.Milliseconds() < o.over.UnixMilli() {
-			w.Errorf("%s: occurrence %d, due %d, was missed and fired at %d; they could again from %d on", id, f.number, f.due, f.stamp, o.over.UnixMilli())
+			s.Errorf("%s: occurrence %d, due %d, was missed and fired at %d; they could again from %d on", id, f.number, f.due, f.stamp, o.over.UnixMilli())
 		}
 	}
 	lacks := 0
@@ -187,14 +187,14 @@ func (w *setup) caughtUp(id, policy string, fs, all []firing, o outage, until ti
 		lacks++
 		overtaken := f.stamp >= f.due+every.Milliseconds()
 		if during := f.due >= o.from.UnixMilli() && f.due <= o.to.UnixMilli(); !during && !overtaken {
-			kafkatest.Inexact(w, "%s: the occurrence due %d has not fired, and was not missed", id, f.due)
+			kafkatest.Inexact(s, "%s: the occurrence due %d has not fired, and was not missed", id, f.due)
 		}
 	}
 	if lacks == 0 {
-		w.Errorf("%s: nothing was missed: nothing is shown", id)
+		s.Errorf("%s: nothing was missed: nothing is shown", id)
 	}
 	if last := fs[len(fs)-1]; last.due != until.UnixMilli() {
-		w.Errorf("%s: the last occurrence was due %d, want %d", id, last.due, until.UnixMilli())
+		s.Errorf("%s: the last occurrence was due %d, want %d", id, last.due, until.UnixMilli())
 	}
-	w.Logf("%s: occurrences %v; %d missed ones fired, %d were let go", id, numbers(fs), missed, lacks)
+	s.Logf("%s: occurrences %v; %d missed ones fired, %d were let go", id, numbers(fs), missed, lacks)
 }

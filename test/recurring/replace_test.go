@@ -98,14 +98,14 @@ func TestReplacedInTheMiddleOfAFiring(t *testing.T) {
 
 // generations divides what has the value "1" from the rest, which comes behind it, or
 // in one step with it: that is in the order of due times.
-func (w *setup) generations(id string, fs []firing) (old, renewed []firing) {
-	w.Helper()
+func (s *setup) generations(id string, fs []firing) (old, renewed []firing) {
+	s.Helper()
 	for _, f := range fs {
 		switch {
 		case f.value != "1":
 			renewed = append(renewed, f)
 		case len(renewed) > 0 && (f.stamp != renewed[0].stamp || f.due < renewed[0].due):
-			w.Errorf("%s: occurrence %d of the old generation came behind the new one", id, f.number)
+			s.Errorf("%s: occurrence %d of the old generation came behind the new one", id, f.number)
 			fallthrough
 		default:
 			old = append(old, f)

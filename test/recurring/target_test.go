@@ -19,19 +19,19 @@ const behind = 5 * time.Second
 
 // takes says whether the target takes writes of an owner whose clock is behind: only
 // while the topic allows a clock to be off. No replica need be stopped for it.
-func (w *setup) takes(yes bool) {
-	w.Helper()
+func (s *setup) takes(yes bool) {
+	s.Helper()
 	limit := behind / 2
 	if yes {
 		limit = time.Hour
 	}
-	kafkatest.SetTopic(w, w.Cluster.Admin(w.T), w.Target, "message.timestamp.before.max.ms", fmt.Sprint(limit.Milliseconds()))
+	kafkatest.SetTopic(s, s.Cluster.Admin(s.T), s.Target, "message.timestamp.before.max.ms", fmt.Sprint(limit.Milliseconds()))
 }
 
 // parked waits until that many timers are parked.
-func (w *setup) parked(in *rig.Instance, n float64) {
-	w.Helper()
-	await.Until(w, patience, "timers are parked", func() bool { return in.Metric("waterclock_parked_timers") == n })
+func (s *setup) parked(in *rig.Instance, n float64) {
+	s.Helper()
+	await.Until(s, patience, "timers are parked", func() bool { return in.Metric("waterclock_parked_timers") == n })
 }
 
 // A target takes no writes for some seconds: the occurrences due before its breaker

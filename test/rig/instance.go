@@ -119,18 +119,18 @@ type testLog struct {
 	over bool
 }
 
-func (l *testLog) Write(b []byte) (int, error) {
-	l.once.Do(func() {
-		l.t.Cleanup(func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.over = true
+func (t *testLog) Write(b []byte) (int, error) {
+	t.once.Do(func() {
+		t.t.Cleanup(func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.over = true
 		})
 	})
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.over {
-		l.t.Logf("%s", b)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.over {
+		t.t.Logf("%s", b)
 	}
 	return len(b), nil
 }

@@ -71,27 +71,27 @@ func put(t testing.TB, path, text string) {
 }
 
 // topics makes a request topic and a target, named and prefixed.
-func (w *setup) topics(t *testing.T) (requests, target, mail string) {
+func (s *setup) topics(t *testing.T) (requests, target, mail string) {
 	t.Helper()
-	requests = w.CreateTopic(t, partitions, nil)
-	target = w.CreateTopic(t, partitions, nil, requests+"-out")
-	mail = w.CreateTopic(t, partitions, nil, requests+"-mail.welcome")
+	requests = s.CreateTopic(t, partitions, nil)
+	target = s.CreateTopic(t, partitions, nil, requests+"-out")
+	mail = s.CreateTopic(t, partitions, nil, requests+"-mail.welcome")
 	return requests, target, mail
 }
 
 // config is that of an instance that logs in by SCRAM-SHA-512.
-func (w *setup) config(t *testing.T, requests string) *config.Config {
+func (s *setup) config(t *testing.T, requests string) *config.Config {
 	t.Helper()
-	cfg := rig.Config(t, w.Listener(kafkatest.ListenerSASL), requests)
+	cfg := rig.Config(t, s.Listener(kafkatest.ListenerSASL), requests)
 	cfg.Targets = []string{requests + "-out", requests + "-mail.*"}
-	cfg.TLS, cfg.TLSCA = true, w.security.CA
-	cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLScram512, "waterclock", w.secret
+	cfg.TLS, cfg.TLSCA = true, s.security.CA
+	cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLScram512, "waterclock", s.secret
 	cfg.SessionTimeout = 6 * time.Second
 	return cfg
 }
 
 // client is a user's, as the service builds its own.
-func (w *setup) client(t *testing.T, cfg *config.Config, user string) []kgo.Opt {
+func (s *setup) client(t *testing.T, cfg *config.Config, user string) []kgo.Opt {
 	t.Helper()
 	as := *cfg
 	as.SASLUsername = user
@@ -194,10 +194,10 @@ func (r rule) acl(t *testing.T) *kadm.ACLBuilder {
 	return b.TransactionalIDs(r.name)
 }
 
-func (w *setup) grant(t *testing.T, rules ...rule) {
+func (s *setup) grant(t *testing.T, rules ...rule) {
 	t.Helper()
 	for _, r := range rules {
-		results, err := w.Admin(t).CreateACLs(t.Context(), r.acl(t))
+		results, err := s.Admin(t).CreateACLs(t.Context(), r.acl(t))
 		for _, res := range results {
 			if err == nil {
 				err = res.Err
@@ -210,9 +210,9 @@ func (w *setup) grant(t *testing.T, rules ...rule) {
 }
 
 // take takes a right away.
-func (w *setup) take(t *testing.T, r rule) {
+func (s *setup) take(t *testing.T, r rule) {
 	t.Helper()
-	results, err := w.Admin(t).DeleteACLs(t.Context(), r.acl(t))
+	results, err := s.Admin(t).DeleteACLs(t.Context(), r.acl(t))
 	n := 0
 	for _, res := range results {
 		if err == nil {

@@ -36,20 +36,20 @@ func TestLockedDownCluster(t *testing.T) {
 
 // enough runs two processes as a user that has what acls prints and nothing
 // else; producers, consumers and who looks after dead letters likewise.
-func (w *setup) enough(t *testing.T) {
+func (s *setup) enough(t *testing.T) {
 	t.Parallel()
-	requests, target, mail := w.topics(t)
-	cfg := w.config(t, requests)
-	w.grant(t, printed(t, cfg, commands.ACLOptions{
+	requests, target, mail := s.topics(t)
+	cfg := s.config(t, requests)
+	s.grant(t, printed(t, cfg, commands.ACLOptions{
 		Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "billing-" + requests,
 	})...)
 	collect := func(user, group string, topics ...string) *kafkatest.Collector {
-		return kafkatest.CollectAs(t, w.Cluster, append(w.client(t, cfg, user), kgo.ConsumerGroup(group)), topics...)
+		return kafkatest.CollectAs(t, s.Cluster, append(s.client(t, cfg, user), kgo.ConsumerGroup(group)), topics...)
 	}
 	serve := func(dir string) *rig.Process {
 		return rig.Start(t, "serve", "--brokers", cfg.Brokers[0], "--requests", requests, "--targets", strings.Join(cfg.Targets, ","),
 			"--group", cfg.Group, "--data-dir", dir, "--session-timeout", "6s",
-			"--tls", "--tls-ca", cfg.TLSCA, "--sasl-mechanism", "SCRAM-SHA-512", "--sasl-username", "waterclock", "--sasl-password-file", w.secret)
+			"--tls", "--tls-ca", cfg.TLSCA, "--sasl-mechanism", "SCRAM-SHA-512", "--sasl-username", "waterclock", "--sasl-password-file", s.secret)
 	}
 	dirs := []string{t.TempDir(), t.TempDir()}
 	a := serve(dirs[0])
@@ -61,7 +61,7 @@ func (w *setup) enough(t *testing.T) {
 	dead := collect("operator", "billing-"+requests+"-dead-letters", deadLetters(requests))
 
 	// A step is nearly always under way, at the kill too.
-	producer := w.Client(t, w.client(t, cfg, "shop")...)
+	producer := s.Client(t, s.client(t, cfg, "shop")...)
 	var ids []string
 	burst := func(name string, from, length time.Duration, n int) {
 		t.Helper()
@@ -118,19 +118,19 @@ func (w *setup) enough(t *testing.T) {
 // eachRight takes away one right after another of a running service. Timers that
 // fall due meanwhile fire afterwards, but for those whose target may not be
 // written to: they are dead letters.
-func (w *setup) eachRight(t *testing.T) {
+func (s *setup) eachRight(t *testing.T) {
 	t.Parallel()
-	requests, target, mail := w.topics(t)
-	cfg := w.config(t, requests)
+	requests, target, mail := s.topics(t)
+	cfg := s.config(t, requests)
 	cfg.API = "127.0.0.1:0"
 	rules := printed(t, cfg, commands.ACLOptions{Producers: []string{"User:shop"}, Consumers: []string{"User:billing"}, DeadLetterReaders: []string{"User:operator"}, ConsumerGroup: "each"})
-	w.grant(t, rules...)
+	s.grant(t, rules...)
 	api := make(chan string, 1)
 	in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look, StartedAPI: func(url string) { api <- url }})
 	in.Ready(partitions, patience)
 	reviewed := <-api + "/v1/topics/" + requests + "/dead-letters/reviewed"
-	out, dead := kafkatest.Collect(t, w.Cluster, target, mail), kafkatest.Collect(t, w.Cluster, deadLetters(requests))
-	producer := w.Client(t)
+	out, dead := kafkatest.Collect(t, s.Cluster, target, mail), kafkatest.Collect(t, s.Cluster, deadLetters(requests))
+	producer := s.Client(t)
 	var ids []string
 	refused, taken := 0, 0
 	for n, r := range rules {
@@ -139,7 +139,7 @@ func (w *setup) eachRight(t *testing.T) {
 		}
 		taken++
 		begin := time.Now()
-		w.take(t, r)
+		s.take(t, r)
 		toTarget := r.name == target || r.prefixed && r.kind == "--topic"
 		sentence := []string{"User:waterclock lacks the right " + r.operation, r.name, "--allow-principal User:waterclock --operation " + r.operation}
 		switch {
@@ -192,7 +192,7 @@ func (w *setup) eachRight(t *testing.T) {
 		} else {
 			ids = append(ids, id)
 		}
-		w.grant(t, r)
+		s.grant(t, r)
 		in.Ready(partitions, patience)
 		await.Until(t, patience, "no problem is left", func() bool { return in.Metric("waterclock_access_problems") == 0 })
 		out.WaitFor(len(ids), patience)
@@ -231,10 +231,10 @@ func fetch(t *testing.T, url string) (status int, body string) {
 }
 
 // nothing starts a service that nobody has given a right, which waits for them.
-func (w *setup) nothing(t *testing.T) {
+func (s *setup) nothing(t *testing.T) {
 	t.Parallel()
-	requests, target, _ := w.topics(t)
-	cfg := w.config(t, requests)
+	requests, target, _ := s.topics(t)
+	cfg := s.config(t, requests)
 	in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look})
 	rules := printed(t, cfg, commands.ACLOptions{})
 	for _, r := range rules {
@@ -258,14 +258,14 @@ func (w *setup) nothing(t *testing.T) {
 	// Without Create alone there is nothing to create the topics with.
 	for _, r := range rules {
 		if r.operation != "Create" {
-			w.grant(t, r)
+			s.grant(t, r)
 		}
 	}
 	await.Until(t, patience, "two rights are missing", func() bool { return in.Metric("waterclock_access_problems") == 2 })
 	says(t, in, log, "lacks the right Create on topic "+deadLetters(requests))
 	for _, r := range rules {
 		if r.operation == "Create" {
-			w.grant(t, r)
+			s.grant(t, r)
 		}
 	}
 	in.Ready(partitions, patience)
@@ -273,11 +273,11 @@ func (w *setup) nothing(t *testing.T) {
 
 // wrongPassword: the sentence names user and file, the instance goes on trying,
 // and the right password in the file is all it needs.
-func (w *setup) wrongPassword(t *testing.T) {
+func (s *setup) wrongPassword(t *testing.T) {
 	t.Parallel()
-	requests, _, _ := w.topics(t)
-	cfg := w.config(t, requests)
-	w.grant(t, printed(t, cfg, commands.ACLOptions{})...)
+	requests, _, _ := s.topics(t)
+	cfg := s.config(t, requests)
+	s.grant(t, printed(t, cfg, commands.ACLOptions{})...)
 	cfg.SASLPasswordFile = file(t, "password", "wrong-horse")
 	in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look})
 	says(t, in, log, "the brokers refuse user waterclock (SCRAM-SHA-512)", cfg.SASLPasswordFile)
@@ -293,19 +293,19 @@ func (w *setup) wrongPassword(t *testing.T) {
 
 // wrongPort: settings for one kind of port and the brokers' port of another. Each
 // sentence names the setting to change.
-func (w *setup) wrongPort(t *testing.T) {
-	requests, _, _ := w.topics(t)
+func (s *setup) wrongPort(t *testing.T) {
+	requests, _, _ := s.topics(t)
 	for _, c := range []struct {
 		name      string
 		brokers   []string
 		tls, sasl bool
 		want      string
 	}{
-		{"a login where none is wanted", w.Seeds(), false, true, "leave out --sasl-mechanism"},
-		{"TLS where it is not spoken", w.Seeds(), true, false, "leave out --tls"},
-		{"no TLS where it is spoken", w.Listener(kafkatest.ListenerSASL), false, true, "add --tls"},
+		{"a login where none is wanted", s.Seeds(), false, true, "leave out --sasl-mechanism"},
+		{"TLS where it is not spoken", s.Seeds(), true, false, "leave out --tls"},
+		{"no TLS where it is spoken", s.Listener(kafkatest.ListenerSASL), false, true, "add --tls"},
 	} {
-		cfg := w.config(t, requests)
+		cfg := s.config(t, requests)
 		cfg.Brokers = c.brokers
 		if !c.tls {
 			cfg.TLS, cfg.TLSCA = false, ""
@@ -320,11 +320,11 @@ func (w *setup) wrongPort(t *testing.T) {
 }
 
 // expired: certificates out of their time, the broker's and one's own.
-func (w *setup) expired(t *testing.T) {
+func (s *setup) expired(t *testing.T) {
 	t.Parallel()
-	requests, _, _ := w.topics(t)
-	cfg := w.config(t, requests)
-	cfg.Brokers = w.Listener(kafkatest.ListenerExpired)
+	requests, _, _ := s.topics(t)
+	cfg := s.config(t, requests)
+	cfg.Brokers = s.Listener(kafkatest.ListenerExpired)
 	cfg.SASLMechanism, cfg.SASLUsername, cfg.SASLPasswordFile = config.SASLNone, "", ""
 	in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look})
 	says(t, in, log, "the certificate of a broker at "+cfg.Brokers[0], "have it renewed")
@@ -333,12 +333,12 @@ func (w *setup) expired(t *testing.T) {
 	}
 
 	own := *cfg
-	own.Brokers, own.DataDir = w.Listener(kafkatest.ListenerMutual), t.TempDir()
-	own.TLSCert, own.TLSKey = w.security.Certificate(t, "renewed", time.Now().Add(-time.Minute))
-	w.grant(t, printed(t, &own, commands.ACLOptions{Service: []string{"User:CN=renewed"}})...)
+	own.Brokers, own.DataDir = s.Listener(kafkatest.ListenerMutual), t.TempDir()
+	own.TLSCert, own.TLSKey = s.security.Certificate(t, "renewed", time.Now().Add(-time.Minute))
+	s.grant(t, printed(t, &own, commands.ACLOptions{Service: []string{"User:CN=renewed"}})...)
 	in, log = rig.ServeLogged(t, &own, node.Options{AccessInterval: look})
 	says(t, in, log, "the client certificate "+own.TLSCert, "replace it")
-	w.security.Certificate(t, "renewed", time.Now().Add(time.Hour))
+	s.security.Certificate(t, "renewed", time.Now().Add(time.Hour))
 	in.Ready(partitions, patience)
 
 	// None at all, and one of an authority that the brokers do not know.
@@ -354,7 +354,7 @@ func (w *setup) expired(t *testing.T) {
 
 // mechanisms: an instance for each way to log in fires a timer, and tells no
 // secret in a log of everything.
-func (w *setup) mechanisms(t *testing.T) {
+func (s *setup) mechanisms(t *testing.T) {
 	t.Parallel()
 	bearer := token("bearer", time.Now().Add(time.Hour))
 	for name, login := range map[string]func(*config.Config){
@@ -364,26 +364,26 @@ func (w *setup) mechanisms(t *testing.T) {
 			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile, c.SASLTokenFile = config.SASLOAuth, "", "", file(t, "token", bearer)
 		},
 		"CN=mutual": func(c *config.Config) {
-			c.Brokers = w.Listener(kafkatest.ListenerMutual)
+			c.Brokers = s.Listener(kafkatest.ListenerMutual)
 			c.SASLMechanism, c.SASLUsername, c.SASLPasswordFile = config.SASLNone, "", ""
-			c.TLSCert, c.TLSKey = w.security.Certificate(t, "mutual", time.Now().Add(time.Hour))
+			c.TLSCert, c.TLSKey = s.security.Certificate(t, "mutual", time.Now().Add(time.Hour))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			requests, target, _ := w.topics(t)
-			cfg := w.config(t, requests)
+			requests, target, _ := s.topics(t)
+			cfg := s.config(t, requests)
 			login(cfg)
 			cfg.LogLevel = -4 // debug
 			rules := printed(t, cfg, commands.ACLOptions{})
 			if rules[0].principal != "User:"+name {
 				t.Errorf("acls takes the service for %s", rules[0].principal)
 			}
-			w.grant(t, rules...)
+			s.grant(t, rules...)
 			in, log := rig.ServeLogged(t, cfg, node.Options{AccessInterval: look})
 			in.Ready(partitions, patience)
-			out := kafkatest.Collect(t, w.Cluster, target)
-			rig.Send(t, w.Client(t), rig.Timer(requests, target, "a", time.Now().Add(200*time.Millisecond)))
+			out := kafkatest.Collect(t, s.Cluster, target)
+			rig.Send(t, s.Client(t), rig.Timer(requests, target, "a", time.Now().Add(200*time.Millisecond)))
 			out.WaitFor(1, patience)
 			in.Settled()
 			if err := in.Stop(); err != nil {
@@ -400,7 +400,7 @@ func (w *setup) mechanisms(t *testing.T) {
 			}
 		})
 	}
-	expired := w.config(t, "unused")
+	expired := s.config(t, "unused")
 	expired.SASLMechanism, expired.SASLUsername, expired.SASLPasswordFile = config.SASLOAuth, "", ""
 	expired.SASLTokenFile = file(t, "token", token("bearer", time.Now().Add(-time.Minute)))
 	if _, err := commands.Send(t.Context(), expired, commands.Request{Topic: "unused", ID: "a", Action: commands.Cancel}); err == nil || !strings.Contains(err.Error(), "the brokers refuse the token in "+expired.SASLTokenFile) {

@@ -102,10 +102,10 @@ func readTotals(t *testing.T, path string) *totals {
 }
 
 // write writes the totals to a file, all or nothing.
-func (s *totals) write(path string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	text, err := json.MarshalIndent(s, "", " ")
+func (to *totals) write(path string) error {
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	text, err := json.MarshalIndent(to, "", " ")
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}

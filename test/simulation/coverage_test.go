@@ -59,12 +59,12 @@ func (w *world) statesOf(number int) map[string]bool {
 }
 
 // unexplained are the cells that no seed has hit, and that have no reason.
-func (s *totals) unexplained() (cells []cell) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (to *totals) unexplained() (cells []cell) {
+	to.mu.Lock()
+	defer to.mu.Unlock()
 	for _, k := range kinds() {
 		for _, state := range states() {
-			if c := (cell{k.name, state}); s.Coverage[k.name][state] == 0 && whyEmpty(c) == unexplained {
+			if c := (cell{k.name, state}); to.Coverage[k.name][state] == 0 && whyEmpty(c) == unexplained {
 				cells = append(cells, c)
 			}
 		}
@@ -73,15 +73,15 @@ func (s *totals) unexplained() (cells []cell) {
 }
 
 // complain says which cells contradict the reasons there are.
-func (s *totals) complain(t *testing.T) {
-	if s.Seeds < enoughSeeds {
+func (to *totals) complain(t *testing.T) {
+	if to.Seeds < enoughSeeds {
 		return
 	}
-	for _, c := range s.unexplained() {
+	for _, c := range to.unexplained() {
 		t.Errorf("%q hit no partition that was %q, and nobody says why", c.fault, c.state)
 	}
 	for c, why := range impossible() {
-		if n := s.Coverage[c.fault][c.state]; n > 0 {
+		if n := to.Coverage[c.fault][c.state]; n > 0 {
 			t.Errorf("%q hit a partition that was %q %d times, and that was said to be impossible: %s", c.fault, c.state, n, why)
 		}
 	}

@@ -212,23 +212,23 @@ func lastPosition(records []kmsg.Record) int64 {
 }
 
 // lose forgets what a log has lost.
-func (x *watcher) lose(c *cut) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (w *watcher) lose(c *cut) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	at := timer.TopicPartition{Topic: c.topic, Partition: c.partition}
-	x.behind[at] = min(x.behind[at], c.from)
+	w.behind[at] = min(w.behind[at], c.from)
 	kept := 0
-	for i, r := range x.records {
+	for i, r := range w.records {
 		if r.Topic == c.topic && r.Partition == c.partition && r.Offset >= c.from {
 			if r.Topic == requests {
 				c.ids[string(r.Key)] = true
 			}
 			continue
 		}
-		x.records[kept], x.seen[kept] = r, x.seen[i]
+		w.records[kept], w.seen[kept] = r, w.seen[i]
 		kept++
 	}
-	x.records, x.seen = x.records[:kept], x.seen[:kept]
+	w.records, w.seen = w.records[:kept], w.seen[:kept]
 }
 
 // excuse says which IDs a log has lost something of, or has others in its place.

@@ -26,7 +26,7 @@ func (n *network) dial(ctx context.Context, protocol, address string) (net.Conn,
 type slow struct{ net.Conn }
 
 // Write implements net.Conn.
-func (c slow) Write(b []byte) (int, error) {
+func (s slow) Write(b []byte) (int, error) {
 	<-time.After(latency)
-	return c.Conn.Write(b)
+	return s.Conn.Write(b)
 }

@@ -38,81 +38,81 @@ func (w *world) newWatcher() *watcher {
 }
 
 // start has it read all logs from their beginnings, what it has not read before. It has been stopped.
-func (x *watcher) start() {
-	defer func() { <-x.turn }()
-	cl := x.w.client(
+func (w *watcher) start() {
+	defer func() { <-w.turn }()
+	cl := w.w.client(
 		kgo.ConsumeTopics(allTopics()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(), kgo.MetadataMaxAge(time.Second), // new partitions
 	)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.client = cl
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.client = cl
 }
 
 // stop has it read nothing before it is started again.
-func (x *watcher) stop() {
-	x.turn <- struct{}{}
-	x.mu.Lock()
-	cl := x.client
-	x.client = nil
-	x.mu.Unlock()
+func (w *watcher) stop() {
+	w.turn <- struct{}{}
+	w.mu.Lock()
+	cl := w.client
+	w.client = nil
+	w.mu.Unlock()
 	cl.Close()
 }
 
-func (x *watcher) reading() *kgo.Client {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.client
+func (w *watcher) reading() *kgo.Client {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.client
 }
 
 // run reads until ctx ends.
-func (x *watcher) run(ctx context.Context) {
+func (w *watcher) run(ctx context.Context) {
 	for ctx.Err() == nil {
-		cl := x.reading()
+		cl := w.reading()
 		if cl == nil {
-			x.w.wait(ctx, watchEvery)
+			w.w.wait(ctx, watchEvery)
 			continue
 		}
 		fetches := cl.PollFetches(ctx)
 		now := time.Now()
-		x.mu.Lock()
-		if cl != x.client {
-			x.mu.Unlock()
+		w.mu.Lock()
+		if cl != w.client {
+			w.mu.Unlock()
 			continue
 		}
 		fetches.EachRecord(func(r *kgo.Record) {
 			at := timer.TopicPartition{Topic: r.Topic, Partition: r.Partition}
-			if r.Offset < x.behind[at] {
+			if r.Offset < w.behind[at] {
 				return // read again after its leader has moved
 			}
-			if x.behind[at] = r.Offset + 1; !r.Attrs.IsControl() {
-				x.records, x.seen = append(x.records, r), append(x.seen, now)
+			if w.behind[at] = r.Offset + 1; !r.Attrs.IsControl() {
+				w.records, w.seen = append(w.records, r), append(w.seen, now)
 			}
 		})
-		x.mu.Unlock()
+		w.mu.Unlock()
 	}
 }
 
 // readTo is the offset behind the last record of a partition that was read.
-func (x *watcher) readTo(topic string, partition int32) int64 {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.behind[timer.TopicPartition{Topic: topic, Partition: partition}]
+func (w *watcher) readTo(topic string, partition int32) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.behind[timer.TopicPartition{Topic: topic, Partition: partition}]
 }
 
 // begin forgets how far a topic was read: it begins again.
-func (x *watcher) begin(topic string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	maps.DeleteFunc(x.behind, func(at timer.TopicPartition, _ int64) bool { return at.Topic == topic })
+func (w *watcher) begin(topic string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.behind, func(at timer.TopicPartition, _ int64) bool { return at.Topic == topic })
 }
 
 // lacks says what is not read yet; "" if everything is, and no transaction is open.
-func (x *watcher) lacks() string {
+func (w *watcher) lacks() string {
 	var all []string
 	for _, topic := range allTopics() {
-		for _, p := range x.w.cluster.partitions(topic) {
-			if read := x.readTo(topic, p.Partition); read < p.HighWatermark {
+		for _, p := range w.w.cluster.partitions(topic) {
+			if read := w.readTo(topic, p.Partition); read < p.HighWatermark {
 				all = append(all, fmt.Sprintf("%s/%d is read up to %d, stable up to %d, of %d", topic, p.Partition, read, p.LastStableOffset, p.HighWatermark))
 			}
 		}

@@ -31,7 +31,7 @@ func newTotals() *totals {
 }
 
 // add adds a seed, which took some time.
-func (s *totals) add(r *result, took time.Duration) {
+func (to *totals) add(r *result, took time.Duration) {
 	h := r.history
 	one := newTotals()
 	one.Seeds, one.Requests, one.Near, one.Emissions, one.Answers = 1, len(h.Requests), near(h), len(h.Emissions), len(h.Answers)
@@ -43,31 +43,31 @@ func (s *totals) add(r *result, took time.Duration) {
 	for c, n := range r.coverage {
 		one.cover(c, n)
 	}
-	s.merge(one)
+	to.merge(one)
 }
 
-func (s *totals) cover(c cell, n int) {
-	if s.Coverage[c.fault] == nil {
-		s.Coverage[c.fault] = make(map[string]int)
+func (to *totals) cover(c cell, n int) {
+	if to.Coverage[c.fault] == nil {
+		to.Coverage[c.fault] = make(map[string]int)
 	}
-	s.Coverage[c.fault][c.state] += n
+	to.Coverage[c.fault][c.state] += n
 }
 
 // merge adds those of others.
-func (s *totals) merge(o *totals) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.Seeds, s.Count = s.Seeds+o.Seeds, s.Count+o.Count
-	s.Requests, s.Near, s.Emissions, s.Answers = s.Requests+o.Requests, s.Near+o.Near, s.Emissions+o.Emissions, s.Answers+o.Answers
-	s.Told, s.Excused = s.Told+o.Told, s.Excused+o.Excused
-	s.Faults, s.Acquisitions = s.Faults+o.Faults, s.Acquisitions+o.Acquisitions
-	s.Simulated, s.Took, s.Core = s.Simulated+o.Simulated, s.Took+o.Took, s.Core+o.Core
+func (to *totals) merge(o *totals) {
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	to.Seeds, to.Count = to.Seeds+o.Seeds, to.Count+o.Count
+	to.Requests, to.Near, to.Emissions, to.Answers = to.Requests+o.Requests, to.Near+o.Near, to.Emissions+o.Emissions, to.Answers+o.Answers
+	to.Told, to.Excused = to.Told+o.Told, to.Excused+o.Excused
+	to.Faults, to.Acquisitions = to.Faults+o.Faults, to.Acquisitions+o.Acquisitions
+	to.Simulated, to.Took, to.Core = to.Simulated+o.Simulated, to.Took+o.Took, to.Core+o.Core
 	for why, n := range o.Failed {
-		s.Failed[why] += n
+		to.Failed[why] += n
 	}
 	for fault, states := range o.Coverage {
 		for state, n := range states {
-			s.cover(cell{fault, state}, n)
+			to.cover(cell{fault, state}, n)
 		}
 	}
 }
@@ -104,24 +104,24 @@ func near(h *history.History) (n int) {
 }
 
 // String is a sentence, and a table of how often each fault hit in each state.
-func (s *totals) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (to *totals) String() string {
+	to.mu.Lock()
+	defer to.mu.Unlock()
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d seeds, %d of which count: %d requests, %d of which cancelled or replaced a timer within %d ms of when it was due, %d emissions, %d answers, %d faults that hit, %d acquisitions, %.0f simulated hours",
-		s.Seeds, s.Count, s.Requests, s.Near, nearDue.Milliseconds(), s.Emissions, s.Answers, s.Faults, s.Acquisitions, s.Simulated.Hours())
-	if hours := s.Took.Hours(); hours > 0 {
-		fmt.Fprintf(&b, "; one worker runs %.0f seeds and %.0f simulated hours an hour", float64(s.Seeds)/hours, s.Simulated.Hours()/hours)
+		to.Seeds, to.Count, to.Requests, to.Near, nearDue.Milliseconds(), to.Emissions, to.Answers, to.Faults, to.Acquisitions, to.Simulated.Hours())
+	if hours := to.Took.Hours(); hours > 0 {
+		fmt.Fprintf(&b, "; one worker runs %.0f seeds and %.0f simulated hours an hour", float64(to.Seeds)/hours, to.Simulated.Hours()/hours)
 	}
-	if s.Core > 0 {
-		fmt.Fprintf(&b, "; a seed takes a core %.1f s", s.Core.Seconds()/float64(max(1, s.Seeds)))
+	if to.Core > 0 {
+		fmt.Fprintf(&b, "; a seed takes a core %.1f s", to.Core.Seconds()/float64(max(1, to.Seeds)))
 	}
-	fmt.Fprintf(&b, "; %d of %d IDs that answers told of were not judged; failed: %v\n\n", s.Excused, s.Told, s.Failed)
+	fmt.Fprintf(&b, "; %d of %d IDs that answers told of were not judged; failed: %v\n\n", to.Excused, to.Told, to.Failed)
 	fmt.Fprintf(&b, "| fault | %s |\n|---%s|\n", strings.Join(states(), " | "), strings.Repeat("|---", len(states())))
 	for _, k := range kinds() {
 		fmt.Fprintf(&b, "| %s |", k.name)
 		for _, state := range states() {
-			if n := s.Coverage[k.name][state]; n > 0 {
+			if n := to.Coverage[k.name][state]; n > 0 {
 				fmt.Fprintf(&b, " %d |", n)
 			} else {
 				fmt.Fprintf(&b, " none: %s |", whyEmpty(cell{k.name, state}))

@@ -129,38 +129,38 @@ func newSetup(t *testing.T, over config.OverLimit) *setup {
 }
 
 // phase measures the quiet tenant for a while, beside whatever during does.
-func (w *setup) phase(during func()) latency {
-	w.Helper()
-	first := w.sent
+func (se *setup) phase(during func()) latency {
+	se.Helper()
+	first := se.sent
 	begin := time.Now()
-	s := rig.StartStream(w.T, w.quietly, quietRate, func(int) *kgo.Record {
-		r := &kgo.Record{Topic: w.quiet, Key: fmt.Appendf(nil, "wait-%d", w.sent), Value: []byte("v"), Headers: []kgo.RecordHeader{
-			{Key: "timer-target-topic", Value: []byte(w.target)}, {Key: "timer-after", Value: []byte(wait.String())},
+	s := rig.StartStream(se.T, se.quietly, quietRate, func(int) *kgo.Record {
+		r := &kgo.Record{Topic: se.quiet, Key: fmt.Appendf(nil, "wait-%d", se.sent), Value: []byte("v"), Headers: []kgo.RecordHeader{
+			{Key: "timer-target-topic", Value: []byte(se.target)}, {Key: "timer-after", Value: []byte(wait.String())},
 		}}
-		if w.sent%2 == 0 {
-			r.Key, r.Headers[1].Value = fmt.Appendf(nil, "now-%d", w.sent), []byte("0ms")
+		if se.sent%2 == 0 {
+			r.Key, r.Headers[1].Value = fmt.Appendf(nil, "now-%d", se.sent), []byte("0ms")
 		}
-		w.sent++
+		se.sent++
 		return r
 	})
 	if during != nil {
 		during()
 	}
-	await.For(w, phase-time.Since(begin))
+	await.For(se, phase-time.Since(begin))
 	s.Stop()
 	end := time.Now()
-	w.out.WaitFor(w.sent, patience)
-	return w.measure(w.out.Records()[first:], begin.Add(begins), end)
+	se.out.WaitFor(se.sent, patience)
+	return se.measure(se.out.Records()[first:], begin.Add(begins), end)
 }
 
-func (w *setup) measure(received []kafkatest.Received, from, to time.Time) (l latency) {
-	w.Helper()
+func (se *setup) measure(received []kafkatest.Received, from, to time.Time) (l latency) {
+	se.Helper()
 	var late []time.Duration
-	for _, rs := range rig.Emissions(w.T, received) {
+	for _, rs := range rig.Emissions(se.T, received) {
 		for _, r := range rs {
 			due, err := time.ParseDuration(r.Header("waterclock-due") + "ms") // since 1970
 			if err != nil {
-				w.Fatal(err)
+				se.Fatal(err)
 			}
 			at := time.UnixMilli(due.Milliseconds())
 			by := r.Timestamp.Sub(at)
@@ -174,7 +174,7 @@ func (w *setup) measure(received []kafkatest.Received, from, to time.Time) (l la
 		}
 	}
 	if len(late) < leastMeasured {
-		w.Fatalf("%d timers count, want %d at least", len(late), leastMeasured)
+		se.Fatalf("%d timers count, want %d at least", len(late), leastMeasured)
 	}
 	slices.Sort(late)
 	l.late = late[len(late)*99/100]
@@ -182,32 +182,32 @@ func (w *setup) measure(received []kafkatest.Received, from, to time.Time) (l la
 }
 
 // besideNoise is a phase in which the other tenant sends more than it may.
-func (w *setup) besideNoise() latency {
-	w.Helper()
+func (se *setup) besideNoise() latency {
+	se.Helper()
 	var s *rig.Stream
 	defer func() { s.Stop() }()
-	return w.phase(func() {
-		s = rig.StartStream(w.T, w.loudly, noisyLimit*excess, func(int) *kgo.Record {
-			w.noise++
-			return &kgo.Record{Topic: w.noisy, Key: fmt.Appendf(nil, "id-%d", w.noise), Value: make([]byte, 200), Headers: []kgo.RecordHeader{
-				{Key: "timer-target-topic", Value: []byte(w.target)}, {Key: "timer-after", Value: []byte("1h")},
+	return se.phase(func() {
+		s = rig.StartStream(se.T, se.loudly, noisyLimit*excess, func(int) *kgo.Record {
+			se.noise++
+			return &kgo.Record{Topic: se.noisy, Key: fmt.Appendf(nil, "id-%d", se.noise), Value: make([]byte, 200), Headers: []kgo.RecordHeader{
+				{Key: "timer-target-topic", Value: []byte(se.target)}, {Key: "timer-after", Value: []byte("1h")},
 			}}
 		})
 	})
 }
 
 // drain has all of the noise taken in, for what waits would go on in the next phase.
-func (w *setup) drain() {
-	w.Helper()
-	free := *w.cfg
-	free.Tenants = maps.Clone(w.cfg.Tenants)
-	p := free.Tenants[w.noisy]
+func (se *setup) drain() {
+	se.Helper()
+	free := *se.cfg
+	free.Tenants = maps.Clone(se.cfg.Tenants)
+	p := free.Tenants[se.noisy]
 	p.LimitRate = 0
-	free.Tenants[w.noisy] = p
-	w.reload <- &free
+	free.Tenants[se.noisy] = p
+	se.reload <- &free
 	taken := func() float64 {
-		return w.in.Metric("waterclock_outcomes_total", "topic", w.noisy, "outcome", "scheduled") + w.in.Metric("waterclock_outcomes_total", "topic", w.noisy, "outcome", "refused")
+		return se.in.Metric("waterclock_outcomes_total", "topic", se.noisy, "outcome", "scheduled") + se.in.Metric("waterclock_outcomes_total", "topic", se.noisy, "outcome", "refused")
 	}
-	await.Until(w, patience, "the noise is taken in", func() bool { return taken() == float64(w.noise) })
-	w.reload <- w.cfg
+	await.Until(se, patience, "the noise is taken in", func() bool { return taken() == float64(se.noise) })
+	se.reload <- se.cfg
 }

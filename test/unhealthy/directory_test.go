@@ -34,8 +34,8 @@ import (
 // shifted is a clock that is off by so much.
 type shifted struct{ by atomic.Int64 }
 
-func (c *shifted) now() time.Time       { return time.Now().Add(time.Duration(c.by.Load())) }
-func (c *shifted) set(by time.Duration) { c.by.Store(int64(by)) }
+func (s *shifted) now() time.Time       { return time.Now().Add(time.Duration(s.by.Load())) }
+func (s *shifted) set(by time.Duration) { s.by.Store(int64(by)) }
 
 // directorySetup is one request partition whose owners come and go.
 type directorySetup struct {
@@ -63,59 +63,59 @@ func newDirectorySetup(t *testing.T) *directorySetup {
 	return s
 }
 
-func (s *directorySetup) config() *config.Config { return rig.Config(s.T, s.c.Seeds(), s.requests) }
+func (d *directorySetup) config() *config.Config { return rig.Config(d.T, d.c.Seeds(), d.requests) }
 
 // serve starts an instance at a place in time; it says whether its view of the
 // partition must be wiped.
-func (s *directorySetup) serve(cfg *config.Config, at time.Duration, o node.Options) (*rig.Instance, *rig.Log) {
-	s.Helper()
-	s.clock.set(at)
-	o.Now = s.clock.now
-	return rig.ServeLogged(s.T, cfg, o)
+func (d *directorySetup) serve(cfg *config.Config, at time.Duration, o node.Options) (*rig.Instance, *rig.Log) {
+	d.Helper()
+	d.clock.set(at)
+	o.Now = d.clock.now
+	return rig.ServeLogged(d.T, cfg, o)
 }
 
 // wiped checks whether an instance wiped its view.
-func (s *directorySetup) wiped(what string, log *rig.Log, want bool) {
-	s.Helper()
+func (d *directorySetup) wiped(what string, log *rig.Log, want bool) {
+	d.Helper()
 	said := append(log.Lines("it was last in sync at"), log.Lines("no step names its position")...)
 	if (len(said) > 0) != want {
-		s.Errorf("%s: wiped is %v, want %v: %s", what, len(said) > 0, want, said)
+		d.Errorf("%s: wiped is %v, want %v: %s", what, len(said) > 0, want, said)
 	}
 }
 
-func (s *directorySetup) timer(id, value string, due time.Time) *kgo.Record {
-	r := rig.Timer(s.requests, s.target, id, due)
+func (d *directorySetup) timer(id, value string, due time.Time) *kgo.Record {
+	r := rig.Timer(d.requests, d.target, id, due)
 	r.Value = []byte(value)
 	return r
 }
 
-func (s *directorySetup) send(recs ...*kgo.Record) {
-	s.Helper()
-	rig.Send(s, s.cl, recs...)
+func (d *directorySetup) send(recs ...*kgo.Record) {
+	d.Helper()
+	rig.Send(d, d.cl, recs...)
 }
 
-func (s *directorySetup) pending(in *rig.Instance, n int) {
-	s.Helper()
-	await.Until(s, soon, fmt.Sprintf("%d pending timers", n), func() bool { return in.Metric("waterclock_pending_timers") == float64(n) })
+func (d *directorySetup) pending(in *rig.Instance, n int) {
+	d.Helper()
+	await.Until(d, soon, fmt.Sprintf("%d pending timers", n), func() bool { return in.Metric("waterclock_pending_timers") == float64(n) })
 }
 
-func (s *directorySetup) stop(in *rig.Instance) {
-	s.Helper()
+func (d *directorySetup) stop(in *rig.Instance) {
+	d.Helper()
 	if err := in.Stop(); err != nil {
-		s.Fatalf("stop: %v", err)
+		d.Fatalf("stop: %v", err)
 	}
 }
 
 // age has a stopped instance's directory say that it was in sync so much earlier.
-func (s *directorySetup) age(cfg *config.Config, by time.Duration) {
-	s.Helper()
+func (d *directorySetup) age(cfg *config.Config, by time.Duration) {
+	d.Helper()
 	store, err := statestore.Open(statestore.Options{Home: intake.Murmur2Partition, Dir: filepath.Join(cfg.DataDir, "store")})
 	if err != nil {
-		s.Fatalf("open the directory: %v", err)
+		d.Fatalf("open the directory: %v", err)
 	}
 	ids, err := store.Partitions()
 	if err != nil || len(ids) != 1 {
-		s.Fatalf("partitions of the directory: %v %v", ids, err)
+		d.Fatalf("partitions of the directory: %v %v", ids, err)
 	}
 	k := store.Partition(ids[0]).Acquire()
 	m, err := k.Meta()
@@ -126,57 +126,57 @@ func (s *directorySetup) age(cfg *config.Config, by time.Duration) {
 		err = k.Apply(&statestore.Batch{Position: m.Position, Changelog: m.Changelog})
 	}
 	if err = errors.Join(err, store.Close()); err != nil {
-		s.Fatalf("age the directory: %v", err)
+		d.Fatalf("age the directory: %v", err)
 	}
 }
 
 // schedule and cancel send the timers of the test, and cancel half of them.
-func (s *directorySetup) schedule() {
+func (d *directorySetup) schedule() {
 	var recs []*kgo.Record
 	for i := range kinds {
 		due := time.Now().Add(-dueAgo)
-		recs = append(recs, s.timer(fmt.Sprint("kept-", i), "v", due), s.timer(fmt.Sprint("cancelled-", i), "v", due))
+		recs = append(recs, d.timer(fmt.Sprint("kept-", i), "v", due), d.timer(fmt.Sprint("cancelled-", i), "v", due))
 	}
-	s.send(recs...)
+	d.send(recs...)
 }
 
-func (s *directorySetup) cancel() {
+func (d *directorySetup) cancel() {
 	var recs []*kgo.Record
 	for i := range kinds {
-		recs = append(recs, &kgo.Record{Topic: s.requests, Key: fmt.Append(nil, "cancelled-", i)})
+		recs = append(recs, &kgo.Record{Topic: d.requests, Key: fmt.Append(nil, "cancelled-", i)})
 	}
-	s.send(recs...)
+	d.send(recs...)
 }
 
 // begin starts the first instance, and returns when the timers of the test are
 // pending in it.
-func (s *directorySetup) begin(cfg *config.Config, at time.Duration, o node.Options) *rig.Instance {
-	s.Helper()
-	first, _ := s.serve(cfg, at, o)
+func (d *directorySetup) begin(cfg *config.Config, at time.Duration, o node.Options) *rig.Instance {
+	d.Helper()
+	first, _ := d.serve(cfg, at, o)
 	first.Ready(1, soon)
-	s.schedule()
-	s.pending(first, 2*kinds)
+	d.schedule()
+	d.pending(first, 2*kinds)
 	return first
 }
 
 // finish comes to the present: what was kept fires once, what was cancelled does
 // not come back.
-func (s *directorySetup) finish() {
-	s.Helper()
-	if got := s.out.Records(); len(got) > 0 {
-		s.Errorf("%d emissions before anything was due", len(got))
+func (d *directorySetup) finish() {
+	d.Helper()
+	if got := d.out.Records(); len(got) > 0 {
+		d.Errorf("%d emissions before anything was due", len(got))
 	}
-	s.clock.set(0)
-	s.send(s.timer("wake", "v", time.Now())) // a worker sleeps by the machine's clock
-	received := s.out.WaitFor(kinds+1, soon)
-	s.out.Quiet(time.Second)
-	byID := rig.Emissions(s.T, received)
+	d.clock.set(0)
+	d.send(d.timer("wake", "v", time.Now())) // a worker sleeps by the machine's clock
+	received := d.out.WaitFor(kinds+1, soon)
+	d.out.Quiet(time.Second)
+	byID := rig.Emissions(d.T, received)
 	for id, rs := range byID {
 		if len(rs) != 1 || strings.HasPrefix(id, "cancelled-") {
-			s.Errorf("%s: emitted %d times", id, len(rs))
+			d.Errorf("%s: emitted %d times", id, len(rs))
 		}
 	}
-	s.Logf("%d timers kept, %d cancelled; %d emissions of %d IDs", kinds, kinds, len(received), len(byID))
+	d.Logf("%d timers kept, %d cancelled; %d emissions of %d IDs", kinds, kinds, len(received), len(byID))
 }
 
 // A partition with nothing to do, of an owner that runs for 13 h, is
@@ -313,18 +313,18 @@ func TestReplayLostInTheMiddle11HoursLaterTwice(t *testing.T) {
 }
 
 // meta is what a stopped instance's directory says of the partition.
-func (s *directorySetup) meta(cfg *config.Config) (m statestore.Meta) {
-	s.Helper()
+func (d *directorySetup) meta(cfg *config.Config) (m statestore.Meta) {
+	d.Helper()
 	store, err := statestore.OpenReadOnly(statestore.Options{Dir: filepath.Join(cfg.DataDir, "store")})
 	if err != nil {
-		s.Fatalf("open the directory: %v", err)
+		d.Fatalf("open the directory: %v", err)
 	}
-	err = store.VerifyAll(s.Context(), func(_ statestore.PartitionID, got statestore.Meta, _ error) { m = got })
+	err = store.VerifyAll(d.Context(), func(_ statestore.PartitionID, got statestore.Meta, _ error) { m = got })
 	if err != nil {
-		s.Fatalf("look at the directory: %v", err)
+		d.Fatalf("look at the directory: %v", err)
 	}
 	if err := store.Close(); err != nil {
-		s.Fatalf("close the directory: %v", err)
+		d.Fatalf("close the directory: %v", err)
 	}
 	return m
 }

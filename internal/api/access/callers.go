@@ -125,8 +125,8 @@ func (t *text) UnmarshalYAML(n ast.Node) error {
 // scalarError says that the value at a token is not a scalar.
 type scalarError struct{ at *token.Token }
 
-func (e *scalarError) Error() string {
-	return fmt.Sprintf("line %d: %s needs a single value, between quotes if it has a colon", e.at.Position.Line, yamltext.KeyOf(e.at.Prev))
+func (s *scalarError) Error() string {
+	return fmt.Sprintf("line %d: %s needs a single value, between quotes if it has a colon", s.at.Position.Line, yamltext.KeyOf(s.at.Prev))
 }
 
 var (

@@ -483,4 +483,4 @@ func TestPeersThatAreAllowed(t *testing.T) {
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (rt roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return rt(r) }

@@ -363,7 +363,7 @@ func TestBodies(t *testing.T) {
 
 type readerFunc func([]byte) (int, error)
 
-func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+func (r readerFunc) Read(b []byte) (int, error) { return r(b) }
 
 func TestStrangeRequests(t *testing.T) {
 	g, log := guard(t, options(t))
@@ -554,11 +554,11 @@ func TestRefusalsAreLogged(t *testing.T) {
 // spanHandler writes the trace to which lines belong, as the log of an instance with traces does.
 type spanHandler struct{ slog.Handler }
 
-func (h spanHandler) Handle(ctx context.Context, r slog.Record) error { //nolint:gocritic // as slog has it
+func (s spanHandler) Handle(ctx context.Context, r slog.Record) error { //nolint:gocritic // as slog has it
 	if c := trace.SpanContextFromContext(ctx); c.IsValid() {
 		r.AddAttrs(slog.String("trace_id", c.TraceID().String()))
 	}
-	return h.Handler.Handle(ctx, r)
+	return s.Handler.Handle(ctx, r)
 }
 
 // The line about a refused call names the caller's trace.

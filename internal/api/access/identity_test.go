@@ -69,30 +69,30 @@ func newLoginServer(t *testing.T) *loginServer {
 }
 
 // rotate makes it publish another key.
-func (s *loginServer) rotate(t *testing.T, id string) {
+func (l *loginServer) rotate(t *testing.T, id string) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keys = map[string]*rsa.PrivateKey{id: key}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keys = map[string]*rsa.PrivateKey{id: key}
 }
 
 // token returns a token of a person, in which claims replace the usual ones.
-func (s *loginServer) token(t *testing.T, claims jwt.MapClaims) string {
+func (l *loginServer) token(t *testing.T, claims jwt.MapClaims) string {
 	t.Helper()
 	all := jwt.MapClaims{
-		"iss": s.URL, "aud": "waterclock", "sub": "0815", "email": "alice@example.org", "email_verified": true,
+		"iss": l.URL, "aud": "waterclock", "sub": "0815", "email": "alice@example.org", "email_verified": true,
 		"groups": []string{"staff"}, "exp": time.Now().Add(time.Hour).Unix(),
 	}
 	maps.Copy(all, claims)
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
 	token := jwt.NewWithClaims(jwt.SigningMethodRS256, all)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, key := range s.keys {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for id, key := range l.keys {
 		token.Header["kid"] = id
 		text, err := token.SignedString(key)
 		if err != nil {
@@ -118,13 +118,13 @@ callers:
 `
 
 // file returns a file of callers with the issuer.
-func (s *loginServer) file(t *testing.T, more string) string {
+func (l *loginServer) file(t *testing.T, more string) string {
 	t.Helper()
 	dir := t.TempDir()
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: l.Certificate().Raw})
 	writeFile(t, filepath.Join(dir, "ca.pem"), string(ca))
 	return writeFile(t, filepath.Join(dir, "users.yaml"), fmt.Sprintf("identity:\n  issuer: '%s'\n  audience: waterclock\n  ca: '%s'\n%s%s",
-		s.URL, filepath.Join(dir, "ca.pem"), more, fmt.Sprintf(peopleFile, tokenLine("robot"))))
+		l.URL, filepath.Join(dir, "ca.pem"), more, fmt.Sprintf(peopleFile, tokenLine("robot"))))
 }
 
 // says answers with the caller and what it may do.

@@ -78,17 +78,17 @@ func newIssuer(e identityEntry) (*issuer, error) {
 }
 
 // roots returns the authorities that the issuer's certificate is verified with; nil: the system's.
-func (e *identityEntry) roots() (*x509.CertPool, error) {
-	if e.CA == "" {
+func (i *identityEntry) roots() (*x509.CertPool, error) {
+	if i.CA == "" {
 		return nil, nil
 	}
-	pem, err := readFile(string(e.CA))
+	pem, err := readFile(string(i.CA))
 	if err != nil {
 		return nil, fmt.Errorf("ca: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("ca: %s has no certificate", e.CA)
+		return nil, fmt.Errorf("ca: %s has no certificate", i.CA)
 	}
 	return pool, nil
 }

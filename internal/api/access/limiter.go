@@ -28,26 +28,26 @@ func newLimiter(perSecond, atOnce int) *limiter {
 }
 
 // enter lets a call in, or returns why not. A call that was let in must leave.
-func (g *limiter) enter() *Problem {
-	if g.now.Add(1) > g.limit {
-		g.now.Add(-1)
+func (l *limiter) enter() *Problem {
+	if l.now.Add(1) > l.limit {
+		l.now.Add(-1)
 		return NewProblem(http.StatusTooManyRequests, ReasonTooManyCalls,
-			fmt.Sprintf("the caller has %d calls under way, the limit (api-concurrent)", g.limit)).after(time.Second)
+			fmt.Sprintf("the caller has %d calls under way, the limit (api-concurrent)", l.limit)).after(time.Second)
 	}
-	if g.rate == nil {
+	if l.rate == nil {
 		return nil
 	}
-	r := g.rate.Reserve()
+	r := l.rate.Reserve()
 	if wait := r.Delay(); wait > 0 {
 		r.Cancel()
-		g.leave()
+		l.leave()
 		return NewProblem(http.StatusTooManyRequests, ReasonRateLimited,
-			fmt.Sprintf("the caller has made %v calls within a second, the limit (api-rate)", g.rate.Limit())).after(wait)
+			fmt.Sprintf("the caller has made %v calls within a second, the limit (api-rate)", l.rate.Limit())).after(wait)
 	}
 	return nil
 }
 
-func (g *limiter) leave() { g.now.Add(-1) }
+func (l *limiter) leave() { l.now.Add(-1) }
 
 // Limits of logins with wrong passwords.
 const (

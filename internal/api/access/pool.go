@@ -91,12 +91,12 @@ func (p *Pool) Acquire(ctx context.Context, n int64) *Reservation {
 
 // Grow takes n more. It waits for room until ctx ends, or for as long as the pool waits, and reports whether
 // there was room.
-func (h *Reservation) Grow(ctx context.Context, n int64) bool {
-	p := h.pool
+func (r *Reservation) Grow(ctx context.Context, n int64) bool {
+	p := r.pool
 	p.mu.Lock()
 	p.turn++
-	w := &waiter{h: h, n: n, turn: p.turn, granted: make(chan struct{})}
-	if h.gone || n > p.each {
+	w := &waiter{h: r, n: n, turn: p.turn, granted: make(chan struct{})}
+	if r.gone || n > p.each {
 		p.mu.Unlock()
 		return false
 	}
@@ -124,29 +124,29 @@ func (h *Reservation) Grow(ctx context.Context, n int64) bool {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
 		p.serve() // there may be room for the waiters behind it
 	}
-	return i < 0 && !h.gone
+	return i < 0 && !r.gone
 }
 
 // Shrink gives n back.
-func (h *Reservation) Shrink(n int64) {
-	p := h.pool
+func (r *Reservation) Shrink(n int64) {
+	p := r.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.give(h, min(n, h.n))
+	p.give(r, min(n, r.n))
 }
 
 // Cuttable sets the function that cuts the reservation, to end what it is for. It is called at most once: when another
 // caller needs the room, at once if one is waiting for it. It must not block, and must not release the reservation by
 // itself. It is not called after Release, and Release waits for its end: afterwards the connection that it ends may be
 // another call's. With nil the reservation cannot be cut for now.
-func (h *Reservation) Cuttable(cut func()) {
-	p := h.pool
+func (r *Reservation) Cuttable(cut func()) {
+	p := r.pool
 	p.mu.Lock()
 	var ends []func()
-	if !h.gone {
-		h.cut = cut
+	if !r.gone {
+		r.cut = cut
 	}
-	if h.cut != nil {
+	if r.cut != nil {
 		for _, w := range slices.Clone(p.waiting) {
 			ends = append(ends, p.victims(w)...)
 		}
@@ -162,34 +162,34 @@ func cutAll(ends []func()) {
 }
 
 // end calls cut, unless the reservation was released.
-func (h *Reservation) end(cut func()) {
-	h.cutting.Lock()
-	defer h.cutting.Unlock()
-	if !h.back {
+func (r *Reservation) end(cut func()) {
+	r.cutting.Lock()
+	defer r.cutting.Unlock()
+	if !r.back {
 		cut()
 	}
 }
 
 // Cut reports whether the reservation was cut.
-func (h *Reservation) Cut() bool {
-	h.pool.mu.Lock()
-	defer h.pool.mu.Unlock()
-	return h.was
+func (r *Reservation) Cut() bool {
+	r.pool.mu.Lock()
+	defer r.pool.mu.Unlock()
+	return r.was
 }
 
 // Release gives everything back. Releasing twice, or nil, is legal.
-func (h *Reservation) Release() {
-	if h == nil {
+func (r *Reservation) Release() {
+	if r == nil {
 		return
 	}
-	h.cutting.Lock()
-	h.back = true
-	h.cutting.Unlock()
-	p := h.pool
+	r.cutting.Lock()
+	r.back = true
+	r.cutting.Unlock()
+	p := r.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h.gone = true
-	p.give(h, h.n)
+	r.gone = true
+	p.give(r, r.n)
 }
 
 // give takes n off a reservation.

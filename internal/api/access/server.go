@@ -91,32 +91,32 @@ type perAddress struct {
 }
 
 // Accept implements net.Listener.
-func (l *perAddress) Accept() (net.Conn, error) {
+func (p *perAddress) Accept() (net.Conn, error) {
 	for {
-		c, err := l.Listener.Accept()
+		c, err := p.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
 		from := netOf(c.RemoteAddr().String())
-		if l.add(from, 1) {
-			return &counted{Conn: c, end: sync.OnceFunc(func() { l.add(from, -1) })}, nil
+		if p.add(from, 1) {
+			return &counted{Conn: c, end: sync.OnceFunc(func() { p.add(from, -1) })}, nil
 		}
 		_ = c.Close()
 	}
 }
 
 // add adds n to the number of connections of an address, unless that would be too many. It reports whether it did.
-func (l *perAddress) add(from netip.Prefix, n int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.byNet == nil {
-		l.byNet = make(map[netip.Prefix]int)
+func (p *perAddress) add(from netip.Prefix, n int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.byNet == nil {
+		p.byNet = make(map[netip.Prefix]int)
 	}
-	if l.byNet[from]+n > l.most {
+	if p.byNet[from]+n > p.most {
 		return false
 	}
-	if l.byNet[from] += n; l.byNet[from] == 0 {
-		delete(l.byNet, from)
+	if p.byNet[from] += n; p.byNet[from] == 0 {
+		delete(p.byNet, from)
 	}
 	return true
 }

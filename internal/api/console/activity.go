@@ -76,16 +76,16 @@ func (c *Console) activity(v *visit) error {
 }
 
 // find fills the page with events.
-func (p *activityPage) find(v *visit, kinds []string) error {
-	q, err := between(v.now.In(v.zone), "after", p.From, "before", p.To)
+func (a *activityPage) find(v *visit, kinds []string) error {
+	q, err := between(v.now.In(v.zone), "after", a.From, "before", a.To)
 	if err != nil {
 		return wrong(http.StatusBadRequest, err.Error())
 	}
 	// Times relative to now become instants, so that all pages have the same filter.
-	again := []string{"topic", p.Topic, "prefix", p.Prefix, "from", asInstant(q.Get("after")), "to",
+	again := []string{"topic", a.Topic, "prefix", a.Prefix, "from", asInstant(q.Get("after")), "to",
 		asInstant(q.Get("before")), "type", strings.Join(kinds, ",")}
-	if p.Prefix != "" {
-		q.Set("prefix", p.Prefix)
+	if a.Prefix != "" {
+		q.Set("prefix", a.Prefix)
 	}
 	if len(kinds) > 0 {
 		q.Set("type", strings.Join(kinds, ","))
@@ -102,23 +102,23 @@ func (p *activityPage) find(v *visit, kinds []string) error {
 	}
 	q.Set("limit", activityRows)
 	var found api.Activity
-	if err := v.ask(call{path: []string{"topics", p.Topic, "activity"}, query: q}, &found); err != nil {
+	if err := v.ask(call{path: []string{"topics", a.Topic, "activity"}, query: q}, &found); err != nil {
 		return err
 	}
 	for i := range found.Events {
-		p.Rows = append(p.Rows, activityOf(p.Topic, &found.Events[i].TimerEvent))
+		a.Rows = append(a.Rows, activityOf(a.Topic, &found.Events[i].TimerEvent))
 	}
-	p.Deleted = found.Deleted && found.Cursor == ""
+	a.Deleted = found.Deleted && found.Cursor == ""
 	if found.Cursor != "" {
-		p.Older = link("/activity", append(again, "cursor", found.Cursor)...)
+		a.Older = link("/activity", append(again, "cursor", found.Cursor)...)
 	}
 	switch {
 	case cursor != "":
-		p.Newest = link("/activity", again...)
-	case p.To == "":
+		a.Newest = link("/activity", again...)
+	case a.To == "":
 		follow.Set("position", found.Position)
-		stream := call{path: []string{"topics", p.Topic, "events"}, query: follow}
-		p.Go = template.URL(stream.target()) //nolint:gosec // escaped
+		stream := call{path: []string{"topics", a.Topic, "events"}, query: follow}
+		a.Go = template.URL(stream.target()) //nolint:gosec // escaped
 	}
 	return nil
 }
@@ -140,18 +140,18 @@ func activityOf(topic string, one *api.TimerEvent) activityRow {
 }
 
 // without fills the page for a topic that writes no events: with its dead letters and a link to remembered timers.
-func (p *activityPage) without(v *visit) {
-	p.Ends = link("/timers", "topic", p.Topic, "q", p.Prefix, "state", "remembered")
+func (a *activityPage) without(v *visit) {
+	a.Ends = link("/timers", "topic", a.Topic, "q", a.Prefix, "state", "remembered")
 	q := url.Values{"limit": {activityLetters}}
-	if p.Prefix != "" {
-		q.Set("prefix", p.Prefix)
+	if a.Prefix != "" {
+		q.Set("prefix", a.Prefix)
 	}
 	var list api.DeadLetterList
-	if v.ask(call{path: []string{"topics", p.Topic, "dead-letters"}, query: q}, &list) != nil {
+	if v.ask(call{path: []string{"topics", a.Topic, "dead-letters"}, query: q}, &list) != nil {
 		return
 	}
-	p.Dead = link("/dead-letters", "topic", p.Topic, "prefix", p.Prefix)
+	a.Dead = link("/dead-letters", "topic", a.Topic, "prefix", a.Prefix)
 	for _, d := range list.DeadLetters {
-		p.Letters = append(p.Letters, rowOfDead(p.Topic, false, d))
+		a.Letters = append(a.Letters, rowOfDead(a.Topic, false, d))
 	}
 }

@@ -213,6 +213,6 @@ func (c *correction) of(d *api.DeadLetter) *api.Correction {
 }
 
 // Action returns the address that the form is sent to.
-func (p *deadLetterPage) Action() template.URL {
-	return link("/dead-letter", "topic", p.Topic, "partition", strconv.Itoa(int(p.Row.Partition)), "offset", strconv.FormatInt(p.Row.Offset, 10))
+func (d *deadLetterPage) Action() template.URL {
+	return link("/dead-letter", "topic", d.Topic, "partition", strconv.Itoa(int(d.Row.Partition)), "offset", strconv.FormatInt(d.Row.Offset, 10))
 }

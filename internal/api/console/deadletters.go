@@ -21,7 +21,7 @@ type deadSearch struct {
 }
 
 // Filtered reports whether the search leaves out some of what is new.
-func (s *deadSearch) Filtered() bool { return s.Reason+s.Prefix+s.From+s.To != "" }
+func (d *deadSearch) Filtered() bool { return d.Reason+d.Prefix+d.From+d.To != "" }
 
 type deadLettersPage struct {
 	deadSearch
@@ -59,7 +59,7 @@ type deadRow struct {
 
 // Lacks reports whether a part of the request did not fit into the dead letter: value, headers or key. If the key
 // is missing, so are all headers; if only headers are missing, those that are passed on are.
-func (r *deadRow) Lacks(what string) bool { return slices.Contains(r.Missing, what) }
+func (d *deadRow) Lacks(what string) bool { return slices.Contains(d.Missing, what) }
 
 func rowOfDead(topic string, delay bool, d api.DeadLetter) deadRow {
 	r := deadRow{DeadLetter: d, Raw: string(d.IDBase64), Seen: d.Reviewed != nil && *d.Reviewed}
@@ -100,26 +100,26 @@ func (c *Console) deadLetters(v *visit) error {
 }
 
 // count fills in the counts of the topic, and adds fixed-delay topics to those that can be chosen.
-func (p *deadLettersPage) count(v *visit) {
+func (dlp *deadLettersPage) count(v *visit) {
 	all := v.deadLetters()
 	if all == nil {
 		return
 	}
 	for _, t := range all.Topics {
 		if t.FixedDelay {
-			p.Topics = append(p.Topics, t.Topic)
+			dlp.Topics = append(dlp.Topics, t.Topic)
 		}
-		if p.Topic == "" {
-			p.Topic = t.Topic
+		if dlp.Topic == "" {
+			dlp.Topic = t.Topic
 		}
-		if t.Topic != p.Topic {
+		if t.Topic != dlp.Topic {
 			continue
 		}
-		p.Delay, p.Counts = t.FixedDelay, &t
+		dlp.Delay, dlp.Counts = t.FixedDelay, &t
 		for _, r := range t.Reasons {
-			p.Reasons = append(p.Reasons, reasonRow{
-				r, link("/dead-letters", "topic", p.Topic, "reason", r.Reason), link("/resend", "topic", p.Topic,
-					"reason", r.Reason, "seen", p.Seen), r.Reason == p.Reason,
+			dlp.Reasons = append(dlp.Reasons, reasonRow{
+				r, link("/dead-letters", "topic", dlp.Topic, "reason", r.Reason), link("/resend", "topic", dlp.Topic,
+					"reason", r.Reason, "seen", dlp.Seen), r.Reason == dlp.Reason,
 			})
 		}
 	}
@@ -138,63 +138,63 @@ func (v *visit) deadSearch() deadSearch {
 }
 
 // pairs returns the search as parameters of a page: see search.pairs.
-func (s *deadSearch) pairs(q url.Values) []string {
-	return []string{"topic", s.Topic, "reason", s.Reason, "prefix", s.Prefix, "from", asInstant(q.Get("after")), "to",
-		asInstant(q.Get("before")), "seen", s.Seen}
+func (d *deadSearch) pairs(q url.Values) []string {
+	return []string{"topic", d.Topic, "reason", d.Reason, "prefix", d.Prefix, "from", asInstant(q.Get("after")), "to",
+		asInstant(q.Get("before")), "seen", d.Seen}
 }
 
 // filter returns the search as parameters of the API.
-func (s *deadSearch) filter(now time.Time) (url.Values, error) {
-	q, err := between(now, "after", s.From, "before", s.To)
+func (d *deadSearch) filter(now time.Time) (url.Values, error) {
+	q, err := between(now, "after", d.From, "before", d.To)
 	if err != nil {
 		return nil, err
 	}
-	for _, x := range [][2]string{{"reason", s.Reason}, {"prefix", s.Prefix}} {
+	for _, x := range [][2]string{{"reason", d.Reason}, {"prefix", d.Prefix}} {
 		if x[1] != "" {
 			q.Set(x[0], x[1])
 		}
 	}
-	if s.Seen != "all" {
-		q.Set("reviewed", strconv.FormatBool(s.Seen == "reviewed"))
+	if d.Seen != "all" {
+		q.Set("reviewed", strconv.FormatBool(d.Seen == "reviewed"))
 	}
 	return q, nil
 }
 
 // find fills the page.
-func (p *deadLettersPage) find(v *visit) error {
-	q, err := p.filter(v.now.In(v.zone))
+func (dlp *deadLettersPage) find(v *visit) error {
+	q, err := dlp.filter(v.now.In(v.zone))
 	if err != nil {
 		return wrong(http.StatusBadRequest, err.Error())
 	}
 	// Times relative to now become instants, so that all pages of the search have the same filter.
-	again := p.pairs(q)
-	p.Resend = link("/resend", again...)
+	again := dlp.pairs(q)
+	dlp.Resend = link("/resend", again...)
 	q.Set("limit", deadLettersOnPage)
 	if cursor := v.query("cursor"); cursor != "" {
 		q.Set("cursor", cursor)
-		p.First = link("/dead-letters", again...)
+		dlp.First = link("/dead-letters", again...)
 	}
 	var list api.DeadLetterList
-	ask := func() error { return v.ask(call{path: []string{"topics", p.Topic, "dead-letters"}, query: q}, &list) }
+	ask := func() error { return v.ask(call{path: []string{"topics", dlp.Topic, "dead-letters"}, query: q}, &list) }
 	err = ask()
-	if err != nil && p.Seen == "" && asProblem(err).Reason == api.ReasonKafka { // perhaps the marks alone cannot be read
+	if err != nil && dlp.Seen == "" && asProblem(err).Reason == api.ReasonKafka { // perhaps the marks alone cannot be read
 		q.Del("reviewed")
-		if p.Review.Wrong = asProblem(err).Detail; ask() == nil {
-			err, p.Seen = nil, "all"
+		if dlp.Review.Wrong = asProblem(err).Detail; ask() == nil {
+			err, dlp.Seen = nil, "all"
 		}
 	}
 	if err != nil {
 		return err
 	}
-	p.Review.Action, p.Review.Undo = link("/dead-letters", again...), deadPosition(v.query("undo"))
-	if len(list.DeadLetters) > 0 && p.Seen != "reviewed" && p.Review.Wrong == "" {
-		p.Review.All = list.Position
+	dlp.Review.Action, dlp.Review.Undo = link("/dead-letters", again...), deadPosition(v.query("undo"))
+	if len(list.DeadLetters) > 0 && dlp.Seen != "reviewed" && dlp.Review.Wrong == "" {
+		dlp.Review.All = list.Position
 	}
 	for _, d := range list.DeadLetters {
-		p.Rows = append(p.Rows, rowOfDead(p.Topic, p.Delay, d))
+		dlp.Rows = append(dlp.Rows, rowOfDead(dlp.Topic, dlp.Delay, d))
 	}
 	if list.Cursor != "" {
-		p.Next = link("/dead-letters", append(again, "cursor", list.Cursor)...)
+		dlp.Next = link("/dead-letters", append(again, "cursor", list.Cursor)...)
 	}
 	return nil
 }

@@ -288,12 +288,12 @@ func (a *asker) firesBefore(
 }
 
 // remember draws charts of the last hour.
-func (p *overviewPage) remember(h *recent.History, zone *time.Location) {
+func (o *overviewPage) remember(h *recent.History, zone *time.Location) {
 	last, some := h.Last(figuresOfNow)
 	if !some {
 		return
 	}
-	p.Recent = &last
+	o.Recent = &last
 	points := h.Points()
 	for i := range points {
 		points[i].From, points[i].To = points[i].From.In(zone), points[i].To.In(zone)
@@ -309,7 +309,7 @@ func (p *overviewPage) remember(h *recent.History, zone *time.Location) {
 		series{"p99", lateness(last, last.P99), "a", func(p recent.Point) float64 { return p.P99.AtMost() }})
 	late.Title = "Own lateness, at most"
 	late.Summary = "Own lateness over the last hour; in the last minute half of the firings were late by " + lateness(last, last.P50) + ", and 99 of 100 by " + lateness(last, last.P99) + " at most."
-	p.Charts = append(p.Charts, rates, late)
+	o.Charts = append(o.Charts, rates, late)
 }
 
 // lateness returns a quantile in words. Only the bounds of its bucket are known.

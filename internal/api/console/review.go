@@ -47,12 +47,12 @@ func newLettersOf(t *api.DeadLetterCounts) newLetters {
 }
 
 // New returns how many dead letters with the row's reason are new.
-func (p *deadLettersPage) New(r reasonRow) string {
-	if p.Counts.New == nil {
+func (dlp *deadLettersPage) New(r reasonRow) string {
+	if dlp.Counts.New == nil {
 		return "–"
 	}
-	text := number(p.Counts.New.Reasons[r.Reason])
-	if !p.Counts.New.Exact {
+	text := number(dlp.Counts.New.Reasons[r.Reason])
+	if !dlp.Counts.New.Exact {
 		text += "+"
 	}
 	return text

@@ -149,49 +149,49 @@ func overOf(topic string, e *events) *over {
 }
 
 // fill shows a timer.
-func (p *timerPage) fill(v *visit, t *api.Timer) {
-	p.T = t
+func (tp *timerPage) fill(v *visit, t *api.Timer) {
+	tp.T = t
 	if t.Payload != nil {
-		p.payload(t.Payload)
+		tp.payload(t.Payload)
 	}
 	if t.Target.Key != nil || t.Target.KeyBase64 != nil {
 		key := show(t.Target.Key, t.Target.KeyBase64, false, false)
-		p.Key = &key
+		tp.Key = &key
 	}
 	for _, h := range t.Headers {
-		p.Headers = append(p.Headers, headerRow{h.Name, show(h.Value, h.ValueBase64, h.ValueNull, false)})
+		tp.Headers = append(tp.Headers, headerRow{h.Name, show(h.Value, h.ValueBase64, h.ValueNull, false)})
 	}
-	p.Next, p.Words, p.NextNote, p.NextWrong = v.next(t)
-	p.NextClock = v.clock
+	tp.Next, tp.Words, tp.NextNote, tp.NextWrong = v.next(t)
+	tp.NextClock = v.clock
 	if t.Recurrence != nil && t.Recurrence.Cron != "" {
 		if zone, err := calendar.LoadZone(t.Recurrence.Zone); err == nil {
-			p.NextClock = clock{zone: zone}
+			tp.NextClock = clock{zone: zone}
 		}
 	}
-	p.Commands, p.NoCommand = v.commands(t)
+	tp.Commands, tp.NoCommand = v.commands(t)
 	if t.ID != "" {
-		p.Edit = link("/schedule", "topic", p.Topic, "id", p.ID, "edit", "1")
+		tp.Edit = link("/schedule", "topic", tp.Topic, "id", tp.ID, "edit", "1")
 	}
 	for _, a := range actions() {
 		if (a.Do == "pause" && t.State == "paused") || (a.Do == "resume" && t.State != "paused") {
 			continue
 		}
-		p.Actions = append(p.Actions, actionLink{a, link("/timer", "topic", p.Topic, "id", p.ID, "do", a.Do)})
+		tp.Actions = append(tp.Actions, actionLink{a, link("/timer", "topic", tp.Topic, "id", tp.ID, "do", a.Do)})
 	}
 }
 
 // payload fills in the payload as p.As says, and links to the other ways to show it.
-func (p *timerPage) payload(from *api.Payload) {
-	p.Payload = show(from.Text, from.Base64, from.Null, p.As == "hex")
+func (tp *timerPage) payload(from *api.Payload) {
+	tp.Payload = show(from.Text, from.Base64, from.Null, tp.As == "hex")
 	if from.Text == nil || from.Bytes == 0 {
 		return
 	}
 	indented, isJSON := pretty(*from.Text)
-	if isJSON && p.As == "" {
-		p.Payload.Text, p.IsJSON = indented, true
+	if isJSON && tp.As == "" {
+		tp.Payload.Text, tp.IsJSON = indented, true
 	}
-	if p.Payload.Cut == 0 || p.As == "hex" && from.Bytes <= maxText {
-		p.Raw = from.Text
+	if tp.Payload.Cut == 0 || tp.As == "hex" && from.Bytes <= maxText {
+		tp.Raw = from.Text
 	}
 	for _, other := range []struct {
 		as, label string
@@ -200,8 +200,8 @@ func (p *timerPage) payload(from *api.Payload) {
 		{"", "Show as JSON", isJSON}, {"raw", "Show as it is", isJSON}, {"", "Show as text", !isJSON},
 		{"hex", "Show as bytes", true},
 	} {
-		if other.there && other.as != p.As {
-			p.Views = append(p.Views, viewLink{other.label, link("/timer", "topic", p.Topic, "id", p.ID, "as", other.as)})
+		if other.there && other.as != tp.As {
+			tp.Views = append(tp.Views, viewLink{other.label, link("/timer", "topic", tp.Topic, "id", tp.ID, "as", other.as)})
 		}
 	}
 }

@@ -148,87 +148,87 @@ func (s *search) filter(now time.Time) (url.Values, error) {
 }
 
 // lookAround searches all topics. The page shows the first topic with such timers, and names the others.
-func (p *timersPage) lookAround(v *visit, names []string) {
-	q, err := p.filter(v.now.In(v.zone))
+func (tp *timersPage) lookAround(v *visit, names []string) {
+	q, err := tp.filter(v.now.In(v.zone))
 	if err != nil {
 		return // find reports it
 	}
 	q.Set("limit", strconv.Itoa(countedOfEach))
-	chosen := p.Topic
+	chosen := tp.Topic
 	for _, topic := range names {
 		var n api.TimerCount
 		if v.ask(call{path: []string{"topics", topic, "timers", "count"}, query: q}, &n) != nil || n.Count == 0 {
 			continue // if it cannot be counted, its own page says why
 		}
-		p.Topic = topic
-		p.Elsewhere = append(p.Elsewhere, topicFound{topic, &n, p.page("", "")})
+		tp.Topic = topic
+		tp.Elsewhere = append(tp.Elsewhere, topicFound{topic, &n, tp.page("", "")})
 	}
-	p.Topic = chosen
-	if len(p.Elsewhere) > 0 {
-		p.Topic, p.Elsewhere = p.Elsewhere[0].Topic, p.Elsewhere[1:]
+	tp.Topic = chosen
+	if len(tp.Elsewhere) > 0 {
+		tp.Topic, tp.Elsewhere = tp.Elsewhere[0].Topic, tp.Elsewhere[1:]
 	}
 }
 
 // find fills the page.
-func (p *timersPage) find(v *visit) *api.Problem {
+func (tp *timersPage) find(v *visit) *api.Problem {
 	// A cursor belongs to one filter. So times relative to now count from when the first page was shown.
 	since := v.now
 	if at, err := strconv.ParseInt(v.query("since"), 10, 64); err == nil {
 		since = time.UnixMilli(at).UTC()
 	}
-	q, err := p.filter(since.In(v.zone))
+	q, err := tp.filter(since.In(v.zone))
 	if err != nil {
 		return wrong(http.StatusBadRequest, err.Error())
 	}
-	path := []string{"topics", p.Topic, "timers"}
-	p.count(v, path, q)
-	p.Bare, p.Example = p.Q+p.From+p.To+p.Target == "", v.example(p.Topic, p.State)
-	order := p.Order
-	if order == "" && (p.Q != "" || p.State == "paused") {
+	path := []string{"topics", tp.Topic, "timers"}
+	tp.count(v, path, q)
+	tp.Bare, tp.Example = tp.Q+tp.From+tp.To+tp.Target == "", v.example(tp.Topic, tp.State)
+	order := tp.Order
+	if order == "" && (tp.Q != "" || tp.State == "paused") {
 		order = "id" // then a timer with exactly that ID comes first; and paused ones do not fire, in whatever order
 	}
 	q.Set("order", cmp.Or(order, "due"))
 	q.Set("limit", strconv.Itoa(timersOnPage))
 	if cursor := v.query("cursor"); cursor != "" {
 		q.Set("cursor", cursor)
-		p.First = p.page("", "")
+		tp.First = tp.page("", "")
 	}
 	var list api.TimerList
 	if err := v.ask(call{path: path, query: q}, &list); err != nil {
 		return asProblem(err)
 	}
-	p.Missing = list.Missing
+	tp.Missing = list.Missing
 	said := make(map[[2]string]string)
 	for _, t := range list.Timers {
 		r := rowOf(t)
 		r.Words = v.inWords(t.Recurrence, said)
-		p.Timers = append(p.Timers, r)
+		tp.Timers = append(tp.Timers, r)
 	}
-	p.Select = link("/selected", p.pairs(q)...)
-	paused := p.State == "paused"
-	some := p.State == "" || p.State == "recurring" // of these some may be paused
+	tp.Select = link("/selected", tp.pairs(q)...)
+	paused := tp.State == "paused"
+	some := tp.State == "" || tp.State == "recurring" // of these some may be paused
 	for _, a := range bulkActions() {
 		if a.Do == "pause" && paused || a.Do == "resume" && !paused && !some {
 			continue // it would change nothing
 		}
-		p.Actions = append(p.Actions, a)
-		p.Bulk = append(p.Bulk, actionLink{a, link("/bulk", p.pairs(q, "do", a.Do)...)})
+		tp.Actions = append(tp.Actions, a)
+		tp.Bulk = append(tp.Bulk, actionLink{a, link("/bulk", tp.pairs(q, "do", a.Do)...)})
 	}
 	if list.Cursor != "" {
-		p.Next = p.page(list.Cursor, strconv.FormatInt(since.UnixMilli(), 10))
+		tp.Next = tp.page(list.Cursor, strconv.FormatInt(since.UnixMilli(), 10))
 	}
 	return nil
 }
 
 // count counts the timers of each state that the rest of the search matches. Each count is bounded, and says so.
-func (p *timersPage) count(v *visit, path []string, q url.Values) {
-	p.Tabs = tabs()
+func (tp *timersPage) count(v *visit, path []string, q url.Values) {
+	tp.Tabs = tabs()
 	var calls errgroup.Group
-	for i := range p.Tabs {
-		t := &p.Tabs[i]
-		here := *p
+	for i := range tp.Tabs {
+		t := &tp.Tabs[i]
+		here := *tp
 		here.State = t.State
-		t.Link, t.On = here.page("", ""), t.State == p.State
+		t.Link, t.On = here.page("", ""), t.State == tp.State
 		calls.Go(func() error {
 			q := maps.Clone(q)
 			q.Set("limit", strconv.Itoa(countedOfEach))
@@ -243,9 +243,9 @@ func (p *timersPage) count(v *visit, path []string, q url.Values) {
 		})
 	}
 	_ = calls.Wait() // a count that is not known is not shown
-	for _, t := range p.Tabs {
+	for _, t := range tp.Tabs {
 		if t.On {
-			p.Count = t.Count
+			tp.Count = t.Count
 		}
 	}
 }
@@ -270,7 +270,7 @@ func (a *asker) inWords(r *api.Recurrence, said map[[2]string]string) string {
 }
 
 // page returns the address of one page of the search.
-func (p *timersPage) page(cursor, since string) template.URL {
-	return link("/timers", "topic", p.Topic, "q", p.Q, "from", p.From, "to", p.To, "target", p.Target,
-		"state", p.State, "order", p.Order, "cursor", cursor, "since", since)
+func (tp *timersPage) page(cursor, since string) template.URL {
+	return link("/timers", "topic", tp.Topic, "q", tp.Q, "from", tp.From, "to", tp.To, "target", tp.Target,
+		"state", tp.State, "order", tp.Order, "cursor", cursor, "since", since)
 }

@@ -258,7 +258,7 @@ const (
 	KafkaUnreachable = "kafka-unreachable" // no broker answers the instance
 )
 
-func (e *StuckError) Error() string { return e.Detail }
+func (s *StuckError) Error() string { return s.Detail }
 
 // ErrUnknown says that it is not known whether requests were written.
 var ErrUnknown = errors.New("it is not known whether the request was written")

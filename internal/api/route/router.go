@@ -105,7 +105,7 @@ type ForbiddenError struct {
 	Reason string // of the owner's guard, which rejected the call; empty: the guard let it in
 }
 
-func (e *ForbiddenError) Error() string { return e.Detail }
+func (f *ForbiddenError) Error() string { return f.Detail }
 
 // Ask asks the owner of a partition, in the name of the caller in the context. If the call itself is right,
 // errors wrap ErrMoving or ErrUnknown, or are a StuckError or an ElsewhereError.

@@ -20,8 +20,8 @@ func altered(x *index, f *facts) {
 const dueTime = "due time" // a triggered timer has another one, too
 
 // differs returns in what an emission is not what its request asked for.
-func (m *Emission) differs(r *Request, f *facts) string {
-	got, want := m.Carries, r.Emits
+func (e *Emission) differs(r *Request, f *facts) string {
+	got, want := e.Carries, r.Emits
 	if want.Partition < 0 {
 		got.Partition = want.Partition
 	}
@@ -36,30 +36,30 @@ func (m *Emission) differs(r *Request, f *facts) string {
 		return "value"
 	case got.Headers != want.Headers:
 		return "header"
-	case !m.mayBeDue(r, f):
+	case !e.mayBeDue(r, f):
 		return dueTime
-	case r.Recurs == nil && m.Occurrence != 1, r.Recurs != nil && r.Recurs.Count > 0 && m.Occurrence > r.Recurs.Count:
+	case r.Recurs == nil && e.Occurrence != 1, r.Recurs != nil && r.Recurs.Count > 0 && e.Occurrence > r.Recurs.Count:
 		return "occurrence"
 	}
 	return ""
 }
 
 // mayBeDue reports whether the occurrence is due when the emission says.
-func (m *Emission) mayBeDue(r *Request, f *facts) bool {
-	if r.Recurs == nil || m.Occurrence == 0 {
-		if r.Recurs == nil && m.Due == r.Due {
+func (e *Emission) mayBeDue(r *Request, f *facts) bool {
+	if r.Recurs == nil || e.Occurrence == 0 {
+		if r.Recurs == nil && e.Due == r.Due {
 			return true
 		}
 		n, latest := f.triggers.after(r.Offset) // when the trigger was asked for, or read
-		return n > 0 && m.Due <= latest
+		return n > 0 && e.Due <= latest
 	}
 	at := r.Due
 	if r.Recurs.Every == 0 {
-		return m.Occurrence == 1 && m.Due >= at && m.Due <= at+r.Recurs.Jitter || m.Occurrence > 1 && m.Due > at
+		return e.Occurrence == 1 && e.Due >= at && e.Due <= at+r.Recurs.Jitter || e.Occurrence > 1 && e.Due > at
 	}
-	at += (m.Occurrence - 1) * r.Recurs.Every
+	at += (e.Occurrence - 1) * r.Recurs.Every
 	if r.Recurs.Until > 0 && at > r.Recurs.Until {
 		return false
 	}
-	return m.Due == at || m.Due > at && m.Due < at+r.Recurs.Jitter
+	return e.Due == at || e.Due > at && e.Due < at+r.Recurs.Jitter
 }

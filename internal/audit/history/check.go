@@ -25,31 +25,31 @@ func Judge(h History) ([]Violation, []Fate) {
 }
 
 // check applies all rules.
-func (x *index) check() []Violation {
+func (in *index) check() []Violation {
 	for _, rule := range []func(*index, *facts){loss, duplicate, early, altered, order, told, poison, fold, liveness} {
-		for _, f := range x.byID {
-			rule(x, f)
+		for _, f := range in.byID {
+			rule(in, f)
 		}
 	}
-	for _, f := range x.undone {
-		undone(x, f)
+	for _, f := range in.undone {
+		undone(in, f)
 	}
 	for _, rule := range []func(*index, *changelog){position, writer} {
-		for _, l := range x.logs {
-			rule(x, l)
+		for _, l := range in.logs {
+			rule(in, l)
 		}
 	}
 	for _, rule := range []func(*index){ledger, views, stale, lag, bounds, share} {
-		rule(x)
+		rule(in)
 	}
-	return x.found
+	return in.found
 }
 
 // broken notes a violation.
-func (x *index) broken(rule, id string, where []Place, format string, args ...any) {
+func (in *index) broken(rule, id string, where []Place, format string, args ...any) {
 	v := Violation{Rule: rule, ID: id}
-	if most := x.Scope.Described; most == 0 || len(x.found) < most {
+	if most := in.Scope.Described; most == 0 || len(in.found) < most {
 		v.Where, v.Text = where, fmt.Sprintf(format, args...)
 	}
-	x.found = append(x.found, v)
+	in.found = append(in.found, v)
 }

@@ -115,46 +115,46 @@ func newIndex(h *History) *index {
 }
 
 // records sorts records by the life that they belong to.
-func (x *index) records() {
-	for i := range x.Requests {
-		r := &x.Requests[i]
-		x.sent[r.Place] = r
-		f := x.facts(Log{r.Topic, r.Partition}, r.ID, r.Place, r.Seen, r.Acked)
+func (in *index) records() {
+	for i := range in.Requests {
+		r := &in.Requests[i]
+		in.sent[r.Place] = r
+		f := in.facts(Log{r.Topic, r.Partition}, r.ID, r.Place, r.Seen, r.Acked)
 		f.requests = append(f.requests, r)
 	}
-	for i := range x.Emissions {
-		e := &x.Emissions[i]
-		f := x.facts(requestLog(e.Source), e.ID, e.Source, e.Seen)
+	for i := range in.Emissions {
+		e := &in.Emissions[i]
+		f := in.facts(requestLog(e.Source), e.ID, e.Source, e.Seen)
 		f.emissions = append(f.emissions, e)
 	}
-	for i := range x.Letters {
-		l := &x.Letters[i]
+	for i := range in.Letters {
+		l := &in.Letters[i]
 		id := l.ID
-		if r := x.sent[l.Source]; r != nil { // a key that is too long is cut
+		if r := in.sent[l.Source]; r != nil { // a key that is too long is cut
 			id = r.ID
 		}
-		f := x.facts(requestLog(l.Source), id, l.Source, l.Seen)
+		f := in.facts(requestLog(l.Source), id, l.Source, l.Seen)
 		f.letters = append(f.letters, l)
 	}
-	for i := range x.Events {
-		e := &x.Events[i]
+	for i := range in.Events {
+		e := &in.Events[i]
 		of := e.about()
 		id := e.Event.ID
-		if r := x.sent[of]; r != nil { // a rejected request without a valid ID
+		if r := in.sent[of]; r != nil { // a rejected request without a valid ID
 			id = r.ID
 		}
-		f := x.facts(requestLog(of), id, e.Source, e.Seen)
+		f := in.facts(requestLog(of), id, e.Source, e.Seen)
 		f.events = append(f.events, e)
 	}
-	for i := range x.Changes {
-		c := &x.Changes[i]
+	for i := range in.Changes {
+		c := &in.Changes[i]
 		log := Log{c.Requests, c.Partition}
-		if x.steps[log] == nil {
-			x.steps[log] = &changelog{Log: log}
+		if in.steps[log] == nil {
+			in.steps[log] = &changelog{Log: log}
 		}
-		x.saw(c.Seen)
-		if c.Kind != TimerChange || !x.cut(c.Requests, c.ID) {
-			x.steps[log].changes = append(x.steps[log].changes, c)
+		in.saw(c.Seen)
+		if c.Kind != TimerChange || !in.cut(c.Requests, c.ID) {
+			in.steps[log].changes = append(in.steps[log].changes, c)
 		}
 		if c.Kind != TimerChange {
 			continue
@@ -163,12 +163,12 @@ func (x *index) records() {
 		if c.Timer != nil {
 			source = c.Timer.Source
 		}
-		f := x.facts(log, c.ID, source)
+		f := in.facts(log, c.ID, source)
 		f.changes = append(f.changes, c)
 	}
-	for i := range x.Pending {
-		t := &x.Pending[i]
-		x.facts(requestLog(t.Source), t.ID, t.Source).pending = t
+	for i := range in.Pending {
+		t := &in.Pending[i]
+		in.facts(requestLog(t.Source), t.ID, t.Source).pending = t
 	}
 }
 
@@ -183,45 +183,45 @@ func (e *Event) about() Place {
 // facts returns the facts about an ID of a request partition. The caller adds one: it has a source, and was seen at some
 // times. If the source is that of a timer that was moved between partitions, nobody can tell what became of its request,
 // because nothing names that.
-func (x *index) facts(log Log, id string, source Place, seen ...time.Time) *facts {
+func (in *index) facts(log Log, id string, source Place, seen ...time.Time) *facts {
 	key := life{log, id}
-	f := x.of[key]
+	f := in.of[key]
 	if f == nil {
 		f = &facts{life: key}
-		x.of[key] = f
+		in.of[key] = f
 	}
-	if moved(source) && !x.cut(log.Topic, id) {
-		x.moved[topicID{log.Topic, id}] = true
+	if moved(source) && !in.cut(log.Topic, id) {
+		in.moved[topicID{log.Topic, id}] = true
 	}
-	x.saw(seen...)
+	in.saw(seen...)
 	return f
 }
 
-func (x *index) saw(moments ...time.Time) {
+func (in *index) saw(moments ...time.Time) {
 	for _, at := range moments {
-		if at.After(x.ended) && x.Scope.Ended.IsZero() {
-			x.ended = at
+		if at.After(in.ended) && in.Scope.Ended.IsZero() {
+			in.ended = at
 		}
 	}
 }
 
 // settled reports whether the position has passed an offset; known says whether the history tells.
-func (x *index) settled(log Log, offset int64) (settled, known bool) {
-	if p, ok := x.Scope.Settled[log]; ok {
+func (in *index) settled(log Log, offset int64) (settled, known bool) {
+	if p, ok := in.Scope.Settled[log]; ok {
 		return offset < p, true
 	}
-	if l := x.steps[log]; l != nil && x.Scope.Settled == nil {
+	if l := in.steps[log]; l != nil && in.Scope.Settled == nil {
 		return offset < l.settled, true
 	}
 	return false, false
 }
 
 // endKnown reports whether the history tells what is pending at the end on a request partition.
-func (x *index) endKnown(log Log) bool { return x.Scope.Pending || x.steps[log] != nil }
+func (in *index) endKnown(log Log) bool { return in.Scope.Pending || in.steps[log] != nil }
 
 // log returns the changes of a request partition.
-func (x *index) log(of Log) []*Change {
-	if l := x.steps[of]; l != nil {
+func (in *index) log(of Log) []*Change {
+	if l := in.steps[of]; l != nil {
 		return l.changes
 	}
 	return nil

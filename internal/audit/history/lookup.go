@@ -21,7 +21,7 @@ type occurs interface {
 	occurs() (source Place, occurrence int64)
 }
 
-func (m *Emission) occurs() (Place, int64) { return m.Source, m.Occurrence }
+func (e *Emission) occurs() (Place, int64) { return e.Source, e.Occurrence }
 
 func (l *Letter) occurs() (Place, int64) { return l.Source, l.Occurrence }
 
@@ -48,17 +48,17 @@ func compareOccurrences[T occurs](x T, source Place, occurrence int64) int {
 }
 
 // has reports whether there is an occurrence of a request.
-func (l bySource[T]) has(source Place, occurrence int64) bool {
-	_, ok := slices.BinarySearchFunc(l, occurrence, func(x T, n int64) int { return compareOccurrences(x, source, n) })
+func (b bySource[T]) has(source Place, occurrence int64) bool {
+	_, ok := slices.BinarySearchFunc(b, occurrence, func(x T, n int64) int { return compareOccurrences(x, source, n) })
 	return ok
 }
 
 // of returns those of a request, by occurrence.
-func (l bySource[T]) of(source Place) []T {
+func (b bySource[T]) of(source Place) []T {
 	compare := func(x T) int { s, _ := x.occurs(); return comparePlaces(s, source) }
-	from := sort.Search(len(l), func(i int) bool { return compare(l[i]) >= 0 })
-	to := from + sort.Search(len(l)-from, func(i int) bool { return compare(l[from+i]) > 0 })
-	return l[from:to]
+	from := sort.Search(len(b), func(i int) bool { return compare(b[i]) >= 0 })
+	to := from + sort.Search(len(b)-from, func(i int) bool { return compare(b[from+i]) > 0 })
+	return b[from:to]
 }
 
 // triggers are the requests of an ID that trigger its timer, in the order of the log.

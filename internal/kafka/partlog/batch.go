@@ -120,26 +120,26 @@ func batchesOf(resp *kmsg.FetchResponseTopicPartition, position int64, isolation
 // next returns the next batch that may have records at or above the position, and moves the position up to it. It
 // returns nil if no whole batch follows. An Unreadable from next is about the batch's header: next does not look at
 // the records.
-func (s *batches) next() (*kmsg.RecordBatch, *Unreadable) {
-	for len(s.rest) > magicAt {
-		size := s.size()
-		if size <= magicAt || size > len(s.rest) {
+func (ba *batches) next() (*kmsg.RecordBatch, *Unreadable) {
+	for len(ba.rest) > magicAt {
+		size := ba.size()
+		if size <= magicAt || size > len(ba.rest) {
 			return nil, nil // cut off, as the end of an answer may be
 		}
-		raw, b := s.rest[:size], new(kmsg.RecordBatch)
+		raw, b := ba.rest[:size], new(kmsg.RecordBatch)
 		switch {
 		case raw[magicAt] != 2 || size < batchHeader || b.ReadFrom(raw) != nil:
-			if at := int64(binary.BigEndian.Uint64(raw)); at >= s.position {
+			if at := int64(binary.BigEndian.Uint64(raw)); at >= ba.position {
 				err := fmt.Errorf("record format %d is not supported", raw[magicAt])
-				return nil, s.unreadable(s.position, at+1, 0, err)
+				return nil, ba.unreadable(ba.position, at+1, 0, err)
 			}
-			s.rest = s.rest[size:]
+			ba.rest = ba.rest[size:]
 		case uint32(b.CRC) != crc32.Checksum(raw[crcFrom:], crc32.MakeTable(crc32.Castagnoli)):
-			return nil, s.unreadable(s.position, s.behind(b, size), 0, errDamaged)
-		case nextOf(b) <= s.position:
-			s.rest = s.rest[size:]
-		case s.hidden(b):
-			s.pass(b)
+			return nil, ba.unreadable(ba.position, ba.behind(b, size), 0, errDamaged)
+		case nextOf(b) <= ba.position:
+			ba.rest = ba.rest[size:]
+		case ba.hidden(b):
+			ba.pass(b)
 		default:
 			return b, nil
 		}
@@ -151,36 +151,36 @@ func nextOf(b *kmsg.RecordBatch) int64 { return b.FirstOffset + int64(b.LastOffs
 
 // behind returns where reading goes on behind a damaged batch of this size: where the next batch begins; if the
 // answer does not have that, where the batch itself says, unless that is beyond the end.
-func (s *batches) behind(b *kmsg.RecordBatch, size int) int64 {
-	if next := s.rest[size:]; len(next) >= 8 {
-		if at := int64(binary.BigEndian.Uint64(next)); at > s.position && at < s.end {
+func (ba *batches) behind(b *kmsg.RecordBatch, size int) int64 {
+	if next := ba.rest[size:]; len(next) >= 8 {
+		if at := int64(binary.BigEndian.Uint64(next)); at > ba.position && at < ba.end {
 			return at
 		}
 	}
-	if at := nextOf(b); at > s.position && at < s.end {
+	if at := nextOf(b); at > ba.position && at < ba.end {
 		return at
 	}
-	return s.end
+	return ba.end
 }
 
 // size is that of the batch at the begin of the rest, whole or not.
-func (s *batches) size() int { return lengthFrom + int(int32(binary.BigEndian.Uint32(s.rest[8:]))) }
+func (ba *batches) size() int { return lengthFrom + int(int32(binary.BigEndian.Uint32(ba.rest[8:]))) }
 
 // skipTo passes a batch that cannot be read.
-func (s *batches) skipTo(bad *Unreadable) {
-	s.rest = s.rest[s.size():]
-	s.position, s.last = bad.Next, batchEnd{bad.Epoch, bad.Next}
+func (ba *batches) skipTo(bad *Unreadable) {
+	ba.rest = ba.rest[ba.size():]
+	ba.position, ba.last = bad.Next, batchEnd{bad.Epoch, bad.Next}
 }
 
 // hidden reports whether a batch holds a marker, or records of an aborted transaction.
-func (s *batches) hidden(b *kmsg.RecordBatch) bool {
-	first := s.aborted[b.ProducerID]
+func (ba *batches) hidden(b *kmsg.RecordBatch) bool {
+	first := ba.aborted[b.ProducerID]
 	aborted := b.Attributes&transactional != 0 && len(first) > 0 && first[0] <= b.FirstOffset
 	if b.Attributes&control == 0 {
 		return aborted
 	}
 	if aborted && isAbort(b) {
-		s.aborted[b.ProducerID] = first[1:]
+		ba.aborted[b.ProducerID] = first[1:]
 	}
 	return true
 }
@@ -193,25 +193,25 @@ func isAbort(b *kmsg.RecordBatch) bool {
 }
 
 // pass moves the position behind the batch that next has returned.
-func (s *batches) pass(b *kmsg.RecordBatch) {
-	s.rest = s.rest[lengthFrom+int(b.Length):]
-	s.position = nextOf(b)
-	s.last = batchEnd{EpochOf(b.PartitionLeaderEpoch), s.position}
+func (ba *batches) pass(b *kmsg.RecordBatch) {
+	ba.rest = ba.rest[lengthFrom+int(b.Length):]
+	ba.position = nextOf(b)
+	ba.last = batchEnd{EpochOf(b.PartitionLeaderEpoch), ba.position}
 }
 
 // stopAt moves the position up to the next record of a batch that was not taken whole. next returns the batch again.
 // If the position is where the batch begins, nothing of it was read, and another one was read last.
-func (s *batches) stopAt(o *opened) {
+func (ba *batches) stopAt(o *opened) {
 	f, _ := parseRecord(o.raw)
-	if s.position = o.FirstOffset + int64(f.offsetDelta); s.position > o.FirstOffset {
-		s.last = batchEnd{EpochOf(o.PartitionLeaderEpoch), s.position}
+	if ba.position = o.FirstOffset + int64(f.offsetDelta); ba.position > o.FirstOffset {
+		ba.last = batchEnd{EpochOf(o.PartitionLeaderEpoch), ba.position}
 	}
 }
 
-func (s *batches) unreadable(first, next int64, epoch Epoch, err error) *Unreadable {
-	next = max(next, s.position+1)
+func (ba *batches) unreadable(first, next int64, epoch Epoch, err error) *Unreadable {
+	next = max(next, ba.position+1)
 	return &Unreadable{
-		First: min(max(first, s.position), next-1), Next: next, Epoch: epoch,
+		First: min(max(first, ba.position), next-1), Next: next, Epoch: epoch,
 		TooLarge: errors.Is(err, errTooLarge), Err: err,
 	}
 }

@@ -42,49 +42,49 @@ func newConsumerRig(on *kafkatest.Setup, partitions int32, fetch int) *consumerR
 }
 
 // run runs the Consumer until the test ends.
-func (r *consumerRig) run() {
+func (c *consumerRig) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { _ = r.c.Run(ctx) })
-	r.cancel = cancel
-	r.T.Cleanup(func() { cancel(); running.Wait() })
+	running.Go(func() { _ = c.c.Run(ctx) })
+	c.cancel = cancel
+	c.T.Cleanup(func() { cancel(); running.Wait() })
 }
 
 // write writes a batch as it is.
-func (r *consumerRig) write(partition int32, raw []byte) {
-	r.T.Helper()
-	await.Until(r.T, rigLimit, "the batch is written", func() bool {
-		err := corpus.Produce(r.Ctx, r.cl, r.Topic, r.id, partition, raw)
-		if err != nil && r.Fake == nil {
-			r.T.Logf("write: %v", err)
+func (c *consumerRig) write(partition int32, raw []byte) {
+	c.T.Helper()
+	await.Until(c.T, rigLimit, "the batch is written", func() bool {
+		err := corpus.Produce(c.Ctx, c.cl, c.Topic, c.id, partition, raw)
+		if err != nil && c.Fake == nil {
+			c.T.Logf("write: %v", err)
 		}
 		return err == nil
 	})
 }
 
 // produce writes records, one batch each.
-func (r *consumerRig) produce(partition int32, n int) {
-	r.T.Helper()
+func (c *consumerRig) produce(partition int32, n int) {
+	c.T.Helper()
 	for range n {
-		if err := r.cl.ProduceSync(r.Ctx, &kgo.Record{Topic: r.Topic, Partition: partition, Value: []byte("v")}).FirstErr(); err != nil {
-			r.T.Fatal(err)
+		if err := c.cl.ProduceSync(c.Ctx, &kgo.Record{Topic: c.Topic, Partition: partition, Value: []byte("v")}).FirstErr(); err != nil {
+			c.T.Fatal(err)
 		}
 	}
 }
 
 // add reads a partition from an offset into a probe.
-func (r *consumerRig) add(partition int32, from int64, p *probe) *probe {
-	p.t, p.rig, p.partition, p.from, p.next = r.T, r, partition, from, from
-	r.c.Add(r.Topic, partition, from, p)
+func (c *consumerRig) add(partition int32, from int64, p *probe) *probe {
+	p.t, p.rig, p.partition, p.from, p.next = c.T, c, partition, from, from
+	c.c.Add(c.Topic, partition, from, p)
 	return p
 }
 
 // reading returns what the Consumer knows of a partition.
-func (r *consumerRig) reading(partition int32) (state readingState, hasLarge bool) {
-	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
-	read := r.c.readings[timer.TopicPartition{Topic: r.Topic, Partition: partition}]
-	return read.state, r.c.large == read
+func (c *consumerRig) reading(partition int32) (state readingState, hasLarge bool) {
+	c.c.mu.Lock()
+	defer c.c.mu.Unlock()
+	read := c.c.readings[timer.TopicPartition{Topic: c.Topic, Partition: partition}]
+	return read.state, c.c.large == read
 }
 
 // probe is a sink that notes what it is given, and checks that it is in order, without gaps, and within its room.

@@ -114,21 +114,21 @@ func scriptedConsumer(fetch int, parts map[string]int32) *Consumer {
 }
 
 // run serves fetches for some time, or until done.
-func (b *scriptedBroker) run(t *testing.T, d time.Duration, done func() bool) {
+func (s *scriptedBroker) run(t *testing.T, d time.Duration, done func() bool) {
 	ctx, cancel := context.WithCancel(context.Background())
-	b.c.mu.Lock()
-	b.c.ctx = ctx
-	b.c.mu.Unlock()
-	defer b.c.fetchers.Wait()
+	s.c.mu.Lock()
+	s.c.ctx = ctx
+	s.c.mu.Unlock()
+	defer s.c.fetchers.Wait()
 	defer cancel()
 	for end := time.Now().Add(d); time.Now().Before(end) && !done(); {
-		of, req, wait := b.c.choose(1)
+		of, req, wait := s.c.choose(1)
 		if len(of) == 0 {
 			await.For(t, min(wait, time.Millisecond))
 			continue
 		}
-		b.fetches++
-		await.For(t, b.trip)
+		s.fetches++
+		await.For(t, s.trip)
 		one := true
 		for i := range req.Topics {
 			rt := &req.Topics[i]
@@ -136,7 +136,7 @@ func (b *scriptedBroker) run(t *testing.T, d time.Duration, done func() bool) {
 				rp := &rt.Partitions[j]
 				p := kmsg.NewFetchResponseTopicPartition()
 				p.Partition, p.HighWatermark, p.LastStableOffset = rp.Partition, 1<<40, 1<<40
-				log := b.logs[fmt.Sprintf("%s/%d", rt.Topic, rp.Partition)]
+				log := s.logs[fmt.Sprintf("%s/%d", rt.Topic, rp.Partition)]
 				if log == nil {
 					p.HighWatermark, p.LastStableOffset = rp.FetchOffset, rp.FetchOffset
 				} else {
@@ -148,10 +148,10 @@ func (b *scriptedBroker) run(t *testing.T, d time.Duration, done func() bool) {
 						p.RecordBatches, one = append(p.RecordBatches, raw...), false
 					}
 				}
-				b.bytes += len(p.RecordBatches)
+				s.bytes += len(p.RecordBatches)
 				for _, tk := range of {
 					if tk.log.Topic == rt.Topic && tk.log.Partition == rp.Partition {
-						b.c.take(tk, &p)
+						s.c.take(tk, &p)
 					}
 				}
 			}

@@ -125,7 +125,7 @@ func (l *leader) interrupted(ctx context.Context, last error) error {
 // finalError makes do return an error at once, whatever its code.
 type finalError struct{ err error }
 
-func (e *finalError) Error() string { return e.err.Error() }
+func (f *finalError) Error() string { return f.err.Error() }
 
 // pause waits for d, give or take a quarter, so that the readers of many partitions
 // that lost one broker do not ask in step. It returns false if ctx ends.

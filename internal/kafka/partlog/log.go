@@ -17,7 +17,7 @@ type Log struct {
 }
 
 // String returns "topic/partition".
-func (t Log) String() string { return fmt.Sprintf("%s/%d", t.Topic, t.Partition) }
+func (l Log) String() string { return fmt.Sprintf("%s/%d", l.Topic, l.Partition) }
 
 // Errors that a Reader returns wrap these where callers branch on them.
 var (
@@ -39,12 +39,12 @@ type OutOfRangeError struct {
 	End      int64 // the high watermark
 }
 
-func (e *OutOfRangeError) Error() string {
-	return fmt.Sprintf("read %v at %d: %v, which holds [%d, %d)", e.Log, e.Position, ErrOutOfRange, e.LogStart, e.End)
+func (o *OutOfRangeError) Error() string {
+	return fmt.Sprintf("read %v at %d: %v, which holds [%d, %d)", o.Log, o.Position, ErrOutOfRange, o.LogStart, o.End)
 }
 
 // Is reports whether target is ErrOutOfRange.
-func (e *OutOfRangeError) Is(target error) bool { return target == ErrOutOfRange }
+func (o *OutOfRangeError) Is(target error) bool { return target == ErrOutOfRange }
 
 const (
 	// MaxBytes bounds what one fetch of a new Reader asks for, in bytes. A single

@@ -25,35 +25,35 @@ type modelRecord struct {
 	committed bool
 }
 
-func (m *logModel) append(producer int, value string) {
-	if _, open := m.first[producer]; producer >= 0 && !open {
-		m.first[producer] = m.end
+func (l *logModel) append(producer int, value string) {
+	if _, open := l.first[producer]; producer >= 0 && !open {
+		l.first[producer] = l.end
 	}
-	m.recs = append(m.recs, modelRecord{m.end, producer, value, producer < 0})
-	m.end++
+	l.recs = append(l.recs, modelRecord{l.end, producer, value, producer < 0})
+	l.end++
 }
 
-func (m *logModel) finish(producer int, committed bool) {
-	for i := range m.recs {
-		if r := &m.recs[i]; r.producer == producer && r.offset >= m.first[producer] {
+func (l *logModel) finish(producer int, committed bool) {
+	for i := range l.recs {
+		if r := &l.recs[i]; r.producer == producer && r.offset >= l.first[producer] {
 			r.committed = committed
 		}
 	}
-	delete(m.first, producer)
-	m.end++ // the marker
+	delete(l.first, producer)
+	l.end++ // the marker
 }
 
-func (m *logModel) lastStable() int64 {
-	stable := m.end
-	for _, first := range m.first {
+func (l *logModel) lastStable() int64 {
+	stable := l.end
+	for _, first := range l.first {
 		stable = min(stable, first)
 	}
 	return stable
 }
 
-func (m *logModel) visible() (values []string) {
-	for _, r := range m.recs {
-		if r.committed && r.offset < m.lastStable() {
+func (l *logModel) visible() (values []string) {
+	for _, r := range l.recs {
+		if r.committed && r.offset < l.lastStable() {
 			values = append(values, r.value)
 		}
 	}

@@ -17,11 +17,11 @@ type recordFields struct {
 }
 
 // bytes is how much is copied of the record.
-func (f *recordFields) bytes() int { return len(f.key) + len(f.value) + len(f.headerBytes) }
+func (r *recordFields) bytes() int { return len(r.key) + len(r.value) + len(r.headerBytes) }
 
 // memory is about how much the record takes once it is built.
-func (f *recordFields) memory() int64 {
-	return recordMemory + int64(f.bytes()) + headerMemory*int64(min(f.headers, MaxHeaders))
+func (r *recordFields) memory() int64 {
+	return recordMemory + int64(r.bytes()) + headerMemory*int64(min(r.headers, MaxHeaders))
 }
 
 // parseRecord parses the record at the begin of in. It takes what Kafka's own consumer takes
@@ -59,11 +59,11 @@ func parseRecord(in []byte) (f recordFields, ok bool) {
 }
 
 // build returns the first MaxHeaders headers.
-func (f *recordFields) build() []kgo.RecordHeader {
-	if f.headers == 0 {
+func (r *recordFields) build() []kgo.RecordHeader {
+	if r.headers == 0 {
 		return nil
 	}
-	headers, c := make([]kgo.RecordHeader, min(f.headers, MaxHeaders)), cursor{in: f.headerBytes}
+	headers, c := make([]kgo.RecordHeader, min(r.headers, MaxHeaders)), cursor{in: r.headerBytes}
 	for i := range headers {
 		key := c.bytes()
 		name := unsafe.String(unsafe.SliceData(key), len(key)) // nobody writes to it

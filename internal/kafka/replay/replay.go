@@ -109,37 +109,37 @@ func NewReplay(r *partlog.Reader, fold Fold) *Replay { return &Replay{r: r, fold
 // nil if it has none. If the place is named, the replay first reads the record before it again, and
 // calls named with the step whose checkpoint that is; "" if no checkpoint is committed there any
 // more. If named returns an error, To returns it and folds nothing.
-func (p *Replay) GoOn(last *wire.Checkpoint, at Point, named func(step string) error) {
+func (r *Replay) GoOn(last *wire.Checkpoint, at Point, named func(step string) error) {
 	if last != nil {
-		p.last = new(*last)
+		r.last = new(*last)
 	}
-	p.at = at
-	p.r.SetPosition(at.Position)
+	r.at = at
+	r.r.SetPosition(at.Position)
 	if at.Named {
-		p.named = named
-		p.r.SetPosition(at.Position - 1)
+		r.named = named
+		r.r.SetPosition(at.Position - 1)
 	}
 }
 
 // Read returns the leader epoch of the last record that was read, and the offset behind it. Claims, markers and aborted
 // records count if this replay has read them. If the log is cut among those and grows again, there may be a step in
 // their place, and this replay would not read it: it is behind that place already.
-func (p *Replay) Read() (partlog.Epoch, int64) {
-	if epoch, behind := p.r.Last(); epoch != 0 && behind > p.at.Read {
+func (r *Replay) Read() (partlog.Epoch, int64) {
+	if epoch, behind := r.r.Last(); epoch != 0 && behind > r.at.Read {
 		return epoch, behind
 	}
-	return p.at.Epoch, p.at.Read
+	return r.at.Epoch, r.at.Read
 }
 
 // Position is the offset up to which the changelog has been folded.
-func (p *Replay) Position() int64 { return p.r.Position() }
+func (r *Replay) Position() int64 { return r.r.Position() }
 
 // Last is the last checkpoint, with the group and the owner of the last writer; nil if there is none.
-func (p *Replay) Last() *wire.Checkpoint {
-	if p.last == nil {
+func (r *Replay) Last() *wire.Checkpoint {
+	if r.last == nil {
 		return nil
 	}
-	return new(*p.last)
+	return new(*r.last)
 }
 
 // To folds what is committed up to the offset end, and perhaps beyond it. With
@@ -153,58 +153,58 @@ func (p *Replay) Last() *wire.Checkpoint {
 // A record of a later version is ErrNewerFormat, one that is damaged ErrCorrupt;
 // both name topic, partition and offset. Other errors are those of the reader and
 // of the fold.
-func (p *Replay) To(ctx context.Context, end int64) error {
-	err := p.to(ctx, end)
-	if err != nil && !p.broken { // the pages so far are folded as a whole
-		err = errors.Join(err, p.flush(p.r.Position()))
+func (r *Replay) To(ctx context.Context, end int64) error {
+	err := r.to(ctx, end)
+	if err != nil && !r.broken { // the pages so far are folded as a whole
+		err = errors.Join(err, r.flush(r.r.Position()))
 	}
-	p.letGo()
+	r.letGo()
 	if err != nil {
-		return fmt.Errorf("replay %v: %w", p.r.Log(), err)
+		return fmt.Errorf("replay %v: %w", r.r.Log(), err)
 	}
 	return nil
 }
 
 // Broken reports that the replay must not go on, because it failed among records, or could not flush them.
-func (p *Replay) Broken() bool { return p.broken }
+func (r *Replay) Broken() bool { return r.broken }
 
-func (p *Replay) room() int { return cmp.Or(p.Room, flushBytes) }
+func (r *Replay) room() int { return cmp.Or(r.Room, flushBytes) }
 
-func (p *Replay) to(ctx context.Context, end int64) error {
-	p.r.SetCompacted(true)
-	p.r.SetMaxBytes(int32(min(fetchMost, p.room()/fetchPart)))
-	p.r.SetRoom(int64(p.room() / pagePart))
+func (r *Replay) to(ctx context.Context, end int64) error {
+	r.r.SetCompacted(true)
+	r.r.SetMaxBytes(int32(min(fetchMost, r.room()/fetchPart)))
+	r.r.SetRoom(int64(r.room() / pagePart))
 	pause := replayPause
 	var short time.Time // when the log was first seen to end before end
-	for moved := time.Now(); p.r.Position() < end; {
-		at := p.r.Position()
-		page, err := p.next(ctx)
+	for moved := time.Now(); r.r.Position() < end; {
+		at := r.r.Position()
+		page, err := r.next(ctx)
 		if err != nil {
 			return err
 		}
-		err = p.page(page.Records)
-		if err == nil && p.named != nil && p.r.Position() >= p.at.Position {
-			err = p.foundNamed(nil)
+		err = r.page(page.Records)
+		if err == nil && r.named != nil && r.r.Position() >= r.at.Position {
+			err = r.foundNamed(nil)
 		}
 		if err != nil {
-			p.broken = true
+			r.broken = true
 			return err
 		}
-		if p.Progress != nil {
-			p.Progress(p.r.Position(), max(page.HighWatermark, end))
+		if r.Progress != nil {
+			r.Progress(r.r.Position(), max(page.HighWatermark, end))
 		}
-		if p.r.Position() > at {
-			if err := p.endPart(ctx, end); err != nil {
+		if r.r.Position() > at {
+			if err := r.endPart(ctx, end); err != nil {
 				return err
 			}
 			moved, pause = time.Now(), replayPause
 			continue
 		}
 		if time.Since(moved) > restAfter {
-			if err := p.rest(); err != nil {
+			if err := r.rest(); err != nil {
 				return err
 			}
-			if err := p.reaches(ctx, end, &short); err != nil {
+			if err := r.reaches(ctx, end, &short); err != nil {
 				return err
 			}
 			moved = time.Now()
@@ -214,14 +214,14 @@ func (p *Replay) to(ctx context.Context, end int64) error {
 		}
 		pause = min(2*pause, replayWait)
 	}
-	return p.flush(p.r.Position())
+	return r.flush(r.r.Position())
 }
 
 // reaches returns ErrCut if the log has ended before end for partlog.CutAfter. since is when that was first seen.
-func (p *Replay) reaches(ctx context.Context, end int64, since *time.Time) error {
+func (r *Replay) reaches(ctx context.Context, end int64, since *time.Time) error {
 	at := end // also if the leader does not answer
 	err := inTime(ctx, func(ctx context.Context) error {
-		is, err := p.r.HighWatermark(ctx)
+		is, err := r.r.HighWatermark(ctx)
 		if err == nil {
 			at = is
 		}
@@ -241,19 +241,19 @@ func (p *Replay) reaches(ctx context.Context, end int64, since *time.Time) error
 }
 
 // next returns the next page. It has no records if the leader does not answer, or if there is nothing to fold yet.
-func (p *Replay) next(ctx context.Context) (page partlog.Page, err error) {
-	if p.held.IsZero() {
+func (r *Replay) next(ctx context.Context) (page partlog.Page, err error) {
+	if r.held.IsZero() {
 		more := false
-		err := inTime(ctx, func(ctx context.Context) (err error) { more, err = p.r.More(ctx); return err })
+		err := inTime(ctx, func(ctx context.Context) (err error) { more, err = r.r.More(ctx); return err })
 		if err != nil || !more {
 			return page, err
 		}
-		if err := p.fold.Hold(ctx); err != nil {
+		if err := r.fold.Hold(ctx); err != nil {
 			return page, err
 		}
-		p.held = time.Now()
+		r.held = time.Now()
 	}
-	err = inTime(ctx, func(ctx context.Context) (err error) { page, err = p.r.Next(ctx, 0); return err })
+	err = inTime(ctx, func(ctx context.Context) (err error) { page, err = r.r.Next(ctx, 0); return err })
 	return page, err
 }
 
@@ -269,132 +269,132 @@ func inTime(ctx context.Context, ask func(context.Context) error) error {
 }
 
 // endPart rests if a part is over and there is more to fold.
-func (p *Replay) endPart(ctx context.Context, end int64) error {
-	if p.Part == 0 || time.Since(p.held) < p.Part || p.r.Position() >= end {
+func (r *Replay) endPart(ctx context.Context, end int64) error {
+	if r.Part == 0 || time.Since(r.held) < r.Part || r.r.Position() >= end {
 		return nil
 	}
-	began := p.held
-	if err := p.rest(); err != nil {
+	began := r.held
+	if err := r.rest(); err != nil {
 		return err
 	}
 	if !beats.Sleep(ctx, min(time.Since(began), partRest)) {
 		return ctx.Err()
 	}
-	if p.Between == nil {
+	if r.Between == nil {
 		return nil
 	}
-	return p.Between(ctx)
+	return r.Between(ctx)
 }
 
 // rest gives back the slot, which others may need, and makes the reader look for another leader.
-func (p *Replay) rest() error {
-	if err := p.flush(p.r.Position()); err != nil {
+func (r *Replay) rest() error {
+	if err := r.flush(r.r.Position()); err != nil {
 		return err
 	}
-	p.letGo()
-	p.r.LookAgain()
+	r.letGo()
+	r.r.LookAgain()
 	return nil
 }
 
-func (p *Replay) letGo() {
-	if !p.held.IsZero() {
-		p.held = time.Time{}
-		p.fold.Rest()
+func (r *Replay) letGo() {
+	if !r.held.IsZero() {
+		r.held = time.Time{}
+		r.fold.Rest()
 	}
 }
 
-func (p *Replay) page(records []*kgo.Record) error {
+func (r *Replay) page(records []*kgo.Record) error {
 	for _, rec := range records {
-		if p.named != nil {
-			if err := p.foundNamed(rec); err != nil {
+		if r.named != nil {
+			if err := r.foundNamed(rec); err != nil {
 				return err
 			}
 			continue // it was folded before
 		}
-		if err := p.record(rec); err != nil {
+		if err := r.record(rec); err != nil {
 			return at(rec, err)
 		}
-		if p.bytes += len(rec.Key) + len(rec.Value) + recordBytes; p.bytes < p.room() {
+		if r.bytes += len(rec.Key) + len(rec.Value) + recordBytes; r.bytes < r.room() {
 			continue
 		}
-		if err := p.flush(rec.Offset + 1); err != nil {
+		if err := r.flush(rec.Offset + 1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *Replay) flush(position int64) error {
-	if p.bytes == 0 {
+func (r *Replay) flush(position int64) error {
+	if r.bytes == 0 {
 		return nil
 	}
-	p.bytes = 0
-	at := p.at
+	r.bytes = 0
+	at := r.at
 	if !at.Named {
 		at.Position = position
 	}
-	err := p.fold.Flush(at)
-	p.broken = p.broken || err != nil
+	err := r.fold.Flush(at)
+	r.broken = r.broken || err != nil
 	return err
 }
 
 // foundNamed reports the step found where the last folded checkpoint was. rec is the first record
 // from that offset on, nil if there is none.
-func (p *Replay) foundNamed(rec *kgo.Record) error {
+func (r *Replay) foundNamed(rec *kgo.Record) error {
 	step := ""
-	if rec != nil && rec.Offset == p.at.Position-1 {
+	if rec != nil && rec.Offset == r.at.Position-1 {
 		if kind, _, err := wire.ParseKey(rec.Key); err == nil && kind == wire.KindCheckpoint {
 			c, _ := wire.DecodeCheckpoint(rec.Value)
 			step = c.Step
 		}
 	}
-	named := p.named
-	p.named = nil
+	named := r.named
+	r.named = nil
 	return named(step)
 }
 
-func (p *Replay) record(rec *kgo.Record) error {
+func (r *Replay) record(rec *kgo.Record) error {
 	kind, id, err := wire.ParseKey(rec.Key)
 	if err != nil {
 		return err
 	}
 	switch kind {
 	case wire.KindTimer:
-		p.reached(rec, false)
-		return p.timer(id, rec.Value)
+		r.reached(rec, false)
+		return r.timer(id, rec.Value)
 	case wire.KindCheckpoint:
-		p.reached(rec, true)
-		return p.checkpoint(rec.Value)
+		r.reached(rec, true)
+		return r.checkpoint(rec.Value)
 	default:
-		return p.claim(rec)
+		return r.claim(rec)
 	}
 }
 
-func (p *Replay) reached(rec *kgo.Record, named bool) {
-	p.at = Point{Position: rec.Offset + 1, Named: named, Epoch: partlog.EpochOf(rec.LeaderEpoch), Read: rec.Offset + 1}
+func (r *Replay) reached(rec *kgo.Record, named bool) {
+	r.at = Point{Position: rec.Offset + 1, Named: named, Epoch: partlog.EpochOf(rec.LeaderEpoch), Read: rec.Offset + 1}
 }
 
 // claim notes the last writer. It is kept with the checkpoint, so a later replay that begins behind the claim knows
 // it too.
-func (p *Replay) claim(rec *kgo.Record) error {
+func (r *Replay) claim(rec *kgo.Record) error {
 	c, err := wire.DecodeClaim(rec.Value)
 	if err != nil {
 		return err
 	}
 	c.Appended, c.Leader = rec.Timestamp.UnixMilli(), partlog.EpochOf(rec.LeaderEpoch)
-	if p.Claimed != nil {
-		p.Claimed(c)
+	if r.Claimed != nil {
+		r.Claimed(c)
 	}
-	if p.last == nil || p.last.Group == c.Group && p.last.Owner == c.Owner {
+	if r.last == nil || r.last.Group == c.Group && r.last.Owner == c.Owner {
 		return nil
 	}
-	p.last.Group, p.last.Owner = c.Group, c.Owner
-	return p.fold.Checkpoint(p.last.AppendTo(nil))
+	r.last.Group, r.last.Owner = c.Group, c.Owner
+	return r.fold.Checkpoint(r.last.AppendTo(nil))
 }
 
-func (p *Replay) timer(id, value []byte) error {
+func (r *Replay) timer(id, value []byte) error {
 	if value == nil {
-		return p.fold.Delete(id)
+		return r.fold.Delete(id)
 	}
 	t, err := timer.Decode(value)
 	switch {
@@ -405,16 +405,16 @@ func (p *Replay) timer(id, value []byte) error {
 	case string(t.ID) != string(id):
 		return fmt.Errorf("timer %q under the key of %q: %w", t.ID, id, wire.ErrCorrupt)
 	}
-	return p.fold.Put(id, value, t)
+	return r.fold.Put(id, value, t)
 }
 
-func (p *Replay) checkpoint(value []byte) error {
+func (r *Replay) checkpoint(value []byte) error {
 	c, err := wire.DecodeCheckpoint(value)
 	if err != nil {
 		return err
 	}
-	p.last = &c
-	return p.fold.Checkpoint(value)
+	r.last = &c
+	return r.fold.Checkpoint(value)
 }
 
 // at names the record in an error.

@@ -361,22 +361,22 @@ type waitingFold struct {
 	waits chan struct{} // holds one element, which says that it waits
 }
 
-func (f *waitingFold) Hold(ctx context.Context) error {
+func (w *waitingFold) Hold(ctx context.Context) error {
 	select {
-	case f.waits <- struct{}{}:
+	case w.waits <- struct{}{}:
 	default:
 	}
 	select {
-	case <-f.room:
-		return f.foldLog.Hold(ctx)
+	case <-w.room:
+		return w.foldLog.Hold(ctx)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (f *waitingFold) Put(id, value []byte, t *timer.Timer) error {
-	<-f.room
-	return f.foldLog.Put(id, value, t)
+func (w *waitingFold) Put(id, value []byte, t *timer.Timer) error {
+	<-w.room
+	return w.foldLog.Put(id, value, t)
 }
 
 // Replays that wait for a slot hold no records meanwhile: there may be many, and each fetch is megabytes.
@@ -530,18 +530,18 @@ type refusingFold struct {
 	refused string
 }
 
-func (f *refusingFold) Put(id, value []byte, t *timer.Timer) error {
-	if f.refused == "put" {
+func (r *refusingFold) Put(id, value []byte, t *timer.Timer) error {
+	if r.refused == "put" {
 		return errors.New("refused")
 	}
-	return f.foldLog.Put(id, value, t)
+	return r.foldLog.Put(id, value, t)
 }
 
-func (f *refusingFold) Flush(at Point) error {
-	if f.refused == "flush" {
+func (r *refusingFold) Flush(at Point) error {
+	if r.refused == "flush" {
 		return errors.New("refused")
 	}
-	return f.foldLog.Flush(at)
+	return r.foldLog.Flush(at)
 }
 
 // A leader that others have replaced, and that does not know it, goes on answering that there is nothing more. The

@@ -64,10 +64,10 @@ func Recheck(ctx context.Context, adm *kadm.Client, before Set, o Options) (stop
 	return stop, alert, nil
 }
 
-func (n *Inspection) since(before Set) (stop, alert []Problem) {
+func (i *Inspection) since(before Set) (stop, alert []Problem) {
 	for _, pair := range [][2]Topic{
-		{before.Request, n.Set.Request}, {before.Changelog, n.Set.Changelog},
-		{before.DeadLetters, n.Set.DeadLetters}, {before.Events, n.Set.Events},
+		{before.Request, i.Set.Request}, {before.Changelog, i.Set.Changelog},
+		{before.DeadLetters, i.Set.DeadLetters}, {before.Events, i.Set.Events},
 	} {
 		was, is := pair[0], pair[1]
 		if is.Partitions == 0 {
@@ -88,7 +88,7 @@ func (n *Inspection) since(before Set) (stop, alert []Problem) {
 			})
 		}
 	}
-	for _, c := range n.Checks {
+	for _, c := range i.Checks {
 		switch {
 		case c.OK:
 		case c.Gone():

@@ -30,9 +30,9 @@ func (p *Problem) Gone() bool { return p.Setting == "topic" }
 // ProblemsError is every fatal problem that was found.
 type ProblemsError struct{ Problems []Problem }
 
-func (e *ProblemsError) Error() string {
-	lines := make([]string, len(e.Problems))
-	for i, p := range e.Problems {
+func (pe *ProblemsError) Error() string {
+	lines := make([]string, len(pe.Problems))
+	for i, p := range pe.Problems {
 		lines[i] = p.String()
 	}
 	return strings.Join(lines, "; ")

@@ -85,19 +85,19 @@ type family struct {
 	delay                           time.Duration
 }
 
-func (t *family) set() Set {
-	return Set{Request: t.request.topic(), Changelog: t.changelog.topic(), DeadLetters: t.deadLetters.topic(), Events: t.events.topic(), Delay: t.delay}
+func (fa *family) set() Set {
+	return Set{Request: fa.request.topic(), Changelog: fa.changelog.topic(), DeadLetters: fa.deadLetters.topic(), Events: fa.events.topic(), Delay: fa.delay}
 }
 
 // own are the service's own topics.
-func (t *family) own() []*found {
-	if t.events.name == "" {
-		return []*found{&t.changelog, &t.deadLetters}
+func (fa *family) own() []*found {
+	if fa.events.name == "" {
+		return []*found{&fa.changelog, &fa.deadLetters}
 	}
-	return []*found{&t.changelog, &t.deadLetters, &t.events}
+	return []*found{&fa.changelog, &fa.deadLetters, &fa.events}
 }
 
-func (t *family) all() []*found { return append([]*found{&t.request}, t.own()...) }
+func (fa *family) all() []*found { return append([]*found{&fa.request}, fa.own()...) }
 
 // threeCopies is from how many replicas on a topic can demand that two of them have a record, and one may still be down.
 const threeCopies = 3
@@ -134,20 +134,20 @@ func (v *verifier) atLeast(name string, fatal bool, least int64) {
 }
 
 // verify compares what was found with what the service needs. It checks only settings on which correctness depends.
-func (t *family) verify() []Check {
-	v := verifier{topic: &t.request}
+func (fa *family) verify() []Check {
+	v := verifier{topic: &fa.request}
 	what := "requests"
-	if t.delay != 0 {
+	if fa.delay != 0 {
 		what = "what is to come later"
 	}
 	if !v.present("a topic that your producers write " + what + " to: create it, with as many partitions as you will ever need") {
 		return v.checks
 	}
 	v.request()
-	if t.delay != 0 {
-		v.delayed(t.delay)
+	if fa.delay != 0 {
+		v.delayed(fa.delay)
 	}
-	return slices.Concat(v.checks, t.verifyChangelog(), t.verifyDeadLetters(), t.verifyEvents())
+	return slices.Concat(v.checks, fa.verifyChangelog(), fa.verifyDeadLetters(), fa.verifyEvents())
 }
 
 // present checks that the topic is there at all, with leaders.
@@ -227,9 +227,9 @@ func neededMessageBytes(request *found) int64 {
 	return min(request.number(maxMessageBytes)+MessageRoom, math.MaxInt32)
 }
 
-func (t *family) verifyChangelog() []Check {
-	v := verifier{topic: &t.changelog}
-	if !v.own(&t.request, t.delay) {
+func (fa *family) verifyChangelog() []Check {
+	v := verifier{topic: &fa.changelog}
+	if !v.own(&fa.request, fa.delay) {
 		return v.checks
 	}
 	// With "compact,delete" timers that are due after the retention would be deleted.
@@ -237,16 +237,16 @@ func (t *family) verifyChangelog() []Check {
 		return slices.Equal(v.topic.policies(), []string{"compact"})
 	})
 	v.setting(timestampType, true, logAppendTime, func(value string) bool { return value == logAppendTime })
-	if t.delay == 0 {
+	if fa.delay == 0 {
 		v.atLeast(deleteRetention, true, MinDeleteRetention.Milliseconds())
 		v.atLeast(minCompactionLag, false, advisedMinCompactionLag.Milliseconds())
 	}
 	return v.checks
 }
 
-func (t *family) verifyDeadLetters() []Check {
-	v := verifier{topic: &t.deadLetters}
-	if v.own(&t.request, t.delay) {
+func (fa *family) verifyDeadLetters() []Check {
+	v := verifier{topic: &fa.deadLetters}
+	if v.own(&fa.request, fa.delay) {
 		// Letters with one key would replace each other.
 		v.setting(cleanupPolicy, true, "delete", func(string) bool {
 			return !v.topic.compacted()
@@ -255,16 +255,16 @@ func (t *family) verifyDeadLetters() []Check {
 	return v.checks
 }
 
-func (t *family) verifyEvents() []Check {
-	v := verifier{topic: &t.events}
-	if t.events.name == "" || !v.own(&t.request, t.delay) {
+func (fa *family) verifyEvents() []Check {
+	v := verifier{topic: &fa.events}
+	if fa.events.name == "" || !v.own(&fa.request, fa.delay) {
 		return v.checks
 	}
 	// Both policies are safe: only readers of events would miss what is deleted.
 	needed := "delete, as configured"
-	if t.compactEvents {
+	if fa.compactEvents {
 		needed = "compact, as configured"
 	}
-	v.setting(cleanupPolicy, false, needed, func(string) bool { return v.topic.compacted() == t.compactEvents })
+	v.setting(cleanupPolicy, false, needed, func(string) bool { return v.topic.compacted() == fa.compactEvents })
 	return v.checks
 }

@@ -28,21 +28,21 @@ func LogHandler(next slog.Handler) slog.Handler { return logHandler{next} }
 type logHandler struct{ slog.Handler }
 
 // Handle implements slog.Handler.
-func (h logHandler) Handle(ctx context.Context, r slog.Record) error { //nolint:gocritic // as slog has it
+func (l logHandler) Handle(ctx context.Context, r slog.Record) error { //nolint:gocritic // as slog has it
 	if c := trace.SpanContextFromContext(ctx); c.IsValid() {
 		r = r.Clone()
 		r.AddAttrs(slog.String(traceIDKey, c.TraceID().String()), slog.String("span_id", c.SpanID().String()))
 	}
-	return h.Handler.Handle(ctx, r)
+	return l.Handler.Handle(ctx, r)
 }
 
 // WithAttrs implements slog.Handler.
-func (h logHandler) WithAttrs(as []slog.Attr) slog.Handler {
-	return logHandler{h.Handler.WithAttrs(as)}
+func (l logHandler) WithAttrs(as []slog.Attr) slog.Handler {
+	return logHandler{l.Handler.WithAttrs(as)}
 }
 
 // WithGroup implements slog.Handler.
-func (h logHandler) WithGroup(name string) slog.Handler { return logHandler{h.Handler.WithGroup(name)} }
+func (l logHandler) WithGroup(name string) slog.Handler { return logHandler{l.Handler.WithGroup(name)} }
 
 // ID returns the ID of the trace that a record's headers name, for a log line; "" if they name none.
 func ID(headers []kgo.RecordHeader) string {

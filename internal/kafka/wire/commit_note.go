@@ -37,23 +37,23 @@ type CommitNote struct {
 }
 
 // Process is the ID of the owner's process, with which the name of a step begins.
-func (n CommitNote) Process() string {
-	process, _, _ := strings.Cut(n.Step, "/")
+func (c CommitNote) Process() string {
+	process, _, _ := strings.Cut(c.Step, "/")
 	return process
 }
 
 // String returns the note in ASCII. It is shorter than 4096 bytes, the brokers' default of
 // offset.metadata.max.bytes, if the names have at most 600 bytes each.
-func (n CommitNote) String() string {
-	s := noteFormat + " " + noteStep + "=" + url.QueryEscape(n.Step)
-	if n.Last != "" {
-		s += " " + noteLast + "=" + url.QueryEscape(n.Last)
+func (c CommitNote) String() string {
+	s := noteFormat + " " + noteStep + "=" + url.QueryEscape(c.Step)
+	if c.Last != "" {
+		s += " " + noteLast + "=" + url.QueryEscape(c.Last)
 	}
-	if n.Partitions > 0 {
-		s += " " + noteCount + "=" + strconv.Itoa(int(n.Partitions))
+	if c.Partitions > 0 {
+		s += " " + noteCount + "=" + strconv.Itoa(int(c.Partitions))
 	}
-	if n.API != "" {
-		s += " " + noteAPI + "=" + url.QueryEscape(n.API)
+	if c.API != "" {
+		s += " " + noteAPI + "=" + url.QueryEscape(c.API)
 	}
 	return s
 }

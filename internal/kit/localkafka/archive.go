@@ -45,9 +45,9 @@ func archived(ctx context.Context, tools Tools, javaVersion string) Tools {
 
 // Accepts says why the JVM cannot start from an archive: half of one, from a disk
 // that was full, crashes it.
-func (tools Tools) Accepts(ctx context.Context, archive string) error {
-	cmd := exec.CommandContext(ctx, tools.java, archiveFlag+archive, "-Xshare:on",
-		"-XX:+UseSerialGC", "-cp", filepath.Join(tools.libs, "*"), "-version")
+func (t Tools) Accepts(ctx context.Context, archive string) error {
+	cmd := exec.CommandContext(ctx, t.java, archiveFlag+archive, "-Xshare:on",
+		"-XX:+UseSerialGC", "-cp", filepath.Join(t.libs, "*"), "-version")
 	cmd.Dir = filepath.Dir(archive) // a crash is reported there
 	out, err := cmd.CombinedOutput()
 	if err != nil {

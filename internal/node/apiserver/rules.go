@@ -26,20 +26,20 @@ var _ api.Rules = (*requestRules)(nil)
 
 // Reject implements api.Rules. The record that it judges has no mark of a meter, and the rules do not know what is
 // pending, so limits of rate and number are left to the owner.
-func (q *requestRules) Reject(partition int32, r *route.Request) *api.Rejection {
-	now := q.now()
+func (rr *requestRules) Reject(partition int32, r *route.Request) *api.Rejection {
+	now := rr.now()
 	rec := &kgo.Record{
-		Topic: q.rules.Topic, Partition: partition, Key: r.ID, Value: r.Value, Timestamp: now,
+		Topic: rr.rules.Topic, Partition: partition, Key: r.ID, Value: r.Value, Timestamp: now,
 		Headers: make([]kgo.RecordHeader, 0, len(r.Headers)),
 	}
 	for _, h := range r.Headers {
 		rec.Headers = append(rec.Headers, kgo.RecordHeader(h))
 	}
 	var refusal *intake.Refusal
-	if q.delay {
-		_, refusal = q.rules.ValidateDelayed(rec)
+	if rr.delay {
+		_, refusal = rr.rules.ValidateDelayed(rec)
 	} else {
-		_, _, refusal = q.rules.Validate(rec, now.Add(horizonSlack).UnixMilli())
+		_, _, refusal = rr.rules.Validate(rec, now.Add(horizonSlack).UnixMilli())
 	}
 	if refusal == nil {
 		return nil

@@ -114,7 +114,7 @@ func lookAtGroup(ctx context.Context, cfg *config.Config) groupLook {
 	return look
 }
 
-func (l *groupLook) compare(cfg *config.Config, members []membership.Member) {
+func (g *groupLook) compare(cfg *config.Config, members []membership.Member) {
 	digests, names := make(map[string]config.Digest), make(map[string]string)
 	var here []string // settings in which a member differs from the audit
 	for _, m := range members {
@@ -133,19 +133,19 @@ func (l *groupLook) compare(cfg *config.Config, members []membership.Member) {
 	}
 	for process, odd := range config.Odd(digests) {
 		if len(odd) > 0 {
-			l.notes = append(l.notes, fmt.Sprintf("instance %s of group %s differs from others in %s",
+			g.notes = append(g.notes, fmt.Sprintf("instance %s of group %s differs from others in %s",
 				names[process], cfg.Group, strings.Join(odd, ", ")))
 		}
 	}
-	slices.Sort(l.notes)
+	slices.Sort(g.notes)
 	if len(here) > 0 {
-		l.notes = append(l.notes, fmt.Sprintf("instances of group %s have others than were given here: %s; give the audit their file",
+		g.notes = append(g.notes, fmt.Sprintf("instances of group %s have others than were given here: %s; give the audit their file",
 			cfg.Group, strings.Join(here, ", ")))
 	}
-	l.events = !slices.Contains(here, "events")
+	g.events = !slices.Contains(here, "events")
 	written := slices.ContainsFunc(cfg.Requests, func(topic string) bool { return cfg.PolicyOf(topic).Events })
-	if written && !l.events {
-		l.notes = append(l.notes, "events prove nothing, because not all instances write them: the audit does without")
+	if written && !g.events {
+		g.notes = append(g.notes, "events prove nothing, because not all instances write them: the audit does without")
 	}
 }
 

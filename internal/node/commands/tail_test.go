@@ -65,21 +65,21 @@ func startTail(t *testing.T, c *kfake.Cluster, o TailOptions, words string) *tai
 }
 
 // wait returns how a Tail has ended.
-func (s *tailed) wait(t *testing.T) error {
+func (ta *tailed) wait(t *testing.T) error {
 	t.Helper()
 	select {
-	case err := <-s.done:
+	case err := <-ta.done:
 		return err
 	case <-time.After(tailPatience):
-		t.Fatalf("does not end: %s%s", s.notes.String(), s.out.String())
+		t.Fatalf("does not end: %s%s", ta.notes.String(), ta.out.String())
 		return nil
 	}
 }
 
 // prints wants a Tail to have ended without an error, and to have printed some words and not another.
-func (s *tailed) prints(t *testing.T, err error, not string, words ...string) {
+func (ta *tailed) prints(t *testing.T, err error, not string, words ...string) {
 	t.Helper()
-	out := s.out.String()
+	out := ta.out.String()
 	if err != nil || strings.Contains(out, not) {
 		t.Errorf("%v: %s", err, out)
 	}
@@ -265,7 +265,7 @@ func TestTailOfADeletedTopic(t *testing.T) {
 // writerFunc is a function that is a writer.
 type writerFunc func([]byte) (int, error)
 
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+func (w writerFunc) Write(b []byte) (int, error) { return w(b) }
 
 // A name that no topic can have is refused before a broker is asked.
 func TestTailRefusesNames(t *testing.T) {

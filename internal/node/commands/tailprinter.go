@@ -37,20 +37,20 @@ type tailPrinter struct {
 	json bool
 }
 
-func (p *tailPrinter) print(r *kgo.Record) error {
+func (t *tailPrinter) print(r *kgo.Record) error {
 	e, err := waterclock.ParseEmission(r)
 	emission := &e
 	if err != nil {
 		emission = nil // somebody else's record, which is shown as it is
 	}
-	if p.json {
-		return p.object(r, emission)
+	if t.json {
+		return t.object(r, emission)
 	}
-	return p.text(r, emission)
+	return t.text(r, emission)
 }
 
 // text prints a record: a line that says what it is, then its parts.
-func (p *tailPrinter) text(r *kgo.Record, e *waterclock.Emission) error {
+func (t *tailPrinter) text(r *kgo.Record, e *waterclock.Emission) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s/%d/%d ", r.Timestamp.UTC().Format(tailTime), r.Topic, r.Partition, r.Offset)
 	if e == nil {
@@ -65,7 +65,7 @@ func (p *tailPrinter) text(r *kgo.Record, e *waterclock.Emission) error {
 		row("header", textLine([]byte(h.Key))+"="+textLine(h.Value))
 	}
 	row("payload", payloadLine(r.Value))
-	_, err := io.WriteString(p.out, b.String())
+	_, err := io.WriteString(t.out, b.String())
 	return err
 }
 
@@ -168,7 +168,7 @@ type tailPayload struct {
 }
 
 // object prints a record as JSON, on one line.
-func (p *tailPrinter) object(r *kgo.Record, e *waterclock.Emission) error {
+func (t *tailPrinter) object(r *kgo.Record, e *waterclock.Emission) error {
 	o := tailObject{
 		Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, At: r.Timestamp.UTC().Format(tailTime),
 		Headers: []tailHeader{}, Payload: tailPayload{Bytes: len(r.Value)},
@@ -194,7 +194,7 @@ func (p *tailPrinter) object(r *kgo.Record, e *waterclock.Emission) error {
 	default:
 		o.Payload.Text, o.Payload.Base64 = textOrBytes(r.Value)
 	}
-	lines := json.NewEncoder(p.out)
+	lines := json.NewEncoder(t.out)
 	lines.SetEscapeHTML(false)
 	return lines.Encode(o)
 }

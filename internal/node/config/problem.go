@@ -45,7 +45,7 @@ func Invalid(err error) error { return &invalidError{err} }
 type invalidError struct{ error }
 
 // Unwrap is for errors.Is and errors.As.
-func (e *invalidError) Unwrap() []error { return []error{e.error, ErrInvalid} }
+func (i *invalidError) Unwrap() []error { return []error{i.error, ErrInvalid} }
 
 // pathless strips the path from a file error, for messages that name it already.
 func pathless(err error) error {

@@ -166,8 +166,8 @@ func unquotedStar(data []byte) (star string, line int) {
 type yamlValue struct{ node ast.Node }
 
 // UnmarshalYAML implements yaml.NodeUnmarshaler.
-func (v *yamlValue) UnmarshalYAML(n ast.Node) error {
-	v.node = n
+func (y *yamlValue) UnmarshalYAML(n ast.Node) error {
+	y.node = n
 	return nil
 }
 

@@ -151,7 +151,7 @@ func mechanism(cfg *config.Config) (sasl.Mechanism, error) {
 // UnfitError says why waterclock cannot run on a cluster.
 type UnfitError struct{ msg string }
 
-func (e *UnfitError) Error() string { return e.msg }
+func (u *UnfitError) Error() string { return u.msg }
 
 // CheckBrokers returns an error if no broker answers, and an UnfitError if the cluster is too old.
 func CheckBrokers(ctx context.Context, cl *kgo.Client) error {

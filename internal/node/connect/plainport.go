@@ -27,7 +27,7 @@ var apiVersions = []byte{0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 0, 0xff, 0xff}
 // plainPortError says that a broker speaks Kafka without TLS on a port that was dialed with TLS.
 type plainPortError struct{ addr string }
 
-func (e *plainPortError) Error() string { return e.addr + " does not speak TLS" }
+func (p *plainPortError) Error() string { return p.addr + " does not speak TLS" }
 
 // dialTLS opens a TLS connection. A port without TLS may wait for the rest of what it takes for a long request, and
 // answer nothing. So if a handshake takes long, dialTLS asks on another connection whether the port speaks Kafka

@@ -151,7 +151,7 @@ func (d *Dialer) DialPatiently(ctx context.Context, network, addr string) (net.C
 type timeoutError struct{ error }
 
 func (timeoutError) Timeout() bool   { return true }
-func (e timeoutError) Unwrap() error { return e.error }
+func (t timeoutError) Unwrap() error { return t.error }
 
 // refused reports whether a machine, or the network, says that nothing listens there.
 func refused(err error) bool {

@@ -485,11 +485,11 @@ type goodbye struct {
 	say func()
 }
 
-func (c goodbye) NetConn() net.Conn { return c.Conn }
+func (g goodbye) NetConn() net.Conn { return g.Conn }
 
-func (c goodbye) Close() error {
-	c.say()
-	return c.Conn.Close()
+func (g goodbye) Close() error {
+	g.say()
+	return g.Conn.Close()
 }
 
 // The connections of a broker that becomes unresponsive are closed without a goodbye: all who

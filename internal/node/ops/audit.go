@@ -48,13 +48,13 @@ type auditHandler struct {
 }
 
 // Handle implements slog.Handler.
-func (h *auditHandler) Handle(ctx context.Context, r slog.Record) error {
-	err := h.Handler.Handle(ctx, r)
+func (a *auditHandler) Handle(ctx context.Context, r slog.Record) error {
+	err := a.Handler.Handle(ctx, r)
 	if err == nil {
 		return nil
 	}
-	h.log.Error("the audit cannot be written to its file; its line is here", "file", h.path, "err", err)
-	return h.instead.Handle(ctx, r)
+	a.log.Error("the audit cannot be written to its file; its line is here", "file", a.path, "err", err)
+	return a.instead.Handle(ctx, r)
 }
 
 // auditFile is a file to which lines are appended. It is opened again when its name belongs to another file, or to none.

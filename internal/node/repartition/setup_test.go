@@ -47,99 +47,99 @@ func newSetup(t *testing.T, partitions int32) *setup {
 }
 
 // client makes a client that knows the topics as they are now.
-func (w *setup) client() {
-	w.t.Helper()
-	cl := kafkatest.Client(w.t, append(w.options(), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
-	w.cl, w.adm = cl, kadm.NewClient(cl)
+func (s *setup) client() {
+	s.t.Helper()
+	cl := kafkatest.Client(s.t, append(s.options(), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+	s.cl, s.adm = cl, kadm.NewClient(cl)
 }
 
-func (w *setup) options() []kgo.Opt {
-	return []kgo.Opt{kgo.SeedBrokers(w.seeds...), kgo.MetadataMinAge(10 * time.Millisecond), kgo.ProducerLinger(0)}
+func (s *setup) options() []kgo.Opt {
+	return []kgo.Opt{kgo.SeedBrokers(s.seeds...), kgo.MetadataMinAge(10 * time.Millisecond), kgo.ProducerLinger(0)}
 }
 
-func (w *setup) ensure() {
-	w.t.Helper()
-	set, _, err := topics.Ensure(w.t.Context(), w.adm, topic, topics.Options{Create: true, Grow: true})
+func (s *setup) ensure() {
+	s.t.Helper()
+	set, _, err := topics.Ensure(s.t.Context(), s.adm, topic, topics.Options{Create: true, Grow: true})
 	if err != nil {
-		w.t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	w.set = set
+	s.set = set
 }
 
-func (w *setup) send(recs ...*kgo.Record) {
-	w.t.Helper()
-	if err := w.cl.ProduceSync(w.t.Context(), recs...).FirstErr(); err != nil {
-		w.t.Fatal(err)
+func (s *setup) send(recs ...*kgo.Record) {
+	s.t.Helper()
+	if err := s.cl.ProduceSync(s.t.Context(), recs...).FirstErr(); err != nil {
+		s.t.Fatal(err)
 	}
 }
 
 // homeOf returns the partition to which requests for an ID are written now.
-func (w *setup) homeOf(id string) int32 {
-	return intake.Murmur2Partition([]byte(id), w.set.Request.Partitions)
+func (s *setup) homeOf(id string) int32 {
+	return intake.Murmur2Partition([]byte(id), s.set.Request.Partitions)
 }
 
 // pending makes an ID pending as an owner would: its request is taken in.
-func (w *setup) pending(id, value string) {
-	r := w.request(id, value)
+func (s *setup) pending(id, value string) {
+	r := s.request(id, value)
 	t := timer.Timer{
 		ID: []byte(id), Offset: r.Offset, Due: due.UnixMilli(), Occurrence: 1, Value: []byte(value),
 		Target: timer.Target{Topic: "out", Partition: timer.AnyPartition, Key: []byte(id)},
 	}
-	w.send(&kgo.Record{Topic: w.set.Changelog.Name, Partition: r.Partition, Key: wire.TimerKey(nil, t.ID), Value: t.AppendTo(nil)})
+	s.send(&kgo.Record{Topic: s.set.Changelog.Name, Partition: r.Partition, Key: wire.TimerKey(nil, t.ID), Value: t.AppendTo(nil)})
 }
 
 // request writes a request: it schedules, or cancels if it has no value.
-func (w *setup) request(id, value string) *kgo.Record {
-	r := &kgo.Record{Topic: topic, Partition: w.homeOf(id), Key: []byte(id)}
-	delete(w.want, id)
+func (s *setup) request(id, value string) *kgo.Record {
+	r := &kgo.Record{Topic: topic, Partition: s.homeOf(id), Key: []byte(id)}
+	delete(s.want, id)
 	if value != "" {
-		r.Value, w.want[id] = []byte(value), value
+		r.Value, s.want[id] = []byte(value), value
 		r.Headers = []kgo.RecordHeader{
 			{Key: waterclock.HeaderAt, Value: []byte(due.Format(time.RFC3339))}, {Key: waterclock.HeaderTargetTopic, Value: []byte("out")},
 		}
 	}
-	w.send(r)
+	s.send(r)
 	return r
 }
 
 // taken writes checkpoints: everything requested so far is taken in.
-func (w *setup) taken() {
-	for i := range w.set.Request.Partitions {
-		_, _, end, err := partlog.Bounds(w.t.Context(), w.cl, partlog.Log{Topic: topic, Partition: i})
+func (s *setup) taken() {
+	for i := range s.set.Request.Partitions {
+		_, _, end, err := partlog.Bounds(s.t.Context(), s.cl, partlog.Log{Topic: topic, Partition: i})
 		if err != nil {
-			w.t.Fatal(err)
+			s.t.Fatal(err)
 		}
-		cp := wire.Checkpoint{Request: w.set.Request.ID, Changelog: w.set.Changelog.ID, Position: end, Step: "s", Group: group}
-		w.send(&kgo.Record{Topic: w.set.Changelog.Name, Partition: i, Key: wire.CheckpointKey(), Value: cp.AppendTo(nil)})
+		cp := wire.Checkpoint{Request: s.set.Request.ID, Changelog: s.set.Changelog.ID, Position: end, Step: "s", Group: group}
+		s.send(&kgo.Record{Topic: s.set.Changelog.Name, Partition: i, Key: wire.CheckpointKey(), Value: cp.AppendTo(nil)})
 	}
 }
 
-func (w *setup) grow(to int) {
-	w.t.Helper()
-	kafkatest.GrowTopics(w.t, w.adm, to, topic)
-	w.client()
-	w.ensure()
+func (s *setup) grow(to int) {
+	s.t.Helper()
+	kafkatest.GrowTopics(s.t, s.adm, to, topic)
+	s.client()
+	s.ensure()
 }
 
-func (w *setup) run(ctx context.Context, now func() time.Time) (Report, error) {
+func (s *setup) run(ctx context.Context, now func() time.Time) (Report, error) {
 	return Run(ctx, Options{
-		Client: w.options(), Admin: w.cl, Set: &w.set, Group: group, Now: now,
-		Rules: &intake.Rules{Topic: topic, Partitions: w.set.Request.Partitions, PartitionerCheck: intake.DeadLetter, Allow: func(string) bool { return true }},
+		Client: s.options(), Admin: s.cl, Set: &s.set, Group: group, Now: now,
+		Rules: &intake.Rules{Topic: topic, Partitions: s.set.Request.Partitions, PartitionerCheck: intake.DeadLetter, Allow: func(string) bool { return true }},
 	})
 }
 
 // found returns what is pending by partition, and where requests are read from.
-func (w *setup) found() (pending []map[string]*timer.Timer, positions []int64) {
-	w.t.Helper()
-	for i := range w.set.Changelog.Partitions {
-		at := partlog.Log{Topic: w.set.Changelog.Name, Partition: i}
-		_, _, end, err := partlog.Bounds(w.t.Context(), w.cl, at)
+func (s *setup) found() (pending []map[string]*timer.Timer, positions []int64) {
+	s.t.Helper()
+	for i := range s.set.Changelog.Partitions {
+		at := partlog.Log{Topic: s.set.Changelog.Name, Partition: i}
+		_, _, end, err := partlog.Bounds(s.t.Context(), s.cl, at)
 		if err != nil {
-			w.t.Fatal(err)
+			s.t.Fatal(err)
 		}
 		here, position := make(map[string]*timer.Timer), int64(0)
-		j := job{o: Options{Admin: w.cl, Set: &w.set}}
-		err = j.read(w.t.Context(), at, bounds{0, end}, nil, func(rec *kgo.Record) error {
+		j := job{o: Options{Admin: s.cl, Set: &s.set}}
+		err = j.read(s.t.Context(), at, bounds{0, end}, nil, func(rec *kgo.Record) error {
 			kind, id, err := wire.ParseKey(rec.Key)
 			switch {
 			case err != nil || kind == wire.KindClaim:
@@ -155,7 +155,7 @@ func (w *setup) found() (pending []map[string]*timer.Timer, positions []int64) {
 			return err
 		})
 		if err != nil {
-			w.t.Fatal(err)
+			s.t.Fatal(err)
 		}
 		pending, positions = append(pending, here), append(positions, position)
 	}
@@ -164,25 +164,25 @@ func (w *setup) found() (pending []map[string]*timer.Timer, positions []int64) {
 
 // check takes in the rest of the request log, as instances would now, and compares what
 // is then pending, and where, with what should be.
-func (w *setup) check() {
-	w.t.Helper()
-	pending, positions := w.found()
+func (s *setup) check() {
+	s.t.Helper()
+	pending, positions := s.found()
 	got := make(map[string]string)
 	generations := make(map[[2]int64]string)
 	for i, here := range pending {
 		at := partlog.Log{Topic: topic, Partition: int32(i)}
-		_, _, end, err := partlog.Bounds(w.t.Context(), w.cl, at)
+		_, _, end, err := partlog.Bounds(s.t.Context(), s.cl, at)
 		if err != nil {
-			w.t.Fatal(err)
+			s.t.Fatal(err)
 		}
 		for id, t := range here {
 			if other, twice := generations[[2]int64{int64(i), t.Offset}]; twice {
-				w.t.Errorf("%s and %s have one generation", id, other)
+				s.t.Errorf("%s and %s have one generation", id, other)
 			}
 			generations[[2]int64{int64(i), t.Offset}] = id
 		}
-		j := job{o: Options{Admin: w.cl, Set: &w.set}}
-		err = j.read(w.t.Context(), at, bounds{positions[i], end}, func(*partlog.Unreadable) {}, func(rec *kgo.Record) error {
+		j := job{o: Options{Admin: s.cl, Set: &s.set}}
+		err = j.read(s.t.Context(), at, bounds{positions[i], end}, func(*partlog.Unreadable) {}, func(rec *kgo.Record) error {
 			if rec.Value == nil {
 				delete(here, string(rec.Key))
 			} else {
@@ -191,19 +191,19 @@ func (w *setup) check() {
 			return nil
 		})
 		if err != nil {
-			w.t.Fatal(err)
+			s.t.Fatal(err)
 		}
 		for id, t := range here {
 			if _, twice := got[id]; twice {
-				w.t.Errorf("%s is pending twice", id)
+				s.t.Errorf("%s is pending twice", id)
 			}
 			got[id] = string(t.Value)
-			if w.homeOf(id) != int32(i) {
-				w.t.Errorf("%s is pending on partition %d and belongs to %d", id, i, w.homeOf(id))
+			if s.homeOf(id) != int32(i) {
+				s.t.Errorf("%s is pending on partition %d and belongs to %d", id, i, s.homeOf(id))
 			}
 		}
 	}
-	if !maps.Equal(got, w.want) {
-		w.t.Errorf("pending are\n%v, want\n%v", got, w.want)
+	if !maps.Equal(got, s.want) {
+		s.t.Errorf("pending are\n%v, want\n%v", got, s.want)
 	}
 }

@@ -194,12 +194,12 @@ type part struct {
 }
 
 // seen notes that a member has a view at a position.
-func (x *part) seen(member int, position int64) {
-	if x.views == nil {
-		x.views, x.copies = make(map[int]int64), make(map[int]bool)
+func (p *part) seen(member int, position int64) {
+	if p.views == nil {
+		p.views, p.copies = make(map[int]int64), make(map[int]bool)
 	}
-	x.views[member] = max(x.views[member], position)
-	x.furthest = max(x.furthest, position)
+	p.views[member] = max(p.views[member], position)
+	p.furthest = max(p.furthest, position)
 }
 
 const (
@@ -270,16 +270,16 @@ func (p *placement) stayIfAll() {
 }
 
 // cost returns the cost of giving a partition to a member.
-func (x *part) cost(member int) int64 {
-	if x.owner == member {
+func (p *part) cost(member int) int64 {
+	if p.owner == member {
 		return 0
 	}
-	cost := x.furthest + 1 // from the changelog's start
-	if at, has := x.views[member]; has {
-		cost = x.furthest - at
+	cost := p.furthest + 1 // from the changelog's start
+	if at, has := p.views[member]; has {
+		cost = p.furthest - at
 	}
 	cost = min(cost, maxReplay)
-	if x.owner >= 0 {
+	if p.owner >= 0 {
 		cost += moveCost
 	}
 	return cost

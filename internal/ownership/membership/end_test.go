@@ -15,7 +15,7 @@ type lateJoin struct {
 
 func (*lateJoin) Assigned(*Token)  {}
 func (*lateJoin) Revoked([]*Token) {}
-func (h *lateJoin) Lost([]*Token)  { h.s.assigned(nil) }
+func (l *lateJoin) Lost([]*Token)  { l.s.assigned(nil) }
 
 func TestJoinThatEndsWhileTheClientIsGivenUp(t *testing.T) {
 	cl, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:1"))

@@ -24,14 +24,14 @@ type named struct{ kgo.GroupBalancer }
 func (named) ProtocolName() string { return protocolName }
 
 // stranger is a program that is not an instance of this version of waterclock. It polls until leave.
-func (x *setup) stranger(opts ...kgo.Opt) (leave func(), refused <-chan error) {
-	x.t.Helper()
+func (se *setup) stranger(opts ...kgo.Opt) (leave func(), refused <-chan error) {
+	se.t.Helper()
 	cl, err := kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(x.seeds...), kgo.ClientID("stranger"), kgo.ConsumerGroup(x.group), kgo.ConsumeTopics(x.topic), kgo.DisableAutoCommit(),
+		kgo.SeedBrokers(se.seeds...), kgo.ClientID("stranger"), kgo.ConsumerGroup(se.group), kgo.ConsumeTopics(se.topic), kgo.DisableAutoCommit(),
 		kgo.SessionTimeout(calm), kgo.HeartbeatInterval(100 * time.Millisecond), kgo.MetadataMinAge(20 * time.Millisecond),
 	}, opts...)...)
 	if err != nil {
-		x.t.Fatal(err)
+		se.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done, errs := make(chan struct{}), make(chan error, 1)
@@ -51,7 +51,7 @@ func (x *setup) stranger(opts ...kgo.Opt) (leave func(), refused <-chan error) {
 		<-done
 		cl.Close()
 	})
-	x.t.Cleanup(leave)
+	se.t.Cleanup(leave)
 	return leave, errs
 }
 
@@ -66,10 +66,10 @@ type stranger848 struct {
 	owned int        // partitions
 }
 
-func (x *setup) stranger848() *stranger848 {
-	x.t.Helper()
+func (se *setup) stranger848() *stranger848 {
+	se.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &stranger848{x: x, cancel: cancel, done: make(chan struct{})}
+	s := &stranger848{x: se, cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
 		for epoch := int32(0); ctx.Err() == nil; {
@@ -80,7 +80,7 @@ func (x *setup) stranger848() *stranger848 {
 			}
 		}
 	}()
-	x.t.Cleanup(s.leave)
+	se.t.Cleanup(s.leave)
 	return s
 }
 
@@ -126,39 +126,39 @@ func (s *stranger848) last() (owned int, err error) {
 }
 
 // members returns how many members the broker shows.
-func (x *setup) members() int {
-	g, err := x.adm.DescribeGroups(context.Background(), x.group)
+func (se *setup) members() int {
+	g, err := se.adm.DescribeGroups(context.Background(), se.group)
 	if err != nil {
 		return 0
 	}
-	return len(g[x.group].Members)
+	return len(g[se.group].Members)
 }
 
 // keptOut waits until members report that others use the group, and checks that they hold nothing.
-func (x *setup) keptOut(says []string, ms ...*resident) {
-	x.t.Helper()
+func (se *setup) keptOut(says []string, ms ...*resident) {
+	se.t.Helper()
 	for _, m := range ms {
-		await.Until(x.t, testLimit, "it says that others use the group", func() bool { return m.g.Problem() != "" })
+		await.Until(se.t, testLimit, "it says that others use the group", func() bool { return m.g.Problem() != "" })
 		for _, word := range says {
 			if !strings.Contains(m.g.Problem(), word) {
-				x.t.Errorf("%q does not say %q", m.g.Problem(), word)
+				se.t.Errorf("%q does not say %q", m.g.Problem(), word)
 			}
 		}
 		if !m.g.Foreign() || m.g.Joined() {
-			x.t.Errorf("foreign %v, joined %v", m.g.Foreign(), m.g.Joined())
+			se.t.Errorf("foreign %v, joined %v", m.g.Foreign(), m.g.Joined())
 		}
 		if ps := m.alive(); len(ps) > 0 {
-			x.t.Errorf("it holds %v", ps)
+			se.t.Errorf("it holds %v", ps)
 		}
 	}
 }
 
 // back checks that members have all partitions and report no problem.
-func (x *setup) back(ms ...*resident) {
-	x.t.Helper()
-	x.shared(1, ms...)
+func (se *setup) back(ms ...*resident) {
+	se.t.Helper()
+	se.shared(1, ms...)
 	for _, m := range ms {
-		await.Until(x.t, testLimit, "nobody complains", func() bool { return m.g.Problem() == "" && !m.g.Foreign() })
+		await.Until(se.t, testLimit, "nobody complains", func() bool { return m.g.Problem() == "" && !m.g.Foreign() })
 	}
 }
 

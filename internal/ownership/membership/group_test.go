@@ -69,14 +69,14 @@ func newSetup(t *testing.T, seeds []string) *setup {
 	return x
 }
 
-func (x *setup) options(name string, opts ...kgo.Opt) Options {
+func (se *setup) options(name string, opts ...kgo.Opt) Options {
 	return Options{
 		Client: append([]kgo.Opt{
-			kgo.SeedBrokers(x.seeds...), kgo.ClientID(name), kgo.MetadataMinAge(20 * time.Millisecond),
+			kgo.SeedBrokers(se.seeds...), kgo.ClientID(name), kgo.MetadataMinAge(20 * time.Millisecond),
 		}, opts...),
-		Group: x.group, Topics: []string{x.topic},
+		Group: se.group, Topics: []string{se.topic},
 		SessionTimeout: brief, RebalanceTimeout: brief, Leave: true,
-		Process: name, Logger: slog.New(slog.NewTextHandler(x.t.Output(), nil)).With("member", name),
+		Process: name, Logger: slog.New(slog.NewTextHandler(se.t.Output(), nil)).With("member", name),
 	}
 }
 
@@ -94,71 +94,71 @@ type resident struct {
 	inRevoke func(ts []*Token) // called by Revoked
 }
 
-func (x *setup) join(o Options) *resident {
-	x.t.Helper()
-	m := &resident{x: x, held: map[int32]*Token{}}
+func (se *setup) join(o Options) *resident {
+	se.t.Helper()
+	m := &resident{x: se, held: map[int32]*Token{}}
 	var err error
 	if m.g, err = New(o, m); err != nil {
-		x.t.Fatal(err)
+		se.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := m.g.Run(ctx); err != nil {
-			x.t.Errorf("Run returns %v", err)
+			se.t.Errorf("Run returns %v", err)
 		}
 	}()
 	m.stop = func() { cancel(); <-done }
-	x.t.Cleanup(m.stop)
+	se.t.Cleanup(m.stop)
 	return m
 }
 
-func (m *resident) Assigned(t *Token) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if old := m.held[t.Partition]; old != nil {
-		m.x.t.Errorf("%s assigned while an earlier token of it is held", t)
+func (r *resident) Assigned(t *Token) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if old := r.held[t.Partition]; old != nil {
+		r.x.t.Errorf("%s assigned while an earlier token of it is held", t)
 	}
-	m.held[t.Partition] = t
-	m.assigned = append(m.assigned, t)
+	r.held[t.Partition] = t
+	r.assigned = append(r.assigned, t)
 }
 
-func (m *resident) Revoked(ts []*Token) {
-	if m.inRevoke != nil {
-		m.inRevoke(ts)
+func (r *resident) Revoked(ts []*Token) {
+	if r.inRevoke != nil {
+		r.inRevoke(ts)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.revoked = append(m.revoked, ts...)
-	m.gone(ts)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.revoked = append(r.revoked, ts...)
+	r.gone(ts)
 }
 
-func (m *resident) Lost(ts []*Token) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (r *resident) Lost(ts []*Token) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, t := range ts {
 		if t.Err() == nil {
-			m.x.t.Errorf("%s is told lost and its token lives", t)
+			r.x.t.Errorf("%s is told lost and its token lives", t)
 		}
 	}
-	m.lost = append(m.lost, ts...)
-	m.gone(ts)
+	r.lost = append(r.lost, ts...)
+	r.gone(ts)
 }
 
-func (m *resident) gone(ts []*Token) {
+func (r *resident) gone(ts []*Token) {
 	for _, t := range ts {
-		if m.held[t.Partition] == t {
-			delete(m.held, t.Partition)
+		if r.held[t.Partition] == t {
+			delete(r.held, t.Partition)
 		}
 	}
 }
 
 // alive returns the partitions whose tokens are alive, in order.
-func (m *resident) alive() (ps []int32) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for p, t := range m.held {
+func (r *resident) alive() (ps []int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for p, t := range r.held {
 		if t.Err() == nil {
 			ps = append(ps, p)
 		}
@@ -167,16 +167,16 @@ func (m *resident) alive() (ps []int32) {
 	return ps
 }
 
-func (m *resident) tokens() []*Token {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.assigned)
+func (r *resident) tokens() []*Token {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.assigned)
 }
 
 // shared waits until the members hold all partitions between them, at least n each, and none twice.
-func (x *setup) shared(n int, ms ...*resident) {
-	x.t.Helper()
-	await.Until(x.t, testLimit, fmt.Sprintf("%d members hold at least %d partitions each", len(ms), n), func() bool {
+func (se *setup) shared(n int, ms ...*resident) {
+	se.t.Helper()
+	await.Until(se.t, testLimit, fmt.Sprintf("%d members hold at least %d partitions each", len(ms), n), func() bool {
 		seen := map[int32]int{}
 		for _, m := range ms {
 			ps := m.alive()
@@ -197,13 +197,13 @@ func (x *setup) shared(n int, ms ...*resident) {
 }
 
 // ids returns the member IDs that the broker has.
-func (x *setup) ids() (ids []string) {
-	x.t.Helper()
-	g, err := x.adm.DescribeGroups(context.Background(), x.group)
+func (se *setup) ids() (ids []string) {
+	se.t.Helper()
+	g, err := se.adm.DescribeGroups(context.Background(), se.group)
 	if err != nil {
-		x.t.Fatal(err)
+		se.t.Fatal(err)
 	}
-	for _, m := range g[x.group].Members {
+	for _, m := range g[se.group].Members {
 		ids = append(ids, m.MemberID)
 	}
 	return ids

@@ -29,39 +29,39 @@ type heartbeats struct {
 }
 
 // OnBrokerWrite implements kgo.HookBrokerWrite.
-func (p *heartbeats) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+func (h *heartbeats) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
 	if !ofMember(key) || err != nil {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.heeded = p.sent // there is one question at a time
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.heeded = h.sent // there is one question at a time
 	if waitsForOthers(key) {
-		p.asked = true
+		h.asked = true
 	}
 }
 
 // OnBrokerE2E implements kgo.HookBrokerE2E.
-func (p *heartbeats) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
+func (h *heartbeats) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
 	if !ofMember(key) {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if waitsForOthers(key) {
-		p.asked = false
+		h.asked = false
 	}
 	if e2e.WriteErr == nil && e2e.ReadErr == nil {
-		p.last = time.Now()
-		p.sent = p.now().Add(-e2e.DurationE2E())
+		h.last = time.Now()
+		h.sent = h.now().Add(-e2e.DurationE2E())
 	}
 }
 
 // joined notes that the client has acted on the last answer, so it is a member.
-func (p *heartbeats) joined() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.heeded = p.sent
+func (h *heartbeats) joined() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.heeded = h.sent
 }
 
 // heard returns how long ago the group is known to have had this member. It counts from when a
@@ -69,11 +69,11 @@ func (p *heartbeats) joined() {
 // An answer does not count before the client has acted on it, because it may say that the member was
 // dropped. The longer time of two clocks counts: the monotonic one stands still while a machine is
 // suspended.
-func (p *heartbeats) heard() time.Duration {
-	p.mu.Lock()
-	heeded := p.heeded
-	p.mu.Unlock()
-	return clocks.Passed(heeded, p.now())
+func (h *heartbeats) heard() time.Duration {
+	h.mu.Lock()
+	heeded := h.heeded
+	h.mu.Unlock()
+	return clocks.Passed(heeded, h.now())
 }
 
 // ofMember reports whether an answer to a request with this key says whether the group knows the member.
@@ -85,8 +85,8 @@ func waitsForOthers(key int16) bool {
 
 // silence returns how long there has been no answer. asked reports that the pending answer may be waiting
 // for other members.
-func (p *heartbeats) silence() (d time.Duration, asked bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return time.Since(p.last), p.asked
+func (h *heartbeats) silence() (d time.Duration, asked bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Since(h.last), h.asked
 }

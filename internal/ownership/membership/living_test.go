@@ -22,14 +22,14 @@ func processOf(clientID string) string {
 }
 
 // living asks the broker until the group is stable.
-func (x *setup) living() (processes []string, all bool) {
-	x.t.Helper()
-	await.Until(x.t, testLimit, "the group is stable", func() bool {
-		groups, err := x.adm.DescribeGroups(context.Background(), x.group)
+func (se *setup) living() (processes []string, all bool) {
+	se.t.Helper()
+	await.Until(se.t, testLimit, "the group is stable", func() bool {
+		groups, err := se.adm.DescribeGroups(context.Background(), se.group)
 		if err != nil {
-			x.t.Fatal(err)
+			se.t.Fatal(err)
 		}
-		g := groups[x.group]
+		g := groups[se.group]
 		var living map[string]bool
 		living, all = Living(&g, processOf)
 		processes = slices.Sorted(maps.Keys(living))

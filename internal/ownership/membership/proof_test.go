@@ -31,22 +31,22 @@ type modelCoordinator struct {
 }
 
 // happened notes who is the owner at the next moment.
-func (c *modelCoordinator) happened() {
-	c.moment++
-	c.owned[c.owner] = append(c.owned[c.owner], c.moment)
+func (mc *modelCoordinator) happened() {
+	mc.moment++
+	mc.owned[mc.owner] = append(mc.owned[mc.owner], mc.moment)
 }
 
 // heartbeat does what a broker does with a heartbeat.
-func (c *modelCoordinator) heartbeat(m emitter.Member) error {
-	_, known := c.members[m.ID]
+func (mc *modelCoordinator) heartbeat(m emitter.Member) error {
+	_, known := mc.members[m.ID]
 	switch {
-	case m.InstanceID != nil && c.static[*m.InstanceID] == "":
+	case m.InstanceID != nil && mc.static[*m.InstanceID] == "":
 		return kerr.UnknownMemberID
-	case m.InstanceID != nil && c.static[*m.InstanceID] != m.ID:
+	case m.InstanceID != nil && mc.static[*m.InstanceID] != m.ID:
 		return kerr.FencedInstanceID
 	case !known:
 		return kerr.UnknownMemberID
-	case m.Generation != c.generation:
+	case m.Generation != mc.generation:
 		return kerr.IllegalGeneration
 	}
 	return nil
@@ -460,21 +460,21 @@ func TestReplacedOrRemovedIsNotCertain(t *testing.T) {
 }
 
 // remove removes every member from the group, as an operator does.
-func (x *setup) remove() {
-	x.t.Helper()
-	g, err := x.adm.DescribeGroups(x.t.Context(), x.group)
+func (se *setup) remove() {
+	se.t.Helper()
+	g, err := se.adm.DescribeGroups(se.t.Context(), se.group)
 	if err != nil {
-		x.t.Fatal(err)
+		se.t.Fatal(err)
 	}
 	req := kmsg.NewPtrLeaveGroupRequest()
-	req.Group = x.group
-	for _, m := range g[x.group].Members {
+	req.Group = se.group
+	for _, m := range g[se.group].Members {
 		gone := kmsg.NewLeaveGroupRequestMember()
 		gone.MemberID, gone.InstanceID = m.MemberID, m.InstanceID
 		req.Members = append(req.Members, gone)
 	}
-	resp, err := req.RequestWith(x.t.Context(), x.cl)
+	resp, err := req.RequestWith(se.t.Context(), se.cl)
 	if err != nil || resp.ErrorCode != 0 || len(resp.Members) != 1 || resp.Members[0].ErrorCode != 0 {
-		x.t.Fatalf("remove the members: %v, %+v", err, resp)
+		se.t.Fatalf("remove the members: %v, %+v", err, resp)
 	}
 }

@@ -23,14 +23,14 @@ type throng struct {
 	balances []*balancer
 }
 
-func (c *throng) grow(n int) {
+func (t *throng) grow(n int) {
 	for range n {
-		m := &candidate{id: fmt.Sprintf("member-%03d", len(c.members)), generation: -1}
-		for name := range c.topics {
+		m := &candidate{id: fmt.Sprintf("member-%03d", len(t.members)), generation: -1}
+		for name := range t.topics {
 			m.topics = append(m.topics, name)
 		}
 		var copies []Copy
-		for name, partitions := range c.topics {
+		for name, partitions := range t.topics {
 			for p := range partitions {
 				m.views = append(m.views, View{name, p, 1 << 40})
 				copies = append(copies, Copy{View{name, p, 1 << 40}, p%2 == 0})
@@ -43,43 +43,43 @@ func (c *throng) grow(n int) {
 			Copies: func() []Copy { return copies },
 			Follow: func([]Follow, map[string][]int32) {},
 		}
-		c.members, c.balances = append(c.members, m), append(c.balances, b)
+		t.members, t.balances = append(t.members, m), append(t.balances, b)
 	}
 }
 
 // round is one rebalance: all join, and the leader assigns. It returns how large the record of the group would be. If
 // that is more than a limit, everyone gets the error of the coordinator, and otherwise their assignment.
-func (c *throng) round(limit int) (size int) {
-	c.t.Helper()
+func (t *throng) round(limit int) (size int) {
+	t.t.Helper()
 	var joined []kmsg.JoinGroupResponseMember
-	for i, m := range c.members {
-		joined = append(joined, m.join(c.balances[i]))
+	for i, m := range t.members {
+		joined = append(joined, m.join(t.balances[i]))
 		size += len(joined[i].ProtocolMetadata)
 	}
-	mb, _, err := c.balances[0].MemberBalancer(joined)
+	mb, _, err := t.balances[0].MemberBalancer(joined)
 	if err != nil {
-		c.t.Fatal(err)
+		t.t.Fatal(err)
 	}
-	into, err := mb.(*kgo.ConsumerBalancer).BalanceOrError(c.topics)
+	into, err := mb.(*kgo.ConsumerBalancer).BalanceOrError(t.topics)
 	if err != nil {
-		c.t.Fatal(err)
+		t.t.Fatal(err)
 	}
 	all := into.IntoSyncAssignment()
 	for i := range all {
 		size += len(all[i].MemberAssignment)
 	}
-	for i, m := range c.members {
+	for i, m := range t.members {
 		if size > limit {
-			c.balances[i].room.OnGroupManageError(kerr.UnknownServerError)
+			t.balances[i].room.OnGroupManageError(kerr.UnknownServerError)
 			continue
 		}
 		for _, a := range all {
 			if a.MemberID != m.id {
 				continue
 			}
-			owned, err := c.balances[i].ParseSyncAssignment(a.MemberAssignment)
+			owned, err := t.balances[i].ParseSyncAssignment(a.MemberAssignment)
 			if err != nil {
-				c.t.Fatal(err)
+				t.t.Fatal(err)
 			}
 			m.owned, m.generation = owned, m.generation+1
 		}

@@ -94,23 +94,23 @@ type tokens struct {
 }
 
 // any reports whether the process holds a token.
-func (h *tokens) any() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.held) > 0
+func (to *tokens) any() bool {
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	return len(to.held) > 0
 }
 
 // add makes tokens under a lease, and returns them.
-func (h *tokens) add(l *lease, m map[string][]int32) (ts []*Token) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.held == nil {
-		h.held = make(map[timer.TopicPartition]*Token)
+func (to *tokens) add(l *lease, m map[string][]int32) (ts []*Token) {
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	if to.held == nil {
+		to.held = make(map[timer.TopicPartition]*Token)
 	}
 	for topic, ps := range m {
 		for _, p := range ps {
 			t := &Token{Topic: topic, Partition: p, lease: l}
-			h.held[timer.TopicPartition{Topic: topic, Partition: p}] = t
+			to.held[timer.TopicPartition{Topic: topic, Partition: p}] = t
 			ts = append(ts, t)
 		}
 	}
@@ -118,26 +118,26 @@ func (h *tokens) add(l *lease, m map[string][]int32) (ts []*Token) {
 }
 
 // remove takes tokens out, and returns them.
-func (h *tokens) remove(m map[string][]int32) (ts []*Token) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (to *tokens) remove(m map[string][]int32) (ts []*Token) {
+	to.mu.Lock()
+	defer to.mu.Unlock()
 	for topic, ps := range m {
 		for _, p := range ps {
 			at := timer.TopicPartition{Topic: topic, Partition: p}
-			if t := h.held[at]; t != nil {
+			if t := to.held[at]; t != nil {
 				ts = append(ts, t)
-				delete(h.held, at)
+				delete(to.held, at)
 			}
 		}
 	}
 	return ts
 }
 
-func (h *tokens) removeAll() []*Token {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	ts := slices.Collect(maps.Values(h.held))
-	clear(h.held)
+func (to *tokens) removeAll() []*Token {
+	to.mu.Lock()
+	defer to.mu.Unlock()
+	ts := slices.Collect(maps.Values(to.held))
+	clear(to.held)
 	return ts
 }
 

@@ -120,7 +120,7 @@ func newUserData(process string, views []View, room int) userData {
 
 // follow adds what the process follows: as much as fits into a number of bytes, and first what has caught up, because
 // a partition may move there. It returns how many bytes that takes at most.
-func (d *userData) follow(copies []Copy, room int) int {
+func (u *userData) follow(copies []Copy, room int) int {
 	copies = slices.Clone(copies)
 	slices.SortStableFunc(copies, func(a, b Copy) int { return cmp.Compare(flag(b.CaughtUp), flag(a.CaughtUp)) })
 	limit := min(room, maxCopyBytes)
@@ -129,8 +129,8 @@ func (d *userData) follow(copies []Copy, room int) int {
 	for n < min(len(copies), maxFollowed) && f.add(&copies[n].View) {
 		n++
 	}
-	d.follows, d.copies = true, copies[:n]
-	slices.SortFunc(d.copies, func(a, b Copy) int { return compareViews(a.View, b.View) })
+	u.follows, u.copies = true, copies[:n]
+	slices.SortFunc(u.copies, func(a, b Copy) int { return compareViews(a.View, b.View) })
 	return max(0, limit-f.room)
 }
 
@@ -166,24 +166,24 @@ func compareViews(a, b View) int {
 	return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 }
 
-func (d *userData) encode() []byte {
-	b := appendBytes(append(appendHeader(nil), tagProcess), []byte(d.process))
-	if len(d.views) > 0 {
-		b = appendBytes(append(b, tagViews), appendListed(len(d.views), 1, func(i int) listed {
-			return listed{d.views[i].Topic, d.views[i].Partition, [2]uint64{uint64(d.views[i].Position)}}
+func (u *userData) encode() []byte {
+	b := appendBytes(append(appendHeader(nil), tagProcess), []byte(u.process))
+	if len(u.views) > 0 {
+		b = appendBytes(append(b, tagViews), appendListed(len(u.views), 1, func(i int) listed {
+			return listed{u.views[i].Topic, u.views[i].Partition, [2]uint64{uint64(u.views[i].Position)}}
 		}))
 	}
-	if d.follows {
-		b = appendBytes(append(b, tagCopies), appendListed(len(d.copies), 2, func(i int) listed {
-			c := d.copies[i]
+	if u.follows {
+		b = appendBytes(append(b, tagCopies), appendListed(len(u.copies), 2, func(i int) listed {
+			c := u.copies[i]
 			return listed{c.Topic, c.Partition, [2]uint64{uint64(c.Position), flag(c.CaughtUp)}}
 		}))
 	}
-	if d.leaving {
+	if u.leaving {
 		b = appendBytes(append(b, tagLeaving), nil)
 	}
-	if len(d.settings) > 0 {
-		b = appendBytes(append(b, tagSettings), d.settings)
+	if len(u.settings) > 0 {
+		b = appendBytes(append(b, tagSettings), u.settings)
 	}
 	return b
 }
@@ -310,26 +310,26 @@ type userDataReader struct {
 	err  error
 }
 
-func (r *userDataReader) fail() { r.rest, r.err = nil, errBadUserData }
+func (u *userDataReader) fail() { u.rest, u.err = nil, errBadUserData }
 
-func (r *userDataReader) uvarint() uint64 {
-	x, n := binary.Uvarint(r.rest)
+func (u *userDataReader) uvarint() uint64 {
+	x, n := binary.Uvarint(u.rest)
 	if n <= 0 {
-		r.fail()
+		u.fail()
 		return 0
 	}
-	r.rest = r.rest[n:]
+	u.rest = u.rest[n:]
 	return x
 }
 
-func (r *userDataReader) bytes() []byte {
-	n := r.uvarint()
-	if n > uint64(len(r.rest)) {
-		r.fail()
+func (u *userDataReader) bytes() []byte {
+	n := u.uvarint()
+	if n > uint64(len(u.rest)) {
+		u.fail()
 		return nil
 	}
-	content := r.rest[:n]
-	r.rest = r.rest[n:]
+	content := u.rest[:n]
+	u.rest = u.rest[n:]
 	return content
 }
 
@@ -338,7 +338,7 @@ const maxPosition = 1<<63 - 1
 
 // listed reads the content of a field that lists partitions, with as many values of each as there are limits, none
 // larger than its limit.
-func (r *userDataReader) listed(content []byte, limits ...uint64) (all []listed) {
+func (u *userDataReader) listed(content []byte, limits ...uint64) (all []listed) {
 	in := userDataReader{rest: content}
 	for in.err == nil && len(in.rest) > 0 {
 		topic, n := string(in.bytes()), in.uvarint()
@@ -364,7 +364,7 @@ func (r *userDataReader) listed(content []byte, limits ...uint64) (all []listed)
 		}
 	}
 	if in.err != nil {
-		r.fail()
+		u.fail()
 		return nil
 	}
 	return all

@@ -94,7 +94,7 @@ type deferral struct {
 	parking *planner.Parking
 }
 
-func (l deferral) timers() []*timer.Timer { return l.parking.Timers }
+func (d deferral) timers() []*timer.Timer { return d.parking.Timers }
 
 // committed is a step that the planners are to apply.
 type committed struct {
@@ -729,17 +729,17 @@ func (c *caller) crowded() bool { return slices.ContainsFunc(c.planners, (*plann
 // timers are pending timers, by ID.
 type timers map[string]*timer.Timer
 
-func (s timers) put(id string, t *timer.Timer) {
+func (ti timers) put(id string, t *timer.Timer) {
 	if t == nil {
-		delete(s, id)
+		delete(ti, id)
 	} else {
-		s[id] = t
+		ti[id] = t
 	}
 }
 
 // equal compares everything about the timers.
-func (s timers) equal(o timers) bool {
-	return maps.EqualFunc(s, o, func(a, b *timer.Timer) bool { return a.Ref() == b.Ref() && bytes.Equal(bytesOf(a), bytesOf(b)) })
+func (ti timers) equal(o timers) bool {
+	return maps.EqualFunc(ti, o, func(a, b *timer.Timer) bool { return a.Ref() == b.Ref() && bytes.Equal(bytesOf(a), bytesOf(b)) })
 }
 
 func bytesOf(t *timer.Timer) []byte {

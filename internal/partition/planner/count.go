@@ -32,8 +32,8 @@ type tally struct {
 
 // others counts the timers that are or may be pending under IDs other than the item's, committed or not. Call it only
 // if nothing is pending under the item's ID.
-func (c *tally) others(it *Item) int64 {
-	n := c.count.n.Load()
+func (ta *tally) others(it *Item) int64 {
+	n := ta.count.n.Load()
 	if it.last != nil && it.last.leaves {
 		n--
 	}
@@ -45,49 +45,49 @@ func (c *tally) others(it *Item) int64 {
 // A firing after which nothing is pending keeps its place in the count until it is committed, because a rollback would
 // bring the timer back. So does a request behind it that leaves nothing either, but would decide otherwise if the firing
 // were rolled back. Any other entry counts at once.
-func (c *tally) note(e *Entry) {
+func (ta *tally) note(e *Entry) {
 	last := e.item.last
 	e.follow()
 	e.item.entries++
 	if t := e.item.timer; t != nil {
 		e.found = t.Occurrence
 	}
-	more, leaving := e.adds(), c.leaving
+	more, leaving := e.adds(), ta.leaving
 	switch {
 	case e.firing && e.After == nil:
 		e.leaves = true
-		c.leaving++
+		ta.leaving++
 	case last != nil && last.leaves:
 		last.leaves, e.leaves = false, e.After == nil && e.request != nil
 		if !e.leaves {
-			c.leaving--
+			ta.leaving--
 		}
 	}
-	if more += c.leaving - leaving; more != 0 {
-		c.count.n.Add(more)
+	if more += ta.leaving - leaving; more != 0 {
+		ta.count.n.Add(more)
 	}
 }
 
 // commit counts the changes of a committed segment.
-func (c *tally) commit(s *Segment) {
-	c.count.committed += s.adds
-	if c.leaving == 0 {
+func (ta *tally) commit(s *Segment) {
+	ta.count.committed += s.adds
+	if ta.leaving == 0 {
 		return
 	}
 	fewer := int64(0)
 	for e := range s.Entries() {
-		fewer += c.stays(e)
+		fewer += ta.stays(e)
 	}
-	c.count.n.Add(-fewer)
+	ta.count.n.Add(-fewer)
 }
 
 // stays ends the leaving of an entry, because it is committed or rolled back. It returns by how many the count of
 // timers decreases.
-func (c *tally) stays(e *Entry) (fewer int64) {
+func (ta *tally) stays(e *Entry) (fewer int64) {
 	if !e.leaves {
 		return 0
 	}
 	e.leaves = false
-	c.leaving--
+	ta.leaving--
 	return 1
 }

@@ -62,21 +62,21 @@ var comings = struct {
 }{of: map[[2]any][]coming{}}
 
 // all returns when an expression comes, from some minutes before the clock is set until a week later.
-func (z *setting) all(cron string) (list []coming) {
+func (se *setting) all(cron string) (list []coming) {
 	comings.Lock()
 	defer comings.Unlock()
-	key := [2]any{*z, cron}
+	key := [2]any{*se, cron}
 	if list = comings.of[key]; list != nil {
 		return list
 	}
 	matches, often := expressions[cron], everyHour[cron]
 	latest := int64(math.MaxInt64) // that was shown
-	for at := z.at - 600; at < z.at+7*86_400; at++ {
-		shown := at + z.before
-		if at >= z.at {
-			shown = at + z.after
+	for at := se.at - 600; at < se.at+7*86_400; at++ {
+		shown := at + se.before
+		if at >= se.at {
+			shown = at + se.after
 		}
-		comes, reading := matches(shown) && (often || at == z.at-600 || shown > latest), shown
+		comes, reading := matches(shown) && (often || at == se.at-600 || shown > latest), shown
 		for skipped := shown - 1; skipped > latest && !often; skipped-- {
 			if matches(skipped) {
 				comes, reading = true, skipped
@@ -85,7 +85,7 @@ func (z *setting) all(cron string) (list []coming) {
 		if comes {
 			list = append(list, coming{at, reading - at})
 		}
-		if at == z.at-600 {
+		if at == se.at-600 {
 			latest = shown
 		}
 		latest = max(latest, shown)
@@ -95,8 +95,8 @@ func (z *setting) all(cron string) (list []coming) {
 }
 
 // next returns the first time after an instant, in ms, at which an expression comes.
-func (z *setting) next(cron string, after int64) (at, ahead int64) {
-	list := z.all(cron)
+func (se *setting) next(cron string, after int64) (at, ahead int64) {
+	list := se.all(cron)
 	i, _ := slices.BinarySearchFunc(list, after, func(c coming, after int64) int {
 		if c.at*1000 <= after {
 			return -1
@@ -108,12 +108,12 @@ func (z *setting) next(cron string, after int64) (at, ahead int64) {
 
 // course returns the timer as it is pending for each occurrence of a recurring timer. An interval begins at s.Due; an
 // expression comes after it.
-func (z *setting) course(s *timer.Timer) (all []*timer.Timer) {
+func (se *setting) course(s *timer.Timer) (all []*timer.Timer) {
 	r := s.Recurrence
 	next := func(after int64) (at, ahead int64) { return after + r.Every, 0 }
 	at, ahead := s.Due, int64(0)
 	if r.Every == 0 {
-		next = func(after int64) (at, ahead int64) { return z.next(r.Cron, after) }
+		next = func(after int64) (at, ahead int64) { return se.next(r.Cron, after) }
 		at, ahead = next(s.Due)
 	}
 	for n := int64(1); n <= r.Count && at <= r.Until; n++ {

@@ -93,8 +93,8 @@ func (p *Planner) Fire(now int64, room, behind timer.Size, hold Hold) (fired tim
 }
 
 // roomBehind returns how much of a bound for firings behind requests is unused.
-func (q *sequence) roomBehind(left timer.Size) timer.Size {
-	for _, c := range q.rest {
+func (s *sequence) roomBehind(left timer.Size) timer.Size {
+	for _, c := range s.rest {
 		if c.fires() {
 			left = left.Minus(c.size())
 		}

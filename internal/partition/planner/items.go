@@ -171,14 +171,14 @@ type topicNames map[string]string
 const maxTopics = 1000
 
 // own returns the name, in memory of its own.
-func (n topicNames) own(name string) string {
-	own, ok := n[name]
+func (t topicNames) own(name string) string {
+	own, ok := t[name]
 	if !ok {
-		if len(n) >= maxTopics {
-			clear(n)
+		if len(t) >= maxTopics {
+			clear(t)
 		}
 		own = strings.Clone(name)
-		n[own] = own
+		t[own] = own
 	}
 	return own
 }

@@ -24,16 +24,16 @@ func Reckons(schedules *calendar.Cache, t *timer.Timer) bool {
 
 // occur decides what happens to the pending occurrence of t, which is due. It fires, or it is too late. Occurrences
 // that were due by missed were missed, and the timer's catch-up policy may skip some of them.
-func (x recurrences) occur(t *timer.Timer, now, missed int64) timer.Entry {
+func (re recurrences) occur(t *timer.Timer, now, missed int64) timer.Entry {
 	e := timer.Entry{ID: t.ID, Before: t.Ref(), Outcome: timer.Fired, Emit: t}
 	if t.IsRemembered() { // its memory has ended
 		e.Emit, e.Outcome = nil, timer.None
 		return e
 	}
 	if t.IsTriggered() {
-		e.After = x.again(t.Untriggered())
+		e.After = re.again(t.Untriggered())
 	} else if t.Recurrence != nil {
-		r, err := x.schedules.Recurrence(t.Recurrence)
+		r, err := re.schedules.Recurrence(t.Recurrence)
 		if err != nil { // the rules of the zone are gone: the timer is held the next time
 			e.Emit, e.After, e.Outcome = nil, t, timer.None
 			return e
@@ -96,11 +96,11 @@ func (p *Planner) again(it *Item) {
 // resume restarts a timer that was resumed at now. It decides once which of the missed occurrences fire, and that
 // becomes part of the stored timer. If none fires and none is left, the timer has ended, and its ID may be
 // remembered. If the timer is also triggered, it fires first.
-func (x recurrences) resume(e *timer.Entry, now int64) {
+func (re recurrences) resume(e *timer.Entry, now int64) {
 	resumed := e.After
-	t := x.again(resumed)
+	t := re.again(resumed)
 	if t != nil && t.Recurrence != nil && !t.IsTriggered() {
-		if r, err := x.schedules.Recurrence(t.Recurrence); err == nil { // else it is Unreckoned when it is due
+		if r, err := re.schedules.Recurrence(t.Recurrence); err == nil { // else it is Unreckoned when it is due
 			t = r.CatchUp(t, now, now)
 		}
 	}
@@ -115,11 +115,11 @@ func movable(t *timer.Timer) bool { return t != nil && t.Recurrence != nil && t.
 
 // again returns a timer of the store as it is pending by the current rules of its time zone: mostly t itself. A triggered
 // timer fires first: the rules may have ended its recurrence, but not the firing that was requested.
-func (x recurrences) again(t *timer.Timer) *timer.Timer {
+func (re recurrences) again(t *timer.Timer) *timer.Timer {
 	if !movable(t) || t.IsTriggered() {
 		return t
 	}
-	r, err := x.schedules.Recurrence(t.Recurrence)
+	r, err := re.schedules.Recurrence(t.Recurrence)
 	if err != nil {
 		return t // it is Unreckoned when it is due
 	}

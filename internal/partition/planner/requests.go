@@ -163,13 +163,13 @@ func (p *Planner) decide(e *Entry, r *request, it *Item) (more int64) {
 }
 
 // decide fills in the entry of a request. is is the timer that the request finds pending, and before its place.
-func (x recurrences) decide(e *Entry, r *request, before timer.Ref, is *timer.Timer) {
+func (re recurrences) decide(e *Entry, r *request, before timer.Ref, is *timer.Timer) {
 	e.Entry, e.Value = r.Apply(before, is), nil
 	switch e.Outcome {
 	case timer.Scheduled, timer.Replaced:
 		e.Value = r.value
 	case timer.Resumed:
-		x.resume(&e.Entry, r.At)
+		re.resume(&e.Entry, r.At)
 	}
 }
 

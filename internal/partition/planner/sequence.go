@@ -74,9 +74,9 @@ func (s *Segment) Entries() iter.Seq[*Entry] {
 func (s *Segment) Len() int { return s.Requests.Entries + s.Firings.Entries }
 
 // oldest returns the earliest due time of a firing, Never if there is none.
-func (q *sequence) oldest() (due int64) {
+func (s *sequence) oldest() (due int64) {
 	due = Never
-	for _, list := range [2][]*chunk{q.first, q.rest} {
+	for _, list := range [2][]*chunk{s.first, s.rest} {
 		for _, c := range list {
 			due = min(due, c.due)
 		}

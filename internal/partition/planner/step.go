@@ -228,8 +228,8 @@ func (r *room) leave(c *chunk, bound int64) bool {
 
 // cut returns the first n chunks of rest, or those up to the first request that is not below bound. It
 // splits a chunk that has requests on both sides.
-func (q *sequence) cut(n int, bound int64) []*chunk {
-	list := q.rest
+func (s *sequence) cut(n int, bound int64) []*chunk {
+	list := s.rest
 	for i, c := range list[:n] {
 		if c.fires() || c.entries[len(c.entries)-1].Request < bound {
 			continue
@@ -243,8 +243,8 @@ func (q *sequence) cut(n int, bound int64) []*chunk {
 			head.entries[e].chunk = head
 		}
 		c.entries, c.bytes = c.entries[k:], c.bytes-head.bytes
-		q.rest = slices.Insert(list, i, head)
-		return q.rest[:i+1]
+		s.rest = slices.Insert(list, i, head)
+		return s.rest[:i+1]
 	}
 	return list[:n]
 }

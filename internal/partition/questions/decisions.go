@@ -165,13 +165,13 @@ func (d *decisions) clear() {
 	d.account()
 }
 
-func (x *decided) bytes() int64 {
+func (d *decided) bytes() int64 {
 	n := int64(decidedMemory)
-	if x.why != nil {
-		n += int64(len(x.why.Reason) + len(x.why.Detail))
+	if d.why != nil {
+		n += int64(len(d.why.Reason) + len(d.why.Detail))
 	}
-	if x.left != nil {
-		n += planner.Held(x.left)
+	if d.left != nil {
+		n += planner.Held(d.left)
 	}
 	return n
 }

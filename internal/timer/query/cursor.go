@@ -38,14 +38,14 @@ func CursorOf(o Order, t *Timer) Cursor {
 }
 
 // IsZero reports whether p is before every timer.
-func (p Cursor) IsZero() bool { return p.Order == "" }
+func (c Cursor) IsZero() bool { return c.Order == "" }
 
 // Compare compares cursors of one order: -1, 0 or +1.
-func (p Cursor) Compare(o Cursor) int {
-	if p.IsZero() || o.IsZero() {
-		return cmp.Compare(len(p.Order), len(o.Order))
+func (c Cursor) Compare(o Cursor) int {
+	if c.IsZero() || o.IsZero() {
+		return cmp.Compare(len(c.Order), len(o.Order))
 	}
-	return cmp.Or(p.Ref.Compare(o.Ref), strings.Compare(p.ID, o.ID), cmp.Compare(p.Partition, o.Partition))
+	return cmp.Or(c.Ref.Compare(o.Ref), strings.Compare(c.ID, o.ID), cmp.Compare(c.Partition, o.Partition))
 }
 
 // String writes a cursor as a text that ParseCursor reads, of letters, digits and "._-":
@@ -54,12 +54,12 @@ func (p Cursor) Compare(o Cursor) int {
 //	i.<partition>.<ID, base64url>
 //
 // It is empty for the zero value.
-func (p Cursor) String() string {
-	switch p.Order {
+func (c Cursor) String() string {
+	switch c.Order {
 	case ByDue:
-		return fmt.Sprintf("d.%d.%d.%d", p.Ref.Due, p.Ref.Offset, p.Partition)
+		return fmt.Sprintf("d.%d.%d.%d", c.Ref.Due, c.Ref.Offset, c.Partition)
 	case ByID:
-		return fmt.Sprintf("i.%d.%s", p.Partition, base64.RawURLEncoding.EncodeToString([]byte(p.ID)))
+		return fmt.Sprintf("i.%d.%s", c.Partition, base64.RawURLEncoding.EncodeToString([]byte(c.ID)))
 	}
 	return ""
 }
@@ -101,10 +101,10 @@ func parsePartition(text string) int32 {
 }
 
 // MarshalText implements encoding.TextMarshaler.
-func (p Cursor) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+func (c Cursor) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (p *Cursor) UnmarshalText(text []byte) (err error) {
-	*p, err = ParseCursor(string(text))
+func (c *Cursor) UnmarshalText(text []byte) (err error) {
+	*c, err = ParseCursor(string(text))
 	return err
 }

@@ -31,13 +31,13 @@ type NotLiveError struct {
 	Failed bool      // it stays so until an operator acts
 }
 
-func (e *NotLiveError) Error() string {
-	text := "partition is not live: " + e.State
-	if !e.Since.IsZero() {
-		text += " since " + e.Since.UTC().Format(time.RFC3339)
+func (n *NotLiveError) Error() string {
+	text := "partition is not live: " + n.State
+	if !n.Since.IsZero() {
+		text += " since " + n.Since.UTC().Format(time.RFC3339)
 	}
-	if e.Reason != "" {
-		text += ": " + e.Reason
+	if n.Reason != "" {
+		text += ": " + n.Reason
 	}
 	return text
 }
